@@ -1,0 +1,62 @@
+"""The process above the agent: it waits, and finishes what a killed agent could not.
+
+It also owns the job's private folder on this host, so that the folder goes in every case.
+"""
+
+import os
+import signal
+import stat
+from typing import NoReturn
+
+from . import posix
+
+_PATIENCE_S = 5
+_LONGEST_SOCKET_FOLDER = 80  # a unix socket's path has 107 bytes in all
+
+
+def make_folder() -> str:
+    """A new private folder (0700), short enough for a unix socket's path."""
+    base = os.environ.get("TMPDIR") or "/tmp"
+    if len(os.fsencode(base)) > _LONGEST_SOCKET_FOLDER or not os.access(base, os.W_OK | os.X_OK):
+        base = "/tmp"
+    folder = os.path.join(base, f"mcjax-{os.urandom(6).hex()}")
+    os.mkdir(folder, 0o700)
+    return folder
+
+
+def guard(agent: int, folder: str) -> NoReturn:
+    """Wait for the agent; then end whatever is left below us and take its exit status."""
+    posix.adopt_orphans()
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, lambda signum, frame: posix.signal_process(agent, signal.SIGTERM))
+    status = 1
+    signal.signal(signal.SIGALRM, lambda signum, frame: _leave(folder, status))
+    try:
+        while True:
+            # Orphans come to us only when the agent, the nearer subreaper, is gone.
+            pid, ended = os.waitpid(-1, 0)
+            if pid == agent:
+                status = os.waitstatus_to_exitcode(ended)
+                signal.alarm(_PATIENCE_S)
+            for left in posix.descendants():  # each death may have made its children ours
+                posix.signal_process(left, signal.SIGKILL)
+    except ChildProcessError:
+        _leave(folder, status)
+
+
+def _leave(folder: str, status: int) -> NoReturn:
+    remove(folder)
+    os._exit(status if status >= 0 else 128 - status)
+
+
+def remove(path: str) -> None:
+    """Remove a file or a whole folder; links are not followed, nothing missing matters."""
+    try:
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            for name in os.listdir(path):
+                remove(os.path.join(path, name))
+            os.rmdir(path)
+        else:
+            os.unlink(path)
+    except OSError:
+        pass

@@ -1,0 +1,137 @@
+"""The agent's end of the hooks: a unix socket in the job's private folder."""
+
+import json
+import os
+import socket
+import time
+from typing import Any, Callable, Collection, Dict, List
+
+from . import posix
+from .loop import READ, Loop
+
+_MOST_TEXT = 1 << 20
+SOCKET_VARIABLE = "MCJAX_HOOK_SOCKET"
+# A stack dump has no end mark: it is complete when nothing came for a moment. A process that has
+# not begun (it is stopped, or waits for the disk) gets longer.
+_QUIET_S = 0.15
+_SLOWEST_S = 2.0
+
+
+class Hook:
+    """One Python process below a rank that has the hook."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.rank = -1
+        self.pid = 0
+        self.dump_signal = 0
+        self.stacks: List[str] = []
+        self.last_stack_at = 0.0
+        self._held = b""
+
+    def lines(self) -> "list[str] | None":
+        """The lines that have arrived; None when the process has closed its end."""
+        try:
+            data = self.connection.recv(65536)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        if not data:
+            return None
+        whole, newline, self._held = (self._held + data).rpartition(b"\n")
+        return whole.decode("utf-8", "replace").split("\n") if newline else []
+
+
+class Hooks:
+    """Accepts hooks, tells `say(rank, message)` what they say, and asks them for stacks."""
+
+    def __init__(
+        self,
+        path: str,
+        loop: Loop,
+        ranks: Collection[int],
+        say: Callable[[int, Dict[str, Any]], None],
+    ) -> None:
+        self.hooks: Dict[int, Hook] = {}
+        self._loop = loop
+        self._ranks = ranks
+        self._say = say
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._server.bind(path)
+        self._server.listen(128)
+        self._server.setblocking(False)
+        loop.watch(self._server.fileno(), READ, lambda ready: self._accept())
+
+    def drain(self) -> None:
+        """Read everything that has been said so far, so that a death comes after its cause."""
+        self._accept()
+        for hook in list(self.hooks.values()):
+            while self._read(hook):
+                pass
+
+    def request_stacks(self) -> "list[Hook]":
+        """Ask every process for its stacks; those that were asked."""
+        asked = []
+        for hook in self.hooks.values():
+            if hook.dump_signal and hook.rank >= 0:
+                hook.stacks = []
+                posix.signal_process(hook.pid, hook.dump_signal)
+                asked.append(hook)
+        return asked
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except BlockingIOError:
+                return
+            connection.setblocking(False)
+            hook = Hook(connection)
+            self.hooks[connection.fileno()] = hook
+            self._loop.watch(connection.fileno(), READ, lambda ready, hook=hook: self._read(hook))
+
+    def _read(self, hook: Hook) -> bool:
+        """Handle what one process has said; whether there may be more."""
+        lines = hook.lines()
+        if lines is None:
+            self._loop.forget(hook.connection.fileno())
+            del self.hooks[hook.connection.fileno()]
+            hook.connection.close()
+            return False
+        for line in lines:
+            if line.startswith('{"'):
+                self._handle(hook, json.loads(line))
+            else:
+                hook.last_stack_at = time.monotonic()
+                if sum(map(len, hook.stacks)) < _MOST_TEXT:
+                    hook.stacks.append(line)
+        return bool(lines)
+
+    def _handle(self, hook: Hook, message: Dict[str, Any]) -> None:
+        if "hello" in message:
+            rank = message["process_id"]
+            hook.pid = message["hello"]
+            hook.dump_signal = message["dump"]
+            # The program may have changed the variable for a process of its own.
+            hook.rank = int(rank) if rank.isdigit() and int(rank) in self._ranks else -1
+        elif hook.rank >= 0:
+            self._say(hook.rank, message)
+
+
+class Stacks:
+    """A dump of stacks under way: complete when it has been quiet for a moment."""
+
+    def __init__(self, asked: List[Hook], now: float) -> None:
+        self.asked = asked
+        self._since = now
+
+    @property
+    def deadline(self) -> float:
+        """When to take what has come as all that comes."""
+        if not self.asked:
+            return self._since
+        last = max(hook.last_stack_at for hook in self.asked)
+        silent = any(hook.last_stack_at < self._since for hook in self.asked)
+        quiet = max(last, self._since) + (_SLOWEST_S if silent else _QUIET_S)
+        return min(quiet, self._since + _SLOWEST_S)

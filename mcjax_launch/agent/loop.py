@@ -1,0 +1,64 @@
+"""One wait for everything: descriptors, signals and one deadline. No polling, no threads."""
+
+import os
+import select
+import signal
+import time
+from typing import Callable, Dict, Iterable, Optional
+
+READ = select.POLLIN
+WRITE = select.POLLOUT
+#: Hang-up and error are always reported, also to a watch that asks for nothing else.
+GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
+
+
+class Loop:
+    """Calls back when a descriptor is ready; `turn` waits for the next such moment."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._calls: Dict[int, Callable[[int], None]] = {}
+
+    def watch(self, fd: int, events: int, call: Callable[[int], None]) -> None:
+        """Call `call(ready events)` whenever `fd` is ready; replaces an earlier watch."""
+        self._poll.register(fd, events)
+        self._calls[fd] = call
+
+    def forget(self, fd: int) -> None:
+        """Stop watching `fd`; nothing happens if it is not watched."""
+        if self._calls.pop(fd, None) is not None:
+            self._poll.unregister(fd)
+
+    def turn(self, deadline: Optional[float]) -> None:
+        """Wait until something is ready or `deadline` (time.monotonic) has come, and call back."""
+        timeout = None
+        if deadline is not None:
+            # Rounded up: waking a little early would mean turning in place until it is time.
+            timeout = max(0, int((deadline - time.monotonic()) * 1000) + 1)
+        for fd, ready in self._poll.poll(timeout):
+            call = self._calls.get(fd)
+            if call is not None:  # an earlier callback may have forgotten it
+                call(ready)
+
+
+class Signals:
+    """Turns signals into bytes on a pipe that a Loop can watch; handlers do nothing else."""
+
+    def __init__(self, wanted: Iterable[int]) -> None:
+        self.fd, self._write = os.pipe()
+        os.set_blocking(self.fd, False)
+        os.set_blocking(self._write, False)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for signum in wanted:
+            signal.signal(signum, _ignore)
+
+    def read(self) -> "list[int]":
+        """The signals that have come since the last call."""
+        try:
+            return list(os.read(self.fd, 4096))
+        except BlockingIOError:
+            return []
+
+
+def _ignore(signum: int, frame: object) -> None:
+    """A handler has to exist for the wakeup descriptor to be written."""

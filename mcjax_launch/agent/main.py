@@ -1,0 +1,281 @@
+"""The agent: one on each host, between the launcher's pipe and the ranks.
+
+prepare -> start -> serve until no child is left. All waiting is done here, in one place; what to
+do about a death is decided in `group`.
+"""
+
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import Any, Callable, Dict, List, NoReturn, Optional
+
+from . import group, guardian, hardware, hooks, ports, posix, streams, wire
+from .loop import READ, Loop, Signals
+
+_ENDLESS = 1 << 60
+_WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def main(hook_folder: str) -> NoReturn:
+    """Be the agent, on descriptors 0 (from the launcher) and 1 (to it).
+
+    Args:
+        hook_folder: the folder of the hook's modules on this host.
+    """
+    # The protocol's descriptors are moved away: a stray print or read must not reach them.
+    control, uplink = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    folder = guardian.make_folder()
+    parent = os.getpid()
+    agent = os.fork()
+    if agent:
+        for fd in (control, uplink, null):
+            os.close(fd)
+        guardian.guard(agent, folder)
+    try:
+        posix.adopt_orphans()
+        serve = Agent(control, uplink, null, folder, hook_folder)
+        posix.die_with_parent(signal.SIGTERM, parent)
+        serve.run()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)  # nothing to finalize: it would only cost time
+
+
+class Agent:
+    """Does what the launcher asks and what `group.Group` decides."""
+
+    def __init__(self, control: int, uplink: int, null: int, folder: str, hook_folder: str) -> None:
+        self._control = control
+        self._null = null
+        self._folder = folder
+        self._hook_folder = hook_folder
+        self._loop = Loop()
+        self._uplink = streams.Uplink(uplink, self._loop)
+        self._streams = streams.Streams(self._loop, self._uplink)
+        self._signals = Signals((signal.SIGCHLD, *_WAKING))
+        self._decoder = wire.Decoder()
+        self._group = group.Group(0)
+        self._pids: Dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
+        self._reserved: List[socket.socket] = []
+        self._stacks: Optional[hooks.Stacks] = None
+        self._hooks: Optional[hooks.Hooks] = None
+        self._stragglers = 0
+        self._leaving: Optional[group.Leave] = None
+        self._said_bye = False
+        self._asked: Dict[int, Callable[[Dict[str, Any]], None]] = {
+            wire.PREPARE: self._prepare,
+            wire.START: self._start,
+            wire.CREDIT: lambda body: self._streams.credit(body["bytes"]),
+            wire.SIGNAL: lambda body: self._tell(body["signal"]),
+            wire.STOP: lambda body: self._stop(body["signal"], body["grace"]),
+            wire.DUMP: lambda body: self._dump(),
+        }
+
+    def run(self) -> None:
+        """Serve until the ranks, and all that they started, are gone."""
+        os.set_blocking(self._control, False)
+        self._loop.watch(self._control, READ, lambda ready: self._read_control())
+        self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
+        self._send(wire.HELLO, pid=os.getpid(), host=os.uname().nodename, python=sys.executable)
+        while not self._finished():
+            self._loop.turn(self._deadline())
+            now = time.monotonic()
+            self._perform(self._group.expired(now))
+            if self._stacks is not None and now >= self._stacks.deadline:
+                self._send_stacks()
+
+    def _deadline(self) -> Optional[float]:
+        if self._stacks is None:
+            return self._group.deadline
+        return min(self._stacks.deadline, self._group.deadline or self._stacks.deadline)
+
+    def _finished(self) -> bool:
+        """Whether everything has ended and the launcher has been told everything."""
+        if self._leaving is None:
+            return False
+        if not self._streams.drain():
+            return False  # until the launcher takes the rest
+        if not self._said_bye:
+            left = posix.descendants() if self._leaving.unkillable else []
+            unkillable = [f"{pid} ({posix.describe(pid)})" for pid in left]
+            self._send(wire.BYE, unkillable=unkillable, stragglers=self._stragglers)
+            self._said_bye = True
+        return self._uplink.empty
+
+    def _send(self, kind: int, rank: int = 0, **body: Any) -> None:
+        self._uplink.send(wire.message(kind, body, rank))
+
+    # --- events ---
+
+    def _read_control(self) -> None:
+        try:
+            data = os.read(self._control, 65536)
+        except OSError:
+            return
+        for frame in self._decoder.feed(data):
+            self._asked[frame.kind](frame.body())
+        if not data:  # the launcher is gone, however it went
+            self._loop.forget(self._control)
+            self._uplink.drop()
+            self._streams.credit(_ENDLESS)
+            self._end_early()
+
+    def _read_signals(self) -> None:
+        if set(self._signals.read()) & set(_WAKING):  # somebody wants this agent gone
+            self._end_early()
+        self._reap()
+
+    def _end_early(self) -> None:
+        self._perform(self._group.abandon(time.monotonic()))
+        if not self._pids:
+            self._reap()
+
+    def _reap(self) -> None:
+        """Handle every child that has ended: status first, then its group, the zombie last."""
+        try:
+            while (ended := posix.ended_child()) is not None:
+                if ended.pid in self._pids:
+                    self._handle_end(ended)
+                else:
+                    posix.reap(ended.pid)
+            self._perform(self._group.child_gone())
+        except posix.Childless:
+            self._perform(self._group.childless())
+
+    def _handle_end(self, ended: posix.Ended) -> None:
+        if self._hooks is not None:
+            self._hooks.drain()  # what it said before it died comes first
+        rank = self._pids[ended.pid]
+        sent = list(self._group.sent[rank])
+        self._perform(self._group.exited(rank, ended.status, time.monotonic()))
+        del self._pids[ended.pid]
+        used = posix.reap(ended.pid)
+        self._send(wire.EXITED, rank, status=ended.status, sent=sent, **used._asdict())
+
+    def _hooked(self, rank: int, message: Dict[str, Any]) -> None:
+        self._send(wire.HOOKED, rank, **message)
+        failed = message.get("failed")
+        if failed and failed["joined"]:
+            self._perform(self._group.failed(rank, time.monotonic()))
+
+    # --- what the launcher asks ---
+
+    def _prepare(self, body: Dict[str, Any]) -> None:
+        """Reserve the ports and find out what the launcher wants to know of this host."""
+        try:
+            self._reserved = [ports.reserve(host, port) for host, port in body["ports"]]
+        except ports.PortTaken as error:
+            self._send(wire.REFUSED, message=str(error))
+            return
+        answer: Dict[str, Any] = {"ports": [held.getsockname()[1] for held in self._reserved]}
+        if body["gpus"]:
+            answer["gpus"] = hardware.count_gpus(dict(os.environ))
+        if body["cores"]:
+            answer["cores"] = hardware.share_cores(body["cores"])
+        self._send(wire.READY, **answer)
+
+    def _start(self, body: Dict[str, Any]) -> None:
+        self._group = group.Group(body["grace"])
+        environ = dict(os.environ)
+        for name in body["unset"]:
+            environ.pop(name, None)
+        environ.update(body["env"])
+        if body["hook"]:
+            path = os.path.join(self._folder, "hook")
+            local = {rank["process_id"] for rank in body["ranks"]}
+            self._hooks = hooks.Hooks(path, self._loop, local, self._hooked)
+            environ[hooks.SOCKET_VARIABLE] = path
+            found = environ.get("PYTHONPATH")
+            environ["PYTHONPATH"] = self._hook_folder + (os.pathsep + found if found else "")
+        for rank in body["ranks"]:
+            try:
+                self._spawn(rank, {**environ, **rank["env"]})
+            except posix.SpawnError as error:
+                self._send(
+                    wire.REFUSED, rank["process_id"], errno=error.errno, message=error.what
+                )
+                self._stop(signal.SIGKILL, 0)
+                return
+
+    def _spawn(self, rank: Dict[str, Any], environ: Dict[str, str]) -> None:
+        number = rank["process_id"]
+        out, out_end = os.pipe()
+        err, err_end = os.pipe()
+        try:
+            ends = posix.Pipes(self._null, out_end, err_end)
+            pid = posix.spawn(rank["argv"], environ, rank["cwd"], ends, rank["cores"])
+        except posix.SpawnError:
+            os.close(out)
+            os.close(err)
+            raise
+        finally:
+            os.close(out_end)
+            os.close(err_end)
+        self._pids[pid] = number
+        self._group.started(number)
+        self._send(wire.STARTED, number, pid=pid)
+        for fd, stream in ((out, wire.STDOUT), (err, wire.STDERR)):
+            streams.widen(fd)
+            self._streams.add(fd, number, stream)
+
+    def _stop(self, signum: int, grace: float) -> None:
+        self._perform(self._group.stop(signum, grace, time.monotonic()))
+        if not self._pids:
+            self._reap()  # without children no death will wake us
+
+    def _dump(self) -> None:
+        asked = self._hooks.request_stacks() if self._hooks is not None else []
+        self._stacks = hooks.Stacks(asked, time.monotonic())
+
+    def _send_stacks(self) -> None:
+        assert self._stacks is not None
+        silent = dict(self._pids)
+        for hook in self._stacks.asked:
+            text = "\n".join(hook.stacks)
+            if text:
+                self._send(wire.STACKS, hook.rank, pid=hook.pid, text=text)
+                silent = {pid: rank for pid, rank in silent.items() if rank != hook.rank}
+        for pid, rank in silent.items():
+            self._send(wire.STACKS, rank, pid=pid, text="", state=posix.describe(pid))
+        self._send(wire.DUMPED)
+        self._stacks = None
+
+    # --- effects ---
+
+    def _perform(self, effects: List[group.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, group.Leave):
+                self._leaving = effect
+            elif isinstance(effect, group.Kill):
+                self._kill()
+            else:
+                self._tell(effect.signum, effect.spare)
+                self._stragglers += self._tell_strays(effect.signum)
+
+    def _tell(self, signum: int, spare: "frozenset[int]" = frozenset()) -> None:
+        """Signal the process groups of the ranks."""
+        for pid, rank in self._pids.items():
+            if rank not in spare:
+                posix.signal_group(pid, signum)
+                if signum in group.ENDING:
+                    posix.signal_group(pid, signal.SIGCONT)  # a stopped process acts on nothing
+
+    def _tell_strays(self, signum: int) -> int:
+        """Signal the processes of the job that have left their rank's group; their number."""
+        strays = [pid for pid in posix.descendants() if posix.group_of(pid) not in self._pids]
+        for pid in strays:
+            posix.signal_process(pid, signum)
+            posix.signal_process(pid, signal.SIGCONT)
+        return len(strays)
+
+    def _kill(self) -> None:
+        self._tell(signal.SIGKILL)
+        for pid in posix.descendants():
+            posix.signal_process(pid, signal.SIGKILL)

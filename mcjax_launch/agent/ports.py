@@ -1,0 +1,64 @@
+"""TCP ports that stay ours from before the ranks start until the job ends.
+
+A bound socket that never listens, with SO_REUSEPORT: strangers are refused (by connect and by
+bind), while a server of the same user that sets SO_REUSEPORT too, as gRPC does, can listen there.
+"""
+
+import errno
+import socket
+
+
+class PortTaken(Exception):
+    """Somebody else has the port, or the address is not this host's; the text says which."""
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """A reserved port of `host` ("" for every address); a free one if `port` is 0.
+
+    Raises:
+        PortTaken: the port is in use or the address is not one of this host's.
+    """
+    if not host:
+        try:
+            return _bound(socket.AF_INET6, "::", port)
+        except OSError as error:
+            if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+                raise PortTaken(_words(host, port, error)) from None
+            host = "0.0.0.0"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return _bound(family, host, port)
+    except OSError as error:
+        raise PortTaken(_words(host, port, error)) from None
+
+
+def _bound(family: int, host: str, port: int) -> socket.socket:
+    if port:
+        # SO_REUSEPORT alone would let us in beside another job's coordinator of the same user.
+        with _socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+            probe.listen(1)
+    held = _socket(family)
+    try:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind((host, port))
+    except OSError:
+        held.close()
+        raise
+    return held
+
+
+def _socket(family: int) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    if family == socket.AF_INET6:
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    return made
+
+
+def _words(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} is in use"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{host} is no address of this host"
+    return f"{error.strerror}"

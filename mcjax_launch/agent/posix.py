@@ -1,0 +1,216 @@
+"""What the agent asks of the operating system: spawn, signal, wait. No decisions.
+
+The one module that knows how Linux differs from elsewhere. Without /proc, prctl and subreapers
+(macOS) a rank's processes are reached through its process group only.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+LINUX = sys.platform.startswith("linux")
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+# Python ignores these, or the launcher's starter may have; a program expects the defaults.
+_RESET = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGCHLD", "SIGXFSZ")
+
+_prctl = ctypes.CDLL(None, use_errno=True).prctl if LINUX else None
+
+
+def adopt_orphans() -> None:
+    """Make every orphan below this process its child, so that none can slip away."""
+    if _prctl is not None:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with_parent(signum: int, parent: int) -> None:
+    """Have the kernel send `signum` here when `parent` ends.
+
+    Call it in the child's only thread: the setting belongs to the thread that forked.
+    """
+    if _prctl is not None:
+        _prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
+    if os.getppid() != parent:  # it ended before we asked
+        os.kill(os.getpid(), signum)
+
+
+class SpawnError(Exception):
+    """A program could not be started; `errno` and `what` say why."""
+
+    def __init__(self, errno: int, what: str) -> None:
+        super().__init__(errno, what)
+        self.errno = errno
+        self.what = what
+
+
+class Pipes(NamedTuple):
+    """The descriptors that become a child's 0, 1 and 2."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+
+
+def spawn(
+    argv: Sequence[str],
+    env: Dict[str, str],
+    cwd: str,
+    pipes: Pipes,
+    cores: Optional[Sequence[int]] = None,
+) -> int:
+    """Start `argv` in a session of its own that dies with this process; its pid.
+
+    Raises:
+        SpawnError: it cannot be executed, or `cwd` cannot be entered.
+    """
+    told, tell = os.pipe()  # closed by a successful exec
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become(argv, env, cwd, pipes, cores, parent, tell)
+    os.close(tell)
+    with os.fdopen(told, "rb") as report:
+        failure = report.read()
+    if failure:
+        os.waitpid(pid, 0)
+        errno, what = failure.decode("utf-8", "surrogateescape").split(" ", 1)
+        raise SpawnError(int(errno), what)
+    return pid
+
+
+def _become(
+    argv: Sequence[str],
+    env: Dict[str, str],
+    cwd: str,
+    pipes: Pipes,
+    cores: Optional[Sequence[int]],
+    parent: int,
+    tell: int,
+) -> None:
+    """The child's side of `spawn`: never returns."""
+    what = cwd
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for name in _RESET:
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        die_with_parent(signal.SIGKILL, parent)
+        os.chdir(cwd)
+        if cores and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, cores)
+        for target, fd in enumerate(pipes):
+            os.dup2(fd, target)
+        what = argv[0]
+        os.execvpe(argv[0], list(argv), env)
+    except OSError as error:
+        os.write(tell, f"{error.errno} {what}".encode("utf-8", "surrogateescape"))
+    finally:
+        os._exit(127)
+
+
+class Ended(NamedTuple):
+    """A child that has ended and is still a zombie, so its pid and group are not reused."""
+
+    pid: int
+    status: int  # >= 0: exit status; < 0: minus the signal's number
+
+
+class Childless(Exception):
+    """There is no child left: the proof that nothing of the job is left on this host."""
+
+
+def ended_child() -> Optional[Ended]:
+    """A child that has ended, not reaped yet; None if all still run.
+
+    Raises:
+        Childless: there are no children at all.
+    """
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        raise Childless from None
+    if found is None:
+        return None
+    exited = found.si_code == os.CLD_EXITED
+    return Ended(found.si_pid, found.si_status if exited else -found.si_status)
+
+
+class Usage(NamedTuple):
+    """What a reaped process used."""
+
+    cpu_s: float
+    peak_kib: int
+
+
+def reap(pid: int) -> Usage:
+    """Let go of an ended child."""
+    used = os.wait4(pid, 0)[2]
+    unit = 1 if LINUX else 1024  # macOS counts bytes
+    return Usage(used.ru_utime + used.ru_stime, used.ru_maxrss // unit)
+
+
+def signal_group(pgid: int, signum: int) -> None:
+    """Signal a process group whose leader has not been reaped."""
+    try:
+        os.killpg(pgid, signum)
+    except (ProcessLookupError, PermissionError):  # macOS: EPERM for a zombie-only group
+        pass
+
+
+def signal_process(pid: int, signum: int) -> None:
+    """Signal one process, if it is still there and ours to signal."""
+    try:
+        os.kill(pid, signum)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def descendants() -> List[int]:
+    """All processes below this one, parents first, zombies too; empty without /proc."""
+    children: Dict[int, List[int]] = {}
+    for name in os.listdir("/proc") if LINUX else ():
+        if name.isdigit():
+            children.setdefault(_state_and_parent(name)[1], []).append(int(name))
+    found: List[int] = []
+    ahead = [os.getpid()]
+    while ahead:
+        below = children.get(ahead.pop(), [])
+        found += below
+        ahead += below
+    return found
+
+
+def _state_and_parent(pid: str) -> "tuple[str, int]":
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+        return fields[0].decode(), int(fields[1])
+    except (OSError, IndexError):
+        return "X", 0
+
+
+def describe(pid: int) -> str:
+    """A process in words for a person: state, command and where it waits in the kernel."""
+    states = {"R": "running", "S": "sleeping", "D": "in uninterruptible sleep", "T": "stopped"}
+    state = _state_and_parent(str(pid))[0]
+    words = [states.get(state, f"state {state}")]
+    for name, form in (("comm", "{}"), ("wchan", "waits in {}")):
+        try:
+            with open(f"/proc/{pid}/{name}") as file:
+                text = file.read().strip()
+        except OSError:
+            continue
+        if text and text != "0":
+            words.append(form.format(text))
+    return ", ".join(words)
+
+
+def group_of(pid: int) -> int:
+    """The process group of a process; 0 if it is gone."""
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return 0

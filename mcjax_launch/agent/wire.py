@@ -1,0 +1,100 @@
+"""Frames between launcher and agent; no input or output of its own.
+
+A frame is a kind, a stream number, a rank, a length and that many bytes. Both ends are always
+the same version (the launcher brings the agent along), so frames carry no version.
+"""
+
+import json
+import struct
+from typing import Any, Iterator, NamedTuple, Union
+
+HEADER = struct.Struct("!BBHI")  # kind, stream, rank, length
+MAX_RANK = 0xFFFF
+
+# Launcher to agent.
+PREPARE = 1  # {..}: what to find out and reserve before anything starts
+START = 2  # {ranks: [...]}: start them
+CREDIT = 3  # {bytes}: so much of the output has been consumed
+SIGNAL = 4  # {signal}: pass it to every rank
+STOP = 5  # {signal, grace}: end the ranks
+DUMP = 6  # {}: stacks of all ranks, please
+
+# Agent to launcher.
+HELLO = 32  # {pid, host, python}: the agent runs
+REFUSED = 33  # {message, status}: PREPARE or START cannot be done; nothing was started
+READY = 34  # {..}: the answer to PREPARE
+STARTED = 35  # {pid}, for each rank
+DATA = 36  # raw bytes of a rank's stream
+EXITED = 37  # {status, sent, ...}: a rank's process is gone
+HOOKED = 38  # {..}: a message of the hook inside a rank
+STACKS = 39  # {pid, text, note}: answer to DUMP, for each process that has something to say
+DUMPED = 40  # {}: that was the last of the stacks
+BYE = 41  # {unkillable, swept}: nothing of the job is left on this host
+
+STDOUT, STDERR = 1, 2
+
+
+class Frame(NamedTuple):
+    """One frame, or (for DATA only) as much of one as has arrived."""
+
+    kind: int
+    stream: int
+    rank: int
+    payload: bytes
+
+    def body(self) -> dict[str, Any]:
+        """The payload of any frame but DATA."""
+        value = json.loads(self.payload)
+        assert isinstance(value, dict)
+        return value
+
+
+def header(kind: int, length: int, rank: int = 0, stream: int = 0) -> bytes:
+    """The bytes that go before a payload of `length` bytes."""
+    return HEADER.pack(kind, stream, rank, length)
+
+
+def message(kind: int, body: dict[str, Any], rank: int = 0) -> bytes:
+    """A whole frame that carries a JSON object."""
+    payload = json.dumps(body).encode()
+    return header(kind, len(payload), rank) + payload
+
+
+class Decoder:
+    """Bytes in, frames out, however the bytes were cut.
+
+    The payload of a DATA frame is handed on in pieces as it arrives, so that a big one is never
+    held whole; every other frame comes whole.
+    """
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._data = Frame(DATA, 0, 0, b"")
+        self._data_left = 0
+
+    def feed(self, data: Union[bytes, memoryview]) -> Iterator[Frame]:
+        """The frames that `data` completes."""
+        view = memoryview(self._held + bytes(data) if self._held else data)
+        self._held = b""
+        at, end = 0, len(view)
+        while at < end:
+            if self._data_left:
+                piece = bytes(view[at : at + self._data_left])
+                at += len(piece)
+                self._data_left -= len(piece)
+                yield self._data._replace(payload=piece)
+                continue
+            if end - at < HEADER.size:
+                break
+            kind, stream, rank, length = HEADER.unpack_from(view, at)
+            body = at + HEADER.size
+            if kind == DATA:
+                self._data = Frame(DATA, stream, rank, b"")
+                self._data_left = length
+                at = body
+                continue
+            if end - body < length:
+                break
+            at = body + length
+            yield Frame(kind, stream, rank, bytes(view[body:at]))
+        self._held = bytes(view[at:])

@@ -1,0 +1,316 @@
+"""The command line: click to a Job, a hosts list and a Style; nothing else knows click."""
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from mcjax_launch import __version__, errors, placeholders
+from mcjax_launch.console import Style
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.plan import Facts, Host, Job, describe, make_plan, split_address
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Duration(click.ParamType):
+    """Seconds, as `90`, `90s`, `5m` or `2h`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is no duration: write 90, 90s, 5m or 2h", param, ctx)
+        return float(found[1]) * _UNITS[found[2]]
+
+
+class Ranks(click.ParamType):
+    """A set of ranks, as `0` or `0,4-7`."""
+
+    name = "ranks"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> frozenset[int]:
+        if isinstance(value, frozenset):
+            return value
+        ranks: set[int] = set()
+        for part in str(value).split(","):
+            found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+            if found is None or int(found[2] or found[1]) < int(found[1]):
+                self.fail(f"{value!r} is no list of ranks: write 0 or 0,4-7", param, ctx)
+            ranks.update(range(int(found[1]), int(found[2] or found[1]) + 1))
+        return frozenset(ranks)
+
+
+_POSITIVE = click.IntRange(min=1)
+_DURATION = Duration()
+
+
+@click.command(
+    context_settings={
+        "auto_envvar_prefix": "MCJAX",
+        "allow_interspersed_args": False,
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+    },
+    options_metavar="[OPTIONS] [--]",
+    epilog="Every option can also be set as MCJAX_<OPTION>, e.g. MCJAX_LOG_DIR.",
+)
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
+@click.option("-n", "--num-processes", type=_POSITIVE, metavar="N", help="Ranks in the whole job.")
+@click.option("-m", "--module", is_flag=True, help="PROGRAM is the name of a Python module.")
+@click.option("--python", metavar="PATH", help="Python of the ranks (default: the launcher's).")
+@click.option("-C", "--chdir", metavar="DIR", help="Working directory of the ranks.")
+@click.option(
+    "-x", "--env", multiple=True, metavar="NAME[=VALUE]", help="Set or hand on a variable."
+)
+@click.option(
+    "-d", "--cpu-devices", type=_POSITIVE, metavar="K", help="CPU devices in each rank."
+)
+@click.option("--gpus-per-process", type=_POSITIVE, metavar="K", help="Each rank's own K GPUs.")
+@click.option(
+    "--cpu-transfers", is_flag=True, help="Let jax.device_put go between processes on CPU."
+)
+@click.option("--bind-cores", is_flag=True, help="Give each rank its own share of the cores.")
+@click.option("--coordinator", metavar="HOST[:PORT]", help="Override the coordinator's address.")
+@click.option("--no-hook", is_flag=True, help="Set variables only; leave the ranks' Python alone.")
+@click.option("--log-dir", metavar="DIR", help="Each rank's whole output in DIR/<rank>.out, .err.")
+@click.option("--show", type=Ranks(), metavar="RANKS", help="Show only these ranks: 0 or 0,4-7.")
+@click.option("--timestamps", is_flag=True, help="Put the time of day before each line.")
+@click.option("--no-prefix", is_flag=True, help="Do not mark lines with their rank.")
+@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors and the report.")
+@click.option("-v", "--verbose", is_flag=True, help="Say what is done.")
+@click.option("--timeout", type=_DURATION, metavar="D", help="End the job after D (exit 124).")
+@click.option(
+    "--start-timeout", type=_DURATION, metavar="D", help="D for all to join in initialize()."
+)
+@click.option("--grace", type=_DURATION, metavar="D", help="Between asking to end and killing.")
+@click.option("--dry-run", is_flag=True, help="Print what would run; start nothing.")
+@click.version_option(__version__, message="mcjax-launch %(version)s")
+def command(**options: Any) -> int:
+    """Run PROGRAM as the processes of one multi-controller JAX job.
+
+    PROGRAM is a Python file (*.py), a module (with -m) or any other command. In its arguments
+    {process_id}, {num_processes}, {local_process_id}, {coordinator}, {coordinator_host},
+    {coordinator_port}, {host} and {job_id} are filled in for each rank.
+
+    Durations are 90, 90s, 5m or 2h.
+    """
+    job = make_job(options)
+    hosts = [Host("localhost", job.num_processes)]
+    style = make_style(options, job)
+    for word, near in placeholders.misspelt([*job.program, *(v for _, v in job.env)]):
+        hint = f"{{{word}}} stays as it is; did you mean {{{near}}}?"
+        click.echo(f"mcjax-launch: {hint}", err=True)
+    if options["dry_run"]:
+        click.echo(_dry_run(job, hosts), nl=False)
+        return 0
+    from mcjax_launch.launcher import Launcher  # not needed for --help and errors
+
+    launcher = Launcher(job, hosts, style, log_dir=options["log_dir"], environ=os.environ)
+    return launcher.run()
+
+
+def make_job(options: dict[str, Any]) -> Job:
+    """The Job that the options ask for.
+
+    Raises:
+        LaunchError: something in them cannot be; nothing has been started.
+    """
+    chdir = os.path.abspath(options["chdir"] or ".")
+    if not os.path.isdir(chdir):
+        raise LaunchError(f"-C {options['chdir']}: no such directory")
+    if options["start_timeout"] is not None and options["no_hook"]:
+        raise LaunchError("--start-timeout needs the hook: leave out --no-hook")
+    job = Job(
+        program=options["program"],
+        num_processes=options["num_processes"] or 1,
+        module=options["module"],
+        python=_find_python(options["python"], chdir),
+        chdir=chdir,
+        env=tuple(_variable(text) for text in options["env"]),
+        cpu_devices=options["cpu_devices"],
+        gpus_per_process=options["gpus_per_process"],
+        cpu_transfers=options["cpu_transfers"],
+        bind_cores=options["bind_cores"],
+        coordinator=_coordinator(options["coordinator"]),
+        hook=not options["no_hook"],
+        timeout=options["timeout"],
+        start_timeout=options["start_timeout"],
+        grace=options["grace"],
+    )
+    if not job.program:
+        raise LaunchError("no PROGRAM: try mcjax-launch -n 4 train.py, or --help")
+    _check_program(job, asked_for_python=options["python"] is not None)
+    return job
+
+
+def make_style(options: dict[str, Any], job: Job) -> Style:
+    """How the console looks.
+
+    Raises:
+        LaunchError: --show names ranks that the job does not have.
+    """
+    show = options["show"]
+    if show is not None and max(show) >= job.num_processes:
+        raise LaunchError(f"--show {max(show)}: the last rank is {job.num_processes - 1}")
+    return Style(
+        prefix=not options["no_prefix"],
+        timestamps=options["timestamps"],
+        colour=options["color"],
+        show=show,
+        quiet=options["quiet"],
+        verbose=options["verbose"],
+    )
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise LaunchError(f"-x {text}: {name!r} is no variable's name")
+    if equals:
+        return name, value
+    if name not in os.environ:
+        raise LaunchError(f"-x {name}: it is not set here; write -x {name}=VALUE")
+    return name, os.environ[name]
+
+
+def _coordinator(text: str | None) -> str | None:
+    """The coordinator's address with a numeric host."""
+    if text is None:
+        return None
+    try:
+        host, port = split_address(text)
+        if not host or not 0 <= port < 65536:
+            raise ValueError
+    except ValueError:
+        raise LaunchError(f"--coordinator {text}: write HOST or HOST:PORT") from None
+    import socket
+
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise LaunchError(f"--coordinator {text}: {host}: {error.strerror}") from None
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    numeric = str(found[0][4][0])
+    return f"[{numeric}]:{port}" if ":" in numeric else f"{numeric}:{port}"
+
+
+# --- what can be known of PROGRAM before anything runs ---
+
+
+def _find_python(given: str | None, chdir: str) -> str:
+    if given is None:
+        return sys.executable
+    return _find_command(given, chdir, "--python ")
+
+
+def _find_command(name: str, chdir: str, option: str = "") -> str:
+    """The path of a command as a rank would find it.
+
+    Raises:
+        LaunchError: there is none, or it is not executable.
+    """
+    if os.sep in name:
+        places = [os.path.join(chdir, name)]
+    else:
+        places = [os.path.join(place, name) for place in os.get_exec_path()]
+    files = [place for place in places if os.path.isfile(place)]
+    for place in files:
+        if os.access(place, os.X_OK):
+            return place if option else name
+    if files or any(os.path.isdir(place) for place in places if os.sep in name):
+        hint = "" if option else f"; chmod +x it, or run it with its interpreter: bash {name}"
+        raise LaunchError(f"{option}{name}: not executable{hint}", errors.NOT_EXECUTABLE)
+    where = "no such file" if os.sep in name else "not found in PATH"
+    raise LaunchError(f"{option}{name}: {where}", errors.NOT_FOUND)
+
+
+def _check_program(job: Job, *, asked_for_python: bool) -> None:
+    if not job.module and not job.program[0].endswith(".py"):
+        _find_command(job.program[0], job.chdir)
+        return
+    if not job.module:
+        path = os.path.join(job.chdir, job.program[0])
+        if not os.path.exists(path):
+            raise LaunchError(f"{job.program[0]}: no such file in {job.chdir}", errors.NOT_FOUND)
+        if not os.path.isfile(path) or not os.access(path, os.R_OK):
+            raise LaunchError(f"{job.program[0]}: not a readable file", errors.NOT_EXECUTABLE)
+    if asked_for_python:
+        _check_python(job)
+
+
+def _check_python(job: Job) -> None:
+    """A Python that the user names should have jax, if the program speaks of it."""
+    if not job.module:
+        with open(os.path.join(job.chdir, job.program[0]), "rb") as source:
+            if b"jax" not in source.read(1 << 20):
+                return
+    import subprocess
+
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('jax') is None)"
+    try:
+        done = subprocess.run([job.python, "-c", look], capture_output=True, cwd=job.chdir)
+    except OSError as error:
+        raise LaunchError(f"--python {job.python}: {error.strerror}", errors.NOT_EXECUTABLE) from None
+    if done.returncode:
+        raise LaunchError(f"--python {job.python} has no jax: install it there or choose another")
+
+
+def _dry_run(job: Job, hosts: Sequence[Host]) -> str:
+    address = job.coordinator or "127.0.0.1:0"
+    host, port = address.rsplit(":", 1)
+    plan = make_plan(
+        job,
+        hosts,
+        {host: Facts(gpus=1 << 30) for host in hosts},
+        job_id="00000000",
+        coordinator=f"{host}:{port if port != '0' else 'PORT'}",
+        environ=os.environ,
+    )
+    return describe(plan)
+
+
+# --- the one error handler ---
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status."""
+    for fd in range(3):  # a descriptor that is closed would be given to something else
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    try:
+        # Anything that click returns is ours but for --help and --version, which return 0.
+        return int(command.main(argv, prog_name="mcjax-launch", standalone_mode=False) or 0)
+    except LaunchError as error:
+        _complain(str(error))
+        return error.status
+    except click.ClickException as error:
+        _complain(" ".join(error.format_message().split()))
+        return errors.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        return errors.READER_GONE
+    except Exception as error:
+        with tempfile.NamedTemporaryFile("w", prefix="mcjax-", suffix=".txt", delete=False) as log:
+            traceback.print_exc(file=log)
+        _complain(f"a fault of its own: {error!r}; please report {log.name}")
+        return errors.OWN_FAULT
+
+
+def _complain(message: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, f"mcjax-launch: {message}\n".encode("utf-8", "replace"))

@@ -1,0 +1,111 @@
+"""The launcher's connection to one agent: frames in, frames out, never blocking."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from mcjax_launch import transport
+from mcjax_launch.agent import wire
+from mcjax_launch.agent.loop import READ, Loop
+from mcjax_launch.agent.streams import Uplink
+from mcjax_launch.plan import Host
+
+_BUFFER = memoryview(bytearray(1 << 20))  # shared: what is in it is used up before the next read
+_MOST_ERRORS = 8192
+
+
+class Link:
+    """One host's agent.
+
+    Args:
+        host: whose agent it is.
+        pipes: the started transport.
+        window: output bytes that may be on their way at any time.
+        on_frame: called for each frame, in order.
+        on_end: called once, when the agent's end of the pipe is closed.
+
+    Attributes:
+        errors: the last that the transport wrote to stderr.
+        said_bye: the agent has reported that nothing is left.
+        ended: its end of the pipe is closed.
+        status: how the transport's process ended (waitpid's exit code); None while it lives.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        pipes: transport.Pipes,
+        loop: Loop,
+        window: int,
+        on_frame: Callable[["Link", wire.Frame], None],
+        on_end: Callable[["Link"], None],
+    ) -> None:
+        self.host = host
+        self.pid = pipes.pid
+        self.errors = b""
+        self.said_bye = False
+        self.ended = False
+        self.status: int | None = None
+        self._loop = loop
+        self._pipes = pipes
+        self._out = Uplink(pipes.to_agent, loop)
+        self._decoder = wire.Decoder()
+        self._on_frame = on_frame
+        self._on_end = on_end
+        self._window = window
+        self._consumed = 0
+        loop.watch(pipes.from_agent, READ, lambda ready: self._read())
+        loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
+
+    def send(self, kind: int, **body: Any) -> None:
+        """Send a message; nothing happens if the agent is gone."""
+        self._out.send(wire.message(kind, body))
+
+    def open_window(self) -> None:
+        """Let the first output come."""
+        self.send(wire.CREDIT, bytes=self._window)
+
+    def give_credit(self) -> None:
+        """Let as much output come as has been consumed, if that is worth a message."""
+        if self._consumed >= self._window // 4:
+            self.send(wire.CREDIT, bytes=self._consumed)
+            self._consumed = 0
+
+    def close(self) -> None:
+        """Hang up: an agent that still runs ends what it has started."""
+        for fd in (self._pipes.from_agent, self._pipes.errors, self._pipes.to_agent):
+            self._loop.forget(fd)
+            os.close(fd)
+        self._out.broken = True
+
+    def reap(self) -> bool:
+        """Whether the transport's process has ended."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+        return self.status is not None
+
+    def _read(self) -> None:
+        try:
+            count = os.readv(self._pipes.from_agent, [_BUFFER])
+        except BlockingIOError:
+            return
+        for frame in self._decoder.feed(_BUFFER[:count]):
+            if frame.kind == wire.DATA:
+                self._consumed += len(frame.payload)
+            self._on_frame(self, frame)
+        if count == 0:
+            self.ended = True
+            self._loop.forget(self._pipes.from_agent)
+            self._read_errors()
+            self._on_end(self)
+
+    def _read_errors(self) -> None:
+        try:
+            data = os.read(self._pipes.errors, 65536)
+        except BlockingIOError:
+            return
+        self.errors = (self.errors + data)[-_MOST_ERRORS:]
+        if not data:
+            self._loop.forget(self._pipes.errors)

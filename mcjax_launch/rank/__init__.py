@@ -1,0 +1,1 @@
+"""What runs inside a rank's Python; the standard library alone, nothing of ours imported."""

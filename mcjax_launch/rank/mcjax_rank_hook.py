@@ -1,0 +1,338 @@
+"""The hook inside every Python process of a rank.
+
+It fills in what the caller of `jax.distributed.initialize()` left out, and tells the agent, over
+a unix socket, what it cannot see from outside: that this process has joined, and that it has
+failed although JAX's shutdown barrier holds up its exit. It never imports jax itself, and imports
+nothing at start that costs time: `site` runs it before every program.
+"""
+
+import os
+import sys
+
+SOCKET = "MCJAX_HOOK_SOCKET"
+#: Where rank 0's coordination service listens, for the coordinator that we chose.
+BIND = "MCJAX_HOOK_BIND"
+#: Seconds that initialize() may take in all, where the user gave a limit.
+JOIN_TIMEOUT = "MCJAX_HOOK_JOIN_TIMEOUT"
+#: This rank's own address for jax.device_put between CPU processes.
+TRANSFER = "MCJAX_HOOK_TRANSFER"
+
+# A rank that is done waits in JAX's shutdown barrier for its peers, and JAX aborts all of them
+# when that takes longer than this. With a launcher watching there is no reason to: a week.
+_SHUTDOWN_TIMEOUT_S = 7 * 24 * 3600
+_JAX_INIT_TIMEOUT_S = 300  # JAX's own default
+_MOST_TEXT = 32_000
+
+_agent = None
+
+
+def install():
+    """Connect to the agent and put the hook in place; without an agent do nothing."""
+    path = os.environ.get(SOCKET)
+    if not path:
+        return
+    global _agent
+    try:
+        _agent = _Agent(path)
+    except OSError:  # the agent is gone, or a program outlived its job
+        return
+    sys.exit = _exit
+    _watch_excepthook()
+    sys.meta_path.insert(0, _Finder())
+
+
+class _Agent:
+    """The connection to the agent; usable from the process that made it alone."""
+
+    def __init__(self, path):
+        import _socket  # without socket's own imports
+
+        self.pid = os.getpid()
+        self.joined = False
+        self._told = False
+        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self._socket.connect(path)
+        signum = self._dump_on_signal()
+        rank = os.environ.get("JAX_PROCESS_ID", "")
+        self._send(f'{{"hello": {self.pid}, "process_id": "{rank}", "dump": {signum}}}')
+
+    def _dump_on_signal(self):
+        """Have the stacks of all threads written to the agent on a real-time signal."""
+        try:
+            import faulthandler
+
+            import _signal
+
+            signum = _signal.SIGRTMIN + 11
+            faulthandler.register(signum, self._socket.fileno(), all_threads=True)
+            return signum
+        except (ImportError, AttributeError):
+            return 0
+
+    def _send(self, line):
+        try:
+            self._socket.sendall(line.encode("utf-8", "replace") + b"\n")
+        except OSError:
+            pass
+
+    def tell(self, message):
+        import json
+
+        if os.getpid() == self.pid:  # a forked child is not this rank
+            self._send(json.dumps(message))
+
+    def tell_failed(self, status, **details):
+        """Say once that this process will end with `status`."""
+        if not self._told and status & 0xFF:
+            self._told = True
+            joined = self.joined or _jax_is_initialized()
+            self.tell({"failed": {"status": status & 0xFF, "joined": joined, **details}})
+
+
+def _jax_is_initialized():
+    try:
+        return bool(sys.modules["jax"].distributed.is_initialized())
+    except Exception:
+        return False
+
+
+# --- jax.distributed.initialize ---
+
+
+class _Finder:
+    """Sees jax.distributed being imported, patches it, and is gone."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "jax.distributed":
+            return None
+        sys.meta_path.remove(self)
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                load = spec.loader.exec_module
+
+                def exec_module(module):
+                    load(module)
+                    _patch(module)
+
+                spec.loader.exec_module = exec_module
+                return spec
+        return None
+
+
+def _patch(distributed):
+    import functools
+
+    real = distributed.initialize
+
+    @functools.wraps(real)
+    def initialize(*args, **kwargs):
+        filled = fill_in(real, args, kwargs, os.environ)
+        _set_transfer_address()
+        _watch_exit()
+        _await_coordinator(filled)
+        result = real(**filled)
+        _agent.joined = True
+        _agent.tell(
+            {
+                "joined": {
+                    key: filled.get(key)
+                    for key in ("coordinator_address", "num_processes", "process_id")
+                }
+            }
+        )
+        return result
+
+    distributed.initialize = initialize
+
+
+def fill_in(real, args, kwargs, environ):
+    """The keyword arguments for `real`: the caller's own, and ours for what was left out."""
+    import inspect
+
+    signature = inspect.signature(real)
+    given = dict(signature.bind(*args, **kwargs).arguments)
+    known = signature.parameters
+    ours = environ["JAX_COORDINATOR_ADDRESS"]
+
+    def fill(name, value):
+        if name in known and given.get(name) is None:
+            given[name] = value
+
+    fill("coordinator_address", ours)
+    fill("num_processes", int(environ["JAX_NUM_PROCESSES"]))
+    fill("process_id", int(environ["JAX_PROCESS_ID"]))
+    fill("cluster_detection_method", "deactivate")
+    bind = _bind_address(given["coordinator_address"], ours, environ)
+    if bind and "JAX_COORDINATOR_BIND_ADDRESS" not in environ:
+        fill("coordinator_bind_address", bind)
+    if environ.get(JOIN_TIMEOUT):
+        fill("initialization_timeout", max(1, int(float(environ[JOIN_TIMEOUT]))))
+    fill("shutdown_timeout_seconds", _SHUTDOWN_TIMEOUT_S)
+    return given
+
+
+def _bind_address(address, ours, environ):
+    if address == ours:
+        return environ.get(BIND)
+    host = address.rpartition(":")[0]
+    if host == "localhost" or host.startswith("127.") or host == "[::1]":
+        return address  # a program's own local address needs no other interface either
+    return None
+
+
+def _set_transfer_address():
+    if os.environ.get(TRANSFER):
+        import jax
+
+        jax.config.update("jax_cross_host_transfer_socket_address", os.environ[TRANSFER])
+
+
+def _await_coordinator(filled):
+    """Wait until rank 0 listens.
+
+    gRPC's first failed connection costs about a second of back-off; a plain connect that fails
+    costs microseconds.
+    """
+    if filled["process_id"] == 0:
+        return
+    import socket
+    import time
+
+    host, _, port = filled["coordinator_address"].rpartition(":")
+    limit = filled.get("initialization_timeout") or _JAX_INIT_TIMEOUT_S
+    deadline = time.monotonic() + limit
+    pause = 0.002
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+            return
+        except (OSError, ValueError):
+            time.sleep(pause)
+            pause = min(pause * 1.2, 0.05)
+
+
+# --- failures that JAX's exit would hide ---
+
+
+def _watch_excepthook():
+    chain = sys.excepthook
+    if getattr(chain, "_mcjax", False):
+        return
+
+    def excepthook(kind, value, traceback):
+        try:
+            _tell_exception(kind, value, traceback)
+        finally:
+            chain(kind, value, traceback)
+
+    excepthook._mcjax = True
+    sys.excepthook = excepthook
+
+
+def _tell_exception(kind, value, traceback):
+    if _agent is None or issubclass(kind, KeyboardInterrupt):
+        return
+    import traceback as tb
+
+    try:
+        text = "".join(tb.format_exception(kind, value, traceback))
+        summary = "".join(tb.format_exception_only(kind, value)).strip()
+    except Exception as error:  # an exception that cannot be printed
+        text = summary = f"{kind.__name__} (cannot be shown: {error!r})"
+    frame = _users_frame(tb.extract_tb(traceback))
+    _agent.tell_failed(
+        1,
+        exception=kind.__name__,
+        summary=summary[:_MOST_TEXT],
+        traceback=text[-_MOST_TEXT:],
+        where=frame and f"{frame.filename}:{frame.lineno} in {frame.name}",
+        line=frame and frame.line,
+        module=getattr(value, "name", None) if isinstance(value, ImportError) else None,
+        python=sys.executable,
+    )
+
+
+def _users_frame(frames):
+    """The innermost frame that is neither a library's nor the interpreter's own."""
+    libraries = (os.path.dirname(os.__file__), "<")
+    for frame in reversed(frames):
+        library = "site-packages" in frame.filename or "dist-packages" in frame.filename
+        if not library and not frame.filename.startswith(libraries):
+            return frame
+    return frames[-1] if frames else None
+
+
+def _exit(status=None, /):
+    """Exit the interpreter by raising SystemExit(status)."""
+    raise SystemExit(status)
+
+
+def _watch_exit():
+    """See a SystemExit that nobody catches, before JAX's exit barrier holds it up.
+
+    Nothing in Python announces one: it reaches no excepthook, and `atexit` does not know the
+    status. But an exception that nobody caught is freed while no Python code runs at all.
+    """
+    import atexit
+    import builtins
+    import threading
+    import weakref
+
+    real = builtins.SystemExit
+    if getattr(real, "_mcjax", False):
+        return
+    last = []
+
+    class UnseenExit(real):
+        _mcjax = True
+
+        def __init__(self, *args):
+            super().__init__(*args)
+            last[:] = [weakref.ref(self)]
+
+        def __del__(self, getframe=sys._getframe):
+            try:
+                getframe(1)
+            except ValueError:
+                if threading.current_thread() is threading.main_thread():
+                    _tell_exit(self.code)
+
+    UnseenExit.__name__ = UnseenExit.__qualname__ = real.__name__
+    UnseenExit.__module__ = real.__module__
+    builtins.SystemExit = UnseenExit
+
+    thread_hook = threading.excepthook
+
+    def excepthook(args):
+        # The original compares for identity, to be silent about a thread's sys.exit().
+        if not issubclass(args.exc_type, real):
+            thread_hook(args)
+
+    threading.excepthook = excepthook
+
+    def at_exit():
+        """What the two ways above cannot see: an excepthook replaced later, a held exception."""
+        uncaught = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        if _ended_the_program(uncaught):
+            _tell_exception(type(uncaught), uncaught, uncaught.__traceback__)
+        held = last[0]() if last else None
+        if _ended_the_program(held):
+            _tell_exit(held.code)
+
+    atexit.register(at_exit)  # after JAX's own, so it runs before
+    _watch_excepthook()  # the program may have put its own on top of ours
+
+
+def _ended_the_program(exception):
+    """Whether the outermost frame was left by this exception (a test runner catches many)."""
+    traceback = getattr(exception, "__traceback__", None)
+    if traceback is None or traceback.tb_frame.f_back is not None:
+        return False
+    return traceback.tb_frame.f_lasti == traceback.tb_lasti
+
+
+def _tell_exit(code):
+    status = 0 if code is None else code if isinstance(code, int) else 1
+    if _agent is not None:
+        _agent.tell_failed(status, exit=True)

@@ -1,0 +1,115 @@
+"""One of the launcher's own output streams: written without ever blocking, watched for its end."""
+
+import os
+import select
+import stat
+from collections import deque
+from collections.abc import Callable
+
+from mcjax_launch.agent.loop import GONE, WRITE, Loop
+
+# A pipe that polls as writable takes this much without blocking (POSIX: PIPE_BUF).
+_SAFE_WRITE = 512 if not hasattr(select, "PIPE_BUF") else select.PIPE_BUF
+
+
+class Sink:
+    """A file, pipe or terminal that somebody else may share with us.
+
+    Its description is not ours to make non-blocking, so a pipe or terminal is opened a second
+    time where the system can do that (/proc/self/fd); elsewhere it is written in pieces that a
+    writable pipe takes at once.
+
+    Attributes:
+        queued: bytes that are waiting for the reader.
+        gone: nobody will ever read any more.
+    """
+
+    def __init__(self, fd: int, loop: Loop, on_room: Callable[[], None]) -> None:
+        self.queued = 0
+        self.gone = False
+        self._loop = loop
+        self._on_room = on_room
+        self._queue: deque[memoryview] = deque()
+        self._fd = fd
+        self._piece = 1 << 30
+        self._waiting = False
+        kind = os.fstat(fd).st_mode
+        self.is_terminal = os.isatty(self._fd)
+        self.blocks = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or self.is_terminal
+        if self.blocks:
+            try:
+                flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
+                self._fd = os.open(f"/proc/self/fd/{fd}", flags)
+            except OSError:
+                self._piece = _SAFE_WRITE
+        self.identity = os.fstat(self._fd)[1:3]  # inode and device
+
+    def watch(self, on_gone: Callable[[], None]) -> None:
+        """Call `on_gone` as soon as the reader has gone, even while nothing is written."""
+        self._on_gone = on_gone
+        self._rest()
+
+    def _rest(self) -> None:
+        if self.blocks and not self.gone:
+            self._loop.watch(self._fd, 0, self._ready)
+
+    def _ready(self, ready: int) -> None:
+        if ready & GONE and not ready & WRITE:
+            self._lose()
+        else:
+            self.flush()
+
+    def _lose(self) -> None:
+        self.gone = True
+        self._queue.clear()
+        self.queued = 0
+        self._loop.forget(self._fd)
+        self._on_gone()
+        self._on_room()
+
+    def write(self, data: bytes) -> None:
+        """Write `data`, now or as soon as there is room."""
+        if self.gone or not data:
+            return
+        self._queue.append(memoryview(data))
+        self.queued += len(data)
+        if len(self._queue) == 1:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is queued, as far as there is room."""
+        try:
+            while self._queue:
+                if self._piece == _SAFE_WRITE and not self._writable():
+                    raise BlockingIOError
+                data = self._queue[0]
+                written = os.write(self._fd, data[: self._piece])
+                self.queued -= written
+                if written == len(data):
+                    self._queue.popleft()
+                else:
+                    self._queue[0] = data[written:]
+        except BlockingIOError:
+            if not self._waiting:
+                self._waiting = True
+                self._loop.watch(self._fd, WRITE, self._ready)
+            return
+        except OSError:  # EPIPE, or EIO from a terminal that has been closed
+            self._lose()
+            return
+        if self._waiting:
+            self._waiting = False
+            self._rest()
+            self._on_room()
+
+    def _writable(self) -> bool:
+        poll = select.poll()
+        poll.register(self._fd, WRITE)
+        return bool(poll.poll(0))
+
+    def columns_and_rows(self) -> tuple[int, int]:
+        """The size of the terminal."""
+        try:
+            return tuple(os.get_terminal_size(self._fd))  # type: ignore[return-value]
+        except OSError:
+            return 80, 24

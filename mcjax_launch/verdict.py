@@ -1,0 +1,225 @@
+"""From what happened to why: the first cause, in words, and the exit status; pure."""
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcjax_launch import errors
+
+# What a rank says that was taken down by another's death. facts: JAX's own words.
+_VICTIM_MARKS = (
+    "Terminating process because the JAX distributed service detected fatal errors",
+    "another task died",
+    "Shutdown barrier has failed",
+    "stopped sending heartbeats",
+)
+# And in the exceptions of collectives that have lost a peer.
+_VICTIM_EXCEPTION_MARKS = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Socket closed",
+    "Connection refused",
+    *_VICTIM_MARKS,
+)
+_TAIL_LINES = 15
+
+
+@dataclass
+class RankEnd:
+    """How a rank ended, as far as is known.
+
+    Attributes:
+        order: its place in the order in which ends and failures became known.
+        status: exit status; below 0: minus a signal. None while its process lives.
+        sent: signals it was sent to end it, before it ended.
+        failure: what the hook said of an exception or exit, if it did.
+        stderr: the last of what it wrote there.
+    """
+
+    process_id: int
+    host: str
+    order: int = 0
+    status: int | None = None
+    sent: Sequence[int] = ()
+    failure: Mapping[str, Any] | None = None
+    joined: bool = False
+    stderr: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it failed by itself: not by a signal that it was sent."""
+        if self.failure is not None and (self.failure["joined"] or self.status != 0):
+            return True
+        return self.status is not None and self.status != 0 and -self.status not in self.sent
+
+    @property
+    def victim(self) -> bool:
+        """Whether it bears the marks of another's death."""
+        if self.failure is not None:
+            summary = str(self.failure.get("summary", ""))
+            return any(mark in summary for mark in _VICTIM_EXCEPTION_MARKS)
+        return self.status == -signal.SIGABRT and any(m in self.stderr for m in _VICTIM_MARKS)
+
+    @property
+    def exit_status(self) -> int:
+        """What a shell would say of it; the program's own where JAX's exit hid that."""
+        if self.failure is not None:
+            return int(self.failure["status"])
+        assert self.status is not None
+        return self.status if self.status >= 0 else 128 - self.status
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A reason to end the job other than a rank's failure.
+
+    Args:
+        words: what happened, in words.
+        status: the exit status it leads to.
+        details: further lines.
+    """
+
+    words: str
+    status: int
+    details: tuple[str, ...] = ()
+
+
+@dataclass
+class History:
+    """All that happened in a run, in the order in which it became known."""
+
+    ranks: dict[int, RankEnd] = field(default_factory=dict)
+    stop: Stop | None = None
+    stop_order: int = 0
+    hosts: int = 1
+    unkillable: list[str] = field(default_factory=list)
+    log_dir: str | None = None
+    killed_after: float = 0.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The exit status, and the report (empty when all went well)."""
+
+    status: int
+    report: tuple[str, ...] = ()
+
+
+def first_cause(ranks: Sequence[RankEnd]) -> RankEnd | None:
+    """The rank that failed first and is not known to be a victim of another."""
+    failed = sorted((rank for rank in ranks if rank.failed), key=lambda rank: rank.order)
+    return next((rank for rank in failed if not rank.victim), failed[0] if failed else None)
+
+
+def judge(history: History) -> Verdict:
+    """What to say at the end, and with which status to exit."""
+    ranks = list(history.ranks.values())
+    cause = first_cause(ranks)
+    stop = history.stop
+    if stop is not None and (cause is None or history.stop_order < cause.order):
+        lines = [stop.words, *stop.details, *_others(ranks, None)]
+        status = stop.status
+    elif cause is not None:
+        lines = [*_describe(cause, history), *_others(ranks, cause)]
+        status = cause.exit_status
+    else:
+        lines, status = [], next((r.exit_status for r in ranks if r.status), 0)
+    if history.unkillable:
+        lines.append("could not be killed: " + "; ".join(history.unkillable))
+    if lines and history.log_dir:
+        lines.append(f"logs: {history.log_dir}")
+    return Verdict(status, tuple(lines))
+
+
+def status_in_words(status: int) -> str:
+    """An exit status (or, below 0, a signal) for a person."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    hint = {
+        signal.SIGKILL: " (the kernel's out-of-memory killer, or somebody's kill -9)",
+        signal.SIGSEGV: " (segmentation fault)",
+        signal.SIGBUS: " (bus error; is /dev/shm full?)",
+    }.get(-status, "")
+    return f"killed by {name}{hint}"
+
+
+def _describe(cause: RankEnd, history: History) -> list[str]:
+    where = f"rank {cause.process_id}" + (f" on {cause.host}" if history.hosts > 1 else "")
+    failure = cause.failure
+    if failure is None:
+        assert cause.status is not None
+        words = f"{where} failed: {status_in_words(cause.status)}"
+        tail = [line.rstrip() for line in cause.stderr.splitlines()][-_TAIL_LINES:]
+        quoted = ["the last lines of its stderr:", *(f"  | {line}" for line in tail)] if tail else []
+        return [words, *quoted, *advice(cause)]
+    if failure.get("exit"):
+        return [f"{where} failed: it exited with status {failure['status']}"]
+    summary = str(failure["summary"]).splitlines() or [str(failure["exception"])]
+    lines = [f"{where} failed: {summary[0]}"]
+    if failure.get("where"):
+        lines.append(f"at {failure['where']}: {failure.get('line') or ''}".rstrip(": "))
+    lines += [f"  | {line}" for line in str(failure["traceback"]).rstrip().splitlines()]
+    return [*lines, *advice(cause)]
+
+
+def advice(cause: RankEnd) -> list[str]:
+    """A line on what to do, for mistakes that are known."""
+    failure = cause.failure or {}
+    if failure.get("module") in ("jax", "jaxlib"):
+        return [
+            f"the ranks' Python, {failure['python']}, has no {failure['module']}: "
+            "install it there or choose another with --python"
+        ]
+    return []
+
+
+def _others(ranks: Sequence[RankEnd], cause: RankEnd | None) -> list[str]:
+    """What became of the other ranks, counted, in one line."""
+    counts: dict[str, int] = {}
+    for rank in ranks:
+        if rank is not cause:
+            fate = _fate(rank)
+            counts[fate] = counts.get(fate, 0) + 1
+    if not counts:
+        return []
+    total = sum(counts.values())
+    noun = "rank" if total == 1 else "ranks"
+    other = "other " if cause is not None else ""
+    parts = [f"{count} {fate}" for fate, count in sorted(counts.items(), key=lambda c: -c[1])]
+    return [f"the {total} {other}{noun}: {', '.join(parts)}" if cause or total > 1 else parts[0]]
+
+
+def _fate(rank: RankEnd) -> str:
+    if rank.status is None:
+        return "of unknown fate"
+    if rank.status == 0:
+        return "ended with 0"
+    if rank.status == -signal.SIGKILL and signal.SIGKILL in rank.sent:
+        return "killed after the grace"
+    if -rank.status in rank.sent:
+        return f"ended by {signal.Signals(-rank.status).name}"
+    if rank.victim:
+        return "aborted by JAX as a consequence"
+    return f"{'ended with' if rank.status > 0 else 'died:'} {status_in_words(rank.status)}"
+
+
+def timed_out(option: str, seconds: float, details: Sequence[str] = ()) -> Stop:
+    """The end of a job that took longer than the user allows."""
+    return Stop(f"{option}: not done after {seconds:g} s", errors.TIMED_OUT, tuple(details))
+
+
+def not_joined(seconds: float, missing: Sequence[RankEnd]) -> Stop:
+    """The end of a job some of whose ranks never got through `initialize()`."""
+    names = ", ".join(f"{end.process_id} on {end.host}" for end in missing)
+    noun = "rank" if len(missing) == 1 else "ranks"
+    return timed_out("--start-timeout", seconds, [f"never joined in initialize(): {noun} {names}"])
+
+
+def interrupted(signum: int) -> Stop:
+    """The end of a job by a signal to the launcher."""
+    return Stop(f"stopped by {signal.Signals(signum).name}", 128 + signum)
