@@ -5,14 +5,12 @@ import os
 import re
 import signal
 import sys
-import tempfile
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from mcjax_launch import __version__, errors, placeholders
+from mcjax_launch import __version__, errors, placeholders, transport
 from mcjax_launch.console import Style
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.plan import Facts, Host, Job, describe, make_plan, split_address
@@ -115,9 +113,12 @@ def command(**options: Any) -> int:
     if options["dry_run"]:
         click.echo(_dry_run(job, hosts), nl=False)
         return 0
-    from mcjax_launch.launcher import Launcher  # not needed for --help and errors
+    agents = [transport.start(transport.local_argv()) for _ in hosts]
+    from mcjax_launch.launcher import Launcher  # while the agents start
 
-    launcher = Launcher(job, hosts, style, log_dir=options["log_dir"], environ=os.environ)
+    launcher = Launcher(
+        job, hosts, agents, style, log_dir=options["log_dir"], environ=os.environ
+    )
     return launcher.run()
 
 
@@ -305,6 +306,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return errors.READER_GONE
     except Exception as error:
+        import tempfile
+        import traceback
+
         with tempfile.NamedTemporaryFile("w", prefix="mcjax-", suffix=".txt", delete=False) as log:
             traceback.print_exc(file=log)
         _complain(f"a fault of its own: {error!r}; please report {log.name}")

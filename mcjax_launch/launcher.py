@@ -1,7 +1,6 @@
 """The controller: agents' frames in, console and verdict out, and the words that end a job."""
 
 import os
-import secrets
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -30,6 +29,7 @@ class Launcher:
     Args:
         job: what to run.
         hosts: where; there are slots enough.
+        agents: the started agent of each host.
         style: how the console looks.
         log_dir: where each rank's whole output goes, if anywhere; may hold placeholders.
         environ: what ranks on this machine inherit.
@@ -39,6 +39,7 @@ class Launcher:
         self,
         job: Job,
         hosts: Sequence[Host],
+        agents: Sequence[transport.Pipes],
         style: Style,
         *,
         log_dir: str | None,
@@ -46,9 +47,10 @@ class Launcher:
     ) -> None:
         self._job = job
         self._hosts = hosts
+        self._agents = agents
         self._log_dir = log_dir
         self._environ = environ
-        self._job_id = secrets.token_hex(4)
+        self._job_id = os.urandom(4).hex()
         self._loop = Loop()
         self._console = Console(style, self._loop, self._reader_gone, self._give_credit)
         self._history = verdict.History(hosts=len(hosts))
@@ -94,8 +96,7 @@ class Launcher:
 
     def _connect(self) -> None:
         window = min(_MOST_WINDOW, _WINDOW_OF_ALL // len(self._hosts))
-        for host in self._hosts:
-            pipes = transport.start(transport.local_argv())
+        for host, pipes in zip(self._hosts, self._agents, strict=True):
             link = Link(host, pipes, self._loop, window, self._handle, self._agent_ended)
             self._links.append(link)
             link.send(wire.PREPARE, **self._questions(host))

@@ -3,7 +3,6 @@
 Any other braces are the program's own and stay as they are.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 
@@ -28,6 +27,8 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 def misspelt(texts: Iterable[str]) -> list[tuple[str, str]]:
     """Words in braces that look like a placeholder misspelt: (word, the nearest placeholder)."""
+    import difflib
+
     hints = []
     for word in dict.fromkeys(word for text in texts for word in _ANY_WORD.findall(text)):
         if word not in NAMES and (near := difflib.get_close_matches(word, NAMES, 1, 0.8)):

@@ -4,11 +4,10 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from mcjax_launch.agent.streams import widen
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _PIPE_SIZE = 1 << 20
 # -I -S: quick, and nothing of the user's environment reaches the agent's own Python.
 _LOCAL = "import sys; sys.path[:0] = [{root!r}]; from mcjax_launch.agent.main import main; main({hook!r})"
@@ -16,7 +15,7 @@ _LOCAL = "import sys; sys.path[:0] = [{root!r}]; from mcjax_launch.agent.main im
 
 def local_argv() -> list[str]:
     """The agent on this machine, from the installed files."""
-    code = _LOCAL.format(root=str(_PACKAGE.parent), hook=str(_PACKAGE / "rank"))
+    code = _LOCAL.format(root=os.path.dirname(_PACKAGE), hook=os.path.join(_PACKAGE, "rank"))
     return [sys.executable, "-I", "-S", "-c", code]
 
 

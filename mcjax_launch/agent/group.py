@@ -4,8 +4,9 @@ Three reasons to stop (a rank failed, the launcher said so, the launcher is gone
 end: the processes are told, given a grace, killed, and it is over when no child is left.
 """
 
+from __future__ import annotations
+
 import signal
-from typing import Dict, List, NamedTuple, Optional, Set, Union
 
 #: What a finished job's stragglers get to end by themselves (the `tee` of a `> >(tee log)`).
 LINGER_S = 0.5
@@ -15,24 +16,33 @@ UNKILLABLE_S = 5.0
 ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL))
 
 
-class Tell(NamedTuple):
+class Effect:
+    """Something for the agent to do."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({vars(self)})"
+
+
+class Tell(Effect):
     """Signal every rank's process group, but those of `spare`, and all strays of the job."""
 
-    signum: int
-    spare: "frozenset[int]" = frozenset()
+    def __init__(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
+        self.signum = signum
+        self.spare = spare
 
 
-class Kill(NamedTuple):
+class Kill(Effect):
     """SIGKILL to every process below the agent."""
 
 
-class Leave(NamedTuple):
+class Leave(Effect):
     """It is over: nothing is left, or `unkillable` says that something is."""
 
-    unkillable: bool
-
-
-Effect = Union[Tell, Kill, Leave]
+    def __init__(self, unkillable: bool) -> None:
+        self.unkillable = unkillable
 
 
 class Group:
@@ -43,10 +53,10 @@ class Group:
     """
 
     def __init__(self, grace_s: float) -> None:
-        self.deadline: Optional[float] = None
-        self.sent: Dict[int, List[int]] = {}  # rank -> the signals it got to end it
+        self.deadline: float | None = None
+        self.sent: dict[int, list[int]] = {}  # rank -> the signals it got to end it
         self._grace_s = grace_s  # after a failure, or when the launcher is gone
-        self._alive: Set[int] = set()
+        self._alive: set[int] = set()
         self._stopping = False
         self._killing = False
 
@@ -54,7 +64,7 @@ class Group:
         self._alive.add(rank)
         self.sent[rank] = []
 
-    def exited(self, rank: int, status: int, now: float) -> List[Effect]:
+    def exited(self, rank: int, status: int, now: float) -> list[Effect]:
         """A rank's process ended: with an exit status, or (below 0) by a signal."""
         self._alive.discard(rank)
         if self._killing:
@@ -69,21 +79,21 @@ class Group:
         self.deadline = now + LINGER_S
         return []
 
-    def failed(self, rank: int, now: float) -> List[Effect]:
+    def failed(self, rank: int, now: float) -> list[Effect]:
         """A rank has failed but JAX holds up its exit: stop the others, let it finish its own."""
         if self._stopping or rank not in self._alive:
             return []
         return self._stop(signal.SIGTERM, now + self._grace_s, now, frozenset([rank]))
 
-    def stop(self, signum: int, grace_s: float, now: float) -> List[Effect]:
+    def stop(self, signum: int, grace_s: float, now: float) -> list[Effect]:
         """End all ranks: `signum` now, SIGKILL after `grace_s`. A later stop can only hasten."""
         return self._stop(signum, now + grace_s, now)
 
-    def abandon(self, now: float) -> List[Effect]:
+    def abandon(self, now: float) -> list[Effect]:
         """The launcher is gone, or somebody wants the agent gone."""
         return self._stop(signal.SIGTERM, now + self._grace_s, now)
 
-    def expired(self, now: float) -> List[Effect]:
+    def expired(self, now: float) -> list[Effect]:
         """Act if `deadline` has come."""
         if self.deadline is None or now < self.deadline:
             return []
@@ -94,18 +104,18 @@ class Group:
             return self._kill(now)
         return self._stop(signal.SIGTERM, now + self._grace_s, now)  # stragglers of a good end
 
-    def child_gone(self) -> List[Effect]:
+    def child_gone(self) -> list[Effect]:
         """Some process below us ended; while killing, its children are ours to kill now."""
         return [Kill()] if self._killing else []
 
-    def childless(self) -> List[Effect]:
+    def childless(self) -> list[Effect]:
         """No process is left below us."""
         self.deadline = None
         return [Leave(unkillable=False)]
 
     def _stop(
-        self, signum: int, deadline: float, now: float, spare: "frozenset[int]" = frozenset()
-    ) -> List[Effect]:
+        self, signum: int, deadline: float, now: float, spare: frozenset[int] = frozenset()
+    ) -> list[Effect]:
         if self._killing:
             return []
         again, self._stopping = self._stopping, True
@@ -118,7 +128,7 @@ class Group:
             self.sent[rank].append(signum)
         return [Tell(signum, spare)]
 
-    def _kill(self, now: float) -> List[Effect]:
+    def _kill(self, now: float) -> list[Effect]:
         self._killing = True
         self.deadline = now + UNKILLABLE_S
         for rank in self._alive:

@@ -3,12 +3,17 @@
 It also owns the job's private folder on this host, so that the folder goes in every case.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import stat
-from typing import NoReturn
 
 from . import posix
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 _PATIENCE_S = 5
 _LONGEST_SOCKET_FOLDER = 80  # a unix socket's path has 107 bytes in all

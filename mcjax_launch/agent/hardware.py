@@ -1,11 +1,15 @@
 """What a host has to share out among its ranks: GPUs and cores."""
 
+from __future__ import annotations
+
 import os
-import subprocess
-from typing import Dict, List, Sequence
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from typing import Sequence
 
 
-def count_gpus(environ: Dict[str, str]) -> int:
+def count_gpus(environ: dict[str, str]) -> int:
     """GPUs that a program started here would see.
 
     What the environment restricts them to, else what the vendor's tool lists, else the device
@@ -14,6 +18,8 @@ def count_gpus(environ: Dict[str, str]) -> int:
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         if name in environ:
             return _count_visible(environ[name])
+    import subprocess
+
     try:
         listed = subprocess.run(
             ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True
@@ -37,7 +43,7 @@ def _count_visible(value: str) -> int:
     return count
 
 
-def share_cores(ranks: int) -> List[List[int]]:
+def share_cores(ranks: int) -> list[list[int]]:
     """The cores this process may use, split evenly, one list a rank.
 
     Neighbours stay together, and a physical core's threads go to one rank as long as there are
@@ -48,7 +54,7 @@ def share_cores(ranks: int) -> List[List[int]]:
     return split_cores(_physical_cores(sorted(os.sched_getaffinity(0))), ranks)
 
 
-def split_cores(physical: Sequence[Sequence[int]], ranks: int) -> List[List[int]]:
+def split_cores(physical: Sequence[Sequence[int]], ranks: int) -> list[list[int]]:
     """Split `physical` (hardware threads of each physical core) over `ranks`."""
     units = [list(core) for core in physical]
     if len(units) < ranks:
@@ -62,8 +68,8 @@ def split_cores(physical: Sequence[Sequence[int]], ranks: int) -> List[List[int]
     return shares
 
 
-def _physical_cores(allowed: Sequence[int]) -> List[List[int]]:
-    cores: Dict[str, List[int]] = {}
+def _physical_cores(allowed: Sequence[int]) -> list[list[int]]:
+    cores: dict[str, list[int]] = {}
     for cpu in allowed:
         try:
             with open(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") as file:

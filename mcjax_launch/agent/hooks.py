@@ -1,13 +1,18 @@
 """The agent's end of the hooks: a unix socket in the job's private folder."""
 
+from __future__ import annotations
+
 import json
 import os
 import socket
 import time
-from typing import Any, Callable, Collection, Dict, List
 
 from . import posix
 from .loop import READ, Loop
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from typing import Any, Callable, Collection
 
 _MOST_TEXT = 1 << 20
 SOCKET_VARIABLE = "MCJAX_HOOK_SOCKET"
@@ -25,11 +30,11 @@ class Hook:
         self.rank = -1
         self.pid = 0
         self.dump_signal = 0
-        self.stacks: List[str] = []
+        self.stacks: list[str] = []
         self.last_stack_at = 0.0
         self._held = b""
 
-    def lines(self) -> "list[str] | None":
+    def lines(self) -> list[str] | None:
         """The lines that have arrived; None when the process has closed its end."""
         try:
             data = self.connection.recv(65536)
@@ -51,9 +56,9 @@ class Hooks:
         path: str,
         loop: Loop,
         ranks: Collection[int],
-        say: Callable[[int, Dict[str, Any]], None],
+        say: Callable[[int, dict[str, Any]], None],
     ) -> None:
-        self.hooks: Dict[int, Hook] = {}
+        self.hooks: dict[int, Hook] = {}
         self._loop = loop
         self._ranks = ranks
         self._say = say
@@ -70,7 +75,7 @@ class Hooks:
             while self._read(hook):
                 pass
 
-    def request_stacks(self) -> "list[Hook]":
+    def request_stacks(self) -> list[Hook]:
         """Ask every process for its stacks; those that were asked."""
         asked = []
         for hook in self.hooks.values():
@@ -108,7 +113,7 @@ class Hooks:
                     hook.stacks.append(line)
         return bool(lines)
 
-    def _handle(self, hook: Hook, message: Dict[str, Any]) -> None:
+    def _handle(self, hook: Hook, message: dict[str, Any]) -> None:
         if "hello" in message:
             rank = message["process_id"]
             hook.pid = message["hello"]
@@ -122,7 +127,7 @@ class Hooks:
 class Stacks:
     """A dump of stacks under way: complete when it has been quiet for a moment."""
 
-    def __init__(self, asked: List[Hook], now: float) -> None:
+    def __init__(self, asked: list[Hook], now: float) -> None:
         self.asked = asked
         self._since = now
 

@@ -1,10 +1,15 @@
 """One wait for everything: descriptors, signals and one deadline. No polling, no threads."""
 
+from __future__ import annotations
+
 import os
 import select
 import signal
 import time
-from typing import Callable, Dict, Iterable, Optional
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from typing import Callable, Iterable
 
 READ = select.POLLIN
 WRITE = select.POLLOUT
@@ -17,7 +22,7 @@ class Loop:
 
     def __init__(self) -> None:
         self._poll = select.poll()
-        self._calls: Dict[int, Callable[[int], None]] = {}
+        self._calls: dict[int, Callable[[int], None]] = {}
 
     def watch(self, fd: int, events: int, call: Callable[[int], None]) -> None:
         """Call `call(ready events)` whenever `fd` is ready; replaces an earlier watch."""
@@ -29,7 +34,7 @@ class Loop:
         if self._calls.pop(fd, None) is not None:
             self._poll.unregister(fd)
 
-    def turn(self, deadline: Optional[float]) -> None:
+    def turn(self, deadline: float | None) -> None:
         """Wait until something is ready or `deadline` (time.monotonic) has come, and call back."""
         timeout = None
         if deadline is not None:
@@ -52,7 +57,7 @@ class Signals:
         for signum in wanted:
             signal.signal(signum, _ignore)
 
-    def read(self) -> "list[int]":
+    def read(self) -> list[int]:
         """The signals that have come since the last call."""
         try:
             return list(os.read(self.fd, 4096))

@@ -4,16 +4,20 @@ prepare -> start -> serve until no child is left. All waiting is done here, in o
 do about a death is decided in `group`.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import socket
 import sys
 import time
-import traceback
-from typing import Any, Callable, Dict, List, NoReturn, Optional
 
 from . import group, guardian, hardware, hooks, ports, posix, streams, wire
 from .loop import READ, Loop, Signals
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from typing import Any, Callable, NoReturn
 
 _ENDLESS = 1 << 60
 _WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -43,6 +47,8 @@ def main(hook_folder: str) -> NoReturn:
         posix.die_with_parent(signal.SIGTERM, parent)
         serve.run()
     except BaseException:
+        import traceback
+
         traceback.print_exc()
         os._exit(1)
     os._exit(0)  # nothing to finalize: it would only cost time
@@ -62,14 +68,14 @@ class Agent:
         self._signals = Signals((signal.SIGCHLD, *_WAKING))
         self._decoder = wire.Decoder()
         self._group = group.Group(0)
-        self._pids: Dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
-        self._reserved: List[socket.socket] = []
-        self._stacks: Optional[hooks.Stacks] = None
-        self._hooks: Optional[hooks.Hooks] = None
+        self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
+        self._reserved: list[socket.socket] = []
+        self._stacks: hooks.Stacks | None = None
+        self._hooks: hooks.Hooks | None = None
         self._stragglers = 0
-        self._leaving: Optional[group.Leave] = None
+        self._leaving: group.Leave | None = None
         self._said_bye = False
-        self._asked: Dict[int, Callable[[Dict[str, Any]], None]] = {
+        self._asked: dict[int, Callable[[dict[str, Any]], None]] = {
             wire.PREPARE: self._prepare,
             wire.START: self._start,
             wire.CREDIT: lambda body: self._streams.credit(body["bytes"]),
@@ -91,7 +97,7 @@ class Agent:
             if self._stacks is not None and now >= self._stacks.deadline:
                 self._send_stacks()
 
-    def _deadline(self) -> Optional[float]:
+    def _deadline(self) -> float | None:
         if self._stacks is None:
             return self._group.deadline
         return min(self._stacks.deadline, self._group.deadline or self._stacks.deadline)
@@ -157,9 +163,9 @@ class Agent:
         self._perform(self._group.exited(rank, ended.status, time.monotonic()))
         del self._pids[ended.pid]
         used = posix.reap(ended.pid)
-        self._send(wire.EXITED, rank, status=ended.status, sent=sent, **used._asdict())
+        self._send(wire.EXITED, rank, status=ended.status, sent=sent, **used)
 
-    def _hooked(self, rank: int, message: Dict[str, Any]) -> None:
+    def _hooked(self, rank: int, message: dict[str, Any]) -> None:
         self._send(wire.HOOKED, rank, **message)
         failed = message.get("failed")
         if failed and failed["joined"]:
@@ -167,21 +173,21 @@ class Agent:
 
     # --- what the launcher asks ---
 
-    def _prepare(self, body: Dict[str, Any]) -> None:
+    def _prepare(self, body: dict[str, Any]) -> None:
         """Reserve the ports and find out what the launcher wants to know of this host."""
         try:
             self._reserved = [ports.reserve(host, port) for host, port in body["ports"]]
         except ports.PortTaken as error:
             self._send(wire.REFUSED, message=str(error))
             return
-        answer: Dict[str, Any] = {"ports": [held.getsockname()[1] for held in self._reserved]}
+        answer: dict[str, Any] = {"ports": [held.getsockname()[1] for held in self._reserved]}
         if body["gpus"]:
             answer["gpus"] = hardware.count_gpus(dict(os.environ))
         if body["cores"]:
             answer["cores"] = hardware.share_cores(body["cores"])
         self._send(wire.READY, **answer)
 
-    def _start(self, body: Dict[str, Any]) -> None:
+    def _start(self, body: dict[str, Any]) -> None:
         self._group = group.Group(body["grace"])
         environ = dict(os.environ)
         for name in body["unset"]:
@@ -204,12 +210,12 @@ class Agent:
                 self._stop(signal.SIGKILL, 0)
                 return
 
-    def _spawn(self, rank: Dict[str, Any], environ: Dict[str, str]) -> None:
+    def _spawn(self, rank: dict[str, Any], environ: dict[str, str]) -> None:
         number = rank["process_id"]
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         try:
-            ends = posix.Pipes(self._null, out_end, err_end)
+            ends = (self._null, out_end, err_end)
             pid = posix.spawn(rank["argv"], environ, rank["cwd"], ends, rank["cores"])
         except posix.SpawnError:
             os.close(out)
@@ -249,7 +255,7 @@ class Agent:
 
     # --- effects ---
 
-    def _perform(self, effects: List[group.Effect]) -> None:
+    def _perform(self, effects: list[group.Effect]) -> None:
         for effect in effects:
             if isinstance(effect, group.Leave):
                 self._leaving = effect
@@ -259,7 +265,7 @@ class Agent:
                 self._tell(effect.signum, effect.spare)
                 self._stragglers += self._tell_strays(effect.signum)
 
-    def _tell(self, signum: int, spare: "frozenset[int]" = frozenset()) -> None:
+    def _tell(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
         """Signal the process groups of the ranks."""
         for pid, rank in self._pids.items():
             if rank not in spare:

@@ -4,6 +4,8 @@ A bound socket that never listens, with SO_REUSEPORT: strangers are refused (by 
 bind), while a server of the same user that sets SO_REUSEPORT too, as gRPC does, can listen there.
 """
 
+from __future__ import annotations
+
 import errno
 import socket
 

@@ -4,11 +4,16 @@ The one module that knows how Linux differs from elsewhere. Without /proc, prctl
 (macOS) a rank's processes are reached through its process group only.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import signal
 import sys
-from typing import Dict, List, NamedTuple, Optional, Sequence
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from typing import Sequence
 
 LINUX = sys.platform.startswith("linux")
 _PR_SET_PDEATHSIG = 1
@@ -45,22 +50,18 @@ class SpawnError(Exception):
         self.what = what
 
 
-class Pipes(NamedTuple):
-    """The descriptors that become a child's 0, 1 and 2."""
-
-    stdin: int
-    stdout: int
-    stderr: int
-
-
 def spawn(
     argv: Sequence[str],
-    env: Dict[str, str],
+    env: dict[str, str],
     cwd: str,
-    pipes: Pipes,
-    cores: Optional[Sequence[int]] = None,
+    standard: Sequence[int],
+    cores: Sequence[int] | None = None,
 ) -> int:
     """Start `argv` in a session of its own that dies with this process; its pid.
+
+    Args:
+        standard: the descriptors that become its 0, 1 and 2.
+        cores: what it may run on; None for all.
 
     Raises:
         SpawnError: it cannot be executed, or `cwd` cannot be entered.
@@ -69,7 +70,7 @@ def spawn(
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become(argv, env, cwd, pipes, cores, parent, tell)
+        _become(argv, env, cwd, standard, cores, parent, tell)
     os.close(tell)
     with os.fdopen(told, "rb") as report:
         failure = report.read()
@@ -82,10 +83,10 @@ def spawn(
 
 def _become(
     argv: Sequence[str],
-    env: Dict[str, str],
+    env: dict[str, str],
     cwd: str,
-    pipes: Pipes,
-    cores: Optional[Sequence[int]],
+    standard: Sequence[int],
+    cores: Sequence[int] | None,
     parent: int,
     tell: int,
 ) -> None:
@@ -101,7 +102,7 @@ def _become(
         os.chdir(cwd)
         if cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, cores)
-        for target, fd in enumerate(pipes):
+        for target, fd in enumerate(standard):
             os.dup2(fd, target)
         what = argv[0]
         os.execvpe(argv[0], list(argv), env)
@@ -111,18 +112,23 @@ def _become(
         os._exit(127)
 
 
-class Ended(NamedTuple):
-    """A child that has ended and is still a zombie, so its pid and group are not reused."""
+class Ended:
+    """A child that has ended and is still a zombie, so its pid and group are not reused.
 
-    pid: int
-    status: int  # >= 0: exit status; < 0: minus the signal's number
+    Attributes:
+        status: its exit status; below 0: minus the number of the signal that killed it.
+    """
+
+    def __init__(self, pid: int, status: int) -> None:
+        self.pid = pid
+        self.status = status
 
 
 class Childless(Exception):
     """There is no child left: the proof that nothing of the job is left on this host."""
 
 
-def ended_child() -> Optional[Ended]:
+def ended_child() -> Ended | None:
     """A child that has ended, not reaped yet; None if all still run.
 
     Raises:
@@ -138,18 +144,11 @@ def ended_child() -> Optional[Ended]:
     return Ended(found.si_pid, found.si_status if exited else -found.si_status)
 
 
-class Usage(NamedTuple):
-    """What a reaped process used."""
-
-    cpu_s: float
-    peak_kib: int
-
-
-def reap(pid: int) -> Usage:
-    """Let go of an ended child."""
+def reap(pid: int) -> dict[str, float]:
+    """Let go of an ended child; what it used: `cpu_s`, `peak_kib`."""
     used = os.wait4(pid, 0)[2]
     unit = 1 if LINUX else 1024  # macOS counts bytes
-    return Usage(used.ru_utime + used.ru_stime, used.ru_maxrss // unit)
+    return {"cpu_s": used.ru_utime + used.ru_stime, "peak_kib": used.ru_maxrss // unit}
 
 
 def signal_group(pgid: int, signum: int) -> None:
@@ -168,13 +167,13 @@ def signal_process(pid: int, signum: int) -> None:
         pass
 
 
-def descendants() -> List[int]:
+def descendants() -> list[int]:
     """All processes below this one, parents first, zombies too; empty without /proc."""
-    children: Dict[int, List[int]] = {}
+    children: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if LINUX else ():
         if name.isdigit():
             children.setdefault(_state_and_parent(name)[1], []).append(int(name))
-    found: List[int] = []
+    found: list[int] = []
     ahead = [os.getpid()]
     while ahead:
         below = children.get(ahead.pop(), [])
@@ -183,7 +182,7 @@ def descendants() -> List[int]:
     return found
 
 
-def _state_and_parent(pid: str) -> "tuple[str, int]":
+def _state_and_parent(pid: str) -> tuple[str, int]:
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()

@@ -1,8 +1,9 @@
 """The ranks' output on its way to the launcher, as raw chunks, never more than it asked for."""
 
+from __future__ import annotations
+
 import fcntl
 import os
-from typing import Dict, NamedTuple
 
 from . import wire
 from .loop import READ, WRITE, Loop
@@ -37,7 +38,7 @@ class Uplink:
     def empty(self) -> bool:
         return not self._queue
 
-    def send(self, *parts: "bytes | memoryview") -> None:
+    def send(self, *parts: bytes | memoryview) -> None:
         """Send these bytes, now or as soon as there is room."""
         if self.broken:
             return
@@ -76,25 +77,20 @@ class Uplink:
             self._loop.forget(self._fd)
 
 
-class _Stream(NamedTuple):
-    rank: int
-    stream: int
-
-
 class Streams:
     """Reads the ranks' pipes and sends what they hold, as long as the launcher gives credit."""
 
     def __init__(self, loop: Loop, uplink: Uplink) -> None:
         self._loop = loop
         self._uplink = uplink
-        self._open: Dict[int, _Stream] = {}
+        self._open: dict[int, tuple[int, int]] = {}  # rank and stream of each pipe
         self._credit = 0
         self._buffer = memoryview(bytearray(_PIPE_SIZE))
 
     def add(self, fd: int, rank: int, stream: int) -> None:
         """Read `fd` (the reading end of a rank's pipe) from now on."""
         os.set_blocking(fd, False)
-        self._open[fd] = _Stream(rank, stream)
+        self._open[fd] = rank, stream
         if self._credit > 0:
             self._watch(fd)
 

@@ -4,9 +4,14 @@ A frame is a kind, a stream number, a rank, a length and that many bytes. Both e
 the same version (the launcher brings the agent along), so frames carry no version.
 """
 
+from __future__ import annotations
+
 import json
 import struct
-from typing import Any, Iterator, NamedTuple, Union
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from typing import Any, Iterator
 
 HEADER = struct.Struct("!BBHI")  # kind, stream, rank, length
 MAX_RANK = 0xFFFF
@@ -34,13 +39,16 @@ BYE = 41  # {unkillable, swept}: nothing of the job is left on this host
 STDOUT, STDERR = 1, 2
 
 
-class Frame(NamedTuple):
+class Frame:
     """One frame, or (for DATA only) as much of one as has arrived."""
 
-    kind: int
-    stream: int
-    rank: int
-    payload: bytes
+    __slots__ = ("kind", "payload", "rank", "stream")
+
+    def __init__(self, kind: int, stream: int, rank: int, payload: bytes) -> None:
+        self.kind = kind
+        self.stream = stream
+        self.rank = rank
+        self.payload = payload
 
     def body(self) -> dict[str, Any]:
         """The payload of any frame but DATA."""
@@ -69,10 +77,10 @@ class Decoder:
 
     def __init__(self) -> None:
         self._held = b""
-        self._data = Frame(DATA, 0, 0, b"")
+        self._data = (0, 0)  # stream and rank of the DATA frame that is under way
         self._data_left = 0
 
-    def feed(self, data: Union[bytes, memoryview]) -> Iterator[Frame]:
+    def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
         """The frames that `data` completes."""
         view = memoryview(self._held + bytes(data) if self._held else data)
         self._held = b""
@@ -82,14 +90,14 @@ class Decoder:
                 piece = bytes(view[at : at + self._data_left])
                 at += len(piece)
                 self._data_left -= len(piece)
-                yield self._data._replace(payload=piece)
+                yield Frame(DATA, *self._data, piece)
                 continue
             if end - at < HEADER.size:
                 break
             kind, stream, rank, length = HEADER.unpack_from(view, at)
             body = at + HEADER.size
             if kind == DATA:
-                self._data = Frame(DATA, stream, rank, b"")
+                self._data = stream, rank
                 self._data_left = length
                 at = body
                 continue
