@@ -194,6 +194,8 @@ class Launcher:
             self._dumped(link)
         elif kind == wire.REFUSED:
             self._fail(self._refusal(link, body))
+        elif kind == wire.ENDING:
+            self._lose(link, f"its agent was ended: {body['why']}")
         elif kind == wire.BYE:
             link.said_bye = True
             self._history.unkillable += body["unkillable"]
@@ -238,10 +240,10 @@ class Launcher:
         if link.said_bye or self._error is not None:
             return
         words = link.errors.decode("utf-8", "replace").strip().splitlines()
-        stop = verdict.Stop(
-            f"host {link.host.name}: its agent is gone" + (f": {words[-1]}" if words else ""),
-            errors.HOST_LOST,
-        )
+        self._lose(link, "its agent is gone" + (f": {words[-1]}" if words else ""))
+
+    def _lose(self, link: Link, why: str) -> None:
+        stop = verdict.Stop(f"host {link.host.name}: {why}", errors.HOST_LOST)
         self._end_job(stop, signal.SIGTERM, self._job.grace_s("failure"))
 
     # --- reasons to end it ---
@@ -277,7 +279,8 @@ class Launcher:
         grace = 0.0 if again else self._job.grace_s(signum.name[3:])
         if self._plan is None or self._all_exited():
             grace = 0.0
-            self._give_up_at = time.monotonic() + (0 if again else _READER_MOST_S)
+            if again:  # the reader is what keeps us
+                self._give_up_at = time.monotonic()
         if not again and grace > 0:
             self._console.note(
                 f"{signum.name}: passed on to the ranks, which get {grace:g} s; again to kill them"
@@ -326,6 +329,8 @@ class Launcher:
     def _expire(self) -> None:
         now = time.monotonic()
         self._console.expire()
+        if self._history.stop is not None and self._give_up_at is None and self._all_exited():
+            self._give_up_at = now + _READER_MOST_S  # a job that was stopped waits for no reader
         if self._dump_at is not None and now >= self._dump_at:
             self._end_dump()
         if self._job_at is not None and now >= self._job_at:
@@ -356,9 +361,10 @@ class Launcher:
                 link.give_credit()
 
     def _over(self) -> bool:
-        if self._give_up_at is not None and time.monotonic() >= self._give_up_at:
-            return True
-        return all(link.ended for link in self._links)
+        return self._given_up() or all(link.ended for link in self._links)
+
+    def _given_up(self) -> bool:
+        return self._give_up_at is not None and time.monotonic() >= self._give_up_at
 
     def _hang_up(self) -> None:
         """Let go of the agents and wait, not for ever, until their processes have ended."""
@@ -376,12 +382,9 @@ class Launcher:
         result = verdict.judge(self._history)
         if result.report:
             self._console.say("\n".join(result.report))
-        if self._history.stop is not None and self._give_up_at is None:
-            self._give_up_at = time.monotonic() + _READER_MOST_S
-        while not self._console.empty and not (
-            self._give_up_at is not None and time.monotonic() >= self._give_up_at
-        ):
+        while not self._console.empty and not self._given_up():
             self._loop.turn(self._give_up_at)
+            self._expire()
         return result.status
 
 

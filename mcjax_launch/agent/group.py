@@ -12,8 +12,6 @@ import signal
 LINGER_S = 0.5
 #: What the kernel gets to end killed processes before we name them and leave.
 UNKILLABLE_S = 5.0
-#: Signals that ask a process to end.
-ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL))
 
 
 class Effect:

@@ -1,6 +1,6 @@
 """The process above the agent: it waits, and finishes what a killed agent could not.
 
-It also owns the job's private folder on this host, so that the folder goes in every case.
+It also makes the job's private folder on this host, and removes it if the agent could not.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ def main(hook_folder: str) -> NoReturn:
         serve = Agent(control, uplink, null, folder, hook_folder)
         posix.die_with_parent(signal.SIGTERM, parent)
         serve.run()
+        guardian.remove(folder)
     except BaseException:
         import traceback
 
@@ -79,7 +80,7 @@ class Agent:
             wire.PREPARE: self._prepare,
             wire.START: self._start,
             wire.CREDIT: lambda body: self._streams.credit(body["bytes"]),
-            wire.SIGNAL: lambda body: self._tell(body["signal"]),
+            wire.SIGNAL: lambda body: self._pass_on(body["signal"]),
             wire.STOP: lambda body: self._stop(body["signal"], body["grace"]),
             wire.DUMP: lambda body: self._dump(),
         }
@@ -134,8 +135,10 @@ class Agent:
             self._end_early()
 
     def _read_signals(self) -> None:
-        if set(self._signals.read()) & set(_WAKING):  # somebody wants this agent gone
-            self._end_early()
+        for signum in self._signals.read():
+            if signum in _WAKING:  # somebody wants this agent gone, or its guardian is
+                self._send(wire.ENDING, why=f"it got {signal.Signals(signum).name}")
+                self._end_early()
         self._reap()
 
     def _end_early(self) -> None:
@@ -231,6 +234,11 @@ class Agent:
             streams.widen(fd)
             self._streams.add(fd, number, stream)
 
+    def _pass_on(self, signum: int) -> None:
+        """Signal the ranks themselves: a helper in their group may die of what they handle."""
+        for pid in self._pids:
+            posix.signal_process(pid, signum)
+
     def _stop(self, signum: int, grace: float) -> None:
         self._perform(self._group.stop(signum, grace, time.monotonic()))
         if not self._pids:
@@ -270,8 +278,7 @@ class Agent:
         for pid, rank in self._pids.items():
             if rank not in spare:
                 posix.signal_group(pid, signum)
-                if signum in group.ENDING:
-                    posix.signal_group(pid, signal.SIGCONT)  # a stopped process acts on nothing
+                posix.signal_group(pid, signal.SIGCONT)  # a stopped process acts on nothing
 
     def _tell_strays(self, signum: int) -> int:
         """Signal the processes of the job that have left their rank's group; their number."""

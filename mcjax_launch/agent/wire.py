@@ -34,7 +34,8 @@ EXITED = 37  # {status, sent, ...}: a rank's process is gone
 HOOKED = 38  # {..}: a message of the hook inside a rank
 STACKS = 39  # {pid, text, note}: answer to DUMP, for each process that has something to say
 DUMPED = 40  # {}: that was the last of the stacks
-BYE = 41  # {unkillable, swept}: nothing of the job is left on this host
+ENDING = 41  # {why}: somebody other than the launcher wants the agent gone
+BYE = 42  # {unkillable, swept}: nothing of the job is left on this host
 
 STDOUT, STDERR = 1, 2
 

@@ -1,0 +1,41 @@
+"""A leak check around every test that starts a launcher."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs import Jobs, described, eventually
+
+#: What the agents make in the temporary folder.
+_FOLDERS = "mcjax-*"
+
+
+@pytest.fixture
+def jobs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
+    """Starts launchers; afterwards no process and no folder of theirs may be left."""
+    scratch = tmp_path_factory.mktemp("t")
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    started = Jobs()
+    try:
+        yield started
+        check_nothing_left(started, scratch)
+    finally:
+        started.clean_up()
+
+
+def check_nothing_left(started: Jobs, scratch: Path) -> None:
+    """Fail if a process or a private folder of these jobs is left."""
+    try:
+        eventually(lambda: not started.left(), 3)
+    except AssertionError:
+        pytest.fail(f"left behind:\n{described(started.left())}")
+    assert not list(scratch.glob(_FOLDERS)), "private folders left behind"
+
+
+@pytest.fixture(autouse=True)
+def _no_descriptors_left() -> Iterator[None]:
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # pytest's own capture may add

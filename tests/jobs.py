@@ -1,0 +1,167 @@
+"""Runs the launcher the way a user does and proves that nothing of a job is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+PROGRAMS = Path(__file__).parent / "programs"
+LAUNCHER = [sys.executable, "-m", "mcjax_launch"]
+TOKEN = "MCJAX_TEST_TOKEN"
+LIMIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A finished run of the launcher."""
+
+    status: int
+    out: bytes
+    err: bytes
+    seconds: float
+
+    @property
+    def stdout(self) -> str:
+        return self.out.decode()
+
+    @property
+    def stderr(self) -> str:
+        return self.err.decode()
+
+    @property
+    def report(self) -> str:
+        """The launcher's own lines, without their mark."""
+        mark = "mcjax-launch: "
+        own = [line[len(mark) :] for line in self.stderr.splitlines() if line.startswith(mark)]
+        return "\n".join(own)
+
+
+def eventually(check: Callable[[], object], limit: float = LIMIT_S) -> None:
+    """Wait until `check` is true; the one place that waits for what sends no event."""
+    deadline = time.monotonic() + limit
+    while not check():
+        assert time.monotonic() < deadline, f"not within {limit} s: {check}"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+class Running:
+    """A launcher under way."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", started: float) -> None:
+        self.process = process
+        self._started = started
+        self.out = b""
+
+    def read_until(self, text: str, count: int = 1) -> str:
+        """Read stdout until `text` has come `count` times."""
+        assert self.process.stdout is not None
+        while self.out.count(text.encode()) < count:
+            piece = os.read(self.process.stdout.fileno(), 65536)
+            assert piece, f"ended before {text!r}: {self.out!r} {self._rest()!r}"
+            self.out += piece
+        return self.out.decode()
+
+    def _rest(self) -> bytes:
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
+    def pids(self, word: str = "pid") -> list[int]:
+        """The numbers that stand after `word` in what was printed so far."""
+        words = self.out.decode().split()
+        return [int(after) for before, after in zip(words, words[1:], strict=False) if before == word]
+
+    def signal(self, signum: int) -> None:
+        self.process.send_signal(signum)
+
+    def finish(self, limit: float = LIMIT_S) -> Ended:
+        """Wait for its end."""
+        out, err = self.process.communicate(timeout=limit)
+        return Ended(
+            self.process.returncode, self.out + out, err, time.monotonic() - self._started
+        )
+
+
+class Jobs:
+    """Starts launchers, and finds every process that descends from them."""
+
+    def __init__(self) -> None:
+        self.token = uuid.uuid4().hex
+        self._running: list[Running] = []
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("MCJAX")}
+        return {**kept, TOKEN: self.token, **extra}
+
+    def start(
+        self,
+        *args: object,
+        env: dict[str, str] | None = None,
+        cwd: "str | Path | None" = None,
+        launcher: list[str] | None = None,
+        stdout: int = subprocess.PIPE,
+        stderr: int = subprocess.PIPE,
+    ) -> Running:
+        """Start the launcher with these arguments."""
+        process = subprocess.Popen(
+            [*(launcher or LAUNCHER), *map(str, args)],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env=self.environment(**(env or {})),
+            cwd=cwd,
+            restore_signals=True,
+        )
+        running = Running(process, time.monotonic())
+        self._running.append(running)
+        return running
+
+    def run(self, *args: object, limit: float = LIMIT_S, **how: object) -> Ended:
+        """Run the launcher to its end."""
+        return self.start(*args, **how).finish(limit)  # type: ignore[arg-type]
+
+    def left(self) -> list[int]:
+        """Processes of these jobs that still run, wherever they are."""
+        mark = f"{TOKEN}={self.token}".encode()
+        return [pid for pid in _all_pids() if mark in _environ(pid) and alive(pid)]
+
+    def clean_up(self) -> None:
+        """Kill what is left; for after the check that nothing is."""
+        for pid in self.left():
+            os.kill(pid, signal.SIGKILL)
+        for running in self._running:
+            running.process.kill()
+            running.process.communicate()
+
+
+def _all_pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _environ(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def described(pids: list[int]) -> str:
+    """`ps` of exactly these processes."""
+    if not pids:
+        return ""
+    columns = ["ps", "-o", "pid,ppid,pgid,sid,stat,args", "-p", ",".join(map(str, pids))]
+    return subprocess.run(columns, capture_output=True, text=True).stdout
