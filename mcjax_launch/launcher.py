@@ -86,6 +86,7 @@ class Launcher:
             while not self._over():
                 self._loop.turn(self._deadline())
                 self._expire()
+            self._job_at = self._start_at = None
         finally:
             self._hang_up()
         if self._error is not None:
@@ -223,8 +224,8 @@ class Launcher:
 
     def _hooked(self, rank: int, body: Mapping[str, Mapping[str, object]]) -> None:
         end = self._history.ranks[rank]
-        if "joined" in body:
-            end.joined = True
+        end.joining = end.joining or "joining" in body
+        end.joined = end.joined or "joined" in body
         if "failed" in body and end.failure is None:
             end.failure = body["failed"]
             end.order = self._next_event()

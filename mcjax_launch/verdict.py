@@ -33,6 +33,8 @@ class RankEnd:
         order: its place in the order in which ends and failures became known.
         status: exit status; below 0: minus a signal. None while its process lives.
         sent: signals it was sent to end it, before it ended.
+        joining: it has called initialize();
+        joined: and come through it.
         failure: what the hook said of an exception or exit, if it did.
         stderr: the last of what it wrote there.
     """
@@ -43,6 +45,7 @@ class RankEnd:
     status: int | None = None
     sent: Sequence[int] = ()
     failure: Mapping[str, Any] | None = None
+    joining: bool = False
     joined: bool = False
     stderr: str = ""
 
@@ -188,10 +191,11 @@ def _others(ranks: Sequence[RankEnd], cause: RankEnd | None) -> list[str]:
     if not counts:
         return []
     total = sum(counts.values())
-    noun = "rank" if total == 1 else "ranks"
     other = "other " if cause is not None else ""
     parts = [f"{count} {fate}" for fate, count in sorted(counts.items(), key=lambda c: -c[1])]
-    return [f"the {total} {other}{noun}: {', '.join(parts)}" if cause or total > 1 else parts[0]]
+    if total == 1:
+        return [f"the {other}rank: {next(iter(counts))}"]
+    return [f"the {total} {other}ranks: {', '.join(parts)}"]
 
 
 def _fate(rank: RankEnd) -> str:
@@ -215,9 +219,18 @@ def timed_out(option: str, seconds: float, details: Sequence[str] = ()) -> Stop:
 
 def not_joined(seconds: float, missing: Sequence[RankEnd]) -> Stop:
     """The end of a job some of whose ranks never got through `initialize()`."""
-    names = ", ".join(f"{end.process_id} on {end.host}" for end in missing)
-    noun = "rank" if len(missing) == 1 else "ranks"
-    return timed_out("--start-timeout", seconds, [f"never joined in initialize(): {noun} {names}"])
+    absent = [end for end in missing if not end.joining]
+    waiting = [end for end in missing if end.joining]
+    details = [
+        f"{words}: {_names(ends)}"
+        for words, ends in (("never called initialize()", absent), ("waiting in it", waiting))
+        if ends
+    ]
+    return timed_out("--start-timeout", seconds, details)
+
+
+def _names(ends: Sequence[RankEnd]) -> str:
+    return ", ".join(f"rank {end.process_id} on {end.host}" for end in ends)
 
 
 def interrupted(signum: int) -> Stop:

@@ -128,22 +128,20 @@ def _patch(distributed):
     @functools.wraps(real)
     def initialize(*args, **kwargs):
         filled = fill_in(real, args, kwargs, os.environ)
+        _agent.tell({"joining": _coordinates(filled)})
         _set_transfer_address()
         _watch_exit()
         _await_coordinator(filled)
         result = real(**filled)
         _agent.joined = True
-        _agent.tell(
-            {
-                "joined": {
-                    key: filled.get(key)
-                    for key in ("coordinator_address", "num_processes", "process_id")
-                }
-            }
-        )
+        _agent.tell({"joined": _coordinates(filled)})
         return result
 
     distributed.initialize = initialize
+
+
+def _coordinates(filled):
+    return {key: filled[key] for key in ("coordinator_address", "num_processes", "process_id")}
 
 
 def fill_in(real, args, kwargs, environ):

@@ -1,0 +1,38 @@
+"""A running JAX job in which rank 1 (or the one named) ends in the way that argv says."""
+
+import atexit
+import os
+import signal
+import sys
+
+import jax
+from jax.experimental import multihost_utils
+
+jax.distributed.initialize()
+multihost_utils.sync_global_devices("started")
+way, culprit = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1
+
+
+def fail() -> None:
+    if way == "raise":
+        raise ValueError("bad batch")
+    if way == "exit":
+        sys.exit(9)
+    if way == "SystemExit":
+        raise SystemExit(9)
+    if way == "words":
+        sys.exit("cannot go on")
+    if way == "own excepthook":
+        sys.excepthook = lambda *what: print("my own hook", file=sys.stderr)
+        raise KeyError("lost")
+    if way == "atexit":
+        atexit.register(print, "saved in atexit", flush=True)
+        raise ValueError("bad batch")
+    if way == "_exit":
+        os._exit(7)
+    os.kill(os.getpid(), getattr(signal, way))
+
+
+if jax.process_index() == culprit:
+    fail()
+multihost_utils.sync_global_devices("never")

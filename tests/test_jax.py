@@ -1,0 +1,159 @@
+"""On real JAX: what no generic launcher knows of it."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs import PROGRAMS, Jobs
+
+pytestmark = pytest.mark.jax
+
+
+@pytest.mark.parametrize(("n", "d"), [(4, 2), (1, 8)])
+def test_toy(jobs: Jobs, n: int, d: int) -> None:
+    ended = jobs.run("-n", n, "-d", d, PROGRAMS / "toy.py")
+    assert ended.status == 0, ended.stderr
+    for rank in range(n):
+        assert f"[{rank}] process {rank} of {n}: sum -0.12398" in ended.stdout
+    assert ended.report == ""
+
+
+WAYS = {
+    "guide": ["guide", "{process_id}", "{num_processes}"],
+    "argv": ["argv", "{coordinator}", "{process_id}", "{num_processes}"],
+    "environment": ["environment"],
+    "from import": ["from import"],
+    "nothing": ["nothing"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_coordinates(jobs: Jobs, way: str) -> None:
+    ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "coordinates.py", *WAYS[way])
+    assert ended.status == 0, ended.stderr
+    for rank in range(2):
+        assert f"[{rank}] process {rank} of 2 with 2 devices" in ended.stdout
+
+
+ROUTES = {
+    "shell script": ["bash", "-c", f"true; {sys.executable} coordinates.py nothing; exit $?"],
+    "clean environment of os": [sys.executable, "-c", "import runpy, sys; sys.argv[1:] = ['nothing']; runpy.run_path('coordinates.py')"],
+    "pytest": [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "coordinates.py::test_under_pytest"],
+    "uv run": ["uv", "run", "--no-project", "--offline", "--python", sys.executable, "coordinates.py", "nothing"],
+    "subprocess": [sys.executable, "-c", "import subprocess, sys; sys.exit(subprocess.call([sys.executable, 'coordinates.py', 'nothing'], close_fds=True))"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_bare_initialize_below_another_program(jobs: Jobs, route: str) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    # pytest imports the program with its own argv.
+    ended = jobs.run("-n", 2, "-d", 1, *ROUTES[route], cwd=PROGRAMS, env={"PATH": path})
+    assert ended.status == 0, ended.stdout + ended.stderr
+    assert "process 1 of 2" in ended.stdout
+
+
+FAILURES = {
+    "raise": (1, "rank 1 failed: ValueError: bad batch"),
+    "exit": (9, "rank 1 failed: it exited with status 9"),
+    "SystemExit": (9, "rank 1 failed: it exited with status 9"),
+    "words": (1, "rank 1 failed: it exited with status 1"),
+    "own excepthook": (1, "rank 1 failed: KeyError: 'lost'"),
+    "_exit": (7, "rank 1 failed: exit status 7"),
+    "SIGKILL": (137, "rank 1 failed: killed by SIGKILL"),
+}
+
+
+@pytest.mark.parametrize("way", FAILURES)
+def test_failure_ends_the_job_with_its_status(jobs: Jobs, way: str) -> None:
+    """JAX alone needs 100 to 305 s for it and ends with 134."""
+    status, words = FAILURES[way]
+    ended = jobs.run("-n", 3, "--grace", "1", PROGRAMS / "fail.py", way)
+    assert ended.status == status, ended.stderr
+    assert words in ended.report
+    assert ended.seconds < 30
+
+
+def test_traceback_is_quoted_once(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 4, "--grace", "1", PROGRAMS / "fail.py", "raise")
+    assert ended.report.count("Traceback") == 1
+    assert "fail.py:18 in fail: raise ValueError" in ended.report
+
+
+@pytest.mark.parametrize("way", ["SIGKILL", "raise"])
+def test_failure_of_the_coordinators_rank(jobs: Jobs, way: str) -> None:
+    ended = jobs.run("-n", 3, "--grace", "1", PROGRAMS / "fail.py", way, 0)
+    assert ended.status == {"SIGKILL": 137, "raise": 1}[way]
+    assert "rank 0 failed" in ended.report
+
+
+def test_atexit_handlers_run_before_the_end(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "--grace", "1", PROGRAMS / "fail.py", "atexit")
+    assert ended.status == 1
+    assert "[1] saved in atexit" in ended.stdout
+
+
+def test_one_rank_is_done_well_before_the_others(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, PROGRAMS / "early.py", 3)
+    assert ended.status == 0, ended.stderr
+    assert "[0] slow one done" in ended.stdout
+
+
+def test_term_reaches_the_preemption_service(jobs: Jobs) -> None:
+    running = jobs.start("-n", 2, PROGRAMS / "preempted.py")
+    running.read_until("training", 2)
+    running.signal(signal.SIGTERM)
+    ended = running.finish()
+    assert ended.status == 143
+    assert ended.stdout.count("saved") == 2
+    assert "the 2 ranks: 2 ended with 0" in ended.report
+
+
+def test_a_local_job_listens_on_loopback_only(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, PROGRAMS / "listening.py")
+    assert ended.status == 0, ended.stderr
+    assert "[0] listens on ['127.0.0.1']" in ended.stdout.replace("::ffff:", "")
+
+
+def test_cpu_transfers(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "-d", 2, "--cpu-transfers", PROGRAMS / "transfer.py")
+    assert ended.status == 0, ended.stderr
+    assert "[1] process 1 holds 4160 of the result" in ended.stdout
+
+
+def test_stacks_of_ranks_blocked_in_a_collective(jobs: Jobs) -> None:
+    running = jobs.start("-n", 3, PROGRAMS / "waiting.py", "collective")
+    running.read_until("ready", 3)
+    running.signal(signal.SIGQUIT)
+    assert running.process.stderr is not None
+    seen = b""
+    while seen.count(b"waiting.py") < 3 or b"never_arrives" not in seen:
+        seen += os.read(running.process.stderr.fileno(), 65536)
+    running.signal(signal.SIGINT)
+    running.signal(signal.SIGINT)
+    assert running.finish().status == 130
+
+
+def test_start_timeout_names_who_is_missing(jobs: Jobs) -> None:
+    ended = jobs.run(
+        "-n", 3, "--grace", "1", "--start-timeout", "4s", PROGRAMS / "waiting.py", "initialize"
+    )
+    assert ended.status == 124
+    assert "--start-timeout: not done after 4 s" in ended.report
+    assert "in never_arrives" in ended.report  # its stack
+    assert "never called initialize(): rank 1 on localhost\n" in ended.report
+    assert "waiting in it: rank 0 on localhost, rank 2 on localhost" in ended.report
+
+
+def test_no_hook_leaves_jax_alone(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "--no-hook", PROGRAMS / "coordinates.py", "nothing")
+    assert ended.status == 1
+    assert "Number of processes must be defined" in ended.stderr
+
+
+def test_no_hook_with_coordinates_in_argv(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "--no-hook", PROGRAMS / "coordinates.py", *WAYS["argv"])
+    assert ended.status == 0, ended.stderr
