@@ -65,9 +65,8 @@ class _Output:
     def __init__(self, sink: Sink, style: Style) -> None:
         self.sink = sink
         self.colour = wants_colour(style.colour, sink.is_terminal, os.environ)
-        rows = lambda: sink.columns_and_rows()[1]  # noqa: E731
         live = sink.is_terminal and os.environ.get("TERM") != "dumb"
-        self.renderer = Live(rows) if live else Plain()
+        self.renderer = Live(sink.rows) if live else Plain()
 
 
 class Console:

@@ -107,9 +107,9 @@ class Sink:
         poll.register(self._fd, WRITE)
         return bool(poll.poll(0))
 
-    def columns_and_rows(self) -> tuple[int, int]:
-        """The size of the terminal."""
+    def rows(self) -> int:
+        """How many rows the terminal has."""
         try:
-            return tuple(os.get_terminal_size(self._fd))  # type: ignore[return-value]
+            return os.get_terminal_size(self._fd).lines or 24  # some say 0
         except OSError:
-            return 80, 24
+            return 24

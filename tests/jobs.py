@@ -92,7 +92,7 @@ class Running:
         """Wait for its end."""
         out, err = self.process.communicate(timeout=limit)
         return Ended(
-            self.process.returncode, self.out + out, err, time.monotonic() - self._started
+            self.process.returncode, self.out + (out or b""), err, time.monotonic() - self._started
         )
 
 

@@ -110,7 +110,7 @@ class Streams:
         for fd in list(self._open):
             while self._credit > 0 and self._read(fd):
                 pass
-        return self._credit > 0
+        return self._credit > 0 or not self._open
 
     def _watch(self, fd: int) -> None:
         self._loop.watch(fd, READ, lambda ready: self._read(fd))

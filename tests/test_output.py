@@ -1,0 +1,242 @@
+"""What the ranks write and what the user sees of it."""
+
+import os
+import pty
+import select
+import sys
+import time
+
+import psutil
+import pytest
+
+from jobs import LAUNCHER, Jobs
+
+
+def python(program: str) -> tuple[str, str, str]:
+    return sys.executable, "-c", program
+
+
+def lines_of(rank: int, text: str) -> list[str]:
+    mark = f"[{rank}] "
+    return [line[len(mark) :] for line in text.split("\n") if line.startswith(mark)]
+
+
+def test_streams_are_kept_apart_and_prefixed(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "bash", "-c", "echo out; echo err >&2")
+    assert sorted(ended.stdout.splitlines()) == ["[0] out", "[1] out"]
+    assert sorted(ended.stderr.splitlines()) == ["[0] err", "[1] err"]
+
+
+def test_prefixes_have_one_width(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 11, "echo", "x")
+    assert sorted(ended.stdout.splitlines()) == sorted(f"[{n:2}] x" for n in range(11))
+
+
+def test_no_prefix(jobs: Jobs) -> None:
+    assert jobs.run("-n", 2, "--no-prefix", "echo", "x").out == b"x\nx\n"
+
+
+def test_timestamps(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 1, "--timestamps", "echo", "x")
+    clock, rest = ended.stdout.split(" ", 1)
+    assert rest == "[0] x\n"
+    time.strptime(clock.split(".")[0], "%H:%M:%S")
+
+
+def test_show(jobs: Jobs, tmp_path: object) -> None:
+    ended = jobs.run("-n", 4, "--show", "0,2-3", "--log-dir", tmp_path, "echo", "{process_id}")
+    assert sorted(ended.stdout.splitlines()) == ["[0] 0", "[2] 2", "[3] 3"]
+    with open(f"{tmp_path}/1.out") as log:
+        assert log.read() == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("env", "option", "coloured"),
+    [
+        ({}, "auto", False),
+        ({"FORCE_COLOR": "1"}, "auto", True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, "auto", False),
+        ({"NO_COLOR": "1"}, "always", True),
+        ({"FORCE_COLOR": "1"}, "never", False),
+    ],
+)
+def test_colour(jobs: Jobs, env: dict[str, str], option: str, coloured: bool) -> None:
+    ended = jobs.run("-n", 1, "--color", option, "echo", "x", env=env)
+    assert (b"\x1b[" in ended.out) == coloured
+
+
+def test_missing_last_newline(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "printf", "a\\nb")
+    assert sorted(ended.stdout.splitlines()) == ["[0] a", "[0] b", "[1] a", "[1] b"]
+    assert ended.stdout.endswith("\n")
+
+
+def test_any_bytes(jobs: Jobs, tmp_path: object) -> None:
+    data = bytes(range(256)).replace(b"\n", b"") + b"\n" + b"\xff\xfe\x00\r\n"
+    program = f"import os; os.write(1, {data!r})"
+    ended = jobs.run("-n", 1, "--log-dir", tmp_path, *python(program))
+    assert ended.out == b"".join(b"[0] " + line for line in data.splitlines(True) if line) or (
+        ended.out.replace(b"[0] ", b"") == data
+    )
+    with open(f"{tmp_path}/0.out", "rb") as log:
+        assert log.read() == data
+
+
+def test_lines_written_in_halves_are_not_torn(jobs: Jobs) -> None:
+    program = """
+import os, time
+for n in range(30):
+    os.write(1, b'first half %d ' % n); time.sleep(0.01); os.write(1, b'second half\\n')
+"""
+    ended = jobs.run("-n", 3, *python(program))
+    for rank in range(3):
+        assert lines_of(rank, ended.stdout) == [f"first half {n} second half" for n in range(30)]
+
+
+def test_nothing_is_lost_or_reordered(jobs: Jobs, tmp_path: object) -> None:
+    count = 20_000
+    ended = jobs.run("-n", 4, "--log-dir", tmp_path, "bash", "-c", f"seq {count}; seq {count} >&2")
+    for rank in range(4):
+        for text in (ended.stdout, ended.stderr):
+            assert lines_of(rank, text) == [str(n) for n in range(1, count + 1)]
+        with open(f"{tmp_path}/{rank}.err") as log:
+            assert log.read() == "".join(f"{n}\n" for n in range(1, count + 1))
+
+
+def test_burst_before_a_violent_death(jobs: Jobs) -> None:
+    program = "import os; os.write(1, b'x' * 50000 + b'\\nlast\\n'); os.kill(os.getpid(), 9)"
+    ended = jobs.run("-n", 1, *python(program))
+    assert ended.status == 137
+    assert lines_of(0, ended.stdout) == ["x" * 50000, "last"]
+
+
+def test_a_prompt_is_shown_while_its_rank_waits(jobs: Jobs) -> None:
+    program = "import time; print('Name? ', end='', flush=True); time.sleep(30)"
+    running = jobs.start("-n", 1, *python(program))
+    assert running.read_until("Name? ") == "[0] Name? "
+    running.process.terminate()
+    assert running.finish().out == b"[0] Name? \n"
+
+
+def test_a_shown_prompt_and_other_ranks_lines(jobs: Jobs) -> None:
+    """What interrupts an unfinished line does not tear it: it is shown whole in the end."""
+    program = """
+import os, time
+if os.environ['JAX_PROCESS_ID'] == '0':
+    print('loading', end='', flush=True); time.sleep(1); print(' done')
+else:
+    time.sleep(0.6); print('hello', flush=True)
+"""
+    ended = jobs.run("-n", 2, *python(program))
+    assert ended.stdout.splitlines() == ["[0] loading", "[1] hello", "[0] loading done"]
+
+
+def test_a_huge_line_in_pieces_and_bounded_memory(jobs: Jobs, tmp_path: object) -> None:
+    size = 100_000_000
+    program = f"import sys; [sys.stdout.write('x' * 1_000_000) for _ in range({size // 1_000_000})]"
+    command = ["-n", 1, "--log-dir", tmp_path, *python(program)]
+    running = jobs.start(*command, stdout=os.open(os.devnull, os.O_WRONLY))
+    launcher = psutil.Process(running.process.pid)
+    most = 0
+    while running.process.poll() is None:
+        try:
+            most = max(most, launcher.memory_info().rss)
+        except psutil.NoSuchProcess:
+            break
+        select.select([], [], [], 0.005)
+    assert running.finish().status == 0
+    assert os.path.getsize(f"{tmp_path}/0.out") == size
+    assert most < 100 << 20
+
+
+def test_a_huge_line_says_that_it_goes_on(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 1, *python("print('x' * 2_500_000)"))
+    pieces = lines_of(0, ended.stdout)
+    mark = " [mcjax-launch: this line goes on]"
+    assert [piece.endswith(mark) for piece in pieces] == [True, True, False]
+    assert "".join(piece.removesuffix(mark) for piece in pieces) == "x" * 2_500_000
+
+
+def test_a_slow_reader_loses_nothing(jobs: Jobs) -> None:
+    count = 200_000
+    running = jobs.start("-n", 1, "seq", count)
+    assert running.process.stdout is not None
+    for _ in range(20):
+        running.out += os.read(running.process.stdout.fileno(), 1000)
+        time.sleep(0.01)
+    ended = running.finish()
+    assert lines_of(0, ended.stdout) == [str(n) for n in range(1, count + 1)]
+
+
+def test_log_dir_placeholders(jobs: Jobs, tmp_path: object) -> None:
+    ended = jobs.run("-n", 2, "--log-dir", f"{tmp_path}/{{process_id}}-of-{{num_processes}}", "pwd")
+    assert ended.status == 0
+    assert sorted(os.listdir(str(tmp_path))) == ["0-of-2", "1-of-2"]
+    assert os.path.exists(f"{tmp_path}/1-of-2/1.out")
+
+
+def test_log_dir_that_cannot_be_made(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "--log-dir", "/dev/null/logs", "echo", "started")
+    assert (ended.status, ended.out) == (2, b"")
+    assert "--log-dir: /dev/null/logs" in ended.report
+
+
+def test_tail_of_the_report_is_the_end_of_stderr(jobs: Jobs, tmp_path: object) -> None:
+    ended = jobs.run("-n", 1, "--log-dir", tmp_path, "bash", "-c", "seq 100 >&2; exit 3")
+    assert "  | 100" in ended.report
+    assert "  | 80\n" not in ended.report
+    assert f"logs: {tmp_path}" in ended.report
+    assert ended.stderr.rstrip().endswith(f"mcjax-launch: logs: {tmp_path}")
+
+
+class Terminal:
+    """A pseudo-terminal with a launcher in it."""
+
+    def __init__(self, jobs: Jobs, *args: object) -> None:
+        pid, self.fd = pty.fork()
+        if pid == 0:
+            os.execve(LAUNCHER[0], [*LAUNCHER, *map(str, args)], jobs.environment(TERM="xterm"))
+        self.pid = pid
+
+    def read(self) -> bytes:
+        out = b""
+        while True:
+            try:
+                piece = os.read(self.fd, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            out += piece
+        self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.fd)
+        return out
+
+
+def test_progress_bars_on_a_terminal(jobs: Jobs) -> None:
+    program = """
+import time, tqdm
+for _ in tqdm.tqdm(range(10), desc='epoch', mininterval=0): time.sleep(0.1)
+print('trained')
+"""
+    terminal = Terminal(jobs, "-n", 2, "--color", "never", *python(program))
+    shown = terminal.read().decode()
+    assert terminal.status == 0
+    for rank in range(2):
+        assert f"[{rank}] epoch:  " in shown  # live
+        assert shown.count(f"[{rank}] epoch: 100%") >= 1
+        assert f"[{rank}] trained" in shown
+    final = shown.rsplit("\x1b[J", 1)[-1]
+    assert "\x1b[7l" not in final
+
+
+def test_interrupt_from_a_terminal_reaches_each_rank_once(jobs: Jobs) -> None:
+    script = "trap 'echo caught; exit 0' INT; echo ready; while :; do sleep 0.05; done"
+    terminal = Terminal(jobs, "-n", 2, "bash", "-c", script)
+    seen = b""
+    while seen.count(b"ready") < 2:
+        seen += os.read(terminal.fd, 65536)
+    os.write(terminal.fd, b"\x03")
+    seen += terminal.read()
+    assert terminal.status == 130
+    assert seen.count(b"caught") == 2
