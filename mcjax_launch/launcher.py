@@ -14,7 +14,8 @@ from mcjax_launch.link import Link
 from mcjax_launch.plan import Facts, Host, Job, Plan, make_plan, place, split_address
 from mcjax_launch.stacks import Stack, in_words
 
-_MOST_WINDOW = 1 << 20
+# Less than the pipe from the agent holds, so that the agent seldom has to wait for room.
+_MOST_WINDOW = 3 << 18
 _WINDOW_OF_ALL = 16 << 20
 _STACKS_MOST_S = 4.0
 _READER_MOST_S = 5.0

@@ -1,4 +1,4 @@
-"""Whole, prefixed lines out of the raw chunks of many streams; pure: bytes in, bytes out.
+"""Whole, prefixed lines out of the raw chunks of many streams; pure: bytes in, pieces out.
 
 `Plain` is for files, pipes and logs: every byte of a rank appears, in lines that nothing else
 interrupts. `Live` is for a terminal: unfinished lines (a prompt, a progress bar) stay at the
@@ -32,16 +32,20 @@ class Source:
         self.shown_from_start = True
 
 
+#: What is to be written, in pieces: a big chunk is copied once, by the prefixing itself.
+Pieces = list[bytes | memoryview]
+
+
 class Plain:
     """Lines for files and pipes."""
 
     def __init__(self) -> None:
         self._open: Source | None = None  # whose unfinished line ends the output so far
 
-    def feed(self, source: Source, data: bytes, now: float, stamp: bytes = b"") -> bytes:
+    def feed(self, source: Source, data: bytes, now: float, stamp: bytes = b"") -> Pieces:
         """What to write for more bytes of a stream; `stamp` goes before each line's prefix."""
         end = data.rfind(b"\n") + 1
-        out = self._complete(source, data[:end], stamp) if end else b""
+        out = self._complete(source, data, end, stamp) if end else []
         if end < len(data):
             source.partial += data[end:]
             if source.due is None:
@@ -50,60 +54,59 @@ class Plain:
                 out += self._piece(source, stamp)
         return out
 
-    def expire(self, source: Source, stamp: bytes = b"") -> bytes:
+    def expire(self, source: Source, stamp: bytes = b"") -> Pieces:
         """What to write when a source's unfinished line is due."""
         source.due = None
+        partial = bytes(source.partial)
         if self._open is source:
-            out = bytes(source.partial[source.shown :])
+            out: Pieces = [partial[source.shown :]]
         elif source.moment == MOMENT_S:  # for the first time
             source.shown_from_start = True
-            out = self.close() + stamp + source.prefix + source.partial
+            out = [*self.close(), stamp, source.prefix, partial]
         else:  # others came in between: where it stands now will do until it is complete
-            last = source.partial.rstrip(b"\r").rfind(b"\r") + 1
+            last = partial.rstrip(b"\r").rfind(b"\r") + 1
             source.shown_from_start = last == 0
-            out = self.close() + stamp + source.prefix + source.partial[last:]
-        source.shown = len(source.partial)
+            out = [*self.close(), stamp, source.prefix, partial[last:]]
+        source.shown = len(partial)
         self._open = source
         return out
 
-    def finish(self, source: Source, stamp: bytes = b"") -> bytes:
+    def finish(self, source: Source, stamp: bytes = b"") -> Pieces:
         """What to write when a stream has ended, maybe without a last newline."""
-        return self._complete(source, b"\n", stamp) if source.partial else b""
+        return self._complete(source, b"\n", 1, stamp) if source.partial else []
 
-    def own(self, text: bytes) -> bytes:
+    def own(self, text: bytes) -> Pieces:
         """What to write for whole lines of the launcher's own."""
-        return self.close() + text
+        return [*self.close(), text]
 
-    def close(self) -> bytes:
+    def close(self) -> Pieces:
         """End the line that is open, so that another can begin."""
         if self._open is None:
-            return b""
+            return []
         self._open.moment = AGAIN_S
         self._open.shown = 0
         self._open = None
-        return b"\n"
+        return [b"\n"]
 
-    def _complete(self, source: Source, ending: bytes, stamp: bytes) -> bytes:
-        """The partial line and `ending`, which ends with a newline, as whole lines."""
+    def _complete(self, source: Source, data: bytes, end: int, stamp: bytes) -> Pieces:
+        """The partial line and `data` up to `end`, which is behind a newline, as whole lines."""
         prefix = stamp + source.prefix
         if self._open is source and source.shown_from_start:
             self._open = None
-            first = ending.find(b"\n") + 1
-            out = source.partial[source.shown :] + ending[:first]
-            out += _prefixed(prefix, ending[first:])
+            out: Pieces = [bytes(source.partial[source.shown :])]
         else:
-            lines = bytes(source.partial) + ending if source.partial else ending
-            out = self.close() + _prefixed(prefix, lines)
+            out = [*self.close(), prefix, bytes(source.partial)]
+        out.append(_with_prefixes(data, end, prefix))
         source.partial.clear()
         source.shown = 0
         source.due = None
         source.moment = MOMENT_S
-        return bytes(out)
+        return out
 
-    def _piece(self, source: Source, stamp: bytes) -> bytes:
+    def _piece(self, source: Source, stamp: bytes) -> Pieces:
         rest = bytes(source.partial[LONGEST:])
         del source.partial[LONGEST:]
-        out = self._complete(source, GOES_ON, stamp)
+        out = self._complete(source, GOES_ON, len(GOES_ON), stamp)
         source.partial += rest
         return out
 
@@ -121,30 +124,31 @@ class Live(Plain):
         self._live: dict[Source, bytes] = {}  # stamp of each stream that has a row
         self._drawn = 0
 
-    def expire(self, source: Source, stamp: bytes = b"") -> bytes:
+    def expire(self, source: Source, stamp: bytes = b"") -> Pieces:
         source.due = None
         source.moment = REDRAW_S
         self._live[source] = stamp
-        return self._erase() + self._draw()
+        return [self._erase(), self._draw()]
 
-    def own(self, text: bytes) -> bytes:
-        return self._erase() + text + self._draw()
+    def own(self, text: bytes) -> Pieces:
+        return [self._erase(), text, self._draw()]
 
-    def close(self) -> bytes:
+    def close(self) -> Pieces:
         """Make the rows' last state permanent."""
         drawn, self._drawn = self._drawn, 0
         self._live.clear()
-        return b"\n" if drawn else b""
+        return [b"\n"] if drawn else []
 
-    def _complete(self, source: Source, ending: bytes, stamp: bytes) -> bytes:
+    def _complete(self, source: Source, data: bytes, end: int, stamp: bytes) -> Pieces:
         self._live.pop(source, None)
-        lines = bytes(source.partial) + ending
+        prefix = stamp + source.prefix
+        data = bytes(source.partial) + data[:end]
+        if b"\r" in data:
+            data = b"".join(visible(line) + b"\n" for line in data[:-1].split(b"\n"))
         source.partial.clear()
         source.due = None
         source.moment = MOMENT_S
-        if b"\r" in lines:
-            lines = b"".join(visible(line) + b"\n" for line in lines[:-1].split(b"\n"))
-        return self._erase() + _prefixed(stamp + source.prefix, lines) + self._draw()
+        return [self._erase(), prefix, _with_prefixes(data, len(data), prefix), self._draw()]
 
     def _erase(self) -> bytes:
         up = self._drawn - 1
@@ -176,8 +180,12 @@ def visible(line: "bytes | bytearray") -> bytes:
     return bytes(line.rstrip(b"\r").rpartition(b"\r")[2]).rstrip()
 
 
-def _prefixed(prefix: bytes, lines: bytes) -> bytes:
-    """`prefix` before every line of `lines`, which is empty or ends with a newline."""
-    if not prefix or not lines:
-        return lines
-    return prefix + lines[:-1].replace(b"\n", b"\n" + prefix) + b"\n"
+def _with_prefixes(data: bytes, end: int, prefix: bytes) -> bytes | memoryview:
+    """`data` up to `end`, which is behind a newline, with `prefix` after all newlines but the last.
+
+    All of `data` is searched and copied at once, and the end is cut off without another copy.
+    """
+    if not prefix:
+        return memoryview(data)[:end]
+    lines = data.replace(b"\n", b"\n" + prefix)
+    return memoryview(lines)[: len(lines) - (len(data) - end) - len(prefix)]

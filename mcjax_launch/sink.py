@@ -4,12 +4,15 @@ import os
 import select
 import stat
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 from mcjax_launch.agent.loop import GONE, WRITE, Loop
+from mcjax_launch.agent.streams import widen
 
 # A pipe that polls as writable takes this much without blocking (POSIX: PIPE_BUF).
-_SAFE_WRITE = 512 if not hasattr(select, "PIPE_BUF") else select.PIPE_BUF
+_SAFE_WRITE = select.PIPE_BUF
+_MOST_PIECES = 512  # of one writev
 
 
 class Sink:
@@ -31,7 +34,7 @@ class Sink:
         self._on_room = on_room
         self._queue: deque[memoryview] = deque()
         self._fd = fd
-        self._piece = 1 << 30
+        self._shared = False
         self._waiting = False
         kind = os.fstat(fd).st_mode
         self.is_terminal = os.isatty(self._fd)
@@ -41,7 +44,9 @@ class Sink:
                 flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
                 self._fd = os.open(f"/proc/self/fd/{fd}", flags)
             except OSError:
-                self._piece = _SAFE_WRITE
+                self._shared = True
+        if stat.S_ISFIFO(kind):
+            widen(self._fd)
         self.identity = os.fstat(self._fd)[1:3]  # inode and device
 
     def watch(self, on_gone: Callable[[], None]) -> None:
@@ -67,28 +72,23 @@ class Sink:
         self._on_gone()
         self._on_room()
 
-    def write(self, data: bytes) -> None:
-        """Write `data`, now or as soon as there is room."""
-        if self.gone or not data:
+    def write(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Write these pieces, now or as soon as there is room."""
+        if self.gone:
             return
-        self._queue.append(memoryview(data))
-        self.queued += len(data)
-        if len(self._queue) == 1:
+        idle = not self._queue
+        for piece in pieces:
+            if piece:
+                self._queue.append(memoryview(piece))
+                self.queued += len(piece)
+        if idle:
             self.flush()
 
     def flush(self) -> None:
         """Write what is queued, as far as there is room."""
         try:
             while self._queue:
-                if self._piece == _SAFE_WRITE and not self._writable():
-                    raise BlockingIOError
-                data = self._queue[0]
-                written = os.write(self._fd, data[: self._piece])
-                self.queued -= written
-                if written == len(data):
-                    self._queue.popleft()
-                else:
-                    self._queue[0] = data[written:]
+                self._took(self._write_some())
         except BlockingIOError:
             if not self._waiting:
                 self._waiting = True
@@ -102,10 +102,23 @@ class Sink:
             self._rest()
             self._on_room()
 
-    def _writable(self) -> bool:
+    def _write_some(self) -> int:
+        if not self._shared:
+            return os.writev(self._fd, list(islice(self._queue, _MOST_PIECES)))
         poll = select.poll()
         poll.register(self._fd, WRITE)
-        return bool(poll.poll(0))
+        if not poll.poll(0):
+            raise BlockingIOError
+        return os.write(self._fd, self._queue[0][:_SAFE_WRITE])
+
+    def _took(self, written: int) -> None:
+        self.queued -= written
+        while written:
+            first = self._queue.popleft()
+            if written < len(first):
+                self._queue.appendleft(first[written:])
+                return
+            written -= len(first)
 
     def rows(self) -> int:
         """How many rows the terminal has."""

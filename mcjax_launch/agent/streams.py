@@ -8,8 +8,10 @@ import os
 from . import wire
 from .loop import READ, WRITE, Loop
 
-# A bigger pipe lets a rank write on while we are elsewhere; more than this is never granted to all.
+# A bigger pipe lets a rank write on while we are elsewhere.
 _PIPE_SIZE = 1 << 18
+# Bigger pieces are slower: the allocator gets them from the kernel, page by page, each time.
+_PIECE = 1 << 16
 _F_SETPIPE_SZ = 1031
 
 
@@ -85,7 +87,7 @@ class Streams:
         self._uplink = uplink
         self._open: dict[int, tuple[int, int]] = {}  # rank and stream of each pipe
         self._credit = 0
-        self._buffer = memoryview(bytearray(_PIPE_SIZE))
+        self._buffer = memoryview(bytearray(_PIECE))
 
     def add(self, fd: int, rank: int, stream: int) -> None:
         """Read `fd` (the reading end of a rank's pipe) from now on."""
