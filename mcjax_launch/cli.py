@@ -18,7 +18,7 @@ from mcjax_launch.plan import Facts, Host, Job, describe, make_plan, split_addre
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType):  # type: ignore[type-arg]
     """Seconds, as `90`, `90s`, `5m` or `2h`."""
 
     name = "duration"
@@ -32,7 +32,7 @@ class Duration(click.ParamType):
         return float(found[1]) * _UNITS[found[2]]
 
 
-class Ranks(click.ParamType):
+class Ranks(click.ParamType):  # type: ignore[type-arg]
     """A set of ranks, as `0` or `0,4-7`."""
 
     name = "ranks"
@@ -71,9 +71,7 @@ _DURATION = Duration()
 @click.option(
     "-x", "--env", multiple=True, metavar="NAME[=VALUE]", help="Set or hand on a variable."
 )
-@click.option(
-    "-d", "--cpu-devices", type=_POSITIVE, metavar="K", help="CPU devices in each rank."
-)
+@click.option("-d", "--cpu-devices", type=_POSITIVE, metavar="K", help="CPU devices in each rank.")
 @click.option("--gpus-per-process", type=_POSITIVE, metavar="K", help="Each rank's own K GPUs.")
 @click.option(
     "--cpu-transfers", is_flag=True, help="Let jax.device_put go between processes on CPU."
@@ -116,9 +114,7 @@ def command(**options: Any) -> int:
     agents = [transport.start(transport.local_argv()) for _ in hosts]
     from mcjax_launch.launcher import Launcher  # while the agents start
 
-    launcher = Launcher(
-        job, hosts, agents, style, log_dir=options["log_dir"], environ=os.environ
-    )
+    launcher = Launcher(job, hosts, agents, style, log_dir=options["log_dir"], environ=os.environ)
     return launcher.run()
 
 
@@ -127,6 +123,7 @@ def make_job(options: dict[str, Any]) -> Job:
 
     Raises:
         LaunchError: something in them cannot be; nothing has been started.
+
     """
     chdir = os.path.abspath(options["chdir"] or ".")
     if not os.path.isdir(chdir):
@@ -161,6 +158,7 @@ def make_style(options: dict[str, Any], job: Job) -> Style:
 
     Raises:
         LaunchError: --show names ranks that the job does not have.
+
     """
     show = options["show"]
     if show is not None and max(show) >= job.num_processes:
@@ -221,6 +219,7 @@ def _find_command(name: str, chdir: str, option: str = "") -> str:
 
     Raises:
         LaunchError: there is none, or it is not executable.
+
     """
     if os.sep in name:
         places = [os.path.join(chdir, name)]
@@ -263,7 +262,9 @@ def _check_python(job: Job) -> None:
     try:
         done = subprocess.run([job.python, "-c", look], capture_output=True, cwd=job.chdir)
     except OSError as error:
-        raise LaunchError(f"--python {job.python}: {error.strerror}", errors.NOT_EXECUTABLE) from None
+        raise LaunchError(
+            f"--python {job.python}: {error.strerror}", errors.NOT_EXECUTABLE
+        ) from None
     if done.returncode:
         raise LaunchError(f"--python {job.python} has no jax: install it there or choose another")
 
@@ -292,6 +293,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    try:
+        return _run(argv)
+    finally:
+        with contextlib.suppress(OSError, AttributeError):  # gone, or never there
+            sys.stdout.flush()
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         # Anything that click returns is ours but for --help and --version, which return 0.
         return int(command.main(argv, prog_name="mcjax-launch", standalone_mode=False) or 0)

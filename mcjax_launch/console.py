@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mcjax_launch.agent import wire
 from mcjax_launch.agent.loop import Loop
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.labels import RankLabel
 from mcjax_launch.lines import Live, Plain, Source
 from mcjax_launch.sink import Sink
 
@@ -29,6 +30,7 @@ class Style:
         colour: "auto", "always" or "never".
         show: the ranks to show; None for all.
         quiet, verbose: fewer or more lines of the launcher's own.
+
     """
 
     prefix: bool = True
@@ -50,15 +52,6 @@ def wants_colour(choice: str, is_terminal: bool, environ: "os._Environ[str]") ->
     return is_terminal and environ.get("TERM") != "dumb"
 
 
-@dataclass(frozen=True)
-class RankLabel:
-    """A rank as the console names it; `files` are its log files, if it has any."""
-
-    process_id: int
-    host: str = ""
-    files: tuple[str, str] | None = None
-
-
 class _Output:
     """A sink with what is unfinished on it."""
 
@@ -77,6 +70,7 @@ class Console:
         loop: where the sinks wait for room.
         on_reader_gone: called when nobody reads the launcher's stdout any more.
         on_room: called when output may flow again.
+
     """
 
     def __init__(
@@ -108,6 +102,7 @@ class Console:
 
         Raises:
             LaunchError: a log file cannot be opened.
+
         """
         width = max(len(str(label.process_id)) for label in labels)
         for label in labels:
@@ -115,8 +110,9 @@ class Console:
             for stream, output in self._outputs.items():
                 prefix = self._prefix(name.encode(), label.process_id, output.colour)
                 self._sources[label.process_id, stream] = Source(prefix)
-            for stream, path in zip((wire.STDOUT, wire.STDERR), label.files or (), strict=False):
-                self._logs[label.process_id, stream] = _open_log(path)
+            if label.folder is not None:
+                self._logs[label.process_id, wire.STDOUT] = _open_log(label.log("out"))
+                self._logs[label.process_id, wire.STDERR] = _open_log(label.log("err"))
 
     def _prefix(self, name: bytes, process_id: int, colour: bool) -> bytes:
         if not self._style.prefix:
@@ -220,4 +216,3 @@ def _open_log(path: str) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     except OSError as error:
         raise LaunchError(f"--log-dir: {path}: {error.strerror}") from None
-

@@ -64,6 +64,7 @@ def common(
         user: what the user sets; wins over all of ours.
         cpu_devices: JAX's CPU devices in each rank, if the user wants a number of them.
         hash_seed: one for the whole job, so that sets iterate alike in every rank.
+
     """
     known = {**environ, **user}
     ours = {"PYTHONUNBUFFERED": "1"}

@@ -15,6 +15,7 @@ class LaunchError(Exception):
     Args:
         message: one line: what, where, and what to do.
         status: the launcher's exit status.
+
     """
 
     def __init__(self, message: str, status: int = USAGE) -> None:

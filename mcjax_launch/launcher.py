@@ -5,19 +5,20 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 
-from mcjax_launch import errors, placeholders, transport, verdict
+from mcjax_launch import errors, transport, verdict
 from mcjax_launch.agent import wire
 from mcjax_launch.agent.loop import READ, Loop, Signals
-from mcjax_launch.console import Console, RankLabel, Style
+from mcjax_launch.console import Console, Style
+from mcjax_launch.dump import Dump
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.labels import common_folder, labels
 from mcjax_launch.link import Link
-from mcjax_launch.plan import Facts, Host, Job, Plan, make_plan, place, split_address
-from mcjax_launch.stacks import Stack, in_words
+from mcjax_launch.plan import Facts, Host, Job, Plan, make_plan, orders, place, split_address
+from mcjax_launch.stacks import in_words
 
 # Less than the pipe from the agent holds, so that the agent seldom has to wait for room.
 _MOST_WINDOW = 3 << 18
 _WINDOW_OF_ALL = 16 << 20
-_STACKS_MOST_S = 4.0
 _READER_MOST_S = 5.0
 _AGENT_END_S = 10.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -34,6 +35,7 @@ class Launcher:
         style: how the console looks.
         log_dir: where each rank's whole output goes, if anywhere; may hold placeholders.
         environ: what ranks on this machine inherit.
+
     """
 
     def __init__(
@@ -62,13 +64,11 @@ class Launcher:
         self._events = 0
         self._stopping = False
         self._error: LaunchError | None = None
-        self._stacks: list[Stack] = []
-        self._dumping: set[Link] = set()
+        self._dump: Dump | None = None
         self._stop_after_dump: verdict.Stop | None = None
         # Deadlines, in time.monotonic's seconds.
         self._job_at: float | None = None
         self._start_at: float | None = None
-        self._dump_at: float | None = None
         self._give_up_at: float | None = None
 
     def run(self) -> int:
@@ -76,6 +76,7 @@ class Launcher:
 
         Raises:
             LaunchError: it could not be started; nothing of it runs.
+
         """
         wanted = [*_ENDING, *_PASSED_ON, signal.SIGQUIT, signal.SIGCHLD]
         if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
@@ -144,27 +145,20 @@ class Launcher:
             coordinator=f"{host}:{self._ports[self._hosts[0]][0]}",
             environ=self._environ,
         )
-        self._history.log_dir = self._log_dir and _common_folder(plan, self._log_dir)
-        self._console.add_ranks([self._label(plan, number) for number in range(len(plan.ranks))])
+        named = labels(plan, self._log_dir)
+        self._console.add_ranks(named)
+        self._history.log_dir = common_folder(named)
         for rank in plan.ranks:
             self._history.ranks[rank.process_id] = verdict.RankEnd(rank.process_id, rank.host.name)
         now = time.monotonic()
         self._job_at = now + job.timeout if job.timeout is not None else None
         self._start_at = now + job.start_timeout if job.start_timeout is not None else None
         for link in self._links:
-            link.send(wire.START, **_orders(plan, link.host, job))
+            link.send(wire.START, **orders(plan, link.host, job.grace_s("failure")))
             link.open_window()
         self._console.detail(
             f"job {plan.job_id}: {len(plan.ranks)} ranks, coordinator {plan.coordinator}"
         )
-
-    def _label(self, plan: Plan, number: int) -> RankLabel:
-        host = plan.ranks[number].host.name if len(self._hosts) > 1 else ""
-        if not self._log_dir:
-            return RankLabel(number, host)
-        folder = _log_folder(plan, self._log_dir, number)
-        files = tuple(os.path.join(folder, f"{number}.{end}") for end in ("out", "err"))
-        return RankLabel(number, host, files)  # type: ignore[arg-type]
 
     def _fail(self, error: LaunchError) -> None:
         """The job cannot be started, or not all of it."""
@@ -190,10 +184,10 @@ class Launcher:
             self._exited(rank, body)
         elif kind == wire.HOOKED:
             self._hooked(rank, body)
-        elif kind == wire.STACKS:
-            self._stacks.append(Stack(rank, link.host.name, **body))
-        elif kind == wire.DUMPED:
-            self._dumped(link)
+        elif kind == wire.STACKS and self._dump is not None:
+            self._dump.add(link, rank, body)
+        elif kind == wire.DUMPED and self._dump is not None:
+            self._dump.told_all(link)
         elif kind == wire.REFUSED:
             self._fail(self._refusal(link, body))
         elif kind == wire.ENDING:
@@ -202,7 +196,9 @@ class Launcher:
             link.said_bye = True
             self._history.unkillable += body["unkillable"]
             if body["stragglers"]:
-                self._console.detail(f"{link.host.name}: ended {body['stragglers']} stray processes")
+                self._console.detail(
+                    f"{link.host.name}: ended {body['stragglers']} stray processes"
+                )
 
     def _refusal(self, link: Link, body: Mapping[str, object]) -> LaunchError:
         what = body["message"]
@@ -274,7 +270,7 @@ class Launcher:
                 for link in self._links:
                     link.send(wire.SIGNAL, signal=signum)
             elif signum == signal.SIGQUIT:
-                self._dump()
+                self._ask_for_stacks()
 
     def _interrupted(self, signum: signal.Signals) -> None:
         again = self._history.stop is not None
@@ -293,25 +289,15 @@ class Launcher:
         stop = verdict.Stop("nobody reads the output any more", errors.READER_GONE)
         self._end_job(stop, signal.SIGTERM, self._job.grace_s("failure"))
 
-    def _dump(self, then: verdict.Stop | None = None) -> None:
-        """Ask for the stacks of all ranks; `then` stop for that reason."""
+    def _ask_for_stacks(self, then: verdict.Stop | None = None) -> None:
+        """Ask all ranks for their stacks; `then` stop for that reason."""
         self._stop_after_dump = self._stop_after_dump or then
-        if not self._dumping and self._plan is not None:
-            self._stacks.clear()
-            self._dumping = {link for link in self._links if not link.ended}
-            self._dump_at = time.monotonic() + _STACKS_MOST_S
-            for link in self._dumping:
-                link.send(wire.DUMP)
+        if self._dump is None and self._plan is not None:
+            self._dump = Dump(self._links)
 
-    def _dumped(self, link: Link) -> None:
-        self._dumping.discard(link)
-        if not self._dumping:
-            self._end_dump()
-
-    def _end_dump(self) -> None:
-        self._dumping.clear()
-        self._dump_at = None
-        self._console.say(in_words(self._stacks))
+    def _show_stacks(self, dump: Dump) -> None:
+        self._dump = None
+        self._console.say(in_words(dump.stacks))
         if self._stop_after_dump is not None:
             stop = self._stop_after_dump
             self._end_job(stop, signal.SIGTERM, self._job.grace_s("failure"))
@@ -322,7 +308,7 @@ class Launcher:
         times = (
             self._job_at,
             self._start_at,
-            self._dump_at,
+            None if self._dump is None else self._dump.deadline,
             self._give_up_at,
             self._console.deadline,
         )
@@ -333,8 +319,8 @@ class Launcher:
         self._console.expire()
         if self._history.stop is not None and self._give_up_at is None and self._all_exited():
             self._give_up_at = now + _READER_MOST_S  # a job that was stopped waits for no reader
-        if self._dump_at is not None and now >= self._dump_at:
-            self._end_dump()
+        if self._dump is not None and self._dump.complete:
+            self._show_stacks(self._dump)
         if self._job_at is not None and now >= self._job_at:
             self._job_at = None
             assert self._job.timeout is not None
@@ -350,7 +336,7 @@ class Launcher:
 
     def _time_out(self, stop: verdict.Stop) -> None:
         if not self._stopping:
-            self._dump(then=stop)
+            self._ask_for_stacks(then=stop)
 
     # --- the end ---
 
@@ -373,8 +359,11 @@ class Launcher:
         for link in self._links:
             link.close()
         deadline = time.monotonic() + _AGENT_END_S
-        while not all([link.reap() for link in self._links]) and time.monotonic() < deadline:
+        while not self._reaped() and time.monotonic() < deadline:
             self._loop.turn(deadline)  # SIGCHLD wakes it
+
+    def _reaped(self) -> bool:
+        return [link.reap() for link in self._links].count(False) == 0
 
     def _conclude(self) -> int:
         """Print what is left, and the report; the exit status."""
@@ -392,33 +381,3 @@ class Launcher:
 
 def _has_started(end: verdict.RankEnd) -> bool:
     return end.joined or end.status is not None
-
-
-def _orders(plan: Plan, host: Host, job: Job) -> dict[str, object]:
-    """What an agent needs to start its ranks."""
-    ranks = [
-        {
-            "process_id": rank.process_id,
-            "argv": rank.argv,
-            "env": dict(rank.env),
-            "cwd": rank.cwd,
-            "cores": rank.cores,
-        }
-        for rank in plan.ranks
-        if rank.host is host
-    ]
-    return {
-        "ranks": ranks,
-        "env": dict(plan.env),
-        "unset": plan.unset,
-        "hook": plan.hook,
-        "grace": job.grace_s("failure"),
-    }
-
-
-def _log_folder(plan: Plan, log_dir: str, number: int) -> str:
-    return os.path.abspath(placeholders.fill(log_dir, plan.ranks[number].values))
-
-
-def _common_folder(plan: Plan, log_dir: str) -> str:
-    return os.path.commonpath([_log_folder(plan, log_dir, n) for n in range(len(plan.ranks))])

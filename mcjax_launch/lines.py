@@ -116,6 +116,7 @@ class Live(Plain):
 
     Args:
         rows: how many rows the terminal has, asked at each redraw.
+
     """
 
     def __init__(self, rows: Callable[[], int]) -> None:

@@ -29,6 +29,7 @@ class Link:
         said_bye: the agent has reported that nothing is left.
         ended: its end of the pipe is closed.
         status: how the transport's process ended (waitpid's exit code); None while it lives.
+
     """
 
     def __init__(

@@ -29,8 +29,6 @@ def misspelt(texts: Iterable[str]) -> list[tuple[str, str]]:
     """Words in braces that look like a placeholder misspelt: (word, the nearest placeholder)."""
     import difflib
 
-    hints = []
-    for word in dict.fromkeys(word for text in texts for word in _ANY_WORD.findall(text)):
-        if word not in NAMES and (near := difflib.get_close_matches(word, NAMES, 1, 0.8)):
-            hints.append((word, near[0]))
-    return hints
+    words = dict.fromkeys(word for text in texts for word in _ANY_WORD.findall(text))
+    near = {word: difflib.get_close_matches(word, NAMES, 1, 0.8) for word in words}
+    return [(word, found[0]) for word, found in near.items() if found and word not in NAMES]

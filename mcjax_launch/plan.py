@@ -110,6 +110,7 @@ def make_plan(
 
     Raises:
         LaunchError: a host has too few GPUs.
+
     """
     placed = place(job, hosts)
     on_host = {host: sum(other is host for other, _ in placed) for host in hosts}
@@ -180,13 +181,11 @@ def command(job: Job) -> list[str]:
     return list(job.program)
 
 
-def _gpus(
-    each: int, host: Host, local: int, on_host: Mapping[Host, int], facts: Facts
-) -> str:
+def _gpus(each: int, host: Host, local: int, on_host: Mapping[Host, int], facts: Facts) -> str:
     needed = each * on_host[host]
     if needed > facts.gpus:
         raise LaunchError(
-            f"host {host.name}: {on_host[host]} ranks x {each} GPUs are {needed}, but it shows "
+            f"host {host.name}: {on_host[host]} ranks x {each} GPUs each need {needed}, it shows "
             f"{facts.gpus} (CUDA_VISIBLE_DEVICES, nvidia-smi -L); lower -n or --gpus-per-process"
         )
     return ",".join(str(gpu) for gpu in range(local * each, (local + 1) * each))
@@ -197,6 +196,7 @@ def split_address(address: str) -> tuple[str, int]:
 
     Raises:
         ValueError: the port is no number.
+
     """
     if address.startswith("["):
         host, _, rest = address[1:].partition("]")
@@ -215,6 +215,28 @@ def _hook_settings(job: Job, coordinator: str, hosts: Sequence[Host]) -> dict[st
     if job.start_timeout is not None:
         settings["MCJAX_HOOK_JOIN_TIMEOUT"] = str(job.start_timeout)
     return settings
+
+
+def orders(plan: Plan, host: Host, grace_s: float) -> dict[str, object]:
+    """What the agent of `host` needs to start its ranks."""
+    ranks = [
+        {
+            "process_id": rank.process_id,
+            "argv": rank.argv,
+            "env": dict(rank.env),
+            "cwd": rank.cwd,
+            "cores": rank.cores,
+        }
+        for rank in plan.ranks
+        if rank.host is host
+    ]
+    return {
+        "ranks": ranks,
+        "env": dict(plan.env),
+        "unset": plan.unset,
+        "hook": plan.hook,
+        "grace": grace_s,
+    }
 
 
 def describe(plan: Plan) -> str:

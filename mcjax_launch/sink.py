@@ -25,6 +25,7 @@ class Sink:
     Attributes:
         queued: bytes that are waiting for the reader.
         gone: nobody will ever read any more.
+
     """
 
     def __init__(self, fd: int, loop: Loop, on_room: Callable[[], None]) -> None:

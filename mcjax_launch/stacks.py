@@ -11,6 +11,7 @@ class Stack:
     Args:
         text: faulthandler's dump; empty where there is no hook to ask.
         state: then, what the kernel knows of the process.
+
     """
 
     rank: int

@@ -10,7 +10,12 @@ from mcjax_launch.agent.streams import widen
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _PIPE_SIZE = 1 << 20
 # -I -S: quick, and nothing of the user's environment reaches the agent's own Python.
-_LOCAL = "import sys; sys.path[:0] = [{root!r}]; from mcjax_launch.agent.main import main; main({hook!r})"
+_LOCAL = """
+import sys
+sys.path[:0] = [{root!r}]
+from mcjax_launch.agent.main import main
+main({hook!r})
+"""
 
 
 def local_argv() -> list[str]:
@@ -38,7 +43,9 @@ def start(argv: Sequence[str]) -> Pipes:
     from_agent, agent_out = os.pipe()
     errors, agent_err = os.pipe()
     widen(from_agent, _PIPE_SIZE)
-    actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((agent_in, agent_out, agent_err))]
+    actions = [
+        (os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((agent_in, agent_out, agent_err))
+    ]
     pid = os.posix_spawnp(
         argv[0], list(argv), os.environ, file_actions=actions, setsid=True, setsigmask=()
     )

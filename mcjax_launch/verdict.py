@@ -37,6 +37,7 @@ class RankEnd:
         joined: and come through it.
         failure: what the hook said of an exception or exit, if it did.
         stderr: the last of what it wrote there.
+
     """
 
     process_id: int
@@ -81,6 +82,7 @@ class Stop:
         words: what happened, in words.
         status: the exit status it leads to.
         details: further lines.
+
     """
 
     words: str
@@ -143,12 +145,12 @@ def status_in_words(status: int) -> str:
         name = signal.Signals(-status).name
     except ValueError:
         name = f"signal {-status}"
-    hint = {
+    hints: dict[int, str] = {
         signal.SIGKILL: " (the kernel's out-of-memory killer, or somebody's kill -9)",
         signal.SIGSEGV: " (segmentation fault)",
         signal.SIGBUS: " (bus error; is /dev/shm full?)",
-    }.get(-status, "")
-    return f"killed by {name}{hint}"
+    }
+    return f"killed by {name}{hints.get(-status, '')}"
 
 
 def _describe(cause: RankEnd, history: History) -> list[str]:
@@ -158,7 +160,9 @@ def _describe(cause: RankEnd, history: History) -> list[str]:
         assert cause.status is not None
         words = f"{where} failed: {status_in_words(cause.status)}"
         tail = [line.rstrip() for line in cause.stderr.splitlines()][-_TAIL_LINES:]
-        quoted = ["the last lines of its stderr:", *(f"  | {line}" for line in tail)] if tail else []
+        quoted = (
+            ["the last lines of its stderr:", *(f"  | {line}" for line in tail)] if tail else []
+        )
         return [words, *quoted, *advice(cause)]
     if failure.get("exit"):
         return [f"{where} failed: it exited with status {failure['status']}"]

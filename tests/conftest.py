@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from jobs import Jobs, described, eventually
 
 #: What the agents make in the temporary folder.
@@ -13,7 +12,9 @@ _FOLDERS = "mcjax-*"
 
 
 @pytest.fixture
-def jobs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
+def jobs(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Jobs]:
     """Starts launchers; afterwards no process and no folder of theirs may be left."""
     scratch = tmp_path_factory.mktemp("t")
     monkeypatch.setenv("TMPDIR", str(scratch))

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -82,8 +83,8 @@ class Running:
 
     def pids(self, word: str = "pid") -> list[int]:
         """The numbers that stand after `word` in what was printed so far."""
-        words = self.out.decode().split()
-        return [int(after) for before, after in zip(words, words[1:], strict=False) if before == word]
+        words = pairwise(self.out.decode().split())
+        return [int(after) for before, after in words if before == word]
 
     def signal(self, signum: int) -> None:
         self.process.send_signal(signum)

@@ -9,7 +9,6 @@ import subprocess
 import time
 
 import pytest
-
 from conftest import check_nothing_left
 from jobs import Jobs, alive, eventually
 
@@ -185,7 +184,16 @@ def test_reader_gone_while_nobody_writes(jobs: Jobs) -> None:
 
 def test_reader_gone_while_ranks_write(jobs: Jobs) -> None:
     ended = subprocess.run(
-        ["bash", "-c", 'set -o pipefail; "$@" 2>/dev/null | head -n 3', "-", *_launcher(), "-n", "2", "yes"],
+        [
+            "bash",
+            "-c",
+            'set -o pipefail; "$@" 2>/dev/null | head -n 3',
+            "-",
+            *_launcher(),
+            "-n",
+            "2",
+            "yes",
+        ],
         env=jobs.environment(),
         capture_output=True,
         timeout=30,

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from jobs import PROGRAMS, Jobs
 
 pytestmark = pytest.mark.jax

@@ -8,7 +8,6 @@ import time
 
 import psutil
 import pytest
-
 from jobs import LAUNCHER, Jobs
 
 

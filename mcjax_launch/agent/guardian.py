@@ -36,15 +36,15 @@ def guard(agent: int, folder: str) -> NoReturn:
         signal.signal(signum, lambda signum, frame: posix.signal_process(agent, signal.SIGTERM))
     status = 1
     signal.signal(signal.SIGALRM, lambda signum, frame: _leave(folder, status))
+    # Orphans come to us only when the agent, the nearer subreaper, is gone.
+    status = os.waitstatus_to_exitcode(os.waitpid(agent, 0)[1])
+    signal.alarm(_PATIENCE_S)
     try:
         while True:
-            # Orphans come to us only when the agent, the nearer subreaper, is gone.
-            pid, ended = os.waitpid(-1, 0)
-            if pid == agent:
-                status = os.waitstatus_to_exitcode(ended)
-                signal.alarm(_PATIENCE_S)
-            for left in posix.descendants():  # each death may have made its children ours
-                posix.signal_process(left, signal.SIGKILL)
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                for left in posix.descendants():
+                    posix.signal_process(left, signal.SIGKILL)
+                os.waitpid(-1, 0)  # a death may have made its children ours
     except ChildProcessError:
         _leave(folder, status)
 

@@ -6,7 +6,7 @@ import os
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from typing import Sequence
+    from collections.abc import Sequence
 
 
 def count_gpus(environ: dict[str, str]) -> int:

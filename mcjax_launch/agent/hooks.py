@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import time
 
@@ -12,7 +11,8 @@ from .loop import READ, Loop
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Collection
+    from collections.abc import Callable, Collection
+    from typing import Any
 
 _MOST_TEXT = 1 << 20
 SOCKET_VARIABLE = "MCJAX_HOOK_SOCKET"
@@ -94,7 +94,10 @@ class Hooks:
             connection.setblocking(False)
             hook = Hook(connection)
             self.hooks[connection.fileno()] = hook
-            self._loop.watch(connection.fileno(), READ, lambda ready, hook=hook: self._read(hook))
+            self._watch(hook)
+
+    def _watch(self, hook: Hook) -> None:
+        self._loop.watch(hook.connection.fileno(), READ, lambda ready: self._read(hook))
 
     def _read(self, hook: Hook) -> bool:
         """Handle what one process has said; whether there may be more."""

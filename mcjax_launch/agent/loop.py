@@ -9,7 +9,7 @@ import time
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from typing import Callable, Iterable
+    from collections.abc import Callable, Iterable
 
 READ = select.POLLIN
 WRITE = select.POLLOUT
@@ -22,9 +22,9 @@ class Loop:
 
     def __init__(self) -> None:
         self._poll = select.poll()
-        self._calls: dict[int, Callable[[int], None]] = {}
+        self._calls: dict[int, Callable[[int], object]] = {}
 
-    def watch(self, fd: int, events: int, call: Callable[[int], None]) -> None:
+    def watch(self, fd: int, events: int, call: Callable[[int], object]) -> None:
         """Call `call(ready events)` whenever `fd` is ready; replaces an earlier watch."""
         self._poll.register(fd, events)
         self._calls[fd] = call

@@ -17,7 +17,8 @@ from .loop import READ, Loop, Signals
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from typing import Any, Callable, NoReturn
+    from collections.abc import Callable
+    from typing import Any, NoReturn
 
 _ENDLESS = 1 << 60
 _WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -28,6 +29,7 @@ def main(hook_folder: str) -> NoReturn:
 
     Args:
         hook_folder: the folder of the hook's modules on this host.
+
     """
     # The protocol's descriptors are moved away: a stray print or read must not reach them.
     control, uplink = os.dup(0), os.dup(1)
@@ -207,9 +209,7 @@ class Agent:
             try:
                 self._spawn(rank, {**environ, **rank["env"]})
             except posix.SpawnError as error:
-                self._send(
-                    wire.REFUSED, rank["process_id"], errno=error.errno, message=error.what
-                )
+                self._send(wire.REFUSED, rank["process_id"], errno=error.errno, message=error.what)
                 self._stop(signal.SIGKILL, 0)
                 return
 
@@ -269,7 +269,7 @@ class Agent:
                 self._leaving = effect
             elif isinstance(effect, group.Kill):
                 self._kill()
-            else:
+            elif isinstance(effect, group.Tell):
                 self._tell(effect.signum, effect.spare)
                 self._stragglers += self._tell_strays(effect.signum)
 

@@ -19,6 +19,7 @@ def reserve(host: str, port: int) -> socket.socket:
 
     Raises:
         PortTaken: the port is in use or the address is not one of this host's.
+
     """
     if not host:
         try:

@@ -13,7 +13,7 @@ import sys
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from typing import Sequence
+    from collections.abc import Sequence
 
 LINUX = sys.platform.startswith("linux")
 _PR_SET_PDEATHSIG = 1
@@ -65,6 +65,7 @@ def spawn(
 
     Raises:
         SpawnError: it cannot be executed, or `cwd` cannot be entered.
+
     """
     told, tell = os.pipe()  # closed by a successful exec
     parent = os.getpid()
@@ -117,6 +118,7 @@ class Ended:
 
     Attributes:
         status: its exit status; below 0: minus the number of the signal that killed it.
+
     """
 
     def __init__(self, pid: int, status: int) -> None:
@@ -133,6 +135,7 @@ def ended_child() -> Ended | None:
 
     Raises:
         Childless: there are no children at all.
+
     """
     try:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

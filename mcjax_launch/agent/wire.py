@@ -11,7 +11,8 @@ import struct
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from collections.abc import Iterator
+    from typing import Any
 
 HEADER = struct.Struct("!BBHI")  # kind, stream, rank, length
 MAX_RANK = 0xFFFF

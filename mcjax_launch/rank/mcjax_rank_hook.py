@@ -59,9 +59,8 @@ class _Agent:
     def _dump_on_signal(self):
         """Have the stacks of all threads written to the agent on a real-time signal."""
         try:
-            import faulthandler
-
             import _signal
+            import faulthandler
 
             signum = _signal.SIGRTMIN + 11
             faulthandler.register(signum, self._socket.fileno(), all_threads=True)
@@ -109,15 +108,19 @@ class _Finder:
         for finder in sys.meta_path:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
-                load = spec.loader.exec_module
-
-                def exec_module(module):
-                    load(module)
-                    _patch(module)
-
-                spec.loader.exec_module = exec_module
+                _patch_when_loaded(spec.loader)
                 return spec
         return None
+
+
+def _patch_when_loaded(loader):
+    load = loader.exec_module
+
+    def exec_module(module):
+        load(module)
+        _patch(module)
+
+    loader.exec_module = exec_module
 
 
 def _patch(distributed):

@@ -1,0 +1,135 @@
+"""From a job to each rank's command and variables."""
+
+import dataclasses
+
+import pytest
+
+from mcjax_launch import environment, placeholders
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.plan import Facts, Host, Job, Plan, describe, make_plan, split_address
+
+JOB = Job(program=("train.py", "--id={process_id}"), num_processes=3, python="/py", chdir="/w")
+HOST = Host("localhost", 3)
+
+
+def plan_of(job: Job, facts: Facts | None = None, environ: "dict[str, str] | None" = None) -> Plan:
+    return make_plan(
+        job,
+        [HOST],
+        {HOST: facts or Facts()},
+        job_id="0badcafe",
+        coordinator="127.0.0.1:5000",
+        environ=environ or {},
+    )
+
+
+def test_what_a_rank_gets() -> None:
+    plan = plan_of(JOB)
+    rank = plan.ranks[2]
+    assert rank.argv == ("/py", "train.py", "--id=2")
+    assert rank.cwd == "/w"
+    assert rank.env == {
+        "JAX_PROCESS_ID": "2",
+        "MCJAX_LOCAL_PROCESS_ID": "2",
+        "MCJAX_LOCAL_NUM_PROCESSES": "3",
+    }
+    assert plan.env == {
+        "JAX_COORDINATOR_ADDRESS": "127.0.0.1:5000",
+        "JAX_NUM_PROCESSES": "3",
+        "MCJAX_JOB_ID": "0badcafe",
+        "MCJAX_RESTART": "0",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONHASHSEED": str(0x0BADCAFE),
+        "MCJAX_HOOK_BIND": "127.0.0.1:5000",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "argv"),
+    [
+        ({"program": ("a.py", "x")}, ("/py", "a.py", "x")),
+        ({"program": ("pkg.mod", "x"), "module": True}, ("/py", "-m", "pkg.mod", "x")),
+        ({"program": ("pytest", "tests")}, ("pytest", "tests")),
+        ({"program": ("sh", "-c", "{coordinator_host} {coordinator_port}")}, ("sh", "-c", "127.0.0.1 5000")),
+        ({"program": ("x", '{"lr": 0.1}', "{}", "{n}")}, ("x", '{"lr": 0.1}', "{}", "{n}")),
+        ({"program": ("x", "{host}/{job_id}")}, ("x", "localhost/0badcafe")),
+    ],
+)  # fmt: skip
+def test_command(changes: dict[str, object], argv: tuple[str, ...]) -> None:
+    assert plan_of(dataclasses.replace(JOB, **changes)).ranks[0].argv == argv  # type: ignore[arg-type]
+
+
+def test_the_users_variables_win_and_hold_placeholders() -> None:
+    job = dataclasses.replace(
+        JOB, env=(("RANK", "{process_id}"), ("JAX_PLATFORMS", "cuda")), cpu_devices=4
+    )
+    plan = plan_of(job)
+    assert plan.ranks[1].env["RANK"] == "1"
+    assert plan.ranks[1].env["JAX_PLATFORMS"] == "cuda"
+    assert "JAX_PLATFORMS" not in plan.env
+    assert plan.env["JAX_NUM_CPU_DEVICES"] == "4"
+
+
+def test_cpu_devices_choose_the_platform_unless_it_is_set() -> None:
+    job = dataclasses.replace(JOB, cpu_devices=4)
+    assert plan_of(job).env["JAX_PLATFORMS"] == "cpu"
+    assert "JAX_PLATFORMS" not in plan_of(job, environ={"JAX_PLATFORMS": "cuda"}).env
+
+
+def test_gpus_are_shared_out() -> None:
+    job = dataclasses.replace(JOB, gpus_per_process=2)
+    plan = plan_of(job, Facts(gpus=6))
+    ids = [rank.env["JAX_LOCAL_DEVICE_IDS"] for rank in plan.ranks]
+    assert ids == ["0,1", "2,3", "4,5"]
+    with pytest.raises(LaunchError, match="localhost: 3 ranks x 2 GPUs each need 6, it shows 5"):
+        plan_of(job, Facts(gpus=5))
+
+
+def test_an_outer_step_does_not_mislead_jax() -> None:
+    outer = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_PROCID": "3",
+        "SLURM_LOCALID": "0",
+        "SLURM_STEP_NODELIST": "n1",
+        "OMPI_COMM_WORLD_RANK": "2",
+        "OMPI_MCA_orte_hnp_uri": "x",
+        "PMI_RANK": "1",
+        "HOME": "/root",
+    }
+    assert set(outer) - set(plan_of(JOB, environ=outer).unset) == {"SLURM_JOB_ID", "HOME"}
+    assert plan_of(dataclasses.replace(JOB, hook=False), environ=outer).unset == ()
+
+
+def test_no_proxy() -> None:
+    assert environment.no_proxy({"HOME": "x"}, "h") == {}
+    assert environment.no_proxy({"http_proxy": "x"}, "h") == {"no_proxy": "h"}
+    assert environment.no_proxy({"NO_PROXY": "a,b"}, "h") == {"NO_PROXY": "a,b,h"}
+
+
+def test_misspelt_placeholders() -> None:
+    texts = ["--id={proces_id}", "{process_id}", "{lr}", '{"a": {num_process}}']
+    assert placeholders.misspelt(texts) == [
+        ("proces_id", "process_id"),
+        ("num_process", "num_processes"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("h", ("h", 0)),
+        ("h:1", ("h", 1)),
+        ("[::1]:1", ("::1", 1)),
+        ("[::1]", ("::1", 0)),
+        ("::1", ("::1", 0)),
+    ],
+)
+def test_split_address(text: str, parts: tuple[str, int]) -> None:
+    assert split_address(text) == parts
+
+
+def test_describe_is_a_shell_command_for_each_rank() -> None:
+    shown = describe(plan_of(JOB))
+    assert "# rank 1 on localhost" in shown
+    assert "cd /w && env JAX_COORDINATOR_ADDRESS=127.0.0.1:5000" in shown
+    assert shown.rstrip().endswith("/py train.py --id=2")

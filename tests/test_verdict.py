@@ -1,0 +1,112 @@
+"""From what happened to the first cause, in words."""
+
+import signal
+
+import pytest
+
+from mcjax_launch import verdict
+from mcjax_launch.verdict import History, RankEnd, Stop
+
+ABORTED = "F1 client.h:80] Terminating process because the JAX distributed service detected fatal"
+
+
+def failure(summary: str = "ValueError: x", joined: bool = True) -> dict[str, object]:
+    return {
+        "status": 1,
+        "joined": joined,
+        "exception": summary.split(":")[0],
+        "summary": summary,
+        "traceback": f"Traceback ...\n{summary}\n",
+        "where": "train.py:3 in step",
+        "line": "boom()",
+    }
+
+
+def end(
+    rank: int, order: int, status: int | None, sent: tuple[int, ...] = (), **more: object
+) -> RankEnd:
+    return RankEnd(rank, "h", order=order, status=status, sent=sent, **more)  # type: ignore[arg-type]
+
+
+TERM, KILL, ABRT = signal.SIGTERM, signal.SIGKILL, signal.SIGABRT
+
+# Name: (ends, who is the cause, exit status)
+HISTORIES: dict[str, tuple[list[RankEnd], int | None, int]] = {
+    "all well": ([end(0, 1, 0), end(1, 2, 0)], None, 0),
+    "one exits": ([end(0, 2, -TERM, (TERM,)), end(1, 1, 3)], 1, 3),
+    "one is killed": ([end(0, 2, -KILL, (TERM, KILL)), end(1, 1, -KILL)], 1, 137),
+    "killed although told to end": ([end(0, 1, 3), end(1, 2, -KILL, (TERM,))], 0, 3),
+    "an exception that JAX holds up": (
+        [end(0, 2, -KILL, (TERM, KILL)), end(1, 1, -KILL, (KILL,), failure=failure())],
+        1,
+        1,
+    ),
+    "rank 0 dies and a victim is read first": (
+        [end(0, 2, -KILL, (TERM,)), end(1, 1, -ABRT, stderr=f"x\n{ABORTED} errors\n")],
+        0,
+        137,
+    ),
+    "a victim's exception is told first": (
+        [
+            end(0, 1, -KILL, (KILL,), failure=failure("XlaRuntimeError: Connection closed by peer")),
+            end(1, 2, 7, (TERM,)),
+        ],
+        1,
+        7,
+    ),
+    "only victims": ([end(0, 2, -ABRT, stderr=ABORTED), end(1, 1, -ABRT, stderr=ABORTED)], 1, 134),
+    "an exception before initialize() counts when the process ends": (
+        [end(0, 2, -TERM, (TERM,)), end(1, 1, 1, failure=failure(joined=False))],
+        1,
+        1,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_first_cause(name: str) -> None:
+    ends, cause, status = HISTORIES[name]
+    found = verdict.first_cause(ends)
+    assert (found.process_id if found else None) == cause
+    judged = verdict.judge(History(ranks={e.process_id: e for e in ends}))
+    assert judged.status == status
+    assert bool(judged.report) == (status != 0)
+
+
+def test_a_stop_counts_if_it_came_first() -> None:
+    ranks = {0: end(0, 2, 5, (signal.SIGINT,))}
+    stop = Stop("stopped by SIGINT", 130)
+    assert verdict.judge(History(ranks, stop=stop, stop_order=1)).status == 130
+    assert verdict.judge(History(ranks, stop=stop, stop_order=3)).status == 5
+
+
+def test_the_report() -> None:
+    ranks = {
+        0: end(0, 2, -KILL, (TERM, KILL)),
+        1: end(1, 1, -KILL, (KILL,), failure=failure()),
+        2: end(2, 3, -TERM, (TERM,)),
+        3: end(3, 4, -KILL, (TERM, KILL)),
+    }
+    assert verdict.judge(History(ranks, log_dir="/logs")).report == (
+        "rank 1 failed: ValueError: x",
+        "at train.py:3 in step: boom()",
+        "  | Traceback ...",
+        "  | ValueError: x",
+        "the 3 other ranks: 2 killed after the grace, 1 ended by SIGTERM",
+        "logs: /logs",
+    )
+
+
+def test_a_python_without_jax_gets_advice() -> None:
+    told = failure("ModuleNotFoundError: No module named 'jax'", joined=False)
+    told |= {"module": "jax", "python": "/usr/bin/python3"}
+    report = verdict.judge(History({0: end(0, 1, 1, failure=told)})).report
+    assert "the ranks' Python, /usr/bin/python3, has no jax" in report[-1]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(3, "exit status 3"), (-11, "killed by SIGSEGV (segmentation fault)"), (-40, "killed by signal 40")],
+)  # fmt: skip
+def test_status_in_words(status: int, words: str) -> None:
+    assert verdict.status_in_words(status) == words
