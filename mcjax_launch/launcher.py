@@ -373,6 +373,8 @@ class Launcher:
         result = verdict.judge(self._history)
         if result.report:
             self._console.say("\n".join(result.report))
+        if not all(link.ended for link in self._links):
+            self._console.say("nobody took the rest of the output: it is lost")
         while not self._console.empty and not self._given_up():
             self._loop.turn(self._give_up_at)
             self._expire()

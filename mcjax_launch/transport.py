@@ -1,6 +1,7 @@
 """How to reach a host: an argv whose stdin and stdout speak with an agent; starting that."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +48,13 @@ def start(argv: Sequence[str]) -> Pipes:
         (os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((agent_in, agent_out, agent_err))
     ]
     pid = os.posix_spawnp(
-        argv[0], list(argv), os.environ, file_actions=actions, setsid=True, setsigmask=()
+        argv[0],
+        list(argv),
+        os.environ,
+        file_actions=actions,
+        setsid=True,
+        setsigmask=(),
+        setsigdef=[signal.SIGPIPE],
     )
     for fd in (agent_in, agent_out, agent_err):
         os.close(fd)

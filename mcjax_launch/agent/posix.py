@@ -13,6 +13,7 @@ import sys
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
+    import resource
     from collections.abc import Sequence
 
 LINUX = sys.platform.startswith("linux")
@@ -138,6 +139,8 @@ def ended_child() -> Ended | None:
 
     """
     try:
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            return _reaped_child()
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         raise Childless from None
@@ -147,9 +150,21 @@ def ended_child() -> Ended | None:
     return Ended(found.si_pid, found.si_status if exited else -found.si_status)
 
 
+_usage_of_reaped: dict[int, resource.struct_rusage] = {}
+
+
+def _reaped_child() -> Ended | None:
+    """A child that has ended, where it cannot be looked at without being reaped."""
+    pid, status, used = os.wait4(-1, os.WNOHANG)
+    if pid == 0:
+        return None
+    _usage_of_reaped[pid] = used
+    return Ended(pid, os.waitstatus_to_exitcode(status))
+
+
 def reap(pid: int) -> dict[str, float]:
     """Let go of an ended child; what it used: `cpu_s`, `peak_kib`."""
-    used = os.wait4(pid, 0)[2]
+    used = _usage_of_reaped.pop(pid, None) or os.wait4(pid, 0)[2]
     unit = 1 if LINUX else 1024  # macOS counts bytes
     return {"cpu_s": used.ru_utime + used.ru_stime, "peak_kib": used.ru_maxrss // unit}
 

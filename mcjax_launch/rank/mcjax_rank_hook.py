@@ -210,7 +210,7 @@ def _await_coordinator(filled):
             return
         except (OSError, ValueError):
             time.sleep(pause)
-            pause = min(pause * 1.2, 0.05)
+            pause = min(pause * 1.2, 0.01)
 
 
 # --- failures that JAX's exit would hide ---
@@ -232,7 +232,7 @@ def _watch_excepthook():
 
 
 def _tell_exception(kind, value, traceback):
-    if _agent is None or issubclass(kind, KeyboardInterrupt):
+    if _agent is None:
         return
     import traceback as tb
 
@@ -243,7 +243,7 @@ def _tell_exception(kind, value, traceback):
         text = summary = f"{kind.__name__} (cannot be shown: {error!r})"
     frame = _users_frame(tb.extract_tb(traceback))
     _agent.tell_failed(
-        1,
+        130 if issubclass(kind, KeyboardInterrupt) else 1,
         exception=kind.__name__,
         summary=summary[:_MOST_TEXT],
         traceback=text[-_MOST_TEXT:],
