@@ -133,6 +133,7 @@ def _patch(distributed):
         filled = fill_in(real, args, kwargs, os.environ)
         _agent.tell({"joining": _coordinates(filled)})
         _set_transfer_address()
+        _be_patient_at_exit()
         _watch_exit()
         _await_coordinator(filled)
         result = real(**filled)
@@ -183,10 +184,43 @@ def _bind_address(address, ours, environ):
 
 
 def _set_transfer_address():
-    if os.environ.get(TRANSFER):
-        import jax
+    address = os.environ.get(TRANSFER)
+    if not address:
+        return
+    import jax
 
-        jax.config.update("jax_cross_host_transfer_socket_address", os.environ[TRANSFER])
+    try:
+        jax.config.update("jax_cross_host_transfer_socket_address", address)
+    except AttributeError:
+        raise RuntimeError(
+            f"--cpu-transfers: this jax ({jax.__version__}) cannot do it; a newer one can"
+        ) from None
+
+
+def _be_patient_at_exit():
+    """Lengthen the shutdown barrier's timeout in the client too.
+
+    The argument of initialize() reaches the service in rank 0 alone: a client that arrives at the
+    barrier gives up after 300 s of its own and aborts. There is no public way to say otherwise.
+    """
+    distributed = sys.modules.get("jax._src.distributed")
+    library = getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
+    for name in ("get_distributed_runtime_client", "get_distributed_runtime_service"):
+        _default_argument(library, name, "shutdown_timeout", _SHUTDOWN_TIMEOUT_S)
+
+
+def _default_argument(module, name, argument, value):
+    """Have `module.name` called with `argument=value` where its caller leaves that out."""
+    import functools
+
+    real = getattr(module, name, None)
+    if real is None or argument not in (real.__doc__ or ""):
+        return
+
+    def call(*args, **kwargs):
+        return real(*args, **{argument: value, **kwargs})
+
+    setattr(module, name, functools.wraps(real)(call))
 
 
 def _await_coordinator(filled):
