@@ -5,6 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 from jobs import PROGRAMS, Jobs
 
@@ -101,6 +102,29 @@ def test_one_rank_is_done_well_before_the_others(jobs: Jobs) -> None:
     assert "[0] slow one done" in ended.stdout
 
 
+def test_nobody_gives_up_on_a_slow_peer_at_exit(jobs: Jobs) -> None:
+    """The timeouts that JAX really gets, of the service and of each client."""
+    program = """
+import jax, jax._src.distributed as d
+lib = getattr(d, '_jax', None) or d.xla_extension
+def spy(name):
+    real = getattr(lib, name)
+    def call(*args, **kwargs):
+        print(name, kwargs.get('shutdown_timeout'))
+        return real(*args, **kwargs)
+    call.__doc__ = real.__doc__
+    setattr(lib, name, call)
+spy('get_distributed_runtime_client')
+spy('get_distributed_runtime_service')
+jax.distributed.initialize()
+"""
+    ended = jobs.run("-n", 2, sys.executable, "-c", program)
+    assert ended.status == 0, ended.stderr
+    week = 7 * 24 * 3600
+    assert ended.stdout.count(f"get_distributed_runtime_client {week}\n") == 2
+    assert ended.stdout.count(f"get_distributed_runtime_service {week}\n") == 1
+
+
 def test_term_reaches_the_preemption_service(jobs: Jobs) -> None:
     running = jobs.start("-n", 2, PROGRAMS / "preempted.py")
     running.read_until("training", 2)
@@ -119,8 +143,11 @@ def test_a_local_job_listens_on_loopback_only(jobs: Jobs) -> None:
 
 def test_cpu_transfers(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "-d", 2, "--cpu-transfers", PROGRAMS / "transfer.py")
-    assert ended.status == 0, ended.stderr
-    assert "[1] process 1 holds 4160 of the result" in ended.stdout
+    if ended.status == 0:
+        assert "[1] process 1 holds 4160 of the result" in ended.stdout
+    else:  # an old jax
+        assert not hasattr(jax.config, "jax_cross_host_transfer_socket_address")
+        assert "this jax" in ended.report and "cannot do it" in ended.report
 
 
 def test_stacks_of_ranks_blocked_in_a_collective(jobs: Jobs) -> None:
