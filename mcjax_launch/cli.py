@@ -13,7 +13,17 @@ import click
 from mcjax_launch import __version__, errors, placeholders, transport
 from mcjax_launch.console import Style
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.plan import Facts, Host, Job, describe, make_plan, split_address
+from mcjax_launch.hosts import LOCAL, Host, parse_file, parse_list
+from mcjax_launch.plan import (
+    LOOPBACK,
+    Facts,
+    Job,
+    describe,
+    join_address,
+    make_plan,
+    place,
+    split_address,
+)
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -79,6 +89,14 @@ _DURATION = Duration()
 @click.option("--bind-cores", is_flag=True, help="Give each rank its own share of the cores.")
 @click.option("--coordinator", metavar="HOST[:PORT]", help="Override the coordinator's address.")
 @click.option("--no-hook", is_flag=True, help="Set variables only; leave the ranks' Python alone.")
+@click.option("--hosts", metavar="FILE|LIST|-", help="Hosts file, a,b,c, or standard input.")
+@click.option(
+    "--procs-per-host", type=_POSITIVE, metavar="K", help="Ranks on hosts that do not say theirs."
+)
+@click.option(
+    "--via", default="ssh", metavar="COMMAND", help="How to reach a host: 'ssh -F cfg {host}'."
+)
+@click.option("--sync", multiple=True, metavar="PATH", help="Copy this to each host and run there.")
 @click.option("--log-dir", metavar="DIR", help="Each rank's whole output in DIR/<rank>.out, .err.")
 @click.option("--show", type=Ranks(), metavar="RANKS", help="Show only these ranks: 0 or 0,4-7.")
 @click.option("--timestamps", is_flag=True, help="Put the time of day before each line.")
@@ -102,40 +120,71 @@ def command(**options: Any) -> int:
 
     Durations are 90, 90s, 5m or 2h.
     """
-    job = make_job(options)
-    hosts = [Host("localhost", job.num_processes)]
+    hosts = find_hosts(options)
+    job = make_job(options, hosts)
+    used = tuple(dict.fromkeys(host for host, _ in place(job.num_processes, hosts)))
     style = make_style(options, job)
     for word, near in placeholders.misspelt([*job.program, *(v for _, v in job.env)]):
         hint = f"{{{word}}} stays as it is; did you mean {{{near}}}?"
         click.echo(f"mcjax-launch: {hint}", err=True)
     if options["dry_run"]:
-        click.echo(_dry_run(job, hosts), nl=False)
+        click.echo(_dry_run(job, used), nl=False)
         return 0
-    agents = [transport.start(transport.local_argv()) for _ in hosts]
-    from mcjax_launch.launcher import Launcher  # while the agents start
+    local = [host for host in used if host.is_local]
+    early = {host: transport.start(transport.local_argv()) for host in local}
+    from mcjax_launch.launcher import Launcher  # while the agent here starts
 
-    launcher = Launcher(job, hosts, agents, style, log_dir=options["log_dir"], environ=os.environ)
+    launcher = Launcher(job, used, early, options["via"], style, log_dir=options["log_dir"])
     return launcher.run()
 
 
-def make_job(options: dict[str, Any]) -> Job:
+def find_hosts(options: dict[str, Any]) -> tuple[Host, ...]:
+    """The hosts that the options name; this machine if they name none.
+
+    Raises:
+        LaunchError: a hosts file or list cannot be read.
+
+    """
+    given, slots = options["hosts"], options["procs_per_host"] or 1
+    if given is None:
+        return (Host(name=LOCAL, slots=options["num_processes"] or slots),)
+    if given == "-":
+        return parse_file(sys.stdin.read(), "standard input", slots)
+    if os.path.isfile(given):
+        with open(given, encoding="utf-8", errors="surrogateescape") as file:
+            return parse_file(file.read(), given, slots)
+    if os.sep in given or given.endswith(".txt"):
+        raise LaunchError(f"--hosts {given}: no such file")
+    return parse_list(given, slots)
+
+
+def make_job(options: dict[str, Any], hosts: Sequence[Host]) -> Job:
     """The Job that the options ask for.
+
+    Args:
+        options: as click found them.
+        hosts: where it may run.
 
     Raises:
         LaunchError: something in them cannot be; nothing has been started.
 
     """
     chdir = os.path.abspath(options["chdir"] or ".")
-    if not os.path.isdir(chdir):
+    here = any(host.is_local and not host.chdir for host in hosts)
+    if here and not options["sync"] and not os.path.isdir(chdir):
         raise LaunchError(f"-C {options['chdir']}: no such directory")
     if options["start_timeout"] is not None and options["no_hook"]:
         raise LaunchError("--start-timeout needs the hook: leave out --no-hook")
     job = Job(
         program=options["program"],
-        num_processes=options["num_processes"] or 1,
+        num_processes=options["num_processes"] or sum(host.slots for host in hosts),
         module=options["module"],
-        python=_find_python(options["python"], chdir),
-        chdir=chdir,
+        python=_find_python(options["python"], chdir)
+        if here
+        else options["python"] or sys.executable,
+        python_given=options["python"] is not None,
+        chdir=options["chdir"] if options["sync"] and options["chdir"] else chdir,
+        chdir_given=options["chdir"] is not None,
         env=tuple(_variable(text) for text in options["env"]),
         cpu_devices=options["cpu_devices"],
         gpus_per_process=options["gpus_per_process"],
@@ -143,13 +192,15 @@ def make_job(options: dict[str, Any]) -> Job:
         bind_cores=options["bind_cores"],
         coordinator=_coordinator(options["coordinator"]),
         hook=not options["no_hook"],
+        sync=options["sync"],
         timeout=options["timeout"],
         start_timeout=options["start_timeout"],
         grace=options["grace"],
     )
     if not job.program:
         raise LaunchError("no PROGRAM: try mcjax-launch -n 4 train.py, or --help")
-    _check_program(job, asked_for_python=options["python"] is not None)
+    if here and not job.sync:
+        _check_program(job)
     return job
 
 
@@ -222,21 +273,21 @@ def _find_command(name: str, chdir: str, option: str = "") -> str:
 
     """
     if os.sep in name:
-        places = [os.path.join(chdir, name)]
+        paths = [os.path.join(chdir, name)]
     else:
-        places = [os.path.join(place, name) for place in os.get_exec_path()]
-    files = [place for place in places if os.path.isfile(place)]
-    for place in files:
-        if os.access(place, os.X_OK):
-            return place if option else name
-    if files or any(os.path.isdir(place) for place in places if os.sep in name):
+        paths = [os.path.join(folder, name) for folder in os.get_exec_path()]
+    files = [path for path in paths if os.path.isfile(path)]
+    for path in files:
+        if os.access(path, os.X_OK):
+            return path if option else name
+    if files or any(os.path.isdir(path) for path in paths if os.sep in name):
         hint = "" if option else f"; chmod +x it, or run it with its interpreter: bash {name}"
         raise LaunchError(f"{option}{name}: not executable{hint}", errors.NOT_EXECUTABLE)
     where = "no such file" if os.sep in name else "not found in PATH"
     raise LaunchError(f"{option}{name}: {where}", errors.NOT_FOUND)
 
 
-def _check_program(job: Job, *, asked_for_python: bool) -> None:
+def _check_program(job: Job) -> None:
     if not job.module and not job.program[0].endswith(".py"):
         _find_command(job.program[0], job.chdir)
         return
@@ -246,41 +297,24 @@ def _check_program(job: Job, *, asked_for_python: bool) -> None:
             raise LaunchError(f"{job.program[0]}: no such file in {job.chdir}", errors.NOT_FOUND)
         if not os.path.isfile(path) or not os.access(path, os.R_OK):
             raise LaunchError(f"{job.program[0]}: not a readable file", errors.NOT_EXECUTABLE)
-    if asked_for_python:
-        _check_python(job)
-
-
-def _check_python(job: Job) -> None:
-    """A Python that the user names should have jax, if the program speaks of it."""
-    if not job.module:
-        with open(os.path.join(job.chdir, job.program[0]), "rb") as source:
-            if b"jax" not in source.read(1 << 20):
-                return
-    import subprocess
-
-    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('jax') is None)"
-    try:
-        done = subprocess.run([job.python, "-c", look], capture_output=True, cwd=job.chdir)
-    except OSError as error:
-        raise LaunchError(
-            f"--python {job.python}: {error.strerror}", errors.NOT_EXECUTABLE
-        ) from None
-    if done.returncode:
-        raise LaunchError(f"--python {job.python} has no jax: install it there or choose another")
 
 
 def _dry_run(job: Job, hosts: Sequence[Host]) -> str:
-    address = job.coordinator or "127.0.0.1:0"
-    host, port = address.rsplit(":", 1)
+    address, port = split_address(job.coordinator) if job.coordinator else ("", 0)
+    first = hosts[0]
     plan = make_plan(
         job,
         hosts,
-        {host: Facts(gpus=1 << 30) for host in hosts},
+        {
+            host: Facts(gpus=1 << 30, python=host.python or "", cwd=host.chdir or "")
+            for host in hosts
+        },
         job_id="00000000",
-        coordinator=f"{host}:{port if port != '0' else 'PORT'}",
-        environ=os.environ,
+        coordinator=join_address(
+            address or (LOOPBACK if len(hosts) == 1 else first.name), port or "PORT"
+        ),
     )
-    return describe(plan)
+    return describe(plan, os.environ)
 
 
 # --- the one error handler ---

@@ -22,7 +22,7 @@ class Dump:
     def __init__(self, links: Iterable[Link]) -> None:
         self.deadline = time.monotonic() + _MOST_S
         self.stacks: list[Stack] = []
-        self._asked = {link for link in links if not link.ended}
+        self._asked = {link for link in links if link.greeted and not link.ended}
         for link in self._asked:
             link.send(wire.DUMP)
 

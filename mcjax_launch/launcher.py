@@ -1,6 +1,5 @@
 """The controller: agents' frames in, console and verdict out, and the words that end a job."""
 
-import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -8,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from mcjax_launch import errors, transport, verdict
 from mcjax_launch.agent import wire
 from mcjax_launch.agent.loop import READ, Loop, Signals
+from mcjax_launch.connector import Connector
 from mcjax_launch.console import Console, Style
 from mcjax_launch.dump import Dump
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.hosts import Host
 from mcjax_launch.labels import common_folder, labels
 from mcjax_launch.link import Link
-from mcjax_launch.plan import Facts, Host, Job, Plan, make_plan, orders, place, split_address
+from mcjax_launch.plan import Job, Plan, orders
+from mcjax_launch.preparation import Preparation
 from mcjax_launch.stacks import in_words
 
 # Less than the pipe from the agent holds, so that the agent seldom has to wait for room.
@@ -26,15 +28,18 @@ _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Launcher:
-    """Runs one job once, on `hosts`.
+    """Runs one job once.
 
     Args:
         job: what to run.
-        hosts: where; there are slots enough.
-        agents: the started agent of each host.
+        hosts: where; all of them get ranks.
+        early: transports that have been started already.
+        via: how to reach the others: "ssh" or a template.
         style: how the console looks.
         log_dir: where each rank's whole output goes, if anywhere; may hold placeholders.
-        environ: what ranks on this machine inherit.
+
+    Raises:
+        LaunchError: there is nothing to be sent where --sync says, or too few slots.
 
     """
 
@@ -42,24 +47,29 @@ class Launcher:
         self,
         job: Job,
         hosts: Sequence[Host],
-        agents: Sequence[transport.Pipes],
+        early: Mapping[Host, transport.Pipes],
+        via: str,
         style: Style,
         *,
         log_dir: str | None,
-        environ: Mapping[str, str],
     ) -> None:
         self._job = job
-        self._hosts = hosts
-        self._agents = agents
+        self._via = via
         self._log_dir = log_dir
-        self._environ = environ
-        self._job_id = os.urandom(4).hex()
         self._loop = Loop()
         self._console = Console(style, self._loop, self._reader_gone, self._give_credit)
         self._history = verdict.History(hosts=len(hosts))
-        self._links: list[Link] = []
-        self._facts: dict[Host, Facts] = {}
-        self._ports: dict[Host, list[int]] = {}
+        self._preparation = Preparation(job, hosts, self._start, self._fail)
+        self._connector = Connector(
+            hosts,
+            self._argv,
+            early,
+            self._loop,
+            min(_MOST_WINDOW, _WINDOW_OF_ALL // len(hosts)),
+            self._handle,
+            self._lose,
+            self._preparation.failed,
+        )
         self._plan: Plan | None = None
         self._events = 0
         self._stopping = False
@@ -84,67 +94,27 @@ class Launcher:
         self._signals = Signals(wanted)
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
         try:
-            self._connect()
+            self._connector.begin()
             while not self._over():
                 self._loop.turn(self._deadline())
                 self._expire()
             self._job_at = self._start_at = None
         finally:
-            self._hang_up()
+            self._connector.hang_up(_AGENT_END_S)
         if self._error is not None:
             raise self._error
         return self._conclude()
 
     # --- start ---
 
-    def _connect(self) -> None:
-        window = min(_MOST_WINDOW, _WINDOW_OF_ALL // len(self._hosts))
-        for host, pipes in zip(self._hosts, self._agents, strict=True):
-            link = Link(host, pipes, self._loop, window, self._handle, self._agent_ended)
-            self._links.append(link)
-            link.send(wire.PREPARE, **self._questions(host))
+    def _argv(self, host: Host) -> list[str]:
+        if host.is_local:
+            return transport.local_argv()
+        return transport.remote_argv(host, self._via, self._job.python, self._job.python_given)
 
-    def _questions(self, host: Host) -> dict[str, object]:
-        job = self._job
-        local = sum(other is host for other, _ in place(job, self._hosts))
-        ports: list[tuple[str, int]] = []
-        if host is self._hosts[0]:
-            ports.append(split_address(job.coordinator) if job.coordinator else ("", 0))
-        if job.cpu_transfers:
-            ports += [("127.0.0.1", 0)] * local
-        return {
-            "ports": ports,
-            "gpus": job.gpus_per_process is not None,
-            "cores": local if job.bind_cores else 0,
-        }
-
-    def _ready(self, link: Link, body: Mapping[str, object]) -> None:
-        ports: list[int] = body["ports"]  # type: ignore[assignment]
-        self._ports[link.host] = ports
-        transfers = ports[1:] if link.host is self._hosts[0] else ports
-        self._facts[link.host] = Facts(
-            gpus=body.get("gpus", 0),  # type: ignore[arg-type]
-            cores=tuple(tuple(share) for share in body.get("cores", ())),  # type: ignore[attr-defined]
-            transfer_ports=tuple(transfers),
-        )
-        if len(self._facts) == len(self._hosts) and not self._stopping:
-            try:
-                self._start()
-            except LaunchError as error:
-                self._fail(error)
-
-    def _start(self) -> None:
-        job = self._job
-        given = split_address(job.coordinator)[0] if job.coordinator else "127.0.0.1"
-        host = f"[{given}]" if ":" in given else given
-        self._plan = plan = make_plan(
-            job,
-            self._hosts,
-            self._facts,
-            job_id=self._job_id,
-            coordinator=f"{host}:{self._ports[self._hosts[0]][0]}",
-            environ=self._environ,
-        )
+    def _start(self, plan: Plan) -> None:
+        """Every host is ready."""
+        job, self._plan = self._job, plan
         named = labels(plan, self._log_dir)
         self._console.add_ranks(named)
         self._history.log_dir = common_folder(named)
@@ -160,9 +130,13 @@ class Launcher:
             f"job {plan.job_id}: {len(plan.ranks)} ranks, coordinator {plan.coordinator}"
         )
 
+    @property
+    def _links(self) -> list[Link]:
+        return self._connector.links
+
     def _fail(self, error: LaunchError) -> None:
         """The job cannot be started, or not all of it."""
-        if self._error is None:
+        if self._error is None and self._history.stop is None:
             self._error = error
         self._stop(signal.SIGKILL, 0)
 
@@ -176,8 +150,15 @@ class Launcher:
                 link.give_credit()
             return
         body = frame.body()
-        if kind == wire.READY:
-            self._ready(link, body)
+        if kind == wire.HELLO:
+            if not self._stopping:
+                self._preparation.greeted(link)
+            else:
+                link.send(wire.STOP, signal=int(signal.SIGKILL), grace=0)
+        elif kind == wire.READY and not self._stopping:
+            self._preparation.ready(link, body)
+        elif kind == wire.CHECKED and not self._stopping:
+            self._preparation.checked(link, body)
         elif kind == wire.STARTED:
             self._console.detail(f"rank {rank} on {link.host.name}: pid {body['pid']}")
         elif kind == wire.EXITED:
@@ -189,26 +170,15 @@ class Launcher:
         elif kind == wire.DUMPED and self._dump is not None:
             self._dump.told_all(link)
         elif kind == wire.REFUSED:
-            self._fail(self._refusal(link, body))
+            self._preparation.refused(link, body)
         elif kind == wire.ENDING:
             self._lose(link, f"its agent was ended: {body['why']}")
         elif kind == wire.BYE:
-            link.said_bye = True
             self._history.unkillable += body["unkillable"]
             if body["stragglers"]:
                 self._console.detail(
                     f"{link.host.name}: ended {body['stragglers']} stray processes"
                 )
-
-    def _refusal(self, link: Link, body: Mapping[str, object]) -> LaunchError:
-        what = body["message"]
-        if "errno" not in body:
-            option = self._job.coordinator
-            return LaunchError(f"--coordinator {option}: {what}; choose another, or leave it out")
-        number = int(body["errno"])  # type: ignore[call-overload]
-        missing = number in (2, 20)  # ENOENT, ENOTDIR
-        status = errors.NOT_FOUND if missing else errors.NOT_EXECUTABLE
-        return LaunchError(f"{what}: {os.strerror(number)} (on {link.host.name})", status)
 
     def _exited(self, rank: int, body: Mapping[str, object]) -> None:
         end = self._history.ranks[rank]
@@ -234,13 +204,13 @@ class Launcher:
         if not self._stopping:
             self._stop(signal.SIGTERM, self._job.grace_s("failure"))
 
-    def _agent_ended(self, link: Link) -> None:
-        if link.said_bye or self._error is not None:
-            return
-        words = link.errors.decode("utf-8", "replace").strip().splitlines()
-        self._lose(link, "its agent is gone" + (f": {words[-1]}" if words else ""))
-
     def _lose(self, link: Link, why: str) -> None:
+        """An agent is gone, and with it, as far as we can know, its ranks."""
+        if self._error is not None:
+            return
+        for rank in self._plan.ranks if self._plan is not None else ():
+            if rank.host is link.host:
+                self._history.ranks[rank.process_id].lost = True
         stop = verdict.Stop(f"host {link.host.name}: {why}", errors.HOST_LOST)
         self._end_job(stop, signal.SIGTERM, self._job.grace_s("failure"))
 
@@ -252,6 +222,7 @@ class Launcher:
 
     def _stop(self, signum: int, grace: float) -> None:
         self._stopping = True
+        self._connector.stop()
         for link in self._links:
             link.send(wire.STOP, signal=int(signum), grace=grace)
 
@@ -271,6 +242,8 @@ class Launcher:
                     link.send(wire.SIGNAL, signal=signum)
             elif signum == signal.SIGQUIT:
                 self._ask_for_stacks()
+            elif signum == signal.SIGCHLD:
+                self._connector.reap()
 
     def _interrupted(self, signum: signal.Signals) -> None:
         again = self._history.stop is not None
@@ -311,12 +284,16 @@ class Launcher:
             None if self._dump is None else self._dump.deadline,
             self._give_up_at,
             self._console.deadline,
+            self._connector.deadline,
+            self._preparation.deadline,
         )
         return min((at for at in times if at is not None), default=None)
 
     def _expire(self) -> None:
         now = time.monotonic()
         self._console.expire()
+        self._connector.expire()
+        self._preparation.expire(self._connector.settled)
         if self._history.stop is not None and self._give_up_at is None and self._all_exited():
             self._give_up_at = now + _READER_MOST_S  # a job that was stopped waits for no reader
         if self._dump is not None and self._dump.complete:
@@ -341,7 +318,7 @@ class Launcher:
     # --- the end ---
 
     def _all_exited(self) -> bool:
-        return all(end.status is not None for end in self._history.ranks.values())
+        return all(end.status is not None or end.lost for end in self._history.ranks.values())
 
     def _give_credit(self) -> None:
         if self._console.has_room:
@@ -349,21 +326,12 @@ class Launcher:
                 link.give_credit()
 
     def _over(self) -> bool:
-        return self._given_up() or all(link.ended for link in self._links)
+        if self._given_up():
+            return True
+        return self._connector.settled and all(link.ended for link in self._links)
 
     def _given_up(self) -> bool:
         return self._give_up_at is not None and time.monotonic() >= self._give_up_at
-
-    def _hang_up(self) -> None:
-        """Let go of the agents and wait, not for ever, until their processes have ended."""
-        for link in self._links:
-            link.close()
-        deadline = time.monotonic() + _AGENT_END_S
-        while not self._reaped() and time.monotonic() < deadline:
-            self._loop.turn(deadline)  # SIGCHLD wakes it
-
-    def _reaped(self) -> bool:
-        return [link.reap() for link in self._links].count(False) == 0
 
     def _conclude(self) -> int:
         """Print what is left, and the report; the exit status."""

@@ -2,13 +2,16 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from mcjax_launch import environment, placeholders
+from mcjax_launch import placeholders
+from mcjax_launch.agent import environ as variables
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.hosts import Host
 
 #: The grace between asking the ranks to end and killing them, by what ends the job. Seconds.
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,14 +22,17 @@ class Job:
     num_processes: int = 1
     module: bool = False
     python: str
+    python_given: bool = False
     chdir: str
+    chdir_given: bool = False
     env: tuple[tuple[str, str], ...] = ()
     cpu_devices: int | None = None
     gpus_per_process: int | None = None
     cpu_transfers: bool = False
     bind_cores: bool = False
-    coordinator: str | None = None  # host or host:port
+    coordinator: str | None = None  # numeric host, or host:port
     hook: bool = True
+    sync: tuple[str, ...] = ()
     timeout: float | None = None
     start_timeout: float | None = None
     grace: float | None = None
@@ -35,22 +41,34 @@ class Job:
         """The grace after `reason`, a key of GRACE_S."""
         return GRACE_S[reason] if self.grace is None else self.grace
 
-
-@dataclass(frozen=True)
-class Host:
-    """A machine that runs ranks. `name` is "localhost" for the launcher's own."""
-
-    name: str
-    slots: int
+    @property
+    def is_python(self) -> bool:
+        """Whether we start the program with the ranks' Python ourselves."""
+        return self.module or self.program[0].endswith(".py")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a host's agent found out and reserved before anything was started."""
+    """What a host's agent found out and reserved before anything was started.
 
+    Args:
+        python: of its ranks, if they need one.
+        cwd: of its ranks.
+        gpus: how many it shows.
+        cores: each rank's share.
+        transfer_ports: each rank's, for transfers between CPU processes.
+        address: its own, by which other hosts reach it; empty if nobody needs to.
+        good_name: its own name leads to such an address.
+
+    """
+
+    python: str = ""
+    cwd: str = ""
     gpus: int = 0
     cores: tuple[tuple[int, ...], ...] = ()
     transfer_ports: tuple[int, ...] = ()
+    address: str = ""
+    good_name: bool = True
 
 
 @dataclass(frozen=True)
@@ -67,24 +85,72 @@ class Rank:
     cores: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything resolved: each rank's command and variables."""
+    """Everything resolved: each rank's command and variables.
+
+    Args:
+        env: set in every rank.
+        defaults: set in every rank whose host does not set them itself.
+
+    """
 
     job_id: str
     coordinator: str
     ranks: tuple[Rank, ...]
-    env: Mapping[str, str]  # set in every rank
-    unset: tuple[str, ...]  # taken out of what the ranks inherit
+    hosts: tuple[Host, ...]
+    env: Mapping[str, str]
+    defaults: Mapping[str, str]
     hook: bool
-    num_processes: int
-    hosts: tuple[Host, ...] = field(default=())
 
 
-def place(job: Job, hosts: Sequence[Host]) -> list[tuple[Host, int]]:
-    """Each rank's host and its number on it, in order of rank: slots are filled in order."""
+def place(num_processes: int, hosts: Sequence[Host]) -> list[tuple[Host, int]]:
+    """Each rank's host and its number on it, in order of rank: slots are filled in order.
+
+    Raises:
+        LaunchError: there are fewer slots than ranks.
+
+    """
     slots = [(host, local) for host in hosts for local in range(host.slots)]
-    return slots[: job.num_processes]
+    if len(slots) < num_processes:
+        raise LaunchError(
+            f"-n {num_processes}: the hosts have {len(slots)} slots; add hosts, or slots "
+            "(slots=K in the hosts file, --procs-per-host K)"
+        )
+    return slots[:num_processes]
+
+
+def questions(job: Job, host: Host, ranks: int, *, first: bool, several: bool) -> dict[str, object]:
+    """What an agent is to find out and to hold before anything is started.
+
+    Args:
+        ranks: how many will run there.
+        first: it is the coordinator's host.
+        several: there are other hosts.
+
+    """
+    pythons = []
+    if job.is_python:
+        given = host.python or (job.python if job.python_given else None)
+        pythons = [given] if given else [job.python, "python3"]
+    coordinator: tuple[str, int] | None = None
+    if first:
+        address, port = split_address(job.coordinator) if job.coordinator else ("", 0)
+        # Another host's way to this one may lead through an address that is not its own.
+        coordinator = ("" if several else address, port)
+    return {
+        "from_afar": not host.is_local,
+        "pythons": pythons,
+        "program": job.program[0] if job.is_python and not job.module else None,
+        "needs_jax": job.is_python and (bool(host.python) or job.python_given or not host.is_local),
+        "chdir": host.chdir or job.chdir,
+        "chdir_given": bool(host.chdir) or job.chdir_given,
+        "coordinator": coordinator,
+        "listen": first if several else None,
+        "transfers": ranks if job.cpu_transfers else 0,
+        "gpus": job.gpus_per_process is not None,
+        "cores": ranks if job.bind_cores else 0,
+    }
 
 
 def make_plan(
@@ -94,26 +160,29 @@ def make_plan(
     *,
     job_id: str,
     coordinator: str,
-    environ: Mapping[str, str],
+    bind: bool = True,
     restart: int = 0,
 ) -> Plan:
     """Resolve a job.
 
     Args:
         job: what the user asked for.
-        hosts: where it may run; there are slots enough.
+        hosts: where it may run.
         facts: what each host's agent found.
         job_id: the job's name for itself.
         coordinator: numeric host:port, reserved.
-        environ: what the ranks inherit.
+        bind: it is an address of rank 0's own host.
         restart: how many times the job has been started before.
 
     Raises:
-        LaunchError: a host has too few GPUs.
+        LaunchError: there are too few slots, or a host has too few GPUs.
 
     """
-    placed = place(job, hosts)
-    on_host = {host: sum(other is host for other, _ in placed) for host in hosts}
+    placed = place(job.num_processes, hosts)
+    used = tuple(dict.fromkeys(host for host, _ in placed))
+    on_host = dict.fromkeys(used, 0)
+    for host, _ in placed:
+        on_host[host] += 1
     coordinator_host, _, coordinator_port = coordinator.rpartition(":")
     shared = {
         "num_processes": str(job.num_processes),
@@ -122,7 +191,6 @@ def make_plan(
         "coordinator_port": coordinator_port,
         "job_id": job_id,
     }
-    proxies = environment.no_proxy({**environ, **dict(job.env)}, shared["coordinator_host"])
     ranks = []
     for process_id, (host, local) in enumerate(placed):
         values = {
@@ -135,60 +203,66 @@ def make_plan(
             "JAX_PROCESS_ID": str(process_id),
             "MCJAX_LOCAL_PROCESS_ID": str(local),
             "MCJAX_LOCAL_NUM_PROCESSES": str(on_host[host]),
+            **_own_settings(job, host, local, on_host[host], facts[host]),
         }
-        known = facts.get(host, Facts())
-        if job.gpus_per_process is not None:
-            own["JAX_LOCAL_DEVICE_IDS"] = _gpus(job.gpus_per_process, host, local, on_host, known)
-        if known.transfer_ports:
-            address = f"{shared['coordinator_host']}:{known.transfer_ports[local]}"
-            own["MCJAX_HOOK_TRANSFER"] = address
-        own |= {name: placeholders.fill(value, values) for name, value in job.env} | proxies
-        argv = tuple(placeholders.fill(word, values) for word in command(job))
-        cores = known.cores[local] if known.cores else ()
-        ranks.append(Rank(process_id, local, host, argv, own, job.chdir, values, cores))
+        own |= {name: placeholders.fill(value, values) for name, value in job.env}
+        words = command(job, facts[host].python or job.python)
+        argv = tuple(placeholders.fill(word, values) for word in words)
+        cores = facts[host].cores[local] if facts[host].cores else ()
+        cwd = facts[host].cwd or job.chdir
+        ranks.append(Rank(process_id, local, host, argv, own, cwd, values, cores))
     env = {
         "JAX_COORDINATOR_ADDRESS": coordinator,
         "JAX_NUM_PROCESSES": str(job.num_processes),
         "MCJAX_JOB_ID": job_id,
         "MCJAX_RESTART": str(restart),
-        **environment.common(
-            environ,
-            dict(job.env),
-            cpu_devices=job.cpu_devices,
-            hash_seed=int(job_id, 16) % 2**32,
-        ),
+        "PYTHONUNBUFFERED": "1",
     }
-    if job.hook:
-        env |= _hook_settings(job, coordinator, hosts)
+    defaults = {"PYTHONHASHSEED": str(int(job_id, 16) % 2**32)}
+    if job.cpu_devices is not None:
+        env["JAX_NUM_CPU_DEVICES"] = str(job.cpu_devices)
+        defaults["JAX_PLATFORMS"] = "cpu"
+    if job.hook and bind:
+        # JAX's coordination service has no authentication and would listen everywhere.
+        env["MCJAX_HOOK_BIND"] = coordinator
+    if job.hook and job.start_timeout is not None:
+        env["MCJAX_HOOK_JOIN_TIMEOUT"] = str(job.start_timeout)
     return Plan(
         job_id=job_id,
         coordinator=coordinator,
         ranks=tuple(ranks),
+        hosts=used,
         env=env,
-        unset=tuple(environment.misleading(environ)) if job.hook else (),
+        defaults=defaults,
         hook=job.hook,
-        num_processes=job.num_processes,
-        hosts=tuple(hosts),
     )
 
 
-def command(job: Job) -> list[str]:
+def command(job: Job, python: str) -> list[str]:
     """The command of every rank, placeholders still in it."""
     if job.module:
-        return [job.python, "-m", *job.program]
-    if job.program[0].endswith(".py"):
-        return [job.python, *job.program]
-    return list(job.program)
+        return [python, "-m", *job.program]
+    return [python, *job.program] if job.is_python else list(job.program)
 
 
-def _gpus(each: int, host: Host, local: int, on_host: Mapping[Host, int], facts: Facts) -> str:
-    needed = each * on_host[host]
-    if needed > facts.gpus:
-        raise LaunchError(
-            f"host {host.name}: {on_host[host]} ranks x {each} GPUs each need {needed}, it shows "
-            f"{facts.gpus} (CUDA_VISIBLE_DEVICES, nvidia-smi -L); lower -n or --gpus-per-process"
-        )
-    return ",".join(str(gpu) for gpu in range(local * each, (local + 1) * each))
+def _own_settings(job: Job, host: Host, local: int, ranks: int, facts: Facts) -> dict[str, str]:
+    """A rank's own devices and addresses."""
+    settings = {}
+    if job.gpus_per_process is not None:
+        each, needed = job.gpus_per_process, job.gpus_per_process * ranks
+        if needed > facts.gpus:
+            raise LaunchError(
+                f"host {host.name}: {ranks} ranks x {each} GPUs each need {needed}, it shows "
+                f"{facts.gpus} (CUDA_VISIBLE_DEVICES, nvidia-smi -L); lower -n or the GPUs of each"
+            )
+        mine = range(local * each, (local + 1) * each)
+        settings["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, mine))
+    if facts.transfer_ports:
+        address = join_address(facts.address or LOOPBACK, facts.transfer_ports[local])
+        settings["MCJAX_HOOK_TRANSFER"] = address
+    if facts.address and not facts.good_name:
+        settings["MCJAX_HOOK_ADDRESS"] = facts.address
+    return settings
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -207,14 +281,9 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port or 0)
 
 
-def _hook_settings(job: Job, coordinator: str, hosts: Sequence[Host]) -> dict[str, str]:
-    settings = {}
-    if len(hosts) == 1:
-        # JAX's coordination service has no authentication and would listen everywhere.
-        settings["MCJAX_HOOK_BIND"] = coordinator
-    if job.start_timeout is not None:
-        settings["MCJAX_HOOK_JOIN_TIMEOUT"] = str(job.start_timeout)
-    return settings
+def join_address(host: str, port: object) -> str:
+    """`host:port`, with brackets where the host has colons."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def orders(plan: Plan, host: Host, grace_s: float) -> dict[str, object]:
@@ -233,20 +302,38 @@ def orders(plan: Plan, host: Host, grace_s: float) -> dict[str, object]:
     return {
         "ranks": ranks,
         "env": dict(plan.env),
-        "unset": plan.unset,
+        "defaults": dict(plan.defaults),
+        "scrub": plan.hook,
         "hook": plan.hook,
+        "coordinator_host": split_address(plan.coordinator)[0],
         "grace": grace_s,
     }
 
 
-def describe(plan: Plan) -> str:
-    """The plan for a person: each rank's host, command and variables, in a shell's words."""
-    lines = [f"# job {plan.job_id}: {len(plan.ranks)} ranks on {len(plan.hosts)} host(s)"]
+def describe(plan: Plan, environ: Mapping[str, str]) -> str:
+    """The plan for a person: each rank's host, command and variables, in a shell's words.
+
+    Args:
+        environ: what ranks on this machine inherit; what others inherit is not known here.
+
+    """
+    noun = "host" if len(plan.hosts) == 1 else "hosts"
+    lines = [f"# job {plan.job_id}: {len(plan.ranks)} ranks on {len(plan.hosts)} {noun}"]
+    scrubbed = variables.misleading(environ) if plan.hook else []
     for rank in plan.ranks:
-        lines.append(f"# rank {rank.process_id} on {rank.host.name}")
-        variables = {**plan.env, **rank.env}
-        words = [f"{name}={shlex.quote(value)}" for name, value in sorted(variables.items())]
-        removed = [word for name in plan.unset for word in ("-u", name)]
-        prefix = ["env", *removed, *words]
-        lines.append(f"cd {shlex.quote(rank.cwd)} && {' '.join(prefix)} {shlex.join(rank.argv)}")
+        inherited = (
+            {n: v for n, v in environ.items() if n not in scrubbed} if rank.host.is_local else {}
+        )
+        found = variables.changes(
+            inherited,
+            common=plan.env,
+            defaults=plan.defaults,
+            own=rank.env,
+            coordinator_host=rank.values["coordinator_host"],
+        )
+        removed = [word for name in scrubbed if rank.host.is_local for word in ("-u", name)]
+        words = [f"{name}={shlex.quote(value)}" for name, value in sorted(found.items())]
+        lines.append(f"# rank {rank.process_id} on {rank.host.login}")
+        prefix = " ".join(["env", *removed, *words])
+        lines.append(f"cd {shlex.quote(rank.cwd)} && {prefix} {shlex.join(rank.argv)}")
     return "\n".join(lines) + "\n"

@@ -1,28 +1,115 @@
 """How to reach a host: an argv whose stdin and stdout speak with an agent; starting that."""
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mcjax_launch import bootstrap
 from mcjax_launch.agent.streams import widen
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.hosts import Host
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _PIPE_SIZE = 1 << 20
-# -I -S: quick, and nothing of the user's environment reaches the agent's own Python.
 _LOCAL = """
 import sys
 sys.path[:0] = [{root!r}]
 from mcjax_launch.agent.main import main
 main({hook!r})
 """
+_SSH_OPTIONS = {
+    "BatchMode": "yes",  # a question would hang the job
+    "ConnectTimeout": "10",
+    "ServerAliveInterval": "5",  # without it the client of a host that was cut off never returns
+    "ServerAliveCountMax": "2",
+}
+# What runs its arguments as they are, where ssh joins them for a shell.
+_TAKES_WORDS = frozenset(
+    {"apptainer", "chroot", "crictl", "docker", "env", "ip", "kubectl", "lxc", "nerdctl"}
+    | {"nsenter", "oc", "podman", "singularity", "srun", "sudo", "systemd-run", "unshare"}
+)
+# Characters that not every login shell takes inside the quotes that we use.
+_UNQUOTABLE = frozenset("'\"\\$`!\n")
 
 
 def local_argv() -> list[str]:
     """The agent on this machine, from the installed files."""
     code = _LOCAL.format(root=os.path.dirname(_PACKAGE), hook=os.path.join(_PACKAGE, "rank"))
+    # -I -S: quick, and nothing of the user's environment reaches the agent's own Python.
     return [sys.executable, "-I", "-S", "-c", code]
+
+
+def script(python: str, or_python3: bool) -> str:
+    """What a POSIX shell on the host runs: the agent, from the payload on stdin.
+
+    Args:
+        python: path or name of an interpreter there.
+        or_python3: that will do where `python` is not.
+
+    Raises:
+        LaunchError: the path has characters that cannot be quoted for every shell.
+
+    """
+    if bad := _UNQUOTABLE & set(python):
+        raise LaunchError(f"python={python}: {min(bad)!r} cannot stand in this path")
+    if python.startswith("~/"):
+        python = f"$HOME{python[1:]}"
+    other = 'test -x "$p" || p=python3; ' if or_python3 else ""
+    return f'p="{python}"; {other}exec "$p" -I -S -c "{bootstrap.loader()}"'
+
+
+def ssh_argv(host: Host, script: str) -> list[str]:
+    """OpenSSH with the user's own configuration.
+
+    The command goes through the login shell there, whichever it is: sh, fish and tcsh agree on
+    what single quotes mean as long as there is none, no backslash and no `!` inside.
+    """
+    options = [word for name, value in _SSH_OPTIONS.items() for word in ("-o", f"{name}={value}")]
+    port = ["-p", str(host.port)] if host.port else []
+    return ["ssh", "-T", "-x", *options, *port, "--", host.login, f"exec sh -c '{script}'"]
+
+
+def template_argv(template: str, host: Host, script: str) -> list[str]:
+    """The user's own way to a host.
+
+    `{host}` is the host, `{command}` one string for a shell there. Without `{command}` the command
+    is appended: as words after a final `--` and for programs known to run words as they are, else
+    as one string, as ssh wants it.
+
+    Raises:
+        LaunchError: the template cannot be read.
+
+    """
+    line = f"exec sh -c '{script}'"
+    try:
+        words = shlex.split(template)
+    except ValueError as error:
+        raise LaunchError(f"--via {template}: {error}") from None
+    if not words or "{host}" not in template:
+        raise LaunchError(f"--via {template}: write {{host}} where the host's name goes")
+    argv = []
+    for word in words:
+        if word == "{host}" and os.path.basename(words[0]) == "ssh":
+            # After the user's own options: ssh takes the first value that it is given.
+            argv += [w for name, value in _SSH_OPTIONS.items() for w in ("-o", f"{name}={value}")]
+            argv += ["-p", str(host.port)] if host.port else []
+        alone = word == "{command}" or word.endswith("={command}")
+        word = word.replace("{command}", line if alone else shlex.quote(line))
+        argv.append(word.replace("{host}", host.login))
+    if "{command}" in template:
+        return argv
+    if words[-1] == "--" or os.path.basename(words[0]) in _TAKES_WORDS:
+        return [*argv, "sh", "-c", script]
+    return [*argv, line]
+
+
+def remote_argv(host: Host, via: str, python: str, python_given: bool) -> list[str]:
+    """The agent on another host."""
+    text = script(host.python or python, or_python3=not (host.python or python_given))
+    return ssh_argv(host, text) if via == "ssh" else template_argv(via, host, text)
 
 
 @dataclass(frozen=True)
@@ -39,25 +126,33 @@ def start(argv: Sequence[str]) -> Pipes:
     """Start a transport.
 
     It gets a session of its own: a terminal's interrupt is for the launcher, which passes it on.
+
+    Raises:
+        LaunchError: there is no such program.
+
     """
     agent_in, to_agent = os.pipe()
     from_agent, agent_out = os.pipe()
     errors, agent_err = os.pipe()
+    theirs = (agent_in, agent_out, agent_err)
+    try:
+        pid = os.posix_spawnp(
+            argv[0],
+            list(argv),
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(theirs)],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=[signal.SIGPIPE],
+        )
+    except OSError as error:
+        for fd in (to_agent, from_agent, errors):
+            os.close(fd)
+        raise LaunchError(f"{argv[0]}: {error.strerror}; is it installed?", 255) from None
+    finally:
+        for fd in theirs:
+            os.close(fd)
     widen(from_agent, _PIPE_SIZE)
-    actions = [
-        (os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((agent_in, agent_out, agent_err))
-    ]
-    pid = os.posix_spawnp(
-        argv[0],
-        list(argv),
-        os.environ,
-        file_actions=actions,
-        setsid=True,
-        setsigmask=(),
-        setsigdef=[signal.SIGPIPE],
-    )
-    for fd in (agent_in, agent_out, agent_err):
-        os.close(fd)
     for fd in (to_agent, from_agent, errors):
         os.set_blocking(fd, False)
     return Pipes(pid, to_agent, from_agent, errors)

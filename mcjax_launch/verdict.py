@@ -33,6 +33,7 @@ class RankEnd:
         order: its place in the order in which ends and failures became known.
         status: exit status; below 0: minus a signal. None while its process lives.
         sent: signals it was sent to end it, before it ended.
+        lost: with its host, so that nothing more is known of it.
         joining: it has called initialize();
         joined: and come through it.
         failure: what the hook said of an exception or exit, if it did.
@@ -46,6 +47,7 @@ class RankEnd:
     status: int | None = None
     sent: Sequence[int] = ()
     failure: Mapping[str, Any] | None = None
+    lost: bool = False
     joining: bool = False
     joined: bool = False
     stderr: str = ""
@@ -204,7 +206,7 @@ def _others(ranks: Sequence[RankEnd], cause: RankEnd | None) -> list[str]:
 
 def _fate(rank: RankEnd) -> str:
     if rank.status is None:
-        return "of unknown fate"
+        return f"lost with host {rank.host}" if rank.lost else "of unknown fate"
     if rank.status == 0:
         return "ended with 0"
     if rank.status == -signal.SIGKILL and signal.SIGKILL in rank.sent:

@@ -11,12 +11,13 @@ PACKAGE = Path(__file__).parent.parent / "mcjax_launch"
 LAYERS = [
     {"errors", "__init__"},
     {"agent"},
-    {"lines", "placeholders", "environment", "stacks"},
-    {"plan"},
-    {"sink", "verdict", "labels"},
-    {"transport", "console"},
+    {"bootstrap", "hosts", "lines", "placeholders", "stacks"},
+    {"plan", "sync"},
+    {"labels", "rendezvous", "sink", "verdict"},
+    {"console", "transport"},
     {"link"},
-    {"dump"},
+    {"connector", "dump"},
+    {"preparation"},
     {"launcher"},
     {"cli"},
     {"__main__"},
@@ -53,7 +54,7 @@ def test_the_launcher_imports_downwards(path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["agent", "rank"])
 def test_what_runs_elsewhere_needs_nothing_of_ours(folder: str) -> None:
-    own = {path.stem for path in (PACKAGE / folder).glob("*.py")}
+    own = {path.stem for path in (PACKAGE / folder).glob("*.py")} | {"mcjax_launch"}
     allowed = sys.stdlib_module_names | own | ({"jax"} if folder == "rank" else set())
     for path in (PACKAGE / folder).glob("*.py"):
         for name in imported(path):

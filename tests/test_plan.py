@@ -4,12 +4,14 @@ import dataclasses
 
 import pytest
 
-from mcjax_launch import environment, placeholders
+from mcjax_launch import placeholders
+from mcjax_launch.agent import environ
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.plan import Facts, Host, Job, Plan, describe, make_plan, split_address
+from mcjax_launch.hosts import Host
+from mcjax_launch.plan import Facts, Job, Plan, describe, make_plan, place, split_address
 
 JOB = Job(program=("train.py", "--id={process_id}"), num_processes=3, python="/py", chdir="/w")
-HOST = Host("localhost", 3)
+HOST = Host(name="localhost", slots=3)
 
 
 def plan_of(job: Job, facts: Facts | None = None, environ: "dict[str, str] | None" = None) -> Plan:
@@ -19,7 +21,6 @@ def plan_of(job: Job, facts: Facts | None = None, environ: "dict[str, str] | Non
         {HOST: facts or Facts()},
         job_id="0badcafe",
         coordinator="127.0.0.1:5000",
-        environ=environ or {},
     )
 
 
@@ -39,9 +40,9 @@ def test_what_a_rank_gets() -> None:
         "MCJAX_JOB_ID": "0badcafe",
         "MCJAX_RESTART": "0",
         "PYTHONUNBUFFERED": "1",
-        "PYTHONHASHSEED": str(0x0BADCAFE),
         "MCJAX_HOOK_BIND": "127.0.0.1:5000",
     }
+    assert plan.defaults == {"PYTHONHASHSEED": str(0x0BADCAFE)}
 
 
 @pytest.mark.parametrize(
@@ -59,21 +60,31 @@ def test_command(changes: dict[str, object], argv: tuple[str, ...]) -> None:
     assert plan_of(dataclasses.replace(JOB, **changes)).ranks[0].argv == argv  # type: ignore[arg-type]
 
 
-def test_the_users_variables_win_and_hold_placeholders() -> None:
-    job = dataclasses.replace(
-        JOB, env=(("RANK", "{process_id}"), ("JAX_PLATFORMS", "cuda")), cpu_devices=4
-    )
+def variables(job: Job, inherited: dict[str, str] | None = None) -> dict[str, str]:
+    """What is set in rank 1."""
     plan = plan_of(job)
-    assert plan.ranks[1].env["RANK"] == "1"
-    assert plan.ranks[1].env["JAX_PLATFORMS"] == "cuda"
-    assert "JAX_PLATFORMS" not in plan.env
-    assert plan.env["JAX_NUM_CPU_DEVICES"] == "4"
+    return environ.changes(
+        inherited or {},
+        common=plan.env,
+        defaults=plan.defaults,
+        own=plan.ranks[1].env,
+        coordinator_host="h",
+    )
+
+
+def test_the_users_variables_win_and_hold_placeholders() -> None:
+    mine = (("RANK", "{process_id}"), ("JAX_PLATFORMS", "cuda"))
+    found = variables(dataclasses.replace(JOB, env=mine, cpu_devices=4))
+    assert found["RANK"] == "1"
+    assert found["JAX_PLATFORMS"] == "cuda"
+    assert found["JAX_NUM_CPU_DEVICES"] == "4"
 
 
 def test_cpu_devices_choose_the_platform_unless_it_is_set() -> None:
     job = dataclasses.replace(JOB, cpu_devices=4)
-    assert plan_of(job).env["JAX_PLATFORMS"] == "cpu"
-    assert "JAX_PLATFORMS" not in plan_of(job, environ={"JAX_PLATFORMS": "cuda"}).env
+    assert variables(job)["JAX_PLATFORMS"] == "cpu"
+    assert "JAX_PLATFORMS" not in variables(job, {"JAX_PLATFORMS": "cuda"})
+    assert "PYTHONHASHSEED" not in variables(job, {"PYTHONHASHSEED": "0"})
 
 
 def test_gpus_are_shared_out() -> None:
@@ -96,14 +107,22 @@ def test_an_outer_step_does_not_mislead_jax() -> None:
         "PMI_RANK": "1",
         "HOME": "/root",
     }
-    assert set(outer) - set(plan_of(JOB, environ=outer).unset) == {"SLURM_JOB_ID", "HOME"}
-    assert plan_of(dataclasses.replace(JOB, hook=False), environ=outer).unset == ()
+    assert set(outer) - set(environ.misleading(outer)) == {"SLURM_JOB_ID", "HOME"}
 
 
 def test_no_proxy() -> None:
-    assert environment.no_proxy({"HOME": "x"}, "h") == {}
-    assert environment.no_proxy({"http_proxy": "x"}, "h") == {"no_proxy": "h"}
-    assert environment.no_proxy({"NO_PROXY": "a,b"}, "h") == {"NO_PROXY": "a,b,h"}
+    assert environ.no_proxy({"HOME": "x"}, "h") == {}
+    assert environ.no_proxy({"http_proxy": "x"}, "h") == {"no_proxy": "h"}
+    assert environ.no_proxy({"NO_PROXY": "a,b"}, "h") == {"NO_PROXY": "a,b,h"}
+    assert variables(JOB, {"https_proxy": "x"})["no_proxy"] == "h"
+
+
+def test_slots_are_filled_in_order() -> None:
+    hosts = [Host(name="a", slots=2), Host(name="b", slots=1), Host(name="c", slots=4)]
+    placed = [(host.name, local) for host, local in place(4, hosts)]
+    assert placed == [("a", 0), ("a", 1), ("b", 0), ("c", 0)]
+    with pytest.raises(LaunchError, match="-n 8: the hosts have 7 slots"):
+        place(8, hosts)
 
 
 def test_misspelt_placeholders() -> None:
@@ -129,7 +148,7 @@ def test_split_address(text: str, parts: tuple[str, int]) -> None:
 
 
 def test_describe_is_a_shell_command_for_each_rank() -> None:
-    shown = describe(plan_of(JOB))
+    shown = describe(plan_of(JOB), {})
     assert "# rank 1 on localhost" in shown
     assert "cd /w && env JAX_COORDINATOR_ADDRESS=127.0.0.1:5000" in shown
     assert shown.rstrip().endswith("/py train.py --id=2")

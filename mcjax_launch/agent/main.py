@@ -6,29 +6,32 @@ do about a death is decided in `group`.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
-import socket
 import sys
 import time
 
-from . import group, guardian, hardware, hooks, ports, posix, streams, wire
+from . import environ, group, guardian, hooks, posix, reach, streams, wire
 from .loop import READ, Loop, Signals
+from .prepare import Prepared, Refused
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
+    from .staging import Staging
+
 _ENDLESS = 1 << 60
 _WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def main(hook_folder: str) -> NoReturn:
+def main(hook: str | dict[str, str]) -> NoReturn:
     """Be the agent, on descriptors 0 (from the launcher) and 1 (to it).
 
     Args:
-        hook_folder: the folder of the hook's modules on this host.
+        hook: the folder of the hook's modules on this host, or where there is none their sources.
 
     """
     # The protocol's descriptors are moved away: a stray print or read must not reach them.
@@ -45,6 +48,7 @@ def main(hook_folder: str) -> NoReturn:
         guardian.guard(agent, folder)
     try:
         posix.adopt_orphans()
+        hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
         serve = Agent(control, uplink, null, folder, hook_folder)
         posix.die_with_parent(signal.SIGTERM, parent)
         serve.run()
@@ -55,6 +59,15 @@ def main(hook_folder: str) -> NoReturn:
         traceback.print_exc()
         os._exit(1)
     os._exit(0)  # nothing to finalize: it would only cost time
+
+
+def _write_hook(sources: dict[str, str], folder: str) -> str:
+    path = os.path.join(folder, "rank")
+    os.mkdir(path)
+    for name, text in sources.items():
+        with open(os.path.join(path, name), "w", encoding="utf-8") as file:
+            file.write(text)
+    return path
 
 
 class Agent:
@@ -72,7 +85,11 @@ class Agent:
         self._decoder = wire.Decoder()
         self._group = group.Group(0)
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
-        self._reserved: list[socket.socket] = []
+        self._prepared: Prepared | None = None
+        self._staging: Staging | None = None
+        self._from_afar = False  # over a network, which may fall silent
+        self._heard_at = time.monotonic()
+        self._ping_at = 0.0
         self._stacks: hooks.Stacks | None = None
         self._hooks: hooks.Hooks | None = None
         self._stragglers = 0
@@ -85,6 +102,8 @@ class Agent:
             wire.SIGNAL: lambda body: self._pass_on(body["signal"]),
             wire.STOP: lambda body: self._stop(body["signal"], body["grace"]),
             wire.DUMP: lambda body: self._dump(),
+            wire.CHECK: self._check,
+            wire.PING: lambda body: None,
         }
 
     def run(self) -> None:
@@ -92,6 +111,7 @@ class Agent:
         os.set_blocking(self._control, False)
         self._loop.watch(self._control, READ, lambda ready: self._read_control())
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
+        self._uplink.send(wire.MAGIC)
         self._send(wire.HELLO, pid=os.getpid(), host=os.uname().nodename, python=sys.executable)
         while not self._finished():
             self._loop.turn(self._deadline())
@@ -99,11 +119,22 @@ class Agent:
             self._perform(self._group.expired(now))
             if self._stacks is not None and now >= self._stacks.deadline:
                 self._send_stacks()
+            if self._from_afar:
+                self._keep_in_touch(now)
 
     def _deadline(self) -> float | None:
-        if self._stacks is None:
-            return self._group.deadline
-        return min(self._stacks.deadline, self._group.deadline or self._stacks.deadline)
+        times = [self._group.deadline, None if self._stacks is None else self._stacks.deadline]
+        if self._from_afar:
+            times += [self._ping_at, self._heard_at + wire.SILENCE_S]
+        return min((at for at in times if at is not None), default=None)
+
+    def _keep_in_touch(self, now: float) -> None:
+        """A cut cable sends no end of file: silence for long enough means the same."""
+        if now >= self._heard_at + wire.SILENCE_S:
+            self._lose_launcher()
+        elif now >= self._ping_at:
+            self._ping_at = now + wire.PING_S
+            self._send(wire.PING)
 
     def _finished(self) -> bool:
         """Whether everything has ended and the launcher has been told everything."""
@@ -128,13 +159,22 @@ class Agent:
             data = os.read(self._control, 65536)
         except OSError:
             return
+        self._heard_at = time.monotonic()
         for frame in self._decoder.feed(data):
-            self._asked[frame.kind](frame.body())
-        if not data:  # the launcher is gone, however it went
-            self._loop.forget(self._control)
-            self._uplink.drop()
-            self._streams.credit(_ENDLESS)
-            self._end_early()
+            if frame.kind in (wire.ENTRY, wire.CONTENT):
+                self._stage(frame)
+            else:
+                self._asked[frame.kind](frame.body())
+        if not data:
+            self._lose_launcher()
+
+    def _lose_launcher(self) -> None:
+        """It is gone, however it went: end the ranks, and let them not wait for a reader."""
+        self._from_afar = False
+        self._loop.forget(self._control)
+        self._uplink.drop()
+        self._streams.credit(_ENDLESS)
+        self._end_early()
 
     def _read_signals(self) -> None:
         for signum in self._signals.read():
@@ -179,37 +219,72 @@ class Agent:
     # --- what the launcher asks ---
 
     def _prepare(self, body: dict[str, Any]) -> None:
-        """Reserve the ports and find out what the launcher wants to know of this host."""
+        """Find out and hold what the launcher wants to know and have held on this host."""
+        self._from_afar = body["from_afar"]
+        if self._staging is not None:
+            self._staging.finish()
         try:
-            self._reserved = [ports.reserve(host, port) for host, port in body["ports"]]
-        except ports.PortTaken as error:
-            self._send(wire.REFUSED, message=str(error))
+            self._prepared = Prepared(body, self._staging.folder if self._staging else "")
+        except Refused as refused:
+            self._send(wire.REFUSED, message=str(refused), status=refused.status)
             return
-        answer: dict[str, Any] = {"ports": [held.getsockname()[1] for held in self._reserved]}
-        if body["gpus"]:
-            answer["gpus"] = hardware.count_gpus(dict(os.environ))
-        if body["cores"]:
-            answer["cores"] = hardware.share_cores(body["cores"])
-        self._send(wire.READY, **answer)
+        self._send(wire.READY, **self._prepared.answer)
+
+    def _stage(self, frame: wire.Frame) -> None:
+        """Take a file, or a piece of one, for the staging folder."""
+        if self._staging is None:
+            from .staging import Staging
+
+            self._staging = Staging(os.path.join(self._folder, "stage"))
+        try:
+            if frame.kind == wire.ENTRY:
+                self._staging.begin(frame.body())
+            else:
+                self._staging.write(frame.payload)
+        except OSError as error:
+            self._send(
+                wire.REFUSED, message=f"--sync: {error.filename}: {error.strerror}", status=2
+            )
+
+    def _check(self, body: dict[str, Any]) -> None:
+        tried = reach.attempt(body["addresses"], body["port"])
+        self._send(
+            wire.CHECKED,
+            sources={a.address: a.source for a in tried if a.source},
+            errors={a.address: a.error for a in tried if not a.source},
+        )
 
     def _start(self, body: dict[str, Any]) -> None:
+        assert self._prepared is not None
+        self._prepared.hush()
         self._group = group.Group(body["grace"])
-        environ = dict(os.environ)
-        for name in body["unset"]:
-            environ.pop(name, None)
-        environ.update(body["env"])
+        inherited = dict(os.environ)
+        if body["scrub"]:
+            for name in environ.misleading(inherited):
+                del inherited[name]
         if body["hook"]:
             path = os.path.join(self._folder, "hook")
             local = {rank["process_id"] for rank in body["ranks"]}
             self._hooks = hooks.Hooks(path, self._loop, local, self._hooked)
-            environ[hooks.SOCKET_VARIABLE] = path
-            found = environ.get("PYTHONPATH")
-            environ["PYTHONPATH"] = self._hook_folder + (os.pathsep + found if found else "")
+            inherited[hooks.SOCKET_VARIABLE] = path
+            found = inherited.get("PYTHONPATH")
+            inherited["PYTHONPATH"] = self._hook_folder + (os.pathsep + found if found else "")
         for rank in body["ranks"]:
+            set_here = environ.changes(
+                inherited,
+                common=body["env"],
+                defaults=body["defaults"],
+                own=rank["env"],
+                coordinator_host=body["coordinator_host"],
+            )
             try:
-                self._spawn(rank, {**environ, **rank["env"]})
+                self._spawn(rank, {**inherited, **set_here})
             except posix.SpawnError as error:
-                self._send(wire.REFUSED, rank["process_id"], errno=error.errno, message=error.what)
+                self._send(
+                    wire.REFUSED,
+                    message=f"{error.what}: {os.strerror(error.errno)}",
+                    status=127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126,
+                )
                 self._stop(signal.SIGKILL, 0)
                 return
 

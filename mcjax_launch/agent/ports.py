@@ -35,6 +35,15 @@ def reserve(host: str, port: int) -> socket.socket:
         raise PortTaken(_words(host, port, error)) from None
 
 
+def listener(held: socket.socket) -> socket.socket:
+    """A socket that listens on a reserved port, as the coordinator will."""
+    made = _socket(held.family)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.bind(held.getsockname()[:2])
+    made.listen(512)
+    return made
+
+
 def _bound(family: int, host: str, port: int) -> socket.socket:
     if port:
         # SO_REUSEPORT alone would let us in beside another job's coordinator of the same user.

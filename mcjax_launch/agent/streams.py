@@ -8,6 +8,10 @@ import os
 from . import wire
 from .loop import READ, WRITE, Loop
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # A bigger pipe lets a rank write on while we are elsewhere.
 _PIPE_SIZE = 1 << 18
 # Bigger pieces are slower: the allocator gets them from the kernel, page by page, each time.
@@ -29,7 +33,8 @@ class Uplink:
     Only output is bounded (by the launcher's credit, see Streams); everything else is small.
     """
 
-    def __init__(self, fd: int, loop: Loop) -> None:
+    def __init__(self, fd: int, loop: Loop, on_empty: Callable[[], None] | None = None) -> None:
+        self._on_empty = on_empty
         self._fd = fd
         self._loop = loop
         self._queue = bytearray()
@@ -77,6 +82,8 @@ class Uplink:
             self.drop()
         if not self._queue:
             self._loop.forget(self._fd)
+            if self._on_empty is not None:
+                self._on_empty()
 
 
 class Streams:

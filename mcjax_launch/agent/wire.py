@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 HEADER = struct.Struct("!BBHI")  # kind, stream, rank, length
 MAX_RANK = 0xFFFF
 
+#: Comes before the agent's first frame: what is before it is a login's own noise.
+MAGIC = b"\x00mcjax-launch agent\x00\n"
+
 # Launcher to agent.
 PREPARE = 1  # {..}: what to find out and reserve before anything starts
 START = 2  # {ranks: [...]}: start them
@@ -24,11 +27,16 @@ CREDIT = 3  # {bytes}: so much of the output has been consumed
 SIGNAL = 4  # {signal}: pass it to every rank
 STOP = 5  # {signal, grace}: end the ranks
 DUMP = 6  # {}: stacks of all ranks, please
+CHECK = 7  # {addresses, port}: can you reach these?
+ENTRY = 8  # {path, kind, ...}: a file or folder for the staging folder; before PREPARE
+CONTENT = 9  # raw bytes of the last ENTRY
+PING = 10  # {}: in both directions, from a distance: still there
 
 # Agent to launcher.
 HELLO = 32  # {pid, host, python}: the agent runs
 REFUSED = 33  # {message, status}: PREPARE or START cannot be done; nothing was started
 READY = 34  # {..}: the answer to PREPARE
+CHECKED = 43  # {sources, errors}: the answer to CHECK, by address
 STARTED = 35  # {pid}, for each rank
 DATA = 36  # raw bytes of a rank's stream
 EXITED = 37  # {status, sent, ...}: a rank's process is gone
@@ -39,6 +47,11 @@ ENDING = 41  # {why}: somebody other than the launcher wants the agent gone
 BYE = 42  # {unkillable, swept}: nothing of the job is left on this host
 
 STDOUT, STDERR = 1, 2
+
+#: Over a network each side says something this often,
+PING_S = 3.0
+#: and takes the other for lost after so much silence.
+SILENCE_S = 12.0
 
 
 class Frame:

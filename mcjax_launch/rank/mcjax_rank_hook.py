@@ -16,6 +16,8 @@ BIND = "MCJAX_HOOK_BIND"
 JOIN_TIMEOUT = "MCJAX_HOOK_JOIN_TIMEOUT"
 #: This rank's own address for jax.device_put between CPU processes.
 TRANSFER = "MCJAX_HOOK_TRANSFER"
+#: This host's address, where its own name does not lead to one that others can use.
+ADDRESS = "MCJAX_HOOK_ADDRESS"
 
 # A rank that is done waits in JAX's shutdown barrier for its peers, and JAX aborts all of them
 # when that takes longer than this. With a launcher watching there is no reason to: a week.
@@ -133,7 +135,7 @@ def _patch(distributed):
         filled = fill_in(real, args, kwargs, os.environ)
         _agent.tell({"joining": _coordinates(filled)})
         _set_transfer_address()
-        _be_patient_at_exit()
+        _adjust_library(os.environ)
         _watch_exit()
         _await_coordinator(filled)
         result = real(**filled)
@@ -197,16 +199,21 @@ def _set_transfer_address():
         ) from None
 
 
-def _be_patient_at_exit():
-    """Lengthen the shutdown barrier's timeout in the client too.
+def _adjust_library(environ):
+    """Two arguments of jaxlib that jax does not pass on; there is no public way to say them.
 
-    The argument of initialize() reaches the service in rank 0 alone: a client that arrives at the
-    barrier gives up after 300 s of its own and aborts. There is no public way to say otherwise.
+    The shutdown barrier's timeout: the argument of initialize() reaches the service in rank 0
+    alone, and a client that arrives at the barrier gives up after 300 s of its own and aborts.
+
+    The address on which Gloo, the collectives on CPU, listens: where this host's own name leads.
+    On Debian that is 127.0.1.1, which no other host can reach.
     """
     distributed = sys.modules.get("jax._src.distributed")
     library = getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
     for name in ("get_distributed_runtime_client", "get_distributed_runtime_service"):
         _default_argument(library, name, "shutdown_timeout", _SHUTDOWN_TIMEOUT_S)
+    if environ.get(ADDRESS):
+        _default_argument(library, "make_gloo_tcp_collectives", "hostname", environ[ADDRESS])
 
 
 def _default_argument(module, name, argument, value):

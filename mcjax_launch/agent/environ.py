@@ -1,0 +1,82 @@
+"""The variables that a rank gets, and those that it must not inherit; pure.
+
+On the rank's own host: what it inherits there is not the launcher's.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+# What JAX's own detection, or an MPI library, would take for this process's coordinates although
+# they are those of the step that the launcher itself runs in.
+_MISLEADING = (
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_GTIDS",
+    "SLURM_TASK_PID",
+    "SLURM_NTASKS",
+    "SLURM_NPROCS",
+    "SLURM_DISTRIBUTION",
+    "SLURM_LAUNCH_NODE_IPADDR",
+    "SLURM_SRUN_COMM_HOST",
+    "SLURM_SRUN_COMM_PORT",
+    # The outer job's, where one of its ranks starts the launcher again.
+    "JAX_COORDINATOR_ADDRESS",
+    "JAX_COORDINATOR_BIND_ADDRESS",
+    "JAX_COORDINATOR_PORT",
+    "JAX_LOCAL_DEVICE_IDS",
+)
+_MISLEADING_FAMILIES = (
+    "SLURM_STEP",
+    "OMPI_",
+    "PMI_",
+    "PMIX_",
+    "PRTE_",
+    "MPI_LOCAL",
+    "HYDRA_",
+    "MCJAX_HOOK",
+)
+
+
+def misleading(environ: Iterable[str]) -> list[str]:
+    """Names in `environ` that would mislead JAX in a rank."""
+    return sorted(
+        name for name in environ if name in _MISLEADING or name.startswith(_MISLEADING_FAMILIES)
+    )
+
+
+def no_proxy(environ: Mapping[str, str], host: str) -> dict[str, str]:
+    """Keep gRPC from sending the coordinator's traffic to a proxy, where one is configured.
+
+    Only there: JAX warns in every rank of any variable with `_proxy` in its name.
+    """
+    if not any(name.lower().endswith("_proxy") for name in environ):
+        return {}
+    named = [name for name in ("no_proxy", "NO_PROXY") if name in environ] or ["no_proxy"]
+    return {name: ",".join(filter(None, (environ.get(name), host))) for name in named}
+
+
+def changes(
+    inherited: Mapping[str, str],
+    *,
+    common: Mapping[str, str],
+    defaults: Mapping[str, str],
+    own: Mapping[str, str],
+    coordinator_host: str,
+) -> dict[str, str]:
+    """The variables to set in a rank, over what it inherits.
+
+    Args:
+        inherited: on its host, without what is misleading.
+        common: of the whole job.
+        defaults: of the whole job, where neither the host nor the user has set them.
+        own: of this rank, the user's included; they win.
+        coordinator_host: is not to be reached through a proxy.
+
+    """
+    kept = {name: value for name, value in defaults.items() if name not in inherited}
+    found = {**common, **kept, **own}
+    return {**found, **no_proxy({**inherited, **found}, coordinator_host)}

@@ -1,0 +1,43 @@
+"""Files that come from the launcher, in a folder of the job's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
+
+
+class Staging:
+    """Takes one entry after the other; the folder is made with the first."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._file: BinaryIO | None = None
+
+    def begin(self, entry: dict[str, Any]) -> None:
+        """A folder, a link, a copy of an earlier file, or a file whose content follows."""
+        self.finish()
+        path = os.path.join(self.folder, entry["path"])
+        os.makedirs(path if entry["kind"] == "folder" else os.path.dirname(path), exist_ok=True)
+        if entry["kind"] == "link":
+            os.symlink(entry["target"], path)
+        elif entry["kind"] == "copy":
+            shutil.copyfile(os.path.join(self.folder, entry["of"]), path)
+            os.chmod(path, entry["mode"])
+        elif entry["kind"] == "file":
+            self._file = open(path, "wb")  # noqa: SIM115
+            os.chmod(path, entry["mode"])
+
+    def write(self, data: bytes) -> None:
+        """More of the file's content."""
+        assert self._file is not None
+        self._file.write(data)
+
+    def finish(self) -> None:
+        """The last entry is complete."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

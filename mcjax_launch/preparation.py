@@ -1,0 +1,177 @@
+"""From agents that have greeted to a plan: questions, answers, and the coordinator's address."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mcjax_launch import rendezvous, sync
+from mcjax_launch.agent import wire
+from mcjax_launch.connector import Failure
+from mcjax_launch.errors import HOST_LOST, LaunchError
+from mcjax_launch.hosts import Host
+from mcjax_launch.link import Link
+from mcjax_launch.plan import (
+    LOOPBACK,
+    Facts,
+    Job,
+    Plan,
+    join_address,
+    make_plan,
+    place,
+    questions,
+    split_address,
+)
+
+# After a first failure, others that come so soon are named with it.
+_GATHER_S = 0.5
+
+
+class Preparation:
+    """Asks every agent, has them try the coordinator's address, and makes the plan.
+
+    Args:
+        job: what to run.
+        hosts: where; all of them get ranks.
+        on_plan: called with the plan when every host is ready.
+        on_error: called instead when one is not.
+
+    Attributes:
+        job_id: the job's name for itself.
+        deadline: when to stop gathering failures; None while there are none.
+
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        hosts: Sequence[Host],
+        on_plan: Callable[[Plan], None],
+        on_error: Callable[[LaunchError], None],
+    ) -> None:
+        self.job_id = os.urandom(4).hex()
+        self.deadline: float | None = None
+        self._job = job
+        self._hosts = hosts
+        self._on_plan = on_plan
+        self._on_error = on_error
+        self._ranks = dict.fromkeys(hosts, 0)
+        for host, _ in place(job.num_processes, hosts):
+            self._ranks[host] += 1
+        self._staged = sync.entries(job.sync, os.getcwd())
+        self._links: list[Link] = []
+        self._answers: dict[Host, dict[str, Any]] = {}
+        self._tried: list[str] = []
+        self._checked: dict[Host, rendezvous.Checked] = {}
+        self._failures: list[Failure] = []
+
+    @property
+    def _several(self) -> bool:
+        return len(self._hosts) > 1
+
+    @property
+    def _given(self) -> str | None:
+        return split_address(self._job.coordinator)[0] if self._job.coordinator else None
+
+    def greeted(self, link: Link) -> None:
+        """An agent runs: send it the files, and ask."""
+        self._links.append(link)
+        asked = questions(
+            self._job,
+            link.host,
+            self._ranks[link.host],
+            first=link.host is self._hosts[0],
+            several=self._several,
+        )
+        if self._staged:
+            link.supply(self._with_question(asked))
+        else:
+            link.send(wire.PREPARE, **asked)
+
+    def _with_question(self, asked: dict[str, object]):  # type: ignore[no-untyped-def]
+        yield from sync.frames(self._staged)
+        yield wire.message(wire.PREPARE, asked)
+
+    def ready(self, link: Link, body: dict[str, Any]) -> None:
+        """An agent has answered."""
+        self._answers[link.host] = body
+        if len(self._answers) == len(self._hosts) and not self._failures:
+            self._attempt(self._check if self._several else self._plan)
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except LaunchError as error:
+            self._on_error(error)
+
+    def _check(self) -> None:
+        self._tried = rendezvous.candidates(self._hosts, self._answers, self._given)
+        port = self._answers[self._hosts[0]]["port"]
+        for link in self._links:
+            if link.host is not self._hosts[0]:
+                link.send(wire.CHECK, addresses=self._tried, port=port)
+
+    def checked(self, link: Link, body: Mapping[str, Any]) -> None:
+        """An agent has tried the coordinator's addresses."""
+        self._checked[link.host] = rendezvous.Checked(body["sources"], body["errors"])
+        if len(self._checked) == len(self._hosts) - 1:
+            self._attempt(self._plan)
+
+    def _plan(self) -> None:
+        first = self._hosts[0]
+        port, bind = self._answers[first]["port"], True
+        address = self._given or LOOPBACK
+        if self._several:
+            address = rendezvous.choose(first, port, self._tried, self._checked)
+            bind = address == LOOPBACK or address in self._answers[first]["addresses"]
+        plan = make_plan(
+            self._job,
+            self._hosts,
+            {host: self._facts(host, address) for host in self._hosts},
+            job_id=self.job_id,
+            coordinator=join_address(address, port),
+            bind=bind,
+        )
+        self._on_plan(plan)
+
+    def _facts(self, host: Host, coordinator: str) -> Facts:
+        answer = self._answers[host]
+        address = ""
+        if self._several:
+            first = self._hosts[0]
+            address = rendezvous.own_address(host, first, coordinator, self._checked)
+        return Facts(
+            python=answer["python"],
+            cwd=answer["cwd"],
+            gpus=answer.get("gpus", 0),
+            cores=tuple(tuple(share) for share in answer.get("cores", ())),
+            transfer_ports=tuple(answer["transfer_ports"]),
+            address=address,
+            good_name=answer.get("good_name", True),
+        )
+
+    # --- what goes wrong ---
+
+    def refused(self, link: Link, body: Mapping[str, Any]) -> None:
+        """A host cannot run the job."""
+        several = self._several or not link.host.is_local
+        where = f"host {link.host.name}: " if several else ""
+        self._on_error(LaunchError(f"{where}{body['message']}", body["status"]))
+
+    def failed(self, failure: Failure) -> None:
+        """A host's agent could not be started; wait a moment for others to be named with it."""
+        self._failures.append(failure)
+        if self.deadline is None:
+            self.deadline = time.monotonic() + _GATHER_S
+
+    def expire(self, settled: bool) -> None:
+        """Report the failures when it is time, or at once if no more can come."""
+        if self.deadline is not None and (settled or time.monotonic() >= self.deadline):
+            self.deadline = None
+            first, *more = self._failures
+            also = ""
+            if more:
+                names = ", ".join(failure.host.name for failure in more[:8])
+                also = f"; {len(more)} more: {names}{', ...' if len(more) > 8 else ''}"
+            words = f"host {first.host.name}: {first.words}{also}"
+            self._on_error(LaunchError(words, HOST_LOST))

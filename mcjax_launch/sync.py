@@ -1,0 +1,92 @@
+"""Files and folders on their way to the hosts' staging folders."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mcjax_launch.agent import wire
+from mcjax_launch.errors import LaunchError
+
+_LEFT_OUT = frozenset(("__pycache__", ".git"))
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something to be staged.
+
+    Args:
+        path: its place in the staging folder.
+        source: where it is here.
+        kind: "file", "folder" or "link".
+
+    """
+
+    path: str
+    source: str
+    kind: str
+
+
+def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
+    """All that these paths stand for, folders before what is in them.
+
+    A relative path keeps its place, so that a program is started by the name that it has here;
+    an absolute one, or one that leads out of `cwd`, is staged under its last name.
+
+    Raises:
+        LaunchError: a path does not exist or cannot be read.
+
+    """
+    found: dict[str, Entry] = {}
+    for path in paths:
+        source = os.path.join(cwd, path)
+        if not os.path.exists(source):
+            raise LaunchError(f"--sync {path}: no such file or folder in {cwd}")
+        place = os.path.normpath(path)
+        if os.path.isabs(place) or place.startswith(".."):
+            place = os.path.basename(os.path.realpath(source))
+        for entry in _walk(place, source):
+            if not os.access(entry.source, os.R_OK) and entry.kind != "link":
+                raise LaunchError(f"--sync {path}: {entry.source} cannot be read")
+            found[entry.path] = entry
+    return list(found.values())
+
+
+def _walk(place: str, source: str) -> Iterator[Entry]:
+    if not os.path.isdir(source):
+        yield Entry(place, source, "file")
+        return
+    yield Entry(place, source, "folder")
+    for name in sorted(set(os.listdir(source)) - _LEFT_OUT):
+        below, path = os.path.join(source, name), os.path.normpath(os.path.join(place, name))
+        if os.path.islink(below):
+            yield Entry(path, below, "link")
+        elif os.path.isdir(below) or os.path.isfile(below):
+            yield from _walk(path, below)
+
+
+def frames(staged: list[Entry]) -> Iterator[bytes]:
+    """The frames that stage these on one host; a content that was sent before is not sent again."""
+    sent: dict[bytes, str] = {}
+    for entry in staged:
+        about: dict[str, Any] = {"path": entry.path, "kind": entry.kind}
+        if entry.kind == "link":
+            about["target"] = os.readlink(entry.source)
+        elif entry.kind == "file":
+            about["mode"] = os.stat(entry.source).st_mode & 0o777
+            digest = _digest(entry.source)
+            if digest in sent:
+                about |= {"kind": "copy", "of": sent[digest]}
+            sent.setdefault(digest, entry.path)
+        yield wire.message(wire.ENTRY, about)
+        if about["kind"] == "file":
+            with open(entry.source, "rb") as file:
+                while piece := file.read(_PIECE):
+                    yield wire.header(wire.CONTENT, len(piece)) + piece
+
+
+def _digest(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()

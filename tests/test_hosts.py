@@ -1,0 +1,85 @@
+"""Hosts files of all kinds."""
+
+import pytest
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.hosts import Host, parse_file, parse_list
+
+FILES = {
+    "plain": ("a\nb\n", [("a", 1), ("b", 1)]),
+    "comments and blanks": ("# all\n\n a slots=2 # two\n\t\nb", [("a", 2), ("b", 1)]),
+    "MPICH": ("a:4\nb:2\n", [("a", 4), ("b", 2)]),
+    "Open MPI": ("a slots=4 max_slots=8\nb slots = 2 max-slots=2\n", [("a", 4), ("b", 2)]),
+    "Open MPI, named again": ("a\na\nb\n", [("a", 2), ("b", 1)]),
+    "DeepSpeed": ("worker-1 slots=4\nworker-2 slots=4\n", [("worker-1", 4), ("worker-2", 4)]),
+    "Slurm": ("n[08-10] slots=2\n", [("n08", 2), ("n09", 2), ("n10", 2)]),
+    "Slurm, more": ("r[1-2]n[1,3]:2\n", [("r1n1", 2), ("r1n3", 2), ("r2n1", 2), ("r2n3", 2)]),
+    "addresses": (
+        "10.0.0.1\nfe80::1 slots=2\n::1\n",
+        [("10.0.0.1", 1), ("fe80::1", 2), ("::1", 1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_file(name: str) -> None:
+    text, expected = FILES[name]
+    assert [(host.name, host.slots) for host in parse_file(text, "h", 1)] == expected
+
+
+def test_settings() -> None:
+    line = "me@a slots=2 port=2222 python=/opt/py chdir=/data"
+    assert parse_file(line, "h", 1) == (
+        Host(name="a", user="me", slots=2, port=2222, python="/opt/py", chdir="/data"),
+    )
+
+
+def test_default_slots() -> None:
+    assert [host.slots for host in parse_file("a\nb slots=3\nc:2\n", "h", 5)] == [5, 3, 2]
+
+
+BAD = {
+    "a\nb slots=x\n": "h:2: slots=x: expected a whole number",
+    "a slots=0": "h:1: slots=0",
+    "a port=-1": "h:1: port=-1",
+    "a gpus=4": "h:1: unknown setting 'gpus'",
+    "a two": "h:1: 'two': expected slots=K",
+    "\n\n-oProxyCommand=x": "h:3: '-oProxyCommand=x': a name must not start with '-'",
+    "-u@a": "h:1: '-u@a': a name must not start with '-'",
+    "n[1-": "h:1: 'n[1-': expected a range",
+    "n[3-1]": "h:1: [3-1]: expected a range",
+    "n[1-9999999]": "h:1: [1-9999999]: more than",
+    "# nothing\n": "h: no hosts in it",
+    "a@b@c": "h:1: 'a@b@c' is no host's name",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_bad_file(text: str) -> None:
+    with pytest.raises(LaunchError) as caught:
+        parse_file(text, "h", 1)
+    assert str(caught.value).startswith(BAD[text])
+    assert caught.value.status == 2
+
+
+def test_list() -> None:
+    hosts = parse_list("a,u@b:2,n[01-02,7]", 3)
+    assert [(h.login, h.slots) for h in hosts] == [
+        ("a", 3),
+        ("u@b", 2),
+        ("n01", 3),
+        ("n02", 3),
+        ("n7", 3),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "a,,b", "a,-b", "a b"])
+def test_bad_list(text: str) -> None:
+    with pytest.raises(LaunchError, match="--hosts"):
+        parse_list(text, 1)
+
+
+def test_local() -> None:
+    local, other = parse_list("localhost,me@localhost", 1)
+    assert local.is_local
+    assert not other.is_local
