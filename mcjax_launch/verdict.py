@@ -131,6 +131,7 @@ def judge(history: History) -> Verdict:
         lines = [*_describe(cause, history), *_others(ranks, cause)]
         status = cause.exit_status
     else:
+        assert all(rank.status is not None for rank in ranks), "a rank's end was not told"
         lines, status = [], next((r.exit_status for r in ranks if r.status), 0)
     if history.unkillable:
         lines.append("could not be killed: " + "; ".join(history.unkillable))

@@ -108,6 +108,8 @@ class Group:
 
     def childless(self) -> list[Effect]:
         """No process is left below us."""
+        if not self.sent and not self._stopping:
+            return []  # nothing was started yet: what ended was a helper of the agent's own
         self.deadline = None
         return [Leave(unkillable=False)]
 

@@ -9,7 +9,7 @@ jax.distributed.initialize()
 
 mesh = jax.make_mesh((jax.process_count(), jax.local_device_count()), ("process", "device"))
 sharding = NamedSharding(mesh, PartitionSpec("process", "device"))
-whole = np.arange(32).reshape(4, 8)
+whole = np.arange(8 * jax.process_count()).reshape(jax.process_count(), 8)
 spread = jax.device_put(whole, sharding)
 
 for shard in spread.addressable_shards:
