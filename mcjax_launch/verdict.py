@@ -23,6 +23,8 @@ _VICTIM_EXCEPTION_MARKS = (
     *_VICTIM_MARKS,
 )
 _TAIL_LINES = 15
+# Of a traceback, whose message may be pages long.
+_HEAD_LINES, _END_LINES = 20, 20
 
 
 @dataclass
@@ -173,8 +175,16 @@ def _describe(cause: RankEnd, history: History) -> list[str]:
     lines = [f"{where} failed: {summary[0]}"]
     if failure.get("where"):
         lines.append(f"at {failure['where']}: {failure.get('line') or ''}".rstrip(": "))
-    lines += [f"  | {line}" for line in str(failure["traceback"]).rstrip().splitlines()]
+    lines += [f"  | {line}" for line in shortened(str(failure["traceback"]).rstrip().splitlines())]
     return [*lines, *advice(cause)]
+
+
+def shortened(lines: list[str]) -> list[str]:
+    """A text of many lines without its middle."""
+    left_out = len(lines) - _HEAD_LINES - _END_LINES
+    if left_out <= 1:
+        return lines
+    return [*lines[:_HEAD_LINES], f"({left_out} lines left out)", *lines[-_END_LINES:]]
 
 
 def advice(cause: RankEnd) -> list[str]:

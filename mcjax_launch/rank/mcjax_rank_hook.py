@@ -35,27 +35,30 @@ def install():
         return
     global _agent
     try:
-        _agent = _Agent(path)
-    except OSError:  # the agent is gone, or a program outlived its job
+        _agent = _Agent(path, dict(os.environ))
+    except OSError:  # the agent is gone, or has more to do than it can
         return
-    sys.exit = _exit
+    _record_exits()
     _watch_excepthook()
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path.insert(0, _Finder({"jax.distributed": _patch, "threading": _patch_threading}))
 
 
 class _Agent:
     """The connection to the agent; usable from the process that made it alone."""
 
-    def __init__(self, path):
+    def __init__(self, path, environ):
         import _socket  # without socket's own imports
 
         self.pid = os.getpid()
+        self.environ = environ  # as it was: the program may change or clear its own
         self.joined = False
         self._told = False
         self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self._socket.settimeout(1)
         self._socket.connect(path)
+        self._socket.settimeout(None)
         signum = self._dump_on_signal()
-        rank = os.environ.get("JAX_PROCESS_ID", "")
+        rank = environ.get("JAX_PROCESS_ID", "")
         self._send(f'{{"hello": {self.pid}, "process_id": "{rank}", "dump": {signum}}}')
 
     def _dump_on_signal(self):
@@ -101,26 +104,29 @@ def _jax_is_initialized():
 
 
 class _Finder:
-    """Sees jax.distributed being imported, patches it, and is gone."""
+    """Sees modules being imported that are to be patched, and patches them."""
+
+    def __init__(self, patches):
+        self._patches = patches
 
     def find_spec(self, name, path=None, target=None):
-        if name != "jax.distributed":
+        if name not in self._patches:
             return None
-        sys.meta_path.remove(self)
+        patch = self._patches.pop(name)
         for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target)
+            spec = finder.find_spec(name, path, target) if finder is not self else None
             if spec is not None:
-                _patch_when_loaded(spec.loader)
+                _patch_when_loaded(spec.loader, patch)
                 return spec
         return None
 
 
-def _patch_when_loaded(loader):
+def _patch_when_loaded(loader, patch):
     load = loader.exec_module
 
     def exec_module(module):
         load(module)
-        _patch(module)
+        patch(module)
 
     loader.exec_module = exec_module
 
@@ -132,10 +138,11 @@ def _patch(distributed):
 
     @functools.wraps(real)
     def initialize(*args, **kwargs):
-        filled = fill_in(real, args, kwargs, os.environ)
+        environ = _agent.environ
+        filled = fill_in(real, args, kwargs, environ)
         _agent.tell({"joining": _coordinates(filled)})
-        _set_transfer_address()
-        _adjust_library(os.environ)
+        _set_transfer_address(environ)
+        _adjust_library(environ)
         _watch_exit()
         _await_coordinator(filled)
         result = real(**filled)
@@ -157,17 +164,16 @@ def fill_in(real, args, kwargs, environ):
     signature = inspect.signature(real)
     given = dict(signature.bind(*args, **kwargs).arguments)
     known = signature.parameters
-    ours = environ["JAX_COORDINATOR_ADDRESS"]
 
     def fill(name, value):
-        if name in known and given.get(name) is None:
+        if name in known and given.get(name) is None and value is not None:
             given[name] = value
 
-    fill("coordinator_address", ours)
+    fill("coordinator_address", environ.get("JAX_COORDINATOR_ADDRESS"))
     fill("num_processes", int(environ["JAX_NUM_PROCESSES"]))
     fill("process_id", int(environ["JAX_PROCESS_ID"]))
     fill("cluster_detection_method", "deactivate")
-    bind = _bind_address(given["coordinator_address"], ours, environ)
+    bind = _bind_address(given["coordinator_address"], environ)
     if bind and "JAX_COORDINATOR_BIND_ADDRESS" not in environ:
         fill("coordinator_bind_address", bind)
     if environ.get(JOIN_TIMEOUT):
@@ -176,17 +182,17 @@ def fill_in(real, args, kwargs, environ):
     return given
 
 
-def _bind_address(address, ours, environ):
-    if address == ours:
-        return environ.get(BIND)
+def _bind_address(address, environ):
+    if address == environ.get(BIND):
+        return address
     host = address.rpartition(":")[0]
     if host == "localhost" or host.startswith("127.") or host == "[::1]":
         return address  # a program's own local address needs no other interface either
     return None
 
 
-def _set_transfer_address():
-    address = os.environ.get(TRANSFER)
+def _set_transfer_address(environ):
+    address = environ.get(TRANSFER)
     if not address:
         return
     import jax
@@ -242,6 +248,8 @@ def _await_coordinator(filled):
     import time
 
     host, _, port = filled["coordinator_address"].rpartition(":")
+    if not port.isdigit():
+        return  # JAX has a word for that
     limit = filled.get("initialization_timeout") or _JAX_INIT_TIMEOUT_S
     deadline = time.monotonic() + limit
     pause = 0.002
@@ -249,7 +257,7 @@ def _await_coordinator(filled):
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
             return
-        except (OSError, ValueError):
+        except OSError:
             time.sleep(pause)
             pause = min(pause * 1.2, 0.01)
 
@@ -305,73 +313,106 @@ def _users_frame(frames):
     return frames[-1] if frames else None
 
 
-def _exit(status=None, /):
-    """Exit the interpreter by raising SystemExit(status)."""
-    raise SystemExit(status)
+_last_exit_code = None
+# Of the main thread, from initialize() on: how it ended tells how the program did.
+_outermost_frame = None
+
+
+def _record_exits():
+    """Make every SystemExit known to us, from the program's first line on.
+
+    Nothing in Python announces one that nobody catches: it reaches no excepthook, and `atexit`
+    does not know the status. So the name leads to a subclass that remembers the last code.
+    """
+    import builtins
+
+    real = builtins.SystemExit
+
+    class RecordedExit(real):
+        def __init__(self, *args):
+            global _last_exit_code
+            super().__init__(*args)
+            _last_exit_code = self.code
+
+        def __del__(self):
+            # Freed while no Python code runs: the interpreter is about to leave because of it.
+            _tell_if_ended_by_exit(1)
+
+    RecordedExit.__name__ = RecordedExit.__qualname__ = real.__name__
+    RecordedExit.__module__ = real.__module__
+    RecordedExit.__doc__ = real.__doc__
+
+    def exit(status=None, /):
+        """Exit the interpreter by raising SystemExit(status)."""
+        raise RecordedExit(status)
+
+    builtins.SystemExit = RecordedExit
+    sys.exit = exit
+    if "threading" in sys.modules:
+        _patch_threading(sys.modules["threading"])
+
+
+def _patch_threading(threading):
+    """A thread's sys.exit() stays silent: the original hook looks for the one real class."""
+    real = threading.excepthook
+
+    def excepthook(args):
+        if not issubclass(args.exc_type, SystemExit):
+            real(args)
+
+    threading.excepthook = threading.__excepthook__ = excepthook
 
 
 def _watch_exit():
-    """See a SystemExit that nobody catches, before JAX's exit barrier holds it up.
-
-    Nothing in Python announces one: it reaches no excepthook, and `atexit` does not know the
-    status. But an exception that nobody caught is freed while no Python code runs at all.
-    """
+    """From initialize() on, say of an uncaught exit or exception before JAX's barrier hides it."""
     import atexit
-    import builtins
     import threading
-    import weakref
 
-    real = builtins.SystemExit
-    if getattr(real, "_mcjax", False):
+    global _outermost_frame
+    if _outermost_frame is not None:
         return
-    last = []
-
-    class UnseenExit(real):
-        _mcjax = True
-
-        def __init__(self, *args):
-            super().__init__(*args)
-            last[:] = [weakref.ref(self)]
-
-        def __del__(self, getframe=sys._getframe):
-            try:
-                getframe(1)
-            except ValueError:
-                if threading.current_thread() is threading.main_thread():
-                    _tell_exit(self.code)
-
-    UnseenExit.__name__ = UnseenExit.__qualname__ = real.__name__
-    UnseenExit.__module__ = real.__module__
-    builtins.SystemExit = UnseenExit
-
-    thread_hook = threading.excepthook
-
-    def excepthook(args):
-        # The original compares for identity, to be silent about a thread's sys.exit().
-        if not issubclass(args.exc_type, real):
-            thread_hook(args)
-
-    threading.excepthook = excepthook
-
-    def at_exit():
-        """What the two ways above cannot see: an excepthook replaced later, a held exception."""
-        uncaught = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-        if _ended_the_program(uncaught):
-            _tell_exception(type(uncaught), uncaught, uncaught.__traceback__)
-        held = last[0]() if last else None
-        if _ended_the_program(held):
-            _tell_exit(held.code)
-
-    atexit.register(at_exit)  # after JAX's own, so it runs before
+    frame = sys._current_frames()[threading.main_thread().ident]
+    while frame.f_back is not None:
+        frame = frame.f_back
+    _outermost_frame = frame
+    atexit.register(_at_exit)  # after JAX's own, so it runs before
     _watch_excepthook()  # the program may have put its own on top of ours
 
 
-def _ended_the_program(exception):
-    """Whether the outermost frame was left by this exception (a test runner catches many)."""
-    traceback = getattr(exception, "__traceback__", None)
-    if traceback is None or traceback.tb_frame.f_back is not None:
+def _at_exit():
+    """What was not seen at once: an excepthook replaced later, an exception somebody holds."""
+    global _outermost_frame
+    uncaught = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if uncaught is not None and _program_was_cut_off():
+        _tell_exception(type(uncaught), uncaught, uncaught.__traceback__)
+    _tell_if_ended_by_exit(0)
+    _outermost_frame = None  # what is freed from now on means nothing
+
+
+def _tell_if_ended_by_exit(caller, getframe=sys._getframe):
+    """Say that the program has ended by a SystemExit, if no Python code runs above us."""
+    if _outermost_frame is None or _agent is None:
+        return
+    try:
+        if caller and getframe(caller + 1):
+            return
+    except ValueError:
+        pass
+    import threading
+
+    if threading.current_thread() is threading.main_thread() and _program_was_cut_off():
+        _tell_exit(_last_exit_code)
+
+
+def _program_was_cut_off():
+    """Whether the outermost frame was left by an exception, not by returning."""
+    import opcode
+
+    frame = _outermost_frame
+    if frame is None:
         return False
-    return traceback.tb_frame.f_lasti == traceback.tb_lasti
+    last = frame.f_code.co_code[frame.f_lasti]
+    return not opcode.opname[last].startswith("RETURN")
 
 
 def _tell_exit(code):
