@@ -124,7 +124,8 @@ def command(**options: Any) -> int:
     job = make_job(options, hosts)
     used = tuple(dict.fromkeys(host for host, _ in place(job.num_processes, hosts)))
     style = make_style(options, job)
-    for word, near in placeholders.misspelt([*job.program, *(v for _, v in job.env)]):
+    texts = [] if options["quiet"] else [*job.program, *(value for _, value in job.env)]
+    for word, near in placeholders.misspelt(texts):
         hint = f"{{{word}}} stays as it is; did you mean {{{near}}}?"
         click.echo(f"mcjax-launch: {hint}", err=True)
     if options["dry_run"]:
@@ -179,9 +180,7 @@ def make_job(options: dict[str, Any], hosts: Sequence[Host]) -> Job:
         program=options["program"],
         num_processes=options["num_processes"] or sum(host.slots for host in hosts),
         module=options["module"],
-        python=_find_python(options["python"], chdir)
-        if here
-        else options["python"] or sys.executable,
+        python=_find_python(options["python"]) if here else options["python"] or sys.executable,
         python_given=options["python"] is not None,
         chdir=options["chdir"] if options["sync"] and options["chdir"] else chdir,
         chdir_given=options["chdir"] is not None,
@@ -259,14 +258,18 @@ def _coordinator(text: str | None) -> str | None:
 # --- what can be known of PROGRAM before anything runs ---
 
 
-def _find_python(given: str | None, chdir: str) -> str:
+def _find_python(given: str | None) -> str:
+    """The interpreter that the user names, relative to where they are."""
     if given is None:
         return sys.executable
-    return _find_command(given, chdir, "--python ")
+    return _find_command(given, os.getcwd(), "--python ")
 
 
-def _find_command(name: str, chdir: str, option: str = "") -> str:
+def _find_command(name: str, chdir: str, option: str = "", path: str | None = None) -> str:
     """The path of a command as a rank would find it.
+
+    Args:
+        path: the PATH to look in, if not our own.
 
     Raises:
         LaunchError: there is none, or it is not executable.
@@ -275,21 +278,25 @@ def _find_command(name: str, chdir: str, option: str = "") -> str:
     if os.sep in name:
         paths = [os.path.join(chdir, name)]
     else:
-        paths = [os.path.join(folder, name) for folder in os.get_exec_path()]
-    files = [path for path in paths if os.path.isfile(path)]
-    for path in files:
-        if os.access(path, os.X_OK):
-            return path if option else name
-    if files or any(os.path.isdir(path) for path in paths if os.sep in name):
+        paths = [os.path.join(folder, name) for folder in _folders(path)]
+    files = [file for file in paths if os.path.isfile(file)]
+    for file in files:
+        if os.access(file, os.X_OK):
+            return file if option else name
+    if files or any(os.path.isdir(folder) for folder in paths if os.sep in name):
         hint = "" if option else f"; chmod +x it, or run it with its interpreter: bash {name}"
         raise LaunchError(f"{option}{name}: not executable{hint}", errors.NOT_EXECUTABLE)
     where = "no such file" if os.sep in name else "not found in PATH"
     raise LaunchError(f"{option}{name}: {where}", errors.NOT_FOUND)
 
 
+def _folders(path: str | None) -> list[str]:
+    return os.get_exec_path(None if path is None else {"PATH": path})
+
+
 def _check_program(job: Job) -> None:
     if not job.module and not job.program[0].endswith(".py"):
-        _find_command(job.program[0], job.chdir)
+        _find_command(job.program[0], job.chdir, path=dict(job.env).get("PATH"))
         return
     if not job.module:
         path = os.path.join(job.chdir, job.program[0])
@@ -346,7 +353,7 @@ def _run(argv: Sequence[str] | None) -> int:
         return errors.USAGE
     except (click.Abort, KeyboardInterrupt):
         return 128 + signal.SIGINT
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # click leaves so when nobody reads --help
         return errors.READER_GONE
     except Exception as error:
         import tempfile

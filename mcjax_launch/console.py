@@ -77,7 +77,7 @@ class Console:
         self,
         style: Style,
         loop: Loop,
-        on_reader_gone: Callable[[], None],
+        on_reader_gone: Callable[[OSError | None], None],
         on_room: Callable[[], None],
     ) -> None:
         self._style = style
@@ -89,7 +89,7 @@ class Console:
         self._outputs = {stream: outputs[sink] for stream, sink in self._sinks.items()}
         out.watch(on_reader_gone)
         if err is not out:
-            err.watch(lambda: None)
+            err.watch(lambda error: None)
         self._sources: dict[tuple[int, int], Source] = {}
         self._logs: dict[tuple[int, int], int] = {}
         self._tails: dict[int, bytes] = {}
@@ -198,6 +198,11 @@ class Console:
                 output.sink.write(output.renderer.expire(source, self._stamp()))
             if source.due is None:
                 del self._unfinished[source]
+
+    @property
+    def on_terminal(self) -> bool:
+        """Whether stdout is a terminal."""
+        return self._sinks[wire.STDOUT].is_terminal
 
     @property
     def has_room(self) -> bool:

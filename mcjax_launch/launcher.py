@@ -1,8 +1,10 @@
 """The controller: agents' frames in, console and verdict out, and the words that end a job."""
 
+import errno
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mcjax_launch import errors, transport, verdict
 from mcjax_launch.agent import wire
@@ -72,10 +74,12 @@ class Launcher:
         )
         self._plan: Plan | None = None
         self._events = 0
+        self._interrupts = 0
+        self._empty: set[Link] = set()  # those on whose hosts nothing is left
         self._stopping = False
         self._error: LaunchError | None = None
         self._dump: Dump | None = None
-        self._stop_after_dump: verdict.Stop | None = None
+        self._timed_out = False
         # Deadlines, in time.monotonic's seconds.
         self._job_at: float | None = None
         self._start_at: float | None = None
@@ -99,8 +103,9 @@ class Launcher:
                 self._loop.turn(self._deadline())
                 self._expire()
             self._job_at = self._start_at = None
+            self._lost_output = any(link.greeted and not link.ended for link in self._links)
         finally:
-            self._connector.hang_up(_AGENT_END_S)
+            self._connector.hang_up(_AGENT_END_S if self._interrupts < 3 else 1)
         if self._error is not None:
             raise self._error
         return self._conclude()
@@ -173,6 +178,8 @@ class Launcher:
             self._preparation.refused(link, body)
         elif kind == wire.ENDING:
             self._lose(link, f"its agent was ended: {body['why']}")
+        elif kind == wire.EMPTY:
+            self._empty.add(link)
         elif kind == wire.BYE:
             self._history.unkillable += body["unkillable"]
             if body["stragglers"]:
@@ -189,15 +196,19 @@ class Launcher:
         if end.status != 0:
             self._stop_others()
 
-    def _hooked(self, rank: int, body: Mapping[str, Mapping[str, object]]) -> None:
+    def _hooked(self, rank: int, body: Mapping[str, Any]) -> None:
         end = self._history.ranks[rank]
         end.joining = end.joining or "joining" in body
         end.joined = end.joined or "joined" in body
-        if "failed" in body and end.failure is None:
-            end.failure = body["failed"]
+        failed = body.get("failed")
+        if failed is None or end.hidden_failure:
+            return
+        if failed["joined"]:
+            end.failure = failed
             end.order = self._next_event()
-            if end.failure["joined"]:
-                self._stop_others()
+            self._stop_others()
+        elif body["main"]:  # words for a status that is yet to come
+            end.failure = failed
 
     def _stop_others(self) -> None:
         """A rank failed. Its own agent knows; the other hosts' must be told."""
@@ -228,10 +239,13 @@ class Launcher:
 
     def _end_job(self, stop: verdict.Stop, signum: int, grace: float) -> None:
         """End the job for a reason of the launcher's or the user's."""
+        self._note_reason(stop)
+        self._stop(signum, grace)
+
+    def _note_reason(self, stop: verdict.Stop) -> None:
         if self._history.stop is None:
             self._history.stop = stop
             self._history.stop_order = self._next_event()
-        self._stop(signum, grace)
 
     def _read_signals(self) -> None:
         for signum in self._signals.read():
@@ -246,34 +260,48 @@ class Launcher:
                 self._connector.reap()
 
     def _interrupted(self, signum: signal.Signals) -> None:
-        again = self._history.stop is not None
-        grace = 0.0 if again else self._job.grace_s(signum.name[3:])
-        if self._plan is None or self._all_exited():
+        """The user wants the job to end; again: now; and again: whatever is still stuck."""
+        self._interrupts += 1
+        grace = self._job.grace_s(signum.name[3:]) if self._interrupts == 1 else 0.0
+        if self._plan is None:
             grace = 0.0
-            if again:  # the reader is what keeps us
-                self._give_up_at = time.monotonic()
-        if not again and grace > 0:
+        elif not self._stopping:
             self._console.note(
                 f"{signum.name}: passed on to the ranks, which get {grace:g} s; again to kill them"
             )
+        if self._interrupts > 2 or (self._interrupts > 1 and self._none_left()):
+            self._give_up_at = time.monotonic()
         self._end_job(verdict.interrupted(signum), signum, grace)
 
-    def _reader_gone(self) -> None:
-        stop = verdict.Stop("nobody reads the output any more", errors.READER_GONE)
-        self._end_job(stop, signal.SIGTERM, self._job.grace_s("failure"))
+    def _reader_gone(self, error: OSError | None) -> None:
+        """Nobody takes the output any more."""
+        if error is not None and error.errno not in (errno.EPIPE, errno.EIO):
+            words = f"stdout cannot be written: {error.strerror}"
+        else:
+            words = "nobody reads the output any more"
+        stop = verdict.Stop(words, errors.READER_GONE)
+        if self._console.on_terminal:  # it has been closed: SIGHUP comes with that
+            if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+                return
+            stop = verdict.interrupted(signal.SIGHUP)
+        self._end_job(stop, signal.SIGTERM, self._job.grace_s("TERM"))
 
-    def _ask_for_stacks(self, then: verdict.Stop | None = None) -> None:
-        """Ask all ranks for their stacks; `then` stop for that reason."""
-        self._stop_after_dump = self._stop_after_dump or then
+    def _ask_for_stacks(self) -> None:
         if self._dump is None and self._plan is not None:
             self._dump = Dump(self._links)
 
     def _show_stacks(self, dump: Dump) -> None:
         self._dump = None
         self._console.say(in_words(dump.stacks))
-        if self._stop_after_dump is not None:
-            stop = self._stop_after_dump
-            self._end_job(stop, signal.SIGTERM, self._job.grace_s("failure"))
+        if self._timed_out:
+            self._stop(signal.SIGTERM, self._job.grace_s("failure"))
+
+    def _time_out(self, stop: verdict.Stop) -> None:
+        """The job took too long: end it, but first have its stacks."""
+        if not self._stopping:
+            self._note_reason(stop)
+            self._timed_out = True
+            self._ask_for_stacks()
 
     # --- time ---
 
@@ -294,7 +322,7 @@ class Launcher:
         self._console.expire()
         self._connector.expire()
         self._preparation.expire(self._connector.settled)
-        if self._history.stop is not None and self._give_up_at is None and self._all_exited():
+        if self._history.stop is not None and self._give_up_at is None and self._none_left():
             self._give_up_at = now + _READER_MOST_S  # a job that was stopped waits for no reader
         if self._dump is not None and self._dump.complete:
             self._show_stacks(self._dump)
@@ -311,14 +339,11 @@ class Launcher:
                 assert self._job.start_timeout is not None
                 self._time_out(verdict.not_joined(self._job.start_timeout, missing))
 
-    def _time_out(self, stop: verdict.Stop) -> None:
-        if not self._stopping:
-            self._ask_for_stacks(then=stop)
-
     # --- the end ---
 
-    def _all_exited(self) -> bool:
-        return all(end.status is not None or end.lost for end in self._history.ranks.values())
+    def _none_left(self) -> bool:
+        """Whether no process of the job is left, as far as can be known."""
+        return all(link.ended or link in self._empty for link in self._links)
 
     def _give_credit(self) -> None:
         if self._console.has_room:
@@ -339,10 +364,10 @@ class Launcher:
         for number, end in self._history.ranks.items():
             end.stderr = self._console.stderr_tail(number)
         result = verdict.judge(self._history)
+        if self._lost_output:
+            self._console.say("nobody took the rest of the output: it is lost")
         if result.report:
             self._console.say("\n".join(result.report))
-        if not all(link.ended for link in self._links):
-            self._console.say("nobody took the rest of the output: it is lost")
         while not self._console.empty and not self._given_up():
             self._loop.turn(self._give_up_at)
             self._expire()

@@ -50,7 +50,7 @@ class Sink:
             widen(self._fd)
         self.identity = os.fstat(self._fd)[1:3]  # inode and device
 
-    def watch(self, on_gone: Callable[[], None]) -> None:
+    def watch(self, on_gone: Callable[[OSError | None], None]) -> None:
         """Call `on_gone` as soon as the reader has gone, even while nothing is written."""
         self._on_gone = on_gone
         self._rest()
@@ -61,16 +61,16 @@ class Sink:
 
     def _ready(self, ready: int) -> None:
         if ready & GONE and not ready & WRITE:
-            self._lose()
+            self._lose(None)
         else:
             self.flush()
 
-    def _lose(self) -> None:
+    def _lose(self, error: OSError | None) -> None:
         self.gone = True
         self._queue.clear()
         self.queued = 0
         self._loop.forget(self._fd)
-        self._on_gone()
+        self._on_gone(error)
         self._on_room()
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> None:
@@ -95,8 +95,8 @@ class Sink:
                 self._waiting = True
                 self._loop.watch(self._fd, WRITE, self._ready)
             return
-        except OSError:  # EPIPE, or EIO from a terminal that has been closed
-            self._lose()
+        except OSError as error:  # EPIPE, EIO from a terminal that has been closed, a full disk
+            self._lose(error)
             return
         if self._waiting:
             self._waiting = False

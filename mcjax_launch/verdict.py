@@ -15,6 +15,7 @@ _VICTIM_MARKS = (
     "stopped sending heartbeats",
 )
 # And in the exceptions of collectives that have lost a peer.
+_JAX_EXCEPTIONS = ("JaxRuntimeError", "XlaRuntimeError")
 _VICTIM_EXCEPTION_MARKS = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -55,9 +56,14 @@ class RankEnd:
     stderr: str = ""
 
     @property
+    def hidden_failure(self) -> bool:
+        """Whether its program failed although JAX held up its end, so that its status is lost."""
+        return self.failure is not None and bool(self.failure["joined"])
+
+    @property
     def failed(self) -> bool:
         """Whether it failed by itself: not by a signal that it was sent."""
-        if self.failure is not None and (self.failure["joined"] or self.status != 0):
+        if self.hidden_failure:
             return True
         return self.status is not None and self.status != 0 and -self.status not in self.sent
 
@@ -65,14 +71,15 @@ class RankEnd:
     def victim(self) -> bool:
         """Whether it bears the marks of another's death."""
         if self.failure is not None:
-            summary = str(self.failure.get("summary", ""))
-            return any(mark in summary for mark in _VICTIM_EXCEPTION_MARKS)
+            if self.failure.get("exception") not in _JAX_EXCEPTIONS:
+                return False
+            return any(mark in self.failure["summary"] for mark in _VICTIM_EXCEPTION_MARKS)
         return self.status == -signal.SIGABRT and any(m in self.stderr for m in _VICTIM_MARKS)
 
     @property
     def exit_status(self) -> int:
         """What a shell would say of it; the program's own where JAX's exit hid that."""
-        if self.failure is not None:
+        if self.failure is not None and self.hidden_failure:
             return int(self.failure["status"])
         assert self.status is not None
         return self.status if self.status >= 0 else 128 - self.status
@@ -104,7 +111,6 @@ class History:
     hosts: int = 1
     unkillable: list[str] = field(default_factory=list)
     log_dir: str | None = None
-    killed_after: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -164,19 +170,21 @@ def _describe(cause: RankEnd, history: History) -> list[str]:
     if failure is None:
         assert cause.status is not None
         words = f"{where} failed: {status_in_words(cause.status)}"
-        tail = [line.rstrip() for line in cause.stderr.splitlines()][-_TAIL_LINES:]
-        quoted = (
-            ["the last lines of its stderr:", *(f"  | {line}" for line in tail)] if tail else []
-        )
-        return [words, *quoted, *advice(cause)]
+        return [words, *_tail(cause)]
     if failure.get("exit"):
-        return [f"{where} failed: it exited with status {failure['status']}"]
+        return [f"{where} failed: it exited with status {failure['status']}", *_tail(cause)]
     summary = str(failure["summary"]).splitlines() or [str(failure["exception"])]
     lines = [f"{where} failed: {summary[0]}"]
     if failure.get("where"):
         lines.append(f"at {failure['where']}: {failure.get('line') or ''}".rstrip(": "))
     lines += [f"  | {line}" for line in shortened(str(failure["traceback"]).rstrip().splitlines())]
     return [*lines, *advice(cause)]
+
+
+def _tail(cause: RankEnd) -> list[str]:
+    """The last of its stderr, quoted."""
+    lines = [f"  | {line.rstrip()}" for line in cause.stderr.splitlines()[-_TAIL_LINES:]]
+    return ["the last lines of its stderr:", *lines] if lines else []
 
 
 def shortened(lines: list[str]) -> list[str]:

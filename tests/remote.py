@@ -69,7 +69,8 @@ Host *
             Path("/run/sshd").mkdir(exist_ok=True)  # for its privilege separation
         self.log = folder / "log"
         command = [SSHD, "-D", "-e", "-f", folder / "sshd_config"]
-        self._process = subprocess.Popen(command, stderr=self.log.open("wb"))
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(command, stderr=log)
         eventually(lambda: b"Server listening" in self.log.read_bytes(), 10)
 
     @property

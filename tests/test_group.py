@@ -29,13 +29,13 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[Effect]]]] = {
     ],
     "a failure ends the others": [
         ("exited", (1, 3, 1.0), [Tell(TERM)]),
-        ("exited", (0, -15, 1.1), [Tell(TERM)]),
+        ("exited", (0, -15, 1.1), []),
         ("childless", (), DONE),
     ],
     "a signal is a failure": [("exited", (1, -9, 1.0), [Tell(TERM)])],
     "a second failure changes nothing": [
         ("exited", (1, 3, 1.0), [Tell(TERM)]),
-        ("exited", (0, 4, 2.0), [Tell(TERM)]),
+        ("exited", (0, 4, 2.0), []),
         ("expired", (2.9,), []),
         ("expired", (3.0,), [Kill()]),
     ],

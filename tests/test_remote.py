@@ -59,7 +59,7 @@ def test_bad_template(template: str) -> None:
 
 
 def test_the_loader_needs_no_quoting() -> None:
-    assert not set("'\"\\$`!\n ") & set(bootstrap.loader())
+    assert not set("'\"\\$`!\n") & set(bootstrap.loader())
 
 
 def test_all_that_the_agent_imports_is_streamed() -> None:
@@ -97,7 +97,9 @@ def test_hosts_from_a_file_and_from_stdin(jobs: Jobs, sshd: Sshd, tmp_path: Path
     (tmp_path / "hosts.txt").write_text(text)
     options = ["--via", sshd.via, "-n", "3", "echo", "{host}"]
     ended = jobs.run("--hosts", tmp_path / "hosts.txt", *options)
-    assert sorted(ended.stdout.split()) == sorted(["[0", "a]", "a", "[1", "a]", "a", "[2", "b]", "b"])
+    assert sorted(ended.stdout.split()) == sorted(
+        ["[0", "a]", "a", "[1", "a]", "a", "[2", "b]", "b"]
+    )
     command = [sys.executable, "-m", "mcjax_launch", "--hosts", "-", *options]
     done = subprocess.run(
         command, input=text.encode(), env=jobs.environment(), capture_output=True, timeout=60
@@ -160,8 +162,8 @@ def test_nothing_is_left_when_a_link_of_the_chain_is_killed(
     running = jobs.start("--hosts", "a,b", "--via", sshd.via, "--grace", "1", "bash", "-c", script)
     running.read_until("ready", 2)
     launcher = psutil.Process(running.process.pid)
-    server = [c for c in psutil.Process(sshd._process.pid).children(recursive=True)]
-    guardian = next(c for c in server if "mcjax" not in c.name() and _is_guardian(c))
+    server = psutil.Process(sshd._process.pid).children(recursive=True)
+    guardian = next(process for process in server if _is_guardian(process))
     {
         "launcher": launcher,
         "transport": transports(launcher)[0],

@@ -5,6 +5,8 @@ On the rank's own host: what it inherits there is not the launcher's.
 
 from __future__ import annotations
 
+import os
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,12 +25,18 @@ _MISLEADING = (
     "SLURM_LAUNCH_NODE_IPADDR",
     "SLURM_SRUN_COMM_HOST",
     "SLURM_SRUN_COMM_PORT",
-    # The outer job's, where one of its ranks starts the launcher again.
+)
+# Those of an outer job of ours, where one of its ranks starts the launcher again.
+_OUTER_JOBS = (
     "JAX_COORDINATOR_ADDRESS",
-    "JAX_COORDINATOR_BIND_ADDRESS",
-    "JAX_COORDINATOR_PORT",
+    "JAX_NUM_PROCESSES",
+    "JAX_PROCESS_ID",
     "JAX_LOCAL_DEVICE_IDS",
 )
+_JOB = "MCJAX_JOB_ID"
+_HOOK = "MCJAX_HOOK"
+#: Where the hook's modules are: first on a rank's PYTHONPATH.
+HOOK_FOLDER = "MCJAX_HOOK_FOLDER"
 _MISLEADING_FAMILIES = (
     "SLURM_STEP",
     "OMPI_",
@@ -37,7 +45,6 @@ _MISLEADING_FAMILIES = (
     "PRTE_",
     "MPI_LOCAL",
     "HYDRA_",
-    "MCJAX_HOOK",
 )
 
 
@@ -46,6 +53,27 @@ def misleading(environ: Iterable[str]) -> list[str]:
     return sorted(
         name for name in environ if name in _MISLEADING or name.startswith(_MISLEADING_FAMILIES)
     )
+
+
+def without_outer_job(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a rank may inherit where the launcher itself runs in a rank of another job."""
+    kept = {name: value for name, value in environ.items() if not name.startswith(_HOOK)}
+    if _JOB in environ:
+        kept = {name: value for name, value in kept.items() if name not in _OUTER_JOBS}
+    if HOOK_FOLDER in environ and "PYTHONPATH" in kept:
+        entries = kept["PYTHONPATH"].split(os.pathsep)
+        entries = [entry for entry in entries if entry != environ[HOOK_FOLDER]]
+        kept["PYTHONPATH"] = os.pathsep.join(entries)
+        if not entries:
+            del kept["PYTHONPATH"]
+    return kept
+
+
+def with_hook(environ: Mapping[str, str], folder: str) -> dict[str, str]:
+    """`environ` with the hook's folder first on PYTHONPATH."""
+    found = environ.get("PYTHONPATH")
+    path = folder + (os.pathsep + found if found else "")
+    return {**environ, "PYTHONPATH": path, HOOK_FOLDER: folder}
 
 
 def no_proxy(environ: Mapping[str, str], host: str) -> dict[str, str]:

@@ -57,6 +57,7 @@ class Group:
         self._alive: set[int] = set()
         self._stopping = False
         self._killing = False
+        self._told: int | None = None  # the signal that asks the ranks to end
 
     def started(self, rank: int) -> None:
         self._alive.add(rank)
@@ -73,7 +74,7 @@ class Group:
             return []
         if self._stopping:
             # Strays may not know the signal that ended the ranks (`sleep &` ignores an INT).
-            return [Tell(signal.SIGTERM)]
+            return [] if self._told == signal.SIGTERM else [Tell(signal.SIGTERM)]
         self.deadline = now + LINGER_S
         return []
 
@@ -124,6 +125,7 @@ class Group:
             return self._kill(now)
         if again:
             return []
+        self._told = signum
         for rank in self._alive - spare:
             self.sent[rank].append(signum)
         return [Tell(signum, spare)]

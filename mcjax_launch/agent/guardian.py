@@ -21,7 +21,7 @@ _LONGEST_SOCKET_FOLDER = 80  # a unix socket's path has 107 bytes in all
 
 def make_folder() -> str:
     """A new private folder (0700), short enough for a unix socket's path."""
-    base = os.environ.get("TMPDIR") or "/tmp"
+    base = os.path.abspath(os.environ.get("TMPDIR") or "/tmp")
     if len(os.fsencode(base)) > _LONGEST_SOCKET_FOLDER or not os.access(base, os.W_OK | os.X_OK):
         base = "/tmp"
     folder = os.path.join(base, f"mcjax-{os.urandom(6).hex()}")

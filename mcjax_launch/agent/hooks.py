@@ -66,7 +66,10 @@ class Hooks:
         self._server.bind(path)
         self._server.listen(128)
         self._server.setblocking(False)
-        loop.watch(self._server.fileno(), READ, lambda ready: self._accept())
+        self._listen()
+
+    def _listen(self) -> None:
+        self._loop.watch(self._server.fileno(), READ, lambda ready: self._accept())
 
     def drain(self) -> None:
         """Read everything that has been said so far, so that a death comes after its cause."""
@@ -79,7 +82,8 @@ class Hooks:
         """Ask every process for its stacks; those that were asked."""
         asked = []
         for hook in self.hooks.values():
-            if hook.dump_signal and hook.rank >= 0:
+            # It may have become another program since, which the signal would kill.
+            if hook.rank >= 0 and posix.handles(hook.pid, hook.dump_signal):
                 hook.stacks = []
                 posix.signal_process(hook.pid, hook.dump_signal)
                 asked.append(hook)
@@ -90,6 +94,9 @@ class Hooks:
             try:
                 connection, _ = self._server.accept()
             except BlockingIOError:
+                return
+            except OSError:  # too many open files: until one of the others ends
+                self._loop.forget(self._server.fileno())
                 return
             connection.setblocking(False)
             hook = Hook(connection)
@@ -106,25 +113,32 @@ class Hooks:
             self._loop.forget(hook.connection.fileno())
             del self.hooks[hook.connection.fileno()]
             hook.connection.close()
+            self._listen()
             return False
         for line in lines:
             if line.startswith('{"'):
-                self._handle(hook, json.loads(line))
+                self._take(hook, line)
             else:
                 hook.last_stack_at = time.monotonic()
                 if sum(map(len, hook.stacks)) < _MOST_TEXT:
                     hook.stacks.append(line)
         return bool(lines)
 
-    def _handle(self, hook: Hook, message: dict[str, Any]) -> None:
-        if "hello" in message:
-            rank = message["process_id"]
-            hook.pid = message["hello"]
-            hook.dump_signal = message["dump"]
-            # The program may have changed the variable for a process of its own.
-            hook.rank = int(rank) if rank.isdigit() and int(rank) in self._ranks else -1
-        elif hook.rank >= 0:
-            self._say(hook.rank, message)
+    def _take(self, hook: Hook, line: str) -> None:
+        """A message; what makes no sense is not ours, and no reason to end a job."""
+        try:
+            message = json.loads(line)
+            if "hello" in message:
+                hook.pid = int(message["hello"])
+                hook.dump_signal = int(message["dump"])
+                rank = int(message["process_id"])
+                # The program may have changed the variable for a process of its own.
+                hook.rank = rank if rank in self._ranks else -1
+                return
+        except (ValueError, KeyError, TypeError):
+            return
+        if hook.rank >= 0:
+            self._say(hook.rank, {**message, "pid": hook.pid})
 
 
 class Stacks:

@@ -17,7 +17,7 @@ def speaks_of_jax(path: str) -> bool:
         return b"jax" in source.read(1 << 20)
 
 
-def has_jax(python: str, cwd: str) -> bool:
+def has_jax(python: str, cwd: str, environ: dict[str, str]) -> bool:
     """Whether this interpreter finds jax.
 
     Raises:
@@ -26,7 +26,7 @@ def has_jax(python: str, cwd: str) -> bool:
     """
     import subprocess
 
-    done = subprocess.run([python, "-c", _LOOK], capture_output=True, cwd=cwd)
+    done = subprocess.run([python, "-c", _LOOK], capture_output=True, cwd=cwd, env=environ)
     return done.returncode == 0
 
 

@@ -48,6 +48,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
         guardian.guard(agent, folder)
     try:
         posix.adopt_orphans()
+        posix.allow_many_files()
         hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
         serve = Agent(control, uplink, null, folder, hook_folder)
         posix.die_with_parent(signal.SIGTERM, parent)
@@ -211,7 +212,8 @@ class Agent:
         self._send(wire.EXITED, rank, status=ended.status, sent=sent, **used)
 
     def _hooked(self, rank: int, message: dict[str, Any]) -> None:
-        self._send(wire.HOOKED, rank, **message)
+        main = self._pids.get(message.pop("pid")) == rank  # not a helper that it started
+        self._send(wire.HOOKED, rank, main=main, **message)
         failed = message.get("failed")
         if failed and failed["joined"]:
             self._perform(self._group.failed(rank, time.monotonic()))
@@ -258,7 +260,7 @@ class Agent:
         assert self._prepared is not None
         self._prepared.hush()
         self._group = group.Group(body["grace"])
-        inherited = dict(os.environ)
+        inherited = environ.without_outer_job(os.environ)
         if body["scrub"]:
             for name in environ.misleading(inherited):
                 del inherited[name]
@@ -267,8 +269,6 @@ class Agent:
             local = {rank["process_id"] for rank in body["ranks"]}
             self._hooks = hooks.Hooks(path, self._loop, local, self._hooked)
             inherited[hooks.SOCKET_VARIABLE] = path
-            found = inherited.get("PYTHONPATH")
-            inherited["PYTHONPATH"] = self._hook_folder + (os.pathsep + found if found else "")
         for rank in body["ranks"]:
             set_here = environ.changes(
                 inherited,
@@ -277,8 +277,11 @@ class Agent:
                 own=rank["env"],
                 coordinator_host=body["coordinator_host"],
             )
+            found = {**inherited, **set_here}
+            if body["hook"]:
+                found = environ.with_hook(found, self._hook_folder)
             try:
-                self._spawn(rank, {**inherited, **set_here})
+                self._spawn(rank, found)
             except posix.SpawnError as error:
                 self._send(
                     wire.REFUSED,
@@ -342,6 +345,7 @@ class Agent:
         for effect in effects:
             if isinstance(effect, group.Leave):
                 self._leaving = effect
+                self._send(wire.EMPTY)
             elif isinstance(effect, group.Kill):
                 self._kill()
             elif isinstance(effect, group.Tell):

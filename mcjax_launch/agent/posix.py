@@ -102,6 +102,10 @@ def _become(
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         die_with_parent(signal.SIGKILL, parent)
         os.chdir(cwd)
+        if _files_limit is not None:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_NOFILE, _files_limit)
         if cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, cores)
         for target, fd in enumerate(standard):
@@ -207,6 +211,31 @@ def _state_and_parent(pid: str) -> tuple[str, int]:
         return fields[0].decode(), int(fields[1])
     except (OSError, IndexError):
         return "X", 0
+
+
+def handles(pid: int, signum: int) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            caught = next(line for line in status if line.startswith("SigCgt:"))
+        return bool(signum) and bool(int(caught.split()[1], 16) >> (signum - 1) & 1)
+    except (OSError, StopIteration):
+        return False
+
+
+def allow_many_files() -> None:
+    """Raise the limit on this process's open files as far as it goes; children get the old one."""
+    global _files_limit
+    import resource
+
+    _files_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_files_limit[1], _files_limit[1]))
+    except (OSError, ValueError):  # macOS has a limit that it does not tell
+        _files_limit = None
+
+
+_files_limit: tuple[int, int] | None = None
 
 
 def describe(pid: int) -> str:

@@ -86,9 +86,9 @@ class Prepared:
             )
         if program and not (os.path.isfile(program) and os.access(program, os.R_OK)):
             raise Refused(f"{program}: not a readable file", _NOT_EXECUTABLE)
-        if wanted["needs_jax"] and (not program or interpreter.speaks_of_jax(program)):
+        if wanted["needs_jax"] and program and interpreter.speaks_of_jax(program):
             try:
-                found = interpreter.has_jax(python, self.cwd)
+                found = interpreter.has_jax(python, self.cwd, {**os.environ, **wanted["env"]})
             except OSError as error:
                 raise Refused(f"{python}: {error.strerror}", _NOT_EXECUTABLE) from None
             if not found:

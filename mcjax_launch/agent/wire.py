@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 HEADER = struct.Struct("!BBHI")  # kind, stream, rank, length
-MAX_RANK = 0xFFFF
 
 #: Comes before the agent's first frame: what is before it is a login's own noise.
 MAGIC = b"\x00mcjax-launch agent\x00\n"
@@ -34,17 +33,18 @@ PING = 10  # {}: in both directions, from a distance: still there
 
 # Agent to launcher.
 HELLO = 32  # {pid, host, python}: the agent runs
-REFUSED = 33  # {message, status}: PREPARE or START cannot be done; nothing was started
+REFUSED = 33  # {message, status}: PREPARE or START cannot be done; nothing goes on
 READY = 34  # {..}: the answer to PREPARE
 CHECKED = 43  # {sources, errors}: the answer to CHECK, by address
 STARTED = 35  # {pid}, for each rank
 DATA = 36  # raw bytes of a rank's stream
 EXITED = 37  # {status, sent, ...}: a rank's process is gone
 HOOKED = 38  # {..}: a message of the hook inside a rank
-STACKS = 39  # {pid, text, note}: answer to DUMP, for each process that has something to say
+STACKS = 39  # {pid, text, state}: answer to DUMP, for each process that has something to say
 DUMPED = 40  # {}: that was the last of the stacks
 ENDING = 41  # {why}: somebody other than the launcher wants the agent gone
-BYE = 42  # {unkillable, swept}: nothing of the job is left on this host
+EMPTY = 44  # {}: no process of the job is left here; the rest of its output follows
+BYE = 42  # {unkillable, stragglers}: the last frame
 
 STDOUT, STDERR = 1, 2
 

@@ -342,7 +342,7 @@ def _record_exits():
     RecordedExit.__module__ = real.__module__
     RecordedExit.__doc__ = real.__doc__
 
-    def exit(status=None, /):
+    def exit(status=None, /):  # noqa: A001
         """Exit the interpreter by raising SystemExit(status)."""
         raise RecordedExit(status)
 
