@@ -25,7 +25,7 @@ MODULES = (
     "agent.streams",
     "agent.wire",
 )
-HOOK_FILES = ("sitecustomize.py", "mcjax_rank_hook.py")
+HOOK_FILES = ("sitecustomize.py", "mcjax_rank_hook.py", "mcjax_rank_exits.py")
 OLDEST_PYTHON = (3, 9)
 #: The loader's exit status on an interpreter older than that.
 TOO_OLD = 93

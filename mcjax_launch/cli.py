@@ -124,7 +124,8 @@ def command(**options: Any) -> int:
     job = make_job(options, hosts)
     used = tuple(dict.fromkeys(host for host, _ in place(job.num_processes, hosts)))
     style = make_style(options, job)
-    texts = [] if options["quiet"] else [*job.program, *(value for _, value in job.env)]
+    texts = [*job.program, *(value for _, value in job.env), options["log_dir"] or ""]
+    texts = [] if options["quiet"] else texts
     for word, near in placeholders.misspelt(texts):
         hint = f"{{{word}}} stays as it is; did you mean {{{near}}}?"
         click.echo(f"mcjax-launch: {hint}", err=True)
@@ -170,7 +171,10 @@ def make_job(options: dict[str, Any], hosts: Sequence[Host]) -> Job:
         LaunchError: something in them cannot be; nothing has been started.
 
     """
-    chdir = os.path.abspath(options["chdir"] or ".")
+    try:
+        chdir = os.path.abspath(options["chdir"] or ".")
+    except FileNotFoundError:
+        raise LaunchError("the current directory is gone; choose one with -C") from None
     here = any(host.is_local and not host.chdir for host in hosts)
     if here and not options["sync"] and not os.path.isdir(chdir):
         raise LaunchError(f"-C {options['chdir']}: no such directory")
@@ -283,10 +287,14 @@ def _find_command(name: str, chdir: str, option: str = "", path: str | None = No
     for file in files:
         if os.access(file, os.X_OK):
             return file if option else name
-    if files or any(os.path.isdir(folder) for folder in paths if os.sep in name):
+    if any(os.path.isdir(folder) for folder in paths if os.sep in name):
+        raise LaunchError(f"{option}{name}: is a directory", errors.NOT_EXECUTABLE)
+    if files:
         hint = "" if option else f"; chmod +x it, or run it with its interpreter: bash {name}"
         raise LaunchError(f"{option}{name}: not executable{hint}", errors.NOT_EXECUTABLE)
     where = "no such file" if os.sep in name else "not found in PATH"
+    if os.sep not in name and os.path.isfile(os.path.join(chdir, name)):
+        where += f"; did you mean ./{name}?"
     raise LaunchError(f"{option}{name}: {where}", errors.NOT_FOUND)
 
 

@@ -25,6 +25,8 @@ _MOST_WINDOW = 3 << 18
 _WINDOW_OF_ALL = 16 << 20
 _READER_MOST_S = 5.0
 _AGENT_END_S = 10.0
+# Ctrl-C ends a whole pipeline: our reader may be gone before its signal gets to us.
+_SIGNAL_S = 0.3
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -84,6 +86,9 @@ class Launcher:
         self._job_at: float | None = None
         self._start_at: float | None = None
         self._give_up_at: float | None = None
+        # Nobody reads stdout any more; that ends the job then, unless a signal comes first.
+        self._unread: verdict.Stop | None = None
+        self._unread_at: float | None = None
 
     def run(self) -> int:
         """Run the job; the launcher's exit status.
@@ -274,7 +279,7 @@ class Launcher:
         self._end_job(verdict.interrupted(signum), signum, grace)
 
     def _reader_gone(self, error: OSError | None) -> None:
-        """Nobody takes the output any more."""
+        """Nobody takes the output any more; a signal that comes with that has the first word."""
         if error is not None and error.errno not in (errno.EPIPE, errno.EIO):
             words = f"stdout cannot be written: {error.strerror}"
         else:
@@ -284,7 +289,8 @@ class Launcher:
             if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
                 return
             stop = verdict.interrupted(signal.SIGHUP)
-        self._end_job(stop, signal.SIGTERM, self._job.grace_s("TERM"))
+        self._unread = stop
+        self._unread_at = time.monotonic() + _SIGNAL_S
 
     def _ask_for_stacks(self) -> None:
         if self._dump is None and self._plan is not None:
@@ -311,6 +317,7 @@ class Launcher:
             self._start_at,
             None if self._dump is None else self._dump.deadline,
             self._give_up_at,
+            self._unread_at,
             self._console.deadline,
             self._connector.deadline,
             self._preparation.deadline,
@@ -324,6 +331,10 @@ class Launcher:
         self._preparation.expire(self._connector.settled)
         if self._history.stop is not None and self._give_up_at is None and self._none_left():
             self._give_up_at = now + _READER_MOST_S  # a job that was stopped waits for no reader
+        if self._unread_at is not None and now >= self._unread_at:
+            self._unread_at = None
+            if not self._interrupts and self._unread is not None:
+                self._end_job(self._unread, signal.SIGTERM, self._job.grace_s("TERM"))
         if self._dump is not None and self._dump.complete:
             self._show_stacks(self._dump)
         if self._job_at is not None and now >= self._job_at:

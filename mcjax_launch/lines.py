@@ -134,12 +134,6 @@ class Live(Plain):
     def own(self, text: bytes) -> Pieces:
         return [self._erase(), text, self._draw()]
 
-    def close(self) -> Pieces:
-        """Make the rows' last state permanent."""
-        drawn, self._drawn = self._drawn, 0
-        self._live.clear()
-        return [b"\n"] if drawn else []
-
     def _complete(self, source: Source, data: bytes, end: int, stamp: bytes) -> Pieces:
         self._live.pop(source, None)
         prefix = stamp + source.prefix

@@ -17,6 +17,15 @@ NAMES = (
     "job_id",
 )
 _PLACEHOLDER = re.compile(r"\{(" + "|".join(NAMES) + r")\}")
+# What other launchers call the same.
+_ELSEWHERE = {
+    "rank": "process_id",
+    "global_rank": "process_id",
+    "local_rank": "local_process_id",
+    "world_size": "num_processes",
+    "master_addr": "coordinator_host",
+    "master_port": "coordinator_port",
+}
 _ANY_WORD = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 
@@ -30,5 +39,10 @@ def misspelt(texts: Iterable[str]) -> list[tuple[str, str]]:
     import difflib
 
     words = dict.fromkeys(word for text in texts for word in _ANY_WORD.findall(text))
-    near = {word: difflib.get_close_matches(word, NAMES, 1, 0.8) for word in words}
-    return [(word, found[0]) for word, found in near.items() if found and word not in NAMES]
+    hints = []
+    for word in words:
+        known = _ELSEWHERE.get(word.lower())
+        near = [known] if known else difflib.get_close_matches(word.lower(), NAMES, 1, 0.8)
+        if near and word not in NAMES:
+            hints.append((word, near[0]))
+    return hints

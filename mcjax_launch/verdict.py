@@ -26,6 +26,8 @@ _VICTIM_EXCEPTION_MARKS = (
 _TAIL_LINES = 15
 # Of a traceback, whose message may be pages long.
 _HEAD_LINES, _END_LINES = 20, 20
+_LONGEST = 1000
+_MOST_FATES = 4
 
 
 @dataclass
@@ -145,7 +147,13 @@ def judge(history: History) -> Verdict:
         lines.append("could not be killed: " + "; ".join(history.unkillable))
     if lines and history.log_dir:
         lines.append(f"logs: {history.log_dir}")
-    return Verdict(status, tuple(lines))
+    return Verdict(status, tuple(_printable(line) for line in lines))
+
+
+def _printable(line: str) -> str:
+    """A line that can be quoted: neither endless nor able to clear the screen."""
+    line = "".join(char if char.isprintable() else " " for char in line)
+    return line if len(line) <= _LONGEST else line[:_LONGEST] + " ..."
 
 
 def status_in_words(status: int) -> str:
@@ -170,15 +178,20 @@ def _describe(cause: RankEnd, history: History) -> list[str]:
     if failure is None:
         assert cause.status is not None
         words = f"{where} failed: {status_in_words(cause.status)}"
-        return [words, *_tail(cause)]
+        return [words, *_tail(cause), *advice(cause)]
     if failure.get("exit"):
         return [f"{where} failed: it exited with status {failure['status']}", *_tail(cause)]
-    summary = str(failure["summary"]).splitlines() or [str(failure["exception"])]
-    lines = [f"{where} failed: {summary[0]}"]
+    lines = [f"{where} failed: {headline(failure)}"]
     if failure.get("where"):
         lines.append(f"at {failure['where']}: {failure.get('line') or ''}".rstrip(": "))
     lines += [f"  | {line}" for line in shortened(str(failure["traceback"]).rstrip().splitlines())]
     return [*lines, *advice(cause)]
+
+
+def headline(failure: Mapping[str, Any]) -> str:
+    """The line of an exception's text that begins with its name; a SyntaxError's is the last."""
+    name, lines = str(failure["exception"]), str(failure["summary"]).splitlines()
+    return next((line for line in lines if name in line.partition(":")[0]), name)
 
 
 def _tail(cause: RankEnd) -> list[str]:
@@ -198,6 +211,12 @@ def shortened(lines: list[str]) -> list[str]:
 def advice(cause: RankEnd) -> list[str]:
     """A line on what to do, for mistakes that are known."""
     failure = cause.failure or {}
+    unhooked = ("Number of processes must be defined", "coordinator_address should be defined")
+    if not cause.joining and any(words in cause.stderr for words in unhooked):
+        return [
+            "the hook did not run in this Python: python -I, -E or -S, a PYTHONPATH that replaces "
+            "ours, or --no-hook keep it out"
+        ]
     if failure.get("module") in ("jax", "jaxlib"):
         return [
             f"the ranks' Python, {failure['python']}, has no {failure['module']}: "
@@ -217,7 +236,10 @@ def _others(ranks: Sequence[RankEnd], cause: RankEnd | None) -> list[str]:
         return []
     total = sum(counts.values())
     other = "other " if cause is not None else ""
-    parts = [f"{count} {fate}" for fate, count in sorted(counts.items(), key=lambda c: -c[1])]
+    fates = sorted(counts.items(), key=lambda fate: -fate[1])
+    parts = [f"{count} {fate}" for fate, count in fates[:_MOST_FATES]]
+    if rest := sum(count for _, count in fates[_MOST_FATES:]):
+        parts.append(f"{rest} otherwise")
     if total == 1:
         return [f"the {other}rank: {next(iter(counts))}"]
     return [f"the {total} {other}ranks: {', '.join(parts)}"]

@@ -15,7 +15,7 @@ import psutil
 
 PROGRAMS = Path(__file__).parent / "programs"
 LAUNCHER = [sys.executable, "-m", "mcjax_launch"]
-TOKEN = "MCJAX_TEST_TOKEN"
+TOKEN = "LAUNCH_TEST_TOKEN"
 LIMIT_S = 60.0
 
 

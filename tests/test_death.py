@@ -4,9 +4,13 @@ Programs without JAX: what JAX adds to it is in test_jax.py.
 """
 
 import os
+import pty
+import re
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from conftest import check_nothing_left
@@ -22,8 +26,21 @@ def bash(script: str) -> tuple[str, str, str]:
 
 
 def only(rank: int, script: str, others: str = WAIT) -> tuple[str, str, str]:
-    """One rank runs `script` once the others are ready, which they are when it is reached."""
-    return bash(f"if [ $JAX_PROCESS_ID = {rank} ]; then {script}\nelse {others}\nfi")
+    """One rank runs `script` once the others have had the time to make a file each."""
+    wait = "until [ $(ls $MARKS | wc -l) = $((JAX_NUM_PROCESSES - 1)) ]; do sleep 0.01; done"
+    return bash(
+        f"if [ $JAX_PROCESS_ID = {rank} ]; then {wait}; {script}\n"
+        f"else {(_TRAP_FIRST.match(others) or [''])[0]} touch $MARKS/$JAX_PROCESS_ID; {others}\nfi"
+    )
+
+
+# What a rank ignores it must ignore before it says that it is there.
+_TRAP_FIRST = re.compile(r"(trap '' [A-Z ]+;)?")
+
+
+@pytest.fixture(autouse=True)
+def _marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARKS", str(tmp_path))
 
 
 def test_all_end_well(jobs: Jobs) -> None:
@@ -32,7 +49,7 @@ def test_all_end_well(jobs: Jobs) -> None:
 
 
 def test_one_that_ends_early_lets_the_others_finish(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 3, *only(0, "exit 0", "sleep 0.3; echo done"))
+    ended = jobs.run("-n", 3, *only(0, "exit 0", "echo done"))
     assert ended.status == 0
     assert ended.stdout.count("done") == 2
 
@@ -55,7 +72,7 @@ def test_signal_to_a_rank(jobs: Jobs, name: str) -> None:
 
 
 def test_deaf_ranks_are_killed_after_the_grace(jobs: Jobs) -> None:
-    running = jobs.start("-n", 3, "--grace", "0.5", *only(1, "read < /dev/null; exit 3", DEAF))
+    running = jobs.start("-n", 3, "--grace", "0.5", *only(1, "exit 3", DEAF))
     ended = running.finish()
     assert ended.status == 3
     assert ended.seconds < 10
@@ -63,7 +80,7 @@ def test_deaf_ranks_are_killed_after_the_grace(jobs: Jobs) -> None:
 
 
 def test_stopped_ranks_end_too(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 3, "--grace", "1", *only(1, "sleep 0.3; exit 3", "kill -STOP $$"))
+    ended = jobs.run("-n", 3, "--grace", "1", *only(1, "exit 3", "kill -STOP $$"))
     assert ended.status == 3
 
 
@@ -221,6 +238,93 @@ def test_quit_shows_stacks_and_the_job_goes_on(jobs: Jobs) -> None:
     ended = running.finish()
     assert ended.status == 0
     assert ended.report.count("in dig") == 2
+
+
+def test_a_child_that_saves_gets_the_whole_grace(jobs: Jobs) -> None:
+    """A shell ends at once of a TERM; what it runs may still be writing its checkpoint."""
+    save = "trap 'sleep 6; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    running = jobs.start("-n", 1, *bash(f'bash -c "{save}" & wait'))
+    running.read_until("ready")
+    running.signal(signal.SIGTERM)
+    ended = running.finish()
+    assert ended.status == 143
+    assert "saved" in ended.stdout
+    assert "lost" not in ended.report
+
+
+def test_a_child_is_told_once(jobs: Jobs) -> None:
+    count = "trap 'echo told' TERM; echo ready; while :; do sleep 0.05; done"
+    running = jobs.start("-n", 1, "--grace", "1", *bash(f'bash -c "{count}" & wait'))
+    running.read_until("ready")
+    running.signal(signal.SIGTERM)
+    assert running.finish().stdout.count("told") == 1
+
+
+def test_a_closed_terminal_is_a_hangup(jobs: Jobs) -> None:
+    script = "trap 'sleep 1; touch $MARKS/saved; exit 0' HUP TERM; echo ready; while :; do sleep 0.05; done"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(_launcher()[0], [*_launcher(), "-n", "1", *bash(script)], jobs.environment())
+    seen = b""
+    while b"ready" not in seen:
+        seen += os.read(terminal, 4096)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 129
+    assert os.path.exists(f"{os.environ['MARKS']}/saved")
+
+
+def test_interrupt_of_a_pipeline(jobs: Jobs) -> None:
+    """Ctrl-C also ends the reader: the ranks get the signal and its whole grace all the same."""
+    script = (
+        "trap 'sleep 3; touch $MARKS/saved; exit 0' INT; echo ready; while :; do sleep 0.05; done"
+    )
+    running = jobs.start("-n", 1, *bash(script))
+    running.read_until("ready")
+    assert running.process.stdout is not None
+    running.process.stdout.close()
+    running.signal(signal.SIGINT)
+    assert running.process.wait(30) == 130
+    assert os.path.exists(f"{os.environ['MARKS']}/saved")
+
+
+def test_a_timeout_wins_over_what_happens_while_stacks_are_shown(jobs: Jobs) -> None:
+    """A stopped Python does not answer: that takes two seconds in which others may fail."""
+    program = """
+import os, signal, time
+if os.environ['JAX_PROCESS_ID'] == '1': os.kill(os.getpid(), signal.SIGSTOP)
+time.sleep(1.5); os._exit(6)
+"""
+    ended = jobs.run("-n", 2, "--timeout", "1", "--grace", "1", sys.executable, "-c", program)
+    assert ended.status == 124
+
+
+def test_a_full_disk_is_named(jobs: Jobs) -> None:
+    with open("/dev/full", "wb") as full:
+        running = jobs.start("-n", 1, "yes", stdout=full.fileno())
+        ended = running.finish()
+    assert ended.status == 141
+    assert "stdout cannot be written: No space left on device" in ended.report
+
+
+def test_many_python_helpers_do_not_exhaust_the_agent(jobs: Jobs) -> None:
+    program = """
+import subprocess, sys
+many = [subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE) for _ in range(40)]
+for one in many: one.communicate(b'x')
+print('all', sum(one.returncode for one in many))
+"""
+    ended = jobs.run(
+        *bash(f'ulimit -Hn 64; exec {" ".join(_launcher())} python3 -c "{program}"'),
+        launcher=["env"],
+    )
+    assert ended.stdout == "[0] all 0\n", ended.stderr
+
+
+def test_a_helpers_failure_is_not_the_ranks(jobs: Jobs) -> None:
+    helper = "python3 -c 'raise ValueError(1)'"
+    ended = jobs.run("-n", 1, *bash(f"{helper}; exit 5"))
+    assert ended.status == 5
+    assert "exit status 5" in ended.report
 
 
 def test_slow_reader_does_not_keep_a_failed_job_alive(jobs: Jobs) -> None:

@@ -121,29 +121,99 @@ def test_exits_without_jax_are_as_ever(jobs: Jobs, program: str) -> None:
     assert ended.status == EXITS[program]
 
 
-PREAMBLE = "import sys, threading, jax; jax.distributed.initialize()\n"
-# How a program may deal with SystemExit after initialize(), and what must come of it.
-JAX_EXITS = {
-    "caught": ("try: sys.exit(3)\nexcept SystemExit as e: print('caught', e.code)", 0),
-    "caught from below": (
-        "import argparse\ntry: argparse.ArgumentParser().error('x')\nexcept SystemExit: print('caught')",
-        0,
-    ),
-    "in a thread": ("t = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()", 0),
-    "held": ("class Held: pass\ntry: sys.exit(3)\nexcept SystemExit as e: Held.e = e; raise", 3),
-    "from a function": ("def main(): return 4\nif __name__ == '__main__': raise SystemExit(main())", 4),
-    "finally": ("try: sys.exit(5)\nfinally: print('cleaned')", 5),
-    "zero": ("raise SystemExit(0)", 0),
-    "names": ("assert SystemExit.__name__ == 'SystemExit' and issubclass(SystemExit, BaseException)", 0),
+# How a program of rank 1 may leave, or nearly leave, while rank 0 waits for it in vain: what comes of it.
+LEAVING = {
+    "sys.exit": "sys.exit(3)",
+    "raise": "raise SystemExit(3)",
+    "main": "def main(): start(); return 3\nraise SystemExit(main())",
+    "captured early": "leave(3)",
+    "own class": "raise Own(3)",
+    "finally": "try: sys.exit(3)\nfinally: print('cleaned')",
+    "held": "def f():\n try: sys.exit(3)\n except SystemExit as e: held.append(e); raise\nf()",
+    "cycle": "e = SystemExit(3); e.me = e; raise e",
+    "asyncio": "import asyncio\nasync def f(): sys.exit(3)\nasyncio.run(f())",
+    "after one that was caught": "caught(5)\nsys.exit(3)",
+    "after one of a thread": "t = threading.Thread(target=sys.exit, args=(5,)); t.start(); t.join(); sys.exit(3)",
+    "argparse": "import argparse\ntry: argparse.ArgumentParser().error('x')\nexcept SystemExit: sys.exit(3)",
+}  # fmt: skip
+START = """
+import sys, threading
+from sys import exit as leave
+import jax
+from jax.experimental import multihost_utils
+held = []
+class Own(SystemExit): pass
+def start():
+    jax.distributed.initialize()
+    multihost_utils.sync_global_devices('started')
+    if jax.process_index() == 0:
+        threading.Event().wait()
+def caught(code):
+    try: sys.exit(code)
+    except SystemExit as e: x = e
+"""
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("name", LEAVING)
+def test_every_way_out_is_seen(jobs: Jobs, name: str) -> None:
+    """JAX's barrier would hold each of them up for as long as rank 0 waits."""
+    body = LEAVING[name] if name == "main" else "start()\n" + LEAVING[name]
+    ended = jobs.run("-n", 2, "--grace", "0.2", sys.executable, "-c", START + body, limit=30)
+    assert ended.status == 3, ended.stderr
+    assert "rank 1 failed: it exited with status 3" in ended.report
+    assert "Exception" not in ended.stderr
+
+
+# And what is no way out must not be taken for one.
+STAYING = {
+    "caught": "caught(3)",
+    "caught below": "import asyncio\nasync def f(): sys.exit(3)\ntry: asyncio.run(f())\nexcept SystemExit: pass",
+    "caught and kept": "try: sys.exit(3)\nexcept SystemExit as e: held.append(e)",
+    "own class": "try: raise Own(3)\nexcept SystemExit: pass",
+    "in a thread": "t = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()",
+    "in atexit": "import atexit; atexit.register(lambda: sys.exit(5))",
+    "zero": "raise SystemExit(0)",
+    "none": "sys.exit()",
+    "by pytest": "import pytest\nwith pytest.raises(SystemExit): leave(3)",
+    "names": "assert SystemExit.__name__ == 'SystemExit' and issubclass(SystemExit, BaseException)",
 }  # fmt: skip
 
 
 @pytest.mark.jax
-@pytest.mark.parametrize("name", JAX_EXITS)
-def test_exits_after_initialize(jobs: Jobs, name: str) -> None:
-    """One rank would end in any case; what is told about the end must be right."""
-    body, status = JAX_EXITS[name]
-    ended = jobs.run(sys.executable, "-c", PREAMBLE + body)
-    assert ended.status == status, ended.stderr
-    assert "Exception in thread" not in ended.stderr
-    assert ("rank 0 failed" in ended.report) == (status != 0)
+@pytest.mark.parametrize("name", STAYING)
+def test_what_is_no_way_out(jobs: Jobs, name: str) -> None:
+    program = START + "jax.distributed.initialize()\n" + STAYING[name]
+    ended = jobs.run("-n", 1, sys.executable, "-c", program)
+    assert ended.status == 0, ended.stderr
+    assert ended.report == ""
+    if name != "in atexit":  # of which Python itself says something
+        assert ended.stderr == ""
+
+
+@pytest.mark.jax
+def test_a_mistake_that_jax_reports_is_not_waited_for(jobs: Jobs) -> None:
+    program = "import jax; jax.distributed.initialize(num_processes=1, process_id=2)"
+    ended = jobs.run("-n", 2, "--grace", "0.5", sys.executable, "-c", program, limit=30)
+    assert ended.status == 1
+    assert "process_id" in ended.report
+
+
+def test_a_pythonpath_of_the_users_own(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("")
+    program = "import sys, mine; print('mcjax_rank_hook' in sys.modules)"
+    ended = jobs.run("-x", f"PYTHONPATH={tmp_path}", sys.executable, "-c", program)
+    assert ended.stdout == "[0] True\n", ended.stderr
+
+
+def test_a_launch_within_a_rank(jobs: Jobs) -> None:
+    """It is a job of its own: neither the outer's options nor its coordinates nor its hook."""
+    show = "env | grep -cE '^MCJAX_(HOOK|NUM|LOG)|JAX_PROCESS_ID=1'"
+    inner = f'{sys.executable} -m mcjax_launch --no-hook --no-prefix sh -c "{show}"'
+    env = {"MCJAX_NUM_PROCESSES": "2", "MCJAX_NO_PREFIX": "1"}
+    assert jobs.run("sh", "-c", inner, env=env).stdout == "0\n0\n"
+
+
+def test_a_syntax_error_is_named(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("def (\n")
+    assert "rank 0 failed: SyntaxError: " in jobs.run(tmp_path / "bad.py").report

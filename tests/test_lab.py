@@ -121,7 +121,7 @@ def test_killed_on_this_side(jobs: Jobs, lab: Lab, victim: str) -> None:
     launcher = lab.launcher(running)
     (launcher if victim == "launcher" else transports(launcher)[1]).kill()
     ended = running.finish()
-    assert ended.status == (137 if victim == "launcher" else 255)
+    assert ended.status == (-signal.SIGKILL if victim == "launcher" else 255)
     lab.check_clean()
 
 

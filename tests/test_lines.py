@@ -94,7 +94,7 @@ def test_live_rows_are_redrawn_in_place() -> None:
     live.expire(one)
     both = text(live.expire(two))
     assert both.startswith(b"\r\x1b[J")
-    assert b"0: 10%\x1b[0m\n1: 20%" in both
+    assert b"\x1b[?7l0: 10%\x1b[0m\n1: 20%\x1b[0m\x1b[?7h" in both
     done = text(live.feed(one, b"\r100%\n", 1.0))
     assert done.startswith(b"\r\x1b[1A\x1b[J0: 100%\n")
     assert b"1: 20%" in done

@@ -74,9 +74,7 @@ def test_any_bytes(jobs: Jobs, tmp_path: object) -> None:
     data = bytes(range(256)).replace(b"\n", b"") + b"\n" + b"\xff\xfe\x00\r\n"
     program = f"import os; os.write(1, {data!r})"
     ended = jobs.run("-n", 1, "--log-dir", tmp_path, *python(program))
-    assert ended.out == b"".join(b"[0] " + line for line in data.splitlines(True) if line) or (
-        ended.out.replace(b"[0] ", b"") == data
-    )
+    assert ended.out == b"".join(b"[0] " + line + b"\n" for line in data[:-1].split(b"\n"))
     with open(f"{tmp_path}/0.out", "rb") as log:
         assert log.read() == data
 
@@ -225,8 +223,7 @@ print('trained')
         assert f"[{rank}] epoch:  " in shown  # live
         assert shown.count(f"[{rank}] epoch: 100%") >= 1
         assert f"[{rank}] trained" in shown
-    final = shown.rsplit("\x1b[J", 1)[-1]
-    assert "\x1b[7l" not in final
+    assert shown.count("\x1b[?7l") == shown.count("\x1b[?7h") > 0
 
 
 def test_interrupt_from_a_terminal_reaches_each_rank_once(jobs: Jobs) -> None:

@@ -48,7 +48,7 @@ HISTORIES: dict[str, tuple[list[RankEnd], int | None, int]] = {
     ),
     "a victim's exception is told first": (
         [
-            end(0, 1, -KILL, (KILL,), failure=failure("XlaRuntimeError: Connection closed by peer")),
+            end(0, 1, -KILL, (KILL,), failure=failure("JaxRuntimeError: Connection closed by peer")),
             end(1, 2, 7, (TERM,)),
         ],
         1,

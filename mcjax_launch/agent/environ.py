@@ -34,7 +34,7 @@ _OUTER_JOBS = (
     "JAX_LOCAL_DEVICE_IDS",
 )
 _JOB = "MCJAX_JOB_ID"
-_HOOK = "MCJAX_HOOK"
+_OURS = "MCJAX_"  # options of this launcher, which are not another's
 #: Where the hook's modules are: first on a rank's PYTHONPATH.
 HOOK_FOLDER = "MCJAX_HOOK_FOLDER"
 _MISLEADING_FAMILIES = (
@@ -57,7 +57,7 @@ def misleading(environ: Iterable[str]) -> list[str]:
 
 def without_outer_job(environ: Mapping[str, str]) -> dict[str, str]:
     """What a rank may inherit where the launcher itself runs in a rank of another job."""
-    kept = {name: value for name, value in environ.items() if not name.startswith(_HOOK)}
+    kept = {name: value for name, value in environ.items() if not name.startswith(_OURS)}
     if _JOB in environ:
         kept = {name: value for name, value in kept.items() if name not in _OUTER_JOBS}
     if HOOK_FOLDER in environ and "PYTHONPATH" in kept:
