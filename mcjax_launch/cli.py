@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from mcjax_launch import __version__, errors, placeholders, transport
-from mcjax_launch.console import Style
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.hosts import LOCAL, Host, parse_file, parse_list
 from mcjax_launch.plan import (
@@ -24,6 +23,7 @@ from mcjax_launch.plan import (
     place,
     split_address,
 )
+from mcjax_launch.style import Style
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 

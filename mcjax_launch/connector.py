@@ -1,6 +1,5 @@
 """Brings the agents of all hosts up, and says which host could not be reached, and why."""
 
-import random
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -165,6 +164,8 @@ class Connector:
         self._give_up(link)
         refused = link.status == 255 and _REFUSED.search(link.errors)
         if refused and self._attempts[link.host] < _MOST_ATTEMPTS:
+            import random
+
             self._limit = max(2, self._limit // 2)
             pause = 0.1 * 2 ** self._attempts[link.host] * random.uniform(0.5, 1.5)
             self._waiting.append((time.monotonic() + pause, link.host))

@@ -2,8 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from mcjax_launch.agent import wire
 from mcjax_launch.agent.loop import Loop
@@ -11,6 +10,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.labels import RankLabel
 from mcjax_launch.lines import Live, Plain, Source
 from mcjax_launch.sink import Sink
+from mcjax_launch.style import Style
 
 # Above this much unwritten output the ranks are slowed down.
 _MOST_QUEUED = 1 << 20
@@ -18,27 +18,6 @@ _MOST_QUEUED = 1 << 20
 TAIL_BYTES = 16_384
 
 _COLOURS = (b"36", b"33", b"35", b"32", b"34", b"96", b"93", b"95", b"92", b"94")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Style:
-    """How the console looks.
-
-    Args:
-        prefix: whether lines are prefixed at all.
-        timestamps: whether they carry the time of day.
-        colour: "auto", "always" or "never".
-        show: the ranks to show; None for all.
-        quiet, verbose: fewer or more lines of the launcher's own.
-
-    """
-
-    prefix: bool = True
-    timestamps: bool = False
-    colour: str = "auto"
-    show: Collection[int] | None = None
-    quiet: bool = False
-    verbose: bool = False
 
 
 def wants_colour(choice: str, is_terminal: bool, environ: "os._Environ[str]") -> bool:

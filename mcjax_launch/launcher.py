@@ -10,7 +10,7 @@ from mcjax_launch import errors, transport, verdict
 from mcjax_launch.agent import wire
 from mcjax_launch.agent.loop import READ, Loop, Signals
 from mcjax_launch.connector import Connector
-from mcjax_launch.console import Console, Style
+from mcjax_launch.console import Console
 from mcjax_launch.dump import Dump
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.hosts import Host
@@ -19,6 +19,7 @@ from mcjax_launch.link import Link
 from mcjax_launch.plan import Job, Plan, orders
 from mcjax_launch.preparation import Preparation
 from mcjax_launch.stacks import in_words
+from mcjax_launch.style import Style
 
 # Less than the pipe from the agent holds, so that the agent seldom has to wait for room.
 _MOST_WINDOW = 3 << 18

@@ -1,6 +1,5 @@
 """Files and folders on their way to the hosts' staging folders."""
 
-import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -88,5 +87,7 @@ def frames(staged: list[Entry]) -> Iterator[bytes]:
 
 
 def _digest(path: str) -> bytes:
+    import hashlib
+
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").digest()

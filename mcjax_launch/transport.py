@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mcjax_launch import bootstrap
 from mcjax_launch.agent.streams import widen
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.hosts import Host
@@ -53,6 +52,8 @@ def script(python: str, or_python3: bool) -> str:
         LaunchError: the path has characters that cannot be quoted for every shell.
 
     """
+    from mcjax_launch import bootstrap  # a local job needs none
+
     if bad := _UNQUOTABLE & set(python):
         raise LaunchError(f"python={python}: {min(bad)!r} cannot stand in this path")
     if python.startswith("~/"):

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "mcjax_launch"
 LAYERS = [
     {"errors", "__init__"},
     {"agent"},
-    {"bootstrap", "hosts", "lines", "placeholders", "stacks"},
+    {"bootstrap", "hosts", "lines", "placeholders", "stacks", "style"},
     {"plan", "sync"},
     {"labels", "rendezvous", "sink", "verdict"},
     {"console", "transport"},
