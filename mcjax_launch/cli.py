@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from mcjax_launch.plan import (
 )
 from mcjax_launch.style import Style
 
+_NAME_S = 300
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -97,6 +99,24 @@ _DURATION = Duration()
     "--via", default="ssh", metavar="COMMAND", help="How to reach a host: 'ssh -F cfg {host}'."
 )
 @click.option("--sync", multiple=True, metavar="PATH", help="Copy this to each host and run there.")
+@click.option("--num-hosts", type=_POSITIVE, metavar="N", help="N launchers, one on each host.")
+@click.option(
+    "--host-rank",
+    type=click.IntRange(min=0),
+    envvar=["MCJAX_HOST_RANK", "JOB_COMPLETION_INDEX"],
+    metavar="I",
+    help="Which of them this is.",
+)
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Start the job again after a failure, N times at most.",
+)
+@click.option(
+    "--min-hosts", type=_POSITIVE, metavar="N", help="Restart without lost hosts, with N at least."
+)
 @click.option("--log-dir", metavar="DIR", help="Each rank's whole output in DIR/<rank>.out, .err.")
 @click.option("--show", type=Ranks(), metavar="RANKS", help="Show only these ranks: 0 or 0,4-7.")
 @click.option("--timestamps", is_flag=True, help="Put the time of day before each line.")
@@ -122,7 +142,7 @@ def command(**options: Any) -> int:
     """
     hosts = find_hosts(options)
     job = make_job(options, hosts)
-    used = tuple(dict.fromkeys(host for host, _ in place(job.num_processes, hosts)))
+    used = tuple(dict.fromkeys(host for host, _ in place(job.processes_here, hosts)))
     style = make_style(options, job)
     texts = [*job.program, *(value for _, value in job.env), options["log_dir"] or ""]
     texts = [] if options["quiet"] else texts
@@ -134,10 +154,17 @@ def command(**options: Any) -> int:
         return 0
     local = [host for host in used if host.is_local]
     early = {host: transport.start(transport.local_argv()) for host in local}
-    from mcjax_launch.launcher import Launcher  # while the agent here starts
+    from mcjax_launch import restarts  # while the agent here starts
 
-    launcher = Launcher(job, used, early, options["via"], style, log_dir=options["log_dir"])
-    return launcher.run()
+    return restarts.run(
+        job,
+        used,
+        early,
+        options["via"],
+        style,
+        log_dir=options["log_dir"],
+        restarts=restarts.Restarts(most=options["max_restarts"], min_hosts=options["min_hosts"]),
+    )
 
 
 def find_hosts(options: dict[str, Any]) -> tuple[Host, ...]:
@@ -149,7 +176,10 @@ def find_hosts(options: dict[str, Any]) -> tuple[Host, ...]:
     """
     given, slots = options["hosts"], options["procs_per_host"] or 1
     if given is None:
-        return (Host(name=LOCAL, slots=options["num_processes"] or slots),)
+        here = options["num_processes"] or slots
+        if options["num_hosts"]:
+            here = processes_here(options)
+        return (Host(name=LOCAL, slots=here),)
     if given == "-":
         return parse_file(sys.stdin.read(), "standard input", slots)
     if os.path.isfile(given):
@@ -158,6 +188,31 @@ def find_hosts(options: dict[str, Any]) -> tuple[Host, ...]:
     if os.sep in given or given.endswith(".txt"):
         raise LaunchError(f"--hosts {given}: no such file")
     return parse_list(given, slots)
+
+
+def processes_here(options: dict[str, Any]) -> int:
+    """How many ranks each of several launchers starts.
+
+    Raises:
+        LaunchError: the options do not say which launcher this is, or contradict one another.
+
+    """
+    hosts, whole = options["num_hosts"], options["num_processes"]
+    if options["hosts"] is not None:
+        raise LaunchError(
+            "--num-hosts: one launcher on each host knows no other; leave out --hosts"
+        )
+    if options["coordinator"] is None or not split_address(options["coordinator"])[1]:
+        raise LaunchError("--num-hosts needs --coordinator HOST:PORT, the same for all launchers")
+    if options["host_rank"] is None:
+        raise LaunchError("--num-hosts needs --host-rank I, or JOB_COMPLETION_INDEX")
+    if options["host_rank"] >= hosts:
+        raise LaunchError(f"--host-rank {options['host_rank']}: the last is {hosts - 1}")
+    if whole is None:
+        return int(options["procs_per_host"] or 1)
+    if whole % hosts:
+        raise LaunchError(f"-n {whole}: not the same number on each of {hosts} hosts")
+    return int(whole // hosts)
 
 
 def make_job(options: dict[str, Any], hosts: Sequence[Host]) -> Job:
@@ -182,7 +237,10 @@ def make_job(options: dict[str, Any], hosts: Sequence[Host]) -> Job:
         raise LaunchError("--start-timeout needs the hook: leave out --no-hook")
     job = Job(
         program=options["program"],
-        num_processes=options["num_processes"] or sum(host.slots for host in hosts),
+        num_processes=options["num_processes"]
+        or sum(host.slots for host in hosts) * (options["num_hosts"] or 1),
+        num_hosts=options["num_hosts"] or 1,
+        host_rank=options["host_rank"] or 0 if options["num_hosts"] else 0,
         module=options["module"],
         python=_find_python(options["python"]) if here else options["python"] or sys.executable,
         python_given=options["python"] is not None,
@@ -193,7 +251,7 @@ def make_job(options: dict[str, Any], hosts: Sequence[Host]) -> Job:
         gpus_per_process=options["gpus_per_process"],
         cpu_transfers=options["cpu_transfers"],
         bind_cores=options["bind_cores"],
-        coordinator=_coordinator(options["coordinator"]),
+        coordinator=_coordinator(options["coordinator"], _wait_for_name(options)),
         hook=not options["no_hook"],
         sync=options["sync"],
         timeout=options["timeout"],
@@ -238,7 +296,14 @@ def _variable(text: str) -> tuple[str, str]:
     return name, os.environ[name]
 
 
-def _coordinator(text: str | None) -> str | None:
+def _wait_for_name(options: dict[str, Any]) -> float:
+    """Seconds that the coordinator's name may take to appear: its pod may not have started yet."""
+    if not options["num_hosts"]:
+        return 0
+    return float(_NAME_S if options["start_timeout"] is None else options["start_timeout"])
+
+
+def _coordinator(text: str | None, wait_s: float) -> str | None:
     """The coordinator's address with a numeric host."""
     if text is None:
         return None
@@ -250,10 +315,15 @@ def _coordinator(text: str | None) -> str | None:
         raise LaunchError(f"--coordinator {text}: write HOST or HOST:PORT") from None
     import socket
 
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise LaunchError(f"--coordinator {text}: {host}: {error.strerror}") from None
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            break
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise LaunchError(f"--coordinator {text}: {host}: {error.strerror}") from None
+            time.sleep(0.5)
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     numeric = str(found[0][4][0])
     return f"[{numeric}]:{port}" if ":" in numeric else f"{numeric}:{port}"

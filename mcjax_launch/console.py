@@ -76,8 +76,8 @@ class Console:
 
     # --- the ranks ---
 
-    def add_ranks(self, labels: Sequence[RankLabel]) -> None:
-        """Make the prefixes and open the log files.
+    def add_ranks(self, labels: Sequence[RankLabel], *, append: bool) -> None:
+        """Make the prefixes and open the log files, anew or to go on.
 
         Raises:
             LaunchError: a log file cannot be opened.
@@ -90,8 +90,8 @@ class Console:
                 prefix = self._prefix(name.encode(), label.process_id, output.colour)
                 self._sources[label.process_id, stream] = Source(prefix)
             if label.folder is not None:
-                self._logs[label.process_id, wire.STDOUT] = _open_log(label.log("out"))
-                self._logs[label.process_id, wire.STDERR] = _open_log(label.log("err"))
+                self._logs[label.process_id, wire.STDOUT] = _open_log(label.log("out"), append)
+                self._logs[label.process_id, wire.STDERR] = _open_log(label.log("err"), append)
 
     def _prefix(self, name: bytes, process_id: int, colour: bool) -> bytes:
         if not self._style.prefix:
@@ -194,9 +194,10 @@ class Console:
         return not any(sink.queued for sink in self._sinks.values())
 
 
-def _open_log(path: str) -> int:
+def _open_log(path: str, append: bool) -> int:
+    how = os.O_APPEND if append else os.O_TRUNC
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o666)
     except OSError as error:
         raise LaunchError(f"--log-dir: {path}: {error.strerror}") from None

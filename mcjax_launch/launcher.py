@@ -9,7 +9,7 @@ from typing import Any
 from mcjax_launch import errors, transport, verdict
 from mcjax_launch.agent import wire
 from mcjax_launch.agent.loop import READ, Loop, Signals
-from mcjax_launch.connector import Connector
+from mcjax_launch.connector import Connector, Failure
 from mcjax_launch.console import Console
 from mcjax_launch.dump import Dump
 from mcjax_launch.errors import LaunchError
@@ -28,8 +28,16 @@ _READER_MOST_S = 5.0
 _AGENT_END_S = 10.0
 # Ctrl-C ends a whole pipeline: our reader may be gone before its signal gets to us.
 _SIGNAL_S = 0.3
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+
+
+def watched_signals() -> Signals:
+    """The signals that mean something to a launcher."""
+    wanted = [*ENDING, *_PASSED_ON, signal.SIGQUIT, signal.SIGCHLD]
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
+        wanted.remove(signal.SIGHUP)
+    return Signals(wanted)
 
 
 class Launcher:
@@ -42,6 +50,12 @@ class Launcher:
         via: how to reach the others: "ssh" or a template.
         style: how the console looks.
         log_dir: where each rank's whole output goes, if anywhere; may hold placeholders.
+        loop: to wait in.
+        signals: the launcher's own, see `watched_signals`.
+        restart: how many times the job has been started before.
+
+    Attributes:
+        lost: hosts that could not be reached, or were lost.
 
     Raises:
         LaunchError: there is nothing to be sent where --sync says, or too few slots.
@@ -57,14 +71,20 @@ class Launcher:
         style: Style,
         *,
         log_dir: str | None,
+        loop: Loop,
+        signals: Signals,
+        restart: int = 0,
     ) -> None:
+        self.lost: set[Host] = set()
         self._job = job
         self._via = via
         self._log_dir = log_dir
-        self._loop = Loop()
+        self._loop = loop
+        self._signals = signals
+        self._restart = restart
         self._console = Console(style, self._loop, self._reader_gone, self._give_credit)
         self._history = verdict.History(hosts=len(hosts))
-        self._preparation = Preparation(job, hosts, self._start, self._fail)
+        self._preparation = Preparation(job, hosts, self._start, self._fail, restart)
         self._connector = Connector(
             hosts,
             self._argv,
@@ -73,7 +93,7 @@ class Launcher:
             min(_MOST_WINDOW, _WINDOW_OF_ALL // len(hosts)),
             self._handle,
             self._lose,
-            self._preparation.failed,
+            self._unreachable,
         )
         self._plan: Plan | None = None
         self._events = 0
@@ -91,17 +111,13 @@ class Launcher:
         self._unread: verdict.Stop | None = None
         self._unread_at: float | None = None
 
-    def run(self) -> int:
-        """Run the job; the launcher's exit status.
+    def run(self) -> verdict.Verdict:
+        """Run the job; the exit status, and the report, which has been printed.
 
         Raises:
             LaunchError: it could not be started; nothing of it runs.
 
         """
-        wanted = [*_ENDING, *_PASSED_ON, signal.SIGQUIT, signal.SIGCHLD]
-        if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
-            wanted.remove(signal.SIGHUP)
-        self._signals = Signals(wanted)
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
         try:
             self._connector.begin()
@@ -116,6 +132,10 @@ class Launcher:
             raise self._error
         return self._conclude()
 
+    def say(self, text: str) -> None:
+        """Print lines of the launcher's own after the end."""
+        self._console.say(text)
+
     # --- start ---
 
     def _argv(self, host: Host) -> list[str]:
@@ -127,7 +147,7 @@ class Launcher:
         """Every host is ready."""
         job, self._plan = self._job, plan
         named = labels(plan, self._log_dir)
-        self._console.add_ranks(named)
+        self._console.add_ranks(named, append=self._restart > 0)
         self._history.log_dir = common_folder(named)
         for rank in plan.ranks:
             self._history.ranks[rank.process_id] = verdict.RankEnd(rank.process_id, rank.host.name)
@@ -221,14 +241,20 @@ class Launcher:
         if not self._stopping:
             self._stop(signal.SIGTERM, self._job.grace_s("failure"))
 
+    def _unreachable(self, failure: Failure) -> None:
+        self.lost.add(failure.host)
+        self._preparation.failed(failure)
+
     def _lose(self, link: Link, why: str) -> None:
         """An agent is gone, and with it, as far as we can know, its ranks."""
+        self.lost.add(link.host)
         if self._error is not None:
             return
         for rank in self._plan.ranks if self._plan is not None else ():
             if rank.host is link.host:
                 self._history.ranks[rank.process_id].lost = True
-        stop = verdict.Stop(f"host {link.host.name}: {why}", errors.HOST_LOST)
+        words = f"host {link.host.name}: {why}"
+        stop = verdict.Stop(words, errors.HOST_LOST, final=False)
         self._end_job(stop, signal.SIGTERM, self._job.grace_s("failure"))
 
     # --- reasons to end it ---
@@ -255,7 +281,7 @@ class Launcher:
 
     def _read_signals(self) -> None:
         for signum in self._signals.read():
-            if signum in _ENDING:
+            if signum in ENDING:
                 self._interrupted(signal.Signals(signum))
             elif signum in _PASSED_ON:
                 for link in self._links:
@@ -370,8 +396,8 @@ class Launcher:
     def _given_up(self) -> bool:
         return self._give_up_at is not None and time.monotonic() >= self._give_up_at
 
-    def _conclude(self) -> int:
-        """Print what is left, and the report; the exit status."""
+    def _conclude(self) -> verdict.Verdict:
+        """Print what is left, and the report."""
         self._console.finish_ranks()
         for number, end in self._history.ranks.items():
             end.stderr = self._console.stderr_tail(number)
@@ -383,7 +409,7 @@ class Launcher:
         while not self._console.empty and not self._given_up():
             self._loop.turn(self._give_up_at)
             self._expire()
-        return result.status
+        return result
 
 
 def _has_started(end: verdict.RankEnd) -> bool:

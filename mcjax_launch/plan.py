@@ -19,7 +19,9 @@ class Job:
     """What the user asked for. Durations are in seconds; None where there is no limit."""
 
     program: tuple[str, ...]
-    num_processes: int = 1
+    num_processes: int = 1  # of the whole job
+    num_hosts: int = 1  # each with a launcher of its own, started by another engine
+    host_rank: int = 0  # which of them this is
     module: bool = False
     python: str
     python_given: bool = False
@@ -40,6 +42,11 @@ class Job:
     def grace_s(self, reason: str) -> float:
         """The grace after `reason`, a key of GRACE_S."""
         return GRACE_S[reason] if self.grace is None else self.grace
+
+    @property
+    def processes_here(self) -> int:
+        """How many of the ranks this launcher starts."""
+        return self.num_processes // self.num_hosts
 
     @property
     def is_python(self) -> bool:
@@ -137,7 +144,10 @@ def questions(job: Job, host: Host, ranks: int, *, first: bool, several: bool) -
     if first:
         address, port = split_address(job.coordinator) if job.coordinator else ("", 0)
         # Another host's way to this one may lead through an address that is not its own.
-        coordinator = ("" if several else address, port)
+        elsewhere = several or job.num_hosts > 1
+        coordinator = ("" if elsewhere else address, port)
+    if job.host_rank:
+        coordinator = None
     return {
         "from_afar": not host.is_local,
         "pythons": pythons,
@@ -148,6 +158,7 @@ def questions(job: Job, host: Host, ranks: int, *, first: bool, several: bool) -
         "chdir_given": bool(host.chdir) or job.chdir_given,
         "coordinator": coordinator,
         "listen": first if several else None,
+        "towards": job.coordinator and split_address(job.coordinator)[0],
         "transfers": ranks if job.cpu_transfers else 0,
         "gpus": job.gpus_per_process is not None,
         "cores": ranks if job.bind_cores else 0,
@@ -179,7 +190,7 @@ def make_plan(
         LaunchError: there are too few slots, or a host has too few GPUs.
 
     """
-    placed = place(job.num_processes, hosts)
+    placed = place(job.processes_here, hosts)
     used = tuple(dict.fromkeys(host for host, _ in placed))
     on_host = dict.fromkeys(used, 0)
     for host, _ in placed:
@@ -193,7 +204,8 @@ def make_plan(
         "job_id": job_id,
     }
     ranks = []
-    for process_id, (host, local) in enumerate(placed):
+    first_here = job.host_rank * job.processes_here
+    for process_id, (host, local) in enumerate(placed, first_here):
         values = {
             **shared,
             "process_id": str(process_id),

@@ -35,6 +35,7 @@ class Preparation:
         hosts: where; all of them get ranks.
         on_plan: called with the plan when every host is ready.
         on_error: called instead when one is not.
+        restart: how many times the job has been started before.
 
     Attributes:
         job_id: the job's name for itself.
@@ -48,7 +49,9 @@ class Preparation:
         hosts: Sequence[Host],
         on_plan: Callable[[Plan], None],
         on_error: Callable[[LaunchError], None],
+        restart: int,
     ) -> None:
+        self._restart = restart
         self.job_id = os.urandom(4).hex()
         self.deadline: float | None = None
         self._job = job
@@ -56,7 +59,7 @@ class Preparation:
         self._on_plan = on_plan
         self._on_error = on_error
         self._ranks = dict.fromkeys(hosts, 0)
-        for host, _ in place(job.num_processes, hosts):
+        for host, _ in place(job.processes_here, hosts):
             self._ranks[host] += 1
         self._staged = sync.entries(job.sync, os.getcwd())
         self._links: list[Link] = []
@@ -121,6 +124,9 @@ class Preparation:
         first = self._hosts[0]
         port, bind = self._answers[first]["port"], True
         address = self._given or LOOPBACK
+        if self._job.num_hosts > 1:  # the other launchers know it by this address alone
+            assert self._job.coordinator is not None
+            port, bind = split_address(self._job.coordinator)[1], False
         if self._several:
             address = rendezvous.choose(first, port, self._tried, self._checked)
             bind = address == LOOPBACK or address in self._answers[first]["addresses"]
@@ -131,12 +137,13 @@ class Preparation:
             job_id=self.job_id,
             coordinator=join_address(address, port),
             bind=bind,
+            restart=self._restart,
         )
         self._on_plan(plan)
 
     def _facts(self, host: Host, coordinator: str) -> Facts:
         answer = self._answers[host]
-        address = ""
+        address = answer.get("address", "") if self._job.num_hosts > 1 else ""
         if self._several:
             first = self._hosts[0]
             address = rendezvous.own_address(host, first, coordinator, self._checked)

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mcjax_launch import errors
@@ -95,12 +95,14 @@ class Stop:
         words: what happened, in words.
         status: the exit status it leads to.
         details: further lines.
+        final: it is no use, or nobody's wish, to start the job again.
 
     """
 
     words: str
     status: int
     details: tuple[str, ...] = ()
+    final: bool = True
 
 
 @dataclass
@@ -121,6 +123,7 @@ class Verdict:
 
     status: int
     report: tuple[str, ...] = ()
+    final: bool = True  # not to be started again
 
 
 def first_cause(ranks: Sequence[RankEnd]) -> RankEnd | None:
@@ -136,18 +139,18 @@ def judge(history: History) -> Verdict:
     stop = history.stop
     if stop is not None and (cause is None or history.stop_order < cause.order):
         lines = [stop.words, *stop.details, *_others(ranks, None)]
-        status = stop.status
+        status, final = stop.status, stop.final
     elif cause is not None:
         lines = [*_describe(cause, history), *_others(ranks, cause)]
-        status = cause.exit_status
+        status, final = cause.exit_status, stop is not None and stop.final
     else:
         assert all(rank.status is not None for rank in ranks), "a rank's end was not told"
-        lines, status = [], next((r.exit_status for r in ranks if r.status), 0)
+        lines, final, status = [], True, next((r.exit_status for r in ranks if r.status), 0)
     if history.unkillable:
         lines.append("could not be killed: " + "; ".join(history.unkillable))
     if lines and history.log_dir:
         lines.append(f"logs: {history.log_dir}")
-    return Verdict(status, tuple(_printable(line) for line in lines))
+    return Verdict(status, tuple(_printable(line) for line in lines), final)
 
 
 def _printable(line: str) -> str:
@@ -273,7 +276,7 @@ def not_joined(seconds: float, missing: Sequence[RankEnd]) -> Stop:
         for words, ends in (("never called initialize()", absent), ("waiting in it", waiting))
         if ends
     ]
-    return timed_out("--start-timeout", seconds, details)
+    return replace(timed_out("--start-timeout", seconds, details), final=False)
 
 
 def _names(ends: Sequence[RankEnd]) -> str:

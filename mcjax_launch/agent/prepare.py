@@ -54,6 +54,9 @@ class Prepared:
         self.answer["port"] = self._coordinator(wanted)
         transfers = [self._reserve("", 0) for _ in range(wanted["transfers"])]
         self.answer["transfer_ports"] = transfers
+        if wanted["towards"]:
+            self.answer["address"] = reach.source_towards(wanted["towards"])
+            self.answer["good_name"] = reach.own_name_is_good()
         if wanted["listen"] is not None:
             self.answer |= {
                 "addresses": reach.own_addresses(),

@@ -38,6 +38,13 @@ def own_addresses() -> list[str]:
     return [address for address in dict.fromkeys(found) if address and not is_loopback(address)]
 
 
+def source_towards(address: str) -> str:
+    """The address of this host on the way to another; empty if that is loopback."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    found = _outgoing(family, address)
+    return "" if is_loopback(found) else found
+
+
 def _outgoing(family: int, target: str) -> str:
     """The address from which a packet to the world would come; none is sent."""
     try:

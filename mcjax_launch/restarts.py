@@ -1,0 +1,109 @@
+"""A job and, if it fails, the same job again."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mcjax_launch import transport
+from mcjax_launch.agent.loop import READ, Loop, Signals
+from mcjax_launch.errors import HOST_LOST, LaunchError
+from mcjax_launch.hosts import Host
+from mcjax_launch.launcher import ENDING, Launcher, watched_signals
+from mcjax_launch.plan import Job, place
+from mcjax_launch.style import Style
+
+# Between a failure and the next start: doubled each time.
+_FIRST_PAUSE_S = 1.0
+_MOST_PAUSE_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restarts:
+    """How often a job may be started again.
+
+    Args:
+        most: so many times.
+        min_hosts: with so many hosts left at least; lost ones are left out. None: with all.
+
+    """
+
+    most: int = 0
+    min_hosts: int | None = None
+
+
+def run(
+    job: Job,
+    hosts: Sequence[Host],
+    early: Mapping[Host, transport.Pipes],
+    via: str,
+    style: Style,
+    *,
+    log_dir: str | None,
+    restarts: Restarts,
+) -> int:
+    """Run a job, again and again as far as `restarts` allows; the exit status.
+
+    Args: see Launcher.
+
+    Raises:
+        LaunchError: it could not be started.
+
+    """
+    loop, signals = Loop(), watched_signals()
+    failures: list[str] = []
+    for restart in range(restarts.most + 1):
+        launcher = Launcher(
+            job,
+            hosts,
+            early,
+            via,
+            style,
+            log_dir=log_dir,
+            loop=loop,
+            signals=signals,
+            restart=restart,
+        )
+        try:
+            result = launcher.run()
+            status, words, final = result.status, result.report, result.final
+        except LaunchError as error:
+            if error.status != HOST_LOST or restart == restarts.most:
+                raise
+            status, words, final = error.status, (str(error),), False
+            launcher.say(str(error))
+        if final or restart == restarts.most:
+            break
+        failures.append(f"attempt {restart + 1}: {words[0]}")
+        job, hosts, early = *without(job, hosts, launcher.lost, restarts), {}
+        pause = min(_FIRST_PAUSE_S * 2**restart, _MOST_PAUSE_S)
+        launcher.say(f"starting again in {pause:g} s ({restart + 1} of {restarts.most})")
+        if (signum := _pause(pause, loop, signals)) is not None:
+            return 128 + signum
+    if failures and status:
+        launcher.say("\n".join(["before that:", *(f"  {failure}" for failure in failures)]))
+    return status
+
+
+def without(
+    job: Job, hosts: Sequence[Host], lost: set[Host], restarts: Restarts
+) -> tuple[Job, Sequence[Host]]:
+    """The job without its lost hosts, if the user says how few will do."""
+    left = [host for host in hosts if host not in lost]
+    if not lost or restarts.min_hosts is None or len(left) < max(1, restarts.min_hosts):
+        return job, hosts
+    slots = sum(host.slots for host in left)
+    job = replace(job, num_processes=min(job.num_processes, slots))
+    used = tuple(dict.fromkeys(host for host, _ in place(job.num_processes, left)))
+    return job, used
+
+
+def _pause(seconds: float, loop: Loop, signals: Signals) -> int | None:
+    """Wait; the signal, if one ends that."""
+    got: list[int] = []
+    loop.watch(signals.fd, READ, lambda ready: got.extend(signals.read()))
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        loop.turn(deadline)
+        if ended := [signum for signum in got if signum in ENDING]:
+            return ended[0]
+    return None
