@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from mcjax_launch import __version__, errors, placeholders, transport
+from mcjax_launch.engines import slurm
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.hosts import LOCAL, Host, parse_file, parse_list
 from mcjax_launch.plan import (
@@ -96,7 +97,7 @@ _DURATION = Duration()
     "--procs-per-host", type=_POSITIVE, metavar="K", help="Ranks on hosts that do not say theirs."
 )
 @click.option(
-    "--via", default="ssh", metavar="COMMAND", help="How to reach a host: 'ssh -F cfg {host}'."
+    "--via", metavar="COMMAND", help="How to reach a host: ssh, srun, or 'ssh -F cfg {host}'."
 )
 @click.option("--sync", multiple=True, metavar="PATH", help="Copy this to each host and run there.")
 @click.option("--num-hosts", type=_POSITIVE, metavar="N", help="N launchers, one on each host.")
@@ -117,6 +118,15 @@ _DURATION = Duration()
 @click.option(
     "--min-hosts", type=_POSITIVE, metavar="N", help="Restart without lost hosts, with N at least."
 )
+@click.option(
+    "--emit",
+    type=click.Choice(["slurm", "jobset", "job"]),
+    help="Print what runs this job there; start nothing.",
+)
+@click.option("--image", metavar="IMAGE", help="Container image (--emit jobset or job).")
+@click.option("--name", metavar="NAME", help="Name of the emitted job (default: after PROGRAM).")
+@click.option("--namespace", metavar="NAME", help="Namespace of the emitted job.")
+@click.option("--engine-option", multiple=True, metavar="TEXT", help="One more #SBATCH line.")
 @click.option("--log-dir", metavar="DIR", help="Each rank's whole output in DIR/<rank>.out, .err.")
 @click.option("--show", type=Ranks(), metavar="RANKS", help="Show only these ranks: 0 or 0,4-7.")
 @click.option("--timestamps", is_flag=True, help="Put the time of day before each line.")
@@ -131,7 +141,8 @@ _DURATION = Duration()
 @click.option("--grace", type=_DURATION, metavar="D", help="Between asking to end and killing.")
 @click.option("--dry-run", is_flag=True, help="Print what would run; start nothing.")
 @click.version_option(__version__, message="mcjax-launch %(version)s")
-def command(**options: Any) -> int:
+@click.pass_context
+def command(context: click.Context, /, **options: Any) -> int:
     """Run PROGRAM as the processes of one multi-controller JAX job.
 
     PROGRAM is a Python file (*.py), a module (with -m) or any other command. In its arguments
@@ -140,7 +151,13 @@ def command(**options: Any) -> int:
 
     Durations are 90, 90s, 5m or 2h.
     """
+    if options["emit"]:
+        from mcjax_launch.engines.emit import emit
+
+        click.echo(emit(context, options), nl=False)
+        return 0
     hosts = find_hosts(options)
+    in_slurm = options["hosts"] is None and slurm.inside(os.environ)
     job = make_job(options, hosts)
     used = tuple(dict.fromkeys(host for host, _ in place(job.processes_here, hosts)))
     style = make_style(options, job)
@@ -160,7 +177,7 @@ def command(**options: Any) -> int:
         job,
         used,
         early,
-        options["via"],
+        options["via"] or ("srun" if in_slurm else "ssh"),
         style,
         log_dir=options["log_dir"],
         restarts=restarts.Restarts(most=options["max_restarts"], min_hosts=options["min_hosts"]),
@@ -177,6 +194,8 @@ def find_hosts(options: dict[str, Any]) -> tuple[Host, ...]:
     given, slots = options["hosts"], options["procs_per_host"] or 1
     if given is None:
         here = options["num_processes"] or slots
+        if slurm.inside(os.environ) and not options["num_hosts"]:
+            return slurm.allocated(os.environ, options["procs_per_host"])
         if options["num_hosts"]:
             here = processes_here(options)
         return (Host(name=LOCAL, slots=here),)

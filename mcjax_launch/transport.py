@@ -73,6 +73,14 @@ def ssh_argv(host: Host, script: str) -> list[str]:
     return ["ssh", "-T", "-x", *options, *port, "--", host.login, f"exec sh -c '{script}'"]
 
 
+def srun_argv(host: Host, script: str) -> list[str]:
+    """A step of one task on one node of the allocation that we are in."""
+    here = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}"]
+    # Beside other steps, with all that the job has on the node, and nothing of MPI's.
+    shared = ["--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--quiet"]
+    return ["srun", *here, *shared, "sh", "-c", script]
+
+
 def template_argv(template: str, host: Host, script: str) -> list[str]:
     """The user's own way to a host.
 
@@ -110,7 +118,8 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
 def remote_argv(host: Host, via: str, python: str, python_given: bool) -> list[str]:
     """The agent on another host."""
     text = script(host.python or python, or_python3=not (host.python or python_given))
-    return ssh_argv(host, text) if via == "ssh" else template_argv(via, host, text)
+    known = {"ssh": ssh_argv, "srun": srun_argv}
+    return known[via](host, text) if via in known else template_argv(via, host, text)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Schedulers: being inside one, and writing what makes one run the same job."""
