@@ -73,9 +73,9 @@ class RankEnd:
     def victim(self) -> bool:
         """Whether it bears the marks of another's death."""
         if self.failure is not None:
-            if self.failure.get("exception") not in _JAX_EXCEPTIONS:
-                return False
-            return any(mark in self.failure["summary"] for mark in _VICTIM_EXCEPTION_MARKS)
+            summary = self.failure.get("summary", "")
+            of_jax = self.failure.get("exception") in _JAX_EXCEPTIONS or "Gloo" in summary
+            return of_jax and any(mark in summary for mark in _VICTIM_EXCEPTION_MARKS)
         return self.status == -signal.SIGABRT and any(m in self.stderr for m in _VICTIM_MARKS)
 
     @property

@@ -1,5 +1,6 @@
 """Real ssh hosts for the tests: a rootless sshd on loopback, and a lab of hosts in namespaces."""
 
+import contextlib
 import os
 import shutil
 import socket
@@ -79,7 +80,8 @@ Host *
 
     def end(self) -> None:
         for child in psutil.Process(self._process.pid).children():
-            child.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
         self._process.kill()
         self._process.wait()
 

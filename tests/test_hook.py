@@ -208,7 +208,7 @@ def test_a_pythonpath_of_the_users_own(jobs: Jobs, tmp_path: Path) -> None:
 
 def test_a_launch_within_a_rank(jobs: Jobs) -> None:
     """It is a job of its own: neither the outer's options nor its coordinates nor its hook."""
-    show = "env | grep -cE '^MCJAX_(HOOK|NUM|LOG)|JAX_PROCESS_ID=1'"
+    show = "env | grep -cE '^MCJAX_(HOOK|NUM|LOG)|JAX_PROCESS_ID=1'; true"
     inner = f'{sys.executable} -m mcjax_launch --no-hook --no-prefix sh -c "{show}"'
     env = {"MCJAX_NUM_PROCESSES": "2", "MCJAX_NO_PREFIX": "1"}
     assert jobs.run("sh", "-c", inner, env=env).stdout == "0\n0\n"

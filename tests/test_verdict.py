@@ -54,6 +54,22 @@ HISTORIES: dict[str, tuple[list[RankEnd], int | None, int]] = {
         1,
         7,
     ),
+    "a victim's exception of another class": (
+        [
+            end(0, 1, -KILL, (KILL,), failure=failure("ValueError: UNKNOWN: Gloo AllGather failed: Read error [127.0.0.1]:1: Connection reset by peer")),
+            end(1, 2, -KILL, (TERM,)),
+        ],
+        1,
+        137,
+    ),
+    "a program's own connection error": (
+        [
+            end(0, 1, -KILL, (KILL,), failure=failure("ConnectionRefusedError: Connection refused")),
+            end(1, 2, 3, (TERM,)),
+        ],
+        0,
+        1,
+    ),
     "only victims": ([end(0, 2, -ABRT, stderr=ABORTED), end(1, 1, -ABRT, stderr=ABORTED)], 1, 134),
     "an exception before initialize() counts when the process ends": (
         [end(0, 2, -TERM, (TERM,)), end(1, 1, 1, failure=failure(joined=False))],
