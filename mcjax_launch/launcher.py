@@ -4,7 +4,6 @@ import errno
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from mcjax_launch import errors, transport, verdict
 from mcjax_launch.agent import wire
@@ -18,6 +17,7 @@ from mcjax_launch.labels import common_folder, labels
 from mcjax_launch.link import Link
 from mcjax_launch.plan import Job, Plan, orders
 from mcjax_launch.preparation import Preparation
+from mcjax_launch.signals import ENDING, PASSED_ON
 from mcjax_launch.stacks import in_words
 from mcjax_launch.style import Style
 
@@ -26,18 +26,9 @@ _MOST_WINDOW = 3 << 18
 _WINDOW_OF_ALL = 16 << 20
 _READER_MOST_S = 5.0
 _AGENT_END_S = 10.0
-# Ctrl-C ends a whole pipeline: our reader may be gone before its signal gets to us.
+# Ctrl-C ends a whole pipeline, and scancel a whole job: what it does to our reader or our agents
+# may be seen here before the signal that is for us.
 _SIGNAL_S = 0.3
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
-
-
-def watched_signals() -> Signals:
-    """The signals that mean something to a launcher."""
-    wanted = [*ENDING, *_PASSED_ON, signal.SIGQUIT, signal.SIGCHLD]
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
-        wanted.remove(signal.SIGHUP)
-    return Signals(wanted)
 
 
 class Launcher:
@@ -51,7 +42,7 @@ class Launcher:
         style: how the console looks.
         log_dir: where each rank's whole output goes, if anywhere; may hold placeholders.
         loop: to wait in.
-        signals: the launcher's own, see `watched_signals`.
+        signals: the launcher's own, see `mcjax_launch.signals`.
         restart: how many times the job has been started before.
 
     Attributes:
@@ -96,7 +87,6 @@ class Launcher:
             self._unreachable,
         )
         self._plan: Plan | None = None
-        self._events = 0
         self._interrupts = 0
         self._empty: set[Link] = set()  # those on whose hosts nothing is left
         self._stopping = False
@@ -107,9 +97,9 @@ class Launcher:
         self._job_at: float | None = None
         self._start_at: float | None = None
         self._give_up_at: float | None = None
-        # Nobody reads stdout any more; that ends the job then, unless a signal comes first.
-        self._unread: verdict.Stop | None = None
-        self._unread_at: float | None = None
+        # A reason to end the job then, unless a signal comes first.
+        self._ending: verdict.Stop | None = None
+        self._end_at: float | None = None
 
     def run(self) -> verdict.Verdict:
         """Run the job; the exit status, and the report, which has been printed.
@@ -155,7 +145,7 @@ class Launcher:
         self._job_at = now + job.timeout if job.timeout is not None else None
         self._start_at = now + job.start_timeout if job.start_timeout is not None else None
         for link in self._links:
-            link.send(wire.START, **orders(plan, link.host, job.grace_s("failure")))
+            link.send(wire.START, **orders(plan, link.host, job))
             link.open_window()
         self._console.detail(
             f"job {plan.job_id}: {len(plan.ranks)} ranks, coordinator {plan.coordinator}"
@@ -193,9 +183,13 @@ class Launcher:
         elif kind == wire.STARTED:
             self._console.detail(f"rank {rank} on {link.host.name}: pid {body['pid']}")
         elif kind == wire.EXITED:
-            self._exited(rank, body)
+            words = verdict.status_in_words(body["status"])
+            self._console.detail(f"rank {rank}: {words}")
+            if self._history.exited(rank, body):
+                self._stop_others()
         elif kind == wire.HOOKED:
-            self._hooked(rank, body)
+            if self._history.hooked(rank, body):
+                self._stop_others()
         elif kind == wire.STACKS and self._dump is not None:
             self._dump.add(link, rank, body)
         elif kind == wire.DUMPED and self._dump is not None:
@@ -203,7 +197,8 @@ class Launcher:
         elif kind == wire.REFUSED:
             self._preparation.refused(link, body)
         elif kind == wire.ENDING:
-            self._lose(link, f"its agent was ended: {body['why']}")
+            words = f"host {link.host.name}: its agent was ended: {body['why']}"
+            self._end_soon(verdict.Stop(words, errors.HOST_LOST))
         elif kind == wire.EMPTY:
             self._empty.add(link)
         elif kind == wire.BYE:
@@ -212,29 +207,6 @@ class Launcher:
                 self._console.detail(
                     f"{link.host.name}: ended {body['stragglers']} stray processes"
                 )
-
-    def _exited(self, rank: int, body: Mapping[str, object]) -> None:
-        end = self._history.ranks[rank]
-        end.status = body["status"]  # type: ignore[assignment]
-        end.sent = body["sent"]  # type: ignore[assignment]
-        end.order = end.order or self._next_event()
-        self._console.detail(f"rank {rank}: {verdict.status_in_words(end.status or 0)}")
-        if end.status != 0:
-            self._stop_others()
-
-    def _hooked(self, rank: int, body: Mapping[str, Any]) -> None:
-        end = self._history.ranks[rank]
-        end.joining = end.joining or "joining" in body
-        end.joined = end.joined or "joined" in body
-        failed = body.get("failed")
-        if failed is None or end.hidden_failure:
-            return
-        if failed["joined"]:
-            end.failure = failed
-            end.order = self._next_event()
-            self._stop_others()
-        elif body["main"]:  # words for a status that is yet to come
-            end.failure = failed
 
     def _stop_others(self) -> None:
         """A rank failed. Its own agent knows; the other hosts' must be told."""
@@ -259,10 +231,6 @@ class Launcher:
 
     # --- reasons to end it ---
 
-    def _next_event(self) -> int:
-        self._events += 1
-        return self._events
-
     def _stop(self, signum: int, grace: float) -> None:
         self._stopping = True
         self._connector.stop()
@@ -271,19 +239,14 @@ class Launcher:
 
     def _end_job(self, stop: verdict.Stop, signum: int, grace: float) -> None:
         """End the job for a reason of the launcher's or the user's."""
-        self._note_reason(stop)
+        self._history.stopped(stop)
         self._stop(signum, grace)
-
-    def _note_reason(self, stop: verdict.Stop) -> None:
-        if self._history.stop is None:
-            self._history.stop = stop
-            self._history.stop_order = self._next_event()
 
     def _read_signals(self) -> None:
         for signum in self._signals.read():
             if signum in ENDING:
                 self._interrupted(signal.Signals(signum))
-            elif signum in _PASSED_ON:
+            elif signum in PASSED_ON:
                 for link in self._links:
                     link.send(wire.SIGNAL, signal=signum)
             elif signum == signal.SIGQUIT:
@@ -316,8 +279,13 @@ class Launcher:
             if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
                 return
             stop = verdict.interrupted(signal.SIGHUP)
-        self._unread = stop
-        self._unread_at = time.monotonic() + _SIGNAL_S
+        self._end_soon(stop)
+
+    def _end_soon(self, stop: verdict.Stop) -> None:
+        """End the job as by a TERM, unless a signal comes with the reason for it."""
+        if self._end_at is None and self._history.stop is None:
+            self._ending = stop
+            self._end_at = time.monotonic() + _SIGNAL_S
 
     def _ask_for_stacks(self) -> None:
         if self._dump is None and self._plan is not None:
@@ -332,7 +300,7 @@ class Launcher:
     def _time_out(self, stop: verdict.Stop) -> None:
         """The job took too long: end it, but first have its stacks."""
         if not self._stopping:
-            self._note_reason(stop)
+            self._history.stopped(stop)
             self._timed_out = True
             self._ask_for_stacks()
 
@@ -344,7 +312,7 @@ class Launcher:
             self._start_at,
             None if self._dump is None else self._dump.deadline,
             self._give_up_at,
-            self._unread_at,
+            self._end_at,
             self._console.deadline,
             self._connector.deadline,
             self._preparation.deadline,
@@ -358,10 +326,10 @@ class Launcher:
         self._preparation.expire(self._connector.settled)
         if self._history.stop is not None and self._give_up_at is None and self._none_left():
             self._give_up_at = now + _READER_MOST_S  # a job that was stopped waits for no reader
-        if self._unread_at is not None and now >= self._unread_at:
-            self._unread_at = None
-            if not self._interrupts and self._unread is not None:
-                self._end_job(self._unread, signal.SIGTERM, self._job.grace_s("TERM"))
+        if self._end_at is not None and now >= self._end_at:
+            self._end_at = None
+            if not self._interrupts and self._ending is not None:
+                self._end_job(self._ending, signal.SIGTERM, self._job.grace_s("TERM"))
         if self._dump is not None and self._dump.complete:
             self._show_stacks(self._dump)
         if self._job_at is not None and now >= self._job_at:

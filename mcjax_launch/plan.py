@@ -299,7 +299,7 @@ def join_address(host: str, port: object) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def orders(plan: Plan, host: Host, grace_s: float) -> dict[str, object]:
+def orders(plan: Plan, host: Host, job: Job) -> dict[str, object]:
     """What the agent of `host` needs to start its ranks."""
     ranks = [
         {
@@ -319,7 +319,8 @@ def orders(plan: Plan, host: Host, grace_s: float) -> dict[str, object]:
         "scrub": plan.hook,
         "hook": plan.hook,
         "coordinator_host": split_address(plan.coordinator)[0],
-        "grace": grace_s,
+        "grace": job.grace_s("failure"),
+        "term_grace": job.grace_s("TERM"),
     }
 
 

@@ -8,8 +8,9 @@ from mcjax_launch import transport
 from mcjax_launch.agent.loop import READ, Loop, Signals
 from mcjax_launch.errors import HOST_LOST, LaunchError
 from mcjax_launch.hosts import Host
-from mcjax_launch.launcher import ENDING, Launcher, watched_signals
+from mcjax_launch.launcher import Launcher
 from mcjax_launch.plan import Job, place
+from mcjax_launch.signals import ENDING, watched
 from mcjax_launch.style import Style
 
 # Between a failure and the next start: doubled each time.
@@ -49,7 +50,7 @@ def run(
         LaunchError: it could not be started.
 
     """
-    loop, signals = Loop(), watched_signals()
+    loop, signals = Loop(), watched()
     failures: list[str] = []
     for restart in range(restarts.most + 1):
         launcher = Launcher(

@@ -116,6 +116,41 @@ class History:
     unkillable: list[str] = field(default_factory=list)
     log_dir: str | None = None
 
+    _events: int = 0
+
+    def exited(self, rank: int, body: Mapping[str, Any]) -> bool:
+        """A rank's process is gone; whether that is no good end."""
+        end = self.ranks[rank]
+        end.status, end.sent = body["status"], body["sent"]
+        end.order = end.order or self._next()
+        return end.status != 0
+
+    def hooked(self, rank: int, body: Mapping[str, Any]) -> bool:
+        """A rank's hook has said something; whether it is that its program has failed."""
+        end = self.ranks[rank]
+        end.joining = end.joining or "joining" in body
+        end.joined = end.joined or "joined" in body
+        failed = body.get("failed")
+        if failed is None or end.hidden_failure:
+            return False
+        if failed["joined"]:
+            end.failure = failed
+            end.order = self._next()
+            return True
+        if body["main"]:  # words for a status that is yet to come
+            end.failure = failed
+        return False
+
+    def stopped(self, stop: Stop) -> None:
+        """There is a reason to end the job; the first one counts."""
+        if self.stop is None:
+            self.stop = stop
+            self.stop_order = self._next()
+
+    def _next(self) -> int:
+        self._events += 1
+        return self._events
+
 
 @dataclass(frozen=True)
 class Verdict:

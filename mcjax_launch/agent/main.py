@@ -85,6 +85,7 @@ class Agent:
         self._signals = Signals((signal.SIGCHLD, *_WAKING))
         self._decoder = wire.Decoder()
         self._group = group.Group(0)
+        self._term_grace = 0.0
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
         self._prepared: Prepared | None = None
         self._staging: Staging | None = None
@@ -179,9 +180,9 @@ class Agent:
 
     def _read_signals(self) -> None:
         for signum in self._signals.read():
-            if signum in _WAKING:  # somebody wants this agent gone, or its guardian is
+            if signum in _WAKING:  # an engine ends the job (scancel), or the guardian is gone
                 self._send(wire.ENDING, why=f"it got {signal.Signals(signum).name}")
-                self._end_early()
+                self._stop(signal.SIGTERM, self._term_grace)
         self._reap()
 
     def _end_early(self) -> None:
@@ -260,6 +261,7 @@ class Agent:
         assert self._prepared is not None
         self._prepared.hush()
         self._group = group.Group(body["grace"])
+        self._term_grace = body["term_grace"]
         inherited = environ.without_outer_job(os.environ)
         if body["scrub"]:
             for name in environ.misleading(inherited):
@@ -269,10 +271,11 @@ class Agent:
             local = {rank["process_id"] for rank in body["ranks"]}
             self._hooks = hooks.Hooks(path, self._loop, local, self._hooked)
             inherited[hooks.SOCKET_VARIABLE] = path
+        common = body["env"] if body["hook"] else environ.engines_own(body["env"], inherited)
         for rank in body["ranks"]:
             set_here = environ.changes(
                 inherited,
-                common=body["env"],
+                common=common,
                 defaults=body["defaults"],
                 own=rank["env"],
                 coordinator_host=body["coordinator_host"],

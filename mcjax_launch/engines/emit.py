@@ -2,26 +2,27 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-
-import click
 
 from mcjax_launch.engines import kubernetes, slurm
 from mcjax_launch.engines.size import Size
 from mcjax_launch.errors import LaunchError
 
-KINDS = ("slurm", "jobset", "job")
 # What gives the size or goes to the engine: not for the launcher that the engine starts.
 _NOT_PASSED_ON = frozenset(
-    ("emit", "num_hosts", "procs_per_host", "host_rank", "coordinator", "hosts", "via", "program")
-    + ("image", "name", "namespace", "engine_option", "dry_run")
+    {"emit", "num_hosts", "procs_per_host", "host_rank", "coordinator", "hosts", "via"}
+    | {"image", "name", "namespace", "engine_option", "dry_run"}
 )
-_RUN_BY_JOBSET = "max_restarts"
+_DONE_BY_JOBSET = frozenset({"max_restarts"})
 
 
-def emit(context: click.Context, options: Mapping[str, Any]) -> str:
+def emit(options: Mapping[str, Any], given: Callable[[frozenset[str]], list[str]]) -> str:
     """The script or manifest that runs this command line.
+
+    Args:
+        options: of the command line.
+        given: the command line again, without the options named.
 
     Raises:
         LaunchError: something that the engine needs is missing or will not do.
@@ -42,43 +43,16 @@ def emit(context: click.Context, options: Mapping[str, Any]) -> str:
     )
     name = options["name"] or default_name(options["program"][0])
     if kind == "slurm":
-        command = [*_ourselves(), *words(context, options, frozenset())]
+        command = [*_ourselves(), *given(_NOT_PASSED_ON)]
         return slurm.script(command, size, name, options["engine_option"])
     if options["engine_option"]:
         raise LaunchError(f"--engine-option is for slurm: edit the {kind} instead")
     if not options["image"]:
         raise LaunchError(f"--emit {kind} needs --image: one that has this launcher and jax")
     make = kubernetes.job if kind == "job" else kubernetes.jobset
-    command = words(context, options, frozenset([_RUN_BY_JOBSET]))
-    return make(command, size, name, options["namespace"], options["image"])
-
-
-def words(
-    context: click.Context, options: Mapping[str, Any], also_left_out: frozenset[str]
-) -> list[str]:
-    """The options that the user gave, and the program, as a command line again."""
-    found: list[str] = []
-    for parameter in context.command.params:
-        key = str(parameter.name)
-        if key in _NOT_PASSED_ON | also_left_out or not isinstance(parameter, click.Option):
-            continue
-        source = context.get_parameter_source(key)
-        if source in (None, click.core.ParameterSource.DEFAULT):
-            continue
-        option = max(parameter.opts, key=len)
-        value = options[key]
-        if parameter.is_flag:
-            found += [option] if value else []
-            continue
-        for one in value if parameter.multiple else [value]:
-            found += [option, _text(one)]
-    return [*found, "--", *options["program"]]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, frozenset):
-        return ",".join(map(str, sorted(value)))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return make(
+        given(_NOT_PASSED_ON | _DONE_BY_JOBSET), size, name, options["namespace"], options["image"]
+    )
 
 
 def default_name(program: str) -> str:
@@ -89,7 +63,7 @@ def default_name(program: str) -> str:
 
 
 def _ourselves() -> list[str]:
-    """This launcher, by a path that the nodes of a cluster share."""
+    """The launcher, by a path that the nodes of a cluster share."""
     path = os.path.abspath(sys.argv[0])
     if os.path.isfile(path) and os.access(path, os.X_OK) and not path.endswith("__main__.py"):
         return [path]

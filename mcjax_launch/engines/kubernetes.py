@@ -86,7 +86,7 @@ def _check_name(name: str, pods: int) -> None:
     longest = f"{name}-{pods - 1}"
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(longest) > 63:
         raise LaunchError(
-            f"--name {name}: small letters, digits and '-', and with a pod's number at most 63 of them"
+            f"--name {name}: small letters, digits and '-', and with a pod's number at most 63"
         )
 
 

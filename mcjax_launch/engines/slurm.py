@@ -27,9 +27,10 @@ def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]
 
     """
     if int(environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
+        count = environ["SLURM_STEP_NUM_TASKS"]
         raise LaunchError(
-            f"srun has started {environ['SLURM_STEP_NUM_TASKS']} launchers, one in each task: start "
-            "one, without srun, in the shell of salloc or the batch script"
+            f"srun has started {count} launchers, one in each task: start one, without srun, in "
+            "the shell of salloc or the batch script"
         )
     nodes = parse_list(environ["SLURM_JOB_NODELIST"], 1)
     tasks = [1] * len(nodes)

@@ -1,0 +1,282 @@
+"""Other engines: what they are told, and how one of their launchers knows its place."""
+
+import gzip
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from jobs import PROGRAMS, Jobs
+
+from mcjax_launch.engines import slurm
+from mcjax_launch.engines.emit import default_name
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.hosts import Host
+from mcjax_launch.plan import Job
+from mcjax_launch.restarts import Restarts, without
+
+COMMAND = ["-d", "2", "-x", "A=b c", "--timeout", "10m", "train.py", "{process_id}", "it's $(HOME)"]
+
+
+def emitted(jobs: Jobs, *options: str) -> str:
+    ended = jobs.run(*options, *COMMAND)
+    assert ended.status == 0, ended.stderr
+    return ended.stdout
+
+
+# --- Slurm ---
+
+
+def test_batch_script(jobs: Jobs) -> None:
+    options = "--emit slurm --num-hosts 3 --procs-per-host 2 --max-restarts 1 --engine-option --partition=x"
+    script = emitted(jobs, *options.split())
+    for line in (
+        "#SBATCH --job-name=train",
+        "#SBATCH --nodes=3",
+        "#SBATCH --ntasks-per-node=2",
+        "#SBATCH --time=11",
+        "#SBATCH --requeue",
+        "#SBATCH --partition=x",
+    ):
+        assert line in script.splitlines()
+    run = script.splitlines()[-1].replace("exec ", "printf '%s\\n' ")
+    words = subprocess.run(["bash", "-c", run], capture_output=True, text=True).stdout.splitlines()
+    assert words[-4:] == ["--", "train.py", "{process_id}", "it's $(HOME)"]
+    assert words[words.index("--env") + 1] == "A=b c"
+    assert "--max-restarts" in words
+    assert "--num-hosts" not in words and "--emit" not in words
+
+
+def test_allocation() -> None:
+    environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2],m7"}
+    assert slurm.inside(environ)
+    assert [h.slots for h in slurm.allocated(environ, None)] == [1, 1, 1]
+    environ |= {"SLURM_NTASKS": "5", "SLURM_TASKS_PER_NODE": "2(x2),1"}
+    found = slurm.allocated(environ, None)
+    assert [(h.name, h.slots) for h in found] == [("n1", 2), ("n2", 2), ("m7", 1)]
+    assert [h.slots for h in slurm.allocated(environ, 4)] == [4, 4, 4]
+
+
+def test_several_launchers_under_srun() -> None:
+    environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_STEP_NUM_TASKS": "2"}
+    with pytest.raises(LaunchError, match="srun has started 2 launchers"):
+        slurm.allocated(environ, None)
+
+
+# --- Kubernetes ---
+
+OPTIONS = (
+    "--num-hosts 3 --procs-per-host 2 --gpus-per-process 2 --image repo/image:1 --namespace ml"
+)
+VERSIONS = ("1.25", "1.29", "1.33", "1.37")
+
+
+def documents(text: str) -> list[Any]:
+    return list(yaml.safe_load_all(text))
+
+
+def check_pods(spec: Any) -> list[str]:
+    """What the schemas do not catch; the command of the pods."""
+    assert spec["completionMode"] == "Indexed"
+    assert spec["completions"] == spec["parallelism"] == 3
+    assert spec["backoffLimit"] == 0
+    pod = spec["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    assert pod["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in pod
+    (container,) = pod["containers"]
+    assert container["image"] == "repo/image:1"
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 4}}
+    command: list[str] = container["command"]
+    assert command[-3:] == ["train.py", "{process_id}", "it's $$(HOME)"]
+    assert command[command.index("--env") + 1] == "A=b c"
+    assert "--max-restarts" not in command
+    return command
+
+
+def test_job(jobs: Jobs) -> None:
+    service, job = documents(emitted(jobs, "--emit", "job", "--name", "run-7", *OPTIONS.split()))
+    for document in (service, job):
+        assert document["metadata"] == {"name": "run-7", "namespace": "ml"}
+        for version in VERSIONS:
+            kubernetes_validate.validate(document, version, strict=True)
+    command = check_pods(job["spec"])
+    assert command[command.index("--coordinator") + 1] == "run-7-0.run-7:8476"
+    assert job["spec"]["template"]["spec"]["subdomain"] == "run-7"
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert service["spec"]["selector"] == {"job-name": "run-7"}
+
+
+def test_jobset(jobs: Jobs) -> None:
+    (jobset,) = documents(
+        emitted(jobs, "--emit", "jobset", "--max-restarts", "3", *OPTIONS.split())
+    )
+    packed = (Path(__file__).parent / "lab" / "jobset-crd.yaml.gz").read_bytes()
+    crd = yaml.safe_load(gzip.decompress(packed))
+    version = next(v for v in crd["spec"]["versions"] if v["name"] == "v1alpha2")
+    jsonschema.validate(jobset, version["schema"]["openAPIV3Schema"])
+    assert jobset["spec"]["failurePolicy"] == {"maxRestarts": 3}
+    (workers,) = jobset["spec"]["replicatedJobs"]
+    command = check_pods(workers["template"]["spec"])
+    assert command[command.index("--coordinator") + 1] == "train-workers-0-0.train:8476"
+    # The schema of the CRD takes any pod; Kubernetes' own is stricter.
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}}
+    kubernetes_validate.validate({**job, "spec": workers["template"]["spec"]}, "1.33", strict=True)
+
+
+BAD = {
+    "no image": ("--emit job", "needs --image"),
+    "a name that will not do": ("--emit job --image x --name Run_7", "--name Run_7"),
+    "restarts of a Job": ("--emit job --image x --max-restarts 1", "use --emit jobset"),
+    "hosts": ("--emit slurm --hosts a,b", "the engine chooses the hosts"),
+    "sbatch's options": ("--emit job --image x --engine-option y", "--engine-option is for slurm"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_emit(jobs: Jobs, name: str) -> None:
+    options, words = BAD[name]
+    ended = jobs.run(*options.split(), "train.py")
+    assert (ended.status, ended.out) == (2, b"")
+    assert words in ended.report
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        ("train.py", "train"),
+        ("a/Train_v2.py", "train-v2"),
+        ("7.py", "job-7"),
+        ("./run.sh", "run-sh"),
+    ],
+)
+def test_default_name(program: str, name: str) -> None:
+    assert default_name(program) == name
+
+
+# --- one launcher for each host ---
+
+
+@pytest.mark.jax
+def test_a_launcher_on_each_host(jobs: Jobs, tmp_path: Path) -> None:
+    with_port = f"localhost:{20_000 + os.getpid() % 10_000}"
+    options = ["--num-hosts", "2", "--procs-per-host", "2", "--coordinator", with_port, "-d", "1"]
+    first = jobs.start(*options, "--host-rank", "0", PROGRAMS / "toy.py")
+    second = jobs.start(*options, PROGRAMS / "toy.py", env={"JOB_COMPLETION_INDEX": "1"})
+    both = [first.finish(), second.finish()]
+    assert [ended.status for ended in both] == [0, 0], both[0].stderr + both[1].stderr
+    for rank in range(4):
+        assert f"[{rank}] process {rank} of 4" in both[rank // 2].stdout
+
+
+def test_a_launchers_failure_is_its_ranks(jobs: Jobs) -> None:
+    options = [
+        "--num-hosts",
+        "2",
+        "--host-rank",
+        "1",
+        "--coordinator",
+        "127.0.0.1:1",
+        "--procs-per-host",
+        "2",
+    ]
+    ended = jobs.run(*options, "sh", "-c", "[ $JAX_PROCESS_ID = 3 ] && exit 6; sleep 1000")
+    assert ended.status == 6
+    assert "rank 3 failed" in ended.report
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--num-hosts 2 --host-rank 0", "needs --coordinator HOST:PORT"),
+        ("--num-hosts 2 --host-rank 0 --coordinator h", "needs --coordinator HOST:PORT"),
+        ("--num-hosts 2 --coordinator 127.0.0.1:1", "needs --host-rank"),
+        ("--num-hosts 2 --host-rank 2 --coordinator 127.0.0.1:1", "the last is 1"),
+        ("--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 -n 3", "not the same number"),
+        ("--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 --hosts a,b", "leave out --hosts"),
+    ],
+)
+def test_bad_place(jobs: Jobs, options: str, words: str) -> None:
+    ended = jobs.run(*options.split(), "true")
+    assert ended.status == 2
+    assert words in ended.report
+
+
+# --- other detectors ---
+
+
+@pytest.mark.jax
+def test_explicit_coordinates_keep_other_detectors_out(jobs: Jobs) -> None:
+    """What JAX would take for a Slurm step, an MPI job and a pod."""
+    env = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_STEP_NODELIST": "elsewhere",
+        "SLURM_NTASKS": "9",
+        "SLURM_PROCID": "8",
+        "SLURM_LOCALID": "3",
+        "OMPI_MCA_orte_hnp_uri": "1.0;tcp://192.0.2.1:1",
+        "OMPI_COMM_WORLD_SIZE": "9",
+        "OMPI_COMM_WORLD_RANK": "8",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "3",
+        "KUBERNETES_SERVICE_HOST": "192.0.2.2",
+        "KUBERNETES_SERVICE_PORT": "443",
+    }
+    ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "coordinates.py", "nothing", env=env)
+    assert ended.status == 0, ended.stderr
+    assert "[1] process 1 of 2" in ended.stdout
+
+
+# --- restarts ---
+
+
+def test_a_failed_job_is_started_again(jobs: Jobs, tmp_path: Path) -> None:
+    script = "echo try $MCJAX_RESTART at {coordinator_port}; [ $MCJAX_RESTART = 1 ] || exit 7"
+    options = ["-n", "2", "--max-restarts", "3", "--log-dir", tmp_path]
+    ended = jobs.run(*options, "sh", "-c", script)
+    assert ended.status == 0
+    assert "rank 0 failed" in ended.report or "rank 1 failed" in ended.report
+    assert "starting again in 1 s (1 of 3)" in ended.report
+    tries = (tmp_path / "0.out").read_text().splitlines()
+    assert [line.split(" at ")[0] for line in tries] == ["try 0", "try 1"]
+    assert tries[0].split()[-1] != tries[1].split()[-1]  # a fresh port
+
+
+def test_all_restarts_fail(jobs: Jobs) -> None:
+    ended = jobs.run("--max-restarts", "1", "sh", "-c", "exit $((7 + MCJAX_RESTART))")
+    assert ended.status == 8
+    assert ended.report.splitlines()[-2:] == [
+        "before that:",
+        "  attempt 1: rank 0 failed: exit status 7",
+    ]
+
+
+def test_no_restart_after_a_signal_of_the_users(jobs: Jobs) -> None:
+    running = jobs.start("--max-restarts", "3", "sh", "-c", "echo ready; exec sleep 1000")
+    running.read_until("ready")
+    running.process.terminate()
+    ended = running.finish()
+    assert ended.status == 143
+    assert "again" not in ended.report.replace("again to kill them", "")
+
+
+def test_a_signal_between_two_attempts(jobs: Jobs) -> None:
+    running = jobs.start("--max-restarts", "9", "false")
+    assert running.process.stderr is not None
+    while b"starting again" not in running.process.stderr.readline():
+        pass
+    running.process.terminate()
+    assert running.finish().status == 143
+
+
+def test_hosts_that_are_left_out() -> None:
+    a, b, c = (Host(name=name, slots=2) for name in "abc")
+    job = Job(program=("x",), num_processes=5, python="p", chdir="/")
+    smaller, left = without(job, [a, b, c], {b}, Restarts(most=1, min_hosts=2))
+    assert (smaller.num_processes, [h.name for h in left]) == (4, ["a", "c"])
+    assert without(job, [a, b, c], {a, b}, Restarts(most=1, min_hosts=2)) == (job, [a, b, c])
+    assert without(job, [a, b, c], {b}, Restarts(most=1)) == (job, [a, b, c])

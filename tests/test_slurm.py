@@ -1,0 +1,251 @@
+"""In a real Slurm: three nodes, each a host of its own, and in what passes for Kubernetes."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from jobs import LAUNCHER, PROGRAMS, Jobs, Running, eventually
+from remote import Lab, needs_lab
+
+pytestmark = [
+    needs_lab,
+    pytest.mark.lab,
+    pytest.mark.skipif(
+        shutil.which("slurmctld", path="/usr/sbin:/sbin") is None or shutil.which("munged", path="/usr/sbin:/sbin") is None,
+        reason="needs Slurm: apt install slurm-wlm slurm-wlm-basic-plugins munge",
+    ),
+]  # fmt: skip
+
+
+class Cluster(Lab):
+    """The lab with Slurm on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._slurm = str(Path(__file__).parent / "lab" / "slurm.sh")
+        self.inside("env", f"LAB={self.folder}", self._slurm, "up")
+        self.env = [*self._enter, "env", f"SLURM_CONF={self.folder}/slurm/slurm.conf"]
+
+    def inside(self, *command: str) -> str:
+        done = subprocess.run([*self._enter, *command], capture_output=True, text=True, timeout=90)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def slurm(self, *command: str) -> str:
+        done = subprocess.run([*self.env, *command], capture_output=True, text=True, timeout=90)
+        return done.stdout + done.stderr
+
+    def end(self) -> None:
+        self.inside("env", f"LAB={self.folder}", self._slurm, "down")
+        super().end()
+
+    def processes(self, host: str) -> list[str]:
+        shown = super().processes(host)
+        return [line for line in shown if "slurmd -D" not in line and "nsenter" not in line]
+
+    def salloc(self, jobs: Jobs, size: str, *args: object) -> Running:
+        """Start the launcher in the shell of an allocation."""
+        launcher = [*self.env, "salloc", "--quiet", *size.split(), *LAUNCHER]
+        return jobs.start(*args, launcher=launcher)
+
+    def idle(self) -> None:
+        eventually(lambda: not self.slurm("squeue", "-h").strip(), 60)
+        self.check_clean()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster()
+    yield made
+    made.end()
+
+
+@pytest.mark.jax
+def test_in_an_allocation(jobs: Jobs, cluster: Cluster) -> None:
+    ended = cluster.salloc(jobs, "-N3 --ntasks-per-node=2", "-d", 2, PROGRAMS / "toy.py").finish()
+    assert ended.status == 0, ended.stderr
+    for rank in range(6):
+        assert f"[{rank} jh{rank // 2 + 1}] process {rank} of 6" in ended.stdout
+    cluster.idle()
+
+
+def test_one_rank_a_node_by_default(jobs: Jobs, cluster: Cluster) -> None:
+    ended = cluster.salloc(jobs, "-N2", "hostname").finish()
+    assert sorted(ended.stdout.splitlines()) == ["[0 jh1] jh1", "[1 jh2] jh2"]
+    cluster.idle()
+
+
+@pytest.mark.jax
+def test_a_failure_is_the_first_cause(jobs: Jobs, cluster: Cluster) -> None:
+    ended = cluster.salloc(jobs, "-N3", "--grace", "1", PROGRAMS / "fail.py", "exit", 2).finish()
+    assert "rank 2 on jh3 failed: it exited with status 9" in ended.report
+    assert "the 2 other ranks: 2 killed after the grace" in ended.report
+    cluster.idle()
+
+
+def test_one_launcher_in_each_task_by_mistake(jobs: Jobs, cluster: Cluster) -> None:
+    shown = cluster.slurm("srun", "-N2", "-n2", *LAUNCHER, "hostname")
+    assert "srun has started 2 launchers" in shown
+    cluster.idle()
+
+
+def submit(cluster: Cluster, folder: Path, *options: object) -> str:
+    """Submit an emitted script; the job's id. It prints to job.out in the folder."""
+    emit = [*LAUNCHER, "--emit", "slurm", *map(str, options)]
+    text = subprocess.run(emit, capture_output=True, text=True, check=True, cwd=folder).stdout
+    (folder / "job.sh").write_text(text)
+    where = ["-D", str(folder), "-o", str(folder / "job.out")]
+    return cluster.slurm("sbatch", "--parsable", *where, str(folder / "job.sh")).strip()
+
+
+@pytest.mark.jax
+def test_an_emitted_script_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    size = ["--num-hosts", "3", "--procs-per-host", "2", "-d", "2"]
+    submit(cluster, tmp_path, *size, PROGRAMS / "toy.py")
+    cluster.idle()
+    shown = (tmp_path / "job.out").read_text()
+    assert "[5 jh3] process 5 of 6" in shown, shown
+
+
+@pytest.mark.jax
+def test_scancel_reaches_the_preemption_service(
+    jobs: Jobs, cluster: Cluster, tmp_path: Path
+) -> None:
+    number = submit(cluster, tmp_path, "--num-hosts", 2, PROGRAMS / "preempted.py")
+    out = tmp_path / "job.out"
+    eventually(lambda: out.exists() and out.read_text().count("training") == 2)
+    cluster.slurm("scancel", number)
+    cluster.idle()
+    assert out.read_text().count("saved") == 2
+
+
+def test_nothing_is_left_of_a_killed_launcher(jobs: Jobs, cluster: Cluster) -> None:
+    script = "setsid sleep 1000 & trap '' TERM; echo ready; while :; do sleep 1000; done"
+    running = cluster.salloc(jobs, "-N3", "--grace", "1", "bash", "-c", script)
+    running.read_until("ready", 3)
+    family = psutil.Process(running.process.pid).children(recursive=True)
+    launchers = [
+        p for p in family if "mcjax_launch" in p.cmdline() and p.name().startswith("python")
+    ]
+    launchers[0].kill()
+    running.finish()
+    cluster.idle()
+
+
+def test_a_node_dies(jobs: Jobs, cluster: Cluster) -> None:
+    running = cluster.salloc(jobs, "-N3", "bash", "-c", "echo ready; exec sleep 1000")
+    running.read_until("ready", 3)
+    began = time.monotonic()
+    cluster.do("poweroff", "jh3")
+    try:
+        ended = running.finish()
+        assert time.monotonic() - began < 30
+        assert "host jh3: " in ended.report
+    finally:
+        cluster.do("boot", "jh3")
+        cluster.inside("env", f"LAB={cluster.folder}", cluster._slurm, "node-up", "jh3")
+        eventually(lambda: "3" in cluster.slurm("sinfo", "-h", "-t", "idle", "-o", "%D"), 60)
+    cluster.check_clean()
+    for folder in Path(os.environ["TMPDIR"]).glob("mcjax-*"):  # nobody was left to remove it
+        shutil.rmtree(folder)
+
+
+# --- Kubernetes, as far as a stub of its API goes ---
+
+
+@pytest.mark.jax
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    """Its pods are processes on the lab's hosts, with a pod's host name and environment."""
+    stub = [
+        str(Path(__file__).parent / "lab" / "k8s_stub.py"),
+        "10.77.0.1",
+        "6443",
+        str(tmp_path / "k8s"),
+    ]
+    api = subprocess.Popen(
+        [*cluster._enter, "env", f"LAB={cluster.folder}", "python3", *stub],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        eventually((tmp_path / "k8s" / "ready").exists, 20)
+        options = [
+            "--emit",
+            "job",
+            "--image",
+            "none",
+            "--name",
+            "toy",
+            "--num-hosts",
+            "3",
+            "--procs-per-host",
+            "2",
+            "-d",
+            "2",
+        ]
+        manifest = jobs.run(*options, PROGRAMS / "toy.py").stdout
+        launcher = str(Path(LAUNCHER[0]).parent / "mcjax-launch")
+        (tmp_path / "job.yaml").write_text(manifest.replace("- mcjax-launch\n", f"- {launcher}\n"))
+        kubectl = ["env", f"KUBECONFIG={tmp_path}/k8s/kubeconfig", "kubectl"]
+        cluster.inside(*kubectl, "apply", "--validate=false", "-f", str(tmp_path / "job.yaml"))
+        logs = tmp_path / "k8s" / "pods"
+
+        def done() -> bool:
+            text = cluster.inside(
+                *kubectl, "get", "job", "toy", "-o", "jsonpath={.status.succeeded}"
+            )
+            return text == "3"
+
+        eventually(done, 60)
+        shown = "".join(log.read_text() for log in logs.glob("*.log"))
+        for rank in range(6):
+            assert f"[{rank}] process {rank} of 6" in shown, shown
+    finally:
+        for process in psutil.Process(api.pid).children(recursive=True):
+            process.send_signal(signal.SIGKILL)
+        api.kill()
+        api.wait()
+    cluster.check_clean()
+
+
+# --- JAX's own detection, left alone ---
+
+
+@pytest.mark.jax
+def test_bare_initialize_under_srun_without_us(jobs: Jobs, cluster: Cluster) -> None:
+    """The guide's way, as the program of a lone rank with --no-hook."""
+    srun = [
+        "srun",
+        "-N2",
+        "--ntasks-per-node=1",
+        LAUNCHER[0],
+        PROGRAMS / "coordinates.py",
+        "nothing",
+    ]
+    options = ["--hosts", "localhost", "--no-hook", "-d", "1"]
+    ended = cluster.salloc(jobs, "-N2", *options, *srun).finish()
+    assert "process 1 of 2 with 2 devices" in ended.stdout, ended.stderr
+    cluster.idle()
+
+
+@pytest.mark.jax
+@pytest.mark.skipif(
+    shutil.which("mpirun") is None, reason="needs Open MPI: apt install openmpi-bin"
+)
+def test_open_mpi(jobs: Jobs) -> None:
+    """With us its coordinates are not taken; with --no-hook they are."""
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
+    program = [LAUNCHER[0], str(PROGRAMS / "coordinates.py"), "nothing"]
+    environ = jobs.environment(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="1")
+    ours = [*mpirun, "-n", "1", *LAUNCHER, "-n", "2", *program]
+    theirs = [*mpirun, "-n", "2", *LAUNCHER, "--no-hook", "--no-prefix", *program]
+    for command in (ours, theirs):
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=90)
+        assert "process 1 of 2 with 2 devices" in done.stdout, done.stdout + done.stderr
