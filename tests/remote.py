@@ -111,6 +111,11 @@ class Lab:
         self._process.stdout.close()
         self._process.wait(20)
 
+    def entering(self, host: str) -> list[str]:
+        """What runs the command that follows on a host, without ssh."""
+        script = str(HERE / "lab" / "hosts.sh")
+        return [*self._enter, "env", f"LAB={self.folder}", script, "enter", host]
+
     def do(self, *args: str) -> str:
         """Run hosts.sh, e.g. `cut jh3`."""
         command = [*self._enter, "env", f"LAB={self.folder}", str(HERE / "lab" / "hosts.sh"), *args]

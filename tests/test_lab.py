@@ -155,3 +155,20 @@ def test_a_host_loses_its_power(jobs: Jobs, lab: Lab) -> None:
     assert ended.status == 255
     assert "host jh3: " in ended.report
     lab.check_clean()
+
+
+def test_a_job_goes_on_without_a_lost_host(jobs: Jobs, lab: Lab) -> None:
+    script = "echo $JAX_PROCESS_ID of $JAX_NUM_PROCESSES; [ $MCJAX_RESTART = 1 ] || exec sleep 1000"
+    options = ["--max-restarts", "2", "--min-hosts", "2"]
+    running = lab.start(jobs, ALL, *options, "bash", "-c", script)
+    running.read_until("of 3", 3)
+    lab.do("kill", "jh2")
+    try:
+        ended = running.finish()
+    finally:
+        lab.do("boot", "jh2")
+    assert ended.status == 0, ended.stderr
+    assert "[0 jh1] 0 of 2" in ended.stdout
+    assert "[1 jh3] 1 of 2" in ended.stdout
+    assert "host jh2: " in ended.report
+    lab.check_clean()

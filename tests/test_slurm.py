@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 from jobs import LAUNCHER, PROGRAMS, Jobs, Running, eventually
 from remote import Lab, needs_lab
 
@@ -212,6 +213,40 @@ def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> No
             process.send_signal(signal.SIGKILL)
         api.kill()
         api.wait()
+    cluster.check_clean()
+
+
+@pytest.mark.jax
+def test_the_pods_of_an_emitted_jobset(jobs: Jobs, cluster: Cluster) -> None:
+    """Under the host names and variables that JobSet documents; there is no controller to ask."""
+    options = ["--emit", "jobset", "--image", "none", "--name", "toy", "--num-hosts", "3", "--procs-per-host", "2", "-d", "2"]
+    manifest = yaml.safe_load(jobs.run(*options, PROGRAMS / "toy.py").stdout)
+    (workers,) = manifest["spec"]["replicatedJobs"]
+    (container,) = workers["template"]["spec"]["template"]["spec"]["containers"]
+    command = [str(Path(LAUNCHER[0]).parent / "mcjax-launch"), *container["command"][1:]]
+    pods = [f"toy-{workers['name']}-0-{index}" for index in range(3)]
+    names = "".join(f"10.77.0.{11 + n} {pod}.toy {pod}\n" for n, pod in enumerate(pods))
+    cluster.names(f"127.0.0.1 localhost\n{names}")
+    try:
+        running = [
+            jobs.start(
+                *(cluster.entering(f"jh{index + 1}") + ["unshare", "--uts", "sh", "-c"]),
+                f'hostname {pod}; exec env -i PATH=/usr/bin:/bin HOSTNAME={pod} "$@"',
+                "-",
+                *("JOB_COMPLETION_INDEX=%d JOBSET_NAME=toy JOB_INDEX=0" % index).split(),
+                f"REPLICATED_JOB_NAME={workers['name']}",
+                f"LAUNCH_TEST_TOKEN={jobs.token}",
+                *command,
+                launcher=["env"],
+            )
+            for index, pod in enumerate(pods)
+        ]
+        ended = [pod.finish() for pod in running]
+    finally:
+        cluster.names()
+    assert [pod.status for pod in ended] == [0, 0, 0], [pod.stderr for pod in ended]
+    for rank in range(6):
+        assert f"[{rank}] process {rank} of 6" in ended[rank // 2].stdout
     cluster.check_clean()
 
 
