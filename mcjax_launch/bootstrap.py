@@ -27,6 +27,7 @@ MODULES = (
 )
 HOOK_FILES = ("sitecustomize.py", "mcjax_rank_hook.py", "mcjax_rank_exits.py")
 OLDEST_PYTHON = (3, 9)
+_LOADING_S = 60
 #: The loader's exit status on an interpreter older than that.
 TOO_OLD = 93
 
@@ -47,8 +48,11 @@ def loader() -> str:
     It goes through a login shell of any kind: no quotes, backslashes, dollars or exclamation marks.
     """
     old = f"sys.version_info<{OLDEST_PYTHON}and(sys.stderr.write(sys.version),sys.exit({TOO_OLD}))"
-    run = f"exec(zlib.decompress(sys.stdin.buffer.read({len(payload())})))"
-    return f"import sys,zlib;{old};{run}".replace(", ", ",")
+    # A launcher that dies while it sends this may leave no end of file.
+    run = (
+        f"signal.alarm({_LOADING_S});exec(zlib.decompress(sys.stdin.buffer.read({len(payload())})))"
+    )
+    return f"import signal,sys,zlib;{old};{run}".replace(", ", ",")
 
 
 def _source(name: str) -> str:

@@ -102,6 +102,7 @@ class Connector:
         self._greeting: list[Link] = []  # started, not greeted yet
         self._limit = _FIRST_LIMIT
         self._ping_at = 0.0
+        self._stopped = False
 
     # --- start ---
 
@@ -124,8 +125,14 @@ class Connector:
         self._greeting.append(link)
 
     def stop(self) -> None:
-        """Start no more."""
+        """Start no more, and let go of what has not greeted: nothing runs there."""
+        self._stopped = True
         self._waiting.clear()
+        for link in self._greeting:
+            link.close()
+            if not link.host.is_local:
+                link.kill()
+        self._greeting.clear()
 
     @property
     def settled(self) -> bool:
@@ -153,7 +160,7 @@ class Connector:
 
     def reap(self) -> None:
         """A child of the launcher has ended."""
-        for link in self.links:
+        for link in list(self.links):
             if link.reap() and link.ended and link in self._greeting:
                 self._judge(link)
 
@@ -163,7 +170,13 @@ class Connector:
             return  # its exit status says more; SIGCHLD is about to come
         self._give_up(link)
         refused = link.status == 255 and _REFUSED.search(link.errors)
-        if refused and self._attempts[link.host] < _MOST_ATTEMPTS:
+        if self._stopped:
+            return
+        if (
+            refused
+            and b"timed out" not in link.errors
+            and self._attempts[link.host] < _MOST_ATTEMPTS
+        ):
             import random
 
             self._limit = max(2, self._limit // 2)
@@ -188,11 +201,12 @@ class Connector:
             times += [at for at, _ in self._waiting]
         afar = [link for link in self.links if self._is_afar(link)]
         if afar:
-            times += [self._ping_at, min(link.heard_at for link in afar) + wire.SILENCE_S]
+            times += [self._ping_at, min(link.silent_at for link in afar)]
         return min(times, default=None)
 
     def _is_afar(self, link: Link) -> bool:
-        return link.greeted and not link.ended and not link.host.is_local
+        settled = link.ended or link.said_bye
+        return link.greeted and not settled and not link.host.is_local
 
     def expire(self) -> None:
         """Act on what took too long."""
@@ -207,7 +221,7 @@ class Connector:
                 self._on_failure(Failure(link.host, f"no answer within {GREETING_S:g} s{last}"))
         afar = [link for link in self.links if self._is_afar(link)]
         for link in afar:
-            if now >= link.heard_at + wire.SILENCE_S:
+            if now >= link.silent_at:
                 link.close()
                 link.kill()
                 self._on_lost(link, f"no sign of it for {wire.SILENCE_S:g} s")

@@ -62,8 +62,18 @@ class Link:
         self._on_end = on_end
         self._window = window
         self._consumed = 0
+        self._patient_until = 0.0
         loop.watch(pipes.from_agent, READ, lambda ready: self._read())
         loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
+
+    def be_patient(self, seconds: float) -> None:
+        """Do not take silence for the end before so much time has passed from now."""
+        self._patient_until = time.monotonic() + seconds
+
+    @property
+    def silent_at(self) -> float:
+        """When it will have been silent for too long."""
+        return max(self.heard_at + wire.SILENCE_S, self._patient_until)
 
     # --- to the agent ---
 
@@ -151,9 +161,9 @@ class Link:
         self.ended = True
 
     def kill(self) -> None:
-        """End the transport's own process."""
+        """End the transport, and what it has started: it has a session of its own."""
         if not self.reap():
-            os.kill(self.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
 
     def reap(self) -> bool:
         """Whether the transport's process has ended."""

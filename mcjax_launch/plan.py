@@ -49,6 +49,11 @@ class Job:
         return self.num_processes // self.num_hosts
 
     @property
+    def uses_cpu(self) -> bool:
+        """Whether the ranks are known to use JAX's CPU devices."""
+        return self.cpu_devices is not None or dict(self.env).get("JAX_PLATFORMS") == "cpu"
+
+    @property
     def is_python(self) -> bool:
         """Whether we start the program with the ranks' Python ourselves."""
         return self.module or self.program[0].endswith(".py")
@@ -150,6 +155,7 @@ def questions(job: Job, host: Host, ranks: int, *, first: bool, several: bool) -
         coordinator = None
     return {
         "from_afar": not host.is_local,
+        "command": None if job.is_python else job.program[0],
         "pythons": pythons,
         "program": job.program[0] if job.is_python and not job.module else None,
         "needs_jax": bool(host.python) or job.python_given or not host.is_local,

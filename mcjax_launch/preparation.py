@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mcjax_launch import rendezvous, sync
@@ -25,6 +25,8 @@ from mcjax_launch.plan import (
 
 # After a first failure, others that come so soon are named with it.
 _GATHER_S = 0.5
+# An agent that asks nvidia-smi, or a name server that does not answer, says nothing meanwhile.
+_PREPARE_S = 20.0
 
 
 class Preparation:
@@ -61,7 +63,8 @@ class Preparation:
         self._ranks = dict.fromkeys(hosts, 0)
         for host, _ in place(job.processes_here, hosts):
             self._ranks[host] += 1
-        self._staged = sync.entries(job.sync, os.getcwd())
+        self._staged = sync.entries(job.sync, os.getcwd()) if job.sync else []
+        self._same = sync.same_content(self._staged)
         self._links: list[Link] = []
         self._answers: dict[Host, dict[str, Any]] = {}
         self._tried: list[str] = []
@@ -79,6 +82,7 @@ class Preparation:
     def greeted(self, link: Link) -> None:
         """An agent runs: send it the files, and ask."""
         self._links.append(link)
+        link.be_patient(_PREPARE_S)
         asked = questions(
             self._job,
             link.host,
@@ -91,12 +95,13 @@ class Preparation:
         else:
             link.send(wire.PREPARE, **asked)
 
-    def _with_question(self, asked: dict[str, object]):  # type: ignore[no-untyped-def]
-        yield from sync.frames(self._staged)
+    def _with_question(self, asked: dict[str, object]) -> Iterator[bytes]:
+        yield from sync.frames(self._staged, self._same)
         yield wire.message(wire.PREPARE, asked)
 
     def ready(self, link: Link, body: dict[str, Any]) -> None:
         """An agent has answered."""
+        link.be_patient(0)
         self._answers[link.host] = body
         if len(self._answers) == len(self._hosts) and not self._failures:
             self._attempt(self._check if self._several else self._plan)
@@ -154,8 +159,26 @@ class Preparation:
             cores=tuple(tuple(share) for share in answer.get("cores", ())),
             transfer_ports=tuple(answer["transfer_ports"]),
             address=address,
-            good_name=answer.get("good_name", True),
+            good_name=self._name_is_good(host, address),
         )
+
+    def _name_is_good(self, host: Host, address: str) -> bool:
+        """Whether a host's own name leads to the address by which the others reach it.
+
+        Gloo, JAX's collectives on CPU, listens where the own name leads: Debian's 127.0.1.1 cannot
+        be reached from elsewhere, and a name that leads nowhere is an error.
+        """
+        names = self._answers[host].get("own_name")
+        if not address or names is None or address in names:
+            return True
+        if not self._job.hook and self._job.uses_cpu:
+            leads = f"to {names[0]}" if names else "nowhere"
+            raise LaunchError(
+                f"host {host.name}: its own name leads {leads}, where JAX's CPU collectives would "
+                f"listen: make /etc/hosts there say {address}, or leave out --no-hook",
+                HOST_LOST,
+            )
+        return False
 
     # --- what goes wrong ---
 

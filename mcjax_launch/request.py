@@ -33,8 +33,8 @@ def find_hosts(options: dict[str, Any]) -> tuple[Host, ...]:
         return (Host(name=LOCAL, slots=options["num_processes"] or slots),)
     if given == "-":
         return parse_file(sys.stdin.read(), "standard input", slots)
-    if os.path.isfile(given):
-        with open(given, encoding="utf-8", errors="surrogateescape") as file:
+    if os.path.exists(given) and not os.path.isdir(given):
+        with open(given, encoding="utf-8-sig", errors="surrogateescape") as file:
             return parse_file(file.read(), given, slots)
     if os.sep in given or given.endswith(".txt"):
         raise LaunchError(f"--hosts {given}: no such file")

@@ -26,8 +26,12 @@ def in_words(stacks: Sequence[Stack]) -> str:
     lines = [f"stacks of {len({stack.rank for stack in stacks})} ranks:"]
     for stack in sorted(stacks, key=lambda stack: (stack.rank, stack.pid)):
         if not stack.text:
-            lines.append(f"rank {stack.rank} (pid {stack.pid}): no Python to ask; {stack.state}")
+            lines.append(f"{_name(stack)}: no Python to ask; {stack.state}")
             continue
-        lines.append(f"rank {stack.rank} (pid {stack.pid}):")
+        lines.append(f"{_name(stack)}:")
         lines += [f"  {line}" for line in stack.text.splitlines() if line.strip()]
     return "\n".join(lines)
+
+
+def _name(stack: Stack) -> str:
+    return f"rank {stack.rank} on {stack.host} (pid {stack.pid})"

@@ -1,7 +1,7 @@
 """Files and folders on their way to the hosts' staging folders."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,14 +43,38 @@ def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
         source = os.path.join(cwd, path)
         if not os.path.exists(source):
             raise LaunchError(f"--sync {path}: no such file or folder in {cwd}")
+        if not os.path.isdir(source) and not os.path.isfile(source):
+            raise LaunchError(f"--sync {path}: neither a file nor a folder")
         place = os.path.normpath(path)
         if os.path.isabs(place) or place.startswith(".."):
             place = os.path.basename(os.path.realpath(source))
         for entry in _walk(place, source):
             if not os.access(entry.source, os.R_OK) and entry.kind != "link":
                 raise LaunchError(f"--sync {path}: {entry.source} cannot be read")
-            found[entry.path] = entry
-    return list(found.values())
+            if entry.kind != "link" or entry.path not in found:
+                found[entry.path] = entry
+    # Links last: no file is ever written through one.
+    return sorted(found.values(), key=lambda entry: entry.kind == "link")
+
+
+def same_content(staged: list[Entry]) -> dict[str, str]:
+    """For each path whose content stands earlier under another path: that other path.
+
+    Only files of one size are compared.
+    """
+    sizes: dict[int, list[Entry]] = {}
+    for entry in staged:
+        if entry.kind == "file":
+            sizes.setdefault(os.stat(entry.source).st_size, []).append(entry)
+    same: dict[str, str] = {}
+    for alike in sizes.values():
+        first: dict[bytes, str] = {}
+        for entry in alike if len(alike) > 1 else ():
+            digest = _digest(entry.source)
+            if digest in first:
+                same[entry.path] = first[digest]
+            first.setdefault(digest, entry.path)
+    return same
 
 
 def _walk(place: str, source: str) -> Iterator[Entry]:
@@ -66,24 +90,32 @@ def _walk(place: str, source: str) -> Iterator[Entry]:
             yield from _walk(path, below)
 
 
-def frames(staged: list[Entry]) -> Iterator[bytes]:
-    """The frames that stage these on one host; a content that was sent before is not sent again."""
-    sent: dict[bytes, str] = {}
+def frames(staged: list[Entry], same: Mapping[str, str]) -> Iterator[bytes]:
+    """The frames that stage these on one host; a content that was sent is not sent again.
+
+    Args:
+        same: see `same_content`.
+
+    Raises:
+        LaunchError: a file is not what it was any more.
+
+    """
     for entry in staged:
         about: dict[str, Any] = {"path": entry.path, "kind": entry.kind}
-        if entry.kind == "link":
-            about["target"] = os.readlink(entry.source)
-        elif entry.kind == "file":
-            about["mode"] = os.stat(entry.source).st_mode & 0o777
-            digest = _digest(entry.source)
-            if digest in sent:
-                about |= {"kind": "copy", "of": sent[digest]}
-            sent.setdefault(digest, entry.path)
-        yield wire.message(wire.ENTRY, about)
-        if about["kind"] == "file":
-            with open(entry.source, "rb") as file:
-                while piece := file.read(_PIECE):
-                    yield wire.header(wire.CONTENT, len(piece)) + piece
+        try:
+            if entry.kind == "link":
+                about["target"] = os.readlink(entry.source)
+            elif entry.kind == "file":
+                about["mode"] = os.stat(entry.source).st_mode & 0o777
+            if entry.path in same:
+                about |= {"kind": "copy", "of": same[entry.path]}
+            yield wire.message(wire.ENTRY, about)
+            if about["kind"] == "file":
+                with open(entry.source, "rb") as file:
+                    while piece := file.read(_PIECE):
+                        yield wire.header(wire.CONTENT, len(piece)) + piece
+        except OSError as error:
+            raise LaunchError(f"--sync: {entry.source}: {error.strerror}") from None
 
 
 def _digest(path: str) -> bytes:

@@ -20,6 +20,8 @@ from mcjax_launch.agent.main import main
 main({hook!r})
 """
 _SSH_OPTIONS = {
+    "RemoteCommand": "none",  # of the user's configuration: ours is another
+    "ClearAllForwardings": "yes",
     "BatchMode": "yes",  # a question would hang the job
     "ConnectTimeout": "10",
     "ServerAliveInterval": "5",  # without it the client of a host that was cut off never returns
@@ -68,9 +70,14 @@ def ssh_argv(host: Host, script: str) -> list[str]:
     The command goes through the login shell there, whichever it is: sh, fish and tcsh agree on
     what single quotes mean as long as there is none, no backslash and no `!` inside.
     """
-    options = [word for name, value in _SSH_OPTIONS.items() for word in ("-o", f"{name}={value}")]
-    port = ["-p", str(host.port)] if host.port else []
-    return ["ssh", "-T", "-x", *options, *port, "--", host.login, f"exec sh -c '{script}'"]
+    return ["ssh", "-T", "-x", *_ssh_options(host), "--", host.login, f"exec sh -c '{script}'"]
+
+
+def _ssh_options(host: Host, template: str = "") -> list[str]:
+    """Ours, but for what the user's own template sets: ssh takes the first value it is given."""
+    wanted = {name: value for name, value in _SSH_OPTIONS.items() if name not in template}
+    options = [word for name, value in wanted.items() for word in ("-o", f"{name}={value}")]
+    return [*options, *(["-p", str(host.port)] if host.port else [])]
 
 
 def srun_argv(host: Host, script: str) -> list[str]:
@@ -100,17 +107,17 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
     if not words or "{host}" not in template:
         raise LaunchError(f"--via {template}: write {{host}} where the host's name goes")
     argv = []
+    programs = [os.path.basename(word) for word in words]
+    known = [name for name in programs if name == "ssh" or name in _TAKES_WORDS]
     for word in words:
-        if word == "{host}" and os.path.basename(words[0]) == "ssh":
-            # After the user's own options: ssh takes the first value that it is given.
-            argv += [w for name, value in _SSH_OPTIONS.items() for w in ("-o", f"{name}={value}")]
-            argv += ["-p", str(host.port)] if host.port else []
         alone = word == "{command}" or word.endswith("={command}")
         word = word.replace("{command}", line if alone else shlex.quote(line))
         argv.append(word.replace("{host}", host.login))
+        if os.path.basename(word) == "ssh":
+            argv += _ssh_options(host, template)
     if "{command}" in template:
         return argv
-    if words[-1] == "--" or os.path.basename(words[0]) in _TAKES_WORDS:
+    if known[-1:] != ["ssh"] and (words[-1] == "--" or known):
         return [*argv, "sh", "-c", script]
     return [*argv, line]
 
@@ -141,9 +148,12 @@ def start(argv: Sequence[str]) -> Pipes:
         LaunchError: there is no such program.
 
     """
-    agent_in, to_agent = os.pipe()
-    from_agent, agent_out = os.pipe()
-    errors, agent_err = os.pipe()
+    try:
+        (agent_in, to_agent), (from_agent, agent_out), (errors, agent_err) = (
+            os.pipe() for _ in range(3)
+        )
+    except OSError as error:
+        raise LaunchError(f"{error.strerror}: raise `ulimit -n`, or use fewer hosts", 255) from None
     theirs = (agent_in, agent_out, agent_err)
     try:
         pid = os.posix_spawnp(

@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from jobs import PROGRAMS, Jobs, eventually
@@ -61,7 +62,12 @@ def test_the_coordinator_is_where_the_others_reach_it(jobs: Jobs, lab: Lab) -> N
 
 @pytest.mark.jax
 @pytest.mark.parametrize(
-    "names", ["127.0.0.1 localhost\n127.0.1.1 jh1 jh2 jh3\n", "127.0.0.1 localhost\n"]
+    "names",
+    [
+        "127.0.0.1 localhost\n127.0.1.1 jh1 jh2 jh3\n",
+        "127.0.0.1 localhost\n",
+        "10.77.0.250 jh1 jh2 jh3\n",
+    ],
 )
 def test_hosts_whose_own_name_is_no_good(jobs: Jobs, lab: Lab, names: str) -> None:
     """Debian's 127.0.1.1, and a name that leads nowhere: JAX alone fails on both."""
@@ -71,6 +77,33 @@ def test_hosts_whose_own_name_is_no_good(jobs: Jobs, lab: Lab, names: str) -> No
     finally:
         lab.names()
     assert ended.status == 0, ended.stderr
+
+
+def test_a_bad_own_name_without_the_hook(jobs: Jobs, lab: Lab) -> None:
+    lab.names("127.0.0.1 localhost\n127.0.1.1 jh1 jh2\n")
+    try:
+        ended = lab.run(jobs, "jh1,jh2", "-d", 1, "--no-hook", "echo", "started")
+    finally:
+        lab.names()
+    assert (ended.status, ended.out) == (255, b"")
+    assert "its own name leads to 127.0.1.1" in ended.report
+    assert "/etc/hosts there say 10.77.0.1" in ended.report
+
+
+def test_a_cable_is_cut_during_a_sync(jobs: Jobs, lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(bytes(400 << 20))
+    options = ["--sync", str(tmp_path / "big"), "true"]
+    running = lab.start(jobs, "jh2,jh3", *options)
+    eventually(lambda: bool(lab.processes("jh3")), 10)
+    lab.do("cut", "jh3")
+    began = time.monotonic()
+    try:
+        assert running.finish().status == 255
+        eventually(lambda: not any("python" in line for line in lab.processes("jh3")), 20)
+        assert time.monotonic() - began < 25
+    finally:
+        lab.do("restore", "jh3")
+    lab.check_clean(limit=40)
 
 
 def test_a_coordinator_that_cannot_be_reached(jobs: Jobs, lab: Lab) -> None:

@@ -36,7 +36,16 @@ def test_ssh_argv() -> None:
 
 
 TEMPLATES = {
-    "ssh -F cfg {host}": ["-F", "cfg", "BatchMode=yes", "h", "exec sh -c 'x y'"],
+    "sudo -u me ssh -oServerAliveInterval=1 {host}": [
+        "-u",
+        "me",
+        "ssh",
+        "BatchMode=yes",
+        "h",
+        "exec sh -c 'x y'",
+    ],
+    "ssh -F cfg -- me@{host}": ["-F", "cfg", "--", "me@h", "exec sh -c 'x y'"],
+    "ssh -F cfg {host}": ["BatchMode=yes", "-F", "cfg", "h", "exec sh -c 'x y'"],
     "gcloud ssh {host} --command={command}": ["h", "--command=exec sh -c 'x y'"],
     "kubectl exec -i {host} --": ["exec", "-i", "h", "--", "sh", "-c", "x y"],
     "docker exec -i {host}": ["exec", "-i", "h", "sh", "-c", "x y"],
@@ -224,6 +233,80 @@ def test_sync(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
 
 
 @needs_sshd
+def test_sync_never_writes_through_a_link(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+    (tmp_path / "nas").mkdir()
+    (tmp_path / "nas" / "big.bin").write_bytes(b"x" * 200_000)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "data").symlink_to(tmp_path / "nas")
+    options = [
+        "--hosts",
+        "localhost,a",
+        "--via",
+        sshd.via,
+        *["--sync", "data", "--sync", ".", "--sync", "data/big.bin"],
+    ]
+    ended = jobs.run(*options, "sh", "-c", "wc -c < data/big.bin", cwd=tmp_path / "work")
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("200000\n") == 2
+    assert (tmp_path / "nas" / "big.bin").stat().st_size == 200_000
+
+
+def test_a_slow_sync_is_no_silence(jobs: Jobs, tmp_path: Path) -> None:
+    """Over a transport that takes longer for it than the launcher waits for a sign of life."""
+    (tmp_path / "big").write_bytes(os.urandom(1_500_000))
+    slow = "import os, sys, time\nwhile b := os.read(0, 20_000): os.write(1, b); time.sleep(0.2)"
+    (tmp_path / "slow.py").write_text(slow)
+    via = f"bash -c '{sys.executable} {tmp_path}/slow.py | eval \"$1\"' - {{command}} {{host}}"
+    options = ["--hosts", "a", "--via", via, "--sync", "big"]
+    ended = jobs.run(*options, "sh", "-c", "wc -c < big", cwd=tmp_path)
+    assert ended.stdout == "[0] 1500000\n", ended.stderr
+    assert ended.seconds > 13  # else it would prove nothing
+
+
+def test_clients_that_end_together_are_all_named(jobs: Jobs) -> None:
+    ended = jobs.run("--hosts", "h[1-8]", "--via", FAKE_SSH, "true", env={"FAKE_SSH": "key"})
+    assert ended.status == 255
+    assert "7 more: " in ended.report
+    assert ended.seconds < 10
+
+
+def test_interrupt_of_a_start(jobs: Jobs) -> None:
+    running = jobs.start("--hosts", "a,b", "--via", FAKE_SSH, "true", env={"FAKE_SSH": "hang"})
+    launcher = psutil.Process(running.process.pid)
+    eventually(lambda: len(launcher.children()) == 2)
+    running.process.send_signal(2)
+    ended = running.finish()
+    assert ended.status == 130
+    assert ended.seconds < 8
+
+
+def test_what_a_transport_has_started_ends_with_it(jobs: Jobs) -> None:
+    via = "bash -c 'sleep 1000 & sleep 1000' - {host}"
+    ended = jobs.run("--hosts", "a", "--via", via, "true", limit=40)
+    assert ended.status == 255
+
+
+def test_sync_of_what_is_no_file(jobs: Jobs, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, "--sync", "pipe", "true", cwd=tmp_path)
+    assert ended.status == 2
+    assert "--sync pipe: neither a file nor a folder" in ended.report
+
+
+def test_nothing_runs_anywhere_when_a_host_lacks_the_program(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    program = tmp_path / "one" / "prog"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    (tmp_path / "hosts").write_text(f"a chdir={tmp_path}/one\nb chdir={tmp_path}/two\n")
+    ended = jobs.run("--hosts", tmp_path / "hosts", "--via", FAKE_SSH, "./prog")
+    assert ended.status == 127
+    assert "host b: ./prog: no such command there" in ended.report
+    assert not (tmp_path / "ran").exists()
+
+
+@needs_sshd
 def test_sync_of_a_program(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
     (tmp_path / "demo.py").write_text("print('ran')")
     options = ["--hosts", "a", "--via", sshd.via]
@@ -259,6 +342,17 @@ def test_many_hosts_on_one_sshd(jobs: Jobs, sshd: Sshd) -> None:
     ended = jobs.run("--hosts", "node[01-64]", "--via", sshd.via, "true", limit=100)
     assert (ended.status, ended.stderr) == (0, "")
     assert ended.seconds < 60
+
+
+@needs_sshd
+def test_memory_with_many_hosts(jobs: Jobs, sshd: Sshd) -> None:
+    running = jobs.start(
+        "--hosts", "node[01-16]:4", "--via", sshd.via, "sh", "-c", "echo ready; exec sleep 1000"
+    )
+    running.read_until("ready", 64)
+    assert psutil.Process(running.process.pid).memory_info().rss < 60 << 20
+    running.process.terminate()
+    assert running.finish().status == 143
 
 
 @needs_sshd
@@ -360,16 +454,16 @@ def test_no_jax_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
     (tmp_path / "hosts").write_text(f"a\nb python={tmp_path}/bare/bin/python\n")
     ended = jobs.run("--hosts", tmp_path / "hosts", "--via", FAKE_SSH, PROGRAMS / "toy.py")
-    assert ended.status == 2
+    assert ended.status == 255
     assert f"host b: {tmp_path}/bare/bin/python has no jax" in ended.report
 
 
 @pytest.mark.parametrize(
     ("args", "status", "words"),
     [
-        (["-C", "/no/where", "true"], 2, "host a: /no/where: no such directory"),
+        (["-C", "/no/where", "true"], 255, "host a: /no/where: no such directory"),
         (["missing.py"], 127, "host a: missing.py: no such file in "),
-        (["no-such-command"], 127, "host a: no-such-command: No such file or directory"),
+        (["no-such-command"], 127, "host a: no-such-command: no such command there"),
         (["--python", "/no/python", "-m", "x"], 255, "host a: "),
         (["-n", "9", "true"], 2, "-n 9: the hosts have 1 slots"),
     ],

@@ -219,7 +219,20 @@ def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> No
 @pytest.mark.jax
 def test_the_pods_of_an_emitted_jobset(jobs: Jobs, cluster: Cluster) -> None:
     """Under the host names and variables that JobSet documents; there is no controller to ask."""
-    options = ["--emit", "jobset", "--image", "none", "--name", "toy", "--num-hosts", "3", "--procs-per-host", "2", "-d", "2"]
+    options = [
+        "--emit",
+        "jobset",
+        "--image",
+        "none",
+        "--name",
+        "toy",
+        "--num-hosts",
+        "3",
+        "--procs-per-host",
+        "2",
+        "-d",
+        "2",
+    ]
     manifest = yaml.safe_load(jobs.run(*options, PROGRAMS / "toy.py").stdout)
     (workers,) = manifest["spec"]["replicatedJobs"]
     (container,) = workers["template"]["spec"]["template"]["spec"]["containers"]
@@ -230,10 +243,11 @@ def test_the_pods_of_an_emitted_jobset(jobs: Jobs, cluster: Cluster) -> None:
     try:
         running = [
             jobs.start(
-                *(cluster.entering(f"jh{index + 1}") + ["unshare", "--uts", "sh", "-c"]),
+                *cluster.entering(f"jh{index + 1}"),
+                *["unshare", "--uts", "sh", "-c"],
                 f'hostname {pod}; exec env -i PATH=/usr/bin:/bin HOSTNAME={pod} "$@"',
                 "-",
-                *("JOB_COMPLETION_INDEX=%d JOBSET_NAME=toy JOB_INDEX=0" % index).split(),
+                *f"JOB_COMPLETION_INDEX={index} JOBSET_NAME=toy JOB_INDEX=0".split(),
                 f"REPLICATED_JOB_NAME={workers['name']}",
                 f"LAUNCH_TEST_TOKEN={jobs.token}",
                 *command,

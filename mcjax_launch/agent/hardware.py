@@ -22,7 +22,7 @@ def count_gpus(environ: dict[str, str]) -> int:
 
     try:
         listed = subprocess.run(
-            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True
+            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=8, check=True
         )
         return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
     except (OSError, subprocess.SubprocessError):

@@ -34,6 +34,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
         hook: the folder of the hook's modules on this host, or where there is none their sources.
 
     """
+    signal.alarm(0)  # the loader's
     # The protocol's descriptors are moved away: a stray print or read must not reach them.
     control, uplink = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
@@ -49,8 +50,9 @@ def main(hook: str | dict[str, str]) -> NoReturn:
     try:
         posix.adopt_orphans()
         posix.allow_many_files()
+        from_afar = not isinstance(hook, str)
         hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
-        serve = Agent(control, uplink, null, folder, hook_folder)
+        serve = Agent(control, uplink, null, folder, hook_folder, from_afar)
         posix.die_with_parent(signal.SIGTERM, parent)
         serve.run()
         guardian.remove(folder)
@@ -74,7 +76,9 @@ def _write_hook(sources: dict[str, str], folder: str) -> str:
 class Agent:
     """Does what the launcher asks and what `group.Group` decides."""
 
-    def __init__(self, control: int, uplink: int, null: int, folder: str, hook_folder: str) -> None:
+    def __init__(
+        self, control: int, uplink: int, null: int, folder: str, hook_folder: str, from_afar: bool
+    ) -> None:
         self._control = control
         self._null = null
         self._folder = folder
@@ -89,7 +93,7 @@ class Agent:
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
         self._prepared: Prepared | None = None
         self._staging: Staging | None = None
-        self._from_afar = False  # over a network, which may fall silent
+        self._from_afar = from_afar  # over a network, which may fall silent
         self._heard_at = time.monotonic()
         self._ping_at = 0.0
         self._stacks: hooks.Stacks | None = None
@@ -223,7 +227,6 @@ class Agent:
 
     def _prepare(self, body: dict[str, Any]) -> None:
         """Find out and hold what the launcher wants to know and have held on this host."""
-        self._from_afar = body["from_afar"]
         if self._staging is not None:
             self._staging.finish()
         try:
@@ -232,6 +235,7 @@ class Agent:
             self._send(wire.REFUSED, message=str(refused), status=refused.status)
             return
         self._send(wire.READY, **self._prepared.answer)
+        self._heard_at = time.monotonic()  # that may have taken a while, in which nothing was read
 
     def _stage(self, frame: wire.Frame) -> None:
         """Take a file, or a piece of one, for the staging folder."""
@@ -245,9 +249,8 @@ class Agent:
             else:
                 self._staging.write(frame.payload)
         except OSError as error:
-            self._send(
-                wire.REFUSED, message=f"--sync: {error.filename}: {error.strerror}", status=2
-            )
+            words = f"--sync: {self._staging.path}: {error.strerror}"
+            self._send(wire.REFUSED, message=words, status=255)
 
     def _check(self, body: dict[str, Any]) -> None:
         tried = reach.attempt(body["addresses"], body["port"])

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _USAGE = 2
+_HOST = 255
 _NOT_EXECUTABLE = 126
 _NOT_FOUND = 127
 
@@ -46,7 +47,11 @@ class Prepared:
         self.reserved: list[socket.socket] = []
         self._listening: socket.socket | None = None
         self.cwd = _folder(wanted, stage)
+        self._staged = bool(stage)
+        self._unfit = _HOST if wanted["from_afar"] else _USAGE
         self.answer: dict[str, Any] = {"cwd": self.cwd, "python": self._python(wanted)}
+        if wanted["command"]:
+            self._check_command(wanted["command"], {**os.environ, **wanted["env"]})
         if wanted["gpus"]:
             self.answer["gpus"] = hardware.count_gpus(dict(os.environ))
         if wanted["cores"]:
@@ -56,13 +61,14 @@ class Prepared:
         self.answer["transfer_ports"] = transfers
         if wanted["towards"]:
             self.answer["address"] = reach.source_towards(wanted["towards"])
-            self.answer["good_name"] = reach.own_name_is_good()
+            self.answer["own_name"] = reach.own_name()
         if wanted["listen"] is not None:
+            named = reach.own_name()
             self.answer |= {
-                "addresses": reach.own_addresses(),
+                "own_name": named,
+                "addresses": reach.own_addresses(named),
                 "machine": reach.machine(),
                 "launcher": reach.ssh_addresses()[0],
-                "good_name": reach.own_name_is_good(),
             }
 
     def hush(self) -> None:
@@ -78,15 +84,12 @@ class Prepared:
             raise Refused(
                 f"no Python: {' or '.join(wanted['pythons'])} is not there; name one with python= "
                 "in the hosts file or with --python",
-                _NOT_FOUND,
+                _HOST if wanted["from_afar"] else _NOT_FOUND,
             )
         program = wanted["program"] and os.path.join(self.cwd, wanted["program"])
         if program and not os.path.exists(program):
-            raise Refused(
-                f"{wanted['program']}: no such file in {self.cwd}; copy it there, or add "
-                f"--sync {wanted['program']}",
-                _NOT_FOUND,
-            )
+            cure = "" if self._staged else f"; copy it there, or add --sync {wanted['program']}"
+            raise Refused(f"{wanted['program']}: no such file in {self.cwd}{cure}", _NOT_FOUND)
         if program and not (os.path.isfile(program) and os.access(program, os.R_OK)):
             raise Refused(f"{program}: not a readable file", _NOT_EXECUTABLE)
         if wanted["needs_jax"] and program and interpreter.speaks_of_jax(program):
@@ -95,8 +98,17 @@ class Prepared:
             except OSError as error:
                 raise Refused(f"{python}: {error.strerror}", _NOT_EXECUTABLE) from None
             if not found:
-                raise Refused(f"{python} has no jax: install it there, or name another Python")
+                words = f"{python} has no jax: install it there, or name another Python"
+                raise Refused(words, self._unfit)
         return python
+
+    def _check_command(self, name: str, environ: dict[str, str]) -> None:
+        """A command that is not there is better known before anything has run elsewhere."""
+        path = os.path.join(self.cwd, name) if os.sep in name else name
+        if interpreter.find([path], environ.get("PATH", os.defpath)) is None:
+            if os.sep in name and os.path.exists(path):
+                raise Refused(f"{name}: not executable", _NOT_EXECUTABLE)
+            raise Refused(f"{name}: no such command there", _NOT_FOUND)
 
     def _coordinator(self, wanted: dict[str, Any]) -> int:
         """Reserve the coordinator's port, and listen on it for the other hosts' attempts."""
@@ -125,5 +137,6 @@ def _folder(wanted: dict[str, Any], stage: str) -> str:
     if os.path.isdir(place):
         return place
     if wanted["chdir_given"]:
-        raise Refused(f"{place}: no such directory; make it, or choose another with -C or chdir=")
+        words = f"{place}: no such directory; make it, or choose another with -C or chdir="
+        raise Refused(words, _HOST if wanted["from_afar"] else _USAGE)
     return os.path.expanduser("~")

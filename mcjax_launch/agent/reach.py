@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import signal
 import socket
 import time
 
@@ -31,11 +32,16 @@ def ssh_addresses() -> tuple[str, str]:
     return (fields[0], fields[2]) if len(fields) == 4 else ("", "")
 
 
-def own_addresses() -> list[str]:
-    """Addresses by which other hosts may reach this one, the likeliest first."""
-    found = [ssh_addresses()[1], _outgoing(socket.AF_INET, "192.0.2.1"), *_of_own_name()]
+def own_addresses(named: Sequence[str]) -> list[str]:
+    """Addresses by which other hosts may reach this one, the likeliest first.
+
+    Args:
+        named: those to which its own name leads.
+
+    """
+    found = [ssh_addresses()[1], _outgoing(socket.AF_INET, "192.0.2.1"), *named]
     found.append(_outgoing(socket.AF_INET6, "2001:db8::1"))
-    return [address for address in dict.fromkeys(found) if address and not is_loopback(address)]
+    return [a for a in dict.fromkeys(found) if a and not is_loopback(a) and "%" not in a]
 
 
 def source_towards(address: str) -> str:
@@ -55,27 +61,33 @@ def _outgoing(family: int, target: str) -> str:
         return ""
 
 
-def _of_own_name() -> list[str]:
-    try:
-        entries = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-    except OSError:
-        return []
-    return [str(entry[4][0]) for entry in entries]
+def own_name() -> list[str]:
+    """The addresses to which this host's own name leads; none if it leads nowhere, or nobody knows.
+
+    A name server that does not answer can hold this up for longer than the launcher waits for a
+    sign of life, so a child asks.
+    """
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            entries = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+            os.write(tell, "\n".join(str(entry[4][0]) for entry in entries).encode())
+        finally:
+            os._exit(0)
+    os.close(tell)
+    poll = select.poll()
+    poll.register(told, select.POLLIN)
+    text = os.read(told, 4096).decode() if poll.poll(int(_MOST_S * 1000)) else ""
+    os.close(told)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return text.split()
 
 
 def is_loopback(address: str) -> bool:
     """Whether an address is good on its own host only."""
     return address.startswith("127.") or address in ("::1", "0.0.0.0", "::")
-
-
-def own_name_is_good() -> bool:
-    """Whether this host's own name leads to an address that others may use.
-
-    Gloo, JAX's collectives on CPU, listens where the own name leads: Debian's 127.0.1.1 cannot be
-    reached from elsewhere, and a name that leads nowhere is an error.
-    """
-    found = _of_own_name()
-    return bool(found) and not is_loopback(found[0])
 
 
 class Attempt:
@@ -85,10 +97,16 @@ class Attempt:
         self.address = address
         self.source = ""
         self.error = "no answer (a firewall?)"
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self.socket = socket.socket(family, socket.SOCK_STREAM)
-        self.socket.setblocking(False)
-        self.settle(self.socket.connect_ex((address, port)))
+        self.socket = socket.socket()
+        try:
+            if ":" in address:
+                self.socket.close()
+                self.socket = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+            self.socket.setblocking(False)
+            self.settle(self.socket.connect_ex((address, port)))
+        except OSError as error:  # an address that this host cannot make sense of
+            self.error = error.strerror or str(error)
+            self.socket.close()
 
     @property
     def pending(self) -> bool:

@@ -15,12 +15,14 @@ class Staging:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
+        self.path = ""  # of the last entry
         self._file: BinaryIO | None = None
 
     def begin(self, entry: dict[str, Any]) -> None:
         """A folder, a link, a copy of an earlier file, or a file whose content follows."""
         self.finish()
-        path = os.path.join(self.folder, entry["path"])
+        self.path = entry["path"]
+        path = os.path.join(self.folder, self.path)
         os.makedirs(path if entry["kind"] == "folder" else os.path.dirname(path), exist_ok=True)
         if entry["kind"] == "link":
             os.symlink(entry["target"], path)
@@ -28,7 +30,9 @@ class Staging:
             shutil.copyfile(os.path.join(self.folder, entry["of"]), path)
             os.chmod(path, entry["mode"])
         elif entry["kind"] == "file":
-            self._file = open(path, "wb")  # noqa: SIM115
+            # Never through a link, and never over what is there.
+            how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            self._file = os.fdopen(os.open(path, how, 0o600), "wb")
             os.chmod(path, entry["mode"])
 
     def write(self, data: bytes) -> None:
