@@ -1,6 +1,7 @@
 """Brings the agents of all hosts up, and says which host could not be reached, and why."""
 
 import re
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -131,7 +132,7 @@ class Connector:
         for link in self._greeting:
             link.close()
             if not link.host.is_local:
-                link.kill()
+                link.kill(signal.SIGTERM)  # an agent that has just started still tidies up
         self._greeting.clear()
 
     @property
@@ -146,6 +147,7 @@ class Connector:
             self.begin()
         if frame.kind == wire.BYE:
             link.said_bye = True
+            link.end_input()
         if frame.kind != wire.PING:
             self._on_frame(link, frame)
 
@@ -199,6 +201,7 @@ class Connector:
         times = [link.began_at + GREETING_S for link in self._greeting if not link.host.is_local]
         if len(self._greeting) < self._limit:
             times += [at for at, _ in self._waiting]
+        times += [link.silent_at for link in self.links if link.said_bye and not link.ended]
         afar = [link for link in self.links if self._is_afar(link)]
         if afar:
             times += [self._ping_at, min(link.silent_at for link in afar)]
@@ -219,6 +222,9 @@ class Connector:
                 said = link.words()
                 last = f" ({said[-1]})" if said else ""
                 self._on_failure(Failure(link.host, f"no answer within {GREETING_S:g} s{last}"))
+        for link in self.links:
+            if link.said_bye and not link.ended and now >= link.silent_at:
+                link.close()
         afar = [link for link in self.links if self._is_afar(link)]
         for link in afar:
             if now >= link.silent_at:

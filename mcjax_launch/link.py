@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from mcjax_launch import transport
@@ -149,6 +150,14 @@ class Link:
 
     # --- the end ---
 
+    def end_input(self) -> None:
+        """There is nothing more to tell: a transport may wait for that before it ends."""
+        if self._pipes.to_agent >= 0:
+            self._loop.forget(self._pipes.to_agent)
+            os.close(self._pipes.to_agent)
+            self._pipes = replace(self._pipes, to_agent=-1)
+            self._out.broken = True
+
     def close(self) -> None:
         """Hang up: an agent that still runs ends what it has started."""
         for fd in (self._pipes.from_agent, self._pipes.errors, self._pipes.to_agent):
@@ -160,10 +169,10 @@ class Link:
         self._out.broken = True
         self.ended = True
 
-    def kill(self) -> None:
+    def kill(self, signum: int = signal.SIGKILL) -> None:
         """End the transport, and what it has started: it has a session of its own."""
         if not self.reap():
-            os.killpg(self.pid, signal.SIGKILL)
+            os.killpg(self.pid, signum)
 
     def reap(self) -> bool:
         """Whether the transport's process has ended."""
