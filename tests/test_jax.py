@@ -137,6 +137,15 @@ def test_term_reaches_the_preemption_service(jobs: Jobs) -> None:
     assert "the 2 ranks: 2 ended with 0" in ended.report
 
 
+def test_no_warning_of_our_own_no_proxy(jobs: Jobs) -> None:
+    options = ["-n", 1, "-d", 1]
+    ended = jobs.run(*options, PROGRAMS / "coordinates.py", "nothing")
+    assert (ended.status, ended.stderr) == (0, "")
+    env = {"https_proxy": "http://127.0.0.1:9"}
+    ended = jobs.run(*options, PROGRAMS / "coordinates.py", "nothing", env=env)
+    assert "JAX detected proxy variable(s)" in ended.stderr
+
+
 def test_a_local_job_listens_on_loopback_only(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, PROGRAMS / "listening.py")
     assert ended.status == 0, ended.stderr

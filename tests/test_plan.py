@@ -111,7 +111,7 @@ def test_an_outer_step_does_not_mislead_jax() -> None:
 
 
 def test_no_proxy() -> None:
-    assert environ.no_proxy({"HOME": "x"}, "h") == {}
+    assert environ.no_proxy({"HOME": "x"}, "h") == {"no_proxy": "h"}
     assert environ.no_proxy({"http_proxy": "x"}, "h") == {"no_proxy": "h"}
     assert environ.no_proxy({"NO_PROXY": "a,b"}, "h") == {"NO_PROXY": "a,b,h"}
     assert variables(JOB, {"https_proxy": "x"})["no_proxy"] == "h"

@@ -89,12 +89,7 @@ def with_hook(environ: Mapping[str, str], folder: str) -> dict[str, str]:
 
 
 def no_proxy(environ: Mapping[str, str], host: str) -> dict[str, str]:
-    """Keep gRPC from sending the coordinator's traffic to a proxy, where one is configured.
-
-    Only there: JAX warns in every rank of any variable with `_proxy` in its name.
-    """
-    if not any(name.lower().endswith("_proxy") for name in environ):
-        return {}
+    """Keep gRPC from sending the coordinator's traffic to a proxy."""
     named = [name for name in ("no_proxy", "NO_PROXY") if name in environ] or ["no_proxy"]
     return {name: ",".join(filter(None, (environ.get(name), host))) for name in named}
 

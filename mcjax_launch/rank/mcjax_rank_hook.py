@@ -145,6 +145,7 @@ def _patch(distributed):
         filled = fill_in(real, args, kwargs, environ)
         _agent.tell({"joining": _coordinates(filled)})
         _set_transfer_address(environ)
+        _quieten(environ)
         _adjust_library(environ)
         exits.watch()
         _await_coordinator(filled)
@@ -209,6 +210,18 @@ def _set_transfer_address(environ):
         raise RuntimeError(
             f"--cpu-transfers: this jax ({jax.__version__}) cannot do it; a newer one can"
         ) from None
+
+
+def _quieten(environ):
+    """Keep JAX, which warns of all variables of proxies, from warning of a `no_proxy` of ours."""
+    proxies = {name.lower() for name in environ if "_proxy" in name.lower()}
+    if proxies == {"no_proxy"}:
+        import jax
+
+        try:
+            jax.config.update("jax_check_proxy_envs", False)
+        except AttributeError:  # a jax that does not look
+            pass
 
 
 def _adjust_library(environ):
