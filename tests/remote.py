@@ -90,6 +90,7 @@ class Lab:
     """Three hosts jh1 to jh3, each with its own address, name and sshd; we are on jh0."""
 
     def __init__(self) -> None:
+        self._folders = set(Path("/tmp").glob("mcjax-*"))
         command = [HERE / "lab" / "lab.sh", "bash", "-c", 'echo "$LAB"; cat']
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -110,6 +111,8 @@ class Lab:
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait(20)
+        for folder in set(Path("/tmp").glob("mcjax-*")) - self._folders:
+            shutil.rmtree(folder)  # of hosts that lost their power: nobody was left to remove it
 
     def entering(self, host: str) -> list[str]:
         """What runs the command that follows on a host, without ssh."""
