@@ -207,7 +207,7 @@ def given_words(
 def _as_word(value: Any) -> str:
     if isinstance(value, frozenset):
         return ",".join(map(str, sorted(value)))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def _dry_run(job: Job, hosts: Sequence[Host]) -> str:

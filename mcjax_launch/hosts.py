@@ -32,6 +32,7 @@ class Host:
         port: of its sshd, if the user says so.
         python: of its ranks, if the user says so.
         chdir: working directory of its ranks, if the user says so.
+        gpus: that an engine has assigned to the job there, if it says so.
 
     """
 
@@ -41,6 +42,7 @@ class Host:
     port: int | None = None
     python: str | None = None
     chdir: str | None = None
+    gpus: int | None = None
 
     @property
     def is_local(self) -> bool:

@@ -4,6 +4,7 @@ import errno
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from mcjax_launch import errors, transport, verdict
 from mcjax_launch.agent import wire
@@ -377,7 +378,7 @@ class Launcher:
         while not self._console.empty and not self._given_up():
             self._loop.turn(self._give_up_at)
             self._expire()
-        return result
+        return replace(result, final=result.final or self._interrupts > 0)
 
 
 def _has_started(end: verdict.RankEnd) -> bool:

@@ -5,6 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from mcjax_launch import errors
@@ -28,7 +29,7 @@ def find_hosts(options: dict[str, Any]) -> tuple[Host, ...]:
     if options["num_hosts"]:
         return (Host(name=LOCAL, slots=processes_here(options)),)
     if given is None and slurm.inside(os.environ):
-        return slurm.allocated(os.environ, options["procs_per_host"])
+        return _with_gpus(slurm.allocated(os.environ, options["procs_per_host"]))
     if given is None:
         return (Host(name=LOCAL, slots=options["num_processes"] or slots),)
     if given == "-":
@@ -39,6 +40,22 @@ def find_hosts(options: dict[str, Any]) -> tuple[Host, ...]:
     if os.sep in given or given.endswith(".txt"):
         raise LaunchError(f"--hosts {given}: no such file")
     return parse_list(given, slots)
+
+
+def _with_gpus(hosts: Sequence[Host]) -> tuple[Host, ...]:
+    """The nodes with the GPUs that Slurm has given the job there.
+
+    A step has to ask for them by number: it would inherit what the job asked for each task.
+    """
+    import subprocess
+
+    look = ["scontrol", "show", "job", "-d", os.environ["SLURM_JOB_ID"]]
+    try:
+        shown = subprocess.run(look, capture_output=True, text=True, timeout=20).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return tuple(hosts)
+    found = slurm.gpus(shown)
+    return tuple(replace(host, gpus=found.get(host.name)) for host in hosts)
 
 
 def processes_here(options: dict[str, Any]) -> int:
@@ -53,7 +70,7 @@ def processes_here(options: dict[str, Any]) -> int:
         raise LaunchError(
             "--num-hosts: one launcher on each host knows no other; leave out --hosts"
         )
-    if options["coordinator"] is None or not split_address(options["coordinator"])[1]:
+    if not re.search(r"[^:]:[0-9]+$", options["coordinator"] or ""):
         raise LaunchError("--num-hosts needs --coordinator HOST:PORT, the same for all launchers")
     if options["host_rank"] is None:
         raise LaunchError("--num-hosts needs --host-rank I, or JOB_COMPLETION_INDEX")

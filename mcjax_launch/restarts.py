@@ -1,5 +1,6 @@
 """A job and, if it fails, the same job again."""
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,6 +53,7 @@ def run(
     """
     loop, signals = Loop(), watched()
     failures: list[str] = []
+    before = restarts_before(os.environ)
     for restart in range(restarts.most + 1):
         launcher = Launcher(
             job,
@@ -62,13 +64,14 @@ def run(
             log_dir=log_dir,
             loop=loop,
             signals=signals,
-            restart=restart,
+            restart=before + restart,
         )
         try:
             result = launcher.run()
             status, words, final = result.status, result.report, result.final
         except LaunchError as error:
             if error.status != HOST_LOST or restart == restarts.most:
+                _say_what_was(failures, launcher)
                 raise
             status, words, final = error.status, (str(error),), False
             launcher.say(str(error))
@@ -80,9 +83,22 @@ def run(
         launcher.say(f"starting again in {pause:g} s ({restart + 1} of {restarts.most})")
         if (signum := _pause(pause, loop, signals)) is not None:
             return 128 + signum
-    if failures and status:
-        launcher.say("\n".join(["before that:", *(f"  {failure}" for failure in failures)]))
+    if status:
+        _say_what_was(failures, launcher)
     return status
+
+
+def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:
+    if failures:
+        launcher.say("\n".join(["before that:", *(f"  {failure}" for failure in failures)]))
+
+
+def restarts_before(environ: Mapping[str, str]) -> int:
+    """How often an engine has started the job again: a JobSet, or Slurm with --requeue."""
+    for name in ("MCJAX_ENGINE_RESTART", "SLURM_RESTART_COUNT"):
+        if environ.get(name, "").isdecimal():
+            return int(environ[name])
+    return 0
 
 
 def without(

@@ -4,7 +4,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mcjax_launch.agent.streams import widen
@@ -80,12 +80,26 @@ def _ssh_options(host: Host, template: str = "") -> list[str]:
     return [*options, *(["-p", str(host.port)] if host.port else [])]
 
 
+# What sets srun's options from outside, for other steps than an agent's.
+_FOR_SRUN = (
+    *("SRUN_", "SLURM_GPU", "SLURM_TRES_", "SLURM_NTASKS_PER", "SLURM_STD", "SLURM_MEM_PER"),
+    *("SLURM_CPUS_PER_TASK", "SLURM_DISTRIBUTION", "SLURM_HOSTFILE", "SLURM_LABELIO"),
+    *("SLURM_EXPORT_ENV", "SLURM_KILL_BAD_EXIT", "SLURM_EXACT", "SLURM_EXCLUSIVE"),
+)
+
+
+def srun_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a client: srun takes options from there that are for other steps."""
+    return {name: value for name, value in environ.items() if not name.startswith(_FOR_SRUN)}
+
+
 def srun_argv(host: Host, script: str) -> list[str]:
     """A step of one task on one node of the allocation that we are in."""
     here = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}"]
     # Beside other steps, with all that the job has on the node, and nothing of MPI's.
-    shared = ["--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--quiet"]
-    return ["srun", *here, *shared, "sh", "-c", script]
+    shared = ["--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--export=ALL"]
+    mine = [f"--gpus={host.gpus}"] if host.gpus else []
+    return ["srun", *here, *mine, *shared, "sh", "-c", script]
 
 
 def template_argv(template: str, host: Host, script: str) -> list[str]:
@@ -159,7 +173,7 @@ def start(argv: Sequence[str]) -> Pipes:
         pid = os.posix_spawnp(
             argv[0],
             list(argv),
-            os.environ,
+            srun_environ(os.environ) if argv[0] == "srun" else os.environ,
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(theirs)],
             setsid=True,
             setsigmask=(),

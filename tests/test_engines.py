@@ -10,7 +10,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from jobs import PROGRAMS, Jobs
+from jobs import PROGRAMS, Jobs, eventually
 
 from mcjax_launch.engines import slurm
 from mcjax_launch.engines.emit import default_name
@@ -18,6 +18,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.hosts import Host
 from mcjax_launch.plan import Job
 from mcjax_launch.restarts import Restarts, without
+from mcjax_launch.transport import srun_environ
 
 COMMAND = ["-d", "2", "-x", "A=b c", "--timeout", "10m", "train.py", "{process_id}", "it's $(HOME)"]
 
@@ -38,7 +39,7 @@ def test_batch_script(jobs: Jobs) -> None:
         "#SBATCH --job-name=train",
         "#SBATCH --nodes=3",
         "#SBATCH --ntasks-per-node=2",
-        "#SBATCH --time=11",
+        "#SBATCH --time=22",  # two attempts of ten minutes, with the grace, and one to spare
         "#SBATCH --requeue",
         "#SBATCH --partition=x",
     ):
@@ -61,6 +62,55 @@ def test_allocation() -> None:
     assert [h.slots for h in slurm.allocated(environ, 4)] == [4, 4, 4]
 
 
+def test_gpus_of_each_node() -> None:
+    shown = """   JOB_GRES=gpu:6
+     Nodes=jh[1-2] CPU_IDs=6-7 Mem=0 GRES=gpu:2(IDX:0-1)
+     Nodes=jh3 CPU_IDs=0 Mem=0 GRES=gpu:a100:1(IDX:0),gpu:t4:1(IDX:3),shard:7(IDX:0)
+     Nodes=jh4 CPU_IDs=0 Mem=0 GRES=
+   MinCPUsNode=1
+"""
+    assert slurm.gpus(shown) == {"jh1": 2, "jh2": 2, "jh3": 2}
+
+
+def test_a_step_with_some_of_the_nodes() -> None:
+    environ = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_NTASKS": "1",
+        "SLURM_TASKS_PER_NODE": "1",
+    }
+    assert [h.slots for h in slurm.allocated(environ, None)] == [1, 1]
+
+
+def test_srun_gets_none_of_its_options_from_outside() -> None:
+    outside = {"SLURM_GPUS_PER_TASK": "1", "SLURM_LABELIO": "1", "SRUN_CPUS_PER_TASK": "2"}
+    kept = {"SLURM_JOB_ID": "1", "SLURM_CONF": "x", "HOME": "h"}
+    assert srun_environ({**outside, **kept}) == kept
+
+
+def test_the_size_of_the_whole(jobs: Jobs) -> None:
+    script = emitted(
+        jobs,
+        *[
+            "--emit",
+            "slurm",
+            "-n",
+            "8",
+            "--num-hosts",
+            "2",
+            "--max-restarts",
+            "1",
+            "--min-hosts",
+            "1",
+        ],
+    )
+    assert "#SBATCH --ntasks-per-node=4" in script
+    assert "#SBATCH --no-kill" in script
+    assert "--num-processes" not in script
+    long = jobs.run("--emit", "slurm", "--timeout", "1234567s", "x.py").stdout
+    assert "--timeout 1234567 " in long
+
+
 def test_several_launchers_under_srun() -> None:
     environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_STEP_NUM_TASKS": "2"}
     with pytest.raises(LaunchError, match="srun has started 2 launchers"):
@@ -79,8 +129,8 @@ def documents(text: str) -> list[Any]:
     return list(yaml.safe_load_all(text))
 
 
-def check_pods(spec: Any) -> list[str]:
-    """What the schemas do not catch; the command of the pods."""
+def check_pods(spec: Any) -> dict[str, str]:
+    """What the schemas do not catch; the variables of the pods."""
     assert spec["completionMode"] == "Indexed"
     assert spec["completions"] == spec["parallelism"] == 3
     assert spec["backoffLimit"] == 0
@@ -92,10 +142,11 @@ def check_pods(spec: Any) -> list[str]:
     assert container["image"] == "repo/image:1"
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 4}}
     command: list[str] = container["command"]
+    assert command[0] == "mcjax-launch"
     assert command[-3:] == ["train.py", "{process_id}", "it's $$(HOME)"]
     assert command[command.index("--env") + 1] == "A=b c"
     assert "--max-restarts" not in command
-    return command
+    return {entry["name"]: entry.get("value", "") for entry in container["env"]}
 
 
 def test_job(jobs: Jobs) -> None:
@@ -104,8 +155,11 @@ def test_job(jobs: Jobs) -> None:
         assert document["metadata"] == {"name": "run-7", "namespace": "ml"}
         for version in VERSIONS:
             kubernetes_validate.validate(document, version, strict=True)
-    command = check_pods(job["spec"])
-    assert command[command.index("--coordinator") + 1] == "run-7-0.run-7:8476"
+    assert check_pods(job["spec"]) == {
+        "MCJAX_NUM_HOSTS": "3",
+        "MCJAX_PROCS_PER_HOST": "2",
+        "MCJAX_COORDINATOR": "run-7-0.run-7:8476",
+    }
     assert job["spec"]["template"]["spec"]["subdomain"] == "run-7"
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"] is True
@@ -122,8 +176,9 @@ def test_jobset(jobs: Jobs) -> None:
     jsonschema.validate(jobset, version["schema"]["openAPIV3Schema"])
     assert jobset["spec"]["failurePolicy"] == {"maxRestarts": 3}
     (workers,) = jobset["spec"]["replicatedJobs"]
-    command = check_pods(workers["template"]["spec"])
-    assert command[command.index("--coordinator") + 1] == "train-workers-0-0.train:8476"
+    found = check_pods(workers["template"]["spec"])
+    assert found["MCJAX_COORDINATOR"] == "train-workers-0-0.train:8476"
+    assert "MCJAX_ENGINE_RESTART" in found
     # The schema of the CRD takes any pod; Kubernetes' own is stricter.
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}}
     kubernetes_validate.validate({**job, "spec": workers["template"]["spec"]}, "1.33", strict=True)
@@ -133,6 +188,8 @@ BAD = {
     "no image": ("--emit job", "needs --image"),
     "a name that will not do": ("--emit job --image x --name Run_7", "--name Run_7"),
     "restarts of a Job": ("--emit job --image x --max-restarts 1", "use --emit jobset"),
+    "fewer hosts": ("--emit jobset --image x --min-hosts 1", "leave out --min-hosts"),
+    "a size that is none": ("--emit slurm -n 8 --num-hosts 3", "are not -n 8"),
     "hosts": ("--emit slurm --hosts a,b", "the engine chooses the hosts"),
     "sbatch's options": ("--emit job --image x --engine-option y", "--engine-option is for slurm"),
 }
@@ -246,6 +303,19 @@ def test_a_failed_job_is_started_again(jobs: Jobs, tmp_path: Path) -> None:
     assert tries[0].split()[-1] != tries[1].split()[-1]  # a fresh port
 
 
+def test_restarts_of_the_engines_own_are_counted(jobs: Jobs) -> None:
+    ended = jobs.run(
+        "--max-restarts",
+        "1",
+        "sh",
+        "-c",
+        "[ $MCJAX_RESTART = 4 ]",
+        env={"SLURM_RESTART_COUNT": "3"},
+    )
+    assert ended.status == 0
+    assert "starting again" in ended.report
+
+
 def test_all_restarts_fail(jobs: Jobs) -> None:
     ended = jobs.run("--max-restarts", "1", "sh", "-c", "exit $((7 + MCJAX_RESTART))")
     assert ended.status == 8
@@ -262,6 +332,16 @@ def test_no_restart_after_a_signal_of_the_users(jobs: Jobs) -> None:
     ended = running.finish()
     assert ended.status == 143
     assert "again" not in ended.report.replace("again to kill them", "")
+
+
+def test_a_signal_while_the_reader_is_slow(jobs: Jobs) -> None:
+    running = jobs.start("--max-restarts", "9", "sh", "-c", "seq 200000; exit 4")
+    eventually(
+        lambda: len(jobs.left()) == 1, 20
+    )  # the launcher alone, with output that has no room
+    running.process.terminate()
+    ended = running.finish()
+    assert "starting again" not in ended.report
 
 
 def test_a_signal_between_two_attempts(jobs: Jobs) -> None:

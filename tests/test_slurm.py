@@ -126,6 +126,16 @@ def test_scancel_reaches_the_preemption_service(
     assert out.read_text().count("saved") == 2
 
 
+def test_a_users_signal_reaches_the_ranks(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    script = "trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.05; done"
+    number = submit(cluster, tmp_path, "--num-hosts", 2, "bash", "-c", script)
+    out = tmp_path / "job.out"
+    eventually(lambda: out.exists() and out.read_text().count("ready") == 2)
+    cluster.slurm("scancel", "--signal=USR1", number)
+    cluster.idle()
+    assert out.read_text().count("got it") == 2, out.read_text()
+
+
 def test_nothing_is_left_of_a_killed_launcher(jobs: Jobs, cluster: Cluster) -> None:
     script = "setsid sleep 1000 & trap '' TERM; echo ready; while :; do sleep 1000; done"
     running = cluster.salloc(jobs, "-N3", "--grace", "1", "bash", "-c", script)
@@ -249,6 +259,7 @@ def test_the_pods_of_an_emitted_jobset(jobs: Jobs, cluster: Cluster) -> None:
                 "-",
                 *f"JOB_COMPLETION_INDEX={index} JOBSET_NAME=toy JOB_INDEX=0".split(),
                 f"REPLICATED_JOB_NAME={workers['name']}",
+                *(f"{entry['name']}={entry.get('value', 0)}" for entry in container["env"]),
                 f"LAUNCH_TEST_TOKEN={jobs.token}",
                 *command,
                 launcher=["env"],

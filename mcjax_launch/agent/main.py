@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _ENDLESS = 1 << 60
 _WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# An engine that sends these to a whole step (scancel --signal) means the ranks.
+_NOT_FOR_US = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main(hook: str | dict[str, str]) -> NoReturn:
@@ -35,6 +37,8 @@ def main(hook: str | dict[str, str]) -> NoReturn:
 
     """
     signal.alarm(0)  # the loader's
+    for signum in _NOT_FOR_US:
+        signal.signal(signum, signal.SIG_IGN)
     # The protocol's descriptors are moved away: a stray print or read must not reach them.
     control, uplink = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)

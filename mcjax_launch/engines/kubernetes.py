@@ -59,6 +59,10 @@ def jobset(command: Sequence[str], size: Size, name: str, namespace: str | None,
     """
     _check_name(f"{name}-{_WORKERS}-0", size.hosts)
     address = f"{name}-{_WORKERS}-0-0.{name}:{PORT}"
+    pods = _pods(command, size, address, image)
+    attempt = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}
+    (container,) = pods["template"]["spec"]["containers"]
+    container["env"].append({"name": "MCJAX_ENGINE_RESTART", "valueFrom": attempt})
     manifest = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -70,7 +74,7 @@ def jobset(command: Sequence[str], size: Size, name: str, namespace: str | None,
                 {
                     "name": _WORKERS,
                     "replicas": 1,
-                    "template": {"spec": _pods(command, size, address, image)},
+                    "template": {"spec": pods},
                 }
             ],
         },
@@ -92,13 +96,19 @@ def _check_name(name: str, pods: int) -> None:
 
 def _pods(command: Sequence[str], size: Size, coordinator: str, image: str) -> dict[str, Any]:
     """The spec of an indexed Job whose pods are the job's hosts."""
-    launcher = ["mcjax-launch", "--num-hosts", str(size.hosts), "--procs-per-host", str(size.ranks)]
-    words = [*launcher, "--coordinator", coordinator, *command]
+    # As variables, so that any command line of the launcher in the pod knows its place.
+    place = {
+        "MCJAX_NUM_HOSTS": str(size.hosts),
+        "MCJAX_PROCS_PER_HOST": str(size.ranks),
+        "MCJAX_COORDINATOR": coordinator,
+    }
+    words = ["mcjax-launch", *command]
     container: dict[str, Any] = {
         "name": "main",
         "image": image,
         # Kubernetes replaces $(NAME) in commands.
         "command": [word.replace("$(", "$$(") for word in words],
+        "env": [{"name": name, "value": value} for name, value in place.items()],
         "ports": [{"name": "coordinator", "containerPort": PORT}],
     }
     if size.gpus:
@@ -115,8 +125,6 @@ def _pods(command: Sequence[str], size: Size, coordinator: str, image: str) -> d
         "parallelism": size.hosts,
         "backoffLimit": 0,
     }
-    if size.seconds is not None:
-        spec["activeDeadlineSeconds"] = int(size.seconds) + _TERMINATION_S
     return {**spec, "template": {"spec": pod}}
 
 

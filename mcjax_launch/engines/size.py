@@ -13,6 +13,7 @@ class Size:
         gpus: on each of them; 0 for none.
         seconds: the longest that the job may take; None for no limit.
         restarts: how often it may be started again.
+        goes_on: it can do with fewer hosts then.
 
     """
 
@@ -21,3 +22,4 @@ class Size:
     gpus: int = 0
     seconds: float | None = None
     restarts: int = 0
+    goes_on: bool = False

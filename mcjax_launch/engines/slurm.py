@@ -26,7 +26,7 @@ def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]
         LaunchError: this is one of several tasks that srun has started.
 
     """
-    if int(environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
+    if environ.get("SLURM_STEP_NUM_TASKS", "1") != "1":
         count = environ["SLURM_STEP_NUM_TASKS"]
         raise LaunchError(
             f"srun has started {count} launchers, one in each task: start one, without srun, in "
@@ -38,9 +38,20 @@ def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]
         tasks = [slots] * len(nodes)
     elif "SLURM_NTASKS" in environ or "SLURM_NTASKS_PER_NODE" in environ:
         tasks = tasks_per_node(environ.get("SLURM_TASKS_PER_NODE", f"1(x{len(nodes)})"))
+        if len(tasks) != len(nodes):  # of a step that has only some of the nodes
+            tasks = [1] * len(nodes)
     return tuple(
         Host(name=node.name, slots=count) for node, count in zip(nodes, tasks, strict=True)
     )
+
+
+def gpus(shown: str) -> dict[str, int]:
+    """Each node's GPUs, out of what `scontrol show job -d` prints."""
+    found: dict[str, int] = {}
+    for nodes, resources in re.findall(r"^\s*Nodes=(\S+) .*GRES=(\S+)", shown, re.MULTILINE):
+        count = sum(map(int, re.findall(r"\bgpu(?::[\w.-]+)?:(\d+)\(", resources)))
+        found |= {node.name: count for node in parse_list(nodes, 1)}
+    return found
 
 
 def tasks_per_node(text: str) -> list[int]:
@@ -72,6 +83,8 @@ def script(command: Sequence[str], size: Size, name: str, options: Sequence[str]
         directives.append(f"--time={math.ceil(size.seconds / 60) + 1}")
     if size.restarts:
         directives.append("--requeue")
+    if size.goes_on:
+        directives.append("--no-kill")  # the allocation stays although a node fails
     directives += options
     lines = [f"#SBATCH {directive}" for directive in directives]
     return "\n".join(["#!/bin/bash", *lines, "", f"exec {shlex.join(command)}", ""])
