@@ -1,11 +1,12 @@
 """In a real Slurm: three nodes, each a host of its own, and in what passes for Kubernetes."""
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -170,60 +171,95 @@ def test_a_node_dies(jobs: Jobs, cluster: Cluster) -> None:
 # --- Kubernetes, as far as a stub of its API goes ---
 
 
-@pytest.mark.jax
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
-def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
-    """Its pods are processes on the lab's hosts, with a pod's host name and environment."""
-    stub = [
-        str(Path(__file__).parent / "lab" / "k8s_stub.py"),
-        "10.77.0.1",
-        "6443",
-        str(tmp_path / "k8s"),
-    ]
+@contextlib.contextmanager
+def kubernetes(cluster: Cluster, folder: Path) -> Iterator[Callable[..., str]]:
+    """A stub of the API whose pods are processes on the lab's hosts, with a pod's name and variables.
+
+    Yields kubectl.
+    """
+    script = str(Path(__file__).parent / "lab" / "k8s_stub.py")
+    stub = ["python3", script, "10.77.0.1", "6443", str(folder)]
     api = subprocess.Popen(
-        [*cluster._enter, "env", f"LAB={cluster.folder}", "python3", *stub],
+        [*cluster._enter, "env", f"LAB={cluster.folder}", *stub],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
-        eventually((tmp_path / "k8s" / "ready").exists, 20)
-        options = [
-            "--emit",
-            "job",
-            "--image",
-            "none",
-            "--name",
-            "toy",
-            "--num-hosts",
-            "3",
-            "--procs-per-host",
-            "2",
-            "-d",
-            "2",
-        ]
-        manifest = jobs.run(*options, PROGRAMS / "toy.py").stdout
-        launcher = str(Path(LAUNCHER[0]).parent / "mcjax-launch")
-        (tmp_path / "job.yaml").write_text(manifest.replace("- mcjax-launch\n", f"- {launcher}\n"))
-        kubectl = ["env", f"KUBECONFIG={tmp_path}/k8s/kubeconfig", "kubectl"]
-        cluster.inside(*kubectl, "apply", "--validate=false", "-f", str(tmp_path / "job.yaml"))
-        logs = tmp_path / "k8s" / "pods"
-
-        def done() -> bool:
-            text = cluster.inside(
-                *kubectl, "get", "job", "toy", "-o", "jsonpath={.status.succeeded}"
-            )
-            return text == "3"
-
-        eventually(done, 60)
-        shown = "".join(log.read_text() for log in logs.glob("*.log"))
-        for rank in range(6):
-            assert f"[{rank}] process {rank} of 6" in shown, shown
+        eventually((folder / "ready").exists, 20)
+        yield lambda *args: cluster.inside(
+            "env", f"KUBECONFIG={folder}/kubeconfig", "kubectl", *args
+        )
     finally:
         for process in psutil.Process(api.pid).children(recursive=True):
             process.send_signal(signal.SIGKILL)
         api.kill()
         api.wait()
     cluster.check_clean()
+
+
+def run_in_pods(kubectl: Callable[..., str], manifest: str, name: str, folder: Path) -> str:
+    """Apply a Job of three pods, wait for its good end, and return what they printed."""
+    (folder / f"{name}.yaml").write_text(manifest)
+    kubectl("apply", "--validate=false", "-f", str(folder / f"{name}.yaml"))
+    status = ["get", "job", name, "-o", "jsonpath={.status.succeeded}"]
+    eventually(lambda: kubectl(*status) == "3", 60)
+    return "".join(log.read_text() for log in (folder / "pods").glob(f"{name}-*.log"))
+
+
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+IN_A_POD = str(Path(LAUNCHER[0]).parent / "mcjax-launch")
+
+
+@pytest.mark.jax
+@needs_kubectl
+def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    """Without a service account's token, with which JAX's own detection would fail."""
+    options = [
+        "--emit",
+        "job",
+        "--image",
+        "none",
+        "--name",
+        "toy",
+        "--num-hosts",
+        "3",
+        "--procs-per-host",
+        "2",
+        "-d",
+        "2",
+    ]
+    manifest = jobs.run(*options, PROGRAMS / "toy.py").stdout
+    manifest = manifest.replace("- mcjax-launch\n", f"- {IN_A_POD}\n")
+    with kubernetes(cluster, tmp_path) as kubectl:
+        shown = run_in_pods(kubectl, manifest, "toy", tmp_path)
+    for rank in range(6):
+        assert f"[{rank}] process {rank} of 6" in shown, shown
+
+
+@pytest.mark.jax
+@needs_kubectl
+def test_bare_initialize_in_pods_without_us(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    """The guide's way, through the API, as the program of a lone rank with --no-hook."""
+    program = [LAUNCHER[0], str(PROGRAMS / "coordinates.py"), "nothing"]
+    container = {
+        "name": "main",
+        "image": "none",
+        "command": [IN_A_POD, "--no-hook", "-d", "1", *program],
+    }
+    pod = {"subdomain": "own", "restartPolicy": "Never", "containers": [container]}
+    spec = {"completions": 3, "parallelism": 3, "completionMode": "Indexed", "backoffLimit": 0}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "own"}}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "own"}}
+    manifest = yaml.safe_dump_all(
+        [
+            {**service, "spec": {"clusterIP": "None", "selector": {"job-name": "own"}}},
+            {**job, "spec": {**spec, "template": {"spec": pod}}},
+        ]
+    )
+    with kubernetes(cluster, tmp_path) as kubectl:
+        shown = run_in_pods(kubectl, manifest, "own", tmp_path)
+    for rank in range(3):
+        assert f"process {rank} of 3 with 3 devices" in shown, shown
 
 
 @pytest.mark.jax
