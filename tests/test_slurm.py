@@ -207,6 +207,10 @@ def run_in_pods(kubectl: Callable[..., str], manifest: str, name: str, folder: P
 
 
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+POD_OPTIONS = (
+    *("--image", "none", "--name", "toy"),
+    *("--num-hosts", "3", "--procs-per-host", "2", "-d", "2"),
+)
 IN_A_POD = str(Path(LAUNCHER[0]).parent / "mcjax-launch")
 
 
@@ -214,20 +218,7 @@ IN_A_POD = str(Path(LAUNCHER[0]).parent / "mcjax-launch")
 @needs_kubectl
 def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
     """Without a service account's token, with which JAX's own detection would fail."""
-    options = [
-        "--emit",
-        "job",
-        "--image",
-        "none",
-        "--name",
-        "toy",
-        "--num-hosts",
-        "3",
-        "--procs-per-host",
-        "2",
-        "-d",
-        "2",
-    ]
+    options = ["--emit", "job", *POD_OPTIONS]
     manifest = jobs.run(*options, PROGRAMS / "toy.py").stdout
     manifest = manifest.replace("- mcjax-launch\n", f"- {IN_A_POD}\n")
     with kubernetes(cluster, tmp_path) as kubectl:
@@ -265,24 +256,11 @@ def test_bare_initialize_in_pods_without_us(jobs: Jobs, cluster: Cluster, tmp_pa
 @pytest.mark.jax
 def test_the_pods_of_an_emitted_jobset(jobs: Jobs, cluster: Cluster) -> None:
     """Under the host names and variables that JobSet documents; there is no controller to ask."""
-    options = [
-        "--emit",
-        "jobset",
-        "--image",
-        "none",
-        "--name",
-        "toy",
-        "--num-hosts",
-        "3",
-        "--procs-per-host",
-        "2",
-        "-d",
-        "2",
-    ]
+    options = ["--emit", "jobset", *POD_OPTIONS]
     manifest = yaml.safe_load(jobs.run(*options, PROGRAMS / "toy.py").stdout)
     (workers,) = manifest["spec"]["replicatedJobs"]
     (container,) = workers["template"]["spec"]["template"]["spec"]["containers"]
-    command = [str(Path(LAUNCHER[0]).parent / "mcjax-launch"), *container["command"][1:]]
+    command = [IN_A_POD, *container["command"][1:]]
     pods = [f"toy-{workers['name']}-0-{index}" for index in range(3)]
     names = "".join(f"10.77.0.{11 + n} {pod}.toy {pod}\n" for n, pod in enumerate(pods))
     cluster.names(f"127.0.0.1 localhost\n{names}")
