@@ -72,6 +72,10 @@ def processes_here(options: dict[str, Any]) -> int:
         )
     if not re.search(r"[^:]:[0-9]+$", options["coordinator"] or ""):
         raise LaunchError("--num-hosts needs --coordinator HOST:PORT, the same for all launchers")
+    if options["max_restarts"]:
+        raise LaunchError(
+            "--num-hosts: no launcher restarts alone; leave --max-restarts to the engine"
+        )
     if options["host_rank"] is None:
         raise LaunchError("--num-hosts needs --host-rank I, or JOB_COMPLETION_INDEX")
     if options["host_rank"] >= hosts:
@@ -166,7 +170,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 def _wait_for_name(options: dict[str, Any]) -> float:
     """Seconds that the coordinator's name may take to appear: its pod may not have started yet."""
-    if not options["num_hosts"]:
+    if not options["num_hosts"] or options["dry_run"]:
         return 0
     return float(_NAME_S if options["start_timeout"] is None else options["start_timeout"])
 
@@ -183,7 +187,7 @@ def _coordinator(text: str | None, wait_s: float) -> str | None:
         raise LaunchError(f"--coordinator {text}: write HOST or HOST:PORT") from None
     import socket
 
-    deadline = time.monotonic() + wait_s
+    deadline, said = time.monotonic() + wait_s, False
     while True:
         try:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -191,6 +195,9 @@ def _coordinator(text: str | None, wait_s: float) -> str | None:
         except OSError as error:
             if time.monotonic() >= deadline:
                 raise LaunchError(f"--coordinator {text}: {host}: {error.strerror}") from None
+            if not said:
+                print(f"mcjax-launch: waiting for the name {host}", file=sys.stderr, flush=True)
+            said = True
             time.sleep(0.5)
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     numeric = str(found[0][4][0])

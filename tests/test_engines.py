@@ -251,6 +251,12 @@ def test_a_launchers_failure_is_its_ranks(jobs: Jobs) -> None:
     ("options", "words"),
     [
         ("--num-hosts 2 --host-rank 0", "needs --coordinator HOST:PORT"),
+        ("--num-hosts 2 --host-rank 0 --coordinator h:x", "needs --coordinator HOST:PORT"),
+        ("--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 --max-restarts 1", "to the engine"),
+        (
+            "--num-hosts 2 --host-rank 0 --start-timeout 1 --coordinator no.invalid:1",
+            "waiting for the name no.invalid",
+        ),
         ("--num-hosts 2 --host-rank 0 --coordinator h", "needs --coordinator HOST:PORT"),
         ("--num-hosts 2 --coordinator 127.0.0.1:1", "needs --host-rank"),
         ("--num-hosts 2 --host-rank 2 --coordinator 127.0.0.1:1", "the last is 1"),
