@@ -23,8 +23,8 @@ from mcjax_launch.plan import (
     describe,
     join_address,
     make_plan,
-    place,
     split_address,
+    used_hosts,
 )
 from mcjax_launch.request import find_hosts, make_job, make_style
 
@@ -159,7 +159,7 @@ def command(context: click.Context, /, **options: Any) -> int:
     hosts = find_hosts(options)
     in_slurm = options["hosts"] is None and slurm.inside(os.environ)
     job = make_job(options, hosts)
-    used = tuple(dict.fromkeys(host for host, _ in place(job.processes_here, hosts)))
+    used = tuple(used_hosts(job.processes_here, hosts))
     style = make_style(options, job)
     texts = [*job.program, *(value for _, value in job.env), options["log_dir"] or ""]
     texts = [] if options["quiet"] else texts

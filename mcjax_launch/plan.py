@@ -1,6 +1,7 @@
 """What will run where: plain values, and how they follow from one another; pure."""
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -132,6 +133,16 @@ def place(num_processes: int, hosts: Sequence[Host]) -> list[tuple[Host, int]]:
     return slots[:num_processes]
 
 
+def used_hosts(num_processes: int, hosts: Sequence[Host]) -> dict[Host, int]:
+    """The hosts that get ranks, in order, and how many each.
+
+    Raises:
+        LaunchError: see `place`.
+
+    """
+    return dict(Counter(host for host, _ in place(num_processes, hosts)))
+
+
 def questions(job: Job, host: Host, ranks: int, *, first: bool, several: bool) -> dict[str, object]:
     """What an agent is to find out and to hold before anything is started.
 
@@ -164,7 +175,9 @@ def questions(job: Job, host: Host, ranks: int, *, first: bool, several: bool) -
         "chdir_given": bool(host.chdir) or job.chdir_given,
         "coordinator": coordinator,
         "listen": first if several else None,
-        "towards": job.coordinator and split_address(job.coordinator)[0],
+        "towards": split_address(job.coordinator)[0]
+        if job.coordinator and job.num_hosts > 1
+        else None,
         "transfers": ranks if job.cpu_transfers else 0,
         "gpus": job.gpus_per_process is not None,
         "cores": ranks if job.bind_cores else 0,
@@ -197,10 +210,7 @@ def make_plan(
 
     """
     placed = place(job.processes_here, hosts)
-    used = tuple(dict.fromkeys(host for host, _ in placed))
-    on_host = dict.fromkeys(used, 0)
-    for host, _ in placed:
-        on_host[host] += 1
+    on_host = used_hosts(job.processes_here, hosts)
     coordinator_host, _, coordinator_port = coordinator.rpartition(":")
     shared = {
         "num_processes": str(job.num_processes),
@@ -250,7 +260,7 @@ def make_plan(
         job_id=job_id,
         coordinator=coordinator,
         ranks=tuple(ranks),
-        hosts=used,
+        hosts=tuple(on_host),
         env=env,
         defaults=defaults,
         hook=job.hook,

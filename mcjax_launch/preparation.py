@@ -18,9 +18,9 @@ from mcjax_launch.plan import (
     Plan,
     join_address,
     make_plan,
-    place,
     questions,
     split_address,
+    used_hosts,
 )
 
 # After a first failure, others that come so soon are named with it.
@@ -60,9 +60,7 @@ class Preparation:
         self._hosts = hosts
         self._on_plan = on_plan
         self._on_error = on_error
-        self._ranks = dict.fromkeys(hosts, 0)
-        for host, _ in place(job.processes_here, hosts):
-            self._ranks[host] += 1
+        self._ranks = used_hosts(job.processes_here, hosts)
         self._staged = sync.entries(job.sync, os.getcwd()) if job.sync else []
         self._same = sync.same_content(self._staged)
         self._links: list[Link] = []

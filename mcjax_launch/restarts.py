@@ -10,7 +10,7 @@ from mcjax_launch.agent.loop import READ, Loop, Signals
 from mcjax_launch.errors import HOST_LOST, LaunchError
 from mcjax_launch.hosts import Host
 from mcjax_launch.launcher import Launcher
-from mcjax_launch.plan import Job, place
+from mcjax_launch.plan import Job, used_hosts
 from mcjax_launch.signals import ENDING, watched
 from mcjax_launch.style import Style
 
@@ -110,8 +110,7 @@ def without(
         return job, hosts
     slots = sum(host.slots for host in left)
     job = replace(job, num_processes=min(job.num_processes, slots))
-    used = tuple(dict.fromkeys(host for host, _ in place(job.num_processes, left)))
-    return job, used
+    return job, tuple(used_hosts(job.num_processes, left))
 
 
 def _pause(seconds: float, loop: Loop, signals: Signals) -> int | None:

@@ -63,10 +63,9 @@ class Prepared:
             self.answer["address"] = reach.source_towards(wanted["towards"])
             self.answer["own_name"] = reach.own_name()
         if wanted["listen"] is not None:
-            named = reach.own_name()
+            self.answer["own_name"] = reach.own_name()
             self.answer |= {
-                "own_name": named,
-                "addresses": reach.own_addresses(named),
+                "addresses": reach.own_addresses(self.answer["own_name"]),
                 "machine": reach.machine(),
                 "launcher": reach.ssh_addresses()[0],
             }
