@@ -23,6 +23,7 @@ MODULES = (
     "agent.reach",
     "agent.staging",
     "agent.streams",
+    "agent.usage",
     "agent.wire",
 )
 HOOK_FILES = ("sitecustomize.py", "mcjax_rank_hook.py", "mcjax_rank_exits.py")

@@ -138,6 +138,9 @@ _DURATION = Duration()
 @click.option(
     "--start-timeout", type=_DURATION, metavar="D", help="D for all to join in initialize()."
 )
+@click.option(
+    "--stall-timeout", type=_DURATION, metavar="D", help="End a job in which nothing moves for D."
+)
 @click.option("--grace", type=_DURATION, metavar="D", help="Between asking to end and killing.")
 @click.option("--dry-run", is_flag=True, help="Print what would run; start nothing.")
 @click.version_option(__version__, message="mcjax-launch %(version)s")

@@ -3,8 +3,9 @@
 import errno
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from mcjax_launch import errors, transport, verdict
 from mcjax_launch.agent import wire
@@ -13,8 +14,10 @@ from mcjax_launch.connector import Connector, Failure
 from mcjax_launch.console import Console
 from mcjax_launch.dump import Dump
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.history import History, RankRun, Stop
 from mcjax_launch.hosts import Host
 from mcjax_launch.labels import common_folder, labels
+from mcjax_launch.limits import Limits, look_s
 from mcjax_launch.link import Link
 from mcjax_launch.plan import Job, Plan, orders
 from mcjax_launch.preparation import Preparation
@@ -69,17 +72,16 @@ class Launcher:
     ) -> None:
         self.lost: set[Host] = set()
         self._job = job
-        self._via = via
         self._log_dir = log_dir
         self._loop = loop
         self._signals = signals
         self._restart = restart
         self._console = Console(style, self._loop, self._reader_gone, self._give_credit)
-        self._history = verdict.History(hosts=len(hosts))
+        self._history = History(hosts=len(hosts))
         self._preparation = Preparation(job, hosts, self._start, self._fail, restart)
         self._connector = Connector(
             hosts,
-            self._argv,
+            lambda host: transport.argv(host, via, job.python, job.python_given),
             early,
             self._loop,
             min(_MOST_WINDOW, _WINDOW_OF_ALL // len(hosts)),
@@ -87,6 +89,22 @@ class Launcher:
             self._lose,
             self._unreachable,
         )
+        self._told: dict[int, Callable[[Link, int, dict[str, Any]], object]] = {
+            wire.HELLO: self._greeted,
+            wire.REFUSED: lambda link, rank, body: self._preparation.refused(link, body),
+            wire.READY: self._ready,
+            wire.CHECKED: self._checked,
+            wire.STARTED: self._started,
+            wire.EXITED: self._exited,
+            wire.HOOKED: self._hooked,
+            wire.USAGE: lambda link, rank, body: self._history.used(body["usage"], self._now()),
+            wire.STACKS: self._stacks,
+            wire.DUMPED: self._dumped,
+            wire.ENDING: self._agent_ending,
+            wire.EMPTY: lambda link, rank, body: self._empty.add(link),
+            wire.BYE: self._bye,
+            wire.PING: lambda link, rank, body: None,
+        }
         self._plan: Plan | None = None
         self._interrupts = 0
         self._empty: set[Link] = set()  # those on whose hosts nothing is left
@@ -94,12 +112,12 @@ class Launcher:
         self._error: LaunchError | None = None
         self._dump: Dump | None = None
         self._timed_out = False
+        self._limits: Limits | None = None
+        self._began_at = time.monotonic()
         # Deadlines, in time.monotonic's seconds.
-        self._job_at: float | None = None
-        self._start_at: float | None = None
         self._give_up_at: float | None = None
         # A reason to end the job then, unless a signal comes first.
-        self._ending: verdict.Stop | None = None
+        self._ending: Stop | None = None
         self._end_at: float | None = None
 
     def run(self) -> verdict.Verdict:
@@ -115,7 +133,7 @@ class Launcher:
             while not self._over():
                 self._loop.turn(self._deadline())
                 self._expire()
-            self._job_at = self._start_at = None
+            self._limits = None
             self._lost_output = any(link.greeted and not link.ended for link in self._links)
         finally:
             self._connector.hang_up(_AGENT_END_S if self._interrupts < 3 else 1)
@@ -129,11 +147,6 @@ class Launcher:
 
     # --- start ---
 
-    def _argv(self, host: Host) -> list[str]:
-        if host.is_local:
-            return transport.local_argv()
-        return transport.remote_argv(host, self._via, self._job.python, self._job.python_given)
-
     def _start(self, plan: Plan) -> None:
         """Every host is ready."""
         job, self._plan = self._job, plan
@@ -141,16 +154,18 @@ class Launcher:
         self._console.add_ranks(named, append=self._restart > 0)
         self._history.log_dir = common_folder(named)
         for rank in plan.ranks:
-            self._history.ranks[rank.process_id] = verdict.RankEnd(rank.process_id, rank.host.name)
-        now = time.monotonic()
-        self._job_at = now + job.timeout if job.timeout is not None else None
-        self._start_at = now + job.start_timeout if job.start_timeout is not None else None
+            self._history.ranks[rank.process_id] = RankRun(rank.process_id, rank.host.name)
+        self._limits = Limits(job, self._history, self._now())
         for link in self._links:
-            link.send(wire.START, **orders(plan, link.host, job))
+            link.send(wire.START, **orders(plan, link.host, job, look_s(job)))
             link.open_window()
         self._console.detail(
             f"job {plan.job_id}: {len(plan.ranks)} ranks, coordinator {plan.coordinator}"
         )
+
+    def _now(self) -> float:
+        """Seconds since this run began: the history's clock."""
+        return time.monotonic() - self._began_at
 
     @property
     def _links(self) -> list[Link]:
@@ -165,49 +180,57 @@ class Launcher:
     # --- what agents say ---
 
     def _handle(self, link: Link, frame: wire.Frame) -> None:
-        kind, rank = frame.kind, frame.rank
-        if kind == wire.DATA:
-            self._console.feed(rank, frame.stream, frame.payload)
+        if frame.kind == wire.DATA:
+            self._history.printed(frame.rank, self._now())
+            self._console.feed(frame.rank, frame.stream, frame.payload)
             if self._console.has_room:
                 link.give_credit()
-            return
-        body = frame.body()
-        if kind == wire.HELLO:
-            if not self._stopping:
-                self._preparation.greeted(link)
-            else:
-                link.send(wire.STOP, signal=int(signal.SIGKILL), grace=0)
-        elif kind == wire.READY and not self._stopping:
+        else:
+            self._told[frame.kind](link, frame.rank, frame.body())
+
+    def _greeted(self, link: Link, rank: int, body: dict[str, Any]) -> None:
+        if not self._stopping:
+            self._preparation.greeted(link)
+        else:
+            link.send(wire.STOP, signal=int(signal.SIGKILL), grace=0)
+
+    def _ready(self, link: Link, rank: int, body: dict[str, Any]) -> None:
+        if not self._stopping:
             self._preparation.ready(link, body)
-        elif kind == wire.CHECKED and not self._stopping:
+
+    def _checked(self, link: Link, rank: int, body: dict[str, Any]) -> None:
+        if not self._stopping:
             self._preparation.checked(link, body)
-        elif kind == wire.STARTED:
-            self._console.detail(f"rank {rank} on {link.host.name}: pid {body['pid']}")
-        elif kind == wire.EXITED:
-            words = verdict.status_in_words(body["status"])
-            self._console.detail(f"rank {rank}: {words}")
-            if self._history.exited(rank, body):
-                self._stop_others()
-        elif kind == wire.HOOKED:
-            if self._history.hooked(rank, body):
-                self._stop_others()
-        elif kind == wire.STACKS and self._dump is not None:
+
+    def _started(self, link: Link, rank: int, body: dict[str, Any]) -> None:
+        self._history.started(rank, body["pid"], self._now())
+        self._console.detail(f"rank {rank} on {link.host.name}: pid {body['pid']}")
+
+    def _exited(self, link: Link, rank: int, body: dict[str, Any]) -> None:
+        self._console.detail(f"rank {rank}: {verdict.status_in_words(body['status'])}")
+        if self._history.exited(rank, body, self._now()):
+            self._stop_others()
+
+    def _hooked(self, link: Link, rank: int, body: dict[str, Any]) -> None:
+        if self._history.hooked(rank, body, self._now()):
+            self._stop_others()
+
+    def _stacks(self, link: Link, rank: int, body: dict[str, Any]) -> None:
+        if self._dump is not None:
             self._dump.add(link, rank, body)
-        elif kind == wire.DUMPED and self._dump is not None:
+
+    def _dumped(self, link: Link, rank: int, body: dict[str, Any]) -> None:
+        if self._dump is not None:
             self._dump.told_all(link)
-        elif kind == wire.REFUSED:
-            self._preparation.refused(link, body)
-        elif kind == wire.ENDING:
-            words = f"host {link.host.name}: its agent was ended: {body['why']}"
-            self._end_soon(verdict.Stop(words, errors.HOST_LOST))
-        elif kind == wire.EMPTY:
-            self._empty.add(link)
-        elif kind == wire.BYE:
-            self._history.unkillable += body["unkillable"]
-            if body["stragglers"]:
-                self._console.detail(
-                    f"{link.host.name}: ended {body['stragglers']} stray processes"
-                )
+
+    def _agent_ending(self, link: Link, rank: int, body: dict[str, Any]) -> None:
+        words = f"host {link.host.name}: its agent was ended: {body['why']}"
+        self._end_soon(Stop(words, errors.HOST_LOST))
+
+    def _bye(self, link: Link, rank: int, body: dict[str, Any]) -> None:
+        self._history.unkillable += body["unkillable"]
+        if body["stragglers"]:
+            self._console.detail(f"{link.host.name}: ended {body['stragglers']} stray processes")
 
     def _stop_others(self) -> None:
         """A rank failed. Its own agent knows; the other hosts' must be told."""
@@ -227,7 +250,7 @@ class Launcher:
             if rank.host is link.host:
                 self._history.ranks[rank.process_id].lost = True
         words = f"host {link.host.name}: {why}"
-        stop = verdict.Stop(words, errors.HOST_LOST, final=False)
+        stop = Stop(words, errors.HOST_LOST, final=False)
         self._end_job(stop, signal.SIGTERM, self._job.grace_s("failure"))
 
     # --- reasons to end it ---
@@ -238,7 +261,7 @@ class Launcher:
         for link in self._links:
             link.send(wire.STOP, signal=int(signum), grace=grace)
 
-    def _end_job(self, stop: verdict.Stop, signum: int, grace: float) -> None:
+    def _end_job(self, stop: Stop, signum: int, grace: float) -> None:
         """End the job for a reason of the launcher's or the user's."""
         self._history.stopped(stop)
         self._stop(signum, grace)
@@ -275,14 +298,14 @@ class Launcher:
             words = f"stdout cannot be written: {error.strerror}"
         else:
             words = "nobody reads the output any more"
-        stop = verdict.Stop(words, errors.READER_GONE)
+        stop = Stop(words, errors.READER_GONE)
         if self._console.on_terminal:  # it has been closed: SIGHUP comes with that
             if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
                 return
             stop = verdict.interrupted(signal.SIGHUP)
         self._end_soon(stop)
 
-    def _end_soon(self, stop: verdict.Stop) -> None:
+    def _end_soon(self, stop: Stop) -> None:
         """End the job as by a TERM, unless a signal comes with the reason for it."""
         if self._end_at is None and self._history.stop is None:
             self._ending = stop
@@ -298,7 +321,7 @@ class Launcher:
         if self._timed_out:
             self._stop(signal.SIGTERM, self._job.grace_s("failure"))
 
-    def _time_out(self, stop: verdict.Stop) -> None:
+    def _time_out(self, stop: Stop) -> None:
         """The job took too long: end it, but first have its stacks."""
         if not self._stopping:
             self._history.stopped(stop)
@@ -309,8 +332,7 @@ class Launcher:
 
     def _deadline(self) -> float | None:
         times = (
-            self._job_at,
-            self._start_at,
+            self._limits_at,
             None if self._dump is None else self._dump.deadline,
             self._give_up_at,
             self._end_at,
@@ -319,6 +341,11 @@ class Launcher:
             self._preparation.deadline,
         )
         return min((at for at in times if at is not None), default=None)
+
+    @property
+    def _limits_at(self) -> float | None:
+        at = self._limits.deadline if self._limits is not None else None
+        return None if at is None else at + self._began_at
 
     def _expire(self) -> None:
         now = time.monotonic()
@@ -333,18 +360,8 @@ class Launcher:
                 self._end_job(self._ending, signal.SIGTERM, self._job.grace_s("TERM"))
         if self._dump is not None and self._dump.complete:
             self._show_stacks(self._dump)
-        if self._job_at is not None and now >= self._job_at:
-            self._job_at = None
-            assert self._job.timeout is not None
-            self._time_out(verdict.timed_out("--timeout", self._job.timeout))
-        if self._start_at is not None:
-            missing = [end for end in self._history.ranks.values() if not _has_started(end)]
-            if not missing:
-                self._start_at = None
-            elif now >= self._start_at:
-                self._start_at = None
-                assert self._job.start_timeout is not None
-                self._time_out(verdict.not_joined(self._job.start_timeout, missing))
+        if self._limits is not None and (stop := self._limits.reached(self._now())) is not None:
+            self._time_out(stop)
 
     # --- the end ---
 
@@ -379,7 +396,3 @@ class Launcher:
             self._loop.turn(self._give_up_at)
             self._expire()
         return replace(result, final=result.final or self._interrupts > 0)
-
-
-def _has_started(end: verdict.RankEnd) -> bool:
-    return end.joined or end.status is not None

@@ -38,6 +38,8 @@ class Job:
     sync: tuple[str, ...] = ()
     timeout: float | None = None
     start_timeout: float | None = None
+    stall_timeout: float | None = None
+    record: bool = False  # keep what the ranks use over time
     grace: float | None = None
 
     def grace_s(self, reason: str) -> float:
@@ -315,8 +317,13 @@ def join_address(host: str, port: object) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def orders(plan: Plan, host: Host, job: Job) -> dict[str, object]:
-    """What the agent of `host` needs to start its ranks."""
+def orders(plan: Plan, host: Host, job: Job, look_s: float) -> dict[str, object]:
+    """What the agent of `host` needs to start its ranks.
+
+    Args:
+        look_s: how often it looks at what they use; 0: never.
+
+    """
     ranks = [
         {
             "process_id": rank.process_id,
@@ -335,6 +342,7 @@ def orders(plan: Plan, host: Host, job: Job) -> dict[str, object]:
         "scrub": plan.hook,
         "hook": plan.hook,
         "coordinator_host": split_address(plan.coordinator)[0],
+        "look_s": look_s,
         "grace": job.grace_s("failure"),
         "term_grace": job.grace_s("TERM"),
     }

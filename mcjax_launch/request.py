@@ -128,6 +128,7 @@ def make_job(options: dict[str, Any], hosts: Sequence[Host]) -> Job:
         sync=options["sync"],
         timeout=options["timeout"],
         start_timeout=options["start_timeout"],
+        stall_timeout=options["stall_timeout"],
         grace=options["grace"],
     )
     if not job.program:

@@ -36,6 +36,11 @@ _TAKES_WORDS = frozenset(
 _UNQUOTABLE = frozenset("'\"\\$`!\n")
 
 
+def argv(host: Host, via: str, python: str, python_given: bool) -> list[str]:
+    """The command that starts the agent of a host; see `remote_argv`."""
+    return local_argv() if host.is_local else remote_argv(host, via, python, python_given)
+
+
 def local_argv() -> list[str]:
     """The agent on this machine, from the installed files."""
     code = _LOCAL.format(root=os.path.dirname(_PACKAGE), hook=os.path.join(_PACKAGE, "rank"))

@@ -2,10 +2,10 @@
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
-from mcjax_launch import errors
+from mcjax_launch.history import History, RankRun, Stop
 
 # What a rank says that was taken down by another's death. facts: JAX's own words.
 _VICTIM_MARKS = (
@@ -30,128 +30,6 @@ _LONGEST = 1000
 _MOST_FATES = 4
 
 
-@dataclass
-class RankEnd:
-    """How a rank ended, as far as is known.
-
-    Attributes:
-        order: its place in the order in which ends and failures became known.
-        status: exit status; below 0: minus a signal. None while its process lives.
-        sent: signals it was sent to end it, before it ended.
-        lost: with its host, so that nothing more is known of it.
-        joining: it has called initialize();
-        joined: and come through it.
-        failure: what the hook said of an exception or exit, if it did.
-        stderr: the last of what it wrote there.
-
-    """
-
-    process_id: int
-    host: str
-    order: int = 0
-    status: int | None = None
-    sent: Sequence[int] = ()
-    failure: Mapping[str, Any] | None = None
-    lost: bool = False
-    joining: bool = False
-    joined: bool = False
-    stderr: str = ""
-
-    @property
-    def hidden_failure(self) -> bool:
-        """Whether its program failed although JAX held up its end, so that its status is lost."""
-        return self.failure is not None and bool(self.failure["joined"])
-
-    @property
-    def failed(self) -> bool:
-        """Whether it failed by itself: not by a signal that it was sent."""
-        if self.hidden_failure:
-            return True
-        return self.status is not None and self.status != 0 and -self.status not in self.sent
-
-    @property
-    def victim(self) -> bool:
-        """Whether it bears the marks of another's death."""
-        if self.failure is not None:
-            summary = self.failure.get("summary", "")
-            of_jax = self.failure.get("exception") in _JAX_EXCEPTIONS or "Gloo" in summary
-            return of_jax and any(mark in summary for mark in _VICTIM_EXCEPTION_MARKS)
-        return self.status == -signal.SIGABRT and any(m in self.stderr for m in _VICTIM_MARKS)
-
-    @property
-    def exit_status(self) -> int:
-        """What a shell would say of it; the program's own where JAX's exit hid that."""
-        if self.failure is not None and self.hidden_failure:
-            return int(self.failure["status"])
-        assert self.status is not None
-        return self.status if self.status >= 0 else 128 - self.status
-
-
-@dataclass(frozen=True)
-class Stop:
-    """A reason to end the job other than a rank's failure.
-
-    Args:
-        words: what happened, in words.
-        status: the exit status it leads to.
-        details: further lines.
-        final: it is no use, or nobody's wish, to start the job again.
-
-    """
-
-    words: str
-    status: int
-    details: tuple[str, ...] = ()
-    final: bool = True
-
-
-@dataclass
-class History:
-    """All that happened in a run, in the order in which it became known."""
-
-    ranks: dict[int, RankEnd] = field(default_factory=dict)
-    stop: Stop | None = None
-    stop_order: int = 0
-    hosts: int = 1
-    unkillable: list[str] = field(default_factory=list)
-    log_dir: str | None = None
-
-    _events: int = 0
-
-    def exited(self, rank: int, body: Mapping[str, Any]) -> bool:
-        """A rank's process is gone; whether that is no good end."""
-        end = self.ranks[rank]
-        end.status, end.sent = body["status"], body["sent"]
-        end.order = end.order or self._next()
-        return end.status != 0
-
-    def hooked(self, rank: int, body: Mapping[str, Any]) -> bool:
-        """A rank's hook has said something; whether it is that its program has failed."""
-        end = self.ranks[rank]
-        end.joining = end.joining or "joining" in body
-        end.joined = end.joined or "joined" in body
-        failed = body.get("failed")
-        if failed is None or end.hidden_failure:
-            return False
-        if failed["joined"]:
-            end.failure = failed
-            end.order = self._next()
-            return True
-        if body["main"]:  # words for a status that is yet to come
-            end.failure = failed
-        return False
-
-    def stopped(self, stop: Stop) -> None:
-        """There is a reason to end the job; the first one counts."""
-        if self.stop is None:
-            self.stop = stop
-            self.stop_order = self._next()
-
-    def _next(self) -> int:
-        self._events += 1
-        return self._events
-
-
 @dataclass(frozen=True)
 class Verdict:
     """The exit status, and the report (empty when all went well)."""
@@ -161,10 +39,19 @@ class Verdict:
     final: bool = True  # not to be started again
 
 
-def first_cause(ranks: Sequence[RankEnd]) -> RankEnd | None:
+def is_victim(run: RankRun) -> bool:
+    """Whether a rank bears the marks of another's death."""
+    if run.failure is not None:
+        summary = run.failure.get("summary", "")
+        of_jax = run.failure.get("exception") in _JAX_EXCEPTIONS or "Gloo" in summary
+        return of_jax and any(mark in summary for mark in _VICTIM_EXCEPTION_MARKS)
+    return run.status == -signal.SIGABRT and any(m in run.stderr for m in _VICTIM_MARKS)
+
+
+def first_cause(ranks: Sequence[RankRun]) -> RankRun | None:
     """The rank that failed first and is not known to be a victim of another."""
     failed = sorted((rank for rank in ranks if rank.failed), key=lambda rank: rank.order)
-    return next((rank for rank in failed if not rank.victim), failed[0] if failed else None)
+    return next((rank for rank in failed if not is_victim(rank)), failed[0] if failed else None)
 
 
 def judge(history: History) -> Verdict:
@@ -210,7 +97,7 @@ def status_in_words(status: int) -> str:
     return f"killed by {name}{hints.get(-status, '')}"
 
 
-def _describe(cause: RankEnd, history: History) -> list[str]:
+def _describe(cause: RankRun, history: History) -> list[str]:
     where = f"rank {cause.process_id}" + (f" on {cause.host}" if history.hosts > 1 else "")
     failure = cause.failure
     if failure is None:
@@ -232,7 +119,7 @@ def headline(failure: Mapping[str, Any]) -> str:
     return next((line for line in lines if name in line.partition(":")[0]), name)
 
 
-def _tail(cause: RankEnd) -> list[str]:
+def _tail(cause: RankRun) -> list[str]:
     """The last of its stderr, quoted."""
     lines = [f"  | {line.rstrip()}" for line in cause.stderr.splitlines()[-_TAIL_LINES:]]
     return ["the last lines of its stderr:", *lines] if lines else []
@@ -246,11 +133,11 @@ def shortened(lines: list[str]) -> list[str]:
     return [*lines[:_HEAD_LINES], f"({left_out} lines left out)", *lines[-_END_LINES:]]
 
 
-def advice(cause: RankEnd) -> list[str]:
+def advice(cause: RankRun) -> list[str]:
     """A line on what to do, for mistakes that are known."""
     failure = cause.failure or {}
     unhooked = ("Number of processes must be defined", "coordinator_address should be defined")
-    if not cause.joining and any(words in cause.stderr for words in unhooked):
+    if cause.joining_at is None and any(words in cause.stderr for words in unhooked):
         return [
             "the hook did not run in this Python: python -I, -E or -S, a PYTHONPATH that replaces "
             "ours, or --no-hook keep it out"
@@ -263,7 +150,7 @@ def advice(cause: RankEnd) -> list[str]:
     return []
 
 
-def _others(ranks: Sequence[RankEnd], cause: RankEnd | None) -> list[str]:
+def _others(ranks: Sequence[RankRun], cause: RankRun | None) -> list[str]:
     """What became of the other ranks, counted, in one line."""
     counts: dict[str, int] = {}
     for rank in ranks:
@@ -283,7 +170,7 @@ def _others(ranks: Sequence[RankEnd], cause: RankEnd | None) -> list[str]:
     return [f"the {total} {other}ranks: {', '.join(parts)}"]
 
 
-def _fate(rank: RankEnd) -> str:
+def _fate(rank: RankRun) -> str:
     if rank.status is None:
         return f"lost with host {rank.host}" if rank.lost else "of unknown fate"
     if rank.status == 0:
@@ -292,30 +179,9 @@ def _fate(rank: RankEnd) -> str:
         return "killed after the grace"
     if -rank.status in rank.sent:
         return f"ended by {signal.Signals(-rank.status).name}"
-    if rank.victim:
+    if is_victim(rank):
         return "aborted by JAX as a consequence"
     return f"{'ended with' if rank.status > 0 else 'died:'} {status_in_words(rank.status)}"
-
-
-def timed_out(option: str, seconds: float, details: Sequence[str] = ()) -> Stop:
-    """The end of a job that took longer than the user allows."""
-    return Stop(f"{option}: not done after {seconds:g} s", errors.TIMED_OUT, tuple(details))
-
-
-def not_joined(seconds: float, missing: Sequence[RankEnd]) -> Stop:
-    """The end of a job some of whose ranks never got through `initialize()`."""
-    absent = [end for end in missing if not end.joining]
-    waiting = [end for end in missing if end.joining]
-    details = [
-        f"{words}: {_names(ends)}"
-        for words, ends in (("never called initialize()", absent), ("waiting in it", waiting))
-        if ends
-    ]
-    return replace(timed_out("--start-timeout", seconds, details), final=False)
-
-
-def _names(ends: Sequence[RankEnd]) -> str:
-    return ", ".join(f"rank {end.process_id} on {end.host}" for end in ends)
 
 
 def interrupted(signum: int) -> Stop:

@@ -11,9 +11,9 @@ PACKAGE = Path(__file__).parent.parent / "mcjax_launch"
 LAYERS = [
     {"errors", "__init__"},
     {"agent"},
-    {"bootstrap", "hosts", "lines", "placeholders", "stacks", "style"},
+    {"bootstrap", "history", "hosts", "lines", "placeholders", "stacks", "style"},
     {"plan", "sync"},
-    {"labels", "rendezvous", "sink", "verdict"},
+    {"labels", "limits", "rendezvous", "sink", "verdict"},
     {"console", "signals", "transport"},
     {"link"},
     {"connector", "dump"},

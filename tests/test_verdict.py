@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from mcjax_launch import verdict
-from mcjax_launch.verdict import History, RankEnd, Stop
+from mcjax_launch.history import History, RankRun, Stop
 
 ABORTED = "F1 client.h:80] Terminating process because the JAX distributed service detected fatal"
 
@@ -24,14 +24,14 @@ def failure(summary: str = "ValueError: x", joined: bool = True) -> dict[str, ob
 
 def end(
     rank: int, order: int, status: int | None, sent: tuple[int, ...] = (), **more: object
-) -> RankEnd:
-    return RankEnd(rank, "h", order=order, status=status, sent=sent, **more)  # type: ignore[arg-type]
+) -> RankRun:
+    return RankRun(rank, "h", order=order, status=status, sent=sent, **more)  # type: ignore[arg-type]
 
 
 TERM, KILL, ABRT = signal.SIGTERM, signal.SIGKILL, signal.SIGABRT
 
 # Name: (ends, who is the cause, exit status)
-HISTORIES: dict[str, tuple[list[RankEnd], int | None, int]] = {
+HISTORIES: dict[str, tuple[list[RankRun], int | None, int]] = {
     "all well": ([end(0, 1, 0), end(1, 2, 0)], None, 0),
     "one exits": ([end(0, 2, -TERM, (TERM,)), end(1, 1, 3)], 1, 3),
     "one is killed": ([end(0, 2, -KILL, (TERM, KILL)), end(1, 1, -KILL)], 1, 137),

@@ -30,6 +30,7 @@ class Hook:
         self.rank = -1
         self.pid = 0
         self.dump_signal = 0
+        self.joined = False
         self.stacks: list[str] = []
         self.last_stack_at = 0.0
         self._held = b""
@@ -77,6 +78,11 @@ class Hooks:
         for hook in list(self.hooks.values()):
             while self._read(hook):
                 pass
+
+    @property
+    def joined(self) -> set[int]:
+        """The processes that have come through initialize()."""
+        return {hook.pid for hook in self.hooks.values() if hook.joined}
 
     def request_stacks(self) -> list[Hook]:
         """Ask every process for its stacks; those that were asked."""
@@ -137,6 +143,7 @@ class Hooks:
                 return
         except (ValueError, KeyError, TypeError):
             return
+        hook.joined = hook.joined or "joined" in message
         if hook.rank >= 0:
             self._say(hook.rank, {**message, "pid": hook.pid})
 

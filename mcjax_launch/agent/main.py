@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-from . import environ, group, guardian, hooks, posix, reach, streams, wire
+from . import environ, group, guardian, hooks, posix, reach, streams, usage, wire
 from .loop import READ, Loop, Signals
 from .prepare import Prepared, Refused
 
@@ -101,6 +101,7 @@ class Agent:
         self._heard_at = time.monotonic()
         self._ping_at = 0.0
         self._stacks: hooks.Stacks | None = None
+        self._looker = usage.Looker()
         self._hooks: hooks.Hooks | None = None
         self._stragglers = 0
         self._leaving: group.Leave | None = None
@@ -129,11 +130,15 @@ class Agent:
             self._perform(self._group.expired(now))
             if self._stacks is not None and now >= self._stacks.deadline:
                 self._send_stacks()
+            if self._looker.deadline is not None and now >= self._looker.deadline:
+                pythons = self._hooks.joined if self._hooks is not None else ()
+                self._send(wire.USAGE, usage=self._looker.look(self._pids, pythons))
             if self._from_afar:
                 self._keep_in_touch(now)
 
     def _deadline(self) -> float | None:
-        times = [self._group.deadline, None if self._stacks is None else self._stacks.deadline]
+        times = [self._group.deadline, self._looker.deadline]
+        times.append(None if self._stacks is None else self._stacks.deadline)
         if self._from_afar:
             times += [self._ping_at, self._heard_at + wire.SILENCE_S]
         return min((at for at in times if at is not None), default=None)
@@ -269,6 +274,7 @@ class Agent:
         self._prepared.hush()
         self._group = group.Group(body["grace"])
         self._term_grace = body["term_grace"]
+        self._looker = usage.Looker(body["look_s"])
         inherited = environ.without_outer_job(os.environ)
         if body["scrub"]:
             for name in environ.misleading(inherited):

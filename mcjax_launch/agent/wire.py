@@ -40,6 +40,7 @@ STARTED = 35  # {pid}, for each rank
 DATA = 36  # raw bytes of a rank's stream
 EXITED = 37  # {status, sent, ...}: a rank's process is gone
 HOOKED = 38  # {..}: a message of the hook inside a rank
+USAGE = 45  # {rank: [cpu_s, rss_kib, main_s]}: what the ranks use, see usage.py
 STACKS = 39  # {pid, text, state}: answer to DUMP, for each process that has something to say
 DUMPED = 40  # {}: that was the last of the stacks
 ENDING = 41  # {why}: somebody other than the launcher wants the agent gone

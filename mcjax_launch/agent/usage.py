@@ -1,0 +1,107 @@
+"""What the ranks of a host use: processor time and memory, of all their processes, from /proc."""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
+# Looking takes at most this share of one processor.
+_MOST_SHARE = 0.01
+
+
+class _Process:
+    def __init__(self, stat: bytes) -> None:
+        pid, _, rest = stat.partition(b" (")
+        fields = rest.rpartition(b") ")[2].split()
+        self.pid = int(pid)
+        self.parent, self.session = int(fields[1]), int(fields[3])
+        self.cpu_s = sum(map(int, fields[11:15])) * _TICK_S  # with children it has waited for
+        self.rss_kib = int(fields[21]) * _PAGE_KIB
+
+
+def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> dict[int, list[float]]:
+    """For each rank: seconds of processor time, KiB of memory, seconds of its main threads.
+
+    Args:
+        ranks: pid of each rank's own process -> rank.
+        pythons: processes whose main threads count; of a rank that has none there, its own.
+
+    """
+    found = {process.pid: process for process in _processes()}
+    used = {rank: [0.0, 0, 0.0] for rank in ranks.values()}
+    hooked: set[int] = set()
+    for process in found.values():
+        rank = _rank(process, found, ranks)
+        if rank is None:
+            continue
+        used[rank][0] += process.cpu_s
+        used[rank][1] += process.rss_kib
+        if process.pid in pythons:
+            hooked.add(rank)
+            used[rank][2] += _main_s(process.pid)
+    for pid, rank in ranks.items():
+        if rank not in hooked:
+            used[rank][2] = _main_s(pid)
+    return used
+
+
+def _rank(process: _Process, found: Mapping[int, _Process], ranks: Mapping[int, int]) -> int | None:
+    """Whose a process is: by its ancestors, or as an orphan by its session."""
+    at: _Process | None = process
+    while at is not None:
+        rank = ranks.get(at.pid, ranks.get(at.session))
+        if rank is not None:
+            return rank
+        at = found.get(at.parent)
+    return None
+
+
+def _processes() -> list[_Process]:
+    names = os.listdir("/proc") if os.path.isdir("/proc") else []
+    found = []
+    for name in names:
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as stat:
+                    found.append(_Process(stat.read()))
+            except (OSError, ValueError, IndexError):  # it has gone meanwhile
+                pass
+    return found
+
+
+def _main_s(pid: int) -> float:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/schedstat") as schedstat:
+            return int(schedstat.read().split()[0]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+class Looker:
+    """Looks every so often.
+
+    Args:
+        every_s: so often, or seldomer where looking is slow; 0: never.
+
+    Attributes:
+        deadline: when to look next, in time.monotonic's seconds.
+
+    """
+
+    def __init__(self, every_s: float = 0.0) -> None:
+        self._every_s = every_s
+        self.deadline = time.monotonic() + every_s if every_s else None
+
+    def look(self, ranks: Mapping[int, int], pythons: Collection[int]) -> dict[int, list[float]]:
+        """See `usage`; sets the next deadline."""
+        began = time.monotonic()
+        used = usage(ranks, pythons)
+        now = time.monotonic()
+        self.deadline = now + max(self._every_s, (now - began) / _MOST_SHARE)
+        return used

@@ -1,0 +1,206 @@
+"""What happened in one run of a job, in the order in which it became known; pure.
+
+Times (`at`, `..._at`) are seconds since the run began, by the launcher's clock: clocks of hosts
+are never compared.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+# Less of a processor than this is no progress: heartbeats and idle threads need some.
+_BUSY = 0.05
+# On accelerators other threads may spin while all hangs; the main thread does a little each step.
+_MAIN_BUSY = 1e-4
+_MOST_SAMPLES = 512
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the processes of a rank use: seconds of processor time so far, and memory in KiB."""
+
+    at: float
+    cpu_s: float
+    rss_kib: int
+
+
+@dataclass
+class RankRun:
+    """What is known of one rank's run.
+
+    Attributes:
+        order: its place in the order in which ends and failures became known.
+        status: exit status; below 0: minus a signal. None while its process lives.
+        sent: signals it was sent to end it, before it ended.
+        lost: with its host, so that nothing more is known of it.
+        coordinates: what it called initialize() with; None as long as it has not.
+        platform: of its first compiled program ("cpu", "gpu", ...).
+        compiling, compiled: the program that it is compiling now, and the last that it has.
+        failure: what the hook said of an exception or exit, if it did.
+        evidence: what the kernel says of its end, in words.
+        stderr: the last of what it wrote there.
+        cpu_s, peak_kib: what its process used in all, once it has ended.
+
+    """
+
+    process_id: int
+    host: str
+    order: int = 0
+    status: int | None = None
+    sent: Sequence[int] = ()
+    failure: Mapping[str, Any] | None = None
+    lost: bool = False
+    stderr: str = ""
+    pid: int | None = None
+    coordinates: Mapping[str, Any] | None = None
+    platform: str = ""
+    compiling: Mapping[str, Any] | None = None
+    compiled: Mapping[str, Any] | None = None
+    evidence: str = ""
+    cpu_s: float | None = None
+    peak_kib: int | None = None
+    started_at: float | None = None
+    joining_at: float | None = None
+    joined_at: float | None = None
+    first_output_at: float | None = None
+    leaving_at: float | None = None  # its program is over; JAX may hold up the process
+    ended_at: float | None = None
+    samples: list[Sample] = field(default_factory=list)
+
+    _main_s: float = 0.0
+
+    @property
+    def hidden_failure(self) -> bool:
+        """Whether its program failed although JAX held up its end, so that its status is lost."""
+        return self.failure is not None and bool(self.failure["joined"])
+
+    @property
+    def failed(self) -> bool:
+        """Whether it failed by itself: not by a signal that it was sent."""
+        if self.hidden_failure:
+            return True
+        return self.status is not None and self.status != 0 and -self.status not in self.sent
+
+    @property
+    def exit_status(self) -> int:
+        """What a shell would say of it; the program's own where JAX's exit hid that."""
+        if self.failure is not None and self.hidden_failure:
+            return int(self.failure["status"])
+        assert self.status is not None
+        return self.status if self.status >= 0 else 128 - self.status
+
+    def sampled(self, at: float, cpu_s: float, rss_kib: int, main_s: float) -> bool:
+        """Its processes have been looked at; whether they have got on since the last time.
+
+        Args:
+            main_s: seconds of processor time of the main threads of its Python processes.
+
+        """
+        before = self.samples[-1] if self.samples else Sample(self.started_at or 0.0, 0.0, 0)
+        used, spun = cpu_s - before.cpu_s, main_s - self._main_s
+        self._main_s = main_s
+        if len(self.samples) >= _MOST_SAMPLES:
+            del self.samples[1::2]
+        self.samples.append(Sample(at, cpu_s, rss_kib))
+        seconds = max(at - before.at, 1e-3)
+        if self.platform in ("", "cpu"):
+            return used / seconds > _BUSY
+        return spun / seconds > _MAIN_BUSY
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A reason to end the job other than a rank's failure.
+
+    Args:
+        words: what happened, in words.
+        status: the exit status it leads to.
+        details: further lines.
+        final: it is no use, or nobody's wish, to start the job again.
+
+    """
+
+    words: str
+    status: int
+    details: tuple[str, ...] = ()
+    final: bool = True
+
+
+@dataclass
+class History:
+    """All that happened in a run.
+
+    Attributes:
+        active_at: when a rank last printed, compiled, computed or came and went.
+
+    """
+
+    ranks: dict[int, RankRun] = field(default_factory=dict)
+    stop: Stop | None = None
+    stop_order: int = 0
+    hosts: int = 1
+    unkillable: list[str] = field(default_factory=list)
+    log_dir: str | None = None
+    active_at: float = 0.0
+
+    _events: int = 0
+
+    def started(self, rank: int, pid: int, at: float) -> None:
+        """A rank's process runs."""
+        run = self.ranks[rank]
+        run.pid, run.started_at = pid, at
+        self.active_at = at
+
+    def printed(self, rank: int, at: float) -> None:
+        """A rank has written something."""
+        run = self.ranks[rank]
+        if run.first_output_at is None:
+            run.first_output_at = at
+        self.active_at = at
+
+    def used(self, usage: Mapping[str, Sequence[float]], at: float) -> None:
+        """Ranks of a host have been looked at: what each uses, see RankRun.sampled."""
+        for rank, (cpu_s, rss_kib, main_s) in usage.items():
+            if self.ranks[int(rank)].sampled(at, cpu_s, int(rss_kib), main_s):
+                self.active_at = at
+
+    def exited(self, rank: int, body: Mapping[str, Any], at: float) -> bool:
+        """A rank's process is gone; whether that is no good end."""
+        run = self.ranks[rank]
+        run.status, run.sent, run.ended_at = body["status"], body["sent"], at
+        run.cpu_s, run.peak_kib = body["cpu_s"], body["peak_kib"]
+        run.compiling = None
+        run.order = run.order or self._next()
+        self.active_at = at
+        return run.status != 0
+
+    def hooked(self, rank: int, body: Mapping[str, Any], at: float) -> bool:
+        """A rank's hook has said something; whether it is that its program has failed."""
+        run = self.ranks[rank]
+        self.active_at = at
+        if "joining" in body and run.joining_at is None:
+            run.joining_at, run.coordinates = at, body["joining"]
+        elif "joined" in body and run.joined_at is None:
+            run.joined_at = at
+        elif "leaving" in body:
+            run.leaving_at = at
+        failed = body.get("failed")
+        if failed is None or run.hidden_failure:
+            return False
+        if failed["joined"]:
+            run.failure = failed
+            run.order = self._next()
+            return True
+        if body["main"]:  # words for a status that is yet to come
+            run.failure = failed
+        return False
+
+    def stopped(self, stop: Stop) -> None:
+        """There is a reason to end the job; the first one counts."""
+        if self.stop is None:
+            self.stop = stop
+            self.stop_order = self._next()
+
+    def _next(self) -> int:
+        self._events += 1
+        return self._events
