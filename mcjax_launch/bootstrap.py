@@ -26,7 +26,13 @@ MODULES = (
     "agent.usage",
     "agent.wire",
 )
-HOOK_FILES = ("sitecustomize.py", "mcjax_rank_hook.py", "mcjax_rank_exits.py")
+HOOK_FILES = (
+    "sitecustomize.py",
+    "mcjax_rank_exits.py",
+    "mcjax_rank_frames.py",
+    "mcjax_rank_hook.py",
+    "mcjax_rank_programs.py",
+)
 OLDEST_PYTHON = (3, 9)
 _LOADING_S = 60
 #: The loader's exit status on an interpreter older than that.

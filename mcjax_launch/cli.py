@@ -141,6 +141,9 @@ _DURATION = Duration()
 @click.option(
     "--stall-timeout", type=_DURATION, metavar="D", help="End a job in which nothing moves for D."
 )
+@click.option(
+    "--verify-spmd", is_flag=True, help="End the job where the ranks' programs differ (exit 1)."
+)
 @click.option("--grace", type=_DURATION, metavar="D", help="Between asking to end and killing.")
 @click.option("--dry-run", is_flag=True, help="Print what would run; start nothing.")
 @click.version_option(__version__, message="mcjax-launch %(version)s")

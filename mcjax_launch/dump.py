@@ -1,4 +1,4 @@
-"""A request for the stacks of all ranks, under way at their agents."""
+"""Requests for the stacks of all ranks, under way at their agents."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -11,30 +11,41 @@ from mcjax_launch.stacks import Stack
 _MOST_S = 4.0
 
 
-class Dump:
-    """Complete when every agent has said that it has told all, or after some seconds.
+class Dumps:
+    """One request at a time; it is over when every agent has told all, or after some seconds.
 
     Attributes:
-        deadline: when not to wait any longer (time.monotonic).
+        deadline: when not to wait any longer (time.monotonic); None while nothing is asked.
 
     """
 
-    def __init__(self, links: Iterable[Link]) -> None:
-        self.deadline = time.monotonic() + _MOST_S
-        self.stacks: list[Stack] = []
-        self._asked = {link for link in links if link.greeted and not link.ended}
-        for link in self._asked:
-            link.send(wire.DUMP)
+    def __init__(self) -> None:
+        self.deadline: float | None = None
+        self._stacks: list[Stack] = []
+        self._asked: set[Link] = set()
+
+    def request(self, links: Iterable[Link]) -> None:
+        """Ask all agents, unless that is under way already."""
+        if self.deadline is None:
+            self.deadline = time.monotonic() + _MOST_S
+            self._stacks = []
+            self._asked = {link for link in links if link.greeted and not link.ended}
+            for link in self._asked:
+                link.send(wire.DUMP)
 
     def add(self, link: Link, rank: int, body: Mapping[str, Any]) -> None:
         """What an agent tells of one process."""
-        self.stacks.append(Stack(rank, link.host.name, **body))
+        self._stacks.append(Stack(rank, link.host.name, **body))
 
     def told_all(self, link: Link) -> None:
         """An agent has no more to tell."""
         self._asked.discard(link)
 
-    @property
-    def complete(self) -> bool:
-        """Whether there is nothing more to wait for."""
-        return time.monotonic() >= self.deadline or all(link.ended for link in self._asked)
+    def finished(self) -> list[Stack] | None:
+        """What came of the request, once, when there is nothing more to wait for."""
+        if self.deadline is None:
+            return None
+        if time.monotonic() < self.deadline and not all(link.ended for link in self._asked):
+            return None
+        self.deadline = None
+        return self._stacks

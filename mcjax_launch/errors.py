@@ -1,5 +1,6 @@
 """Failures that are not our own bugs: what went wrong in one line, and the exit status."""
 
+FAILED = 1
 USAGE = 2
 TIMED_OUT = 124
 OWN_FAULT = 125

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mcjax_launch.programs import Comparison, Program
+
 # Less of a processor than this is no progress: heartbeats and idle threads need some.
 _BUSY = 0.05
 # On accelerators other threads may spin while all hangs; the main thread does a little each step.
@@ -35,7 +37,7 @@ class RankRun:
         lost: with its host, so that nothing more is known of it.
         coordinates: what it called initialize() with; None as long as it has not.
         platform: of its first compiled program ("cpu", "gpu", ...).
-        compiling, compiled: the program that it is compiling now, and the last that it has.
+        compiling, compiled: the program that it is compiling now, and the last that it began.
         failure: what the hook said of an exception or exit, if it did.
         evidence: what the kernel says of its end, in words.
         stderr: the last of what it wrote there.
@@ -117,6 +119,7 @@ class Stop:
         status: the exit status it leads to.
         details: further lines.
         final: it is no use, or nobody's wish, to start the job again.
+        picture: how the ranks stand is to be shown first.
 
     """
 
@@ -124,6 +127,7 @@ class Stop:
     status: int
     details: tuple[str, ...] = ()
     final: bool = True
+    picture: bool = False
 
 
 @dataclass
@@ -132,6 +136,7 @@ class History:
 
     Attributes:
         active_at: when a rank last printed, compiled, computed or came and went.
+        programs: those that span processes, as far as ranks have told.
 
     """
 
@@ -142,8 +147,10 @@ class History:
     unkillable: list[str] = field(default_factory=list)
     log_dir: str | None = None
     active_at: float = 0.0
+    programs: Comparison = field(default_factory=Comparison)
 
     _events: int = 0
+    _processes: dict[int, int] = field(default_factory=dict)  # JAX's process -> rank
 
     def started(self, rank: int, pid: int, at: float) -> None:
         """A rank's process runs."""
@@ -172,6 +179,8 @@ class History:
         run.compiling = None
         run.order = run.order or self._next()
         self.active_at = at
+        if run.status == 0 and run.joined_at is not None:
+            self.programs.over(rank)
         return run.status != 0
 
     def hooked(self, rank: int, body: Mapping[str, Any], at: float) -> bool:
@@ -182,8 +191,17 @@ class History:
             run.joining_at, run.coordinates = at, body["joining"]
         elif "joined" in body and run.joined_at is None:
             run.joined_at = at
+            self._processes[body["joined"]["process_id"]] = rank
+        elif "compiling" in body:
+            run.compiling = run.compiled = body["compiling"]
+            run.platform = run.compiling["platform"]
+        elif "compiled" in body:
+            run.compiling = None
+        elif "program" in body:
+            self.programs.ran(rank, Program.told(body["program"], self._processes))
         elif "leaving" in body:
             run.leaving_at = at
+            self.programs.over(rank)
         failed = body.get("failed")
         if failed is None or run.hidden_failure:
             return False

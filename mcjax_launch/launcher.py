@@ -12,17 +12,18 @@ from mcjax_launch.agent import wire
 from mcjax_launch.agent.loop import READ, Loop, Signals
 from mcjax_launch.connector import Connector, Failure
 from mcjax_launch.console import Console
-from mcjax_launch.dump import Dump
+from mcjax_launch.dump import Dumps
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.history import History, RankRun, Stop
 from mcjax_launch.hosts import Host
 from mcjax_launch.labels import common_folder, labels
 from mcjax_launch.limits import Limits, look_s
 from mcjax_launch.link import Link
+from mcjax_launch.picture import picture
 from mcjax_launch.plan import Job, Plan, orders
 from mcjax_launch.preparation import Preparation
 from mcjax_launch.signals import ENDING, PASSED_ON
-from mcjax_launch.stacks import in_words
+from mcjax_launch.stacks import Stack, in_words
 from mcjax_launch.style import Style
 
 # Less than the pipe from the agent holds, so that the agent seldom has to wait for room.
@@ -89,6 +90,7 @@ class Launcher:
             self._lose,
             self._unreachable,
         )
+        self._dumps = Dumps()
         self._told: dict[int, Callable[[Link, int, dict[str, Any]], object]] = {
             wire.HELLO: self._greeted,
             wire.REFUSED: lambda link, rank, body: self._preparation.refused(link, body),
@@ -98,8 +100,8 @@ class Launcher:
             wire.EXITED: self._exited,
             wire.HOOKED: self._hooked,
             wire.USAGE: lambda link, rank, body: self._history.used(body["usage"], self._now()),
-            wire.STACKS: self._stacks,
-            wire.DUMPED: self._dumped,
+            wire.STACKS: self._dumps.add,
+            wire.DUMPED: lambda link, rank, body: self._dumps.told_all(link),
             wire.ENDING: self._agent_ending,
             wire.EMPTY: lambda link, rank, body: self._empty.add(link),
             wire.BYE: self._bye,
@@ -110,7 +112,6 @@ class Launcher:
         self._empty: set[Link] = set()  # those on whose hosts nothing is left
         self._stopping = False
         self._error: LaunchError | None = None
-        self._dump: Dump | None = None
         self._timed_out = False
         self._limits: Limits | None = None
         self._began_at = time.monotonic()
@@ -215,14 +216,6 @@ class Launcher:
         if self._history.hooked(rank, body, self._now()):
             self._stop_others()
 
-    def _stacks(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        if self._dump is not None:
-            self._dump.add(link, rank, body)
-
-    def _dumped(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        if self._dump is not None:
-            self._dump.told_all(link)
-
     def _agent_ending(self, link: Link, rank: int, body: dict[str, Any]) -> None:
         words = f"host {link.host.name}: its agent was ended: {body['why']}"
         self._end_soon(Stop(words, errors.HOST_LOST))
@@ -312,28 +305,34 @@ class Launcher:
             self._end_at = time.monotonic() + _SIGNAL_S
 
     def _ask_for_stacks(self) -> None:
-        if self._dump is None and self._plan is not None:
-            self._dump = Dump(self._links)
+        if self._plan is not None:
+            self._dumps.request(self._links)
 
-    def _show_stacks(self, dump: Dump) -> None:
-        self._dump = None
-        self._console.say(in_words(dump.stacks))
+    def _show_stacks(self, stacks: Sequence[Stack]) -> None:
+        lines = [in_words(stacks)] if stacks else []
+        if not self._timed_out:
+            lines += picture(self._history)
+        self._console.say("\n".join(lines))
         if self._timed_out:
             self._stop(signal.SIGTERM, self._job.grace_s("failure"))
 
     def _time_out(self, stop: Stop) -> None:
-        """The job took too long: end it, but first have its stacks."""
-        if not self._stopping:
-            self._history.stopped(stop)
-            self._timed_out = True
-            self._ask_for_stacks()
+        """The job is not to go on: end it, but first have its stacks."""
+        if self._stopping:
+            return
+        if not stop.picture:
+            self._end_job(stop, signal.SIGTERM, self._job.grace_s("failure"))
+            return
+        self._history.stopped(stop)
+        self._timed_out = True
+        self._ask_for_stacks()
 
     # --- time ---
 
     def _deadline(self) -> float | None:
         times = (
             self._limits_at,
-            None if self._dump is None else self._dump.deadline,
+            self._dumps.deadline,
             self._give_up_at,
             self._end_at,
             self._console.deadline,
@@ -358,8 +357,8 @@ class Launcher:
             self._end_at = None
             if not self._interrupts and self._ending is not None:
                 self._end_job(self._ending, signal.SIGTERM, self._job.grace_s("TERM"))
-        if self._dump is not None and self._dump.complete:
-            self._show_stacks(self._dump)
+        if (stacks := self._dumps.finished()) is not None:
+            self._show_stacks(stacks)
         if self._limits is not None and (stop := self._limits.reached(self._now())) is not None:
             self._time_out(stop)
 
@@ -392,6 +391,9 @@ class Launcher:
             self._console.say("nobody took the rest of the output: it is lost")
         if result.report:
             self._console.say("\n".join(result.report))
+        elif self._history.programs.divergence is not None:
+            lines = ["the ranks ran different programs:", *self._history.programs.words()]
+            self._console.note("\n".join([*lines, "--verify-spmd would have ended the job there"]))
         while not self._console.empty and not self._given_up():
             self._loop.turn(self._give_up_at)
             self._expire()

@@ -1,20 +1,23 @@
-"""The limits that a user sets on a job's time, and the words for one that is reached; pure."""
+"""What a user does not want to go on: too long, too still, or apart; and the words for it; pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from mcjax_launch import errors
 from mcjax_launch.history import History, RankRun, Stop
+from mcjax_launch.picture import picture
 from mcjax_launch.plan import Job
 
 # How often a rank is looked at while it may stall.
 _LOOKS = 4
 _SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.1, 15.0
 _RECORD_S = 1.0
+# Where ranks part, the others get so long to show which side they are on.
+_SETTLING_S = 1.0
 
 
 class Limits:
-    """Watches over --timeout, --start-timeout and --stall-timeout. Each is reached once.
+    """Watches over --timeout, --start-timeout, --stall-timeout and --verify-spmd, each once.
 
     Args:
         at: when the ranks were told to start, on the history's clock.
@@ -26,6 +29,8 @@ class Limits:
         self._job_s = job.timeout
         self._start_s = job.start_timeout
         self._stall_s = job.stall_timeout
+        self._verify = job.verify_spmd
+        self._diverged_at: float | None = None
         self._began_at = history.active_at = at
 
     @property
@@ -34,6 +39,8 @@ class Limits:
         times = [self._began_at + s for s in (self._job_s, self._start_s) if s is not None]
         if self._stall_s is not None and not self._compiling:
             times.append(self._history.active_at + self._stall_s)
+        if self._diverged_at is not None:
+            times.append(self._diverged_at + _SETTLING_S)
         return min(times, default=None)
 
     @property
@@ -44,29 +51,37 @@ class Limits:
         """The reason to end the job, if there is one by now."""
         if self._job_s is not None and at >= self._began_at + self._job_s:
             seconds, self._job_s = self._job_s, None
-            return _stop(f"--timeout: not done after {seconds:g} s")
+            return _stop(f"--timeout: not done after {seconds:g} s", picture(self._history))
         if self._start_s is not None:
-            missing = [run for run in self._history.ranks.values() if not _has_started(run)]
             seconds = self._start_s
-            if not missing:
+            if all(_has_started(run) for run in self._history.ranks.values()):
                 self._start_s = None
             elif at >= self._began_at + seconds:
                 self._start_s = None
-                return not_joined(seconds, missing)
-        return self._stalled(at)
+                words = f"--start-timeout: not done after {seconds:g} s"
+                details = picture(self._history, jax=True)
+                return replace(_stop(words, details), final=False)
+        return self._stalled(at) or self._parted(at)
 
     def _stalled(self, at: float) -> Stop | None:
         seconds = self._stall_s
         if seconds is None or self._compiling or at < self._history.active_at + seconds:
             return None
         self._stall_s = None
-        return replace(
-            _stop(
-                f"--stall-timeout: for {seconds:g} s no rank has printed, computed or compiled "
-                "anything"
-            ),
-            final=False,
-        )
+        words = f"--stall-timeout: no rank has printed, computed or compiled for {seconds:g} s"
+        return replace(_stop(words, picture(self._history)), final=False)
+
+    def _parted(self, at: float) -> Stop | None:
+        programs = self._history.programs
+        if not self._verify or programs.divergence is None:
+            return None
+        if self._diverged_at is None:
+            self._diverged_at = at
+        if at < self._diverged_at + _SETTLING_S and not programs.settled:
+            return None
+        self._verify, self._diverged_at = False, None
+        words = "--verify-spmd: the ranks run different programs"
+        return Stop(words, errors.FAILED, tuple(programs.words()))
 
 
 def look_s(job: Job) -> float:
@@ -81,21 +96,5 @@ def _has_started(run: RankRun) -> bool:
     return run.joined_at is not None or run.status is not None
 
 
-def _stop(words: str, details: Sequence[str] = ()) -> Stop:
-    return Stop(words, errors.TIMED_OUT, tuple(details))
-
-
-def not_joined(seconds: float, missing: Sequence[RankRun]) -> Stop:
-    """The end of a job some of whose ranks never got through `initialize()`."""
-    absent = [run for run in missing if run.joining_at is None]
-    waiting = [run for run in missing if run.joining_at is not None]
-    details = [
-        f"{words}: {_names(runs)}"
-        for words, runs in (("never called initialize()", absent), ("waiting in it", waiting))
-        if runs
-    ]
-    return replace(_stop(f"--start-timeout: not done after {seconds:g} s", details), final=False)
-
-
-def _names(runs: Sequence[RankRun]) -> str:
-    return ", ".join(f"rank {run.process_id} on {run.host}" for run in runs)
+def _stop(words: str, details: Sequence[str]) -> Stop:
+    return Stop(words, errors.TIMED_OUT, tuple(details), picture=True)

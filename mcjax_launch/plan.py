@@ -39,6 +39,7 @@ class Job:
     timeout: float | None = None
     start_timeout: float | None = None
     stall_timeout: float | None = None
+    verify_spmd: bool = False
     record: bool = False  # keep what the ranks use over time
     grace: float | None = None
 

@@ -105,8 +105,9 @@ def make_job(options: dict[str, Any], hosts: Sequence[Host]) -> Job:
     here = any(host.is_local and not host.chdir for host in hosts)
     if here and not options["sync"] and not os.path.isdir(chdir):
         raise LaunchError(f"-C {options['chdir']}: no such directory")
-    if options["start_timeout"] is not None and options["no_hook"]:
-        raise LaunchError("--start-timeout needs the hook: leave out --no-hook")
+    for option in ("start_timeout", "verify_spmd"):
+        if options[option] and options["no_hook"]:
+            raise LaunchError(f"--{option.replace('_', '-')} needs the hook: leave out --no-hook")
     job = Job(
         program=options["program"],
         num_processes=options["num_processes"]
@@ -129,6 +130,7 @@ def make_job(options: dict[str, Any], hosts: Sequence[Host]) -> Job:
         timeout=options["timeout"],
         start_timeout=options["start_timeout"],
         stall_timeout=options["stall_timeout"],
+        verify_spmd=options["verify_spmd"],
         grace=options["grace"],
     )
     if not job.program:

@@ -9,12 +9,12 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "mcjax_launch"
 # A module may import those of lower layers, and of its own.
 LAYERS = [
-    {"errors", "__init__"},
+    {"errors", "words", "__init__"},
     {"agent"},
-    {"bootstrap", "history", "hosts", "lines", "placeholders", "stacks", "style"},
-    {"plan", "sync"},
-    {"labels", "limits", "rendezvous", "sink", "verdict"},
-    {"console", "signals", "transport"},
+    {"bootstrap", "hosts", "lines", "placeholders", "programs", "stacks", "style"},
+    {"history", "plan", "sync"},
+    {"labels", "picture", "rendezvous", "sink", "verdict"},
+    {"console", "limits", "signals", "transport"},
     {"link"},
     {"connector", "dump"},
     {"preparation"},

@@ -1,7 +1,8 @@
 """How a rank's program ends: told to the agent before JAX's exit barrier can hide it."""
 
-import os
 import sys
+
+import mcjax_rank_frames as frames
 
 _MOST_TEXT = 32_000
 
@@ -44,7 +45,8 @@ def _tell_exception(kind, value, traceback):
         summary = "".join(tb.format_exception_only(kind, value)).strip()
     except Exception as error:  # an exception that cannot be printed
         text = summary = f"{kind.__name__} (cannot be shown: {error!r})"
-    frame = _users_frame(tb.extract_tb(traceback))
+    found = reversed(tb.extract_tb(traceback))
+    frame = frames.users(found, lambda frame: frame.filename)
     _agent.tell_failed(
         130 if issubclass(kind, KeyboardInterrupt) else 1,
         exception=kind.__name__,
@@ -55,16 +57,6 @@ def _tell_exception(kind, value, traceback):
         module=getattr(value, "name", None) if isinstance(value, ImportError) else None,
         python=sys.executable,
     )
-
-
-def _users_frame(frames):
-    """The innermost frame that is neither a library's nor the interpreter's own."""
-    libraries = (os.path.dirname(os.__file__), "<")
-    for frame in reversed(frames):
-        library = "site-packages" in frame.filename or "dist-packages" in frame.filename
-        if not library and not frame.filename.startswith(libraries):
-            return frame
-    return frames[-1] if frames else None
 
 
 def _record_exits():
@@ -135,6 +127,7 @@ def _at_exit():
     if uncaught is not None and _program_was_cut_off():
         _tell_exception(type(uncaught), uncaught, uncaught.__traceback__)
     _tell_if_ended_by_exit(0)
+    _agent.tell({"leaving": True})
     _outermost_frame = None  # what is freed from now on means nothing
 
 

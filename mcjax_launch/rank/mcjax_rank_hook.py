@@ -10,6 +10,7 @@ import os
 import sys
 
 import mcjax_rank_exits as exits
+import mcjax_rank_programs as programs
 
 SOCKET = "MCJAX_HOOK_SOCKET"
 #: Where rank 0's coordination service listens, for the coordinator that we chose.
@@ -43,6 +44,7 @@ def install():
         return
     exits.install(_agent)
     patches = {"jax.distributed": _patch, "threading": exits.patch_threading}
+    patches.update(programs.install(_agent))
     sys.meta_path.insert(0, _Finder(patches))
 
 
@@ -151,6 +153,7 @@ def _patch(distributed):
         _await_coordinator(filled)
         result = real(**filled)
         _agent.joined = True
+        programs.joined(filled["num_processes"])
         _agent.tell({"joined": _coordinates(filled)})
         return result
 

@@ -1,0 +1,93 @@
+"""Ranks whose programs part in the way that argv says ... and such as only look as if they did."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+jax.distributed.initialize()
+way = sys.argv[1]
+me, last = jax.process_index(), jax.process_count() - 1
+odd = me == last
+
+
+def spread(rows: int, devices: list[jax.Device] | None = None) -> jax.Array:
+    """An array of ones, each process's share of it on its own devices."""
+    mesh = Mesh(np.array(devices or jax.devices()), ("all",))
+    sharding = NamedSharding(mesh, P("all"))
+    shape = (rows * mesh.size, 4)
+    return jax.make_array_from_callback(shape, sharding, lambda index: np.ones(shape)[index])
+
+
+@jax.jit
+def total(x: jax.Array) -> jax.Array:
+    return x.sum()
+
+
+@jax.jit
+def double(x: jax.Array) -> jax.Array:
+    return (2 * x).sum()
+
+
+@jax.jit
+def metric(x: jax.Array) -> jax.Array:
+    return (x * x).mean()
+
+
+x = spread(2)
+print("first", total(x))
+if way == "code":  # a silent wrong number
+    y = (x * 3).sum() if odd else (x * x + 1).sum()  # at: code
+    print("result", y)
+elif way == "shape":
+    total(spread(5 if odd else 3)).block_until_ready()  # at: shape
+elif way == "order":
+    for program in (metric, double) if odd else (double, metric):
+        print(program(x))  # at: order
+elif way == "extra":
+    if me == 0:
+        metric(x).block_until_ready()  # at: extra
+    double(x).block_until_ready()  # at: usual
+elif way == "early":
+    if odd:
+        sys.exit()
+    double(x).block_until_ready()  # at: early
+elif way == "extra at the end":
+    print(double(x), flush=True)
+    if me == 0:
+        metric(x).block_until_ready()  # at: extra at the end
+    sys.exit()
+elif way == "constant":
+    offset = np.full((4,), float(me))
+    jax.jit(lambda x: (x + offset).sum())(x).block_until_ready()  # at: constant
+elif way == "on some":  # programs of rank 0 alone, and of half of the ranks
+    if me == 0:
+        print("metric", metric(jnp.arange(8.0)))
+    half = [d for d in jax.devices() if d.process_index % 2 == me % 2]
+    for _ in range(1 + me % 2):
+        print("half", (double if me % 2 else metric)(spread(2, half)))
+    print("all", double(x))
+elif way == "at other moments":
+    if me == 0:  # asks for a program's cost before anybody runs it
+        print(double.lower(x).compile().cost_analysis() is not None)
+    print("metric", metric(x))
+    if odd:
+        jax.clear_caches()
+    print("first", total(x))
+    print("double", double(x))
+    print("metric", metric(x))
+elif way == "callbacks":
+
+    @jax.jit
+    def loud(x: jax.Array) -> jax.Array:
+        jax.debug.print("sum {}", x.sum())
+        return x.sum()
+
+    ballast = [object() for _ in range(1000 * me)]  # other addresses on each
+    loud(x).block_until_ready()
+multihost_utils.sync_global_devices("end")
+print("end")

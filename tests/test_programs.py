@@ -1,0 +1,114 @@
+"""The comparison of the ranks' programs."""
+
+import random
+
+import pytest
+
+from mcjax_launch.programs import Comparison, Program
+
+ALL = frozenset(range(4))
+
+
+def program(text: str) -> Program:
+    """`name`, or `name@01` for one that spans these ranks only, or `name#8` with a shape."""
+    name, _, ranks = text.partition("@")
+    name, _, rows = name.partition("#")
+    shapes = (f"f32[{rows}]",) if rows else ()
+    spans = frozenset(map(int, ranks)) if ranks else ALL
+    return Program(f"jit_{name}", text, spans, shapes, f"train.py:{ord(name[0])}")
+
+
+def compared(ranks: list[str], over: str = "", shuffle: int = 0) -> Comparison:
+    """The comparison of what each rank ran, told in turn or in an order of its own."""
+    found = Comparison()
+    todo = {rank: text.split() for rank, text in enumerate(ranks)}
+    order = random.Random(shuffle)
+    while left := [rank for rank, programs in todo.items() if programs]:
+        rank = order.choice(left) if shuffle else left[0]
+        found.ran(rank, program(todo[rank].pop(0)))
+        if not todo[rank] and str(rank) in over:
+            found.over(rank)
+    return found
+
+
+ALIKE = {
+    "the same": ["a b c"] * 4,
+    "one is behind": ["a b c", "a b c", "a", "a b"],
+    "nothing yet": ["a", "", "", ""],
+    "sub-meshes": ["a x@01 b", "a x@01 b", "a y@23 z@23 b", "a y@23 z@23 b"],
+    "a sub-mesh without rank 0": ["a b", "a p@123 b", "a p@123 b", "a p@123 b"],
+    "of others' devices": ["a y@23 b", "a y@23 b", "a y@23 b", "a y@23 b"],
+}
+
+
+@pytest.mark.parametrize("shuffle", range(8))
+@pytest.mark.parametrize("name", ALIKE)
+def test_no_divergence(name: str, shuffle: int) -> None:
+    over = "0123" if name in ("the same", "sub-meshes") else ""
+    assert compared(ALIKE[name], over, shuffle).divergence is None
+
+
+# Name: (what each rank ran, whose program is over, the line)
+APART = {
+    "shape": (["a b#128", "a b#128", "a b#128", "a b#64"], "", "program #2: ranks 0-2 train.py:98 jit(b) f32[128] · rank 3 train.py:98 jit(b) f32[64]"),
+    "order": (["a b c", "a c b", "a b c", "a b c"], "", "program #2: ranks 0,2-3 train.py:98 jit(b) · rank 1 train.py:99 jit(c)"),
+    "rank 0 alone": (["x a", "a", "a", "a"], "", "program #1: rank 0 train.py:120 jit(x) · ranks 1-3 train.py:97 jit(a)"),
+    "early end": (["a b", "a b", "a b", "a"], "3", "program #2: ranks 0-2 train.py:98 jit(b) · rank 3 had ended without it"),
+    "the first ends early": (["a", "a b", "a b", "a b"], "0", "program #2: rank 0 had ended without it · ranks 1-3 train.py:98 jit(b)"),
+    "extra at the end": (["a b", "a", "a", "a"], "123", "program #2: rank 0 train.py:98 jit(b) · ranks 1-3 had ended without it"),
+    "within a sub-mesh": (["a", "a p@123 q@123", "a p@123 q@123", "a q@123 p@123"], "", "program #2: ranks 1-2 train.py:112 jit(p) · rank 3 train.py:113 jit(q)"),
+    "across meshes": (["a x@01 b", "a b x@01", "a b", "a b"], "", "program #2: rank 0 train.py:120 jit(x) · rank 1 train.py:98 jit(b)"),
+    "some are not there": (["a b", "a c", "a", "a"], "", "program #2: rank 0 train.py:98 jit(b) · rank 1 train.py:99 jit(c) · ranks 2-3 not there yet"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shuffle", range(4))
+@pytest.mark.parametrize("name", APART)
+def test_divergence(name: str, shuffle: int) -> None:
+    ranks, over, line = APART[name]
+    found = compared(ranks, over, shuffle)
+    assert found.divergence is not None
+    assert found.words() == [line]
+    assert found.settled == ("not there" not in line)
+
+
+def test_equal_lines_with_other_code() -> None:
+    found = Comparison()
+    for rank in range(4):
+        found.ran(rank, Program("jit_f", f"code {rank % 2}", ALL, ("f32[]",), "train.py:3"))
+    line, why = found.words()
+    assert line == "program #1: ranks 0-3 train.py:3 jit(f) f32[]"
+    assert why.startswith("the code in it differs between ranks 0,2 · 1,3: by a Python value")
+
+
+def test_of_many_arguments_those_that_differ_are_shown() -> None:
+    found = Comparison()
+    for rank in range(4):
+        shapes = (*(f"f32[{n}]" for n in range(40)), f"f32[{64 if rank else 128}]")
+        found.ran(rank, Program("jit_f", f"{rank > 0}", ALL, shapes, "train.py:3"))
+    assert found.words() == [
+        "program #1: rank 0 train.py:3 jit(f) f32[128] (and 40 more) · "
+        "ranks 1-3 train.py:3 jit(f) f32[64] (and 40 more)"
+    ]
+
+
+def test_waiting() -> None:
+    found = compared(["a b", "a b", "a b", "a"])
+    [(waited_for, there, missing)] = found.waiting()
+    assert (waited_for.title, there, missing) == ("jit(b)", {0, 1, 2}, {3})
+
+
+def test_a_rank_far_behind_is_forgotten_not_kept() -> None:
+    found = Comparison()
+    for number in range(5000):
+        found.ran(0, program(f"p{number}"))
+    for number in range(10):
+        found.ran(1, program(f"q{number}"))
+    assert found.divergence is None
+    assert len(found._sequence(0).programs) < 3000
+
+
+def test_what_a_hook_tells() -> None:
+    body = {"name": "jit_f", "fingerprint": "x", "processes": None, "shapes": [], "where": ""}
+    assert Program.told(body, {0: 3, 1: 2}).ranks == {2, 3}
+    assert Program.told(body | {"processes": [0, 7]}, {0: 3, 1: 2}).ranks == {3}

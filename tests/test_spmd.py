@@ -1,0 +1,71 @@
+"""Ranks that run different programs, and such as only seem to."""
+
+import pytest
+from jobs import PROGRAMS, Jobs
+
+pytestmark = pytest.mark.jax
+DIVERGING = PROGRAMS / "diverging.py"
+OPTIONS = ["-n", 4, "-d", 1, "--grace", "1", "--verify-spmd"]
+
+# Way: what the report says, where L is a line of the program.
+APART = {
+    "code": "program #2: ranks 0-2 {file}:{code} jit(multiply) f32[8,4] f32[8,4] · rank 3 {file}:{code} jit(multiply) f32[8,4] int[]",
+    "shape": "program #2: ranks 0-2 {file}:{shape} jit(total) f32[12,4] · rank 3 {file}:{shape} jit(total) f32[20,4]",
+    "order": "program #2: ranks 0-2 {file}:{order} jit(double) f32[8,4] · rank 3 {file}:{order} jit(metric) f32[8,4]",
+    "extra": "program #2: rank 0 {file}:{extra} jit(metric) f32[8,4] · ranks 1-3 {file}:{usual} jit(double) f32[8,4]",
+    "early": "program #2: ranks 0-2 {file}:{early} jit(double) f32[8,4] · rank 3 had ended without it",
+    "extra at the end": "program #3: rank 0 {file}:{extra at the end} jit(metric) f32[8,4] · ranks 1-3 had ended without it",
+    "constant": "program #2: ranks 0-3 {file}:{constant} jit(",
+}
+
+
+def places() -> dict[str, object]:
+    """The line behind each mark `# at: way`."""
+    lines = DIVERGING.read_text().splitlines()
+    return {
+        line.partition("# at: ")[2]: number
+        for number, line in enumerate(lines, 1)
+        if "# at: " in line
+    }
+
+
+@pytest.mark.parametrize("way", APART)
+def test_divergence_ends_the_job(jobs: Jobs, way: str) -> None:
+    ended = jobs.run(*OPTIONS, DIVERGING, way, cwd=PROGRAMS)
+    assert ended.status == 1, ended.stderr
+    assert "--verify-spmd: the ranks run different programs\n" in ended.report
+    assert APART[way].format(file="diverging.py", **places()) in ended.report
+    if way == "constant":
+        assert (
+            "the code in it differs between ranks 0 · 1 · 2 · 3: by a Python value" in ended.report
+        )
+
+
+@pytest.mark.parametrize("way", ["on some", "at other moments", "callbacks"])
+def test_what_only_looks_like_a_divergence(jobs: Jobs, way: str) -> None:
+    ended = jobs.run(*OPTIONS, DIVERGING, way)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("] end\n") == 4
+
+
+@pytest.mark.parametrize("program", ["toy.py", "tour.py"])
+def test_the_guides_programs_do_not_diverge(jobs: Jobs, program: str) -> None:
+    ended = jobs.run("-n", 4, "-d", 2, "--verify-spmd", PROGRAMS / program)
+    assert ended.status == 0, ended.stderr
+
+
+def test_without_the_option_it_is_told_only(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 4, "-d", 1, DIVERGING, "shape", cwd=PROGRAMS)
+    assert ended.status == 0, ended.stderr
+    assert APART["shape"].format(file="diverging.py", **places()) in ended.report
+    ended = jobs.run(
+        "-n", 4, "-d", 1, "--grace", "1", "--stall-timeout", "3", DIVERGING, "early", cwd=PROGRAMS
+    )
+    assert ended.status == 124
+    assert APART["early"].format(file="diverging.py", **places()) in ended.report
+    assert "done, waiting for the others in JAX's exit barrier: rank 3" in ended.report
+
+
+def test_verify_needs_the_hook(jobs: Jobs) -> None:
+    ended = jobs.run("--verify-spmd", "--no-hook", "true")
+    assert (ended.status, ended.report) == (2, "--verify-spmd needs the hook: leave out --no-hook")
