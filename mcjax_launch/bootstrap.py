@@ -17,6 +17,7 @@ MODULES = (
     "agent.interpreter",
     "agent.loop",
     "agent.main",
+    "agent.memory",
     "agent.ports",
     "agent.posix",
     "agent.prepare",

@@ -39,7 +39,8 @@ class RankRun:
         platform: of its first compiled program ("cpu", "gpu", ...).
         compiling, compiled: the program that it is compiling now, and the last that it began.
         failure: what the hook said of an exception or exit, if it did.
-        evidence: what the kernel says of its end, in words.
+        killer: what the out-of-memory killer did to it, in words: empty for nothing, None where
+            that is not known.
         stderr: the last of what it wrote there.
         cpu_s, peak_kib: what its process used in all, once it has ended.
 
@@ -58,7 +59,7 @@ class RankRun:
     platform: str = ""
     compiling: Mapping[str, Any] | None = None
     compiled: Mapping[str, Any] | None = None
-    evidence: str = ""
+    killer: str | None = None
     cpu_s: float | None = None
     peak_kib: int | None = None
     started_at: float | None = None
@@ -176,6 +177,7 @@ class History:
         run = self.ranks[rank]
         run.status, run.sent, run.ended_at = body["status"], body["sent"], at
         run.cpu_s, run.peak_kib = body["cpu_s"], body["peak_kib"]
+        run.killer = body["killer"]
         run.compiling = None
         run.order = run.order or self._next()
         self.active_at = at
@@ -212,6 +214,10 @@ class History:
         if body["main"]:  # words for a status that is yet to come
             run.failure = failed
         return False
+
+    def rank_of(self, process: int) -> RankRun | None:
+        """The rank that has joined as this JAX process."""
+        return self.ranks.get(self._processes.get(process, -1))
 
     def stopped(self, stop: Stop) -> None:
         """There is a reason to end the job; the first one counts."""

@@ -92,10 +92,10 @@ def _advice(running: Iterable[RankRun], behind: bool) -> list[str]:
         words = "the rank that has not come took another branch, or waits for something of its own"
     else:
         words = "a rank that stands apart took another branch, or skipped a program it knew already"
-    lines = [f"to try: {words}"]
+    lines = [f"hint: {words}"]
     if not behind and _ABSENT not in stages:
-        lines.append("to try: --verify-spmd, which ends the job where the ranks' programs differ")
+        lines.append("hint: --verify-spmd, which ends the job where the ranks' programs differ")
         if on_cpu:
             flag = "--xla_cpu_collective_timeout_seconds=60"
-            lines.append(f"to try: -x XLA_FLAGS={flag}, which makes an error of a lost collective")
+            lines.append(f"hint: -x XLA_FLAGS={flag}, which makes an error of a lost collective")
     return lines

@@ -1,10 +1,12 @@
 """From what happened to why: the first cause, in words, and the exit status; pure."""
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mcjax_launch.advice import advice
+from mcjax_launch.blame import blamed
 from mcjax_launch.history import History, RankRun, Stop
 
 # What a rank says that was taken down by another's death. facts: JAX's own words.
@@ -21,6 +23,7 @@ _VICTIM_EXCEPTION_MARKS = (
     "Connection reset by peer",
     "Socket closed",
     "Connection refused",
+    "DEADLINE_EXCEEDED",
     *_VICTIM_MARKS,
 )
 _TAIL_LINES = 15
@@ -28,6 +31,12 @@ _TAIL_LINES = 15
 _HEAD_LINES, _END_LINES = 20, 20
 _LONGEST = 1000
 _MOST_FATES = 4
+# What makes two failures one and the same.
+_SAME_FAILURE = ("exception", "where", "exit", "status")
+_NO_KILLER = {
+    None: "by the kernel's out-of-memory killer, or somebody's kill -9",
+    "": "somebody's kill -9: the kernel's out-of-memory killer did nothing",
+}
 
 
 @dataclass(frozen=True)
@@ -48,23 +57,61 @@ def is_victim(run: RankRun) -> bool:
     return run.status == -signal.SIGABRT and any(m in run.stderr for m in _VICTIM_MARKS)
 
 
-def first_cause(ranks: Sequence[RankRun]) -> RankRun | None:
+def first_cause(ranks: Iterable[RankRun]) -> RankRun | None:
     """The rank that failed first and is not known to be a victim of another."""
-    failed = sorted((rank for rank in ranks if rank.failed), key=lambda rank: rank.order)
+    failed = _failed(ranks)
     return next((rank for rank in failed if not is_victim(rank)), failed[0] if failed else None)
+
+
+def _failed(ranks: Iterable[RankRun]) -> list[RankRun]:
+    return sorted((rank for rank in ranks if rank.failed), key=lambda rank: rank.order)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a run failed.
+
+    Args:
+        run: of the rank that failed first, or is to blame.
+        like: those that failed as it did, itself included.
+        deed: what it did to the others, in words that follow its name; empty: it failed.
+
+    """
+
+    run: RankRun
+    like: tuple[RankRun, ...]
+    deed: str = ""
+
+
+def find_cause(history: History) -> Cause | None:
+    """The rank that is to blame for the others' failures."""
+    failed = _failed(history.ranks.values())
+    first = first_cause(failed)
+    if first is None:
+        return None
+    if is_victim(first) and (found := blamed(history, failed)) is not None:
+        return Cause(found[0], (found[0],), found[1])
+    return Cause(first, tuple(run for run in failed if _alike(run, first)))
+
+
+def _alike(run: RankRun, other: RankRun) -> bool:
+    """Whether two ranks failed in one way."""
+    if run.failure is None or other.failure is None:
+        return run.failure is other.failure and run.status == other.status
+    return all(run.failure.get(key) == other.failure.get(key) for key in _SAME_FAILURE)
 
 
 def judge(history: History) -> Verdict:
     """What to say at the end, and with which status to exit."""
     ranks = list(history.ranks.values())
-    cause = first_cause(ranks)
+    first, cause = first_cause(ranks), find_cause(history)
     stop = history.stop
-    if stop is not None and (cause is None or history.stop_order < cause.order):
-        lines = [stop.words, *stop.details, *_others(ranks, None)]
+    if stop is not None and (first is None or history.stop_order < first.order):
+        lines = [stop.words, *stop.details, *_others(ranks, ())]
         status, final = stop.status, stop.final
-    elif cause is not None:
-        lines = [*_describe(cause, history), *_others(ranks, cause)]
-        status, final = cause.exit_status, stop is not None and stop.final
+    elif first is not None and cause is not None:
+        lines = [*_describe(cause, history), *_others(ranks, cause.like)]
+        status, final = first.exit_status, stop is not None and stop.final
     else:
         assert all(rank.status is not None for rank in ranks), "a rank's end was not told"
         lines, final, status = [], True, next((r.exit_status for r in ranks if r.status), 0)
@@ -81,8 +128,13 @@ def _printable(line: str) -> str:
     return line if len(line) <= _LONGEST else line[:_LONGEST] + " ..."
 
 
-def status_in_words(status: int) -> str:
-    """An exit status (or, below 0, a signal) for a person."""
+def status_in_words(status: int, killer: str | None = None) -> str:
+    """An exit status (or, below 0, a signal) for a person.
+
+    Args:
+        killer: see RankRun.
+
+    """
     if status >= 0:
         return f"exit status {status}"
     try:
@@ -90,27 +142,39 @@ def status_in_words(status: int) -> str:
     except ValueError:
         name = f"signal {-status}"
     hints: dict[int, str] = {
-        signal.SIGKILL: " (the kernel's out-of-memory killer, or somebody's kill -9)",
-        signal.SIGSEGV: " (segmentation fault)",
-        signal.SIGBUS: " (bus error; is /dev/shm full?)",
+        signal.SIGKILL: killer or _NO_KILLER[killer],
+        signal.SIGSEGV: "segmentation fault",
+        signal.SIGBUS: "bus error; is /dev/shm full?",
     }
-    return f"killed by {name}{hints.get(-status, '')}"
+    hint = hints.get(-status)
+    return f"killed by {name} ({hint})" if hint else f"killed by {name}"
 
 
-def _describe(cause: RankRun, history: History) -> list[str]:
-    where = f"rank {cause.process_id}" + (f" on {cause.host}" if history.hosts > 1 else "")
-    failure = cause.failure
+def _describe(cause: Cause, history: History) -> list[str]:
+    run, failure = cause.run, cause.run.failure
+    name = f"rank {run.process_id}" + (f" on {run.host}" if history.hosts > 1 else "")
+    if cause.deed:
+        return [f"{name} {cause.deed}"]
+    if len(cause.like) > 1:
+        name = f"{len(cause.like)} ranks failed, {name} first"
+    else:
+        name = f"{name} failed"
     if failure is None:
-        assert cause.status is not None
-        words = f"{where} failed: {status_in_words(cause.status)}"
-        return [words, *_tail(cause), *advice(cause)]
-    if failure.get("exit"):
-        return [f"{where} failed: it exited with status {failure['status']}", *_tail(cause)]
-    lines = [f"{where} failed: {headline(failure)}"]
-    if failure.get("where"):
-        lines.append(f"at {failure['where']}: {failure.get('line') or ''}".rstrip(": "))
-    lines += [f"  | {line}" for line in shortened(str(failure["traceback"]).rstrip().splitlines())]
-    return [*lines, *advice(cause)]
+        assert run.status is not None
+        lines = [f"{name}: {status_in_words(run.status, run.killer)}", *_tail(run)]
+    elif failure.get("exit"):
+        lines = [f"{name}: it exited with status {failure['status']}", *_tail(run)]
+    else:
+        lines = [f"{name}: {headline(failure)}"]
+        if failure.get("where"):
+            lines.append(f"at {failure['where']}: {failure.get('line') or ''}".rstrip(": "))
+        text = str(failure["traceback"]).rstrip().splitlines()
+        lines += [f"  | {line}" for line in shortened(text)]
+    if run.killer and run.status != -signal.SIGKILL:
+        lines.append(f"meanwhile {run.killer}")
+    if history.programs.divergence is not None:
+        lines += ["the ranks had run different programs:", *history.programs.words()]
+    return [*lines, *advice(run)]
 
 
 def headline(failure: Mapping[str, Any]) -> str:
@@ -133,34 +197,17 @@ def shortened(lines: list[str]) -> list[str]:
     return [*lines[:_HEAD_LINES], f"({left_out} lines left out)", *lines[-_END_LINES:]]
 
 
-def advice(cause: RankRun) -> list[str]:
-    """A line on what to do, for mistakes that are known."""
-    failure = cause.failure or {}
-    unhooked = ("Number of processes must be defined", "coordinator_address should be defined")
-    if cause.joining_at is None and any(words in cause.stderr for words in unhooked):
-        return [
-            "the hook did not run in this Python: python -I, -E or -S, a PYTHONPATH that replaces "
-            "ours, or --no-hook keep it out"
-        ]
-    if failure.get("module") in ("jax", "jaxlib"):
-        return [
-            f"the ranks' Python, {failure['python']}, has no {failure['module']}: "
-            "install it there or choose another with --python"
-        ]
-    return []
-
-
-def _others(ranks: Sequence[RankRun], cause: RankRun | None) -> list[str]:
+def _others(ranks: Sequence[RankRun], told: Sequence[RankRun]) -> list[str]:
     """What became of the other ranks, counted, in one line."""
     counts: dict[str, int] = {}
     for rank in ranks:
-        if rank is not cause:
+        if rank not in told:
             fate = _fate(rank)
             counts[fate] = counts.get(fate, 0) + 1
     if not counts:
         return []
     total = sum(counts.values())
-    other = "other " if cause is not None else ""
+    other = "other " if told else ""
     fates = sorted(counts.items(), key=lambda fate: -fate[1])
     parts = [f"{count} {fate}" for fate, count in fates[:_MOST_FATES]]
     if rest := sum(count for _, count in fates[_MOST_FATES:]):

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-from . import environ, group, guardian, hooks, posix, reach, streams, usage, wire
+from . import environ, group, guardian, hooks, memory, posix, reach, streams, usage, wire
 from .loop import READ, Loop, Signals
 from .prepare import Prepared, Refused
 
@@ -223,7 +223,9 @@ class Agent:
         self._perform(self._group.exited(rank, ended.status, time.monotonic()))
         del self._pids[ended.pid]
         used = posix.reap(ended.pid)
-        self._send(wire.EXITED, rank, status=ended.status, sent=sent, **used)
+        failed = ended.status != 0 and -ended.status not in sent
+        killer = self._memory.evidence(ended.pid) if failed else ""
+        self._send(wire.EXITED, rank, status=ended.status, sent=sent, killer=killer, **used)
 
     def _hooked(self, rank: int, message: dict[str, Any]) -> None:
         main = self._pids.get(message.pop("pid")) == rank  # not a helper that it started
@@ -275,6 +277,7 @@ class Agent:
         self._group = group.Group(body["grace"])
         self._term_grace = body["term_grace"]
         self._looker = usage.Looker(body["look_s"])
+        self._memory = memory.OutOfMemory()
         inherited = environ.without_outer_job(os.environ)
         if body["scrub"]:
             for name in environ.misleading(inherited):

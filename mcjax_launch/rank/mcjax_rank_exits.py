@@ -1,5 +1,6 @@
 """How a rank's program ends: told to the agent before JAX's exit barrier can hide it."""
 
+import os
 import sys
 
 import mcjax_rank_frames as frames
@@ -41,7 +42,7 @@ def _tell_exception(kind, value, traceback):
     import traceback as tb
 
     try:
-        text = "".join(tb.format_exception(kind, value, traceback))
+        text = _formatted(tb.TracebackException(kind, value, traceback))
         summary = "".join(tb.format_exception_only(kind, value)).strip()
     except Exception as error:  # an exception that cannot be printed
         text = summary = f"{kind.__name__} (cannot be shown: {error!r})"
@@ -57,6 +58,30 @@ def _tell_exception(kind, value, traceback):
         module=getattr(value, "name", None) if isinstance(value, ImportError) else None,
         python=sys.executable,
     )
+
+
+def _formatted(exception):
+    """A traceback without the hook's frames and those that JAX marks as internal."""
+    internal = (os.path.dirname(os.path.abspath(__file__)), *_marked_by_jax())
+    ahead = [exception]
+    while ahead:
+        one = ahead.pop()
+        if one is None:
+            continue
+        kept = [frame for frame in one.stack if not frame.filename.startswith(internal)]
+        if kept:
+            one.stack[:] = kept
+        notes = getattr(one, "__notes__", None)
+        if isinstance(notes, list):  # that JAX has removed some frames itself
+            one.__notes__ = [note for note in notes if "JAX has removed its internal" not in note]
+        ahead += [one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ())]
+    return "".join(exception.format())
+
+
+def _marked_by_jax():
+    """The files whose frames JAX leaves out of its own tracebacks."""
+    util = sys.modules.get("jax._src.traceback_util")
+    return tuple(map(str, getattr(util, "_exclude_paths", ())))
 
 
 def _record_exits():

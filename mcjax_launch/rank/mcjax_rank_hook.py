@@ -144,7 +144,10 @@ def _patch(distributed):
     @functools.wraps(real)
     def initialize(*args, **kwargs):
         environ = _agent.environ
-        filled = fill_in(real, args, kwargs, environ)
+        try:
+            filled = fill_in(real, args, kwargs, environ)
+        except TypeError:  # a wrong call, for which JAX has the words
+            return real(*args, **kwargs)
         _agent.tell({"joining": _coordinates(filled)})
         _set_transfer_address(environ)
         _quieten(environ)

@@ -1,0 +1,112 @@
+"""What the kernel's out-of-memory killer has done: its log and the counters of cgroups."""
+
+from __future__ import annotations
+
+import os
+import re
+
+_CGROUPS = "/sys/fs/cgroup"
+_KILLED = re.compile(r"(?P<memcg>Memory cgroup )?[Oo]ut of memory: Killed process (?P<pid>\d+) ")
+_RESIDENT = re.compile(r"(?:anon|shmem)-rss:(\d+)kB")
+_NO_LIMIT = 1 << 60
+
+
+class OutOfMemory:
+    """Counts from now on. A missing counter or log (no Linux, no permission) says nothing."""
+
+    def __init__(self) -> None:
+        self._log = _open_log()
+        self._folder, self._counter = _own_cgroup()
+        self._in_cgroup = self._count_in_cgroup()
+        self._on_machine = _count("/proc/vmstat")
+
+    def evidence(self, pid: int) -> str | None:
+        """What is known of a process that has just died.
+
+        Returns:
+            words; empty where the killer has done nothing; None where that cannot be known.
+
+        """
+        if said := self._logged(pid):
+            return said
+        in_cgroup, on_machine = self._count_in_cgroup(), _count("/proc/vmstat")
+        if in_cgroup is not None and self._in_cgroup is not None and in_cgroup > self._in_cgroup:
+            limit = self._limit()
+            return f"the kernel's out-of-memory killer ended a process of its cgroup{limit}"
+        if on_machine is None or self._on_machine is None:
+            return None
+        if on_machine > self._on_machine:
+            return "the kernel's out-of-memory killer ended a process of this machine"
+        return ""
+
+    def _logged(self, pid: int) -> str:
+        """What the kernel's log says of it; a container has other pids, and no such line."""
+        said = ""
+        while self._log >= 0:
+            try:
+                record = os.read(self._log, 8192).decode("utf-8", "replace")
+            except BrokenPipeError:  # records were overwritten meanwhile
+                continue
+            except OSError:
+                break
+            found = _KILLED.search(record)
+            if found is not None and int(found["pid"]) == pid:
+                used = sum(map(int, _RESIDENT.findall(record))) // 1024
+                where = f" at its cgroup's limit{self._limit()}" if found["memcg"] else ""
+                said = f"the kernel's out-of-memory killer ended it{where}; it used {used} MiB"
+        return said
+
+    def _count_in_cgroup(self) -> int | None:
+        return _count(os.path.join(self._folder, self._counter)) if self._counter else None
+
+    def _limit(self) -> str:
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            try:
+                with open(os.path.join(self._folder, name)) as file:
+                    limit = int(file.read())
+            except (OSError, ValueError):  # none, or "max"
+                continue
+            if limit < _NO_LIMIT:
+                return f" ({limit >> 20} MiB)"
+        return ""
+
+
+def _open_log() -> int:
+    """The kernel's log from now on; -1 where it cannot be read."""
+    try:
+        log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    os.lseek(log, 0, os.SEEK_END)
+    return log
+
+
+def _own_cgroup() -> tuple[str, str]:
+    """The folder of this process's memory cgroup and the file in it that counts; maybe empty."""
+    try:
+        with open("/proc/self/cgroup") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return "", ""
+    for _, controllers, path in lines:
+        if controllers == "memory":
+            tried = [f"{_CGROUPS}/memory{path}", f"{_CGROUPS}/memory"]
+            counter = "memory.oom_control"
+        elif controllers == "":
+            tried = [f"{_CGROUPS}{path}", f"{_CGROUPS}/unified{path}", _CGROUPS]
+            counter = "memory.events"
+        else:
+            continue
+        for folder in tried:  # a container sees its own as the root
+            if os.path.exists(os.path.join(folder, counter)):
+                return folder, counter
+    return "", ""
+
+
+def _count(path: str) -> int | None:
+    try:
+        with open(path) as file:
+            counts = [line.split() for line in file]
+    except OSError:
+        return None
+    return next((int(words[1]) for words in counts if words[0] == "oom_kill"), None)

@@ -1,0 +1,109 @@
+"""Who took the others down, where all that failed are victims, by JAX's own words; pure."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mcjax_launch.history import History, RankRun
+from mcjax_launch.words import these_ranks
+
+_UNHEALTHY = re.compile(r"stopped sending heartbeats\):\n((?:\S+\n)+)")
+_BARRIER = re.compile(
+    r"Shutdown barrier[^@]{0,800}?The first task at the barrier: (\S+?)\. "
+    r"Some timed out task names:\n((?:\S+\n)+)"
+)
+_FIELDS = {"coordinator_address": "the coordinator's address", "num_processes": "num_processes"}
+
+
+def blamed(history: History, victims: Sequence[RankRun]) -> tuple[RankRun, str] | None:
+    """The rank to blame, and what it did, in words that follow its name; None: it is not known.
+
+    Args:
+        history: of the run.
+        victims: the ranks that failed, all by what another did.
+
+    """
+    said = "\n".join(run.stderr + _summary(run) for run in victims)
+    joining = any(run.joined_at is None for run in victims)
+    found = (_odd_coordinates(history) or _absent(history)) if joining else None
+    return found or _silent(history, said) or _first_done(history, said)
+
+
+def _summary(run: RankRun) -> str:
+    return str(run.failure.get("summary", "")) if run.failure is not None else ""
+
+
+def _odd_coordinates(history: History) -> tuple[RankRun, str] | None:
+    """A rank that called initialize() as another process, of another job, or of another size."""
+    told = {run.process_id: run for run in history.ranks.values() if run.coordinates is not None}
+    ids = Counter(_of(run)["process_id"] for run in told.values())
+    for run in told.values():
+        number = _of(run)["process_id"]
+        if ids[number] > 1 and number != run.process_id:
+            return run, (
+                f"called initialize() with process_id={number}, which is another's: it was given "
+                f"{run.process_id}"
+            )
+    for field, name in _FIELDS.items():
+        usual = Counter(_of(run)[field] for run in told.values()).most_common(1)
+        for run in told.values():
+            if _of(run)[field] != usual[0][0]:
+                words = f"{name} {_of(run)[field]}, where others have {usual[0][0]}"
+                return run, f"called initialize() with {words}"
+    return None
+
+
+def _of(run: RankRun) -> Mapping[str, Any]:
+    assert run.coordinates is not None
+    return run.coordinates
+
+
+def _absent(history: History) -> tuple[RankRun, str] | None:
+    """A rank for which the others waited in initialize()."""
+    absent = [run for run in history.ranks.values() if run.joining_at is None]
+    if not absent:
+        return None
+    first = min(absent, key=lambda run: (run.status is None, run.order))
+    how = "and ended with 0" if first.status == 0 else "while the others waited for it there"
+    others = [run.process_id for run in absent if run is not first]
+    also = f" (nor did {these_ranks(others)})" if others else ""
+    return first, f"never called initialize(){also}, {how}"
+
+
+def _silent(history: History, said: str) -> tuple[RankRun, str] | None:
+    """A rank that sent no heartbeats any more."""
+    found = _UNHEALTHY.search(said)
+    run = _rank(history, found[1].split()[0]) if found else None
+    if run is None:
+        return None
+    if run.status == 0:
+        return run, (
+            "ended with 0 without leaving the job: os._exit() does that, and then JAX takes the "
+            "process for dead"
+        )
+    return run, (
+        "sent no heartbeats any more: it was stopped, swapped or held Python's lock for longer "
+        "than heartbeat_timeout_seconds of initialize()"
+    )
+
+
+def _first_done(history: History, said: str) -> tuple[RankRun, str] | None:
+    """A rank that waited in the exit barrier for longer than it, or JAX, has patience."""
+    found = _BARRIER.search(said)
+    run = _rank(history, found[1]) if found else None
+    if found is None or run is None:
+        return None
+    late = [_rank(history, name) for name in found[2].split()]
+    numbers = [one.process_id for one in late if one is not None]
+    waited_for = f" for {these_ranks(numbers)}" if numbers else ""
+    return run, (
+        f"was done and waited in JAX's exit barrier{waited_for}, longer than "
+        "shutdown_timeout_seconds of its initialize()"
+    )
+
+
+def _rank(history: History, name: str) -> RankRun | None:
+    """The rank of a JAX task: `1`, or `/job:jax_worker/replica:0/task:1`."""
+    number = re.search(r"(\d+)$", name)
+    return history.rank_of(int(number[1])) if number else None

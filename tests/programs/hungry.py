@@ -1,0 +1,12 @@
+"""Rank 1 takes more memory than there is for it."""
+
+import os
+
+import jax
+from jax.experimental import multihost_utils
+
+jax.distributed.initialize()
+multihost_utils.sync_global_devices("started")
+if jax.process_index() == 1:
+    kept = [os.urandom(1 << 20) for _ in range(1 << 14)]
+multihost_utils.sync_global_devices("never")

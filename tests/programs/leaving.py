@@ -1,0 +1,23 @@
+"""Rank 1 leaves the others, or stands still, in the way that argv says; JAX loses its patience."""
+
+import os
+import signal
+import sys
+import time
+
+import jax
+from jax.experimental import multihost_utils
+
+way = sys.argv[1]
+if way == "never" and os.environ["JAX_PROCESS_ID"] == "1":
+    sys.exit()
+patience = {"shutdown_timeout_seconds": 3, "heartbeat_timeout_seconds": 10}
+jax.distributed.initialize(initialization_timeout=8, **patience)
+multihost_utils.sync_global_devices("started")
+if jax.process_index() == 1:
+    if way == "_exit":
+        os._exit(0)
+    if way == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    sys.exit()  # into JAX's exit barrier
+time.sleep(60)

@@ -1,0 +1,24 @@
+"""A job whose ranks all make the same mistake."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+
+way = sys.argv[1]
+if way == "import":
+    import no_such_module  # noqa: F401
+if way == "touched":
+    jax.devices()
+jax.distributed.initialize(*(sys.argv[2:3] if way == "port" else ()))
+
+
+@jax.jit
+def step(a: jax.Array, b: jax.Array) -> jax.Array:
+    return a @ b
+
+
+if way == "shapes":
+    step(jnp.ones((3, 4)), jnp.ones((3, 4)))
+if way == "memory":
+    step(jnp.ones((1 << 24, 1)), jnp.ones((1, 1 << 26)))

@@ -1,0 +1,114 @@
+"""The first cause, on real JAX: who was it, and why."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from jobs import LAUNCHER, PROGRAMS, Jobs
+
+pytestmark = pytest.mark.jax
+OPTIONS = ["-n", 3, "-d", 1, "--grace", "1"]
+
+
+def report(jobs: Jobs, *words: object, **how: object) -> str:
+    ended = jobs.run(*OPTIONS, *words, **how)
+    assert ended.status != 0
+    assert "Traceback" not in ended.report or ended.report.count("Traceback") == 1
+    return ended.report
+
+
+OTHERS = {
+    "process_id": "rank 1 called initialize() with process_id=0, which is another's: it was given 1\n",
+    "address": "rank 1 called initialize() with the coordinator's address 127.0.0.1:1, where others have ",
+    "too big": "rank 1 failed: ValueError: process_id and num_processes must be nonnegative",
+}
+
+
+@pytest.mark.parametrize("way", OTHERS)
+def test_other_coordinates(jobs: Jobs, way: str) -> None:
+    assert OTHERS[way] in report(jobs, PROGRAMS / "other_coordinates.py", way)
+
+
+LEAVING = {
+    "never": "rank 1 never called initialize(), and ended with 0\n",
+    "_exit": "rank 1 ended with 0 without leaving the job: os._exit() does that",
+    "barrier": "rank 1 was done and waited in JAX's exit barrier for ranks 0,2, longer than",
+    "stopped": "rank 1 sent no heartbeats any more",
+}
+
+
+@pytest.mark.parametrize("way", LEAVING)
+def test_a_rank_that_leaves_or_stands_still(jobs: Jobs, way: str) -> None:
+    """Nobody but its victims fails."""
+    found = report(jobs, PROGRAMS / "leaving.py", way)
+    if "unexpected keyword argument 'shutdown_timeout_seconds'" in found:
+        pytest.skip("this jax has no such timeouts")
+    assert found.startswith(LEAVING[way]), found
+    assert "stack trace" not in found
+
+
+def test_an_exception_of_all_is_told_once(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 4, "-d", 1, "--grace", "5", PROGRAMS / "mistaken.py", "shapes")
+    assert ended.status == 1
+    first, place, *_ = ended.report.splitlines()
+    assert first.startswith("4 ranks failed, rank ") and " first: TypeError: " in first
+    assert place.endswith("mistaken.py:18 in step: return a @ b")
+    assert ended.report.count("Traceback") == 1
+    assert "mcjax_rank" not in ended.report  # nor the hook's own frames
+
+
+MISTAKES = {
+    "import": (
+        "ModuleNotFoundError: No module named 'no_such_module'",
+        "mistaken.py:10 in <module>",
+    ),
+    "touched": (
+        "RuntimeError: ",
+        "hint: call jax.distributed.initialize() before anything that uses",
+    ),
+    "memory": ("RESOURCE_EXHAUSTED", "hint: out of memory: less for each device"),
+}
+
+
+@pytest.mark.parametrize("way", MISTAKES)
+def test_mistakes(jobs: Jobs, way: str) -> None:
+    found = report(jobs, PROGRAMS / "mistaken.py", way)
+    for words in MISTAKES[way]:
+        assert words in found
+
+
+def test_a_port_in_use(jobs: Jobs) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = report(jobs, PROGRAMS / "mistaken.py", "port", f"127.0.0.1:{port}")
+    assert "rank 0 failed: killed by SIGSEGV (segmentation fault)" in found
+    assert "hint: the port is in use" in found
+
+
+def test_a_rank_killed_by_somebody(jobs: Jobs) -> None:
+    found = report(jobs, PROGRAMS / "fail.py", "SIGKILL")
+    assert "rank 1 failed: killed by SIGKILL (somebody's kill -9" in found
+
+
+CGROUP = Path("/sys/fs/cgroup/memory")  # version 1; of version 2 we would need to own one
+
+
+@pytest.mark.skipif(
+    not (os.access(CGROUP, os.W_OK) and (CGROUP / "memory.limit_in_bytes").exists()),
+    reason="needs root and memory cgroups (version 1)",
+)
+def test_a_rank_killed_for_its_memory(jobs: Jobs) -> None:
+    own = CGROUP / f"test-{os.getpid()}"
+    own.mkdir()
+    try:
+        (own / "memory.limit_in_bytes").write_text(str(2 << 30))
+        into = f'echo $$ > {own}/cgroup.procs; exec "$0" "$@"'
+        job = [*map(str, OPTIONS), str(PROGRAMS / "hungry.py")]
+        ended = jobs.run(*job, launcher=["bash", "-c", into, *LAUNCHER])
+    finally:
+        own.rmdir()
+    assert ended.status == 137, ended.stderr
+    words = "rank 1 failed: killed by SIGKILL (the kernel's out-of-memory killer ended "
+    assert words in ended.report
+    assert "(2048 MiB)" in ended.report
