@@ -82,7 +82,7 @@ def in_words(stacks: Sequence[Stack]) -> str:
     for (asked, state), same in _biggest_first(mains):
         name = _name(same, several)
         lines.append(f"{name}:" if not state else f"{name}: no Python to ask; {state}")
-        lines += _calls(asked)
+        lines += _calls(asked) if not state else ()
     for thread, same in _biggest_first(others):
         lines.append(f"another thread of {_name(same, several)}:")
         lines += _calls(thread)

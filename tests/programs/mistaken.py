@@ -21,4 +21,4 @@ def step(a: jax.Array, b: jax.Array) -> jax.Array:
 if way == "shapes":
     step(jnp.ones((3, 4)), jnp.ones((3, 4)))
 if way == "memory":
-    step(jnp.ones((1 << 24, 1)), jnp.ones((1, 1 << 26)))
+    step(jnp.ones((1 << 24, 1)), jnp.ones((1, 1 << 26))).block_until_ready()
