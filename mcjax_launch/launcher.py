@@ -1,6 +1,5 @@
 """The controller: agents' frames in, console and verdict out, and the words that end a job."""
 
-import errno
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -92,10 +91,10 @@ class Launcher:
         )
         self._dumps = Dumps()
         self._told: dict[int, Callable[[Link, int, dict[str, Any]], object]] = {
-            wire.HELLO: self._greeted,
+            wire.HELLO: lambda link, rank, body: self._preparation.greeted(link),
             wire.REFUSED: lambda link, rank, body: self._preparation.refused(link, body),
-            wire.READY: self._ready,
-            wire.CHECKED: self._checked,
+            wire.READY: lambda link, rank, body: self._preparation.ready(link, body),
+            wire.CHECKED: lambda link, rank, body: self._preparation.checked(link, body),
             wire.STARTED: self._started,
             wire.EXITED: self._exited,
             wire.HOOKED: self._hooked,
@@ -189,20 +188,6 @@ class Launcher:
         else:
             self._told[frame.kind](link, frame.rank, frame.body())
 
-    def _greeted(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        if not self._stopping:
-            self._preparation.greeted(link)
-        else:
-            link.send(wire.STOP, signal=int(signal.SIGKILL), grace=0)
-
-    def _ready(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        if not self._stopping:
-            self._preparation.ready(link, body)
-
-    def _checked(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        if not self._stopping:
-            self._preparation.checked(link, body)
-
     def _started(self, link: Link, rank: int, body: dict[str, Any]) -> None:
         self._history.started(rank, body["pid"], self._now())
         self._console.detail(f"rank {rank} on {link.host.name}: pid {body['pid']}")
@@ -250,6 +235,7 @@ class Launcher:
 
     def _stop(self, signum: int, grace: float) -> None:
         self._stopping = True
+        self._preparation.stop()
         self._connector.stop()
         for link in self._links:
             link.send(wire.STOP, signal=int(signum), grace=grace)
@@ -287,16 +273,10 @@ class Launcher:
 
     def _reader_gone(self, error: OSError | None) -> None:
         """Nobody takes the output any more; a signal that comes with that has the first word."""
-        if error is not None and error.errno not in (errno.EPIPE, errno.EIO):
-            words = f"stdout cannot be written: {error.strerror}"
-        else:
-            words = "nobody reads the output any more"
-        stop = Stop(words, errors.READER_GONE)
-        if self._console.on_terminal:  # it has been closed: SIGHUP comes with that
-            if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
-                return
-            stop = verdict.interrupted(signal.SIGHUP)
-        self._end_soon(stop)
+        if not self._console.on_terminal:
+            self._end_soon(verdict.reader_gone(error))
+        elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # it comes with a closed terminal
+            self._end_soon(verdict.interrupted(signal.SIGHUP))
 
     def _end_soon(self, stop: Stop) -> None:
         """End the job as by a TERM, unless a signal comes with the reason for it."""
@@ -359,6 +339,8 @@ class Launcher:
                 self._end_job(self._ending, signal.SIGTERM, self._job.grace_s("TERM"))
         if (stacks := self._dumps.finished()) is not None:
             self._show_stacks(stacks)
+        if not self._console.has_room:  # a slow reader is no stall
+            self._history.active_at = self._now()
         if self._limits is not None and (stop := self._limits.reached(self._now())) is not None:
             self._time_out(stop)
 

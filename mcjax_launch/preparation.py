@@ -1,6 +1,7 @@
 """From agents that have greeted to a plan: questions, answers, and the coordinator's address."""
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -63,6 +64,7 @@ class Preparation:
         self._ranks = used_hosts(job.processes_here, hosts)
         self._staged = sync.entries(job.sync, os.getcwd()) if job.sync else []
         self._same = sync.same_content(self._staged)
+        self._stopped = False
         self._links: list[Link] = []
         self._answers: dict[Host, dict[str, Any]] = {}
         self._tried: list[str] = []
@@ -77,8 +79,15 @@ class Preparation:
     def _given(self) -> str | None:
         return split_address(self._job.coordinator)[0] if self._job.coordinator else None
 
+    def stop(self) -> None:
+        """The job is to end: nothing more is prepared, and an agent that comes is sent away."""
+        self._stopped = True
+
     def greeted(self, link: Link) -> None:
         """An agent runs: send it the files, and ask."""
+        if self._stopped:
+            link.send(wire.STOP, signal=int(signal.SIGKILL), grace=0)
+            return
         self._links.append(link)
         link.be_patient(_PREPARE_S)
         asked = questions(
@@ -101,6 +110,8 @@ class Preparation:
         """An agent has answered."""
         link.be_patient(0)
         self._answers[link.host] = body
+        if self._stopped:
+            return
         if len(self._answers) == len(self._hosts) and not self._failures:
             self._attempt(self._check if self._several else self._plan)
 
@@ -120,7 +131,7 @@ class Preparation:
     def checked(self, link: Link, body: Mapping[str, Any]) -> None:
         """An agent has tried the coordinator's addresses."""
         self._checked[link.host] = rendezvous.Checked(body["sources"], body["errors"])
-        if len(self._checked) == len(self._hosts) - 1:
+        if len(self._checked) == len(self._hosts) - 1 and not self._stopped:
             self._attempt(self._plan)
 
     def _plan(self) -> None:

@@ -1,10 +1,12 @@
 """From what happened to why: the first cause, in words, and the exit status; pure."""
 
+import errno
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mcjax_launch import errors
 from mcjax_launch.advice import advice
 from mcjax_launch.blame import blamed
 from mcjax_launch.history import History, RankRun, Stop
@@ -234,3 +236,11 @@ def _fate(rank: RankRun) -> str:
 def interrupted(signum: int) -> Stop:
     """The end of a job by a signal to the launcher."""
     return Stop(f"stopped by {signal.Signals(signum).name}", 128 + signum)
+
+
+def reader_gone(error: OSError | None) -> Stop:
+    """The end of a job whose output nobody takes, or that cannot be written."""
+    words = "nobody reads the output any more"
+    if error is not None and error.errno not in (errno.EPIPE, errno.EIO):
+        words = f"stdout cannot be written: {error.strerror}"
+    return Stop(words, errors.READER_GONE)

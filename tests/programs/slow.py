@@ -1,0 +1,23 @@
+"""Ranks that are silent for long in the way that argv says, and well."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+
+jax.distributed.initialize()
+multihost_utils.sync_global_devices("started")
+x = jnp.ones((400, 400))
+if sys.argv[1] == "step":
+    rounds = int(sys.argv[2])
+    jax.lax.fori_loop(0, rounds, lambda _, x: jnp.tanh(x @ x.T), x).block_until_ready()
+if sys.argv[1] == "compile":
+
+    def long(x: jax.Array) -> jax.Array:
+        for n in range(int(sys.argv[2])):
+            x = jnp.sin(x * n).at[n % 400].set(jnp.cos(x[n % 7]))
+        return x
+
+    jax.jit(long)(x).block_until_ready()
+print("done")
