@@ -215,6 +215,11 @@ class History:
             run.failure = failed
         return False
 
+    @property
+    def running(self) -> list[RankRun]:
+        """The ranks whose process has not ended."""
+        return [run for run in self.ranks.values() if run.status is None]
+
     def rank_of(self, process: int) -> RankRun | None:
         """The rank that has joined as this JAX process."""
         return self.ranks.get(self._processes.get(process, -1))

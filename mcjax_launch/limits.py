@@ -1,11 +1,10 @@
 """What a user does not want to go on: too long, too still, or apart; and the words for it; pure."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from mcjax_launch import errors
 from mcjax_launch.history import History, RankRun, Stop
-from mcjax_launch.picture import picture
+from mcjax_launch.picture import hints, picture
 from mcjax_launch.plan import Job
 
 # How often a rank is looked at while it may stall.
@@ -51,7 +50,7 @@ class Limits:
         """The reason to end the job, if there is one by now."""
         if self._job_s is not None and at >= self._began_at + self._job_s:
             seconds, self._job_s = self._job_s, None
-            return _stop(f"--timeout: not done after {seconds:g} s", picture(self._history))
+            return self._still(f"--timeout: not done after {seconds:g} s")
         if self._start_s is not None:
             seconds = self._start_s
             if all(_has_started(run) for run in self._history.ranks.values()):
@@ -59,8 +58,7 @@ class Limits:
             elif at >= self._began_at + seconds:
                 self._start_s = None
                 words = f"--start-timeout: not done after {seconds:g} s"
-                details = picture(self._history, jax=True)
-                return replace(_stop(words, details), final=False)
+                return replace(self._still(words, jax=True), final=False)
         return self._stalled(at) or self._parted(at)
 
     def _stalled(self, at: float) -> Stop | None:
@@ -69,7 +67,12 @@ class Limits:
             return None
         self._stall_s = None
         words = f"--stall-timeout: no rank has printed, computed or compiled for {seconds:g} s"
-        return replace(_stop(words, picture(self._history)), final=False)
+        return replace(self._still(words), final=False)
+
+    def _still(self, words: str, *, jax: bool = False) -> Stop:
+        """The end of a job that does not get on."""
+        details = picture(self._history, jax=jax) + hints(self._history)
+        return Stop(words, errors.TIMED_OUT, tuple(details), picture=True)
 
     def _parted(self, at: float) -> Stop | None:
         programs = self._history.programs
@@ -94,7 +97,3 @@ def look_s(job: Job) -> float:
 
 def _has_started(run: RankRun) -> bool:
     return run.joined_at is not None or run.status is not None
-
-
-def _stop(words: str, details: Sequence[str]) -> Stop:
-    return Stop(words, errors.TIMED_OUT, tuple(details), picture=True)

@@ -8,26 +8,56 @@ from mcjax_launch.words import these_ranks
 
 _MOST_HOSTS = 3
 _ABSENT = "never called initialize()"
+_BEHIND, _APART = "behind", "apart"
 _LEAVING = "done, waiting for the others in JAX's exit barrier"
+
+_HINTS = {
+    _ABSENT: "a rank that does not call initialize() holds up all others: what does it wait for?",
+    _LEAVING: "the ranks do not take the same number of steps: is each one's data as long?",
+    _BEHIND: "a rank that has not come took another branch, or waits for something of its own",
+    _APART: "a rank that stands apart took another branch, or skipped a program it knew already",
+}
 
 
 def picture(history: History, *, jax: bool = False) -> list[str]:
-    """Lines on where the ranks of a job are, and on what to try.
+    """Lines on where the ranks of a job are.
 
     Args:
         jax: it is known that they ought to use it.
 
     """
-    programs = history.programs
-    running = [run for run in history.ranks.values() if run.status is None]
-    told = [run for run in running if run.joining_at is not None]
-    if not told and not jax:
+    if not jax and not _uses_jax(history):
         return []
-    lines = _progress(history.ranks.values()) + _compiled(running)
-    if programs.divergence is not None:
-        return [*lines, "the ranks have run different programs:", *programs.words()]
-    behind = _behind(history)
-    return [*lines, *behind, *_advice(running, bool(behind))]
+    lines = _progress(history.ranks.values()) + _compiled(history.running)
+    if history.programs.divergence is not None:
+        return [*lines, "the ranks have run different programs:", *history.programs.words()]
+    return lines + _behind(history)
+
+
+def hints(history: History) -> list[str]:
+    """Lines on what to try with a job that stands still."""
+    runs = history.running
+    known = history.programs.divergence is not None
+    if known or not _uses_jax(history) or any(run.compiling for run in runs):
+        return []
+    stages = {_stage(run) for run in runs}
+    if _ABSENT in stages:
+        return [f"hint: {_HINTS[_ABSENT]}"]
+    behind = bool(history.programs.waiting())
+    if behind:
+        return [f"hint: {_HINTS[_BEHIND]}"]
+    lines = [_HINTS[_LEAVING if _LEAVING in stages else _APART]]
+    lines.append("--verify-spmd ends the job where the ranks' programs differ")
+    if any(run.platform == "cpu" for run in runs):
+        lines.append(
+            "-x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=60 makes an error of a collective "
+            "to which a rank does not come"
+        )
+    return [f"hint: {line}" for line in lines]
+
+
+def _uses_jax(history: History) -> bool:
+    return any(run.joining_at is not None for run in history.running)
 
 
 def _progress(runs: Iterable[RankRun]) -> list[str]:
@@ -78,24 +108,4 @@ def _behind(history: History) -> list[str]:
         lines.append(
             f"{these_ranks(there)}: in {words}, to which {these_ranks(missing)} has not come"
         )
-    return lines
-
-
-def _advice(running: Iterable[RankRun], behind: bool) -> list[str]:
-    stages = {_stage(run) for run in running}
-    on_cpu = any(run.platform == "cpu" for run in running)
-    if _ABSENT in stages:
-        words = "a rank that does not call initialize() holds up all others: what does it wait for?"
-    elif _LEAVING in stages:
-        words = "the ranks do not take the same number of steps: is each one's data as long?"
-    elif behind:
-        words = "the rank that has not come took another branch, or waits for something of its own"
-    else:
-        words = "a rank that stands apart took another branch, or skipped a program it knew already"
-    lines = [f"hint: {words}"]
-    if not behind and _ABSENT not in stages:
-        lines.append("hint: --verify-spmd, which ends the job where the ranks' programs differ")
-        if on_cpu:
-            flag = "--xla_cpu_collective_timeout_seconds=60"
-            lines.append(f"hint: -x XLA_FLAGS={flag}, which makes an error of a lost collective")
     return lines

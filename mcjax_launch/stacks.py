@@ -9,6 +9,7 @@ from mcjax_launch.words import these_ranks
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\S+) in (?P<name>.*)')
 _LIBRARY = re.compile(r".*/(?:site|dist)-packages/")
 _PYTHONS_OWN = re.compile(r".*/lib(?:64)?/python3(?:\.\d+)?/")
+_OURS = re.compile(r"/mcjax_rank_\w+\.py$")  # the hook is nobody's concern
 # Of calls inside one library, one after another: the first, and how many there are more.
 _FOLDED = 3
 
@@ -60,7 +61,7 @@ def threads(text: str) -> list[tuple[Frame, ...]]:
         if line.startswith(("Thread ", "Current thread ")):
             asked = len(found) if line.startswith("Current") else asked
             found.append([])
-        elif found and (match := _FRAME.match(line)):
+        elif found and (match := _FRAME.match(line)) and not _OURS.search(match["file"]):
             found[-1].append(Frame(**match.groupdict()))
     if found:
         found.insert(0, found.pop(asked))

@@ -7,7 +7,7 @@ import pytest
 from mcjax_launch.advice import advice
 from mcjax_launch.history import History, RankRun
 from mcjax_launch.limits import Limits
-from mcjax_launch.picture import picture
+from mcjax_launch.picture import hints, picture
 from mcjax_launch.plan import Job
 from mcjax_launch.verdict import judge
 
@@ -167,8 +167,12 @@ def test_the_picture_of_ranks_that_wait() -> None:
     assert picture(found) == [
         "never called initialize(): rank 1 on h",
         "ranks 0,2: compiled last jit(step) at train.py:8",
-        "hint: a rank that does not call initialize() holds up all others: what does it wait for?",
     ]
+    assert hints(found) == [
+        "hint: a rank that does not call initialize() holds up all others: what does it wait for?"
+    ]
+    compiled(found, 0, "jit_other", done=False)
+    assert hints(found) == []
 
 
 def test_no_picture_of_a_job_without_jax() -> None:

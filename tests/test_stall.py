@@ -48,8 +48,8 @@ def test_a_rank_that_never_comes_to_a_collective(jobs: Jobs) -> None:
 
 
 @pytest.mark.jax
-@pytest.mark.parametrize("way", [("step", 3000), ("compile", 200)])
+@pytest.mark.parametrize("way", [("step", 5), ("compile", 200)])
 def test_a_long_step_or_compilation_is_no_stall(jobs: Jobs, way: tuple[str, int]) -> None:
     ended = jobs.run("-n", 2, "-d", 1, "--stall-timeout", "1", PROGRAMS / "slow.py", *way)
     assert ended.status == 0, ended.stderr
-    assert ended.seconds > 3
+    assert ended.seconds > (5 if way[0] == "step" else 1)
