@@ -137,6 +137,7 @@ class History:
 
     Attributes:
         active_at: when a rank last printed, compiled, computed or came and went.
+        looked_at: when agents last told what ranks use.
         programs: those that span processes, as far as ranks have told.
 
     """
@@ -148,6 +149,7 @@ class History:
     unkillable: list[str] = field(default_factory=list)
     log_dir: str | None = None
     active_at: float = 0.0
+    looked_at: float = 0.0
     programs: Comparison = field(default_factory=Comparison)
 
     _events: int = 0
@@ -168,6 +170,7 @@ class History:
 
     def used(self, usage: Mapping[str, Sequence[float]], at: float) -> None:
         """Ranks of a host have been looked at: what each uses, see RankRun.sampled."""
+        self.looked_at = at
         for rank, (cpu_s, rss_kib, main_s) in usage.items():
             if self.ranks[int(rank)].sampled(at, cpu_s, int(rss_kib), main_s):
                 self.active_at = at

@@ -37,10 +37,16 @@ class Limits:
         """When to ask `reached` again."""
         times = [self._began_at + s for s in (self._job_s, self._start_s) if s is not None]
         if self._stall_s is not None and not self._compiling:
-            times.append(self._history.active_at + self._stall_s)
+            times.append(self._stalled_at(self._stall_s))
         if self._diverged_at is not None:
             times.append(self._diverged_at + _SETTLING_S)
         return min(times, default=None)
+
+    def _stalled_at(self, seconds: float) -> float:
+        """When it will have stalled; later, where agents are late with a look at their ranks."""
+        history = self._history
+        looked = history.looked_at >= history.active_at + seconds / 2
+        return history.active_at + (seconds if looked else 2 * seconds)
 
     @property
     def _compiling(self) -> bool:
@@ -63,7 +69,7 @@ class Limits:
 
     def _stalled(self, at: float) -> Stop | None:
         seconds = self._stall_s
-        if seconds is None or self._compiling or at < self._history.active_at + seconds:
+        if seconds is None or self._compiling or at < self._stalled_at(seconds):
             return None
         self._stall_s = None
         words = f"--stall-timeout: no rank has printed, computed or compiled for {seconds:g} s"

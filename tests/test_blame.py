@@ -187,12 +187,16 @@ def job(**more: object) -> Job:
 def test_stall_limit() -> None:
     found = history(joined="012")
     limits = Limits(job(stall_timeout=10.0), found, 0.0)
+    assert (limits.deadline, limits.reached(19.0)) == (20.0, None)  # nobody has looked yet
+    found.used({}, 8.0)
     assert (limits.deadline, limits.reached(9.0)) == (10.0, None)
-    found.printed(1, 5.0)
-    assert (limits.deadline, limits.reached(14.0)) == (15.0, None)
+    found.printed(1, 9.0)
+    found.used({}, 15.0)
+    assert (limits.deadline, limits.reached(14.0)) == (19.0, None)
     compiled(found, 0, "jit_step", done=False)
     assert (limits.deadline, limits.reached(100.0)) == (None, None)  # as long as it compiles
     found.hooked(0, {"compiled": True}, 101.0)
+    found.used({}, 108.0)
     stop = limits.reached(112.0)
     assert stop is not None and (stop.status, stop.final, stop.picture) == (124, False, True)
     assert limits.reached(200.0) is None

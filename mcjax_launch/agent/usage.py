@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
-# Looking takes at most this share of one processor.
+# Looking should take no more than this share of one processor.
 _MOST_SHARE = 0.01
 
 
@@ -87,7 +87,7 @@ class Looker:
     """Looks every so often.
 
     Args:
-        every_s: so often, or seldomer where looking is slow; 0: never.
+        every_s: so often, or half as often where looking is slow; 0: never.
 
     Attributes:
         deadline: when to look next, in time.monotonic's seconds.
@@ -100,8 +100,8 @@ class Looker:
 
     def look(self, ranks: Mapping[int, int], pythons: Collection[int]) -> dict[int, list[float]]:
         """See `usage`; sets the next deadline."""
-        began = time.monotonic()
+        began = time.thread_time()
         used = usage(ranks, pythons)
-        now = time.monotonic()
-        self.deadline = now + max(self._every_s, (now - began) / _MOST_SHARE)
+        pause_s = (time.thread_time() - began) / _MOST_SHARE
+        self.deadline = time.monotonic() + min(max(self._every_s, pause_s), 2 * self._every_s)
         return used
