@@ -37,7 +37,8 @@ class RankRun:
         lost: with its host, so that nothing more is known of it.
         coordinates: what it called initialize() with; None as long as it has not.
         platform: of its first compiled program ("cpu", "gpu", ...).
-        compiling, compiled: the program that it is compiling now, and the last that it began.
+        compilations: how many it has under way.
+        compiled: the program that it began to compile last.
         failure: what the hook said of an exception or exit, if it did.
         killer: what the out-of-memory killer did to it, in words: empty for nothing, None where
             that is not known.
@@ -57,7 +58,7 @@ class RankRun:
     pid: int | None = None
     coordinates: Mapping[str, Any] | None = None
     platform: str = ""
-    compiling: Mapping[str, Any] | None = None
+    compilations: int = 0
     compiled: Mapping[str, Any] | None = None
     killer: str | None = None
     cpu_s: float | None = None
@@ -181,7 +182,7 @@ class History:
         run.status, run.sent, run.ended_at = body["status"], body["sent"], at
         run.cpu_s, run.peak_kib = body["cpu_s"], body["peak_kib"]
         run.killer = body["killer"]
-        run.compiling = None
+        run.compilations = 0
         run.order = run.order or self._next()
         self.active_at = at
         if run.status == 0 and run.joined_at is not None:
@@ -198,10 +199,11 @@ class History:
             run.joined_at = at
             self._processes[body["joined"]["process_id"]] = rank
         elif "compiling" in body:
-            run.compiling = run.compiled = body["compiling"]
-            run.platform = run.compiling["platform"]
+            run.compilations += 1
+            run.compiled = body["compiling"]
+            run.platform = run.compiled["platform"]
         elif "compiled" in body:
-            run.compiling = None
+            run.compilations -= 1
         elif "program" in body:
             self.programs.ran(rank, Program.told(body["program"], self._processes))
         elif "leaving" in body:

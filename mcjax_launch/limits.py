@@ -50,7 +50,7 @@ class Limits:
 
     @property
     def _compiling(self) -> bool:
-        return any(run.compiling is not None for run in self._history.ranks.values())
+        return any(run.compilations > 0 for run in self._history.ranks.values())
 
     def reached(self, at: float) -> Stop | None:
         """The reason to end the job, if there is one by now."""

@@ -38,7 +38,7 @@ def hints(history: History) -> list[str]:
     """Lines on what to try with a job that stands still."""
     runs = history.running
     known = history.programs.divergence is not None
-    if known or not _uses_jax(history) or any(run.compiling for run in runs):
+    if known or not _uses_jax(history) or any(run.compilations for run in runs):
         return []
     stages = {_stage(run) for run in runs}
     if _ABSENT in stages:
@@ -93,7 +93,7 @@ def _compiled(runs: Iterable[RankRun]) -> list[str]:
         if run.compiled is not None:
             last = run.compiled
             words = f"{titled(last['name'])} at {last['where'] or 'an unknown line'}"
-            words = f"compiles {words}" if run.compiling else f"compiled last {words}"
+            words = f"compiles {words}" if run.compilations else f"compiled last {words}"
             groups.setdefault(words, []).append(run.process_id)
         elif run.joined_at is not None:
             groups.setdefault("has compiled nothing", []).append(run.process_id)
