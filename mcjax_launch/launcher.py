@@ -209,11 +209,11 @@ class Launcher:
     def _exited(self, link: Link, rank: int, body: dict[str, Any]) -> None:
         self._console.detail(f"rank {rank}: {verdict.status_in_words(body['status'])}")
         if self._history.exited(rank, body, self._now()):
-            self._stop_others()
+            self._stop_others(rank)
 
     def _hooked(self, link: Link, rank: int, body: dict[str, Any]) -> None:
         if self._history.hooked(rank, body, self._now()):
-            self._stop_others()
+            self._stop_others(rank)
 
     def _stacks(self, link: Link, rank: int, body: dict[str, Any]) -> None:
         if self._dump is not None:
@@ -232,10 +232,10 @@ class Launcher:
         if body["stragglers"]:
             self._console.detail(f"{link.host.name}: ended {body['stragglers']} stray processes")
 
-    def _stop_others(self) -> None:
+    def _stop_others(self, culprit: int) -> None:
         """A rank failed. Its own agent knows; the other hosts' must be told."""
         if not self._stopping:
-            self._stop(signal.SIGTERM, self._job.grace_s("failure"))
+            self._stop(signal.SIGTERM, self._job.grace_s("failure"), culprit)
 
     def _unreachable(self, failure: Failure) -> None:
         self.lost.add(failure.host)
@@ -255,8 +255,9 @@ class Launcher:
 
     # --- reasons to end it ---
 
-    def _stop(self, signum: int, grace: float) -> None:
+    def _stop(self, signum: int, grace: float, culprit: int | None = None) -> None:
         self._stopping = True
+        self._console.fold_victims(culprit, own_term=not self._interrupts)
         self._connector.stop()
         for link in self._links:
             link.send(wire.STOP, signal=int(signum), grace=grace)

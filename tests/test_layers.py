@@ -11,9 +11,12 @@ PACKAGE = Path(__file__).parent.parent / "mcjax_launch"
 LAYERS = [
     {"errors", "__init__"},
     {"agent"},
-    {"bootstrap", "history", "hosts", "lines", "placeholders", "stacks", "style"},
+    {
+        *("bootstrap", "collapse", "history", "hosts", "lines", "noise", "placeholders"),
+        *("stacks", "style"),
+    },
     {"plan", "sync"},
-    {"labels", "limits", "rendezvous", "sink", "verdict"},
+    {"calm", "labels", "limits", "rendezvous", "sink", "verdict"},
     {"console", "signals", "transport"},
     {"link"},
     {"connector", "dump"},
