@@ -232,10 +232,11 @@ class Launcher:
         if body["stragglers"]:
             self._console.detail(f"{link.host.name}: ended {body['stragglers']} stray processes")
 
-    def _stop_others(self, culprit: int) -> None:
+    def _stop_others(self, rank: int) -> None:
         """A rank failed. Its own agent knows; the other hosts' must be told."""
         if not self._stopping:
-            self._stop(signal.SIGTERM, self._job.grace_s("failure"), culprit)
+            victim = verdict.is_victim(self._history.ranks[rank])
+            self._stop(signal.SIGTERM, self._job.grace_s("failure"), None if victim else rank)
 
     def _unreachable(self, failure: Failure) -> None:
         self.lost.add(failure.host)

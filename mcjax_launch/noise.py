@@ -20,6 +20,9 @@ _GLOO = re.compile(rb"\d*(?:%b)(?:\d|%b)*" % (_GLOO_PIECES, _GLOO_PIECES))
 _GLOO_MARK = b"Expected number of connected peer ranks is : "
 _GLOO_BYTE = b"E"
 
+# Who prints so much at once prints more than anybody reads, and is not to be slowed down by a look.
+_FLOOD = 1 << 16
+
 # How a C++ file and line are named: today's way, and that of jax 0.6.
 _HEAD = (
     rb"(?:[WEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [WEF] )"
@@ -77,20 +80,16 @@ class Listener:
 
     def kind(self, line: bytes) -> Noise | None:
         """What kind of noise the next line is, if it is any."""
-        found = self._kind(line)
-        self._goes_on = found is Noise.VICTIM
-        self._in_list = self._goes_on and (
-            line.endswith(_LIST) or (self._in_list and _TASK.fullmatch(line) is not None)
-        )
-        return found
-
-    def _kind(self, line: bytes) -> Noise | None:
-        if _VICTIM.match(line):
+        head = _VICTIM.search(line)
+        if head is not None:
             self._is_fatal = _FATAL in line
             self._victim = self._victim or self._is_fatal
-            return Noise.VICTIM
-        if self._goes_on and self._more(line):
-            return Noise.VICTIM
+        goes_on = head is not None or (self._goes_on and self._more(line))
+        in_list = self._in_list and _TASK.fullmatch(line) is not None
+        self._in_list = goes_on and (in_list or line.endswith(_LIST))
+        self._goes_on = goes_on
+        if goes_on:  # in the middle of another thread's line, that is kept
+            return Noise.VICTIM if head is None or head.start() == 0 else None
         if _TERM.match(line):
             return Noise.TERM
         if self._victim and _STACK.fullmatch(line):
@@ -118,7 +117,7 @@ def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:
 
 def may_hold_gloo(data: bytes) -> bool:
     """Whether it is worth while to look at the lines of `data` for Gloo's."""
-    return _GLOO_BYTE in data and _GLOO_MARK in data
+    return len(data) < _FLOOD and _GLOO_BYTE in data and _GLOO_MARK in data
 
 
 def may_hold_victim(data: bytes) -> bool:
