@@ -5,8 +5,6 @@ that death: from the first of them on its stderr is held back for a moment, unti
 whether they are news.
 """
 
-from dataclasses import dataclass, field
-
 from mcjax_launch.agent import wire
 from mcjax_launch.lines import Source
 from mcjax_launch.noise import (
@@ -18,6 +16,8 @@ from mcjax_launch.noise import (
     sift,
 )
 
+# A rank that prints so much at once prints more than anybody reads: no look slows it down.
+_FLOOD = 1 << 16
 #: For so long,
 HOLD_S = 0.5
 #: or until there is so much of it.
@@ -58,12 +58,6 @@ class LeftOut:
         return f"left out {count} {more}line{'s' * (count != 1)} {self._words}; -v shows them"
 
 
-@dataclass
-class _Held:
-    due: float
-    data: bytearray = field(default_factory=bytearray)
-
-
 class Calm:
     """Takes the chunks of all ranks and leaves out of them what is no news."""
 
@@ -74,11 +68,13 @@ class Calm:
         self._culprit: int | None = None
         self._noise = {Noise.VICTIM, Noise.STACK, Noise.TERM}
         self._listeners: dict[int, Listener] = {}
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, tuple[float, bytearray]] = {}  # until when, and what
 
     def feed(self, rank: int, stream: int, source: Source, data: bytes, now: float) -> bytes:
         """What to show of a rank's next chunk; may drop the line that has begun."""
         if stream == wire.STDOUT:
+            if len(data) >= _FLOOD:
+                return data
             gone, data, count = sift(
                 source.partial, source.begun_to_show, data, is_gloo, may_hold_gloo
             )
@@ -104,15 +100,16 @@ class Calm:
         return data
 
     def _hold(self, rank: int, data: bytes, now: float) -> bytes:
-        held = self._held.get(rank)
-        if held is None:
+        if rank not in self._held:
             if not may_hold_victim(data):
                 return data
-            held = self._held[rank] = _Held(now + HOLD_S)
-        held.data += data
-        if len(held.data) <= MOST_HELD:
+            self._held[rank] = now + HOLD_S, bytearray()
+        held = self._held[rank][1]
+        held += data
+        if len(held) <= MOST_HELD:
             return b""
-        return bytes(self._held.pop(rank).data)
+        del self._held[rank]
+        return bytes(held)
 
     def fold_victims(self, culprit: int | None, *, own_term: bool) -> list[tuple[int, bytes]]:
         """The job ends: leave out what JAX says in ranks that end because of another's failure.
@@ -135,15 +132,15 @@ class Calm:
     @property
     def due(self) -> float | None:
         """When something has waited long enough."""
-        times = [self._gloo.due, self._victims.due, *(held.due for held in self._held.values())]
+        times = [self._gloo.due, self._victims.due, *(due for due, _ in self._held.values())]
         return min((at for at in times if at is not None), default=None)
 
     def expire(self, now: float) -> list[tuple[int, bytes]]:
         """What was held back for long enough, to be shown as it is."""
-        return self._release([rank for rank, held in self._held.items() if held.due <= now])
+        return self._release([rank for rank, (due, _) in self._held.items() if due <= now])
 
     def _release(self, ranks: list[int]) -> list[tuple[int, bytes]]:
-        return [(rank, bytes(self._held.pop(rank).data)) for rank in ranks]
+        return [(rank, bytes(self._held.pop(rank)[1])) for rank in ranks]
 
     def words(self, now: float | None = None) -> list[str]:
         """What to say of lines that were left out, if it is time (None: at the end)."""

@@ -20,9 +20,6 @@ _GLOO = re.compile(rb"\d*(?:%b)(?:\d|%b)*" % (_GLOO_PIECES, _GLOO_PIECES))
 _GLOO_MARK = b"Expected number of connected peer ranks is : "
 _GLOO_BYTE = b"E"
 
-# Who prints so much at once prints more than anybody reads, and is not to be slowed down by a look.
-_FLOOD = 1 << 16
-
 # How a C++ file and line are named: today's way, and that of jax 0.6.
 _HEAD = (
     rb"(?:[WEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [WEF] )"
@@ -117,7 +114,7 @@ def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:
 
 def may_hold_gloo(data: bytes) -> bool:
     """Whether it is worth while to look at the lines of `data` for Gloo's."""
-    return len(data) < _FLOOD and _GLOO_BYTE in data and _GLOO_MARK in data
+    return _GLOO_BYTE in data and _GLOO_MARK in data
 
 
 def may_hold_victim(data: bytes) -> bool:
