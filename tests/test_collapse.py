@@ -4,6 +4,7 @@ import random
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from jobs import Jobs
@@ -141,6 +142,16 @@ def test_some_ranks_of_those_that_are_shown(jobs: Jobs) -> None:
     script = "echo all; [ {process_id} = 2 ] || echo some"
     ended = jobs.run("-n", 6, "--show", "0-4", "--collapse", "bash", "-c", script)
     assert ended.stdout == "[0-4] all\n[0-1,3-4] some\n"
+
+
+def test_hosts_are_named_where_a_rank_is_alone(jobs: Jobs, tmp_path: Path) -> None:
+    via = tmp_path / "via"
+    via.write_text('#!/bin/sh\nshift\nexec sh -c "$1"\n')
+    via.chmod(0o755)
+    options = ["--hosts", "a:2,b", "--via", f"{via} {{host}} {{command}}", "--collapse"]
+    ended = jobs.run(*options, "bash", "-c", "[ {process_id} = 2 ] && echo alone; echo all")
+    assert ended.stdout.splitlines()[0] == "[2 b] alone"
+    assert ended.stdout.splitlines()[1:] == ["[0-2] all"]
 
 
 def test_colour_and_time(jobs: Jobs) -> None:
