@@ -8,10 +8,9 @@ whether they are news.
 from mcjax_launch.agent import wire
 from mcjax_launch.lines import Source
 from mcjax_launch.noise import (
+    GlooListener,
     Listener,
     Noise,
-    is_gloo,
-    may_hold_gloo,
     may_hold_victim,
     sift,
 )
@@ -67,6 +66,7 @@ class Calm:
         self._over = False
         self._culprit: int | None = None
         self._noise = {Noise.VICTIM, Noise.STACK, Noise.TERM}
+        self._gloo_listeners: dict[int, GlooListener] = {}
         self._listeners: dict[int, Listener] = {}
         self._held: dict[int, tuple[float, bytearray]] = {}  # until when, and what
 
@@ -74,9 +74,11 @@ class Calm:
         """What to show of a rank's next chunk; may drop the line that has begun."""
         if stream == wire.STDOUT:
             if len(data) >= _FLOOD:
+                self._gloo_listeners.pop(rank, None)
                 return data
+            gloo = self._gloo_listeners.setdefault(rank, GlooListener())
             gone, data, count = sift(
-                source.partial, source.begun_to_show, data, is_gloo, may_hold_gloo
+                source.partial, source.begun_to_show, data, gloo.unwanted, gloo.may_be_in
             )
             left_out = self._gloo
         elif not self._over:

@@ -65,6 +65,30 @@ def is_gloo(line: bytes) -> bool:
     return _GLOO.fullmatch(line) is not None
 
 
+class GlooListener:
+    """Finds Gloo's lines in one stream, with what its threads still owe of mixed lines."""
+
+    def __init__(self) -> None:
+        self._owed = 0  # ends of lines
+        self._line = b""
+
+    def unwanted(self, line: bytes) -> bool:
+        """Whether the next line is Gloo's."""
+        if is_gloo(line):
+            self._owed = max(0, self._owed + line.count(b"[Gloo] Rank ") - 1)
+            self._line = line
+            return True
+        if self._owed and (not line or (line.isdigit() and line in self._line)):
+            self._owed -= 1
+            return True
+        self._owed = 0
+        return False
+
+    def may_be_in(self, data: bytes) -> bool:
+        """Whether it is worth while to look at the lines of `data`."""
+        return self._owed > 0 or (_GLOO_BYTE in data and _GLOO_MARK in data)
+
+
 class Listener:
     """Tells the kinds of the lines of one stream, in their order."""
 
@@ -110,11 +134,6 @@ def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:
     listener = Listener()
     kept = [line for line in lines if listener.kind(line.encode("utf-8", "replace")) is None]
     return kept, len(lines) - len(kept)
-
-
-def may_hold_gloo(data: bytes) -> bool:
-    """Whether it is worth while to look at the lines of `data` for Gloo's."""
-    return _GLOO_BYTE in data and _GLOO_MARK in data
 
 
 def may_hold_victim(data: bytes) -> bool:

@@ -207,6 +207,16 @@ def test_any_cut_leaves_out_the_same(name: str) -> None:
         assert [text.split()[2] for text in words] == ([str(count)] if count else [])
 
 
+def test_what_mixed_lines_leave_behind() -> None:
+    both = "[Gloo] Rank [Gloo] Rank 00 is connected to  is connected to 11"
+    rest = " peer ranks.  peer ranks. " + CONNECTED[-46:-1]
+    for mixed in (f"{both}{rest}{CONNECTED[-46:-1]}11\n\n", f"{both}{rest}1\n1\n"):
+        for chunks in cuts(f"a\n{mixed}\n1\nb\n".encode()):
+            assert shown(chunks, wire.STDOUT, Calm()) == b"0: a\n0: \n0: 1\n0: b\n"
+    for chunks in cuts(f"{CONNECTED}\n\n3\n".encode()):
+        assert shown(chunks, wire.STDOUT, Calm()) == b"0: \n0: 3\n"
+
+
 def test_a_line_that_has_been_shown_in_part_is_shown_whole() -> None:
     calm, source, plain = Calm(), Source(b"0: "), Plain()
     assert calm.feed(0, wire.STDOUT, source, b"[Gloo] Ra", 0.0) == b"[Gloo] Ra"
