@@ -129,11 +129,12 @@ _DURATION = Duration()
 @click.option("--engine-option", multiple=True, metavar="TEXT", help="One more #SBATCH line.")
 @click.option("--log-dir", metavar="DIR", help="Each rank's whole output in DIR/<rank>.out, .err.")
 @click.option("--show", type=Ranks(), metavar="RANKS", help="Show only these ranks: 0 or 0,4-7.")
+@click.option("--collapse", is_flag=True, help="Show equal lines of several ranks once: [0-7].")
 @click.option("--timestamps", is_flag=True, help="Put the time of day before each line.")
 @click.option("--no-prefix", is_flag=True, help="Do not mark lines with their rank.")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors and the report.")
-@click.option("-v", "--verbose", is_flag=True, help="Say what is done.")
+@click.option("-v", "--verbose", is_flag=True, help="Say what is done; show all lines.")
 @click.option("--timeout", type=_DURATION, metavar="D", help="End the job after D (exit 124).")
 @click.option(
     "--start-timeout", type=_DURATION, metavar="D", help="D for all to join in initialize()."

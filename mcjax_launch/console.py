@@ -1,22 +1,27 @@
 """The console and the log files: the only writer of what the ranks and the launcher say."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
 
 from mcjax_launch.agent import wire
 from mcjax_launch.agent.loop import Loop
+from mcjax_launch.calm import Calm
+from mcjax_launch.collapse import Collapse, Group
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.labels import RankLabel
-from mcjax_launch.lines import Live, Plain, Source
+from mcjax_launch.lines import LONGEST, Live, Plain, Source
 from mcjax_launch.sink import Sink
 from mcjax_launch.style import Style
+from mcjax_launch.words import ranges
 
 # Above this much unwritten output the ranks are slowed down.
 _MOST_QUEUED = 1 << 20
 # Of each rank's stderr, kept for the report.
 TAIL_BYTES = 16_384
 
+_COLLAPSED = b"1"  # no rank's colour, but bold
 _COLOURS = (b"36", b"33", b"35", b"32", b"34", b"96", b"93", b"95", b"92", b"94")
 
 
@@ -39,6 +44,7 @@ class _Output:
         self.colour = wants_colour(style.colour, sink.is_terminal, os.environ)
         live = sink.is_terminal and os.environ.get("TERM") != "dumb"
         self.renderer = Live(sink.rows) if live else Plain()
+        self.collapse: Collapse | None = None
 
 
 class Console:
@@ -73,6 +79,7 @@ class Console:
         self._logs: dict[tuple[int, int], int] = {}
         self._tails: dict[int, bytes] = {}
         self._unfinished: dict[Source, _Output] = {}  # those that have a line due
+        self._calm = None if style.verbose else Calm()
 
     # --- the ranks ---
 
@@ -87,18 +94,26 @@ class Console:
         for label in labels:
             name = f"{label.process_id:>{width}}{' ' + label.host if label.host else ''}"
             for stream, output in self._outputs.items():
-                prefix = self._prefix(name.encode(), label.process_id, output.colour)
+                code = _COLOURS[label.process_id % len(_COLOURS)]
+                prefix = self._prefix(name.encode(), code, output.colour)
                 self._sources[label.process_id, stream] = Source(prefix)
             if label.folder is not None:
                 self._logs[label.process_id, wire.STDOUT] = _open_log(label.log("out"), append)
                 self._logs[label.process_id, wire.STDERR] = _open_log(label.log("err"), append)
+        if self._style.collapse:
+            shown = [label for label in labels if self._shows(label.process_id)]
+            for output in self._outputs.values():  # one for both streams, if they are one
+                output.collapse = output.collapse or Collapse(len(shown))
 
-    def _prefix(self, name: bytes, process_id: int, colour: bool) -> bytes:
+    def _shows(self, rank: int) -> bool:
+        return self._style.show is None or rank in self._style.show
+
+    def _prefix(self, name: bytes, code: bytes, colour: bool) -> bytes:
         if not self._style.prefix:
             return b""
         if not colour:
             return b"[%s] " % name
-        return b"\x1b[%sm[%s]\x1b[0m " % (_COLOURS[process_id % len(_COLOURS)], name)
+        return b"\x1b[%sm[%s]\x1b[0m " % (code, name)
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
         """More bytes of a rank."""
@@ -106,12 +121,66 @@ class Console:
             self._log(rank, stream, data)
         if stream == wire.STDERR:
             self._tails[rank] = (self._tails.get(rank, b"") + data[-TAIL_BYTES:])[-TAIL_BYTES:]
-        if self._style.show is None or rank in self._style.show:
-            output, source = self._outputs[stream], self._sources[rank, stream]
+        if self._shows(rank):
+            self._show(rank, stream, data)
+
+    def _show(self, rank: int, stream: int, data: bytes) -> None:
+        if self._calm is not None:
+            source = self._sources[rank, stream]
+            data = self._calm.feed(rank, stream, source, data, time.monotonic())
+        if data:
+            self._show_all(rank, stream, data)
+
+    def _show_all(self, rank: int, stream: int, data: bytes) -> None:
+        output, source = self._outputs[stream], self._sources[rank, stream]
+        if output.collapse is not None:
+            data = self._collapsed(rank, stream, source, data, output, output.collapse)
+        if data:
             text = output.renderer.feed(source, data, time.monotonic(), self._stamp())
             output.sink.write(text)
             if source.due is not None:
                 self._unfinished[source] = output
+
+    def _collapsed(
+        self,
+        rank: int,
+        stream: int,
+        source: Source,
+        data: bytes,
+        output: _Output,
+        collapse: Collapse,
+    ) -> bytes:
+        """Hold back the whole lines of a chunk; the rest of it."""
+        now, stamp = time.monotonic(), self._stamp()
+        if source.begun_to_show and (start := data.find(b"\n") + 1):  # it is completed in place
+            self._write(output, collapse.flush())
+            output.sink.write(output.renderer.feed(source, data[:start], now, stamp))
+            data = data[start:]
+        if end := data.rfind(b"\n") + 1:
+            lines = (bytes(source.partial) + data[: end - 1]).split(b"\n")
+            source.forget()
+            self._write(output, collapse.feed(rank, stream, lines, now, stamp))
+        elif len(source.partial) + len(data) > LONGEST:  # a piece will be shown
+            self._write(output, collapse.flush())
+        return data[end:]
+
+    def _write(self, output: _Output, groups: Sequence[Group]) -> None:
+        """Show lines that are no longer held back."""
+        text = bytearray()
+        for group in groups:
+            if len(group.ranks) == 1:
+                prefix = self._sources[group.ranks[0], group.stream].prefix
+            else:
+                prefix = self._prefix(ranges(group.ranks).encode(), _COLLAPSED, output.colour)
+            text += group.stamp + prefix + output.renderer.final(group.text) + b"\n"
+        if text:
+            output.sink.write(output.renderer.own(bytes(text)))
+
+    def fold_victims(self, culprit: int | None, *, own_term: bool) -> None:
+        """The job ends: leave out what JAX says of that, see Calm."""
+        if self._calm is not None:
+            for rank, data in self._calm.fold_victims(culprit, own_term=own_term):
+                self._show(rank, wire.STDERR, data)
 
     def _log(self, rank: int, stream: int, data: bytes) -> None:
         rest = memoryview(data)
@@ -125,10 +194,15 @@ class Console:
             pass
 
     def finish_ranks(self) -> None:
-        """All streams have ended."""
-        for (_, stream), source in self._sources.items():
-            output = self._outputs[stream]
-            output.sink.write(output.renderer.finish(source, self._stamp()))
+        """All streams have ended, maybe without a last newline."""
+        self._show_held(math.inf)
+        for (rank, stream), source in self._sources.items():
+            if source.partial:
+                self._show(rank, stream, b"\n")
+        for output in self._outputs.values():
+            if output.collapse is not None:
+                self._write(output, output.collapse.flush())
+        self._tell_left_out(None)
         for log in self._logs.values():
             os.close(log)
         self._logs.clear()
@@ -162,16 +236,32 @@ class Console:
         if self._style.verbose:
             self.say(text)
 
+    def _tell_left_out(self, now: float | None) -> None:
+        for words in self._calm.words(now) if self._calm is not None else ():
+            self.note(words)
+
+    def _show_held(self, now: float) -> None:
+        for rank, data in self._calm.expire(now) if self._calm is not None else ():
+            self._show_all(rank, wire.STDERR, data)
+
     # --- time and room ---
 
     @property
     def deadline(self) -> float | None:
-        """When the next unfinished line is due."""
-        return min((s.due for s in self._unfinished if s.due is not None), default=None)
+        """When something that waits is to be shown."""
+        times = [source.due for source in self._unfinished]
+        times += [o.collapse.due for o in self._outputs.values() if o.collapse is not None]
+        times += [self._calm.due] if self._calm is not None else []
+        return min((at for at in times if at is not None), default=None)
 
     def expire(self) -> None:
-        """Show the unfinished lines that are due."""
+        """Show the lines that have waited long enough."""
         now = time.monotonic()
+        self._show_held(now)
+        self._tell_left_out(now)
+        for output in self._outputs.values():
+            if output.collapse is not None:
+                self._write(output, output.collapse.expire(now))
         for source, output in list(self._unfinished.items()):
             if source.due is not None and source.due <= now:
                 output.sink.write(output.renderer.expire(source, self._stamp()))

@@ -195,11 +195,11 @@ class Launcher:
     def _exited(self, link: Link, rank: int, body: dict[str, Any]) -> None:
         self._console.detail(f"rank {rank}: {verdict.status_in_words(body['status'])}")
         if self._history.exited(rank, body, self._now()):
-            self._stop_others()
+            self._stop_others(rank)
 
     def _hooked(self, link: Link, rank: int, body: dict[str, Any]) -> None:
         if self._history.hooked(rank, body, self._now()):
-            self._stop_others()
+            self._stop_others(rank)
 
     def _agent_ending(self, link: Link, rank: int, body: dict[str, Any]) -> None:
         words = f"host {link.host.name}: its agent was ended: {body['why']}"
@@ -210,10 +210,12 @@ class Launcher:
         if body["stragglers"]:
             self._console.detail(f"{link.host.name}: ended {body['stragglers']} stray processes")
 
-    def _stop_others(self) -> None:
+    def _stop_others(self, rank: int) -> None:
         """A rank failed. Its own agent knows; the other hosts' must be told."""
         if not self._stopping:
-            self._stop(signal.SIGTERM, self._job.grace_s("failure"))
+            self._history.ranks[rank].stderr = self._console.stderr_tail(rank)
+            victim = verdict.is_victim(self._history.ranks[rank])
+            self._stop(signal.SIGTERM, self._job.grace_s("failure"), None if victim else rank)
 
     def _unreachable(self, failure: Failure) -> None:
         self.lost.add(failure.host)
@@ -233,9 +235,10 @@ class Launcher:
 
     # --- reasons to end it ---
 
-    def _stop(self, signum: int, grace: float) -> None:
+    def _stop(self, signum: int, grace: float, culprit: int | None = None) -> None:
         self._stopping = True
         self._preparation.stop()
+        self._console.fold_victims(culprit, own_term=not self._interrupts)
         self._connector.stop()
         for link in self._links:
             link.send(wire.STOP, signal=int(signum), grace=grace)

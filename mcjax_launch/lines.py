@@ -31,6 +31,16 @@ class Source:
         self.shown = 0
         self.shown_from_start = True
 
+    @property
+    def begun_to_show(self) -> bool:
+        """Whether some of the partial line has been shown."""
+        return self.shown > 0 or self.moment != MOMENT_S
+
+    def forget(self) -> None:
+        """Drop the partial line, nothing of which has been shown."""
+        self.partial.clear()
+        self.due = None
+
 
 #: What is to be written, in pieces: a big chunk is copied once, by the prefixing itself.
 Pieces = list[bytes | memoryview]
@@ -71,13 +81,13 @@ class Plain:
         self._open = source
         return out
 
-    def finish(self, source: Source, stamp: bytes = b"") -> Pieces:
-        """What to write when a stream has ended, maybe without a last newline."""
-        return self._complete(source, b"\n", 1, stamp) if source.partial else []
-
     def own(self, text: bytes) -> Pieces:
-        """What to write for whole lines of the launcher's own."""
+        """What to write for whole lines that are no stream's: the launcher's, or several ranks'."""
         return [*self.close(), text]
+
+    def final(self, line: bytes) -> bytes:
+        """What to show of a whole line."""
+        return line
 
     def close(self) -> Pieces:
         """End the line that is open, so that another can begin."""
@@ -133,6 +143,9 @@ class Live(Plain):
 
     def own(self, text: bytes) -> Pieces:
         return [self._erase(), text, self._draw()]
+
+    def final(self, line: bytes) -> bytes:
+        return visible(line) if b"\r" in line else line
 
     def _complete(self, source: Source, data: bytes, end: int, stamp: bytes) -> Pieces:
         self._live.pop(source, None)

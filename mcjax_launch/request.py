@@ -144,9 +144,11 @@ def make_style(options: dict[str, Any], job: Job) -> Style:
     """How the console looks.
 
     Raises:
-        LaunchError: --show names ranks that the job does not have.
+        LaunchError: --show names ranks that the job does not have, or --collapse has no prefix.
 
     """
+    if options["collapse"] and options["no_prefix"]:
+        raise LaunchError("--collapse says which ranks in the prefix: leave out --no-prefix")
     show = options["show"]
     if show is not None and max(show) >= job.num_processes:
         raise LaunchError(f"--show {max(show)}: the last rank is {job.num_processes - 1}")
@@ -155,6 +157,7 @@ def make_style(options: dict[str, Any], job: Job) -> Style:
         timestamps=options["timestamps"],
         colour=options["color"],
         show=show,
+        collapse=options["collapse"],
         quiet=options["quiet"],
         verbose=options["verbose"],
     )

@@ -13,7 +13,8 @@ class Style:
         timestamps: whether they carry the time of day.
         colour: "auto", "always" or "never".
         show: the ranks to show; None for all.
-        quiet, verbose: fewer or more lines of the launcher's own.
+        collapse: whether equal lines of several ranks are shown once.
+        quiet, verbose: fewer or more lines of the launcher's own; with verbose all of the ranks'.
 
     """
 
@@ -21,5 +22,6 @@ class Style:
     timestamps: bool = False
     colour: str = "auto"
     show: Collection[int] | None = None
+    collapse: bool = False
     quiet: bool = False
     verbose: bool = False

@@ -10,6 +10,7 @@ from mcjax_launch import errors
 from mcjax_launch.advice import advice
 from mcjax_launch.blame import blamed
 from mcjax_launch.history import History, RankRun, Stop
+from mcjax_launch.noise import without_noise
 
 # What a rank says that was taken down by another's death. facts: JAX's own words.
 _VICTIM_MARKS = (
@@ -186,8 +187,12 @@ def headline(failure: Mapping[str, Any]) -> str:
 
 
 def _tail(cause: RankRun) -> list[str]:
-    """The last of its stderr, quoted."""
-    lines = [f"  | {line.rstrip()}" for line in cause.stderr.splitlines()[-_TAIL_LINES:]]
+    """The last of its stderr, quoted, without what is no news of it."""
+    kept, left_out = without_noise(cause.stderr.splitlines())
+    kept = kept or cause.stderr.splitlines()[:1]
+    lines = [f"  | {line.rstrip()}" for line in kept[-_TAIL_LINES:]]
+    if left_out and lines:
+        lines.append(f"  ({left_out} lines of JAX's own left out)")
     return ["the last lines of its stderr:", *lines] if lines else []
 
 

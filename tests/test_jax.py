@@ -14,13 +14,66 @@ pytestmark = pytest.mark.jax
 
 
 @pytest.mark.parametrize(("n", "d"), [(4, 2), (1, 8)])
-def test_toy(jobs: Jobs, n: int, d: int) -> None:
-    ended = jobs.run("-n", n, "-d", d, PROGRAMS / "toy.py")
+def test_toy(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:
+    ended = jobs.run("-n", n, "-d", d, "--log-dir", tmp_path, PROGRAMS / "toy.py")
     assert ended.status == 0, ended.stderr
     total = sum(math.sin(number) for number in range(8 * n))  # -0.12399 in the guide
     for rank in range(n):
         assert f"[{rank}] process {rank} of {n}: sum {total:.6f}"[:-2] in ended.stdout
-    assert ended.report == ""
+    shown, logged = ended.stdout.count("\n"), logs(tmp_path, "out").count("\n")
+    assert shown == n * (d + 1)
+    assert ended.report == (left_out_gloo(logged - shown) if logged > shown else "")
+
+
+def logs(folder: Path, end: str) -> str:
+    """All that the ranks have written to one stream."""
+    return "".join(path.read_text() for path in sorted(folder.glob(f"*.{end}")))
+
+
+def left_out_gloo(count: int) -> str:
+    lines = f"{count} line{'s' * (count != 1)}"
+    return f'left out {lines} like "[Gloo] Rank 0 is connected to 3 peer ranks"; -v shows them'
+
+
+def test_all_is_shown_or_nothing_said(jobs: Jobs, tmp_path: Path) -> None:
+    """The same lines of Gloo's with -v and with -q."""
+    script = ["-n", 2, "-d", 1, "--log-dir", tmp_path, PROGRAMS / "toy.py"]
+    ended = jobs.run("-v", *script)
+    assert ended.stdout.count("\n") == logs(tmp_path, "out").count("\n")
+    assert "left out" not in ended.report
+    ended = jobs.run("-q", *script)
+    assert (ended.stdout.count("\n"), ended.stderr) == (4, "")
+
+
+ORPHANS = """
+import os, sys, time, jax
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+multihost_utils.sync_global_devices("started")
+if jax.process_index() == 0: os.kill(os.getpid(), 9)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_words_of_victims(jobs: Jobs, tmp_path: Path, verbose: bool) -> None:
+    options = ["-n", 3, "--log-dir", tmp_path, *(["-v"] if verbose else [])]
+    ended = jobs.run(*options, sys.executable, "-c", ORPHANS)
+    assert ended.status == 137
+    said = logs(tmp_path, "err")
+    assert said.count("Terminating process because") == 2
+    shown = [line for line in ended.stderr.splitlines() if line.startswith("[")]
+    assert len(shown) == (said.count("\n") if verbose else 0)
+    words = f"left out {said.count(chr(10))} lines of JAX's about the end of the job"
+    assert (words in ended.report) != verbose
+
+
+def test_the_launchers_own_term_is_no_news(jobs: Jobs, tmp_path: Path) -> None:
+    options = ["-n", 3, "--grace", "1", "--log-dir", tmp_path]
+    ended = jobs.run(*options, PROGRAMS / "fail.py", "raise")
+    assert "SIGTERM caught" in logs(tmp_path, "err")
+    assert "SIGTERM caught" not in ended.stderr
+    assert "[1] ValueError: bad batch" in ended.stderr
 
 
 WAYS = {
@@ -134,6 +187,7 @@ def test_term_reaches_the_preemption_service(jobs: Jobs) -> None:
     ended = running.finish()
     assert ended.status == 143
     assert ended.stdout.count("saved") == 2
+    assert "SIGTERM caught" in ended.stderr  # the user's own
     assert "the 2 ranks: 2 ended with 0" in ended.report
 
 

@@ -11,9 +11,10 @@ PACKAGE = Path(__file__).parent.parent / "mcjax_launch"
 LAYERS = [
     {"errors", "words", "__init__"},
     {"agent"},
-    {"bootstrap", "hosts", "lines", "placeholders", "programs", "stacks", "style"},
+    {"bootstrap", "collapse", "hosts", "lines", "noise", "placeholders", "programs"},
+    {"stacks", "style"},
     {"history", "plan", "sync"},
-    {"advice", "blame", "labels", "picture", "rendezvous", "sink"},
+    {"advice", "blame", "calm", "labels", "picture", "rendezvous", "sink"},
     {"console", "limits", "signals", "verdict", "transport"},
     {"link"},
     {"connector", "dump"},

@@ -1,0 +1,154 @@
+"""What a rank says, without what JAX prints that is no news; pure.
+
+A victim of another rank's death can be faster with its words than the kernel is with the news of
+that death: from the first of them on its stderr is held back for a moment, until it is clear
+whether they are news.
+"""
+
+from mcjax_launch.agent import wire
+from mcjax_launch.lines import Source
+from mcjax_launch.noise import (
+    GlooListener,
+    Listener,
+    Noise,
+    may_hold_victim,
+    sift,
+)
+
+# A rank that prints so much at once prints more than anybody reads: no look slows it down.
+_FLOOD = 1 << 16
+#: For so long,
+HOLD_S = 0.5
+#: or until there is so much of it.
+MOST_HELD = 1 << 18
+#: After this many seconds without more of them, what has been left out is told.
+QUIET_S = 2.0
+
+
+class LeftOut:
+    """Counts lines that are left out, until it is time to say so.
+
+    Args:
+        words: what they are.
+
+    Attributes:
+        due: when to say it.
+
+    """
+
+    def __init__(self, words: str) -> None:
+        self.due: float | None = None
+        self._words = words
+        self._count = 0
+        self._said = False
+
+    def add(self, count: int, now: float) -> None:
+        """So many more; the first of them are told of after a moment, others at the end."""
+        self._count += count
+        if not self._said:
+            self.due = now + QUIET_S
+
+    def take(self) -> str:
+        """What to say, empty if there is nothing new."""
+        count, self._count, self.due = self._count, 0, None
+        if not count:
+            return ""
+        more, self._said = "more " if self._said else "", True
+        return f"left out {count} {more}line{'s' * (count != 1)} {self._words}; -v shows them"
+
+
+class Calm:
+    """Takes the chunks of all ranks and leaves out of them what is no news."""
+
+    def __init__(self) -> None:
+        self._gloo = LeftOut('like "[Gloo] Rank 0 is connected to 3 peer ranks"')
+        self._victims = LeftOut("of JAX's about the end of the job")
+        self._over = False
+        self._culprit: int | None = None
+        self._noise = {Noise.VICTIM, Noise.STACK, Noise.TERM}
+        self._gloo_listeners: dict[int, GlooListener] = {}
+        self._listeners: dict[int, Listener] = {}
+        self._held: dict[int, tuple[float, bytearray]] = {}  # until when, and what
+
+    def feed(self, rank: int, stream: int, source: Source, data: bytes, now: float) -> bytes:
+        """What to show of a rank's next chunk; may drop the line that has begun."""
+        if stream == wire.STDOUT:
+            if len(data) >= _FLOOD:
+                self._gloo_listeners.pop(rank, None)
+                return data
+            gloo = self._gloo_listeners.setdefault(rank, GlooListener())
+            gone, data, count = sift(
+                source.partial, source.begun_to_show, data, gloo.unwanted, gloo.may_be_in
+            )
+            left_out = self._gloo
+        elif not self._over:
+            return self._hold(rank, data, now)
+        elif rank == self._culprit:
+            return data
+        else:
+            listener = self._listeners.setdefault(rank, Listener())
+            gone, data, count = sift(
+                source.partial,
+                source.begun_to_show,
+                data,
+                lambda line: listener.kind(line) in self._noise,
+                listener.may_be_in,
+            )
+            left_out = self._victims
+        if gone:
+            source.forget()
+        if count:
+            left_out.add(count, now)
+        return data
+
+    def _hold(self, rank: int, data: bytes, now: float) -> bytes:
+        if rank not in self._held:
+            if not may_hold_victim(data):
+                return data
+            self._held[rank] = now + HOLD_S, bytearray()
+        held = self._held[rank][1]
+        held += data
+        if len(held) <= MOST_HELD:
+            return b""
+        del self._held[rank]
+        return bytes(held)
+
+    def fold_victims(self, culprit: int | None, *, own_term: bool) -> list[tuple[int, bytes]]:
+        """The job ends: leave out what JAX says in ranks that end because of another's failure.
+
+        Args:
+            culprit: the rank that failed, if one did; it is heard out.
+            own_term: whether it is the launcher's own TERM that the ranks get: that they have
+                caught the user's is worth knowing.
+
+        Returns:
+            What was held back of each rank's stderr, to be fed again.
+
+        """
+        if not self._over:
+            self._over, self._culprit = True, culprit
+        if not own_term:
+            self._noise.discard(Noise.TERM)
+        return self._release(list(self._held))
+
+    @property
+    def due(self) -> float | None:
+        """When something has waited long enough."""
+        times = [self._gloo.due, self._victims.due, *(due for due, _ in self._held.values())]
+        return min((at for at in times if at is not None), default=None)
+
+    def expire(self, now: float) -> list[tuple[int, bytes]]:
+        """What was held back for long enough, to be shown as it is."""
+        return self._release([rank for rank, (due, _) in self._held.items() if due <= now])
+
+    def _release(self, ranks: list[int]) -> list[tuple[int, bytes]]:
+        return [(rank, bytes(self._held.pop(rank)[1])) for rank in ranks]
+
+    def words(self, now: float | None = None) -> list[str]:
+        """What to say of lines that were left out, if it is time (None: at the end)."""
+        told = [
+            left_out.take()
+            for left_out in (self._gloo, self._victims)
+            if now is None or (left_out.due is not None and left_out.due <= now)
+        ]
+        return [words for words in told if words]

@@ -1,0 +1,163 @@
+"""Identical lines that several ranks print within a moment, shown once; pure."""
+
+import heapq
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+#: How long a line waits for the other ranks to print it too.
+MOMENT_S = 0.2
+#: More than this is not held back, all ranks together,
+MOST_HELD = 1 << 20
+# each line counted with what it takes to hold it.
+_LINE_TAKES = 500
+_PLACE = attrgetter("place")
+_ROOM = float(1 << 20)
+
+
+@dataclass(slots=True)
+class Group:
+    """A line, and the ranks that have printed it."""
+
+    number: int  # in the order in which they came
+    place: float  # in an order that is that of each rank
+    stream: int
+    text: bytes
+    stamp: bytes
+    due: float
+    ranks: list[int]
+    shown: bool = False
+
+
+class Collapse:
+    """Holds lines back until all ranks have printed them, or a moment has passed.
+
+    The lines wait in one row, in which each rank's stand in their order: a line joins an equal one
+    behind the rank's last, and one that finds none has its place directly behind the rank's last,
+    so that the rank can still join all others.
+
+    Args:
+        ranks: how many there are that may print.
+
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self._all = ranks
+        self._came: deque[Group] = deque()
+        self._row: list[Group] = []
+        self._equal: dict[tuple[int, bytes], list[Group]] = {}  # in their order in the row
+        self._last: dict[int, Group] = {}
+        self._held = 0
+        self._next = 0
+
+    @property
+    def due(self) -> float | None:
+        """When the next line has waited long enough."""
+        while self._came and self._came[0].shown:
+            self._came.popleft()
+        return self._came[0].due if self._came else None
+
+    def feed(
+        self, rank: int, stream: int, lines: Iterable[bytes], now: float, stamp: bytes
+    ) -> list[Group]:
+        """More whole lines of a rank, without their newlines; what can be shown now."""
+        out: list[Group] = []
+        for text in lines:
+            last = self._last.get(rank)
+            if last is not None and last.shown:
+                last = None
+            equal = self._equal.setdefault((stream, text), [])
+            at = 0 if last is None else bisect_right(equal, last.place, key=_PLACE)
+            if at < len(equal):
+                group = equal[at]
+                group.ranks.append(rank)
+            else:
+                group = Group(self._next, 0.0, stream, text, stamp, now + MOMENT_S, [rank])
+                self._put(group, last)
+                insort(equal, group, key=_PLACE)
+                self._came.append(group)
+                self._next += 1
+                self._held += len(text) + _LINE_TAKES
+            self._last[rank] = group
+            if len(group.ranks) == self._all:  # no rank can join those before it any more
+                out += self._take(self._row[: bisect_right(self._row, group.place, key=_PLACE)])
+            elif self._held > MOST_HELD:
+                out += self.flush()
+        return out
+
+    def _put(self, group: Group, last: Group | None) -> None:
+        """Give a line its place in the row, directly behind another or in front."""
+        row = self._row
+        at = 0 if last is None else bisect_right(row, last.place, key=_PLACE)
+        low = row[at - 1].place if at else None
+        high = row[at].place if at < len(row) else None
+        if low is None:
+            group.place = 0.0 if high is None else high - _ROOM
+        else:
+            group.place = low + 1 if high is None or low + 1 < high else (low + high) / 2
+        row.insert(at, group)
+        if group.place in (low, high):  # there was no room left between them
+            for place, each in enumerate(row):
+                each.place = place * _ROOM
+
+    def expire(self, now: float) -> list[Group]:
+        """The lines that have waited long enough, and what their ranks have printed before."""
+        if self.due is None or self._came[0].due > now:
+            return []
+        taken: list[Group] = []
+        needed: set[int] = set()
+        for group in reversed(self._row):
+            if group.due <= now or not needed.isdisjoint(group.ranks):
+                needed.update(group.ranks)
+                taken.append(group)
+        return self._take(taken[::-1])
+
+    def flush(self) -> list[Group]:
+        """All lines that wait."""
+        return self._take(list(self._row))
+
+    def _take(self, groups: list[Group]) -> list[Group]:
+        """Take these out of the row, and put them in order."""
+        for group in groups:
+            group.shown = True
+            equal = self._equal[group.stream, group.text]
+            equal.pop(bisect_left(equal, group.place, key=_PLACE))
+            if not equal:
+                del self._equal[group.stream, group.text]
+            self._held -= len(group.text) + _LINE_TAKES
+        if groups and groups[-1] is self._row[len(groups) - 1]:
+            del self._row[: len(groups)]
+        else:
+            self._row = [group for group in self._row if not group.shown]
+        return in_order(groups)
+
+
+def in_order(groups: Sequence[Group]) -> list[Group]:
+    """Lines as they came, as far as the order of each rank allows it.
+
+    Args:
+        groups: in an order that is that of each rank.
+
+    """
+    after: list[list[int]] = [[] for _ in groups]
+    missing = [0] * len(groups)
+    last: dict[int, int] = {}
+    for at, group in enumerate(groups):
+        for rank in group.ranks:
+            if rank in last:
+                after[last[rank]].append(at)
+                missing[at] += 1
+            last[rank] = at
+    ready = [(group.number, at) for at, group in enumerate(groups) if not missing[at]]
+    heapq.heapify(ready)
+    out: list[Group] = []
+    while ready:
+        _, at = heapq.heappop(ready)
+        out.append(groups[at])
+        for following in after[at]:
+            missing[following] -= 1
+            if not missing[following]:
+                heapq.heappush(ready, (groups[following].number, following))
+    return out
