@@ -14,7 +14,7 @@ from mcjax_launch.style import Style
 
 # Above this much unwritten output the ranks are slowed down.
 _MOST_QUEUED = 1 << 20
-# Of each rank's stderr, kept for the report.
+# Of a rank's stream, kept for the report.
 TAIL_BYTES = 16_384
 
 _COLOURS = (b"36", b"33", b"35", b"32", b"34", b"96", b"93", b"95", b"92", b"94")
@@ -49,6 +49,7 @@ class Console:
         loop: where the sinks wait for room.
         on_reader_gone: called when nobody reads the launcher's stdout any more.
         on_room: called when output may flow again.
+        keep_stdout: whether to keep the last of stdout too.
 
     """
 
@@ -58,8 +59,10 @@ class Console:
         loop: Loop,
         on_reader_gone: Callable[[OSError | None], None],
         on_room: Callable[[], None],
+        keep_stdout: bool = False,
     ) -> None:
         self._style = style
+        self._keep_stdout = keep_stdout
         out, err = Sink(1, loop, on_room), Sink(2, loop, on_room)
         if err.identity == out.identity:
             err = out
@@ -71,7 +74,7 @@ class Console:
             err.watch(lambda error: None)
         self._sources: dict[tuple[int, int], Source] = {}
         self._logs: dict[tuple[int, int], int] = {}
-        self._tails: dict[int, bytes] = {}
+        self._tails: dict[tuple[int, int], bytes] = {}
         self._unfinished: dict[Source, _Output] = {}  # those that have a line due
 
     # --- the ranks ---
@@ -104,8 +107,9 @@ class Console:
         """More bytes of a rank."""
         if self._logs:
             self._log(rank, stream, data)
-        if stream == wire.STDERR:
-            self._tails[rank] = (self._tails.get(rank, b"") + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+        if stream == wire.STDERR or self._keep_stdout:
+            tail = self._tails.get((rank, stream), b"") + data[-TAIL_BYTES:]
+            self._tails[rank, stream] = tail[-TAIL_BYTES:]
         if self._style.show is None or rank in self._style.show:
             output, source = self._outputs[stream], self._sources[rank, stream]
             text = output.renderer.feed(source, data, time.monotonic(), self._stamp())
@@ -133,9 +137,10 @@ class Console:
             os.close(log)
         self._logs.clear()
 
-    def stderr_tail(self, rank: int) -> str:
-        """The last of what a rank wrote to stderr."""
-        return self._tails.get(rank, b"").decode("utf-8", "replace")
+    def tails(self, rank: int) -> tuple[str, str]:
+        """The last of what a rank wrote to stdout, where that is kept, and to stderr."""
+        out, err = (self._tails.get((rank, s), b"") for s in (wire.STDOUT, wire.STDERR))
+        return out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
     def _stamp(self) -> bytes:
         if not self._style.timestamps:
