@@ -104,6 +104,7 @@ def attempt(ended: Attempt, began_at: float) -> dict[str, Any]:
         "log_dir": history.log_dir,
         "exit_status": ended.status,
         "cause": _cause(ended),
+        "complete": True,
         "ranks": [_rank(run, history) for run in history.ranks.values()],
     }
 
@@ -111,6 +112,7 @@ def attempt(ended: Attempt, began_at: float) -> dict[str, Any]:
 def lighten(attempts: Sequence[dict[str, Any]]) -> None:
     """Leave out what is bulky of attempts in the middle, so that any number of them can be kept."""
     for middle in attempts[1 : 1 - _WHOLE_ATTEMPTS]:
+        middle["complete"] = False
         for rank in middle["ranks"]:
             rank["samples"], rank["last_lines"] = [], {"stdout": [], "stderr": []}
 
