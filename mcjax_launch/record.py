@@ -109,6 +109,13 @@ def attempt(ended: Attempt, began_at: float) -> dict[str, Any]:
     }
 
 
+def last_words(attempts: Sequence[Mapping[str, Any]], status: int) -> str:
+    """What a launcher ended with, in one line, that ran these attempts."""
+    if attempts and attempts[-1]["exit_status"] == status:
+        return str(attempts[-1]["cause"]["words"])
+    return f"stopped by {_name(status - 128)} before another attempt"
+
+
 def lighten(attempts: Sequence[dict[str, Any]]) -> None:
     """Leave out what is bulky of attempts in the middle, so that any number of them can be kept."""
     for middle in attempts[1 : 1 - _WHOLE_ATTEMPTS]:

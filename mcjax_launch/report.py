@@ -72,10 +72,8 @@ def reported(
         attempts.append(record.attempt(attempt, began_at))
         record.lighten(attempts)
 
-    def write(status: int, end: str = "") -> None:
+    def write(status: int, end: str | None = None) -> None:
         seconds = time.monotonic() - began_at
-        if not end and attempts and attempts[-1]["exit_status"] == status:
-            end = attempts[-1]["cause"]["words"]
         whole = record.run(
             job,
             words,
@@ -83,7 +81,7 @@ def reported(
             began=began,
             seconds=seconds,
             status=status,
-            end=end or f"stopped by signal {status - 128} before another attempt",
+            end=record.last_words(attempts, status) if end is None else end,
             host=os.uname().nodename,
         )
         try:
