@@ -202,6 +202,14 @@ def test_nothing_ends_the_element_that_holds_the_record() -> None:
     assert held[1].isascii()
 
 
+def test_the_page_loads_nothing() -> None:
+    text = report.page(json.dumps(record_of(2)))
+    assert "default-src 'none'" in text  # so that it could not if it wanted
+    assert not re.findall(r"https?://", text)
+    assert re.findall(r"""(?:src|href)=["']?([^"'>\s]*)""", text) == ["data:,"]
+    assert not re.findall(r"@import|url\(|fetch\(|XMLHttp|WebSocket|innerHTML|eval\(", text)
+
+
 # --- real runs ---
 
 
