@@ -128,10 +128,11 @@ def _cause(ended: Attempt) -> dict[str, Any]:
     history = ended.history
     cause, first = ended_by(history), first_cause(history.ranks.values())
     kind, at, rank = "none", None, None
+    alike: tuple[RankRun, ...] = ()
     if isinstance(cause, Stop):
         kind, at = "stop", history.stop_at
     elif first is not None and cause is not None:
-        kind, at, rank = "rank", first.failed_at, cause.run
+        kind, at, rank, alike = "rank", first.failed_at, cause.run, cause.like
     elif ended.words:  # it could not be started
         kind = "stop"
     count = len(history.ranks)
@@ -141,6 +142,7 @@ def _cause(ended: Attempt) -> dict[str, Any]:
         "kind": kind,
         "rank": None if rank is None else rank.process_id,
         "host": None if rank is None else rank.host,
+        "alike": [run.process_id for run in alike],
         "at_s": _rounded(at),
         "words": ended.words[0] if ended.words else fine,
         "report": list(ended.words),
@@ -173,6 +175,7 @@ def _rank(run: RankRun, history: History) -> dict[str, Any]:
         "signals_sent": [_name(signum) for signum in run.sent],
         "exception": _exception(run),
         "killer": run.killer or None,
+        "platform": run.platform or None,
         "cpu_s": round(cpu_s, 2) if ended or run.samples else None,
         "peak_kib": peak_kib if ended or run.samples else None,
         "samples": [[round(s.at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],

@@ -24,6 +24,11 @@ def failure(joined: bool = True) -> dict[str, object]:
     }
 
 
+def end_of(status: int, sent: list[int], cpu_s: float, peak_kib: int) -> dict[str, object]:
+    """What an agent says of a rank's end."""
+    return {"status": status, "sent": sent, "cpu_s": cpu_s, "peak_kib": peak_kib, "killer": ""}
+
+
 def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, Any]:
     """The record of `count` ranks, 8 a host, of which the last one but one fails after 100 s."""
     history = History(hosts=-(-count // 8))
@@ -32,7 +37,7 @@ def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, A
     for n, run in history.ranks.items():
         history.started(n, 1000 + n, 0.5)
         history.hooked(n, {"joining": {}}, 2 + n / count)
-        history.hooked(n, {"joined": 1}, 3.5)
+        history.hooked(n, {"joined": {"process_id": n}}, 3.5)
         history.printed(n, 4)
         run.stdout, run.stderr = f"{printed}\nrank {n} out\n", f"{printed}\nrank {n} err\n"
     for at in range(samples):
@@ -41,8 +46,7 @@ def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, A
     history.hooked(culprit, {"main": True, "failed": failure()}, 100)
     for n in range(count):
         status, sent = (-KILL, [TERM, KILL]) if n == culprit else (-TERM, [TERM])
-        used = {"cpu_s": float(samples), "peak_kib": (1 + n) << 10}
-        history.exited(n, {"status": status, "sent": sent, **used}, 101 + n / count)
+        history.exited(n, end_of(status, sent, float(samples), (1 + n) << 10), 101 + n / count)
     found = verdict.judge(history)
     attempt = Attempt(
         restart=0,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from jobs import PROGRAMS, Jobs
-from records import JOB, KILL, SEGV, TERM, failure, record_of
+from records import JOB, KILL, SEGV, TERM, end_of, failure, record_of
 from remote import FAKE_SSH
 
 from mcjax_launch import __version__, record, report
@@ -66,11 +66,12 @@ def test_times_and_use_of_a_rank() -> None:
     history.planned("ab12", "127.0.0.1:1", {0: "h"}, None)
     history.started(0, 77, 0.1)
     history.hooked(0, {"joining": {}}, 0.2)
-    history.hooked(0, {"joined": 1}, 0.3)
+    history.hooked(0, {"joined": {"process_id": 0}}, 0.3)
     history.printed(0, 0.4)
     history.used({"0": [1.5, 2048, 1.0]}, 1.0)
     history.hooked(0, {"main": True, "failed": failure()}, 1.2345)
-    history.exited(0, {"status": -KILL, "sent": [TERM, KILL], "cpu_s": 1.75, "peak_kib": 1024}, 3.0)
+    history.hooked(0, {"compiling": {"platform": "cpu"}}, 0.5)
+    history.exited(0, end_of(-KILL, [TERM, KILL], 1.75, 1024), 3.0)
     attempt = Attempt(
         restart=2, hosts=("h",), began_at=105.0, seconds=3.1, history=history, status=1,
         words=("rank 0 failed: ValueError: x", "more"),
@@ -90,6 +91,7 @@ def test_times_and_use_of_a_rank() -> None:
             "kind": "rank",
             "rank": 0,
             "host": "h",
+            "alike": [0],
             "at_s": 1.234,
             "words": "rank 0 failed: ValueError: x",
             "report": ["rank 0 failed: ValueError: x", "more"],
@@ -119,7 +121,8 @@ def test_times_and_use_of_a_rank() -> None:
             "line": "boom()",
             "traceback": ["Traceback ...", "ValueError: x"],
         },
-        "evidence": None,
+        "killer": None,
+        "platform": "cpu",
         "cpu_s": 1.75,
         "peak_kib": 2048,
         "samples": [[1.0, 1.5, 2048]],
@@ -132,7 +135,7 @@ def test_the_cause_is_what_came_first() -> None:
     history.planned("ab", "c", {0: "h"}, None)
     history.started(0, 1, 0.1)
     history.stopped(Stop("stopped by SIGINT", 130), 2.0)
-    history.exited(0, {"status": 5, "sent": [2], "cpu_s": 0, "peak_kib": 0}, 2.5)
+    history.exited(0, end_of(5, [2], 0.0, 0), 2.5)
     attempt = Attempt(
         restart=0, hosts=("h",), began_at=0, seconds=3, history=history, status=130,
         words=("stopped by SIGINT",),
@@ -393,6 +396,20 @@ def test_an_exception_in_jax(jobs: Jobs, tmp_path: Path) -> None:
     for rank in attempt["ranks"]:
         times = [rank[name] for name in ("started_s", "joining_s", "joined_s", "ended_s")]
         assert times == sorted(times)
+
+
+@pytest.mark.jax
+def test_a_rank_that_is_to_blame(jobs: Jobs, tmp_path: Path) -> None:
+    """The cause is the rank that took the others down, whether it failed itself or not."""
+    path = tmp_path / "run.json"
+    program = PROGRAMS / "other_coordinates.py"
+    done = jobs.run("-n", 3, "-d", 1, "--report", path, program, "process_id")
+    found = read(path)
+    cause = found["attempts"][0]["cause"]
+    assert found["words"] == done.report.splitlines()[0]
+    assert "rank 1 called initialize() with process_id=0" in found["words"]
+    assert (cause["kind"], cause["rank"], cause["alike"]) == ("rank", 1, [1])
+    assert cause["at_s"] is not None
 
 
 # --- where it cannot be written ---
