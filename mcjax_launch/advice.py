@@ -10,7 +10,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], str], ...] = (
         "modules do while they are imported counts",
     ),
     (
-        ("Failed to add port to server", "Address already in use"),
+        ("Failed to add port to server", "Failed to start RPC server", "Address already in use"),
         "the port is in use: leave the program's own address or --coordinator's port out, and a "
         "free one is picked",
     ),

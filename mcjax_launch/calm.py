@@ -8,6 +8,7 @@ whether they are news.
 from mcjax_launch.agent import wire
 from mcjax_launch.lines import Source
 from mcjax_launch.noise import (
+    GLOO_START,
     GlooListener,
     Listener,
     Noise,
@@ -21,6 +22,8 @@ _FLOOD = 1 << 16
 HOLD_S = 0.5
 #: or until there is so much of it.
 MOST_HELD = 1 << 18
+#: Gloo writes its lines in pieces; on a busy machine they take their time.
+GLOO_S = 2.0
 #: After this many seconds without more of them, what has been left out is told.
 QUIET_S = 2.0
 
@@ -100,6 +103,10 @@ class Calm:
         if count:
             left_out.add(count, now)
         return data
+
+    def patience_s(self, source: Source) -> float:
+        """How much longer than others an unfinished line waits to be shown, in seconds."""
+        return GLOO_S if source.partial.startswith(GLOO_START) else 0.0
 
     def _hold(self, rank: int, data: bytes, now: float) -> bytes:
         if rank not in self._held:

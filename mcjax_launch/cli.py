@@ -128,6 +128,7 @@ _DURATION = Duration()
 @click.option("--namespace", metavar="NAME", help="Namespace of the emitted job.")
 @click.option("--engine-option", multiple=True, metavar="TEXT", help="One more #SBATCH line.")
 @click.option("--log-dir", metavar="DIR", help="Each rank's whole output in DIR/<rank>.out, .err.")
+@click.option("--report", metavar="FILE", help="The run's record: FILE is a .json or .html.")
 @click.option("--show", type=Ranks(), metavar="RANKS", help="Show only these ranks: 0 or 0,4-7.")
 @click.option("--collapse", is_flag=True, help="Show equal lines of several ranks once: [0-7].")
 @click.option("--timestamps", is_flag=True, help="Put the time of day before each line.")
@@ -168,6 +169,10 @@ def command(context: click.Context, /, **options: Any) -> int:
     job = make_job(options, hosts)
     used = tuple(used_hosts(job.processes_here, hosts))
     style = make_style(options, job)
+    if options["report"] is not None:
+        from mcjax_launch import report
+
+        report.check(options["report"])
     texts = [*job.program, *(value for _, value in job.env), options["log_dir"] or ""]
     texts = [] if options["quiet"] else texts
     for word, near in placeholders.misspelt(texts):
@@ -180,7 +185,8 @@ def command(context: click.Context, /, **options: Any) -> int:
     early = {host: transport.start(transport.local_argv()) for host in local}
     from mcjax_launch import restarts  # while the agent here starts
 
-    return restarts.run(
+    run = functools.partial(
+        restarts.run,
         job,
         used,
         early,
@@ -188,6 +194,12 @@ def command(context: click.Context, /, **options: Any) -> int:
         style,
         log_dir=options["log_dir"],
         restarts=restarts.Restarts(most=options["max_restarts"], min_hosts=options["min_hosts"]),
+    )
+    if options["report"] is None:
+        return run()
+    words = given_words(context, options, frozenset())
+    return report.reported(
+        options["report"], job, words, run, say=_complain, verbose=options["verbose"]
     )
 
 

@@ -18,7 +18,7 @@ from mcjax_launch.words import ranges
 
 # Above this much unwritten output the ranks are slowed down.
 _MOST_QUEUED = 1 << 20
-# Of each rank's stderr, kept for the report.
+# Of a rank's stream, kept for the report.
 TAIL_BYTES = 16_384
 
 _COLLAPSED = b"1"  # no rank's colour, but bold
@@ -55,6 +55,7 @@ class Console:
         loop: where the sinks wait for room.
         on_reader_gone: called when nobody reads the launcher's stdout any more.
         on_room: called when output may flow again.
+        keep_stdout: whether to keep the last of stdout too.
 
     """
 
@@ -64,8 +65,10 @@ class Console:
         loop: Loop,
         on_reader_gone: Callable[[OSError | None], None],
         on_room: Callable[[], None],
+        keep_stdout: bool = False,
     ) -> None:
         self._style = style
+        self._keep_stdout = keep_stdout
         out, err = Sink(1, loop, on_room), Sink(2, loop, on_room)
         if err.identity == out.identity:
             err = out
@@ -77,7 +80,7 @@ class Console:
             err.watch(lambda error: None)
         self._sources: dict[tuple[int, int], Source] = {}
         self._logs: dict[tuple[int, int], int] = {}
-        self._tails: dict[int, bytes] = {}
+        self._tails: dict[tuple[int, int], bytes] = {}
         self._unfinished: dict[Source, _Output] = {}  # those that have a line due
         self._calm = None if style.verbose else Calm()
 
@@ -119,8 +122,9 @@ class Console:
         """More bytes of a rank."""
         if self._logs:
             self._log(rank, stream, data)
-        if stream == wire.STDERR:
-            self._tails[rank] = (self._tails.get(rank, b"") + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+        if stream == wire.STDERR or self._keep_stdout:
+            tail = self._tails.get((rank, stream), b"") + data[-TAIL_BYTES:]
+            self._tails[rank, stream] = tail[-TAIL_BYTES:]
         if self._shows(rank):
             self._show(rank, stream, data)
 
@@ -136,9 +140,12 @@ class Console:
         if output.collapse is not None:
             data = self._collapsed(rank, stream, source, data, output, output.collapse)
         if data:
+            due = source.due
             text = output.renderer.feed(source, data, time.monotonic(), self._stamp())
             output.sink.write(text)
             if source.due is not None:
+                if source.due != due and self._calm is not None:
+                    source.due += self._calm.patience_s(source)
                 self._unfinished[source] = output
 
     def _collapsed(
@@ -207,9 +214,10 @@ class Console:
             os.close(log)
         self._logs.clear()
 
-    def stderr_tail(self, rank: int) -> str:
-        """The last of what a rank wrote to stderr."""
-        return self._tails.get(rank, b"").decode("utf-8", "replace")
+    def tails(self, rank: int) -> tuple[str, str]:
+        """The last of what a rank wrote to stdout, where that is kept, and to stderr."""
+        out, err = (self._tails.get((rank, s), b"") for s in (wire.STDOUT, wire.STDERR))
+        return out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
     def _stamp(self) -> bytes:
         if not self._style.timestamps:

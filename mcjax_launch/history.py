@@ -4,7 +4,7 @@ Times (`at`, `..._at`) are seconds since the run began, by the launcher's clock:
 are never compared.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,7 @@ class RankRun:
         failure: what the hook said of an exception or exit, if it did.
         killer: what the out-of-memory killer did to it, in words: empty for nothing, None where
             that is not known.
-        stderr: the last of what it wrote there.
+        stdout, stderr: the last of what it wrote there; stdout only for a job's record.
         cpu_s, peak_kib: what its process used in all, once it has ended.
 
     """
@@ -54,6 +54,7 @@ class RankRun:
     sent: Sequence[int] = ()
     failure: Mapping[str, Any] | None = None
     lost: bool = False
+    stdout: str = ""
     stderr: str = ""
     pid: int | None = None
     coordinates: Mapping[str, Any] | None = None
@@ -68,6 +69,7 @@ class RankRun:
     joined_at: float | None = None
     first_output_at: float | None = None
     leaving_at: float | None = None  # its program is over; JAX may hold up the process
+    failed_at: float | None = None  # so was told, before its end or with it
     ended_at: float | None = None
     samples: list[Sample] = field(default_factory=list)
 
@@ -137,6 +139,7 @@ class History:
     """All that happened in a run.
 
     Attributes:
+        stop_at: when the reason to end it came up, if there was one.
         active_at: when a rank last printed, compiled, computed or came and went.
         looked_at: when agents last told what ranks use.
         programs: those that span processes, as far as ranks have told.
@@ -146,7 +149,10 @@ class History:
     ranks: dict[int, RankRun] = field(default_factory=dict)
     stop: Stop | None = None
     stop_order: int = 0
+    stop_at: float | None = None
     hosts: int = 1
+    job_id: str = ""
+    coordinator: str = ""
     unkillable: list[str] = field(default_factory=list)
     log_dir: str | None = None
     active_at: float = 0.0
@@ -155,6 +161,13 @@ class History:
 
     _events: int = 0
     _processes: dict[int, int] = field(default_factory=dict)  # JAX's process -> rank
+
+    def planned(
+        self, job_id: str, coordinator: str, places: Mapping[int, str], log_dir: str | None
+    ) -> None:
+        """Each rank has a host: they are about to be started."""
+        self.job_id, self.coordinator, self.log_dir = job_id, coordinator, log_dir
+        self.ranks = {rank: RankRun(rank, host) for rank, host in places.items()}
 
     def started(self, rank: int, pid: int, at: float) -> None:
         """A rank's process runs."""
@@ -185,6 +198,8 @@ class History:
         run.compilations = 0
         run.order = run.order or self._next()
         self.active_at = at
+        if run.failed and run.failed_at is None:
+            run.failed_at = at
         if run.status == 0 and run.joined_at is not None:
             self.programs.over(rank)
         return run.status != 0
@@ -213,7 +228,7 @@ class History:
         if failed is None or run.hidden_failure:
             return False
         if failed["joined"]:
-            run.failure = failed
+            run.failure, run.failed_at = failed, at
             run.order = self._next()
             return True
         if body["main"]:  # words for a status that is yet to come
@@ -229,12 +244,40 @@ class History:
         """The rank that has joined as this JAX process."""
         return self.ranks.get(self._processes.get(process, -1))
 
-    def stopped(self, stop: Stop) -> None:
+    def stopped(self, stop: Stop, at: float) -> None:
         """There is a reason to end the job; the first one counts."""
         if self.stop is None:
-            self.stop = stop
+            self.stop, self.stop_at = stop, at
             self.stop_order = self._next()
+
+    def keep_last(self, tails: Callable[[int], tuple[str, str]]) -> None:
+        """The ranks have written all: keep the last of it, of each rank's stdout and stderr."""
+        for rank, run in self.ranks.items():
+            run.stdout, run.stderr = tails(rank)
 
     def _next(self) -> int:
         self._events += 1
         return self._events
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A run that is over.
+
+    Args:
+        restart: how many times the job had been started before.
+        hosts: their names, in order.
+        began_at: when it began, in time.monotonic's seconds.
+        seconds: how long it took.
+        status: the exit status that it led to.
+        words: what was reported of it; nothing when all went well.
+
+    """
+
+    restart: int
+    hosts: tuple[str, ...]
+    began_at: float
+    seconds: float
+    history: History
+    status: int
+    words: tuple[str, ...] = ()

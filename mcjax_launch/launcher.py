@@ -13,7 +13,7 @@ from mcjax_launch.connector import Connector, Failure
 from mcjax_launch.console import Console
 from mcjax_launch.dump import Dumps
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.history import History, RankRun, Stop
+from mcjax_launch.history import History, Stop
 from mcjax_launch.hosts import Host
 from mcjax_launch.labels import common_folder, labels
 from mcjax_launch.limits import Limits, look_s
@@ -47,6 +47,7 @@ class Launcher:
         log_dir: where each rank's whole output goes, if anywhere; may hold placeholders.
         loop: to wait in.
         signals: the launcher's own, see `mcjax_launch.signals`.
+        history: where to keep what happens.
         restart: how many times the job has been started before.
 
     Attributes:
@@ -68,6 +69,7 @@ class Launcher:
         log_dir: str | None,
         loop: Loop,
         signals: Signals,
+        history: History,
         restart: int = 0,
     ) -> None:
         self.lost: set[Host] = set()
@@ -76,8 +78,8 @@ class Launcher:
         self._loop = loop
         self._signals = signals
         self._restart = restart
-        self._console = Console(style, self._loop, self._reader_gone, self._give_credit)
-        self._history = History(hosts=len(hosts))
+        self._console = Console(style, self._loop, self._reader_gone, self._give_credit, job.record)
+        self._history = history
         self._preparation = Preparation(job, hosts, self._start, self._fail, restart)
         self._connector = Connector(
             hosts,
@@ -137,6 +139,7 @@ class Launcher:
             self._lost_output = any(link.greeted and not link.ended for link in self._links)
         finally:
             self._connector.hang_up(_AGENT_END_S if self._interrupts < 3 else 1)
+            self._history.keep_last(self._console.tails)
         if self._error is not None:
             raise self._error
         return self._conclude()
@@ -152,9 +155,8 @@ class Launcher:
         job, self._plan = self._job, plan
         named = labels(plan, self._log_dir)
         self._console.add_ranks(named, append=self._restart > 0)
-        self._history.log_dir = common_folder(named)
-        for rank in plan.ranks:
-            self._history.ranks[rank.process_id] = RankRun(rank.process_id, rank.host.name)
+        places = {rank.process_id: rank.host.name for rank in plan.ranks}
+        self._history.planned(plan.job_id, plan.coordinator, places, common_folder(named))
         self._limits = Limits(job, self._history, self._now())
         for link in self._links:
             link.send(wire.START, **orders(plan, link.host, job, look_s(job)))
@@ -213,7 +215,7 @@ class Launcher:
     def _stop_others(self, rank: int) -> None:
         """A rank failed. Its own agent knows; the other hosts' must be told."""
         if not self._stopping:
-            self._history.ranks[rank].stderr = self._console.stderr_tail(rank)
+            self._history.ranks[rank].stderr = self._console.tails(rank)[1]
             victim = verdict.is_victim(self._history.ranks[rank])
             self._stop(signal.SIGTERM, self._job.grace_s("failure"), None if victim else rank)
 
@@ -245,7 +247,7 @@ class Launcher:
 
     def _end_job(self, stop: Stop, signum: int, grace: float) -> None:
         """End the job for a reason of the launcher's or the user's."""
-        self._history.stopped(stop)
+        self._history.stopped(stop, self._now())
         self._stop(signum, grace)
 
     def _read_signals(self) -> None:
@@ -306,7 +308,7 @@ class Launcher:
         if not stop.picture:
             self._end_job(stop, signal.SIGTERM, self._job.grace_s("failure"))
             return
-        self._history.stopped(stop)
+        self._history.stopped(stop, self._now())
         self._timed_out = True
         self._ask_for_stacks()
 
@@ -369,8 +371,6 @@ class Launcher:
     def _conclude(self) -> verdict.Verdict:
         """Print what is left, and the report."""
         self._console.finish_ranks()
-        for number, end in self._history.ranks.items():
-            end.stderr = self._console.stderr_tail(number)
         result = verdict.judge(self._history)
         if self._lost_output:
             self._console.say("nobody took the rest of the output: it is lost")

@@ -14,6 +14,8 @@ _GLOO_PIECES = (
     rb"\[Gloo\] Rank | is connected to | peer ranks\. |"
     rb"Expected number of connected peer ranks is : "
 )
+#: How they begin, as a rule.
+GLOO_START = b"[Gloo] Rank "
 _GLOO = re.compile(rb"\d*(?:%b)(?:\d|%b)*" % (_GLOO_PIECES, _GLOO_PIECES))
 # What nearly each of them holds: long, since that is found faster, and a byte that is looked for
 # much faster still.

@@ -131,6 +131,7 @@ def make_job(options: dict[str, Any], hosts: Sequence[Host]) -> Job:
         start_timeout=options["start_timeout"],
         stall_timeout=options["stall_timeout"],
         verify_spmd=options["verify_spmd"],
+        record=options["report"] is not None,
         grace=options["grace"],
     )
     if not job.program:

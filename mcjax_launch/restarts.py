@@ -2,17 +2,19 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mcjax_launch import transport
 from mcjax_launch.agent.loop import READ, Loop, Signals
 from mcjax_launch.errors import HOST_LOST, LaunchError
+from mcjax_launch.history import Attempt, History
 from mcjax_launch.hosts import Host
 from mcjax_launch.launcher import Launcher
 from mcjax_launch.plan import Job, used_hosts
 from mcjax_launch.signals import ENDING, watched
 from mcjax_launch.style import Style
+from mcjax_launch.verdict import Verdict
 
 # Between a failure and the next start: doubled each time.
 _FIRST_PAUSE_S = 1.0
@@ -42,10 +44,12 @@ def run(
     *,
     log_dir: str | None,
     restarts: Restarts,
+    ended: Callable[[Attempt], object] = lambda attempt: None,
 ) -> int:
     """Run a job, again and again as far as `restarts` allows; the exit status.
 
     Args: see Launcher.
+        ended: called after each run.
 
     Raises:
         LaunchError: it could not be started.
@@ -55,6 +59,7 @@ def run(
     failures: list[str] = []
     before = restarts_before(os.environ)
     for restart in range(restarts.most + 1):
+        began_at, history = time.monotonic(), History(hosts=len(hosts))
         launcher = Launcher(
             job,
             hosts,
@@ -64,28 +69,41 @@ def run(
             log_dir=log_dir,
             loop=loop,
             signals=signals,
+            history=history,
             restart=before + restart,
         )
         try:
-            result = launcher.run()
-            status, words, final = result.status, result.report, result.final
+            result, refused = launcher.run(), None
         except LaunchError as error:
-            if error.status != HOST_LOST or restart == restarts.most:
+            refused = error
+            result = Verdict(error.status, (str(error),), error.status != HOST_LOST)
+        attempt = Attempt(
+            restart=before + restart,
+            hosts=tuple(host.name for host in hosts),
+            began_at=began_at,
+            seconds=time.monotonic() - began_at,
+            history=history,
+            status=result.status,
+            words=result.report,
+        )
+        ended(attempt)
+        last = result.final or restart == restarts.most
+        if refused is not None:
+            if last:
                 _say_what_was(failures, launcher)
-                raise
-            status, words, final = error.status, (str(error),), False
-            launcher.say(str(error))
-        if final or restart == restarts.most:
+                raise refused
+            launcher.say(str(refused))
+        if last:
             break
-        failures.append(f"attempt {restart + 1}: {words[0]}")
+        failures.append(f"attempt {restart + 1}: {result.report[0]}")
         job, hosts, early = *without(job, hosts, launcher.lost, restarts), {}
         pause = min(_FIRST_PAUSE_S * 2**restart, _MOST_PAUSE_S)
         launcher.say(f"starting again in {pause:g} s ({restart + 1} of {restarts.most})")
         if (signum := _pause(pause, loop, signals)) is not None:
             return 128 + signum
-    if status:
+    if result.status:
         _say_what_was(failures, launcher)
-    return status
+    return result.status
 
 
 def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:

@@ -44,7 +44,7 @@ class Frame:
         """The package that it belongs to; empty for the user's own code."""
         if found := _LIBRARY.match(self.file):
             return re.split(r"[/.]", self.file[found.end() :])[0]
-        return "python" if _PYTHONS_OWN.match(self.file) or self.file.startswith("<") else ""
+        return "python" if _PYTHONS_OWN.match(self.file) or self.file.startswith("<frozen") else ""
 
     def __str__(self) -> str:
         file = self.file

@@ -104,14 +104,21 @@ def _alike(run: RankRun, other: RankRun) -> bool:
     return all(run.failure.get(key) == other.failure.get(key) for key in _SAME_FAILURE)
 
 
+def ended_by(history: History) -> Cause | Stop | None:
+    """What ended the run: a rank, another reason, or nothing but the good end of all."""
+    first, stop = first_cause(history.ranks.values()), history.stop
+    if stop is not None and (first is None or history.stop_order < first.order):
+        return stop
+    return find_cause(history)
+
+
 def judge(history: History) -> Verdict:
     """What to say at the end, and with which status to exit."""
     ranks = list(history.ranks.values())
-    first, cause = first_cause(ranks), find_cause(history)
-    stop = history.stop
-    if stop is not None and (first is None or history.stop_order < first.order):
-        lines = [stop.words, *stop.details, *_others(ranks, ())]
-        status, final = stop.status, stop.final
+    first, cause, stop = first_cause(ranks), ended_by(history), history.stop
+    if isinstance(cause, Stop):
+        lines = [cause.words, *cause.details, *_others(ranks, ())]
+        status, final = cause.status, cause.final
     elif first is not None and cause is not None:
         lines = [*_describe(cause, history), *_others(ranks, cause.like)]
         status, final = first.exit_status, stop is not None and stop.final
@@ -209,14 +216,14 @@ def _others(ranks: Sequence[RankRun], told: Sequence[RankRun]) -> list[str]:
     counts: dict[str, int] = {}
     for rank in ranks:
         if rank not in told:
-            fate = _fate(rank)
-            counts[fate] = counts.get(fate, 0) + 1
+            words = fate(rank)
+            counts[words] = counts.get(words, 0) + 1
     if not counts:
         return []
     total = sum(counts.values())
     other = "other " if told else ""
-    fates = sorted(counts.items(), key=lambda fate: -fate[1])
-    parts = [f"{count} {fate}" for fate, count in fates[:_MOST_FATES]]
+    fates = sorted(counts.items(), key=lambda counted: -counted[1])
+    parts = [f"{count} {words}" for words, count in fates[:_MOST_FATES]]
     if rest := sum(count for _, count in fates[_MOST_FATES:]):
         parts.append(f"{rest} otherwise")
     if total == 1:
@@ -224,7 +231,8 @@ def _others(ranks: Sequence[RankRun], told: Sequence[RankRun]) -> list[str]:
     return [f"the {total} {other}ranks: {', '.join(parts)}"]
 
 
-def _fate(rank: RankRun) -> str:
+def fate(rank: RankRun) -> str:
+    """What became of a rank, in words."""
     if rank.status is None:
         return f"lost with host {rank.host}" if rank.lost else "of unknown fate"
     if rank.status == 0:

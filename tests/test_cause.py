@@ -44,7 +44,7 @@ def test_a_rank_that_leaves_or_stands_still(jobs: Jobs, way: str) -> None:
     found = report(jobs, PROGRAMS / "leaving.py", way)
     if "unexpected keyword argument 'shutdown_timeout_seconds'" in found:
         pytest.skip("this jax has no such timeouts")
-    assert found.startswith(LEAVING[way]), found
+    assert f"\n{LEAVING[way]}" in f"\n{found}"
     assert "stack trace" not in found
 
 
@@ -82,7 +82,8 @@ def test_a_port_in_use(jobs: Jobs) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         found = report(jobs, PROGRAMS / "mistaken.py", "port", f"127.0.0.1:{port}")
-    assert "rank 0 failed: killed by SIGSEGV (segmentation fault)" in found
+    assert "rank 0 failed: " in found
+    assert "SIGSEGV" in found or "Failed to start RPC server" in found  # jax has both ends
     assert "hint: the port is in use" in found
 
 

@@ -236,7 +236,7 @@ def test_start_timeout_names_who_is_missing(jobs: Jobs) -> None:
     assert "--start-timeout: not done after 4 s" in ended.report
     assert "in never_arrives" in ended.report  # its stack
     assert "never called initialize(): rank 1 on localhost\n" in ended.report
-    assert "waiting in it: rank 0 on localhost, rank 2 on localhost" in ended.report
+    assert "waiting in initialize(): ranks 0,2 on localhost" in ended.report
 
 
 def test_no_hook_leaves_jax_alone(jobs: Jobs) -> None:
