@@ -201,7 +201,7 @@ class History:
         if run.failed and run.failed_at is None:
             run.failed_at = at
         if run.status == 0 and run.joined_at is not None:
-            self.programs.over(rank)
+            self._program_over(run)
         return run.status != 0
 
     def hooked(self, rank: int, body: Mapping[str, Any], at: float) -> bool:
@@ -219,11 +219,11 @@ class History:
             run.platform = run.compiled["platform"]
         elif "compiled" in body:
             run.compilations -= 1
-        elif "program" in body:
+        elif "program" in body and self._compares:
             self.programs.ran(rank, Program.told(body["program"], self._processes))
         elif "leaving" in body:
             run.leaving_at = at
-            self.programs.over(rank)
+            self._program_over(run)
         failed = body.get("failed")
         if failed is None or run.hidden_failure:
             return False
@@ -234,6 +234,18 @@ class History:
         if body["main"]:  # words for a status that is yet to come
             run.failure = failed
         return False
+
+    def _program_over(self, run: RankRun) -> None:
+        """A rank runs no more programs; that one has failed says nothing of its program."""
+        if self._compares and run.failure is None:
+            self.programs.over(run.process_id)
+
+    @property
+    def _compares(self) -> bool:
+        """Whether programs are compared: a job that is to end may do anything."""
+        if self.programs.divergence is not None:
+            return True  # found already: now it is about who is on which side
+        return self.stop is None and all(run.failed_at is None for run in self.ranks.values())
 
     @property
     def running(self) -> list[RankRun]:
@@ -249,6 +261,11 @@ class History:
         if self.stop is None:
             self.stop, self.stop_at = stop, at
             self.stop_order = self._next()
+
+    def amend(self, stop: Stop) -> None:
+        """More is known of the reason to end the job, if it still is this one."""
+        if self.stop is not None and self.stop.words == stop.words:
+            self.stop = stop
 
     def keep_last(self, tails: Callable[[int], tuple[str, str]]) -> None:
         """The ranks have written all: keep the last of it, of each rank's stdout and stderr."""

@@ -13,6 +13,7 @@ _SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.1, 15.0
 _RECORD_S = 1.0
 # Where ranks part, the others get so long to show which side they are on.
 _SETTLING_S = 1.0
+_PARTED = "--verify-spmd: the ranks run different programs"
 
 
 class Limits:
@@ -81,16 +82,19 @@ class Limits:
         return Stop(words, errors.TIMED_OUT, tuple(details), picture=True)
 
     def _parted(self, at: float) -> Stop | None:
+        """The end where ranks part; from the first moment that is what ends the job."""
         programs = self._history.programs
         if not self._verify or programs.divergence is None:
             return None
+        stop = Stop(_PARTED, errors.FAILED, tuple(programs.words()))
         if self._diverged_at is None:
             self._diverged_at = at
+            self._history.stopped(stop, at)
         if at < self._diverged_at + _SETTLING_S and not programs.settled:
             return None
         self._verify, self._diverged_at = False, None
-        words = "--verify-spmd: the ranks run different programs"
-        return Stop(words, errors.FAILED, tuple(programs.words()))
+        self._history.amend(stop)
+        return stop
 
 
 def look_s(job: Job) -> float:

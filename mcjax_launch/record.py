@@ -12,6 +12,7 @@ from typing import Any
 from mcjax_launch import __version__
 from mcjax_launch.history import Attempt, History, RankRun, Sample, Stop
 from mcjax_launch.plan import Job
+from mcjax_launch.programs import titled
 from mcjax_launch.verdict import (
     ended_by,
     fate,
@@ -104,6 +105,7 @@ def attempt(ended: Attempt, began_at: float) -> dict[str, Any]:
         "log_dir": history.log_dir,
         "exit_status": ended.status,
         "cause": _cause(ended),
+        "divergence": history.programs.words() if history.programs.divergence is not None else [],
         "complete": True,
         "ranks": [_rank(run, history) for run in history.ranks.values()],
     }
@@ -176,6 +178,7 @@ def _rank(run: RankRun, history: History) -> dict[str, Any]:
         "exception": _exception(run),
         "killer": run.killer or None,
         "platform": run.platform or None,
+        "compiled_last": _compiled_last(run),
         "cpu_s": round(cpu_s, 2) if ended or run.samples else None,
         "peak_kib": peak_kib if ended or run.samples else None,
         "samples": [[round(s.at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],
@@ -219,6 +222,12 @@ def _exception(run: RankRun) -> dict[str, Any] | None:
         "line": failure.get("line"),
         "traceback": [line[:_LONGEST] for line in lines],
     }
+
+
+def _compiled_last(run: RankRun) -> dict[str, Any] | None:
+    if run.compiled is None:
+        return None
+    return {"name": titled(run.compiled["name"]), "where": run.compiled["where"] or None}
 
 
 def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:

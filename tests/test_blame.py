@@ -230,3 +230,64 @@ def test_samples_are_thinned_not_kept_without_end() -> None:
     samples = found.ranks[0].samples
     assert len(samples) <= 512
     assert (samples[0].at, samples[-1].at) == (0.0, 4999.0)
+
+
+# --- ranks that part ---
+
+
+def ran(found: History, rank: int, fingerprint: str) -> None:
+    program = {
+        "name": "jit_f",
+        "fingerprint": fingerprint,
+        "processes": None,
+        "shapes": [],
+        "where": "t.py:1",
+    }
+    found.hooked(rank, {"program": program, "main": True}, 5.0)
+
+
+def test_where_ranks_part_the_others_get_a_moment_to_show_their_side() -> None:
+    found = history(joined="012")
+    limits = Limits(job(verify_spmd=True), found, 0.0)
+    ran(found, 0, "a")
+    ran(found, 1, "b")
+    assert limits.reached(5.0) is None and limits.deadline == 6.0
+    ran(found, 2, "a")
+    stop = limits.reached(5.5)
+    assert stop is not None and (stop.status, stop.final, stop.picture) == (1, True, False)
+    assert stop.details[0] == "program #1: ranks 0-2 t.py:1 jit(f)"
+    assert stop.details[1].startswith("the code in it differs between ranks 0,2 · 1: ")
+    assert limits.reached(9.0) is None
+
+
+def test_a_failure_that_follows_from_the_divergence_is_not_the_cause() -> None:
+    found = history(joined="012")
+    limits = Limits(job(verify_spmd=True), found, 0.0)
+    ran(found, 0, "a")
+    ran(found, 1, "b")
+    assert limits.reached(5.0) is None
+    ended(found, 0, -signal.SIGABRT)
+    assert judge(found).status == 1
+    assert first_line(found) == "--verify-spmd: the ranks run different programs"
+    assert (
+        judge(found).report[1].startswith("program #1: ranks 0-1 t.py:1 jit(f) · rank 2 not there")
+    )
+
+
+def test_a_rank_that_fails_does_not_run_other_programs() -> None:
+    found = history(joined="012")
+    for rank in range(3):
+        ran(found, rank, "a")
+    told = {
+        "status": 1,
+        "joined": True,
+        "exception": "E",
+        "summary": "E",
+        "where": "",
+        "traceback": "T",
+    }
+    found.hooked(1, {"failed": told, "main": True}, 6.0)
+    found.hooked(1, {"leaving": True, "main": True}, 6.0)
+    ran(found, 0, "b")
+    found.hooked(2, {"leaving": True, "main": True}, 7.0)
+    assert found.programs.divergence is None

@@ -70,7 +70,7 @@ def test_times_and_use_of_a_rank() -> None:
     history.printed(0, 0.4)
     history.used({"0": [1.5, 2048, 1.0]}, 1.0)
     history.hooked(0, {"main": True, "failed": failure()}, 1.2345)
-    history.hooked(0, {"compiling": {"platform": "cpu"}}, 0.5)
+    history.hooked(0, {"compiling": {"name": "jit_f", "where": "", "platform": "cpu"}}, 0.5)
     history.exited(0, end_of(-KILL, [TERM, KILL], 1.75, 1024), 3.0)
     attempt = Attempt(
         restart=2, hosts=("h",), began_at=105.0, seconds=3.1, history=history, status=1,
@@ -96,6 +96,7 @@ def test_times_and_use_of_a_rank() -> None:
             "words": "rank 0 failed: ValueError: x",
             "report": ["rank 0 failed: ValueError: x", "more"],
         },
+        "divergence": [],
         "complete": True,
     }
     assert rank == {
@@ -123,6 +124,7 @@ def test_times_and_use_of_a_rank() -> None:
         },
         "killer": None,
         "platform": "cpu",
+        "compiled_last": {"name": "jit(f)", "where": None},
         "cpu_s": 1.75,
         "peak_kib": 2048,
         "samples": [[1.0, 1.5, 2048]],
