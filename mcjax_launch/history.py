@@ -40,6 +40,7 @@ class RankRun:
         compilations: how many it has under way.
         compiled: the program that it began to compile last.
         failure: what the hook said of an exception or exit, if it did.
+        blind: why its programs cannot be compared; empty as a rule.
         killer: what the out-of-memory killer did to it, in words: empty for nothing, None where
             that is not known.
         stdout, stderr: the last of what it wrote there; stdout only for a job's record.
@@ -61,6 +62,7 @@ class RankRun:
     platform: str = ""
     compilations: int = 0
     compiled: Mapping[str, Any] | None = None
+    blind: str = ""
     killer: str | None = None
     cpu_s: float | None = None
     peak_kib: int | None = None
@@ -221,6 +223,8 @@ class History:
             run.compilations -= 1
         elif "program" in body and self._compares:
             self.programs.ran(rank, Program.told(body["program"], self._processes))
+        elif "blind" in body:
+            run.blind = body["blind"]
         elif "leaving" in body:
             run.leaving_at = at
             self._program_over(run)

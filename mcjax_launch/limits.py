@@ -84,6 +84,10 @@ class Limits:
     def _parted(self, at: float) -> Stop | None:
         """The end where ranks part; from the first moment that is what ends the job."""
         programs = self._history.programs
+        if self._verify and (blind := [run for run in self._history.ranks.values() if run.blind]):
+            self._verify = False
+            words = f"--verify-spmd: it cannot see the programs of this jax: {blind[0].blind}"
+            return Stop(words, errors.FAILED)
         if not self._verify or programs.divergence is None:
             return None
         stop = Stop(_PARTED, errors.FAILED, tuple(programs.words()))

@@ -260,6 +260,18 @@ def test_where_ranks_part_the_others_get_a_moment_to_show_their_side() -> None:
     assert limits.reached(9.0) is None
 
 
+def test_a_jax_that_cannot_be_seen_into_is_told() -> None:
+    found = history(joined="012")
+    limits = Limits(job(verify_spmd=True), found, 0.0)
+    found.hooked(2, {"blind": "it has no compile_or_get_cached"}, 3.0)
+    stop = limits.reached(3.0)
+    assert stop is not None and (stop.status, stop.words.rpartition(": ")[2]) == (
+        1,
+        "it has no compile_or_get_cached",
+    )
+    assert Limits(job(), found, 0.0).reached(9.0) is None
+
+
 def test_a_failure_that_follows_from_the_divergence_is_not_the_cause() -> None:
     found = history(joined="012")
     limits = Limits(job(verify_spmd=True), found, 0.0)

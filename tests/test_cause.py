@@ -67,7 +67,7 @@ MISTAKES = {
         "RuntimeError: ",
         "hint: call jax.distributed.initialize() before anything that uses",
     ),
-    "memory": ("RESOURCE_EXHAUSTED", "hint: out of memory: less for each device"),
+    "memory": ("ranks failed, rank ", "hint: out of memory: less for each device"),
 }
 
 

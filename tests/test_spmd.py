@@ -51,6 +51,8 @@ def test_what_only_looks_like_a_divergence(jobs: Jobs, way: str) -> None:
 @pytest.mark.parametrize("program", ["toy.py", "tour.py"])
 def test_the_guides_programs_do_not_diverge(jobs: Jobs, program: str) -> None:
     ended = jobs.run("-n", 4, "-d", 2, "--verify-spmd", PROGRAMS / program)
+    if "does not have any local devices" in ended.stderr:
+        pytest.skip("this jax runs no programs on the devices of others")
     assert ended.status == 0, ended.stderr
 
 

@@ -146,7 +146,9 @@ def _patch(distributed):
         environ = _agent.environ
         try:
             filled = fill_in(real, args, kwargs, environ)
-        except TypeError:  # a wrong call, for which JAX has the words
+        except TypeError:
+            filled = None
+        if filled is None:  # a wrong call, for which JAX has the words
             return real(*args, **kwargs)
         _agent.tell({"joining": _coordinates(filled)})
         _set_transfer_address(environ)
