@@ -34,6 +34,10 @@ _KNOWN: tuple[tuple[tuple[str, ...], str], ...] = (
         "XLA_FLAGS names a flag that the ranks' jaxlib does not have",
     ),
     (
+        ("EOFError: EOF when reading a line",),
+        "the standard input of ranks is empty",
+    ),
+    (
         ("GetKeyValue() timed out", "Timed out waiting for key"),
         "a rank waited in vain for what another should have told it: has that one come as far?",
     ),

@@ -13,6 +13,13 @@ _BARRIER = re.compile(
     r"Shutdown barrier[^@]{0,800}?The first task at the barrier: (\S+?)\. "
     r"Some timed out task names:\n((?:\S+\n)+)"
 )
+#: What an exception of JAX's says where a peer did not come in time.
+TIMED_OUT = ("Timed out waiting",)
+#: What a rank did that ended as by os._exit(0).
+LEFT = (
+    "ended with 0 without leaving the job: os._exit() does that, and then JAX takes the process "
+    "for dead"
+)
 _FIELDS = {"coordinator_address": "the coordinator's address", "num_processes": "num_processes"}
 
 
@@ -26,8 +33,11 @@ def blamed(history: History, victims: Sequence[RankRun]) -> tuple[RankRun, str] 
     """
     said = "\n".join(run.stderr + _summary(run) for run in victims)
     joining = any(run.joined_at is None for run in victims)
-    found = (_odd_coordinates(history) or _absent(history)) if joining else None
-    return found or _silent(history, said) or _first_done(history, said)
+    found = None
+    if joining:
+        found = _odd_coordinates(history) or _other_size(history) or _absent(history)
+    found = found or _silent(history, said) or _first_done(history, said)
+    return found or _vanished(history) or _not_come(history, said)
 
 
 def _summary(run: RankRun) -> str:
@@ -41,17 +51,30 @@ def _odd_coordinates(history: History) -> tuple[RankRun, str] | None:
     for run in told.values():
         number = _of(run)["process_id"]
         if ids[number] > 1 and number != run.process_id:
-            return run, (
-                f"called initialize() with process_id={number}, which is another's: it was given "
-                f"{run.process_id}"
-            )
+            words = f"process_id={number}, which is another's: it was given {run.process_id}"
+            return run, f"{_called(run)} with {words}"
     for field, name in _FIELDS.items():
         usual = Counter(_of(run)[field] for run in told.values()).most_common(1)
         for run in told.values():
             if _of(run)[field] != usual[0][0]:
                 words = f"{name} {_of(run)[field]}, where others have {usual[0][0]}"
-                return run, f"called initialize() with {words}"
+                return run, f"{_called(run)} with {words}"
     return None
+
+
+def _other_size(history: History) -> tuple[RankRun, str] | None:
+    """All agree on a number of processes that this job does not have."""
+    for run in history.ranks.values():
+        if run.coordinates is not None and _of(run)["num_processes"] != history.num_processes:
+            count = _of(run)["num_processes"]
+            words = f"num_processes={count}, as the others did, but the job has"
+            return run, f"{_called(run)} with {words} {history.num_processes}"
+    return None
+
+
+def _called(run: RankRun) -> str:
+    where = _of(run).get("where")
+    return f"called initialize() at {where}" if where else "called initialize()"
 
 
 def _of(run: RankRun) -> Mapping[str, Any]:
@@ -78,14 +101,30 @@ def _silent(history: History, said: str) -> tuple[RankRun, str] | None:
     if run is None:
         return None
     if run.status == 0:
-        return run, (
-            "ended with 0 without leaving the job: os._exit() does that, and then JAX takes the "
-            "process for dead"
-        )
+        return run, LEFT
     return run, (
         "sent no heartbeats any more: it was stopped, swapped or held Python's lock for longer "
         "than heartbeat_timeout_seconds of initialize()"
     )
+
+
+def _vanished(history: History) -> tuple[RankRun, str] | None:
+    """A rank that ended well, but in a way in which its program did not come to its end."""
+    for run in history.ranks.values():
+        if run.status == 0 and run.joined_at is not None and run.leaving_at is None:
+            return run, LEFT
+    return None
+
+
+def _not_come(history: History, said: str) -> tuple[RankRun, str] | None:
+    """A rank for which a collective did not wait any longer."""
+    late = [run for run in history.ranks.values() if run.joined_at is not None and not run.failed]
+    if not late or not any(words in said for words in TIMED_OUT):
+        return None
+    others = [run.process_id for run in late[1:]]
+    also = f" (nor did {these_ranks(others)})" if others else ""
+    last = f"; it compiled last at {late[0].compiled['where']}" if late[0].compiled else ""
+    return late[0], f"did not come to a collective in which others gave up waiting{also}{last}"
 
 
 def _first_done(history: History, said: str) -> tuple[RankRun, str] | None:

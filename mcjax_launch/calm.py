@@ -64,7 +64,7 @@ class Calm:
     """Takes the chunks of all ranks and leaves out of them what is no news."""
 
     def __init__(self) -> None:
-        self._gloo = LeftOut('like "[Gloo] Rank 0 is connected to 3 peer ranks"')
+        self._gloo = LeftOut('of Gloo\'s, "[Gloo] Rank 0 is connected ..."')
         self._victims = LeftOut("of JAX's about the end of the job")
         self._over = False
         self._culprit: int | None = None

@@ -24,14 +24,19 @@ class Dumps:
         self._stacks: list[Stack] = []
         self._asked: set[Link] = set()
 
-    def request(self, links: Iterable[Link]) -> None:
-        """Ask all agents, unless that is under way already."""
+    def request(self, links: Iterable[Link], *, of_all_threads: bool) -> None:
+        """Ask all agents, unless that is under way already.
+
+        Args:
+            of_all_threads: also of those that run meanwhile, which may crash a rank.
+
+        """
         if self.deadline is None:
             self.deadline = time.monotonic() + _MOST_S
             self._stacks = []
             self._asked = {link for link in links if link.greeted and not link.ended}
             for link in self._asked:
-                link.send(wire.DUMP)
+                link.send(wire.DUMP, all=of_all_threads)
 
     def add(self, link: Link, rank: int, body: Mapping[str, Any]) -> None:
         """What an agent tells of one process."""

@@ -34,9 +34,10 @@ class RankRun:
         order: its place in the order in which ends and failures became known.
         status: exit status; below 0: minus a signal. None while its process lives.
         sent: signals it was sent to end it, before it ended.
+        told_to_end: it ended, or failed, only after it had been sent one.
         lost: with its host, so that nothing more is known of it.
         coordinates: what it called initialize() with; None as long as it has not.
-        platform: of its first compiled program ("cpu", "gpu", ...).
+        platform: of its compiled programs: the first that is not "cpu", if there is one.
         compilations: how many it has under way.
         compiled: the program that it began to compile last.
         failure: what the hook said of an exception or exit, if it did.
@@ -54,6 +55,7 @@ class RankRun:
     status: int | None = None
     sent: Sequence[int] = ()
     failure: Mapping[str, Any] | None = None
+    told_to_end: bool = False
     lost: bool = False
     stdout: str = ""
     stderr: str = ""
@@ -153,6 +155,8 @@ class History:
     stop_order: int = 0
     stop_at: float | None = None
     hosts: int = 1
+    num_processes: int = 0  # of the whole job
+    stacks: tuple[str, ...] = ()  # where the ranks stood when a limit was reached
     job_id: str = ""
     coordinator: str = ""
     unkillable: list[str] = field(default_factory=list)
@@ -194,7 +198,10 @@ class History:
     def exited(self, rank: int, body: Mapping[str, Any], at: float) -> bool:
         """A rank's process is gone; whether that is no good end."""
         run = self.ranks[rank]
-        run.status, run.sent, run.ended_at = body["status"], body["sent"], at
+        run.status, run.ended_at = body["status"], at
+        if not run.hidden_failure:
+            run.told_to_end = bool(body["sent"])
+        run.sent = body["sent"]
         run.cpu_s, run.peak_kib = body["cpu_s"], body["peak_kib"]
         run.killer = body["killer"]
         run.compilations = 0
@@ -218,11 +225,12 @@ class History:
         elif "compiling" in body:
             run.compilations += 1
             run.compiled = body["compiling"]
-            run.platform = run.compiled["platform"]
+            if run.platform in ("", "cpu"):  # one that uses an accelerator may use the CPU as well
+                run.platform = run.compiled["platform"]
         elif "compiled" in body:
             run.compilations -= 1
         elif "program" in body and self._compares:
-            self.programs.ran(rank, Program.told(body["program"], self._processes))
+            self.programs.ran(rank, Program.told(body["program"], self._of_process()))
         elif "blind" in body:
             run.blind = body["blind"]
         elif "leaving" in body:
@@ -233,11 +241,16 @@ class History:
             return False
         if failed["joined"]:
             run.failure, run.failed_at = failed, at
+            run.told_to_end = bool(body.get("sent"))
             run.order = self._next()
             return True
         if body["main"]:  # words for a status that is yet to come
             run.failure = failed
         return False
+
+    def _of_process(self) -> dict[int, int]:
+        """The rank of each JAX process; of one that has not told yet, its own number."""
+        return {**{rank: rank for rank in self.ranks}, **self._processes}
 
     def _program_over(self, run: RankRun) -> None:
         """A rank runs no more programs; that one has failed says nothing of its program."""

@@ -195,9 +195,11 @@ class Launcher:
         self._console.detail(f"rank {rank} on {link.host.name}: pid {body['pid']}")
 
     def _exited(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        self._console.detail(f"rank {rank}: {verdict.status_in_words(body['status'])}")
         if self._history.exited(rank, body, self._now()):
             self._stop_others(rank)
+        self._console.detail(f"rank {rank}: {verdict.fate(self._history.ranks[rank])}")
+        for words in verdict.remarks(self._history, rank):
+            self._console.note(words)
 
     def _hooked(self, link: Link, rank: int, body: dict[str, Any]) -> None:
         if self._history.hooked(rank, body, self._now()):
@@ -291,10 +293,11 @@ class Launcher:
 
     def _ask_for_stacks(self) -> None:
         if self._plan is not None:
-            self._dumps.request(self._links)
+            self._dumps.request(self._links, of_all_threads=self._timed_out)
 
     def _show_stacks(self, stacks: Sequence[Stack]) -> None:
-        lines = [in_words(stacks)] if stacks else []
+        lines = in_words(stacks).split("\n") if stacks else []
+        self._history.stacks = tuple(lines)
         if not self._timed_out:
             lines += picture(self._history)
         self._console.say("\n".join(lines))
@@ -376,9 +379,8 @@ class Launcher:
             self._console.say("nobody took the rest of the output: it is lost")
         if result.report:
             self._console.say("\n".join(result.report))
-        elif self._history.programs.divergence is not None:
-            lines = ["the ranks ran different programs:", *self._history.programs.words()]
-            self._console.note("\n".join([*lines, "--verify-spmd would have ended the job there"]))
+        elif lines := verdict.warnings(self._history):
+            self._console.say("\n".join(lines))
         while not self._console.empty and not self._given_up():
             self._loop.turn(self._give_up_at)
             self._expire()

@@ -64,7 +64,7 @@ class Limits:
                 self._start_s = None
             elif at >= self._began_at + seconds:
                 self._start_s = None
-                words = f"--start-timeout: not done after {seconds:g} s"
+                words = f"--start-timeout: not all ranks have joined after {seconds:g} s"
                 return replace(self._still(words, jax=True), final=False)
         return self._stalled(at) or self._parted(at)
 

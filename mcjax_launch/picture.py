@@ -8,6 +8,7 @@ from mcjax_launch.words import these_ranks
 
 _MOST_HOSTS = 3
 _ABSENT = "never called initialize()"
+_GONE = "ended with 0, never called initialize()"
 _BEHIND, _APART = "behind", "apart"
 _LEAVING = "done, waiting for the others in JAX's exit barrier"
 
@@ -15,7 +16,8 @@ _HINTS = {
     _ABSENT: "a rank that does not call initialize() holds up all others: what does it wait for?",
     _LEAVING: "the ranks do not take the same number of steps: is each one's data as long?",
     _BEHIND: "a rank that has not come took another branch, or waits for something of its own",
-    _APART: "a rank that stands apart took another branch, or skipped a program it knew already",
+    _APART: "if a rank stands apart in the stacks, it took another branch, or skipped a program "
+    "that it had run before",
 }
 
 
@@ -28,7 +30,7 @@ def picture(history: History, *, jax: bool = False) -> list[str]:
     """
     if not jax and not _uses_jax(history):
         return []
-    lines = _progress(history.ranks.values()) + _compiled(history.running)
+    lines = _progress(history) + _compiled(history.running)
     if history.programs.divergence is not None:
         return [*lines, "the ranks have run different programs:", *history.programs.words()]
     return lines + _behind(history)
@@ -40,18 +42,16 @@ def hints(history: History) -> list[str]:
     known = history.programs.divergence is not None
     if known or not _uses_jax(history) or any(run.compilations for run in runs):
         return []
-    stages = {_stage(run) for run in runs}
-    if _ABSENT in stages:
+    stages = {_stage(run) for run in history.ranks.values()}
+    if stages & {_ABSENT, _GONE}:
         return [f"hint: {_HINTS[_ABSENT]}"]
-    behind = bool(history.programs.waiting())
-    if behind:
+    if history.programs.waiting():
         return [f"hint: {_HINTS[_BEHIND]}"]
     lines = [_HINTS[_LEAVING if _LEAVING in stages else _APART]]
-    lines.append("--verify-spmd ends the job where the ranks' programs differ")
     if any(run.platform == "cpu" for run in runs):
         lines.append(
-            "-x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=60 makes an error of a collective "
-            "to which a rank does not come"
+            "to make an error of a collective to which a rank does not come: "
+            "-x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=60"
         )
     return [f"hint: {line}" for line in lines]
 
@@ -60,25 +60,31 @@ def _uses_jax(history: History) -> bool:
     return any(run.joining_at is not None for run in history.running)
 
 
-def _progress(runs: Iterable[RankRun]) -> list[str]:
+def _progress(history: History) -> list[str]:
     groups: dict[str, list[RankRun]] = {}
-    for run in runs:
+    for run in history.ranks.values():
         groups.setdefault(_stage(run), []).append(run)
     groups.pop("", None)
-    return [f"{words}: {_placed(group)}" for words, group in groups.items()]
+    several = history.hosts > 1
+    return [f"{words}: {_placed(group, several)}" for words, group in groups.items()]
 
 
-def _placed(runs: Sequence[RankRun]) -> str:
-    """Ranks, with their hosts if these are few."""
+def _placed(runs: Sequence[RankRun], several_hosts: bool) -> str:
+    """Ranks, with their hosts if there are several, and these are few."""
     hosts = {run.host for run in runs}
     words = these_ranks(run.process_id for run in runs)
-    return f"{words} on {', '.join(sorted(hosts))}" if len(hosts) <= _MOST_HOSTS else words
+    return (
+        f"{words} on {', '.join(sorted(hosts))}"
+        if several_hosts and len(hosts) <= _MOST_HOSTS
+        else words
+    )
 
 
 def _stage(run: RankRun) -> str:
     """Where a rank is; empty: in the middle of its program, as it should be."""
     if run.status is not None:
-        return "ended" if run.status == 0 else ""
+        gone = "ended with 0" if run.joining_at is not None else _GONE
+        return gone if run.status == 0 else ""
     if run.joining_at is None:
         return _ABSENT
     if run.joined_at is None:
@@ -93,7 +99,7 @@ def _compiled(runs: Iterable[RankRun]) -> list[str]:
         if run.compiled is not None:
             last = run.compiled
             words = f"{titled(last['name'])} at {last['where'] or 'an unknown line'}"
-            words = f"compiles {words}" if run.compilations else f"compiled last {words}"
+            words = f"is compiling {words}" if run.compilations else f"compiled last {words}"
             groups.setdefault(words, []).append(run.process_id)
         elif run.joined_at is not None:
             groups.setdefault("has compiled nothing", []).append(run.process_id)

@@ -179,8 +179,8 @@ class Comparison:
                 self.divergence = self._advance(pair)
 
     def _advance(self, pair: _Pair) -> Divergence | None:
-        while True:
-            first, second = pair.first, pair.second
+        first, second = pair.first, pair.second
+        while not self._forgotten(pair):
             (here, mine), (there, theirs) = self._next(pair, first), self._next(pair, second)
             if mine is None and theirs is None:
                 return None
@@ -191,14 +191,17 @@ class Comparison:
                 return Divergence(first, second, pair.count, here, mine)
             pair.at = {first: here + 1, second: there + 1}
             pair.count += 1
+        return None
+
+    def _forgotten(self, pair: _Pair) -> bool:
+        """Whether one is so far behind that nothing can be said of these two any more."""
+        return any(pair.at[rank] < self._sequence(rank).start for rank in pair.at)
 
     def _next(self, pair: _Pair, rank: int) -> tuple[int, Program | None]:
         """The next program of a rank in which both of a pair take part, and its place."""
         other = pair.second if rank == pair.first else pair.first
         sequence = self._sequence(rank)
-        if pair.at[rank] < sequence.start:  # forgotten: there is nothing to be said of these two
-            return sequence.end, None
-        for place in range(pair.at[rank], sequence.end):
+        for place in range(max(pair.at[rank], sequence.start), sequence.end):
             program = sequence.programs[place - sequence.start]
             if other in program.ranks:
                 return place, program
@@ -257,8 +260,8 @@ class Comparison:
             if len(same) > 1:  # only their code differs
                 groups = " · ".join(ranges(side.ranks) for side in same[:_MOST_GROUPS])
                 lines.append(
-                    f"the code in it differs between ranks {groups}: by a Python value, such as a "
-                    "seed, a setting, a loop's length or process_index()"
+                    f"but not the same one on ranks {groups}: a Python value in the code differs "
+                    "(a seed, a setting, process_index()), or its shardings or devices do"
                 )
         return lines
 

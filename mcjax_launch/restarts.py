@@ -59,7 +59,8 @@ def run(
     failures: list[str] = []
     before = restarts_before(os.environ)
     for restart in range(restarts.most + 1):
-        began_at, history = time.monotonic(), History(hosts=len(hosts))
+        began_at = time.monotonic()
+        history = History(hosts=len(hosts), num_processes=job.num_processes)
         launcher = Launcher(
             job,
             hosts,

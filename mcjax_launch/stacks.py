@@ -58,7 +58,7 @@ def threads(text: str) -> list[tuple[Frame, ...]]:
     found: list[list[Frame]] = []
     asked = 0
     for line in text.splitlines():
-        if line.startswith(("Thread ", "Current thread ")):
+        if line.startswith(("Thread ", "Current thread ", "Stack ")):
             asked = len(found) if line.startswith("Current") else asked
             found.append([])
         elif found and (match := _FRAME.match(line)) and not _OURS.search(match["file"]):
@@ -82,7 +82,7 @@ def in_words(stacks: Sequence[Stack]) -> str:
             others.setdefault(thread, []).append(stack)
     for (asked, state), same in _biggest_first(mains):
         name = _name(same, several)
-        lines.append(f"{name}:" if not state else f"{name}: no Python to ask; {state}")
+        lines.append(f"{name}:" if not state else f"{name}: no Python stack; {state}")
         lines += _calls(asked) if not state else ()
     for thread, same in _biggest_first(others):
         lines.append(f"another thread of {_name(same, several)}:")

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcjax_launch import errors
+from mcjax_launch import blame, errors
 from mcjax_launch.advice import advice
-from mcjax_launch.blame import blamed
 from mcjax_launch.history import History, RankRun, Stop
 from mcjax_launch.noise import without_noise
+from mcjax_launch.words import these_ranks
 
 # What a rank says that was taken down by another's death. facts: JAX's own words.
 _VICTIM_MARKS = (
@@ -26,13 +26,14 @@ _VICTIM_EXCEPTION_MARKS = (
     "Connection reset by peer",
     "Socket closed",
     "Connection refused",
-    "DEADLINE_EXCEEDED",
+    *blame.TIMED_OUT,
     *_VICTIM_MARKS,
 )
 _TAIL_LINES = 15
 # Of a traceback, whose message may be pages long.
 _HEAD_LINES, _END_LINES = 20, 20
 _LONGEST = 1000
+_HEADLINE = 400
 _MOST_FATES = 4
 # What makes two failures one and the same.
 _SAME_FAILURE = ("exception", "where", "exit", "status")
@@ -56,14 +57,18 @@ def is_victim(run: RankRun) -> bool:
     if run.failure is not None:
         summary = run.failure.get("summary", "")
         of_jax = run.failure.get("exception") in _JAX_EXCEPTIONS or "Gloo" in summary
-        return of_jax and any(mark in summary for mark in _VICTIM_EXCEPTION_MARKS)
+        marks: tuple[str, ...] = _VICTIM_EXCEPTION_MARKS
+        if run.joined_at is None:  # it waited for others; later on that may be its own affair
+            marks = (*marks, "DEADLINE_EXCEEDED")
+        return of_jax and any(mark in summary for mark in marks)
     return run.status == -signal.SIGABRT and any(m in run.stderr for m in _VICTIM_MARKS)
 
 
 def first_cause(ranks: Iterable[RankRun]) -> RankRun | None:
-    """The rank that failed first and is not known to be a victim of another."""
+    """The rank that failed first and is no victim: neither of another nor of our signals."""
     failed = _failed(ranks)
-    return next((rank for rank in failed if not is_victim(rank)), failed[0] if failed else None)
+    culprits = (rank for rank in failed if not rank.told_to_end and not is_victim(rank))
+    return next(culprits, failed[0] if failed else None)
 
 
 def _failed(ranks: Iterable[RankRun]) -> list[RankRun]:
@@ -92,9 +97,11 @@ def find_cause(history: History) -> Cause | None:
     first = first_cause(failed)
     if first is None:
         return None
-    if is_victim(first) and (found := blamed(history, failed)) is not None:
+    if is_victim(first) and (found := blame.blamed(history, failed)) is not None:
         return Cause(found[0], (found[0],), found[1])
-    return Cause(first, tuple(run for run in failed if _alike(run, first)))
+    # Some may be killed while they fail for the same reason.
+    told = [run for run in history.ranks.values() if run.failed or run.failure is not None]
+    return Cause(first, tuple(run for run in told if _alike(run, first)))
 
 
 def _alike(run: RankRun, other: RankRun) -> bool:
@@ -107,9 +114,15 @@ def _alike(run: RankRun, other: RankRun) -> bool:
 def ended_by(history: History) -> Cause | Stop | None:
     """What ended the run: a rank, another reason, or nothing but the good end of all."""
     first, stop = first_cause(history.ranks.values()), history.stop
-    if stop is not None and (first is None or history.stop_order < first.order):
-        return stop
-    return find_cause(history)
+    if stop is None or first is None:
+        return stop or find_cause(history)
+    # What a lost host does to others may be told before it is known to be lost.
+    came_first = history.stop_order < first.order
+    return (
+        stop
+        if came_first or (stop.status == errors.HOST_LOST and is_victim(first))
+        else (find_cause(history))
+    )
 
 
 def judge(history: History) -> Verdict:
@@ -173,11 +186,13 @@ def _describe(cause: Cause, history: History) -> list[str]:
         assert run.status is not None
         lines = [f"{name}: {status_in_words(run.status, run.killer)}", *_tail(run)]
     elif failure.get("exit"):
-        lines = [f"{name}: it exited with status {failure['status']}", *_tail(run)]
+        lines = [
+            f"{name}: it exited with status {failure['status']}",
+            *_place(failure),
+            *_tail(run),
+        ]
     else:
-        lines = [f"{name}: {headline(failure)}"]
-        if failure.get("where"):
-            lines.append(f"at {failure['where']}: {failure.get('line') or ''}".rstrip(": "))
+        lines = [f"{name}: {headline(failure)}", *_place(failure)]
         text = str(failure["traceback"]).rstrip().splitlines()
         lines += [f"  | {line}" for line in shortened(text)]
     if run.killer and run.status != -signal.SIGKILL:
@@ -187,10 +202,18 @@ def _describe(cause: Cause, history: History) -> list[str]:
     return [*lines, *advice(run)]
 
 
+def _place(failure: Mapping[str, Any]) -> list[str]:
+    """The user's own line that failed."""
+    if not failure.get("where"):
+        return []
+    return [f"at {failure['where']}: {failure.get('line') or ''}".rstrip(": ")]
+
+
 def headline(failure: Mapping[str, Any]) -> str:
     """The line of an exception's text that begins with its name; a SyntaxError's is the last."""
     name, lines = str(failure["exception"]), str(failure["summary"]).splitlines()
-    return next((line for line in lines if name in line.partition(":")[0]), name)
+    found = next((line for line in lines if name in line.partition(":")[0]), name)
+    return found if len(found) <= _HEADLINE else found[:_HEADLINE] + " ..."
 
 
 def _tail(cause: RankRun) -> list[str]:
@@ -237,6 +260,8 @@ def fate(rank: RankRun) -> str:
         return f"lost with host {rank.host}" if rank.lost else "of unknown fate"
     if rank.status == 0:
         return "ended with 0"
+    if rank.failure is not None and is_victim(rank):
+        return "failed as a consequence"
     if rank.status == -signal.SIGKILL and signal.SIGKILL in rank.sent:
         return "killed after the grace"
     if -rank.status in rank.sent:
@@ -257,3 +282,39 @@ def reader_gone(error: OSError | None) -> Stop:
     if error is not None and error.errno not in (errno.EPIPE, errno.EIO):
         words = f"stdout cannot be written: {error.strerror}"
     return Stop(words, errors.READER_GONE)
+
+
+def remarks(history: History, rank: int) -> list[str]:
+    """What is worth saying at once of a rank that has just ended: others will wait in vain."""
+    run = history.ranks[rank]
+    if run.status != 0 or history.stop is not None:
+        return []
+    waiting = [
+        other.process_id
+        for other in history.running
+        if other.coordinates is not None
+        and other.joined_at is None
+        and other.coordinates["num_processes"] == history.num_processes
+    ]
+    if run.joining_at is None and waiting:
+        return [
+            f"rank {rank} has ended with 0 and never called initialize(), where "
+            f"{these_ranks(waiting)} {'wait' if len(waiting) > 1 else 'waits'} for it"
+        ]
+    if run.joined_at is not None and run.leaving_at is None and history.running:
+        return [f"rank {rank} has {blame.LEFT}"]
+    return []
+
+
+def warnings(history: History) -> list[str]:
+    """What is worth saying of a job that has ended well."""
+    ranks = history.ranks.values()
+    if history.programs.divergence is not None:
+        return ["the ranks ran different programs:", *history.programs.words()]
+    apart = all(run.compiled is not None and run.joining_at is None for run in ranks)
+    if apart and history.num_processes > 1:
+        return [
+            f"no rank called jax.distributed.initialize(): these were {history.num_processes} "
+            "jobs of one process each"
+        ]
+    return []

@@ -27,7 +27,7 @@ GIVEN = {"coordinator_address": "127.0.0.1:5", "num_processes": 3}
 
 def history(joined: str = "", joining: str = "", **coordinates: dict[str, object]) -> History:
     """Of three ranks, of which these have joined, or only called initialize()."""
-    found = History({rank: RankRun(rank, "h") for rank in range(3)})
+    found = History({rank: RankRun(rank, "h") for rank in range(3)}, num_processes=3)
     for rank in map(int, joining or joined):
         told = {**GIVEN, "process_id": rank, **coordinates.get(f"rank{rank}", {})}
         found.hooked(rank, {"joining": told}, 1.0)
@@ -165,7 +165,7 @@ def test_the_picture_of_ranks_that_wait() -> None:
     for rank in (0, 2):
         compiled(found, rank, "jit_step")
     assert picture(found) == [
-        "never called initialize(): rank 1 on h",
+        "never called initialize(): rank 1",
         "ranks 0,2: compiled last jit(step) at train.py:8",
     ]
     assert hints(found) == [
@@ -177,7 +177,7 @@ def test_the_picture_of_ranks_that_wait() -> None:
 
 def test_no_picture_of_a_job_without_jax() -> None:
     assert picture(history()) == []
-    assert picture(history(), jax=True)[0] == "never called initialize(): ranks 0-2 on h"
+    assert picture(history(), jax=True)[0] == "never called initialize(): ranks 0-2"
 
 
 def job(**more: object) -> Job:
@@ -256,7 +256,7 @@ def test_where_ranks_part_the_others_get_a_moment_to_show_their_side() -> None:
     stop = limits.reached(5.5)
     assert stop is not None and (stop.status, stop.final, stop.picture) == (1, True, False)
     assert stop.details[0] == "program #1: ranks 0-2 t.py:1 jit(f)"
-    assert stop.details[1].startswith("the code in it differs between ranks 0,2 · 1: ")
+    assert stop.details[1].startswith("but not the same one on ranks 0,2 · 1: ")
     assert limits.reached(9.0) is None
 
 

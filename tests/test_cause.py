@@ -19,8 +19,8 @@ def report(jobs: Jobs, *words: object, **how: object) -> str:
 
 
 OTHERS = {
-    "process_id": "rank 1 called initialize() with process_id=0, which is another's: it was given 1\n",
-    "address": "rank 1 called initialize() with the coordinator's address 127.0.0.1:1, where others have ",
+    "process_id": "other_coordinates.py:15 with process_id=0, which is another's: it was given 1\n",
+    "address": "other_coordinates.py:15 with the coordinator's address 127.0.0.1:1, where others have ",
     "too big": "rank 1 failed: ValueError: process_id and num_processes must be nonnegative",
 }
 

@@ -32,7 +32,7 @@ def logs(folder: Path, end: str) -> str:
 
 def left_out_gloo(count: int) -> str:
     lines = f"{count} line{'s' * (count != 1)}"
-    return f'left out {lines} like "[Gloo] Rank 0 is connected to 3 peer ranks"; -v shows them'
+    return f'left out {lines} of Gloo\'s, "[Gloo] Rank 0 is connected ..."; -v shows them'
 
 
 def test_all_is_shown_or_nothing_said(jobs: Jobs, tmp_path: Path) -> None:
@@ -233,10 +233,10 @@ def test_start_timeout_names_who_is_missing(jobs: Jobs) -> None:
         "-n", 3, "--grace", "1", "--start-timeout", "4s", PROGRAMS / "waiting.py", "initialize"
     )
     assert ended.status == 124
-    assert "--start-timeout: not done after 4 s" in ended.report
+    assert "--start-timeout: not all ranks have joined after 4 s" in ended.report
     assert "in never_arrives" in ended.report  # its stack
-    assert "never called initialize(): rank 1 on localhost\n" in ended.report
-    assert "waiting in initialize(): ranks 0,2 on localhost" in ended.report
+    assert "never called initialize(): rank 1\n" in ended.report
+    assert "waiting in initialize(): ranks 0,2" in ended.report
 
 
 def test_no_hook_leaves_jax_alone(jobs: Jobs) -> None:

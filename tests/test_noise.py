@@ -234,7 +234,7 @@ def test_it_is_told_after_a_moment_and_then_at_the_end() -> None:
         assert calm.feed(0, wire.STDOUT, Source(b""), line, at) == b""
     assert calm.due == 1.0 + QUIET_S
     assert calm.words(1.5) == []
-    words = 'like "[Gloo] Rank 0 is connected to 3 peer ranks"; -v shows them'
+    words = 'of Gloo\'s, "[Gloo] Rank 0 is connected ..."; -v shows them'
     assert calm.words(1.0 + QUIET_S) == [f"left out 2 lines {words}"]
     calm.feed(0, wire.STDOUT, Source(b""), line, 9.0)
     assert calm.due is None

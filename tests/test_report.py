@@ -97,6 +97,7 @@ def test_times_and_use_of_a_rank() -> None:
             "report": ["rank 0 failed: ValueError: x", "more"],
         },
         "divergence": [],
+        "stacks": [],
         "complete": True,
     }
     assert rank == {
@@ -409,7 +410,7 @@ def test_a_rank_that_is_to_blame(jobs: Jobs, tmp_path: Path) -> None:
     found = read(path)
     cause = found["attempts"][0]["cause"]
     assert found["words"] in done.report.splitlines()
-    assert "rank 1 called initialize() with process_id=0" in found["words"]
+    assert "rank 1 called initialize() at " in found["words"]
     assert (cause["kind"], cause["rank"], cause["alike"]) == ("rank", 1, [1])
     assert cause["at_s"] is not None
 

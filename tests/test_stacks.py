@@ -54,9 +54,9 @@ def test_hosts_are_named_where_there_are_several() -> None:
     stacks.append(Stack(2, "gpu02", 7, "", "sleeping, bash"))
     words = in_words(stacks)
     assert "ranks 0-1 on gpu00, gpu01:" in words
-    assert "rank 2 on gpu02 (pid 7): no Python to ask; sleeping, bash" in words
+    assert "rank 2 on gpu02 (pid 7): no Python stack; sleeping, bash" in words
 
 
 def test_many_ranks_without_python() -> None:
     words = in_words([Stack(rank, "h", rank, "", "sleeping, bash") for rank in range(256)])
-    assert words.splitlines()[1:] == ["ranks 0-255: no Python to ask; sleeping, bash"]
+    assert words.splitlines()[1:] == ["ranks 0-255: no Python stack; sleeping, bash"]

@@ -49,7 +49,7 @@ HISTORIES: dict[str, tuple[list[RankRun], int | None, int]] = {
     "a victim's exception is told first": (
         [
             end(0, 1, -KILL, (KILL,), failure=failure("JaxRuntimeError: Connection closed by peer")),
-            end(1, 2, 7, (TERM,)),
+            end(1, 2, 7),
         ],
         1,
         7,

@@ -31,6 +31,7 @@ class Hook:
         self.pid = 0
         self.dump_signal = 0
         self.joined = False
+        self.compilations = 0  # under way
         self.stacks: list[str] = []
         self.last_stack_at = 0.0
         self._held = b""
@@ -84,14 +85,20 @@ class Hooks:
         """The processes that have come through initialize()."""
         return {hook.pid for hook in self.hooks.values() if hook.joined}
 
-    def request_stacks(self) -> list[Hook]:
-        """Ask every process for its stacks; those that were asked."""
+    def request_stacks(self, of_all_threads: bool) -> list[Hook]:
+        """Ask every process for its stacks; those that were asked.
+
+        Args:
+            of_all_threads: also of those that run meanwhile, which may crash the process.
+
+        """
         asked = []
         for hook in self.hooks.values():
             # It may have become another program since, which the signal would kill.
-            if hook.rank >= 0 and posix.handles(hook.pid, hook.dump_signal):
+            signum = hook.dump_signal and hook.dump_signal + of_all_threads
+            if hook.rank >= 0 and posix.handles(hook.pid, signum):
                 hook.stacks = []
-                posix.signal_process(hook.pid, hook.dump_signal)
+                posix.signal_process(hook.pid, signum)
                 asked.append(hook)
         return asked
 
@@ -119,12 +126,14 @@ class Hooks:
             self._loop.forget(hook.connection.fileno())
             del self.hooks[hook.connection.fileno()]
             hook.connection.close()
+            for _ in range(hook.compilations):  # it died over them
+                self._say(hook.rank, {"compiled": True, "pid": hook.pid})
             self._listen()
             return False
         for line in lines:
             if line.startswith('{"'):
                 self._take(hook, line)
-            else:
+            elif line:
                 hook.last_stack_at = time.monotonic()
                 if sum(map(len, hook.stacks)) < _MOST_TEXT:
                     hook.stacks.append(line)
@@ -144,6 +153,7 @@ class Hooks:
         except (ValueError, KeyError, TypeError):
             return
         hook.joined = hook.joined or "joined" in message
+        hook.compilations += ("compiling" in message) - ("compiled" in message)
         if hook.rank >= 0:
             self._say(hook.rank, {**message, "pid": hook.pid})
 

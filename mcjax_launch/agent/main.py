@@ -112,7 +112,7 @@ class Agent:
             wire.CREDIT: lambda body: self._streams.credit(body["bytes"]),
             wire.SIGNAL: lambda body: self._pass_on(body["signal"]),
             wire.STOP: lambda body: self._stop(body["signal"], body["grace"]),
-            wire.DUMP: lambda body: self._dump(),
+            wire.DUMP: lambda body: self._dump(body["all"]),
             wire.CHECK: self._check,
             wire.PING: lambda body: None,
         }
@@ -229,8 +229,11 @@ class Agent:
 
     def _hooked(self, rank: int, message: dict[str, Any]) -> None:
         main = self._pids.get(message.pop("pid")) == rank  # not a helper that it started
-        self._send(wire.HOOKED, rank, main=main, **message)
         failed = message.get("failed")
+        if failed and rank in self._group.sent:
+            self._reap()  # what is dead already has not died of what follows
+            message["sent"] = list(self._group.sent[rank])
+        self._send(wire.HOOKED, rank, main=main, **message)
         if failed and failed["joined"]:
             self._perform(self._group.failed(rank, time.monotonic()))
 
@@ -337,12 +340,14 @@ class Agent:
             posix.signal_process(pid, signum)
 
     def _stop(self, signum: int, grace: float) -> None:
+        if self._pids:
+            self._reap()  # what is dead already has not died of this
         self._perform(self._group.stop(signum, grace, time.monotonic()))
         if not self._pids:
             self._reap()  # without children no death will wake us
 
-    def _dump(self) -> None:
-        asked = self._hooks.request_stacks() if self._hooks is not None else []
+    def _dump(self, of_all_threads: bool) -> None:
+        asked = self._hooks.request_stacks(of_all_threads) if self._hooks is not None else []
         self._stacks = hooks.Stacks(asked, time.monotonic())
 
     def _send_stacks(self) -> None:

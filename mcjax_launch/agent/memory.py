@@ -16,6 +16,7 @@ class OutOfMemory:
 
     def __init__(self) -> None:
         self._log = _open_log()
+        self._killed: dict[int, str] = {}  # words on each that the log names
         self._folder, self._counter = _own_cgroup()
         self._in_cgroup = self._count_in_cgroup()
         self._on_machine = _count("/proc/vmstat")
@@ -41,7 +42,6 @@ class OutOfMemory:
 
     def _logged(self, pid: int) -> str:
         """What the kernel's log says of it; a container has other pids, and no such line."""
-        said = ""
         while self._log >= 0:
             try:
                 record = os.read(self._log, 8192).decode("utf-8", "replace")
@@ -50,11 +50,12 @@ class OutOfMemory:
             except OSError:
                 break
             found = _KILLED.search(record)
-            if found is not None and int(found["pid"]) == pid:
+            if found is not None:
                 used = sum(map(int, _RESIDENT.findall(record))) // 1024
                 where = f" at its cgroup's limit{self._limit()}" if found["memcg"] else ""
-                said = f"the kernel's out-of-memory killer ended it{where}; it used {used} MiB"
-        return said
+                words = f"the kernel's out-of-memory killer ended it{where}; it used {used} MiB"
+                self._killed[int(found["pid"])] = words
+        return self._killed.pop(pid, "")
 
     def _count_in_cgroup(self) -> int | None:
         return _count(os.path.join(self._folder, self._counter)) if self._counter else None

@@ -9,6 +9,7 @@ _MOST_TEXT = 32_000
 
 _agent = None
 _last_exit_code = None
+_last_exit_place = None
 # Of the main thread, from initialize() on: how it ended tells how the program did.
 _outermost_frame = None
 
@@ -96,9 +97,13 @@ def _record_exits():
 
     class RecordedExit(real):
         def __init__(self, *args):
-            global _last_exit_code
+            global _last_exit_code, _last_exit_place
             super().__init__(*args)
             _last_exit_code = self.code
+            frame = frames.here()
+            if frame is not None:
+                code = frame.f_code
+                _last_exit_place = code.co_filename, frame.f_lineno, code.co_name
 
         def __del__(self):
             # Freed while no Python code runs: the interpreter is about to leave because of it.
@@ -184,5 +189,12 @@ def _program_was_cut_off():
 
 def _tell_exit(code):
     status = 0 if code is None else code if isinstance(code, int) else 1
-    if _agent is not None:
-        _agent.tell_failed(status, exit=True)
+    if _agent is None:
+        return
+    where = line = None
+    if _last_exit_place is not None:
+        import linecache
+
+        file, number, name = _last_exit_place
+        where, line = f"{file}:{number} in {name}", linecache.getline(file, number).strip()
+    _agent.tell_failed(status, exit=True, where=where, line=line)

@@ -45,11 +45,14 @@ def users(frames, filename):
 
 
 def here():
-    """The user's line that is being executed: (file, line number, function), or None."""
-    frame = users(_frames(sys._getframe(1)), lambda frame: frame.f_code.co_filename)
-    if frame is None:
-        return None
-    return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+    """The frame of the user's line that is being executed, or None."""
+    return users(_frames(sys._getframe(1)), lambda frame: frame.f_code.co_filename)
+
+
+def place():
+    """Where the user's line is that is being executed, as `train.py:88`."""
+    frame = here()
+    return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
 
 
 def _frames(frame):

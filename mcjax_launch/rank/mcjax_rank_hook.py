@@ -10,6 +10,7 @@ import os
 import sys
 
 import mcjax_rank_exits as exits
+import mcjax_rank_frames as frames
 import mcjax_rank_programs as programs
 
 SOCKET = "MCJAX_HOOK_SOCKET"
@@ -67,20 +68,26 @@ class _Agent:
         self._send(f'{{"hello": {self.pid}, "process_id": "{rank}", "dump": {signum}}}')
 
     def _dump_on_signal(self):
-        """Have the stacks of all threads written to the agent on a real-time signal."""
+        """Have stacks written to the agent on a real-time signal; the next one for all threads.
+
+        faulthandler looks at the frames of threads that run meanwhile: that may crash.
+        """
         try:
             import _signal
             import faulthandler
 
             signum = _signal.SIGRTMIN + 11
-            faulthandler.register(signum, self._socket.fileno(), all_threads=True)
+            for all_threads in (False, True):
+                fd = self._socket.fileno()
+                faulthandler.register(signum + all_threads, fd, all_threads=all_threads)
             return signum
         except (ImportError, AttributeError):
             return 0
 
     def _send(self, line):
         try:
-            self._socket.sendall(line.encode("utf-8", "replace") + b"\n")
+            # A line of its own also in the middle of a stack that is being written.
+            self._socket.sendall(b"\n" + line.encode("utf-8", "replace") + b"\n")
         except OSError:
             pass
 
@@ -150,7 +157,7 @@ def _patch(distributed):
             filled = None
         if filled is None:  # a wrong call, for which JAX has the words
             return real(*args, **kwargs)
-        _agent.tell({"joining": _coordinates(filled)})
+        _agent.tell({"joining": {**_coordinates(filled), "where": frames.place()}})
         _set_transfer_address(environ)
         _quieten(environ)
         _adjust_library(environ)

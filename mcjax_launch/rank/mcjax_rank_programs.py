@@ -39,11 +39,13 @@ def _patch_compiler(compiler):
         return
 
     def compile_or_get_cached(backend, computation, devices, *args, **kwargs):
-        program = _begin(backend, computation, devices)
+        told = _tell_begin(backend, computation)
+        program = _program(backend, computation, devices)
         try:
             executable = real(backend, computation, devices, *args, **kwargs)
         finally:
-            _agent.tell({"compiled": True})
+            if told:
+                _agent.tell({"compiled": True})
         _compiled(program, executable)
         return executable
 
@@ -56,55 +58,95 @@ def _patch_compiler(compiler):
         pass
 
 
-def _begin(backend, computation, devices):
-    """Say what is compiled; of a program that spans processes, what is to be told of its run."""
+def _tell_begin(backend, computation):
+    """Say what is compiled; whether that has been said."""
     try:
-        name = str(computation.operation.attributes["sym_name"]).strip('"')
-        place = frames.here()
-        where = f"{frames.shown(place[0])}:{place[1]}" if place else ""
-        _agent.tell({"compiling": {"name": name, "where": where, "platform": backend.platform}})
+        what = {"name": _name(computation), "where": frames.place(), "platform": backend.platform}
+        _agent.tell({"compiling": what})
+        return True
+    except Exception as error:  # another JAX than we know: the program comes first
+        _blind(repr(error))
+        return False
+
+
+def _name(computation):
+    return str(computation.operation.attributes["sym_name"]).strip('"')
+
+
+def _program(backend, computation, devices):
+    """What is to be told of a program that spans processes when it runs."""
+    try:
         devices = list(devices.flat)
         processes = sorted({device.process_index for device in devices})
         # One on the devices of others does nothing here.
         if len(processes) < 2 or backend.process_index() not in processes:
             return None
+        fingerprint, communicates = _look_into(computation, devices)
         return {
-            "name": name,
-            "fingerprint": _fingerprint(computation, devices),
+            "name": _name(computation),
+            "fingerprint": fingerprint,
             "processes": None if len(processes) == _process_count else processes,
             "shapes": [],
-            "where": where,
+            "where": frames.place(),
+            "communicates": communicates,
         }
-    except Exception as error:  # another JAX than we know: the program comes first
+    except Exception as error:
         _blind(repr(error))
         return None
 
 
-def _fingerprint(computation, devices):
-    """One and the same on all processes: without places in the source and callbacks' addresses."""
+# Parts of the names of operations, and of calls, that make processes talk, or that say how arrays
+# lie on them.
+_TALKING = (
+    "all_",
+    "reduce_scatter",
+    "collective",
+    "sdy.",
+    "send",
+    "recv",
+    "replica_id",
+    "partition",
+)
+
+
+def _look_into(computation, devices):
+    """A fingerprint of a program, and whether it says itself that its processes depend on another.
+
+    The fingerprint is one and the same on all processes: it is without names, places in the source
+    and callbacks' addresses.
+    """
     import hashlib
     import io
 
     from jaxlib.mlir import ir, passmanager
 
-    def blank_callback(op):
+    communicates = False
+
+    def look(op):
+        nonlocal communicates
+        name = op.name
         if "call_target_name" in op.attributes:
-            target = str(op.attributes["call_target_name"]).strip('"')
-            if target.endswith("callback") or target == "CustomSPMDPartitioning":
-                for name in ("backend_config", "mhlo.backend_config"):
-                    if name in op.attributes:
-                        op.attributes[name] = ir.StringAttr.get("")
+            name = str(op.attributes["call_target_name"]).strip('"')
+            communicates = communicates or not name.endswith("callback")
+            if name.endswith("callback") or name == "CustomSPMDPartitioning":
+                for attribute in ("backend_config", "mhlo.backend_config"):
+                    if attribute in op.attributes:
+                        op.attributes[attribute] = ir.StringAttr.get("")
+        communicates = communicates or (
+            name != "sdy.mesh" and any(word in name for word in _TALKING)
+        )
         return ir.WalkResult.ADVANCE
 
     code = io.BytesIO()
     with computation.context:
         copy = computation.operation.clone().operation
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(copy)
-        copy.walk(blank_callback)
+        copy.attributes["sym_name"] = ir.StringAttr.get("program")
+        copy.walk(look)
         copy.write_bytecode(code)
     found = hashlib.sha256(code.getbuffer())
     found.update(repr([device.id for device in devices]).encode())
-    return found.hexdigest()[:16]
+    return found.hexdigest()[:16], communicates
 
 
 def _blind(why):
@@ -128,6 +170,7 @@ def _compiled(program, executable):
 def _tell(program):
     if program["fingerprint"] not in _told:
         _told.add(program["fingerprint"])
+        program.pop("communicates")
         _agent.tell({"program": program})
 
 
@@ -153,13 +196,20 @@ def _runs(execution, args):
         program = _waiting.pop(id(execution.xla_executable), None)
         if program is None:
             return
-        place = frames.here()
-        if place:
-            program["where"] = f"{frames.shown(place[0])}:{place[1]}"
+        if not program["communicates"] and _all_whole(execution, args):
+            return  # each process computes it for itself: so one may do it alone
+        program["where"] = frames.place()
         program["shapes"] = [_shape(arg) for arg in args[:_MOST_SHAPES]]
         _tell(program)
     except Exception:  # another JAX than we know: the program comes first
         pass
+
+
+def _all_whole(execution, args):
+    """Whether each process has all of the arguments, and gets all of the results."""
+    shardings = [getattr(arg, "sharding", None) for arg in args]
+    shardings += execution.out_handler.out_shardings
+    return all(sharding is None or sharding.is_fully_replicated for sharding in shardings)
 
 
 def _shape(value):
