@@ -67,3 +67,35 @@ def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, A
         end=found.report[0],
         host="here",
     )
+
+
+def stalled(count: int, stacks: list[str]) -> dict[str, Any]:
+    """The record of ranks that were ended by a timeout, and where they stood."""
+    made = record_of(count)
+    words = "no rank has printed anything for 60 s (--stall-timeout 60)"
+    _ended(made, 124, {"kind": "stop", "at_s": 100.0, "words": words, "report": [words]})
+    for rank in made["attempts"][0]["ranks"]:
+        rank.update(outcome="stopped", words="ended by SIGTERM", signal="SIGTERM")
+    made["attempts"][0]["stacks"] = stacks
+    return made
+
+
+def succeeded(count: int, divergence: list[str]) -> dict[str, Any]:
+    """The record of ranks that all ended with 0, and how their programs differed."""
+    made = record_of(count)
+    words = f"all {count} ranks ended with 0"
+    _ended(made, 0, {"kind": "none", "at_s": None, "words": words, "report": []})
+    for rank in made["attempts"][0]["ranks"]:
+        rank.update(outcome="ended", words="ended with 0", exit_status=0, signal=None)
+    made["attempts"][0]["divergence"] = divergence
+    return made
+
+
+def _ended(made: dict[str, Any], status: int, cause: dict[str, Any]) -> None:
+    """Let a record have another end."""
+    (attempt,) = made["attempts"]
+    made["exit_status"] = attempt["exit_status"] = status
+    made["words"] = cause["words"]
+    attempt["cause"] = {"rank": None, "host": None, "alike": [], **cause}
+    for rank in attempt["ranks"]:
+        rank.update(failed_s=None, exception=None)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from jobs import PROGRAMS, Jobs
-from records import record_of
+from records import record_of, stalled, succeeded
 
 from mcjax_launch import report
 
@@ -201,6 +201,165 @@ ACTS: dict[str, tuple[str, Callable[[str], bool]]] = {
 def test_what_a_reader_does(tmp_path: Path, browse: Browse, name: str) -> None:
     script, shows = ACTS[name]
     assert shows(browse(write(tmp_path, record_of(32)), script=script))
+
+
+TRACEBACK = [
+    "Traceback (most recent call last):",
+    *(f'  File "train.py", line {line}, in step' for line in range(30)),
+    "    a_call(with_an_argument)",
+    "           ^^^^^^^^^^^^^^^^",
+    "ValueError: bad <batch>",
+]
+
+
+@pytest.mark.parametrize(
+    ("stderr", "shown"),
+    [
+        (["before", *TRACEBACK], ["before", "(the traceback above)"]),
+        ([*TRACEBACK, "", "after"], ["(the traceback above)", "", "after"]),
+        ([*TRACEBACK[-20:], "after"], ["(the end of the traceback above)", "after"]),
+        (["other", TRACEBACK[-1]], ["other", TRACEBACK[-1]]),
+        ([], None),
+    ],
+)
+def test_a_traceback_stands_once(
+    tmp_path: Path, browse: Browse, stderr: list[str], shown: list[str] | None
+) -> None:
+    made = record_of(4)
+    failed = made["attempts"][0]["ranks"][2]
+    failed["exception"]["traceback"] = TRACEBACK
+    failed["last_lines"]["stderr"] = stderr
+    dom = browse(write(tmp_path, made))
+    assert block(dom, "Traceback") == TRACEBACK
+    assert block(dom, "Last lines of stderr") == shown
+
+
+def block(dom: str, name: str) -> list[str] | None:
+    """The lines under a heading beside the timeline."""
+    found = re.search(rf'<pre [^>]*aria-label="{name}">(.*?)</pre>', dom, re.DOTALL)
+    return found and unescape(re.sub("<[^>]*>", "", found[1])).removesuffix("\n").split("\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "of_rank", "words"),
+    [
+        (0, {}, "success"),
+        (1, {}, "failed"),
+        (1, {"signal": "SIGKILL"}, "failed"),  # held up in its exit
+        (2, {"signal": None}, "the rank's own"),
+        (139, {"signal": "SIGSEGV"}, "died of SIGSEGV"),
+        (143, {"signal": "SIGTERM"}, "died of SIGTERM"),
+        (2, None, "a bad command line"),
+        (124, None, "a timeout"),
+        (125, None, "a fault of the launcher's own"),
+        (126, None, "not executable"),
+        (127, None, "not found"),
+        (129, None, "stopped by SIGHUP"),
+        (130, None, "stopped by SIGINT"),
+        (137, None, "died of SIGKILL"),
+        (141, None, "nobody read the output"),
+        (143, None, "stopped by SIGTERM"),
+        (255, None, "a host lost, or out of reach"),
+    ],
+)
+def test_an_exit_status_in_words(
+    tmp_path: Path, browse: Browse, status: int, of_rank: dict[str, Any] | None, words: str
+) -> None:
+    made = record_of(4) if status and of_rank is not None else stalled(4, [])
+    made["exit_status"] = made["attempts"][0]["exit_status"] = status
+    made["attempts"][0]["ranks"][2].update(of_rank or {})
+    assert f" {status}: {words} " in text_of(browse(write(tmp_path, made)), "facts")
+
+
+COMMON = ["    jax/_src/x.py:1 in f", "  > /home/me/train.py:23 in <module>"]
+APART = ["    socket.py:7 in read", "  > /home/me/load.py:8 in next"]
+
+
+@pytest.mark.parametrize(
+    ("stacks", "apart"),
+    [
+        (["ranks 0-2,4-7:", *COMMON, "rank 3 (pid 1003):", *APART], [3]),
+        (["ranks 0,2-4,6,7 on h0:", *COMMON, "ranks 1,5 on h0, h1:", *APART], [1, 5]),
+        (["ranks 0-2,4-7:", *COMMON, "rank 3 on h0 (pid 9): no Python to ask; sleeps"], [3]),
+        (["ranks 0-7:", *COMMON, "another thread of rank 3 (pid 1003):", *APART], []),
+        (["ranks 0-7:", *COMMON, "rank 3 (pid 2003): no Python to ask; a child"], []),
+        (["ranks 0-3:", *COMMON, "ranks 4-7:", *APART], []),
+        (["ranks 0-5:", *COMMON, "rank 6 (pid 1006):", *APART, "rank 7 (pid 1007):"], []),
+    ],
+)
+def test_where_the_ranks_stood(
+    tmp_path: Path, browse: Browse, stacks: list[str], apart: list[int]
+) -> None:
+    stacks = ["stacks of 8 ranks, innermost call first:", *stacks]
+    dom = browse(write(tmp_path, stalled(8, stacks)))
+    stood = re.search(r'<details id="stood"[^>]*>.*?</details>', dom, re.DOTALL)
+    assert stood is not None
+    assert 'open=""' in stood[0].partition(">")[0]
+    assert "Where the ranks stood" in stood[0]
+    assert block(dom, "Stacks of the ranks") == stacks
+    mine = re.findall(r'<span class="mine">(.*?)</span>', stood[0])
+    assert [unescape(line) for line in mine] == [line for line in stacks if "  > " in line]
+    assert [rank for rank in range(8) if "stands apart" in row(dom, rank)] == apart
+    assert rows(dom)[: len(apart)] == apart
+    assert f"Rank {apart[0] if apart else 0} " in side(dom)
+    assert ("stands apart" in side(dom)) == bool(apart)
+
+
+def test_a_record_without_stacks(tmp_path: Path, browse: Browse) -> None:
+    dom = browse(write(tmp_path, record_of(4)))
+    assert re.search(r'<details id="stood"[^>]* hidden=""', dom)
+
+
+def test_a_good_end_of_different_programs(tmp_path: Path, browse: Browse) -> None:
+    lines = ["program #3: rank 0 <a> · ranks 1-3 <b>", "the code in it differs"]
+    dom = browse(write(tmp_path, succeeded(4, lines)))
+    assert text_of(dom, "badge").endswith("Succeeded, but the ranks ran different programs")
+    assert '<header id="head" class="card warn"' in dom
+    assert re.search(r'<details id="diverged"[^>]*open=""', dom)
+    assert block(dom, "Different programs") == lines
+    dom = browse(write(tmp_path, succeeded(4, [])))
+    assert text_of(dom, "badge").endswith("Succeeded")
+    assert '<header id="head" class="card good"' in dom
+    assert re.search(r'<details id="diverged"[^>]* hidden=""', dom)
+
+
+LOOKS = {
+    "labels stand at the lines of their chart": """
+        [...document.querySelectorAll('.chart')].every(chart => {
+          const plot = chart.querySelector('.plot').getBoundingClientRect();
+          const title = chart.querySelector('.title').getBoundingClientRect();
+          const labels = [...chart.querySelectorAll('.scale span')]
+            .map(label => label.getBoundingClientRect());
+          return labels.length === 3 && labels.every((label, at) => label.top >= title.bottom - 1
+            && Math.abs((label.top + label.bottom) / 2 - plot.bottom + at * plot.height / 2) < 1);
+        })""",
+    "carets do not wrap": """
+        [...document.querySelectorAll('#side pre')].every(pre => {
+          const look = getComputedStyle(pre);
+          return look.whiteSpace === 'pre' && look.overflowX === 'auto';
+        })""",
+    "what is beside the timeline is no taller": """
+        document.querySelector('#side').offsetHeight
+          <= Math.max(460, document.querySelector('#main').offsetHeight)""",
+    "memory has one rule": """
+        [...document.querySelectorAll('.row .peak')]
+          .every(peak => /^\\d+\\.\\d [MG]iB$/.test(peak.textContent))""",
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+@pytest.mark.parametrize("count", [3, 8])
+def test_how_it_looks(tmp_path: Path, browse: Browse, name: str, count: int) -> None:
+    made = record_of(count)
+    for rank in made["attempts"][0]["ranks"]:
+        rank["peak_kib"] = int((9.6 + rank["rank"] / 5) * 1024)
+    made["attempts"][0]["ranks"][-2]["exception"]["traceback"] = TRACEBACK * 3
+    script = (
+        "addEventListener('load', () => setTimeout(() => {"
+        f"document.title = {LOOKS[name].strip()} ? 'as wanted' : 'not so';"
+        "}, 100))"
+    )
+    assert "<title>as wanted</title>" in browse(write(tmp_path, made), script=script)
 
 
 def test_a_record_without_ranks(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
