@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,8 @@ def report(jobs: Jobs, *words: object, **how: object) -> str:
 
 
 OTHERS = {
-    "process_id": "other_coordinates.py:15 with process_id=0, which is another's: it was given 1\n",
-    "address": "other_coordinates.py:15 with the coordinator's address 127.0.0.1:1, where others have ",
+    "process_id": "other_coordinates.py:16 with process_id=0, which is another's: it was given 1\n",
+    "address": "other_coordinates.py:16 with the coordinator's address 127.0.0.1:1, where others have ",
     "too big": "rank 1 failed: ValueError: process_id and num_processes must be nonnegative",
 }
 
@@ -30,8 +31,11 @@ def test_other_coordinates(jobs: Jobs, way: str) -> None:
     assert OTHERS[way] in report(jobs, PROGRAMS / "other_coordinates.py", way)
 
 
+ENVIRONMENT = {"XLA_FLAGS": "--xla_cpu_collective_timeout_seconds=3"}
 LEAVING = {
     "never": "rank 1 never called initialize(), and ended with 0\n",
+    "_exit in a collective": "rank 1 ended with 0 without leaving the job: os._exit() does that",
+    "late": "rank 1 did not come to a collective in which others gave up waiting; it compiled last at",
     "_exit": "rank 1 ended with 0 without leaving the job: os._exit() does that",
     "barrier": "rank 1 was done and waited in JAX's exit barrier for ranks 0,2, longer than",
     "stopped": "rank 1 sent no heartbeats any more",
@@ -41,11 +45,41 @@ LEAVING = {
 @pytest.mark.parametrize("way", LEAVING)
 def test_a_rank_that_leaves_or_stands_still(jobs: Jobs, way: str) -> None:
     """Nobody but its victims fails."""
-    found = report(jobs, PROGRAMS / "leaving.py", way)
+    found = report(jobs, PROGRAMS / "leaving.py", way, env=ENVIRONMENT)
     if "unexpected keyword argument 'shutdown_timeout_seconds'" in found:
         pytest.skip("this jax has no such timeouts")
     assert f"\n{LEAVING[way]}" in f"\n{found}"
     assert "stack trace" not in found
+
+
+def test_a_rank_that_the_others_miss_is_told_at_once(jobs: Jobs) -> None:
+    for way, words in {
+        "never": "rank 1 has ended with 0 and never called initialize(), where ranks 0,2 wait for it",
+        "_exit": "rank 1 has ended with 0 without leaving the job: os._exit() does that",
+    }.items():
+        assert words in report(jobs, PROGRAMS / "leaving.py", way)
+
+
+def test_a_job_of_another_size(jobs: Jobs) -> None:
+    found = report(jobs, PROGRAMS / "other_coordinates.py", "all")
+    assert "with num_processes=4, as the others did, but the job has 3\n" in found
+
+
+def test_what_ends_by_our_own_signal_is_not_the_cause(jobs: Jobs) -> None:
+    """Ranks that handle a TERM and leave with a status of their own come after the culprit."""
+    ended = jobs.run(*OPTIONS, PROGRAMS / "handling.py")
+    assert ended.status == 1
+    assert "rank 1 failed: " in ended.report and "DEADLINE_EXCEEDED" in ended.report
+    assert ended.stdout.count("leaving with 5") == 2
+
+
+def test_a_job_that_never_calls_initialize_is_told(jobs: Jobs) -> None:
+    program = "import jax; print(jax.jit(lambda x: x + 1)(1.0))"
+    ended = jobs.run("-n", 2, "-d", 1, sys.executable, "-c", program)
+    assert ended.status == 0
+    assert ended.report == (
+        "no rank called jax.distributed.initialize(): these were 2 jobs of one process each"
+    )
 
 
 def test_an_exception_of_all_is_told_once(jobs: Jobs) -> None:
