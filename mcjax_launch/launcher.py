@@ -300,7 +300,8 @@ class Launcher:
         self._history.stacks = tuple(lines)
         if not self._timed_out:
             lines += picture(self._history)
-        self._console.say("\n".join(lines))
+        if lines:
+            self._console.say("\n".join(lines))
         if self._timed_out:
             self._stop(signal.SIGTERM, self._job.grace_s("failure"))
 

@@ -77,6 +77,11 @@ class Running:
             self.out += piece
         return self.out.decode()
 
+    def read_some(self) -> None:
+        """Read what comes next on stdout, as long as something comes."""
+        assert self.process.stdout is not None
+        self.out += os.read(self.process.stdout.fileno(), 65536)
+
     def _rest(self) -> bytes:
         assert self.process.stderr is not None
         return self.process.stderr.read()

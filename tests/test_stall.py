@@ -1,5 +1,6 @@
 """--stall-timeout: what stands still, and what is only slow."""
 
+import signal
 import subprocess
 
 import pytest
@@ -53,3 +54,21 @@ def test_a_long_step_or_compilation_is_no_stall(jobs: Jobs, way: tuple[str, int]
     ended = jobs.run("-n", 2, "-d", 1, "--stall-timeout", "1", PROGRAMS / "slow.py", *way)
     assert ended.status == 0, ended.stderr
     assert ended.seconds > (5 if way[0] == "step" else 1)
+
+
+@pytest.mark.jax
+def test_a_helper_killed_while_it_compiles_is_no_compilation_for_ever(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 1, "-d", 1, "--stall-timeout", "3", PROGRAMS / "helper.py")
+    assert ended.status == 124, ended.stderr
+    assert "[0] the helper is gone" in ended.stdout
+
+
+@pytest.mark.jax
+def test_asking_for_stacks_does_not_disturb_ranks_that_compile(jobs: Jobs) -> None:
+    options = ["-n", 2, "-d", 1, "--verify-spmd"]
+    running = jobs.start(*options, PROGRAMS / "compiling.py", stderr=subprocess.DEVNULL)
+    running.read_until("compiling", 2)
+    while running.process.poll() is None:
+        running.signal(signal.SIGQUIT)
+        running.read_some()
+    assert running.finish().status == 0
