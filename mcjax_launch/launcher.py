@@ -271,9 +271,9 @@ class Launcher:
         if self._plan is None:
             grace = 0.0
         elif not self._stopping:
-            self._console.note(
-                f"{signum.name}: passed on to the ranks, which get {grace:g} s; again to kill them"
-            )
+            also = "; Ctrl-\\ shows where they are" if signum == signal.SIGINT else ""
+            words = f"passed on to the ranks, which get {grace:g} s; again to kill them{also}"
+            self._console.note(f"{signum.name}: {words}")
         if self._interrupts > 2 or (self._interrupts > 1 and self._none_left()):
             self._give_up_at = time.monotonic()
         self._end_job(verdict.interrupted(signum), signum, grace)
