@@ -54,7 +54,9 @@ def advice(cause: RankRun) -> list[str]:
 
 def _advice(cause: RankRun) -> str:
     failure = cause.failure or {}
-    said = f"{failure.get('exception', '')}: {failure.get('summary', '')}\n{cause.stderr}"
+    said = cause.stderr
+    if "summary" in failure:  # then that is what counts, not what it has printed before
+        said = f"{failure['exception']}: {failure['summary']}"
     if cause.joining_at is None and any(words in said for words in _UNHOOKED):
         return (
             "the hook did not run in this Python: python -I, -E or -S, a PYTHONPATH that replaces "
@@ -65,6 +67,6 @@ def _advice(cause: RankRun) -> str:
             f"the ranks' Python, {failure['python']}, has no {failure['module']}: "
             "install it there or choose another with --python"
         )
-    if cause.joining_at is not None and cause.joined_at is None and _PROXIES in said:
+    if cause.joining_at is not None and cause.joined_at is None and _PROXIES in cause.stderr:
         return "proxy variables can keep processes apart: try -x http_proxy= -x https_proxy="
     return next((what for marks, what in _KNOWN if any(mark in said for mark in marks)), "")

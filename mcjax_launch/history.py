@@ -259,10 +259,14 @@ class History:
 
     @property
     def _compares(self) -> bool:
-        """Whether programs are compared: a job that is to end may do anything."""
-        if self.programs.divergence is not None:
-            return True  # found already: now it is about who is on which side
-        return self.stop is None and all(run.failed_at is None for run in self.ranks.values())
+        """Whether programs are compared: where ranks have parted, to see who is on which side."""
+        return self.programs.divergence is not None or not self.ending
+
+    @property
+    def ending(self) -> bool:
+        """Whether there is a reason for the job to end: from then on ranks may do anything."""
+        failed = any(run.failed_at is not None for run in self.ranks.values())
+        return failed or self.stop is not None
 
     @property
     def running(self) -> list[RankRun]:

@@ -117,12 +117,8 @@ def ended_by(history: History) -> Cause | Stop | None:
     if stop is None or first is None:
         return stop or find_cause(history)
     # What a lost host does to others may be told before it is known to be lost.
-    came_first = history.stop_order < first.order
-    return (
-        stop
-        if came_first or (stop.status == errors.HOST_LOST and is_victim(first))
-        else (find_cause(history))
-    )
+    lost = stop.status == errors.HOST_LOST and is_victim(first)
+    return stop if lost or history.stop_order < first.order else find_cause(history)
 
 
 def judge(history: History) -> Verdict:
@@ -287,7 +283,7 @@ def reader_gone(error: OSError | None) -> Stop:
 def remarks(history: History, rank: int) -> list[str]:
     """What is worth saying at once of a rank that has just ended: others will wait in vain."""
     run = history.ranks[rank]
-    if run.status != 0 or history.stop is not None:
+    if run.status != 0 or history.ending:
         return []
     waiting = [
         other.process_id

@@ -201,15 +201,17 @@ def _runs(execution, args):
         program["where"] = frames.place()
         program["shapes"] = [_shape(arg) for arg in args[:_MOST_SHAPES]]
         _tell(program)
-    except Exception:  # another JAX than we know: the program comes first
-        pass
+    except Exception as error:
+        _blind(repr(error))
 
 
 def _all_whole(execution, args):
     """Whether each process has all of the arguments, and gets all of the results."""
+    results = getattr(getattr(execution, "out_handler", None), "out_shardings", None)
+    if results is None:
+        return False
     shardings = [getattr(arg, "sharding", None) for arg in args]
-    shardings += execution.out_handler.out_shardings
-    return all(sharding is None or sharding.is_fully_replicated for sharding in shardings)
+    return all(one is None or one.is_fully_replicated for one in (*shardings, *results))
 
 
 def _shape(value):
