@@ -114,3 +114,12 @@ def test_deadline_is_the_next_thing_to_happen() -> None:
     assert group.deadline == 3.0
     group.childless()
     assert group.deadline is None
+
+
+def test_a_rank_that_is_about_to_end_does_not_end_of_what_the_others_are_sent() -> None:
+    ranks = Group(2.0)
+    for rank in range(3):
+        ranks.started(rank)
+    ranks.ending = frozenset([1])
+    assert ranks.failed(0, 0.0) == [Tell(signal.SIGTERM, frozenset([0]))]
+    assert ranks.sent == {0: [], 1: [], 2: [signal.SIGTERM]}

@@ -63,3 +63,14 @@ os.waitpid(posix.spawn(["sh", "-c", {script!r}], dict(os.environ), "/", (null, 1
     # Signals 32 and 33 are the C library's own.
     masks = [int(line.split()[1], 16) & 0x7FFFFFFF for line in done.stdout.splitlines()]
     assert masks == [0, 0], done
+
+
+def test_ending() -> None:
+    alive, gone = (subprocess.Popen(["sleep", time]) for time in ("100", "0"))
+    os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)
+    try:
+        assert posix.ending({alive.pid: 5, gone.pid: 6}) == {6}
+    finally:
+        alive.kill()
+        for process in (alive, gone):
+            process.wait()

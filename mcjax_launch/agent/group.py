@@ -47,12 +47,14 @@ class Group:
     """The ranks of one host, as far as their life and death go.
 
     Times (`now`, `deadline`) are seconds of any steady clock. Methods return what is to be done;
-    `deadline` is the next moment at which `expired` wants to be called.
+    `deadline` is the next moment at which `expired` wants to be called. `ending` are the ranks that
+    can be seen to end by themselves: what ends the others does not end them.
     """
 
     def __init__(self, grace_s: float) -> None:
         self.deadline: float | None = None
         self.sent: dict[int, list[int]] = {}  # rank -> the signals it got to end it
+        self.ending: frozenset[int] = frozenset()
         self._grace_s = grace_s  # after a failure, or when the launcher is gone
         self._alive: set[int] = set()
         self._stopping = False
@@ -126,13 +128,13 @@ class Group:
         if again:
             return []
         self._told = signum
-        for rank in self._alive - spare:
+        for rank in self._alive - spare - self.ending:
             self.sent[rank].append(signum)
         return [Tell(signum, spare)]
 
     def _kill(self, now: float) -> list[Effect]:
         self._killing = True
         self.deadline = now + UNKILLABLE_S
-        for rank in self._alive:
+        for rank in self._alive - self.ending:
             self.sent[rank].append(signal.SIGKILL)
         return [Kill()]

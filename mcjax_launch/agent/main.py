@@ -220,6 +220,7 @@ class Agent:
             self._hooks.drain()  # what it said before it died comes first
         rank = self._pids[ended.pid]
         sent = list(self._group.sent[rank])
+        self._group.ending = posix.ending(self._pids)
         self._perform(self._group.exited(rank, ended.status, time.monotonic()))
         del self._pids[ended.pid]
         used = posix.reap(ended.pid)
@@ -231,10 +232,10 @@ class Agent:
         main = self._pids.get(message.pop("pid")) == rank  # not a helper that it started
         failed = message.get("failed")
         if failed and rank in self._group.sent:
-            self._reap()  # what is dead already has not died of what follows
             message["sent"] = list(self._group.sent[rank])
         self._send(wire.HOOKED, rank, main=main, **message)
         if failed and failed["joined"]:
+            self._group.ending = posix.ending(self._pids)
             self._perform(self._group.failed(rank, time.monotonic()))
 
     # --- what the launcher asks ---
@@ -340,8 +341,7 @@ class Agent:
             posix.signal_process(pid, signum)
 
     def _stop(self, signum: int, grace: float) -> None:
-        if self._pids:
-            self._reap()  # what is dead already has not died of this
+        self._group.ending = posix.ending(self._pids)
         self._perform(self._group.stop(signum, grace, time.monotonic()))
         if not self._pids:
             self._reap()  # without children no death will wake us

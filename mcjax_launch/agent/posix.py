@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LINUX = sys.platform.startswith("linux")
+_PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # Python ignores these, or the launcher's starter may have; a program expects the defaults.
@@ -211,6 +212,27 @@ def _state_and_parent(pid: str) -> tuple[str, int]:
         return fields[0].decode(), int(fields[1])
     except (OSError, IndexError):
         return "X", 0
+
+
+def ending(processes: dict[int, int]) -> frozenset[int]:
+    """Those that have ended, or are about to: nothing that they are sent matters any more.
+
+    Their peers see their sockets closed a moment before their parent can wait for them.
+
+    Args:
+        processes: pid -> what to call it in the answer.
+
+    """
+    return frozenset(name for pid, name in processes.items() if _is_ending(pid))
+
+
+def _is_ending(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+        return fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING)
+    except (OSError, IndexError):
+        return False
 
 
 def handles(pid: int, signum: int) -> bool:
