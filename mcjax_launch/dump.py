@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcjax_launch.agent import wire
 from mcjax_launch.link import Link
-from mcjax_launch.stacks import Stack
+
+if TYPE_CHECKING:
+    from mcjax_launch.stacks import Stack
 
 _MOST_S = 4.0
 
@@ -40,13 +42,15 @@ class Dumps:
 
     def add(self, link: Link, rank: int, body: Mapping[str, Any]) -> None:
         """What an agent tells of one process."""
+        from mcjax_launch.stacks import Stack
+
         self._stacks.append(Stack(rank, link.host.name, **body))
 
     def told_all(self, link: Link) -> None:
         """An agent has no more to tell."""
         self._asked.discard(link)
 
-    def finished(self) -> list[Stack] | None:
+    def finished(self) -> "list[Stack] | None":
         """What came of the request, once, when there is nothing more to wait for."""
         if self.deadline is None:
             return None

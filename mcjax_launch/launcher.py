@@ -4,7 +4,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcjax_launch import errors, transport, verdict
 from mcjax_launch.agent import wire
@@ -18,12 +18,13 @@ from mcjax_launch.hosts import Host
 from mcjax_launch.labels import common_folder, labels
 from mcjax_launch.limits import Limits, look_s
 from mcjax_launch.link import Link
-from mcjax_launch.picture import picture
 from mcjax_launch.plan import Job, Plan, orders
 from mcjax_launch.preparation import Preparation
 from mcjax_launch.signals import ENDING, PASSED_ON
-from mcjax_launch.stacks import Stack, in_words
 from mcjax_launch.style import Style
+
+if TYPE_CHECKING:
+    from mcjax_launch.stacks import Stack
 
 # Less than the pipe from the agent holds, so that the agent seldom has to wait for room.
 _MOST_WINDOW = 3 << 18
@@ -295,7 +296,10 @@ class Launcher:
         if self._plan is not None:
             self._dumps.request(self._links, of_all_threads=self._timed_out)
 
-    def _show_stacks(self, stacks: Sequence[Stack]) -> None:
+    def _show_stacks(self, stacks: Sequence["Stack"]) -> None:
+        from mcjax_launch.picture import picture
+        from mcjax_launch.stacks import in_words
+
         lines = in_words(stacks).split("\n") if stacks else []
         self._history.stacks = tuple(lines)
         if not self._timed_out:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from mcjax_launch import errors
 from mcjax_launch.history import History, RankRun, Stop
-from mcjax_launch.picture import hints, picture
 from mcjax_launch.plan import Job
 
 # How often a rank is looked at while it may stall.
@@ -78,6 +77,8 @@ class Limits:
 
     def _still(self, words: str, *, jax: bool = False) -> Stop:
         """The end of a job that does not get on."""
+        from mcjax_launch.picture import hints, picture
+
         details = picture(self._history, jax=jax) + hints(self._history)
         return Stop(words, errors.TIMED_OUT, tuple(details), picture=True)
 

@@ -104,6 +104,8 @@ def run(
             return 128 + signum
     if result.status:
         _say_what_was(failures, launcher)
+    elif failures:
+        launcher.say(f"attempt {len(failures) + 1} ended with 0")
     return result.status
 
 

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcjax_launch import blame, errors
-from mcjax_launch.advice import advice
+from mcjax_launch import errors
 from mcjax_launch.history import History, RankRun, Stop
-from mcjax_launch.noise import without_noise
 from mcjax_launch.words import these_ranks
 
 # What a rank says that was taken down by another's death. facts: JAX's own words.
@@ -26,7 +24,7 @@ _VICTIM_EXCEPTION_MARKS = (
     "Connection reset by peer",
     "Socket closed",
     "Connection refused",
-    *blame.TIMED_OUT,
+    "Timed out waiting",
     *_VICTIM_MARKS,
 )
 _TAIL_LINES = 15
@@ -97,6 +95,8 @@ def find_cause(history: History) -> Cause | None:
     first = first_cause(failed)
     if first is None:
         return None
+    from mcjax_launch import blame  # as all that only a failure needs
+
     if is_victim(first) and (found := blame.blamed(history, failed)) is not None:
         return Cause(found[0], (found[0],), found[1])
     # Some may be killed while they fail for the same reason.
@@ -170,6 +170,8 @@ def status_in_words(status: int, killer: str | None = None) -> str:
 
 
 def _describe(cause: Cause, history: History) -> list[str]:
+    from mcjax_launch.advice import advice
+
     run, failure = cause.run, cause.run.failure
     name = f"rank {run.process_id}" + (f" on {run.host}" if history.hosts > 1 else "")
     if cause.deed:
@@ -214,6 +216,8 @@ def headline(failure: Mapping[str, Any]) -> str:
 
 def _tail(cause: RankRun) -> list[str]:
     """The last of its stderr, quoted, without what is no news of it."""
+    from mcjax_launch.noise import without_noise
+
     kept, left_out = without_noise(cause.stderr.splitlines())
     kept = kept or cause.stderr.splitlines()[:1]
     lines = [f"  | {line.rstrip()}" for line in kept[-_TAIL_LINES:]]
@@ -298,7 +302,9 @@ def remarks(history: History, rank: int) -> list[str]:
             f"{these_ranks(waiting)} {'wait' if len(waiting) > 1 else 'waits'} for it"
         ]
     if run.joined_at is not None and run.leaving_at is None and history.running:
-        return [f"rank {rank} has {blame.LEFT}"]
+        from mcjax_launch.blame import LEFT
+
+        return [f"rank {rank} has {LEFT}"]
     return []
 
 

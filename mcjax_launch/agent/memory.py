@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 
 _CGROUPS = "/sys/fs/cgroup"
-_KILLED = re.compile(r"(?P<memcg>Memory cgroup )?[Oo]ut of memory: Killed process (?P<pid>\d+) ")
-_RESIDENT = re.compile(r"(?:anon|shmem)-rss:(\d+)kB")
+_KILLED = r"(?P<memcg>Memory cgroup )?[Oo]ut of memory: Killed process (?P<pid>\d+) "
+_RESIDENT = r"(?:anon|shmem)-rss:(\d+)kB"
 _NO_LIMIT = 1 << 60
 
 
@@ -42,6 +41,8 @@ class OutOfMemory:
 
     def _logged(self, pid: int) -> str:
         """What the kernel's log says of it; a container has other pids, and no such line."""
+        import re  # an agent's start is waited for
+
         while self._log >= 0:
             try:
                 record = os.read(self._log, 8192).decode("utf-8", "replace")
@@ -49,9 +50,9 @@ class OutOfMemory:
                 continue
             except OSError:
                 break
-            found = _KILLED.search(record)
+            found = re.search(_KILLED, record)
             if found is not None:
-                used = sum(map(int, _RESIDENT.findall(record))) // 1024
+                used = sum(map(int, re.findall(_RESIDENT, record))) // 1024
                 where = f" at its cgroup's limit{self._limit()}" if found["memcg"] else ""
                 words = f"the kernel's out-of-memory killer ended it{where}; it used {used} MiB"
                 self._killed[int(found["pid"])] = words
