@@ -207,11 +207,21 @@ def descendants() -> list[int]:
 
 def _state_and_parent(pid: str) -> tuple[str, int]:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            fields = stat.read().rpartition(b")")[2].split()
+        fields = stat_fields(pid)
         return fields[0].decode(), int(fields[1])
     except (OSError, IndexError):
         return "X", 0
+
+
+def stat_fields(pid: str | int) -> list[bytes]:
+    """What /proc/PID/stat says after the process's name: its state, its parent, ...
+
+    Raises:
+        OSError: there is no such process.
+
+    """
+    with open(f"/proc/{pid}/stat", "rb") as stat:
+        return stat.read().rpartition(b")")[2].split()
 
 
 def ending(processes: dict[int, int]) -> frozenset[int]:
@@ -228,8 +238,7 @@ def ending(processes: dict[int, int]) -> frozenset[int]:
 
 def _is_ending(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            fields = stat.read().rpartition(b")")[2].split()
+        fields = stat_fields(pid)
         return fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING)
     except (OSError, IndexError):
         return False

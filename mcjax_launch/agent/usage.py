@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+from . import posix
+
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -16,10 +18,9 @@ _MOST_SHARE = 0.01
 
 
 class _Process:
-    def __init__(self, stat: bytes) -> None:
-        pid, _, rest = stat.partition(b" (")
-        fields = rest.rpartition(b") ")[2].split()
-        self.pid = int(pid)
+    def __init__(self, pid: int) -> None:
+        fields = posix.stat_fields(pid)
+        self.pid = pid
         self.parent, self.session = int(fields[1]), int(fields[3])
         self.cpu_s = sum(map(int, fields[11:15])) * _TICK_S  # with children it has waited for
         self.rss_kib = int(fields[21]) * _PAGE_KIB
@@ -68,8 +69,7 @@ def _processes() -> list[_Process]:
     for name in names:
         if name.isdigit():
             try:
-                with open(f"/proc/{name}/stat", "rb") as stat:
-                    found.append(_Process(stat.read()))
+                found.append(_Process(int(name)))
             except (OSError, ValueError, IndexError):  # it has gone meanwhile
                 pass
     return found
