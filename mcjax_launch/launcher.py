@@ -18,6 +18,7 @@ from mcjax_launch.hosts import Host
 from mcjax_launch.labels import common_folder, labels
 from mcjax_launch.limits import Limits, look_s
 from mcjax_launch.link import Link
+from mcjax_launch.missing import Missing
 from mcjax_launch.plan import Job, Plan, orders
 from mcjax_launch.preparation import Preparation
 from mcjax_launch.signals import ENDING, PASSED_ON
@@ -93,6 +94,7 @@ class Launcher:
             self._unreachable,
         )
         self._dumps = Dumps()
+        self._missing = Missing()
         self._told: dict[int, Callable[[Link, int, dict[str, Any]], object]] = {
             wire.HELLO: lambda link, rank, body: self._preparation.greeted(link),
             wire.REFUSED: lambda link, rank, body: self._preparation.refused(link, body),
@@ -199,12 +201,17 @@ class Launcher:
         if self._history.exited(rank, body, self._now()):
             self._stop_others(rank)
         self._console.detail(f"rank {rank}: {verdict.fate(self._history.ranks[rank])}")
-        for words in verdict.remarks(self._history, rank):
-            self._console.note(words)
+        self._tell_missing()
 
     def _hooked(self, link: Link, rank: int, body: dict[str, Any]) -> None:
         if self._history.hooked(rank, body, self._now()):
             self._stop_others(rank)
+        if "joining" in body:
+            self._tell_missing()
+
+    def _tell_missing(self) -> None:
+        for words in self._missing.news(self._history):
+            self._console.note(words)
 
     def _agent_ending(self, link: Link, rank: int, body: dict[str, Any]) -> None:
         words = f"host {link.host.name}: its agent was ended: {body['why']}"

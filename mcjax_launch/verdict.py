@@ -8,7 +8,6 @@ from typing import Any
 
 from mcjax_launch import errors
 from mcjax_launch.history import History, RankRun, Stop
-from mcjax_launch.words import these_ranks
 
 # What a rank says that was taken down by another's death. facts: JAX's own words.
 _VICTIM_MARKS = (
@@ -282,30 +281,6 @@ def reader_gone(error: OSError | None) -> Stop:
     if error is not None and error.errno not in (errno.EPIPE, errno.EIO):
         words = f"stdout cannot be written: {error.strerror}"
     return Stop(words, errors.READER_GONE)
-
-
-def remarks(history: History, rank: int) -> list[str]:
-    """What is worth saying at once of a rank that has just ended: others will wait in vain."""
-    run = history.ranks[rank]
-    if run.status != 0 or history.ending:
-        return []
-    waiting = [
-        other.process_id
-        for other in history.running
-        if other.coordinates is not None
-        and other.joined_at is None
-        and other.coordinates["num_processes"] == history.num_processes
-    ]
-    if run.joining_at is None and waiting:
-        return [
-            f"rank {rank} has ended with 0 and never called initialize(), where "
-            f"{these_ranks(waiting)} {'wait' if len(waiting) > 1 else 'waits'} for it"
-        ]
-    if run.joined_at is not None and run.leaving_at is None and history.running:
-        from mcjax_launch.blame import LEFT
-
-        return [f"rank {rank} has {LEFT}"]
-    return []
 
 
 def warnings(history: History) -> list[str]:

@@ -54,7 +54,7 @@ def test_a_rank_that_leaves_or_stands_still(jobs: Jobs, way: str) -> None:
 
 def test_a_rank_that_the_others_miss_is_told_at_once(jobs: Jobs) -> None:
     for way, words in {
-        "never": "rank 1 has ended with 0 and never called initialize(), where ranks 0,2 wait for it",
+        "never": "rank 1 has ended with 0 and never called initialize(), where others wait for it",
         "_exit": "rank 1 has ended with 0 without leaving the job: os._exit() does that",
     }.items():
         assert words in report(jobs, PROGRAMS / "leaving.py", way)

@@ -15,7 +15,7 @@ LAYERS = [
     {"stacks", "style"},
     {"history", "plan", "sync"},
     {"advice", "blame", "calm", "labels", "picture", "rendezvous", "sink"},
-    {"console", "limits", "signals", "verdict", "transport"},
+    {"console", "limits", "missing", "signals", "verdict", "transport"},
     {"record"},
     {"link"},
     {"connector", "dump"},

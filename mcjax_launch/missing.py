@@ -1,0 +1,47 @@
+"""Ranks that have ended well while others wait for them in vain: said once, and at once."""
+
+from mcjax_launch.history import History, RankRun
+
+_NEVER_CAME = "ended with 0 and never called initialize(), where others wait for it"
+
+
+class Missing:
+    """Knows which of them have been told."""
+
+    def __init__(self) -> None:
+        self._told: set[int] = set()
+
+    def news(self, history: History) -> list[str]:
+        """What is worth saying that has not been said yet.
+
+        To be asked whenever a rank ends and whenever one begins to wait: either may come first.
+        """
+        if history.ending:
+            return []
+        running = history.running
+        awaited = any(_waits(run, history) for run in running)
+        lines = []
+        for rank, run in history.ranks.items():
+            deed = _deed(run, awaited) if running and run.status == 0 else ""
+            if deed and rank not in self._told:
+                self._told.add(rank)
+                lines.append(f"rank {rank} has {deed}")
+        return lines
+
+
+def _deed(run: RankRun, awaited: bool) -> str:
+    """What a rank that ended with 0 has done to the others, in words that follow its name."""
+    if run.joining_at is None:
+        return _NEVER_CAME if awaited else ""
+    if run.joined_at is not None and run.leaving_at is None:
+        from mcjax_launch.blame import LEFT
+
+        return LEFT
+    return ""
+
+
+def _waits(run: RankRun, history: History) -> bool:
+    """Whether a rank is in initialize(), for all ranks of this job."""
+    if run.coordinates is None or run.joined_at is not None:
+        return False
+    return bool(run.coordinates["num_processes"] == history.num_processes)
