@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcjax_launch.history import History, RankRun
+from mcjax_launch.victim import GAVE_UP
 from mcjax_launch.words import these_ranks
 
 _UNHEALTHY = re.compile(r"stopped sending heartbeats\):\n((?:\S+\n)+)")
@@ -13,8 +14,6 @@ _BARRIER = re.compile(
     r"Shutdown barrier[^@]{0,800}?The first task at the barrier: (\S+?)\. "
     r"Some timed out task names:\n((?:\S+\n)+)"
 )
-#: What an exception of JAX's says where a peer did not come in time.
-TIMED_OUT = ("Timed out waiting",)
 #: What a rank did that ended as by os._exit(0).
 LEFT = (
     "ended with 0 without leaving the job: os._exit() does that, and then JAX takes the process "
@@ -119,7 +118,7 @@ def _vanished(history: History) -> tuple[RankRun, str] | None:
 def _not_come(history: History, said: str) -> tuple[RankRun, str] | None:
     """A rank for which a collective did not wait any longer."""
     late = [run for run in history.ranks.values() if run.joined_at is not None and not run.failed]
-    if not late or not any(words in said for words in TIMED_OUT):
+    if not late or GAVE_UP not in said:
         return None
     others = [run.process_id for run in late[1:]]
     also = f" (nor did {these_ranks(others)})" if others else ""

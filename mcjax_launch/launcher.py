@@ -23,6 +23,7 @@ from mcjax_launch.plan import Job, Plan, orders
 from mcjax_launch.preparation import Preparation
 from mcjax_launch.signals import ENDING, PASSED_ON
 from mcjax_launch.style import Style
+from mcjax_launch.victim import is_victim
 
 if TYPE_CHECKING:
     from mcjax_launch.stacks import Stack
@@ -226,7 +227,7 @@ class Launcher:
         """A rank failed. Its own agent knows; the other hosts' must be told."""
         if not self._stopping:
             self._history.ranks[rank].stderr = self._console.tails(rank)[1]
-            victim = verdict.is_victim(self._history.ranks[rank])
+            victim = is_victim(self._history.ranks[rank])
             self._stop(signal.SIGTERM, self._job.grace_s("failure"), None if victim else rank)
 
     def _unreachable(self, failure: Failure) -> None:

@@ -18,10 +18,10 @@ from mcjax_launch.verdict import (
     fate,
     first_cause,
     headline,
-    is_victim,
     shortened,
     status_in_words,
 )
+from mcjax_launch.victim import is_victim
 
 FORMAT = "mcjax-launch run"
 #: Goes up when a field changes its meaning or goes away; a new field does not change it.

@@ -8,24 +8,8 @@ from typing import Any
 
 from mcjax_launch import errors
 from mcjax_launch.history import History, RankRun, Stop
+from mcjax_launch.victim import is_victim
 
-# What a rank says that was taken down by another's death. facts: JAX's own words.
-_VICTIM_MARKS = (
-    "Terminating process because the JAX distributed service detected fatal errors",
-    "another task died",
-    "Shutdown barrier has failed",
-    "stopped sending heartbeats",
-)
-# And in the exceptions of collectives that have lost a peer.
-_JAX_EXCEPTIONS = ("JaxRuntimeError", "XlaRuntimeError")
-_VICTIM_EXCEPTION_MARKS = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Socket closed",
-    "Connection refused",
-    "Timed out waiting",
-    *_VICTIM_MARKS,
-)
 _TAIL_LINES = 15
 # Of a traceback, whose message may be pages long.
 _HEAD_LINES, _END_LINES = 20, 20
@@ -47,18 +31,6 @@ class Verdict:
     status: int
     report: tuple[str, ...] = ()
     final: bool = True  # not to be started again
-
-
-def is_victim(run: RankRun) -> bool:
-    """Whether a rank bears the marks of another's death."""
-    if run.failure is not None:
-        summary = run.failure.get("summary", "")
-        of_jax = run.failure.get("exception") in _JAX_EXCEPTIONS or "Gloo" in summary
-        marks: tuple[str, ...] = _VICTIM_EXCEPTION_MARKS
-        if run.joined_at is None:  # it waited for others; later on that may be its own affair
-            marks = (*marks, "DEADLINE_EXCEEDED")
-        return of_jax and any(mark in summary for mark in marks)
-    return run.status == -signal.SIGABRT and any(m in run.stderr for m in _VICTIM_MARKS)
 
 
 def first_cause(ranks: Iterable[RankRun]) -> RankRun | None:

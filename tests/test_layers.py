@@ -14,7 +14,7 @@ LAYERS = [
     {"bootstrap", "collapse", "hosts", "lines", "noise", "placeholders", "programs"},
     {"stacks", "style"},
     {"history", "plan", "sync"},
-    {"advice", "blame", "calm", "labels", "picture", "rendezvous", "sink"},
+    {"advice", "blame", "calm", "labels", "picture", "rendezvous", "sink", "victim"},
     {"console", "limits", "missing", "signals", "verdict", "transport"},
     {"record"},
     {"link"},

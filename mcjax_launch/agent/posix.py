@@ -14,7 +14,7 @@ import sys
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     import resource
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 LINUX = sys.platform.startswith("linux")
 _PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
@@ -193,9 +193,8 @@ def signal_process(pid: int, signum: int) -> None:
 def descendants() -> list[int]:
     """All processes below this one, parents first, zombies too; empty without /proc."""
     children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc") if LINUX else ():
-        if name.isdigit():
-            children.setdefault(_state_and_parent(name)[1], []).append(int(name))
+    for pid, fields in processes():
+        children.setdefault(int(fields[1]), []).append(pid)
     found: list[int] = []
     ahead = [os.getpid()]
     while ahead:
@@ -205,12 +204,14 @@ def descendants() -> list[int]:
     return found
 
 
-def _state_and_parent(pid: str) -> tuple[str, int]:
-    try:
-        fields = stat_fields(pid)
-        return fields[0].decode(), int(fields[1])
-    except (OSError, IndexError):
-        return "X", 0
+def processes() -> Iterator[tuple[int, list[bytes]]]:
+    """All processes of this host, with their stat_fields; none without /proc."""
+    for name in os.listdir("/proc") if LINUX else ():
+        if name.isdigit():
+            try:
+                yield int(name), stat_fields(name)
+            except OSError:  # it has gone meanwhile
+                pass
 
 
 def stat_fields(pid: str | int) -> list[bytes]:
@@ -221,7 +222,10 @@ def stat_fields(pid: str | int) -> list[bytes]:
 
     """
     with open(f"/proc/{pid}/stat", "rb") as stat:
-        return stat.read().rpartition(b")")[2].split()
+        fields = stat.read().rpartition(b")")[2].split()
+    if not fields:
+        raise ProcessLookupError
+    return fields
 
 
 def ending(processes: dict[int, int]) -> frozenset[int]:
@@ -240,7 +244,7 @@ def _is_ending(pid: int) -> bool:
     try:
         fields = stat_fields(pid)
         return fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING)
-    except (OSError, IndexError):
+    except OSError:
         return False
 
 
@@ -272,7 +276,10 @@ _files_limit: tuple[int, int] | None = None
 def describe(pid: int) -> str:
     """A process in words for a person: state, command and where it waits in the kernel."""
     states = {"R": "running", "S": "sleeping", "D": "in uninterruptible sleep", "T": "stopped"}
-    state = _state_and_parent(str(pid))[0]
+    try:
+        state = stat_fields(pid)[0].decode()
+    except OSError:
+        state = "X"
     words = [states.get(state, f"state {state}")]
     for name, form in (("comm", "{}"), ("wchan", "waits in {}")):
         try:

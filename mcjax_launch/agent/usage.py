@@ -18,8 +18,7 @@ _MOST_SHARE = 0.01
 
 
 class _Process:
-    def __init__(self, pid: int) -> None:
-        fields = posix.stat_fields(pid)
+    def __init__(self, pid: int, fields: list[bytes]) -> None:
         self.pid = pid
         self.parent, self.session = int(fields[1]), int(fields[3])
         self.cpu_s = sum(map(int, fields[11:15])) * _TICK_S  # with children it has waited for
@@ -34,7 +33,7 @@ def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> dict[int, list[
         pythons: processes whose main threads count; of a rank that has none there, its own.
 
     """
-    found = {process.pid: process for process in _processes()}
+    found = {pid: _Process(pid, fields) for pid, fields in posix.processes()}
     used = {rank: [0.0, 0, 0.0] for rank in ranks.values()}
     hooked: set[int] = set()
     for process in found.values():
@@ -61,18 +60,6 @@ def _rank(process: _Process, found: Mapping[int, _Process], ranks: Mapping[int, 
             return rank
         at = found.get(at.parent)
     return None
-
-
-def _processes() -> list[_Process]:
-    names = os.listdir("/proc") if os.path.isdir("/proc") else []
-    found = []
-    for name in names:
-        if name.isdigit():
-            try:
-                found.append(_Process(int(name)))
-            except (OSError, ValueError, IndexError):  # it has gone meanwhile
-                pass
-    return found
 
 
 def _main_s(pid: int) -> float:
