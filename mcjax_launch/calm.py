@@ -2,8 +2,10 @@
 
 A victim of another rank's death can be faster with its words than the kernel is with the news of
 that death: from the first of them on its stderr is held back for a moment, until it is clear
-whether they are news.
+whether they are news. So is a traceback, until its last line says whose it is.
 """
+
+from collections.abc import Callable
 
 from mcjax_launch.agent import wire
 from mcjax_launch.lines import Source
@@ -15,6 +17,7 @@ from mcjax_launch.noise import (
     may_hold_victim,
     sift,
 )
+from mcjax_launch.tracebacks import START, whose
 
 # A rank that prints so much at once prints more than anybody reads: no look slows it down.
 _FLOOD = 1 << 16
@@ -65,39 +68,50 @@ class Calm:
 
     def __init__(self) -> None:
         self._gloo = LeftOut('of Gloo\'s, "[Gloo] Rank 0 is connected ..."')
-        self._victims = LeftOut("of JAX's about the end of the job")
+        self._victims = LeftOut("about the end of the job in other ranks")
         self._over = False
         self._culprit: int | None = None
-        self._noise = {Noise.VICTIM, Noise.STACK, Noise.TERM}
+        self._noise = {Noise.VICTIM, Noise.STACK, Noise.TRACEBACK, Noise.TERM}
         self._gloo_listeners: dict[int, GlooListener] = {}
         self._listeners: dict[int, Listener] = {}
-        self._held: dict[int, tuple[float, bytearray]] = {}  # until when, and what
+        self._held: dict[int, tuple[float, bytes]] = {}  # until when, and what
 
     def feed(self, rank: int, stream: int, source: Source, data: bytes, now: float) -> bytes:
         """What to show of a rank's next chunk; may drop the line that has begun."""
         if stream == wire.STDOUT:
-            if len(data) >= _FLOOD:
-                self._gloo_listeners.pop(rank, None)
-                return data
-            gloo = self._gloo_listeners.setdefault(rank, GlooListener())
-            gone, data, count = sift(
-                source.partial, source.begun_to_show, data, gloo.unwanted, gloo.may_be_in
-            )
-            left_out = self._gloo
-        elif not self._over:
-            return self._hold(rank, data, now)
-        elif rank == self._culprit:
+            return self._without_gloo(rank, source, data, now)
+        if self._over and rank == self._culprit:
             return data
-        else:
-            listener = self._listeners.setdefault(rank, Listener())
-            gone, data, count = sift(
-                source.partial,
-                source.begun_to_show,
-                data,
-                lambda line: listener.kind(line) in self._noise,
-                listener.may_be_in,
-            )
-            left_out = self._victims
+        data = self._not_held(rank, source, data, now)
+        return self._without_victims(rank, source, data, now) if self._over else data
+
+    def _without_gloo(self, rank: int, source: Source, data: bytes, now: float) -> bytes:
+        if len(data) >= _FLOOD:
+            self._gloo_listeners.pop(rank, None)
+            return data
+        listener = self._gloo_listeners.setdefault(rank, GlooListener())
+        return self._sifted(source, data, listener.unwanted, listener.may_be_in, self._gloo, now)
+
+    def _without_victims(self, rank: int, source: Source, data: bytes, now: float) -> bytes:
+        listener = self._listeners.setdefault(rank, Listener())
+        if START in data:
+            listener.expect(whose(source.partial + data))
+
+        def unwanted(line: bytes) -> bool:
+            return listener.kind(line) in self._noise
+
+        return self._sifted(source, data, unwanted, listener.may_be_in, self._victims, now)
+
+    def _sifted(
+        self,
+        source: Source,
+        data: bytes,
+        unwanted: Callable[[bytes], bool],
+        may_be_in: Callable[[bytes], bool],
+        left_out: LeftOut,
+        now: float,
+    ) -> bytes:
+        gone, data, count = sift(source.partial, source.begun_to_show, data, unwanted, may_be_in)
         if gone:
             source.forget()
         if count:
@@ -108,17 +122,24 @@ class Calm:
         """How much longer than others an unfinished line waits to be shown, in seconds."""
         return GLOO_S if source.partial.startswith(GLOO_START) else 0.0
 
-    def _hold(self, rank: int, data: bytes, now: float) -> bytes:
-        if rank not in self._held:
-            if not may_hold_victim(data):
-                return data
-            self._held[rank] = now + HOLD_S, bytearray()
-        held = self._held[rank][1]
-        held += data
-        if len(held) <= MOST_HELD:
-            return b""
-        del self._held[rank]
-        return bytes(held)
+    def _not_held(self, rank: int, source: Source, data: bytes, now: float) -> bytes:
+        """What is to be shown now, of this chunk and of what has been held back."""
+        until, held = self._held.pop(rank, (now + HOLD_S, b""))
+        if not held and not source.begun_to_show and _begins_traceback(source.partial, data):
+            held = bytes(source.partial)
+            source.forget()
+        data = held + data
+        if len(data) > MOST_HELD or not self._is_open(data):
+            return data
+        self._held[rank] = until, data
+        return b""
+
+    def _is_open(self, data: bytes) -> bool:
+        """Whether it is not clear yet whether all of this is news."""
+        tracebacks = whose(data) if START in data else []
+        if self._over:
+            return tracebacks[-1:] == [None]
+        return may_hold_victim(data) or tracebacks[-1:] in ([None], [True])
 
     def fold_victims(self, culprit: int | None, *, own_term: bool) -> list[tuple[int, bytes]]:
         """The job ends: leave out what JAX says in ranks that end because of another's failure.
@@ -149,7 +170,7 @@ class Calm:
         return self._release([rank for rank, (due, _) in self._held.items() if due <= now])
 
     def _release(self, ranks: list[int]) -> list[tuple[int, bytes]]:
-        return [(rank, bytes(self._held.pop(rank)[1])) for rank in ranks]
+        return [(rank, self._held.pop(rank)[1]) for rank in ranks]
 
     def words(self, now: float | None = None) -> list[str]:
         """What to say of lines that were left out, if it is time (None: at the end)."""
@@ -159,3 +180,8 @@ class Calm:
             if now is None or (left_out.due is not None and left_out.due <= now)
         ]
         return [words for words in told if words]
+
+
+def _begins_traceback(begun: bytearray, data: bytes) -> bool:
+    """Whether a traceback begins in `data`, its first line maybe before."""
+    return len(begun) > 0 and (START in data or START in begun[-len(START) :] + data[: len(START)])

@@ -1,12 +1,15 @@
 """What JAX prints that is no news: Gloo's connections, and a victim's words about its end; pure.
 
-Only whole lines that are JAX's own beyond doubt count. What follows such a line counts where the
-same message goes on: JAX raises messages of the same words in Python, and those are tracebacks.
+Only whole lines that are JAX's own beyond doubt count, and tracebacks of what JAX raises where a
+peer is lost. What follows such a line counts where the same message goes on.
 """
 
 import enum
 import re
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from mcjax_launch.tracebacks import START, is_exception
 
 # Gloo writes a line in pieces, so two threads of one rank mix theirs: "[Gloo] Rank [Gloo] Rank 0
 # is connected to ..." and then "1 is connected to ...". Each is made of these pieces alone.
@@ -42,6 +45,7 @@ _GOES_ON = re.compile(
     rb"|The tasks have crashed\. |RPC: /[\w.]+\.CoordinationService/| \[type\.googleapis\.com/"
     rb"|Barrier result: '|DEADLINE_EXCEEDED: Barrier timed out|# of tasks that reached the barrier:"
     rb"|The first task at the barrier: |This suggests that the workers are out of sync\."
+    rb"|-{20}|For simplicity, JAX has removed its internal frames "
 )
 # After these the tasks follow, one a line.
 _LIST = (b"(stopped sending heartbeats):", b"Some timed out task names:")
@@ -60,6 +64,7 @@ class Noise(enum.Enum):
     TERM = enum.auto()  # the preemption service has caught a TERM
     VICTIM = enum.auto()  # JAX says that another rank is gone
     STACK = enum.auto()  # of the C++ that ends a process for that reason
+    TRACEBACK = enum.auto()  # of an exception for that reason
 
 
 def is_gloo(line: bytes) -> bool:
@@ -100,9 +105,34 @@ class Listener:
         self._goes_on = False
         self._in_list = False
         self._is_fatal = False  # the message; before its "RPC: ..." there is an empty line
+        self._tracebacks: deque[bool | None] = deque()
+        self._in_traceback = False  # in a victim's
+
+    def expect(self, tracebacks: Iterable[bool | None]) -> None:
+        """Know of the tracebacks that begin in the next lines whether they are victims'."""
+        self._tracebacks = deque(tracebacks)
 
     def kind(self, line: bytes) -> Noise | None:
         """What kind of noise the next line is, if it is any."""
+        kind = self._jax(line)  # also in the middle of a traceback's line
+        return Noise.TRACEBACK if self._of_traceback(line) else kind
+
+    def _of_traceback(self, line: bytes) -> bool:
+        """Whether a line is one of a victim's traceback."""
+        if line == START:
+            self._in_traceback = bool(self._tracebacks and self._tracebacks.popleft())
+            return self._in_traceback
+        if not self._in_traceback or line.startswith(b" "):
+            return self._in_traceback
+        if not is_exception(line):
+            return False
+        self._in_traceback = False
+        self._goes_on = self._is_fatal = True  # its message
+        self._in_list = line.endswith(_LIST)
+        return True
+
+    def _jax(self, line: bytes) -> Noise | None:
+        """What kind of JAX's lines a line is, if it is any."""
         head = _VICTIM.search(line)
         if head is not None:
             self._is_fatal = _FATAL in line
@@ -128,7 +158,7 @@ class Listener:
 
     def may_be_in(self, data: bytes) -> bool:
         """Whether it is worth while to look at the lines of `data`."""
-        return self._goes_on or any(mark in data for mark in _MARKS)
+        return self._goes_on or START in data or any(mark in data for mark in _MARKS)
 
 
 def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:

@@ -232,7 +232,8 @@ def fate(rank: RankRun) -> str:
     if rank.status == 0:
         return "ended with 0"
     if rank.failure is not None and is_victim(rank):
-        return "failed as a consequence"
+        where = rank.failure.get("where")
+        return f"failed as a consequence at {where}" if where else "failed as a consequence"
     if rank.status == -signal.SIGKILL and signal.SIGKILL in rank.sent:
         return "killed after the grace"
     if -rank.status in rank.sent:

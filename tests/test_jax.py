@@ -64,8 +64,29 @@ def test_words_of_victims(jobs: Jobs, tmp_path: Path, verbose: bool) -> None:
     assert said.count("Terminating process because") == 2
     shown = [line for line in ended.stderr.splitlines() if line.startswith("[")]
     assert len(shown) == (said.count("\n") if verbose else 0)
-    words = f"left out {said.count(chr(10))} lines of JAX's about the end of the job"
+    words = f"left out {said.count(chr(10))} lines about the end of the job in other ranks"
     assert (words in ended.report) != verbose
+
+
+BEREAVED = """
+import os, jax
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+multihost_utils.sync_global_devices("started")
+if jax.process_index() == 1: os.kill(os.getpid(), 9)
+multihost_utils.sync_global_devices("waiting")
+"""
+
+
+def test_tracebacks_of_victims(jobs: Jobs, tmp_path: Path) -> None:
+    """They go to the logs; the report says where the ranks stood."""
+    program = tmp_path / "bereaved.py"
+    program.write_text(BEREAVED)
+    ended = jobs.run("-n", 3, "-d", 1, "--log-dir", tmp_path / "logs", program)
+    assert ended.status == 137
+    assert "Traceback" in logs(tmp_path / "logs", "err")
+    assert [line for line in ended.stderr.splitlines() if line.startswith("[")] == []
+    assert f" failed as a consequence at {program}:7 in <module>" in ended.report
 
 
 def test_the_launchers_own_term_is_no_news(jobs: Jobs, tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from mcjax_launch.agent import wire
 from mcjax_launch.calm import HOLD_S, MOST_HELD, QUIET_S, Calm
 from mcjax_launch.lines import MOMENT_S, Plain, Source
 from mcjax_launch.noise import Listener, Noise, without_noise
+from mcjax_launch.tracebacks import whose
 
 GLOO, TERM, VICTIM, STACK = Noise.GLOO, Noise.TERM, Noise.VICTIM, Noise.STACK
+TRACEBACK = Noise.TRACEBACK
 CONNECTED = (
     "[Gloo] Rank 0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3"
 )
@@ -28,6 +30,7 @@ POLLED = (
 )
 TASKS = "The tasks have crashed. Check the task logs for an earlier error, or scheduler events"
 FRAME = "    @     0x7fa19d840634  absl::lts_20260107::log_internal::LogMessage::SendToLog()"
+LOST_PEER = "ValueError: UNKNOWN: Gloo AllGather failed: Read error: Connection reset by peer"
 TERM_CAUGHT = (
     "W1120 10:33:26.586135   25953 preemption_notifier.cc:90] SIGTERM caught at 2026-11-20T10:33:26"
 )
@@ -70,9 +73,9 @@ STREAMS: dict[str, list[tuple[str, Noise | None]]] = {
         ),
         (POLLED, VICTIM),
         (FATAL + "Failed to send RPC to coordination service.", VICTIM),
-        ("Traceback (most recent call last):", None),
-        ('  File "fail.py", line 38, in <module>', None),
-        ("ValueError: UNKNOWN: Gloo AllGather failed: Read error: Connection reset by peer", None),
+        ("Traceback (most recent call last):", TRACEBACK),
+        ('  File "fail.py", line 38, in <module>', TRACEBACK),
+        (LOST_PEER, TRACEBACK),
         ("*** Check failure stack trace: ***", STACK),
         (FRAME, STACK),
         ("    @     0x7fa1a4ca71f5  (unknown)", STACK),
@@ -142,6 +145,50 @@ STREAMS: dict[str, list[tuple[str, Noise | None]]] = {
         ),
         ("SIGTERM caught at noon", None),
     ],
+    "a traceback of one's own": [
+        ("Traceback (most recent call last):", None),
+        ('  File "fail.py", line 38, in <module>', None),
+        ("ValueError: Connection reset by peer", None),
+        ("", None),
+        ("RPC: /x", None),
+    ],
+    "a victim's exception has a cause and an effect": [
+        ("step 3: loss 0.5", None),
+        ("Traceback (most recent call last):", TRACEBACK),
+        ('  File "fail.py", line 38, in step', TRACEBACK),
+        ("step 4: loss 0.4", None),
+        ("    total(a)", TRACEBACK),
+        ("    ~~~~~^^^", TRACEBACK),
+        (LOST_PEER, TRACEBACK),
+        ("--------------------", VICTIM),
+        ("For simplicity, JAX has removed its internal frames from the traceback of", VICTIM),
+        ("step 5: loss 0.4", None),
+        ("During handling of the above exception, another exception occurred:", None),
+        ("", None),
+        ("Traceback (most recent call last):", None),
+        ('  File "fail.py", line 12, in main', None),
+        ("train.Failed: no checkpoint", None),
+        ("Traceback (most recent call last):", TRACEBACK),
+        ('  File "fail.py", line 38, in step', TRACEBACK),
+        ("jaxlib._jax.XlaRuntimeError: UNAVAILABLE: Failed to send RPC: Socket closed", TRACEBACK),
+        (
+            "Additional GRPC error information from remote target coordination_service while "
+            "calling /xla.coordination.CoordinationService/GetKeyValue:",
+            VICTIM,
+        ),
+        (':UNKNOWN:Error received from peer  {grpc_status:14, grpc_message:"recvmsg"}.', VICTIM),
+        ("", VICTIM),
+        ("RPC: /xla.coordination.CoordinationService/PollForError [type.googleapis.com/t]", VICTIM),
+        ("KeyError: 3", None),
+    ],
+    "another thread's line comes in between": [
+        ("Traceback (most recent call last):", TRACEBACK),
+        ('  File "fail.py", line 38, in <module>', TRACEBACK),
+        ("    ^^^^^^^^" + FATAL, TRACEBACK),
+        (':UNKNOWN:Error received from peer  {grpc_message:"Socket closed"}', VICTIM),
+        (LOST_PEER, TRACEBACK),
+        (FRAME, STACK),
+    ],
     "another thread's line has begun before": [
         ("    ^^^^^^^^" + FATAL, None),
         (':UNKNOWN:Error received from peer  {grpc_message:"Socket closed"}', VICTIM),
@@ -167,12 +214,20 @@ STREAMS: dict[str, list[tuple[str, Noise | None]]] = {
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_kinds(name: str) -> None:
-    listener = Listener()
+    listener, lines = Listener(), [line for line, _ in STREAMS[name]]
+    listener.expect(whose("\n".join([*lines, ""]).encode()))
     for line, kind in STREAMS[name]:
         assert listener.kind(line.encode()) is kind, line
-    lines = [line for line, _ in STREAMS[name]]
-    kept = [line for line, kind in STREAMS[name] if kind is None]
-    assert without_noise(lines) == (kept, len(lines) - len(kept))
+
+
+@pytest.mark.parametrize("name", [name for name in STREAMS if "exception" not in name])
+def test_what_a_rank_is_quoted_without(name: str) -> None:
+    """Its own tracebacks stay, whatever they say."""
+    kept = [line for line, kind in STREAMS[name] if kind in (None, TRACEBACK) or "^^F" in line]
+    assert without_noise([line for line, _ in STREAMS[name]]) == (
+        kept,
+        len(STREAMS[name]) - len(kept),
+    )
 
 
 def shown(chunks: list[bytes], stream: int, calm: Calm, at: float = 0.0) -> bytes:
@@ -284,3 +339,47 @@ def test_the_users_own_term_is_news() -> None:
         calm.fold_victims(None, own_term=True)
         calm.fold_victims(None, own_term=own_term)
         assert calm.feed(0, wire.STDERR, Source(b""), line, 0.0) == kept
+
+
+def test_a_traceback_waits_for_its_last_line() -> None:
+    begun = b"Traceback (most recent call last):\n  File 'x', line 1, in f\n"
+    for over in (False, True):
+        calm, source = Calm(), Source(b"")
+        if over:
+            calm.fold_victims(1, own_term=True)
+        assert calm.feed(0, wire.STDERR, source, begun, 5.0) == b""
+        assert (
+            calm.feed(0, wire.STDERR, source, b"ValueError: 3\n", 5.1) == begun + b"ValueError: 3\n"
+        )
+        assert calm.due is None
+        assert calm.feed(0, wire.STDERR, source, begun, 6.0) == b""
+        assert calm.expire(6.0 + HOLD_S) == [(0, begun)]
+    assert calm.words() == []
+
+
+def test_a_victims_traceback_waits_for_the_news() -> None:
+    text = f"Traceback (most recent call last):\n  File 'x'\n{LOST_PEER}\n".encode()
+    calm, source = Calm(), Source(b"")
+    assert calm.feed(0, wire.STDERR, source, text, 5.0) == b""
+    assert calm.fold_victims(1, own_term=True) == [(0, text)]
+    assert calm.feed(0, wire.STDERR, source, text, 5.1) == b""
+    assert calm.words() == [
+        "left out 3 lines about the end of the job in other ranks; -v shows them"
+    ]
+
+
+def test_the_culprits_traceback_is_shown() -> None:
+    calm, source = Calm(), Source(b"")
+    calm.fold_victims(0, own_term=True)
+    text = f"Traceback (most recent call last):\n  File 'x'\n{LOST_PEER}\n".encode()
+    assert calm.feed(0, wire.STDERR, source, text, 5.0) == text
+
+
+def test_nothing_that_was_held_back_is_lost() -> None:
+    words = (POLLED + "\n").encode()
+    text = b"Traceback (most recent call last):\n  File 'x'\nValueError: 3\n"
+    for begun in (b"", b"step 3: "):
+        calm = Calm()
+        said = shown([begun, words, text, b"end\n"], wire.STDERR, calm)
+        said += b"".join(data for _, data in calm.expire(HOLD_S))
+        assert said.endswith(words + text + b"end\n")
