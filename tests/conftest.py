@@ -1,6 +1,7 @@
 """A leak check around every test that starts a launcher."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from jobs import Jobs, described, eventually
 
 #: What the agents make in the temporary folder.
 _FOLDERS = "mcjax-*"
+
+# What nohup ignores, all that the tests start would ignore as well.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
