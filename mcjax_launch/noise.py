@@ -28,7 +28,7 @@ _GLOO_BYTE = b"E"
 # How a C++ file and line are named: today's way, and that of jax 0.6.
 _HEAD = (
     rb"(?:[WEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [WEF] )"
-    rb"[\w./-]+\.(?:cc|h):\d+\] (?:\[\d+\] )?"
+    rb"[\w./+-]+\.(?:cc|h):\d+\] (?:\[\d+\] )?"
 )
 _TERM = re.compile(_HEAD + rb"SIGTERM caught at ")
 _FATAL = b"Terminating process because the JAX distributed service detected fatal errors"
@@ -41,10 +41,12 @@ _VICTIM = re.compile(
 )
 _GOES_ON = re.compile(
     rb"Additional GRPC error information from remote target coordination_service "
-    rb"|:UNKNOWN:Error received from peer |:\{\"created\":\"@.*\"Error received from peer "
+    rb"|:[A-Z_]+:(?:Error received from peer|Stream removed) "
+    rb"|:\{\"created\":\"@.*\"Error received from peer "
     rb"|The tasks have crashed\. |RPC: /[\w.]+\.CoordinationService/| \[type\.googleapis\.com/"
     rb"|Barrier result: '|DEADLINE_EXCEEDED: Barrier timed out|# of tasks that reached the barrier:"
     rb"|The first task at the barrier: |This suggests that the workers are out of sync\."
+    rb"|=== Source Location Trace: ===|[\w./+-]+\.(?:cc|h):\d+ ?$"
     rb"|-{20}|For simplicity, JAX has removed its internal frames "
 )
 # After these the tasks follow, one a line.

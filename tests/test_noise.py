@@ -1,4 +1,4 @@
-"""What JAX prints that is no news: the words are those of real runs (jax 0.10.2 and 0.6.0)."""
+"""What JAX prints that is no news: the words are those of real runs (jax 0.12.0, 0.10.2, 0.6.0)."""
 
 import random
 
@@ -93,6 +93,22 @@ STREAMS: dict[str, list[tuple[str, Noise | None]]] = {
             'ipv4:127.0.0.1:41785","file_line":1056,"grpc_message":"Socket closed"}',
             VICTIM,
         ),
+    ],
+    "the coordinator of jax 0.12 is gone": [
+        (POLLED, VICTIM),
+        (FATAL + "Failed to send RPC to coordination service.", VICTIM),
+        (
+            "Additional GRPC error information from remote target coordination_service while "
+            "calling /xla.coordination.CoordinationService/PollForError:",
+            VICTIM,
+        ),
+        (":UNAVAILABLE:Stream removed (Socket closed)", VICTIM),
+        ("=== Source Location Trace: === ", VICTIM),
+        ("external/xla+/xla/pjrt/coordination/coordination_service_error_util.cc:64", VICTIM),
+        ("", VICTIM),
+        ("lib/mine.cc:64", VICTIM),
+        ("mine: 3", None),
+        ("lib/mine.cc:64", None),
     ],
     "a rank is silent": [
         (
