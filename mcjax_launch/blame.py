@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcjax_launch.history import History, RankRun
-from mcjax_launch.victim import GAVE_UP
+from mcjax_launch.lost_peer import GAVE_UP
 from mcjax_launch.words import these_ranks
 
 _UNHEALTHY = re.compile(r"stopped sending heartbeats\):\n((?:\S+\n)+)")
 _BARRIER = re.compile(
     r"Shutdown barrier[^@]{0,800}?The first task at the barrier: (\S+?)\. "
+    r"Some timed out task names:\n((?:\S+\n)+)"
+)
+_OWN_BARRIER = re.compile(
+    r"Barrier timed out\. Id: (?!Shutdown::)(.{1,200}?)::\d+\.[^@]{0,800}?"
     r"Some timed out task names:\n((?:\S+\n)+)"
 )
 #: What a rank did that ended as by os._exit(0).
@@ -36,11 +40,12 @@ def blamed(history: History, victims: Sequence[RankRun]) -> tuple[RankRun, str] 
     if joining:
         found = _odd_coordinates(history) or _other_size(history) or _absent(history)
     found = found or _silent(history, said) or _first_done(history, said)
-    return found or _vanished(history) or _not_come(history, said)
+    return found or _vanished(history) or _late(history, said) or _not_come(history, said)
 
 
 def _summary(run: RankRun) -> str:
-    return str(run.failure.get("summary", "")) if run.failure is not None else ""
+    failure = run.failure or {}
+    return str(failure.get("summary") or (failure.get("handled") or {}).get("summary", ""))
 
 
 def _odd_coordinates(history: History) -> tuple[RankRun, str] | None:
@@ -88,8 +93,7 @@ def _absent(history: History) -> tuple[RankRun, str] | None:
         return None
     first = min(absent, key=lambda run: (run.status is None, run.order))
     how = "and ended with 0" if first.status == 0 else "while the others waited for it there"
-    others = [run.process_id for run in absent if run is not first]
-    also = f" (nor did {these_ranks(others)})" if others else ""
+    also = _nor([run.process_id for run in absent if run is not first])
     return first, f"never called initialize(){also}, {how}"
 
 
@@ -115,13 +119,27 @@ def _vanished(history: History) -> tuple[RankRun, str] | None:
     return None
 
 
+def _late(history: History, said: str) -> tuple[RankRun, str] | None:
+    """A rank that did not come in time to a barrier of the program's own."""
+    found = _OWN_BARRIER.search(said)
+    late = [_rank(history, name) for name in found[2].split()] if found else []
+    runs = [run for run in late if run is not None]
+    if found is None or not runs:
+        return None
+    also = _nor([run.process_id for run in runs[1:]])
+    return runs[0], f"did not come in time to the barrier {found[1]!r}{also}"
+
+
+def _nor(others: Sequence[int]) -> str:
+    return f" (nor did {these_ranks(others)})" if others else ""
+
+
 def _not_come(history: History, said: str) -> tuple[RankRun, str] | None:
     """A rank for which a collective did not wait any longer."""
     late = [run for run in history.ranks.values() if run.joined_at is not None and not run.failed]
-    if not late or GAVE_UP not in said:
+    if not late or not any(words in said for words in GAVE_UP):
         return None
-    others = [run.process_id for run in late[1:]]
-    also = f" (nor did {these_ranks(others)})" if others else ""
+    also = _nor([run.process_id for run in late[1:]])
     last = f"; it compiled last at {late[0].compiled['where']}" if late[0].compiled else ""
     return late[0], f"did not come to a collective in which others gave up waiting{also}{last}"
 

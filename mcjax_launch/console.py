@@ -206,6 +206,7 @@ class Console:
         for (rank, stream), source in self._sources.items():
             if source.partial:
                 self._show(rank, stream, b"\n")
+        self._show_held(math.inf)
         for output in self._outputs.values():
             if output.collapse is not None:
                 self._write(output, output.collapse.flush())

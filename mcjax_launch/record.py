@@ -18,8 +18,8 @@ from mcjax_launch.verdict import (
     fate,
     first_cause,
     headline,
+    reason,
     shortened,
-    status_in_words,
 )
 from mcjax_launch.victim import is_victim
 
@@ -202,15 +202,7 @@ def outcome(run: RankRun) -> str:
 
 
 def _words(run: RankRun) -> str:
-    failure = run.failure
-    if not run.failed or is_victim(run):
-        return fate(run)
-    if failure is None:
-        assert run.status is not None
-        return status_in_words(run.status, run.killer)
-    if failure.get("exit"):
-        return f"exited with status {failure['status']}"
-    return headline(failure)
+    return reason(run) if run.failed and not is_victim(run) else fate(run)
 
 
 def _exception(run: RankRun) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 import re
 
-from mcjax_launch.victim import is_exception_of_victim
+from mcjax_launch.lost_peer import is_of_lost_peer
 
 #: How each begins.
 START = b"Traceback (most recent call last):"
@@ -23,5 +23,5 @@ def whose(data: bytes | bytearray) -> list[bool | None]:
             found.append(None)
         elif found and found[-1] is None and (exception := _EXCEPTION.fullmatch(line)):
             words = line.decode("utf-8", "replace")
-            found[-1] = is_exception_of_victim(exception[1].decode(), words)
+            found[-1] = is_of_lost_peer(exception[1].decode(), words)
     return found

@@ -72,7 +72,8 @@ def find_cause(history: History) -> Cause | None:
         return Cause(found[0], (found[0],), found[1])
     # Some may be killed while they fail for the same reason.
     told = [run for run in history.ranks.values() if run.failed or run.failure is not None]
-    return Cause(first, tuple(run for run in told if _alike(run, first)))
+    like = (run for run in told if _alike(run, first) and is_victim(run) == is_victim(first))
+    return Cause(first, tuple(like))
 
 
 def _alike(run: RankRun, other: RankRun) -> bool:
@@ -227,20 +228,39 @@ def _others(ranks: Sequence[RankRun], told: Sequence[RankRun]) -> list[str]:
 
 def fate(rank: RankRun) -> str:
     """What became of a rank, in words."""
+    if rank.failed and is_victim(rank):
+        if rank.status == -signal.SIGABRT:
+            return "aborted by JAX as a consequence"
+        where = (rank.failure or {}).get("where")
+        return f"failed as a consequence at {where}" if where else "failed as a consequence"
+    if rank.failed and rank.failure is not None and not rank.told_to_end:
+        return f"failed: {reason(rank)}"
     if rank.status is None:
         return f"lost with host {rank.host}" if rank.lost else "of unknown fate"
     if rank.status == 0:
         return "ended with 0"
-    if rank.failure is not None and is_victim(rank):
-        where = rank.failure.get("where")
-        return f"failed as a consequence at {where}" if where else "failed as a consequence"
-    if rank.status == -signal.SIGKILL and signal.SIGKILL in rank.sent:
-        return "killed after the grace"
     if -rank.status in rank.sent:
-        return f"ended by {signal.Signals(-rank.status).name}"
-    if is_victim(rank):
-        return "aborted by JAX as a consequence"
+        return _ended_by(-rank.status, rank.sent)
     return f"{'ended with' if rank.status > 0 else 'died:'} {status_in_words(rank.status)}"
+
+
+def _ended_by(signum: int, sent: Sequence[int]) -> str:
+    """The end of a rank by a signal that it was sent."""
+    name = signal.Signals(signum).name
+    if signum != signal.SIGKILL:
+        return f"ended by {name}"
+    before = [signal.Signals(one).name for one in sent if one != signum]
+    return f"killed as {before[0]} was not enough" if before else "killed"
+
+
+def reason(rank: RankRun) -> str:
+    """Why a rank failed, in words: its exception, exit or signal."""
+    if rank.failure is None:
+        assert rank.status is not None
+        return status_in_words(rank.status, rank.killer)
+    if rank.failure.get("exit"):
+        return f"exited with status {rank.failure['status']}"
+    return headline(rank.failure)
 
 
 def interrupted(signum: int) -> Stop:

@@ -124,7 +124,7 @@ def test_many_alike() -> None:
         found.hooked(rank, {"failed": body, "main": True}, 3.0)
         ended(found, rank, -signal.SIGKILL, sent=(signal.SIGTERM, signal.SIGKILL))
     assert first_line(found) == "2 ranks failed, rank 2 first: ValueError: 2"
-    assert judge(found).report[-1] == "the other rank: killed after the grace"
+    assert judge(found).report[-1] == "the other rank: failed: ValueError: 1"
 
 
 ADVICE = {

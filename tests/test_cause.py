@@ -60,6 +60,22 @@ def test_a_rank_that_the_others_miss_is_told_at_once(jobs: Jobs) -> None:
         assert words in report(jobs, PROGRAMS / "leaving.py", way)
 
 
+@pytest.mark.parametrize("way", ["wrap", "exit with words", "log and exit", "hard"])
+def test_victims_that_handle_it(jobs: Jobs, way: str) -> None:
+    """Whatever they make of the loss of their peer, it is not the cause."""
+    ended = jobs.run(*OPTIONS, PROGRAMS / "handled.py", way)
+    if way == "hard":
+        assert ended.status == 3
+        assert "rank 1 failed: exit status 3" in ended.report
+        assert "ValueError: bad batch" in ended.report
+    else:
+        assert ended.status == 137
+        assert "rank 1 failed: killed by SIGKILL" in ended.report
+    others = ended.report.splitlines()[-1]
+    assert others.startswith(("the 2 other ranks: ", "the other rank"))
+    assert "as a consequence" in others
+
+
 def test_a_job_of_another_size(jobs: Jobs) -> None:
     found = report(jobs, PROGRAMS / "other_coordinates.py", "all")
     assert "with num_processes=4, as the others did, but the job has 3\n" in found

@@ -76,7 +76,7 @@ def test_deaf_ranks_are_killed_after_the_grace(jobs: Jobs) -> None:
     ended = running.finish()
     assert ended.status == 3
     assert ended.seconds < 10
-    assert "killed after the grace" in ended.report
+    assert "killed as SIGTERM was not enough" in ended.report
 
 
 def test_stopped_ranks_end_too(jobs: Jobs) -> None:

@@ -236,3 +236,9 @@ def test_interrupt_from_a_terminal_reaches_each_rank_once(jobs: Jobs) -> None:
     seen += terminal.read()
     assert terminal.status == 130
     assert seen.count(b"caught") == 2
+
+
+def test_a_traceback_that_only_begins_is_shown(jobs: Jobs) -> None:
+    program = "printf 'hello\\nTraceback (most recent call last):' >&2"
+    ended = jobs.run("-n", 1, "bash", "-c", program)
+    assert ended.stderr == "[0] hello\n[0] Traceback (most recent call last):\n"

@@ -39,8 +39,13 @@ ENDS: dict[str, tuple[RankRun, str, str, int | None, str | None]] = {
     ),
     "told to end": (ended(-TERM, (TERM,)), "stopped", "ended by SIGTERM", 143, "SIGTERM"),
     "told to end, and did so well": (ended(0, (TERM,)), "ended", "ended with 0", 0, None),
+    "told twice": (ended(-KILL, (KILL,)), "stopped", "killed", 137, "SIGKILL"),
+    "exits, as another failed": (
+        ended(3, stderr="x\nGloo AllGather failed: Connection reset by peer\n"), "consequence",
+        "failed as a consequence", 3, None,
+    ),
     "after the grace": (
-        ended(-KILL, (TERM, KILL)), "stopped", "killed after the grace", 137, "SIGKILL",
+        ended(-KILL, (TERM, KILL)), "stopped", "killed as SIGTERM was not enough", 137, "SIGKILL",
     ),
     "victim": (
         ended(-signal.SIGABRT, stderr=VICTIM), "consequence", "aborted by JAX as a consequence",

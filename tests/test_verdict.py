@@ -108,7 +108,7 @@ def test_the_report() -> None:
         "at train.py:3 in step: boom()",
         "  | Traceback ...",
         "  | ValueError: x",
-        "the 3 other ranks: 2 killed after the grace, 1 ended by SIGTERM",
+        "the 3 other ranks: 2 killed as SIGTERM was not enough, 1 ended by SIGTERM",
         "logs: /logs",
     )
 

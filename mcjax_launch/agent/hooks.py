@@ -73,12 +73,16 @@ class Hooks:
     def _listen(self) -> None:
         self._loop.watch(self._server.fileno(), READ, lambda ready: self._accept())
 
-    def drain(self) -> None:
-        """Read everything that has been said so far, so that a death comes after its cause."""
+    def drain(self, rank: int) -> None:
+        """Read all that a rank has said so far, so that its death comes after its own words.
+
+        What others say of that death comes after it.
+        """
         self._accept()
         for hook in list(self.hooks.values()):
-            while self._read(hook):
-                pass
+            while hook.rank == rank or not hook.pid:  # or one that has not said whose it is
+                if not self._read(hook):
+                    break
 
     @property
     def joined(self) -> set[int]:

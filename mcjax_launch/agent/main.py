@@ -216,9 +216,9 @@ class Agent:
             self._perform(self._group.childless())
 
     def _handle_end(self, ended: posix.Ended) -> None:
-        if self._hooks is not None:
-            self._hooks.drain()  # what it said before it died comes first
         rank = self._pids[ended.pid]
+        if self._hooks is not None:
+            self._hooks.drain(rank)
         sent = list(self._group.sent[rank])
         self._group.ending = posix.ending(self._pids)
         self._perform(self._group.exited(rank, ended.status, time.monotonic()))

@@ -10,6 +10,7 @@ _MOST_TEXT = 32_000
 _agent = None
 _last_exit_code = None
 _last_exit_place = None
+_last_exit_handled = None
 # Of the main thread, from initialize() on: how it ended tells how the program did.
 _outermost_frame = None
 
@@ -97,9 +98,10 @@ def _record_exits():
 
     class RecordedExit(real):
         def __init__(self, *args):
-            global _last_exit_code, _last_exit_place
+            global _last_exit_code, _last_exit_place, _last_exit_handled
             super().__init__(*args)
             _last_exit_code = self.code
+            _last_exit_handled = _handled()
             frame = frames.here()
             if frame is not None:
                 code = frame.f_code
@@ -121,6 +123,18 @@ def _record_exits():
     sys.exit = exit
     if "threading" in sys.modules:
         patch_threading(sys.modules["threading"])
+
+
+def _handled():
+    """The exception that is being handled, in words: it may be the reason for an exit."""
+    kind, value, _ = sys.exc_info()
+    if kind is None:
+        return None
+    try:
+        summary = str(value)[:_MOST_TEXT]
+    except Exception:
+        summary = ""
+    return {"exception": kind.__name__, "summary": summary}
 
 
 def patch_threading(threading):
@@ -197,4 +211,4 @@ def _tell_exit(code):
 
         file, number, name = _last_exit_place
         where, line = f"{file}:{number} in {name}", linecache.getline(file, number).strip()
-    _agent.tell_failed(status, exit=True, where=where, line=line)
+    _agent.tell_failed(status, exit=True, where=where, line=line, handled=_last_exit_handled)
