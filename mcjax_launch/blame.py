@@ -36,8 +36,8 @@ def blamed(history: History, victims: Sequence[RankRun]) -> tuple[RankRun, str] 
     """
     said = "\n".join(run.stderr + _summary(run) for run in victims)
     joining = any(run.joined_at is None for run in victims)
-    found = None
-    if joining:
+    found = _doubled(history)
+    if joining and found is None:
         found = _odd_coordinates(history) or _other_size(history) or _absent(history)
     found = found or _silent(history, said) or _first_done(history, said)
     return found or _vanished(history) or _late(history, said) or _not_come(history, said)
@@ -46,6 +46,18 @@ def blamed(history: History, victims: Sequence[RankRun]) -> tuple[RankRun, str] 
 def _summary(run: RankRun) -> str:
     failure = run.failure or {}
     return str(failure.get("summary") or (failure.get("handled") or {}).get("summary", ""))
+
+
+def _doubled(history: History) -> tuple[RankRun, str] | None:
+    """A rank two processes of which take part, as one: JAX ends the job for it."""
+    for run in history.ranks.values():
+        if run.beside is not None:
+            where = f", at {run.beside}" if run.beside else ""
+            return run, (
+                f"called initialize() in a second process as well{where}: what starts processes "
+                "belongs below `if __name__ == '__main__':`"
+            )
+    return None
 
 
 def _odd_coordinates(history: History) -> tuple[RankRun, str] | None:

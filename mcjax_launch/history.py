@@ -37,6 +37,10 @@ class RankRun:
         told_to_end: it ended, or failed, only after it had been sent one.
         lost: with its host, so that nothing more is known of it.
         coordinates: what it called initialize() with; None as long as it has not.
+        turn: how many programs it had run before that were part of the job: one shell script may
+            run some in turn. Times are those of the latest.
+        beside: the line at which a second process of it called initialize(), if one did.
+        left: its program has left the job, and may go on.
         platform: of its compiled programs: the first that is not "cpu", if there is one.
         compilations: how many it has under way.
         compiled: the program that it began to compile last.
@@ -61,6 +65,9 @@ class RankRun:
     stderr: str = ""
     pid: int | None = None
     coordinates: Mapping[str, Any] | None = None
+    turn: int = 0
+    beside: str | None = None
+    left: bool = False
     platform: str = ""
     compilations: int = 0
     compiled: Mapping[str, Any] | None = None
@@ -146,7 +153,6 @@ class History:
         stop_at: when the reason to end it came up, if there was one.
         active_at: when a rank last printed, compiled, computed or came and went.
         looked_at: when agents last told what ranks use.
-        programs: those that span processes, as far as ranks have told.
 
     """
 
@@ -163,8 +169,8 @@ class History:
     log_dir: str | None = None
     active_at: float = 0.0
     looked_at: float = 0.0
-    programs: Comparison = field(default_factory=Comparison)
 
+    _comparisons: dict[int, Comparison] = field(default_factory=dict)  # of each turn
     _events: int = 0
     _processes: dict[int, int] = field(default_factory=dict)  # JAX's process -> rank
 
@@ -217,8 +223,8 @@ class History:
         """A rank's hook has said something; whether it is that its program has failed."""
         run = self.ranks[rank]
         self.active_at = at
-        if "joining" in body and run.joining_at is None:
-            run.joining_at, run.coordinates = at, body["joining"]
+        if "joining" in body:
+            self._joins(run, body, at)
         elif "joined" in body and run.joined_at is None:
             run.joined_at = at
             self._processes[body["joined"]["process_id"]] = rank
@@ -230,12 +236,15 @@ class History:
         elif "compiled" in body:
             run.compilations -= 1
         elif "program" in body and self._compares:
-            self.programs.ran(rank, Program.told(body["program"], self._of_process()))
+            program = Program.told(body["program"], self._of_process())
+            self._of_turn(run.turn).ran(rank, program)
         elif "blind" in body:
             run.blind = body["blind"]
-        elif "leaving" in body:
+        elif "leaving" in body and run.leaving_at is None:
             run.leaving_at = at
             self._program_over(run)
+        elif "left" in body:
+            run.left = True
         failed = body.get("failed")
         if failed is None or run.hidden_failure:
             return False
@@ -248,6 +257,36 @@ class History:
             run.failure = failed
         return False
 
+    def _joins(self, run: RankRun, body: Mapping[str, Any], at: float) -> None:
+        """A process of a rank calls initialize()."""
+        if body.get("beside"):
+            run.beside = body["joining"].get("where") or ""
+        elif not body.get("repeated"):
+            if run.joining_at is not None:
+                run.turn += 1
+                run.joined_at = run.leaving_at = None
+                run.left = False
+            run.joining_at, run.coordinates = at, body["joining"]
+
+    @property
+    def programs(self) -> Comparison:
+        """The programs that span processes, as far as ranks have told: of the latest turn."""
+        return self._parted or self._of_turn(max(self._comparisons, default=0))
+
+    def _of_turn(self, turn: int) -> Comparison:
+        return self._comparisons.setdefault(turn, Comparison())
+
+    @property
+    def _parted(self) -> Comparison | None:
+        """Those of the first turn in which ranks part."""
+        found = (one for one in self._comparisons.values() if one.divergence is not None)
+        return next(found, None)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the ranks have run different programs."""
+        return self._parted is not None
+
     def _of_process(self) -> dict[int, int]:
         """The rank of each JAX process; of one that has not told yet, its own number."""
         return {**{rank: rank for rank in self.ranks}, **self._processes}
@@ -255,12 +294,12 @@ class History:
     def _program_over(self, run: RankRun) -> None:
         """A rank runs no more programs; that one has failed says nothing of its program."""
         if self._compares and run.failure is None:
-            self.programs.over(run.process_id)
+            self._of_turn(run.turn).over(run.process_id)
 
     @property
     def _compares(self) -> bool:
         """Whether programs are compared: where ranks have parted, to see who is on which side."""
-        return self.programs.divergence is not None or not self.ending
+        return self.diverged or not self.ending
 
     @property
     def ending(self) -> bool:

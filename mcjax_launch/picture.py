@@ -31,7 +31,7 @@ def picture(history: History, *, jax: bool = False) -> list[str]:
     if not jax and not _uses_jax(history):
         return []
     lines = _progress(history) + _compiled(history.running)
-    if history.programs.divergence is not None:
+    if history.diverged:
         return [*lines, "the ranks have run different programs:", *history.programs.words()]
     return lines + _behind(history)
 
@@ -39,7 +39,7 @@ def picture(history: History, *, jax: bool = False) -> list[str]:
 def hints(history: History) -> list[str]:
     """Lines on what to try with a job that stands still."""
     runs = history.running
-    known = history.programs.divergence is not None
+    known = history.diverged
     if known or not _uses_jax(history) or any(run.compilations for run in runs):
         return []
     stages = {_stage(run) for run in history.ranks.values()}
@@ -89,7 +89,7 @@ def _stage(run: RankRun) -> str:
         return _ABSENT
     if run.joined_at is None:
         return "waiting in initialize()"
-    return _LEAVING if run.leaving_at is not None else ""
+    return _LEAVING if run.leaving_at is not None and not run.left else ""
 
 
 def _compiled(runs: Iterable[RankRun]) -> list[str]:

@@ -216,7 +216,8 @@ class Comparison:
         assert found is not None
         theirs = self._next(self._pairs[found.first, found.second], found.second)[1]
         meshes = [program.ranks for program in (found.program, theirs) if program is not None]
-        concerned = frozenset.intersection(*meshes) | {found.first, found.second}
+        shared = frozenset.intersection(*meshes) if meshes else frozenset()
+        concerned = shared | {found.first, found.second}
         sides: dict[tuple[str, bool], list[int]] = {}
         programs: dict[str, Program | None] = {}
         for rank in sorted(concerned):

@@ -105,7 +105,7 @@ def attempt(ended: Attempt, began_at: float) -> dict[str, Any]:
         "log_dir": history.log_dir,
         "exit_status": ended.status,
         "cause": _cause(ended),
-        "divergence": history.programs.words() if history.programs.divergence is not None else [],
+        "divergence": history.programs.words() if history.diverged else [],
         "stacks": list(history.stacks),
         "complete": True,
         "ranks": [_rank(run, history) for run in history.ranks.values()],
@@ -140,7 +140,7 @@ def _cause(ended: Attempt) -> dict[str, Any]:
         kind = "stop"
     count = len(history.ranks)
     well = "the rank ended with 0" if count == 1 else f"all {count} ranks ended with 0"
-    if history.programs.divergence is not None:
+    if history.diverged:
         well += ", but they ran different programs"
     fine = well if not ended.status else "ended"
     return {

@@ -167,7 +167,7 @@ def _describe(cause: Cause, history: History) -> list[str]:
         lines += [f"  | {line}" for line in shortened(text)]
     if run.killer and run.status != -signal.SIGKILL:
         lines.append(f"meanwhile {run.killer}")
-    if history.programs.divergence is not None:
+    if history.diverged:
         lines += ["the ranks had run different programs:", *history.programs.words()]
     return [*lines, *advice(run)]
 
@@ -279,7 +279,7 @@ def reader_gone(error: OSError | None) -> Stop:
 def warnings(history: History) -> list[str]:
     """What is worth saying of a job that has ended well."""
     ranks = history.ranks.values()
-    if history.programs.divergence is not None:
+    if history.diverged:
         return ["the ranks ran different programs:", *history.programs.words()]
     apart = all(run.compiled is not None and run.joining_at is None for run in ranks)
     if apart and history.num_processes > 1:

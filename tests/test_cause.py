@@ -76,6 +76,19 @@ def test_victims_that_handle_it(jobs: Jobs, way: str) -> None:
     assert "as a consequence" in others
 
 
+def test_a_program_that_leaves_by_itself(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "in_turn.py", "shutdown")
+    assert ended.status == 0
+    assert "os._exit" not in ended.report
+
+
+def test_a_second_process_of_a_rank(jobs: Jobs) -> None:
+    """What multiprocessing starts anew calls initialize() once more, where it is not guarded."""
+    found = report(jobs, PROGRAMS / "in_turn.py", "spawn")
+    assert " called initialize() in a second process as well, at " in found
+    assert "in_turn.py:11: what starts processes belongs below" in found
+
+
 def test_a_job_of_another_size(jobs: Jobs) -> None:
     found = report(jobs, PROGRAMS / "other_coordinates.py", "all")
     assert "with num_processes=4, as the others did, but the job has 3\n" in found

@@ -1,5 +1,9 @@
 """Ranks that run different programs, and such as only seem to."""
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
 from jobs import PROGRAMS, Jobs
 
@@ -42,11 +46,32 @@ def test_divergence_ends_the_job(jobs: Jobs, way: str) -> None:
         )
 
 
-@pytest.mark.parametrize("way", ["on some", "at other moments", "rank 0 alone", "callbacks"])
+HARMLESS = [
+    "on some",
+    "at other moments",
+    "rank 0 alone",
+    "rank 0 alone, with a mesh",
+    "callbacks",
+]
+
+
+@pytest.mark.parametrize("way", HARMLESS)
 def test_what_only_looks_like_a_divergence(jobs: Jobs, way: str) -> None:
     ended = jobs.run(*OPTIONS, DIVERGING, way)
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count("] end\n") == 4
+
+
+def test_programs_that_a_rank_runs_in_turn(jobs: Jobs, tmp_path: Path) -> None:
+    """The end of the first is not the end of the rank."""
+    python, program = sys.executable, PROGRAMS / "in_turn.py"
+    script = f"{python} {program} first && {python} {program} second"
+    report = tmp_path / "run.json"
+    options = ["-n", 2, "-d", 1, "--verify-spmd", "--report", report]
+    ended = jobs.run(*options, "bash", "-c", script)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("sum 6.0") == 2
+    assert json.loads(report.read_text())["attempts"][0]["divergence"] == []
 
 
 @pytest.mark.parametrize("program", ["toy.py", "tour.py"])

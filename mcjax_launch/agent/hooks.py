@@ -30,6 +30,7 @@ class Hook:
         self.rank = -1
         self.pid = 0
         self.dump_signal = 0
+        self.joining = False  # it has called initialize(), and has not left since
         self.joined = False
         self.compilations = 0  # under way
         self.stacks: list[str] = []
@@ -156,10 +157,19 @@ class Hooks:
                 return
         except (ValueError, KeyError, TypeError):
             return
+        if "joining" in message:
+            message["beside"] = self._joining_beside(hook)
+            message["repeated"] = hook.joining
+        hook.joining = "joining" in message or (hook.joining and "leaving" not in message)
         hook.joined = hook.joined or "joined" in message
         hook.compilations += ("compiling" in message) - ("compiled" in message)
         if hook.rank >= 0:
             self._say(hook.rank, {**message, "pid": hook.pid})
+
+    def _joining_beside(self, hook: Hook) -> int:
+        """Another process of the same rank that takes part in the job; 0 if there is none."""
+        others = (other for other in self.hooks.values() if other is not hook and other.joining)
+        return next((other.pid for other in others if other.rank == hook.rank), 0)
 
 
 class Stacks:

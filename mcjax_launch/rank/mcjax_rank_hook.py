@@ -170,6 +170,26 @@ def _patch(distributed):
         return result
 
     distributed.initialize = initialize
+    _patch_shutdown(distributed)
+
+
+def _patch_shutdown(distributed):
+    """A program may leave the job itself, and then end in any way."""
+    import functools
+
+    real = distributed.shutdown
+
+    @functools.wraps(real)
+    def shutdown(*args, **kwargs):
+        joined = _agent.joined
+        if joined:
+            _agent.tell({"leaving": True})
+        result = real(*args, **kwargs)
+        if joined:
+            _agent.tell({"left": True})
+        return result
+
+    distributed.shutdown = shutdown
 
 
 def _coordinates(filled):

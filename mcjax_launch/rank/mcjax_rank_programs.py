@@ -95,13 +95,11 @@ def _program(backend, computation, devices):
         return None
 
 
-# Parts of the names of operations, and of calls, that make processes talk, or that say how arrays
-# lie on them.
+# Parts of the names of operations, and of calls, that make processes talk.
 _TALKING = (
     "all_",
     "reduce_scatter",
     "collective",
-    "sdy.",
     "send",
     "recv",
     "replica_id",
@@ -127,14 +125,12 @@ def _look_into(computation, devices):
         name = op.name
         if "call_target_name" in op.attributes:
             name = str(op.attributes["call_target_name"]).strip('"')
-            communicates = communicates or not name.endswith("callback")
+            communicates = communicates or not name.endswith(("callback", "Sharding"))
             if name.endswith("callback") or name == "CustomSPMDPartitioning":
                 for attribute in ("backend_config", "mhlo.backend_config"):
                     if attribute in op.attributes:
                         op.attributes[attribute] = ir.StringAttr.get("")
-        communicates = communicates or (
-            name != "sdy.mesh" and any(word in name for word in _TALKING)
-        )
+        communicates = communicates or _divides(op) or any(word in name for word in _TALKING)
         return ir.WalkResult.ADVANCE
 
     code = io.BytesIO()
@@ -147,6 +143,18 @@ def _look_into(computation, devices):
     found = hashlib.sha256(code.getbuffer())
     found.update(repr([device.id for device in devices]).encode())
     return found.hexdigest()[:16], communicates
+
+
+def _divides(op):
+    """Whether an operation says of an array that each process has a part of it only."""
+    if op.name.startswith("sdy."):
+        # By number: iterating gives names in some versions of jaxlib, and attributes in others.
+        found = [op.attributes[number] for number in range(len(op.attributes))]
+        shardings = " ".join(str(one.attr) for one in found if one.name != "manual_axes")
+        return '{"' in shardings.replace('replicated={"', "")
+    if "mhlo.sharding" in op.attributes and op.name.endswith("custom_call"):
+        return str(op.attributes["mhlo.sharding"]) != '"{replicated}"'
+    return False
 
 
 def _blind(why):

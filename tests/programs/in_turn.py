@@ -1,0 +1,23 @@
+"""One of several programs of a rank: it takes part in the job, and leaves it, as argv says."""
+
+import multiprocessing
+import os
+import sys
+import time
+
+import jax
+from jax.experimental import multihost_utils
+
+way = sys.argv[1]
+jax.distributed.initialize()
+if way == "spawn":  # imports this file anew, unguarded
+    multiprocessing.get_context("spawn").Process(target=print).start()
+    time.sleep(60)
+multihost_utils.sync_global_devices("started")
+if way == "second":
+    time.sleep(jax.process_index())
+    print("sum", multihost_utils.process_allgather(jax.numpy.arange(3.0)).sum())
+if way == "shutdown":
+    jax.distributed.shutdown()
+    time.sleep(jax.process_index())
+    os._exit(0)
