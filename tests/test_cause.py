@@ -86,7 +86,7 @@ def test_a_second_process_of_a_rank(jobs: Jobs) -> None:
     """What multiprocessing starts anew calls initialize() once more, where it is not guarded."""
     found = report(jobs, PROGRAMS / "in_turn.py", "spawn")
     assert " called initialize() in a second process as well, at " in found
-    assert "in_turn.py:11: what starts processes belongs below" in found
+    assert "in_turn.py:12: what starts processes belongs below" in found
 
 
 def test_a_job_of_another_size(jobs: Jobs) -> None:
