@@ -1,7 +1,10 @@
 """Mistakes that are known, by the words that they end with, and what to do about each; pure."""
 
+import signal
+
 from mcjax_launch.history import RankRun
 
+_APART = "the ranks are at different places of the program; --verify-spmd looks for where they part"
 # What is said (any of these), and the advice.
 _KNOWN: tuple[tuple[tuple[str, ...], str], ...] = (
     (
@@ -21,8 +24,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("sync_global_devices name mismatch", "Mismatch in the number of", "op.preamble.length"),
-        "the ranks are at different places of the program; --verify-spmd names the first that "
-        "differs",
+        _APART,
     ),
     (
         ("RESOURCE_EXHAUSTED", "MemoryError", "Out of memory", "out of memory", "bad_alloc"),
@@ -42,13 +44,21 @@ _KNOWN: tuple[tuple[tuple[str, ...], str], ...] = (
         "a rank waited in vain for what another should have told it: has that one come as far?",
     ),
 )
+_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _UNHOOKED = ("Number of processes must be defined", "coordinator_address should be defined")
 _PROXIES = "JAX detected proxy variable"
 
 
-def advice(cause: RankRun) -> list[str]:
-    """A line on what to do about a rank's failure, if it is a mistake that is known."""
+def advice(cause: RankRun, *, diverged: bool = False) -> list[str]:
+    """A line on what to do about a rank's failure, if it is a mistake that is known.
+
+    Args:
+        diverged: it has been shown where the ranks' programs part.
+
+    """
     words = _advice(cause)
+    if words == _APART and diverged:
+        return []
     return [f"hint: {words}"] if words else []
 
 
@@ -69,4 +79,6 @@ def _advice(cause: RankRun) -> str:
         )
     if cause.joining_at is not None and cause.joined_at is None and _PROXIES in cause.stderr:
         return "proxy variables can keep processes apart: try -x http_proxy= -x https_proxy="
+    if -(cause.status or 0) in _FAULTS and "Fatal Python error" not in cause.stderr:
+        return "-x PYTHONFAULTHANDLER=1 shows the line at which that happens"
     return next((what for marks, what in _KNOWN if any(mark in said for mark in marks)), "")

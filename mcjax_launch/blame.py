@@ -38,7 +38,7 @@ def blamed(history: History, victims: Sequence[RankRun]) -> tuple[RankRun, str] 
     joining = any(run.joined_at is None for run in victims)
     found = _doubled(history)
     if joining and found is None:
-        found = _odd_coordinates(history) or _other_size(history) or _absent(history)
+        found = miscalled(history) or _absent(history)
     found = found or _silent(history, said) or _first_done(history, said)
     return found or _vanished(history) or _late(history, said) or _not_come(history, said)
 
@@ -57,6 +57,28 @@ def _doubled(history: History) -> tuple[RankRun, str] | None:
                 f"called initialize() in a second process as well{where}: what starts processes "
                 "belongs below `if __name__ == '__main__':`"
             )
+    return None
+
+
+def miscalled(history: History) -> tuple[RankRun, str] | None:
+    """A rank that called initialize() with what cannot be, or with what others do not have."""
+    return _odd_coordinates(history) or _other_size(history)
+
+
+def hopeless(history: History) -> tuple[RankRun, str] | None:
+    """A rank that waits in initialize() for what can never be."""
+    waiting = [run for run in history.running if run.coordinates and run.joined_at is None]
+    seen: dict[tuple[object, object], RankRun] = {}
+    for run in waiting:
+        called = _of(run)
+        count = called["num_processes"]
+        if isinstance(count, int) and count > history.num_processes:
+            words = f"num_processes={count}, but the job has"
+            return run, f"{_called(run)} with {words} {history.num_processes}"
+        other = seen.setdefault((called["coordinator_address"], called["process_id"]), run)
+        if other is not run:
+            words = f"process_id={called['process_id']}, as rank {other.process_id} did"
+            return run, f"{_called(run)} with {words}"
     return None
 
 

@@ -77,7 +77,9 @@ _DURATION = Duration()
     epilog="Every option can also be set as MCJAX_<OPTION>, e.g. MCJAX_LOG_DIR.",
 )
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
-@click.option("-n", "--num-processes", type=_POSITIVE, metavar="N", help="Ranks in the whole job.")
+@click.option(
+    "-n", "-np", "--num-processes", type=_POSITIVE, metavar="N", help="Ranks in the whole job."
+)
 @click.option("-m", "--module", is_flag=True, help="PROGRAM is the name of a Python module.")
 @click.option("--python", metavar="PATH", help="Python of the ranks (default: the launcher's).")
 @click.option("-C", "--chdir", metavar="DIR", help="Working directory of the ranks.")

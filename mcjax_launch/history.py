@@ -68,6 +68,7 @@ class RankRun:
     turn: int = 0
     beside: str | None = None
     left: bool = False
+    imported_jax: bool = False
     platform: str = ""
     compilations: int = 0
     compiled: Mapping[str, Any] | None = None
@@ -245,6 +246,8 @@ class History:
             self._program_over(run)
         elif "left" in body:
             run.left = True
+        elif "jax" in body:
+            run.imported_jax = True
         failed = body.get("failed")
         if failed is None or run.hidden_failure:
             return False

@@ -1,4 +1,4 @@
-"""Ranks that have ended well while others wait for them in vain: said once, and at once."""
+"""Ranks that wait in vain, for others that have ended well or with what cannot be: said once."""
 
 from mcjax_launch.history import History, RankRun
 
@@ -10,6 +10,7 @@ class Missing:
 
     def __init__(self) -> None:
         self._told: set[int] = set()
+        self._told_hopeless = False
 
     def news(self, history: History) -> list[str]:
         """What is worth saying that has not been said yet.
@@ -18,15 +19,24 @@ class Missing:
         """
         if history.ending:
             return []
+        lines = self._hopeless(history)
         running = history.running
         awaited = any(_waits(run, history) for run in running)
-        lines = []
         for rank, run in history.ranks.items():
             deed = _deed(run, awaited) if running and run.status == 0 else ""
             if deed and rank not in self._told:
                 self._told.add(rank)
                 lines.append(f"rank {rank} has {deed}")
         return lines
+
+    def _hopeless(self, history: History) -> list[str]:
+        from mcjax_launch.blame import hopeless
+
+        found = None if self._told_hopeless else hopeless(history)
+        if found is None:
+            return []
+        self._told_hopeless = True
+        return [f"rank {found[0].process_id} {found[1]}"]
 
 
 def _deed(run: RankRun, awaited: bool) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from mcjax_launch.blame import miscalled
 from mcjax_launch.history import History, RankRun
 from mcjax_launch.programs import titled
 from mcjax_launch.words import these_ranks
@@ -13,6 +14,7 @@ _BEHIND, _APART = "behind", "apart"
 _LEAVING = "done, waiting for the others in JAX's exit barrier"
 
 _HINTS = {
+    _GONE: "a rank that ends without initialize() holds up all others: did it take another branch?",
     _ABSENT: "a rank that does not call initialize() holds up all others: what does it wait for?",
     _LEAVING: "the ranks do not take the same number of steps: is each one's data as long?",
     _BEHIND: "a rank that has not come took another branch, or waits for something of its own",
@@ -30,7 +32,7 @@ def picture(history: History, *, jax: bool = False) -> list[str]:
     """
     if not jax and not _uses_jax(history):
         return []
-    lines = _progress(history) + _compiled(history.running)
+    lines = _progress(history) + _miscalled(history) + _compiled(history.running)
     if history.diverged:
         return [*lines, "the ranks have run different programs:", *history.programs.words()]
     return lines + _behind(history)
@@ -43,8 +45,11 @@ def hints(history: History) -> list[str]:
     if known or not _uses_jax(history) or any(run.compilations for run in runs):
         return []
     stages = {_stage(run) for run in history.ranks.values()}
-    if stages & {_ABSENT, _GONE}:
-        return [f"hint: {_HINTS[_ABSENT]}"]
+    for stage in (_GONE, _ABSENT):
+        if stage in stages:
+            return [f"hint: {_HINTS[stage]}"]
+    if all(run.joined_at is None for run in runs):
+        return []  # what they wait for has been said, or nobody knows
     if history.programs.waiting():
         return [f"hint: {_HINTS[_BEHIND]}"]
     lines = [_HINTS[_LEAVING if _LEAVING in stages else _APART]]
@@ -67,6 +72,14 @@ def _progress(history: History) -> list[str]:
     groups.pop("", None)
     several = history.hosts > 1
     return [f"{words}: {_placed(group, several)}" for words, group in groups.items()]
+
+
+def _miscalled(history: History) -> list[str]:
+    """Why ranks that wait in initialize() may do so."""
+    if not any(run.coordinates and run.joined_at is None for run in history.running):
+        return []
+    found = miscalled(history)
+    return [f"rank {found[0].process_id} {found[1]}"] if found is not None else []
 
 
 def _placed(runs: Sequence[RankRun], several_hosts: bool) -> str:
@@ -99,10 +112,10 @@ def _compiled(runs: Iterable[RankRun]) -> list[str]:
         if run.compiled is not None:
             last = run.compiled
             words = f"{titled(last['name'])} at {last['where'] or 'an unknown line'}"
-            words = f"is compiling {words}" if run.compilations else f"compiled last {words}"
+            words = f"compiling {words}" if run.compilations else f"compiled last {words}"
             groups.setdefault(words, []).append(run.process_id)
         elif run.joined_at is not None:
-            groups.setdefault("has compiled nothing", []).append(run.process_id)
+            groups.setdefault("compiled nothing yet", []).append(run.process_id)
     return [f"{these_ranks(ranks)}: {words}" for words, ranks in groups.items()]
 
 
@@ -112,6 +125,7 @@ def _behind(history: History) -> list[str]:
     for program, there, missing in history.programs.waiting():
         words = f"{program.title} at {program.where}" if program.where else program.title
         lines.append(
-            f"{these_ranks(there)}: in {words}, to which {these_ranks(missing)} has not come"
+            f"{these_ranks(there)}: in {words}, to which {these_ranks(missing)} "
+            f"{'have' if len(missing) > 1 else 'has'} not come"
         )
     return lines

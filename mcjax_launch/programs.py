@@ -261,8 +261,8 @@ class Comparison:
             if len(same) > 1:  # only their code differs
                 groups = " · ".join(ranges(side.ranks) for side in same[:_MOST_GROUPS])
                 lines.append(
-                    f"but not the same one on ranks {groups}: a Python value in the code differs "
-                    "(a seed, a setting, process_index()), or its shardings or devices do"
+                    f"but not the same one on ranks {groups}: another operation, a Python value in "
+                    "the code (a seed, a setting, process_index()), its shardings or its devices"
                 )
         return lines
 

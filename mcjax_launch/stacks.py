@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mcjax_launch.words import these_ranks
 
+_SOURCE = "    "  # the agent puts the user's own lines after their frames
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\S+) in (?P<name>.*)')
 _LIBRARY = re.compile(r".*/(?:site|dist)-packages/")
 _PYTHONS_OWN = re.compile(r".*/lib(?:64)?/python3(?:\.\d+)?/")
@@ -21,6 +22,7 @@ class Stack:
     Args:
         text: faulthandler's dump; empty where there is no hook to ask.
         state: then, what the kernel knows of the process.
+        helper: another process of the rank is the one that takes part in the job.
 
     """
 
@@ -29,6 +31,7 @@ class Stack:
     pid: int
     text: str
     state: str = ""
+    helper: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Frame:
     file: str
     line: str
     name: str
+    source: str = ""
 
     @property
     def library(self) -> str:
@@ -50,7 +54,7 @@ class Frame:
         file = self.file
         for folder in (_LIBRARY, _PYTHONS_OWN):
             file = folder.sub("", file, count=1)
-        return f"{file}:{self.line} in {self.name}"
+        return f"{file}:{self.line} in {self.name}" + (f": {self.source}" if self.source else "")
 
 
 def threads(text: str) -> list[tuple[Frame, ...]]:
@@ -63,6 +67,8 @@ def threads(text: str) -> list[tuple[Frame, ...]]:
             found.append([])
         elif found and (match := _FRAME.match(line)) and not _OURS.search(match["file"]):
             found[-1].append(Frame(**match.groupdict()))
+        elif found and found[-1] and line.startswith(_SOURCE):
+            found[-1][-1] = replace(found[-1][-1], source=line.strip())
     if found:
         found.insert(0, found.pop(asked))
     return [tuple(stack) for stack in found]
@@ -77,11 +83,11 @@ def in_words(stacks: Sequence[Stack]) -> str:
     others: dict[tuple[Frame, ...], list[Stack]] = {}
     for stack in sorted(stacks, key=lambda stack: (stack.rank, stack.pid)):
         asked, *more = threads(stack.text) or [()]
-        mains.setdefault((asked, stack.state), []).append(stack)
+        mains.setdefault((asked, stack.state, stack.helper), []).append(stack)
         for thread in more:
             others.setdefault(thread, []).append(stack)
-    for (asked, state), same in _biggest_first(mains):
-        name = _name(same, several)
+    for (asked, state, helper), same in _biggest_first(mains):
+        name = ("helpers of " if helper else "") + _name(same, several)
         lines.append(f"{name}:" if not state else f"{name}: no Python stack; {state}")
         lines += _calls(asked) if not state else ()
     for thread, same in _biggest_first(others):

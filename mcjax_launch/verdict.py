@@ -169,7 +169,7 @@ def _describe(cause: Cause, history: History) -> list[str]:
         lines.append(f"meanwhile {run.killer}")
     if history.diverged:
         lines += ["the ranks had run different programs:", *history.programs.words()]
-    return [*lines, *advice(run)]
+    return [*lines, *advice(run, diverged=history.diverged)]
 
 
 def _place(failure: Mapping[str, Any]) -> list[str]:
@@ -281,7 +281,7 @@ def warnings(history: History) -> list[str]:
     ranks = history.ranks.values()
     if history.diverged:
         return ["the ranks ran different programs:", *history.programs.words()]
-    apart = all(run.compiled is not None and run.joining_at is None for run in ranks)
+    apart = all(run.imported_jax and run.joining_at is None for run in ranks)
     if apart and history.num_processes > 1:
         return [
             f"no rank called jax.distributed.initialize(): these were {history.num_processes} "

@@ -78,7 +78,9 @@ def test_equal_lines_with_other_code() -> None:
         found.ran(rank, Program("jit_f", f"code {rank % 2}", ALL, ("f32[]",), "train.py:3"))
     line, why = found.words()
     assert line == "program #1: ranks 0-3 train.py:3 jit(f) f32[]"
-    assert why.startswith("but not the same one on ranks 0,2 · 1,3: a Python value in the code")
+    assert why.startswith(
+        "but not the same one on ranks 0,2 · 1,3: another operation, a Python value"
+    )
 
 
 def test_of_many_arguments_those_that_differ_are_shown() -> None:

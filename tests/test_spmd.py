@@ -41,7 +41,7 @@ def test_divergence_ends_the_job(jobs: Jobs, way: str) -> None:
     assert APART[way].format(file="diverging.py", **places()) in ended.report
     if way == "constant":
         assert (
-            "but not the same one on ranks 0 · 1 · 2 · 3: a Python value in the code"
+            "but not the same one on ranks 0 · 1 · 2 · 3: another operation, a Python value"
             in ended.report
         )
 

@@ -19,6 +19,9 @@ SOCKET_VARIABLE = "MCJAX_HOOK_SOCKET"
 # A stack dump has no end mark: it is complete when nothing came for a moment. A process that has
 # not begun (it is stopped, or waits for the disk) gets longer.
 _QUIET_S = 0.15
+# Code that users do not look at, and how much of a line of theirs is shown.
+_LIBRARIES = ("-packages/", "/lib/python", "/lib64/python", "/mcjax_rank_")
+_MOST_SOURCE = 100
 _SLOWEST_S = 2.0
 
 
@@ -170,6 +173,21 @@ class Hooks:
         """Another process of the same rank that takes part in the job; 0 if there is none."""
         others = (other for other in self.hooks.values() if other is not hook and other.joining)
         return next((other.pid for other in others if other.rank == hook.rank), 0)
+
+
+def with_source(dump: list[str]) -> list[str]:
+    """A dump of stacks, with the user's lines of code after their frames."""
+    from linecache import getline
+
+    lines = []
+    for line in dump:
+        lines.append(line)
+        if line.startswith('  File "/') and not any(part in line for part in _LIBRARIES):
+            file, _, rest = line[8:].partition('", line ')
+            number = rest.split(" ", 1)[0]
+            source = getline(file, int(number)).strip() if number.isdigit() else ""
+            lines += [f"    {source[:_MOST_SOURCE]}"] if source else []
+    return lines
 
 
 class Stacks:

@@ -353,10 +353,12 @@ class Agent:
     def _send_stacks(self) -> None:
         assert self._stacks is not None
         silent = dict(self._pids)
+        members = {hook.rank for hook in self._stacks.asked if hook.joined}
         for hook in self._stacks.asked:
-            text = "\n".join(hook.stacks)
+            text = "\n".join(hooks.with_source(hook.stacks))
             if text:
-                self._send(wire.STACKS, hook.rank, pid=hook.pid, text=text)
+                helper = hook.rank in members and not hook.joined
+                self._send(wire.STACKS, hook.rank, pid=hook.pid, text=text, helper=helper)
                 silent = {pid: rank for pid, rank in silent.items() if rank != hook.rank}
         for pid, rank in silent.items():
             self._send(wire.STACKS, rank, pid=pid, text="", state=posix.describe(pid))

@@ -26,7 +26,7 @@ def is_users(filename):
 
 
 def users(frames, filename):
-    """The innermost of `frames` that is the user's own, else that is not JAX's or Python's.
+    """The innermost of `frames` that is the user's own, else a library's; None: ours at most.
 
     Args:
         frames: innermost first.
@@ -36,6 +36,8 @@ def users(frames, filename):
     second = first = None
     for frame in frames:
         name = filename(frame)
+        if name.startswith(("<frozen", _HERE)):
+            continue
         if is_users(name):
             return frame
         if second is None and any(part in name for part in _PACKAGES) and not is_jax(name):

@@ -170,6 +170,7 @@ def _patch(distributed):
         return result
 
     distributed.initialize = initialize
+    _agent.tell({"jax": True})
     _patch_shutdown(distributed)
 
 
