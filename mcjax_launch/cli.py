@@ -63,6 +63,7 @@ class Ranks(click.ParamType):  # type: ignore[type-arg]
 
 
 _POSITIVE = click.IntRange(min=1)
+_POSITIVE.name = "number"  # click would say: "'four' is not a valid integer range"
 _DURATION = Duration()
 
 

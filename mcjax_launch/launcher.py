@@ -357,7 +357,11 @@ class Launcher:
         if self._end_at is not None and now >= self._end_at:
             self._end_at = None
             if not self._interrupts and self._ending is not None:
-                self._end_job(self._ending, signal.SIGTERM, self._job.grace_s("TERM"))
+                grace = self._job.grace_s("TERM")
+                self._console.note(
+                    f"{self._ending.words}: TERM to the ranks, which get {grace:g} s"
+                )
+                self._end_job(self._ending, signal.SIGTERM, grace)
         if (stacks := self._dumps.finished()) is not None:
             self._show_stacks(stacks)
         if not self._console.has_room:  # a slow reader is no stall

@@ -1,7 +1,9 @@
 """The first cause, on real JAX: who was it, and why."""
 
 import os
+import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -89,6 +91,15 @@ def test_a_second_process_of_a_rank(jobs: Jobs) -> None:
     assert "in_turn.py:12: what starts processes belongs below" in found
 
 
+def test_what_cannot_be_is_told_at_once(jobs: Jobs) -> None:
+    program = "import jax; jax.distributed.initialize(num_processes=4)"
+    command = ["-n", 2, "-d", 1, sys.executable, "-c", program]
+    running = jobs.start(*command, stderr=subprocess.STDOUT)
+    running.read_until("with num_processes=4, but the job has 2\n")
+    running.signal(signal.SIGTERM)
+    assert running.finish().status == 143
+
+
 def test_a_job_of_another_size(jobs: Jobs) -> None:
     found = report(jobs, PROGRAMS / "other_coordinates.py", "all")
     assert "with num_processes=4, as the others did, but the job has 3\n" in found
@@ -102,9 +113,9 @@ def test_what_ends_by_our_own_signal_is_not_the_cause(jobs: Jobs) -> None:
     assert ended.stdout.count("leaving with 5") == 2
 
 
-def test_a_job_that_never_calls_initialize_is_told(jobs: Jobs) -> None:
-    program = "import jax; print(jax.jit(lambda x: x + 1)(1.0))"
-    ended = jobs.run("-n", 2, "-d", 1, sys.executable, "-c", program)
+@pytest.mark.parametrize("program", ["jax.jit(lambda x: x + 1)(1.0)", "jax.device_count()"])
+def test_a_job_that_never_calls_initialize_is_told(jobs: Jobs, program: str) -> None:
+    ended = jobs.run("-n", 2, "-d", 1, sys.executable, "-c", f"import jax; print({program})")
     assert ended.status == 0
     assert ended.report == (
         "no rank called jax.distributed.initialize(): these were 2 jobs of one process each"

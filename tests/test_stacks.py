@@ -1,5 +1,8 @@
 """Stacks of many ranks in words."""
 
+from pathlib import Path
+
+from mcjax_launch.agent.hooks import with_source
 from mcjax_launch.stacks import Stack, in_words, threads
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
@@ -60,3 +63,33 @@ def test_hosts_are_named_where_there_are_several() -> None:
 def test_many_ranks_without_python() -> None:
     words = in_words([Stack(rank, "h", rank, "", "sleeping, bash") for rank in range(256)])
     assert words.splitlines()[1:] == ["ranks 0-255: no Python stack; sleeping, bash"]
+
+
+def test_the_users_lines_are_shown() -> None:
+    text = WAITING.replace("in step\n", "in step\n    loss = total(x)\n")
+    lines = in_words([Stack(0, "h", 100, text)]).splitlines()
+    assert "  > /home/me/train.py:88 in step: loss = total(x)" in lines
+    assert "  > /home/me/train.py:99 in <module>" in lines
+
+
+def test_helpers_are_apart() -> None:
+    stacks = [Stack(rank, "h", 100 + rank, WAITING) for rank in range(2)]
+    stacks += [Stack(rank, "h", 200 + rank, WAITING, helper=True) for rank in range(2)]
+    lines = in_words(stacks).splitlines()
+    assert "ranks 0-1:" in lines
+    assert "helpers of ranks 0-1:" in lines
+
+
+def test_source_of_a_dump(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("import time\n\n    time.sleep(3)\n")
+    dump = [
+        "Current thread 0x00007f01 (most recent call first):",
+        f'  File "{program}", line 3 in load',
+        f'  File "{program}", line 30 in load',
+        f'  File "{program}", line ??? in load',
+        f'  File "{SITE}/jax/_src/array.py", line 1 in b',
+        '  File "<string>", line 1 in <module>',
+    ]
+    shown = with_source(dump)
+    assert shown == [*dump[:2], "    time.sleep(3)", *dump[2:]]
