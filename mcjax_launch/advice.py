@@ -79,6 +79,8 @@ def _advice(cause: RankRun) -> str:
         )
     if cause.joining_at is not None and cause.joined_at is None and _PROXIES in cause.stderr:
         return "proxy variables can keep processes apart: try -x http_proxy= -x https_proxy="
-    if -(cause.status or 0) in _FAULTS and "Fatal Python error" not in cause.stderr:
-        return "-x PYTHONFAULTHANDLER=1 shows the line at which that happens"
-    return next((what for marks, what in _KNOWN if any(mark in said for mark in marks)), "")
+    known = next((what for marks, what in _KNOWN if any(mark in said for mark in marks)), "")
+    fault = -(cause.status or 0) in _FAULTS and "Fatal Python error" not in cause.stderr
+    return known or (
+        "-x PYTHONFAULTHANDLER=1 shows the line at which that happens" if fault else ""
+    )

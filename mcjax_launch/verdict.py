@@ -233,8 +233,9 @@ def fate(rank: RankRun) -> str:
             return "aborted by JAX as a consequence"
         where = (rank.failure or {}).get("where")
         return f"failed as a consequence at {where}" if where else "failed as a consequence"
-    if rank.failed and rank.failure is not None and not rank.told_to_end:
-        return f"failed: {reason(rank)}"
+    if rank.failed and rank.failure is not None:
+        told = [signal.Signals(one).name for one in rank.sent] if rank.told_to_end else []
+        return f"failed{f' after {told[0]}' if told else ''}: {reason(rank)}"
     if rank.status is None:
         return f"lost with host {rank.host}" if rank.lost else "of unknown fate"
     if rank.status == 0:
