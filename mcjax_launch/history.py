@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcjax_launch.programs import Comparison, Program
+from mcjax_launch.programs import Comparison, Program, Rerun
 
 # Less of a processor than this is no progress: heartbeats and idle threads need some.
 _BUSY = 0.05
@@ -231,6 +231,8 @@ class History:
             run.compilations -= 1
         elif "program" in body and self._compares:
             self.programs.ran(rank, Program.told(body["program"], self._of_process()))
+        elif "again" in body and self._compares:
+            self.programs.reruns.append(Rerun.told(rank, body, self._of_process()))
         elif "blind" in body:
             run.blind = body["blind"]
         elif "leaving" in body:

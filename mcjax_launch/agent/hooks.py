@@ -30,6 +30,7 @@ class Hook:
         self.rank = -1
         self.pid = 0
         self.dump_signal = 0
+        self.look_signal = 0
         self.joined = False
         self.compilations = 0  # under way
         self.stacks: list[str] = []
@@ -150,12 +151,21 @@ class Hooks:
                 # The program may have changed the variable for a process of its own.
                 hook.rank = rank if rank in self._ranks else -1
                 return
+            hook.look_signal = int(message.pop("look_signal", hook.look_signal))
         except (ValueError, KeyError, TypeError):
             return
         hook.joined = hook.joined or "joined" in message
         hook.compilations += ("compiling" in message) - ("compiled" in message)
         if hook.rank >= 0:
             self._say(hook.rank, {**message, "pid": hook.pid})
+
+
+def request_looks(hooks: Hooks | None, ranks: Collection[int]) -> None:
+    """Ask the joined processes of these ranks to say which programs they run still."""
+    for hook in hooks.hooks.values() if hooks is not None else ():
+        # As with stacks: one that does not expect the signal would die of it.
+        if hook.rank in ranks and posix.handles(hook.pid, hook.look_signal):
+            posix.signal_process(hook.pid, hook.look_signal)
 
 
 class Stacks:
