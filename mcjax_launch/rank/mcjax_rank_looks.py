@@ -20,13 +20,16 @@ asked = 0
 _tell = None
 _caches = ()
 _is_looking = False
-# By what executes it: a program, and at which look it was last told.
-_known = None
+# By the id of an executable: its program, and at which look that was last told. JAX may run it
+# through another object each time.
+_known = {}
+_MOST_KNOWN = 1024
 
 
 class _Known:
-    def __init__(self, program):
+    def __init__(self, program, name):
         self.program = program
+        self.name = name
         self.look = asked
         self.partners = None
 
@@ -39,7 +42,7 @@ def watch(tell):
             have to run it too.
 
     """
-    global _tell, _caches, _known
+    global _tell, _caches
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return 0  # a cache may not be emptied while other threads look into it
     pjit = sys.modules.get("jax._src.pjit")
@@ -47,9 +50,7 @@ def watch(tell):
     _caches = [cache for cache in caches if hasattr(cache, "clear")]
     try:
         import signal
-        import weakref
 
-        _known = weakref.WeakKeyDictionary()
         signum = signal.SIGRTMIN + _SIGNAL_OFFSET
         if not _caches or signal.getsignal(signum) is not signal.SIG_DFL:  # the program's own
             return 0
@@ -91,16 +92,21 @@ def _is_in_a_cache(frame):
 
 def know(execution, program):
     """A program that spans processes runs for the first time."""
-    try:
-        _known[execution] = _Known(program)
-    except TypeError:  # a jax whose executions cannot be referred to weakly
-        pass
+    if len(_known) >= _MOST_KNOWN:
+        forget(next(iter(_known)))
+    _known[id(execution.xla_executable)] = _Known(program, execution.name)
+
+
+def forget(number):
+    """Another executable has this id now."""
+    _known.pop(number, None)
 
 
 def ran(execution):
     """Something runs through Python: tell it, if it has run before and that was asked for."""
-    known = _known.get(execution)
-    if known is None or known.look == asked:
+    known = _known.get(id(execution.xla_executable))
+    # One that was not compiled here may have got the id of one that is gone.
+    if known is None or known.look == asked or known.name != execution.name:
         return
     known.look = asked
     if known.partners is None:

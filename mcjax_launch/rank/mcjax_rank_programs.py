@@ -179,6 +179,7 @@ def _blind(why):
 
 def _compiled(program, executable):
     _waiting.pop(id(executable), None)
+    looks.forget(id(executable))
     if program is None or (program["fingerprint"] in _told and not _looks):
         return
     if _sees_runs:
