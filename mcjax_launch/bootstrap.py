@@ -31,7 +31,9 @@ HOOK_FILES = (
     "sitecustomize.py",
     "mcjax_rank_exits.py",
     "mcjax_rank_frames.py",
+    "mcjax_rank_groups.py",
     "mcjax_rank_hook.py",
+    "mcjax_rank_looks.py",
     "mcjax_rank_programs.py",
 )
 OLDEST_PYTHON = (3, 9)

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mcjax_launch import bootstrap, transport
 from mcjax_launch.agent import wire
@@ -104,6 +105,11 @@ class Connector:
         self._limit = _FIRST_LIMIT
         self._ping_at = 0.0
         self._stopped = False
+
+    def tell_all(self, kind: int, **body: Any) -> None:
+        """Send a message to every agent."""
+        for link in self.links:
+            link.send(kind, **body)
 
     # --- start ---
 

@@ -50,11 +50,15 @@ class Dumps:
         """An agent has no more to tell."""
         self._asked.discard(link)
 
-    def finished(self) -> "list[Stack] | None":
-        """What came of the request, once, when there is nothing more to wait for."""
+    def finished(self) -> list[str] | None:
+        """What came of the request, in words, once, when there is nothing more to wait for."""
         if self.deadline is None:
             return None
         if time.monotonic() < self.deadline and not all(link.ended for link in self._asked):
             return None
         self.deadline = None
-        return self._stacks
+        if not self._stacks:
+            return []
+        from mcjax_launch.stacks import in_words
+
+        return in_words(self._stacks).split("\n")

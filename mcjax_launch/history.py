@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcjax_launch.programs import Comparison, Program
+from mcjax_launch.programs import Comparison, Program, Rerun
 
 # Less of a processor than this is no progress: heartbeats and idle threads need some.
 _BUSY = 0.05
@@ -239,6 +239,9 @@ class History:
         elif "program" in body and self._compares:
             program = Program.told(body["program"], self._of_process())
             self._of_turn(run.turn).ran(rank, program)
+        elif "again" in body and self._compares:
+            rerun = Rerun.told(rank, body, self._of_process())
+            self._of_turn(run.turn).reruns.append(rerun)
         elif "blind" in body:
             run.blind = body["blind"]
         elif "leaving" in body and run.leaving_at is None:

@@ -4,7 +4,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcjax_launch import errors, transport, verdict
 from mcjax_launch.agent import wire
@@ -24,9 +24,6 @@ from mcjax_launch.preparation import Preparation
 from mcjax_launch.signals import ENDING, PASSED_ON
 from mcjax_launch.style import Style
 from mcjax_launch.victim import is_victim
-
-if TYPE_CHECKING:
-    from mcjax_launch.stacks import Stack
 
 # Less than the pipe from the agent holds, so that the agent seldom has to wait for room.
 _MOST_WINDOW = 3 << 18
@@ -253,8 +250,7 @@ class Launcher:
         self._preparation.stop()
         self._console.fold_victims(culprit, own_term=not self._interrupts)
         self._connector.stop()
-        for link in self._links:
-            link.send(wire.STOP, signal=int(signum), grace=grace)
+        self._connector.tell_all(wire.STOP, signal=int(signum), grace=grace)
 
     def _end_job(self, stop: Stop, signum: int, grace: float) -> None:
         """End the job for a reason of the launcher's or the user's."""
@@ -266,8 +262,7 @@ class Launcher:
             if signum in ENDING:
                 self._interrupted(signal.Signals(signum))
             elif signum in PASSED_ON:
-                for link in self._links:
-                    link.send(wire.SIGNAL, signal=signum)
+                self._connector.tell_all(wire.SIGNAL, signal=signum)
             elif signum == signal.SIGQUIT:
                 self._ask_for_stacks()
             elif signum == signal.SIGCHLD:
@@ -304,11 +299,9 @@ class Launcher:
         if self._plan is not None:
             self._dumps.request(self._links, of_all_threads=self._timed_out)
 
-    def _show_stacks(self, stacks: Sequence["Stack"]) -> None:
+    def _show_stacks(self, lines: list[str]) -> None:
         from mcjax_launch.picture import picture
-        from mcjax_launch.stacks import in_words
 
-        lines = in_words(stacks).split("\n") if stacks else []
         self._history.stacks = tuple(lines)
         if not self._timed_out:
             lines += picture(self._history)
@@ -358,16 +351,19 @@ class Launcher:
             self._end_at = None
             if not self._interrupts and self._ending is not None:
                 grace = self._job.grace_s("TERM")
-                self._console.note(
-                    f"{self._ending.words}: TERM to the ranks, which get {grace:g} s"
-                )
+                self._console.note(f"{self._ending.words}: TERM to the ranks, and {grace:g} s")
                 self._end_job(self._ending, signal.SIGTERM, grace)
-        if (stacks := self._dumps.finished()) is not None:
-            self._show_stacks(stacks)
+        if (lines := self._dumps.finished()) is not None:
+            self._show_stacks(lines)
         if not self._console.has_room:  # a slow reader is no stall
             self._history.active_at = self._now()
         if self._limits is not None and (stop := self._limits.reached(self._now())) is not None:
             self._time_out(stop)
+        if self._limits is not None and (overdue := self._limits.overdue) is not None:
+            for words in overdue.notes():
+                self._console.note(words)
+            if ranks := overdue.asked():
+                self._connector.tell_all(wire.LOOK, ranks=ranks)
 
     # --- the end ---
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from mcjax_launch import errors
 from mcjax_launch.history import History, RankRun, Stop
+from mcjax_launch.overdue import Overdue
 from mcjax_launch.plan import Job
 
 # How often a rank is looked at while it may stall.
@@ -21,6 +22,9 @@ class Limits:
     Args:
         at: when the ranks were told to start, on the history's clock.
 
+    Attributes:
+        overdue: what ranks wait for in vain, with --verify-spmd.
+
     """
 
     def __init__(self, job: Job, history: History, at: float) -> None:
@@ -29,6 +33,7 @@ class Limits:
         self._start_s = job.start_timeout
         self._stall_s = job.stall_timeout
         self._verify = job.verify_spmd
+        self.overdue = Overdue(history) if job.verify_spmd else None
         self._diverged_at: float | None = None
         self._began_at = history.active_at = at
 
@@ -40,6 +45,8 @@ class Limits:
             times.append(self._stalled_at(self._stall_s))
         if self._diverged_at is not None:
             times.append(self._diverged_at + _SETTLING_S)
+        if self.overdue is not None and (at := self.overdue.deadline) is not None:
+            times.append(at)
         return min(times, default=None)
 
     def _stalled_at(self, seconds: float) -> float:
@@ -85,6 +92,8 @@ class Limits:
     def _parted(self, at: float) -> Stop | None:
         """The end where ranks part; from the first moment that is what ends the job."""
         programs = self._history.programs
+        if self.overdue is not None:
+            self.overdue.check(at)
         if self._verify and (blind := [run for run in self._history.ranks.values() if run.blind]):
             self._verify = False
             words = f"--verify-spmd: it cannot see the programs of this jax: {blind[0].blind}"

@@ -259,6 +259,8 @@ def make_plan(
         env["MCJAX_HOOK_BIND"] = coordinator
     if job.hook and job.start_timeout is not None:
         env["MCJAX_HOOK_JOIN_TIMEOUT"] = str(job.start_timeout)
+    if job.hook and job.verify_spmd:
+        env["MCJAX_HOOK_LOOK"] = "1"
     return Plan(
         job_id=job_id,
         coordinator=coordinator,

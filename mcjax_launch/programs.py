@@ -4,7 +4,7 @@ Two ranks that share programs have to run them in one order. Every rank is compa
 rank of each program's mesh, over the programs that both take part in, as far as both have come.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,28 @@ class Program:
         taking_part = frozenset(ranks[number] for number in processes if number in ranks)
         shapes = tuple(body["shapes"])
         return cls(body["name"], body["fingerprint"], taking_part, shapes, body["where"])
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """A rank has run a program that it had run before.
+
+    Args:
+        look: the number of the request that made it say so.
+        partners: the ranks that have to run it too before this one can have its results.
+
+    """
+
+    rank: int
+    program: Program
+    look: int
+    partners: frozenset[int]
+
+    @classmethod
+    def told(cls, rank: int, body: Mapping[str, Any], ranks: Mapping[int, int]) -> "Rerun":
+        """What a rank's hook says of one; see Program.told."""
+        partners = frozenset(ranks[number] for number in body["partners"] if number in ranks)
+        return cls(rank, Program.told(body["again"], ranks), body["look"], partners)
 
 
 def titled(name: str) -> str:
@@ -106,6 +128,7 @@ class Side:
     ranks: tuple[int, ...]
     program: Program | None
     over: bool = False
+    again: bool = False  # it had run this one before
 
 
 class Comparison:
@@ -113,11 +136,16 @@ class Comparison:
 
     Attributes:
         divergence: the first that was found.
+        told: how many programs have been told.
+        reruns: what ranks have said to run again; whoever asked them takes it from here.
 
     """
 
     def __init__(self) -> None:
         self.divergence: Divergence | None = None
+        self.told = 0
+        self.reruns: list[Rerun] = []
+        self._instead: dict[int, Program] = {}
         self._known: dict[str, Program] = {}  # one for all ranks: there may be many
         self._sequences: dict[int, _Sequence] = {}
         self._pairs: dict[tuple[int, int], _Pair] = {}
@@ -131,6 +159,7 @@ class Comparison:
             self._known.clear()
         program = self._known.setdefault(program.fingerprint, program)
         self._sequence(rank).add(program)
+        self.told += 1
         lowest = min(program.ranks)
         for other in program.ranks if rank == lowest else (rank,):
             self._pair(lowest, other)
@@ -156,6 +185,26 @@ class Comparison:
                 if missing := program.ranks - come:
                     found[program.fingerprint] = program, come, set(missing)
         return list(found.values())
+
+    def number(self, program: Program) -> int:
+        """Which of the programs that its ranks share is one that some of them have not come to."""
+        return next(self._parting(program)).count + 1
+
+    def went_on(self, program: Program, instead: Mapping[int, Program]) -> None:
+        """Ranks that have not come to a program run others that they had run before."""
+        pairs = list(self._parting(program))
+        pair = next((pair for pair in pairs if instead.keys() & pair.at.keys()), pairs[0])
+        self._instead = dict(instead)
+        place, mine = self._next(pair, pair.first)
+        self.divergence = Divergence(pair.first, pair.second, pair.count, place, mine)
+
+    def _parting(self, program: Program) -> Iterator[_Pair]:
+        """Each two ranks of which one has come to a program and the other has not."""
+        return (pair for pair in self._pairs.values() if self._parts(pair, program))
+
+    def _parts(self, pair: _Pair, program: Program) -> bool:
+        found = [self._next(pair, rank)[1] for rank in (pair.first, pair.second)]
+        return any(one is not None and one.fingerprint == program.fingerprint for one in found)
 
     def _has_come(self, rank: int, program: Program) -> bool:
         kept = reversed(self._sequence(rank).programs)
@@ -218,18 +267,24 @@ class Comparison:
         meshes = [program.ranks for program in (found.program, theirs) if program is not None]
         shared = frozenset.intersection(*meshes) if meshes else frozenset()
         concerned = shared | {found.first, found.second}
-        sides: dict[tuple[str, bool], list[int]] = {}
+        sides: dict[tuple[str, bool, bool], list[int]] = {}
         programs: dict[str, Program | None] = {}
         for rank in sorted(concerned):
             program, over = self._doing(rank, found)
+            again = program is None and not over and rank in self._instead
+            if again:
+                program = self._instead[rank]
             mark = program.fingerprint if program is not None else ""
             programs.setdefault(mark, program)
-            sides.setdefault((mark, over), []).append(rank)
-        return [Side(tuple(ranks), programs[mark], over) for (mark, over), ranks in sides.items()]
+            sides.setdefault((mark, over, again), []).append(rank)
+        return [
+            Side(tuple(ranks), programs[mark], over, again)
+            for (mark, over, again), ranks in sides.items()
+        ]
 
     def _doing(self, rank: int, found: Divergence) -> tuple[Program | None, bool]:
         if rank == found.first:
-            return found.program, found.program is None
+            return found.program, found.program is None and self._sequence(rank).over
         pair = self._pairs.get((found.first, rank))
         if pair is None:
             return None, False
@@ -274,7 +329,11 @@ def _doing_in_words(side: Side, shown: Collection[int]) -> str:
     shapes = [program.shapes[index] for index in shown if index < len(program.shapes)]
     if left := len(program.shapes) - len(shapes):
         shapes.append(f"(and {left} more)")
-    return " ".join(filter(None, (program.where, program.title, *shapes)))
+    words = " ".join(filter(None, (program.where, program.title, *shapes)))
+    if side.again:
+        they = "they" if len(side.ranks) > 1 else "it"
+        return f"went on with {words}, which {they} had run before"
+    return words
 
 
 def _differing(programs: Iterable[Program]) -> list[int]:

@@ -17,7 +17,7 @@ LAYERS = [
     {"lost_peer"},
     {"tracebacks"},
     {"noise", "victim"},
-    {"advice", "blame", "calm", "labels", "picture", "rendezvous", "sink"},
+    {"advice", "blame", "calm", "labels", "overdue", "picture", "rendezvous", "sink"},
     {"console", "limits", "missing", "signals", "verdict", "transport"},
     {"record"},
     {"link"},

@@ -34,6 +34,7 @@ class Hook:
         self.pid = 0
         self.dump_signal = 0
         self.joining = False  # it has called initialize(), and has not left since
+        self.look_signal = 0
         self.joined = False
         self.compilations = 0  # under way
         self.stacks: list[str] = []
@@ -158,6 +159,7 @@ class Hooks:
                 # The program may have changed the variable for a process of its own.
                 hook.rank = rank if rank in self._ranks else -1
                 return
+            hook.look_signal = int(message.pop("look_signal", hook.look_signal))
         except (ValueError, KeyError, TypeError):
             return
         if "joining" in message:
@@ -188,6 +190,14 @@ def with_source(dump: list[str]) -> list[str]:
             source = getline(file, int(number)).strip() if number.isdigit() else ""
             lines += [f"    {source[:_MOST_SOURCE]}"] if source else []
     return lines
+
+
+def request_looks(hooks: Hooks | None, ranks: Collection[int]) -> None:
+    """Ask the joined processes of these ranks to say which programs they run still."""
+    for hook in hooks.hooks.values() if hooks is not None else ():
+        # As with stacks: one that does not expect the signal would die of it.
+        if hook.rank in ranks and posix.handles(hook.pid, hook.look_signal):
+            posix.signal_process(hook.pid, hook.look_signal)
 
 
 class Stacks:

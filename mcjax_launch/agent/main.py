@@ -114,6 +114,7 @@ class Agent:
             wire.STOP: lambda body: self._stop(body["signal"], body["grace"]),
             wire.DUMP: lambda body: self._dump(body["all"]),
             wire.CHECK: self._check,
+            wire.LOOK: lambda body: hooks.request_looks(self._hooks, body["ranks"]),
             wire.PING: lambda body: None,
         }
 

@@ -30,6 +30,7 @@ CHECK = 7  # {addresses, port}: can you reach these?
 ENTRY = 8  # {path, kind, ...}: a file or folder for the staging folder; before PREPARE
 CONTENT = 9  # raw bytes of the last ENTRY
 PING = 10  # {}: in both directions, from a distance: still there
+LOOK = 11  # {ranks}: which programs these run still, please; HOOKED follows for each
 
 # Agent to launcher.
 HELLO = 32  # {pid, host, python}: the agent runs

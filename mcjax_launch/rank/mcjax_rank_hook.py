@@ -166,7 +166,7 @@ def _patch(distributed):
         result = real(**filled)
         _agent.joined = True
         programs.joined(filled["num_processes"])
-        _agent.tell({"joined": _coordinates(filled)})
+        _agent.tell({"joined": _coordinates(filled), "look_signal": programs.watch()})
         return result
 
     distributed.initialize = initialize

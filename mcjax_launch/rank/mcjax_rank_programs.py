@@ -3,12 +3,17 @@
 JAX compares nothing between processes: two that run different programs over one mesh may hang, or
 return wrong numbers. So every compilation is told, with its line, and each program that spans
 processes when it runs for the first time, with a fingerprint. From then on JAX runs it without
-Python, and without us.
+Python, and without us, unless the launcher asks to see it again.
 """
 
 import mcjax_rank_frames as frames
+import mcjax_rank_looks as looks
 
+#: Set where the launcher compares programs (--verify-spmd).
+LOOK = "MCJAX_HOOK_LOOK"
 _MOST_SHAPES = 64
+# What the launcher is told of a program; the rest is for us.
+_TOLD = ("name", "fingerprint", "processes", "shapes", "where")
 
 _agent = None
 _process_count = 0
@@ -17,6 +22,8 @@ _waiting = {}
 _told = set()
 _sees_runs = False
 _is_blind = False
+# The launcher may ask which programs run still.
+_looks = False
 
 
 def install(agent):
@@ -30,6 +37,16 @@ def joined(process_count):
     """The process is one of so many now."""
     global _process_count
     _process_count = process_count
+
+
+def watch():
+    """Tell on a signal which programs run still; its number, 0 where that is not wanted."""
+    global _looks
+    if not _agent.environ.get(LOOK):
+        return 0
+    signum = looks.watch(_tell_again)
+    _looks = signum != 0
+    return signum
 
 
 def _patch_compiler(compiler):
@@ -77,9 +94,10 @@ def _program(backend, computation, devices):
     """What is to be told of a program that spans processes when it runs."""
     try:
         devices = list(devices.flat)
-        processes = sorted({device.process_index for device in devices})
+        places = [device.process_index for device in devices]
+        processes, own = sorted(set(places)), backend.process_index()
         # One on the devices of others does nothing here.
-        if len(processes) < 2 or backend.process_index() not in processes:
+        if len(processes) < 2 or own not in processes:
             return None
         fingerprint, communicates = _look_into(computation, devices)
         return {
@@ -89,6 +107,8 @@ def _program(backend, computation, devices):
             "shapes": [],
             "where": frames.place(),
             "communicates": communicates,
+            "places": places,
+            "own": own,
         }
     except Exception as error:
         _blind(repr(error))
@@ -167,7 +187,8 @@ def _blind(why):
 
 def _compiled(program, executable):
     _waiting.pop(id(executable), None)
-    if program is None or program["fingerprint"] in _told:
+    looks.forget(id(executable))
+    if program is None or (program["fingerprint"] in _told and not _looks):
         return
     if _sees_runs:
         _waiting[id(executable)] = program
@@ -178,8 +199,17 @@ def _compiled(program, executable):
 def _tell(program):
     if program["fingerprint"] not in _told:
         _told.add(program["fingerprint"])
-        program.pop("communicates")
-        _agent.tell({"program": program})
+        _agent.tell({"program": _told_of(program)})
+
+
+def _told_of(program):
+    """What the launcher is to know of a program."""
+    return {key: program[key] for key in _TOLD}
+
+
+def _tell_again(program, look, partners):
+    again = {**_told_of(program), "where": frames.place()}
+    _agent.tell({"again": again, "look": look, "partners": partners})
 
 
 def _patch_execution(pxla):
@@ -190,7 +220,7 @@ def _patch_execution(pxla):
     real = execution.__call__
 
     def call(self, *args):
-        if _waiting:
+        if _waiting or looks.asked:
             _runs(self, args)
         return real(self, *args)
 
@@ -203,12 +233,16 @@ def _runs(execution, args):
     try:
         program = _waiting.pop(id(execution.xla_executable), None)
         if program is None:
+            if looks.asked:
+                looks.ran(execution)
             return
         if not program["communicates"] and _all_whole(execution, args):
             return  # each process computes it for itself: so one may do it alone
         program["where"] = frames.place()
         program["shapes"] = [_shape(arg) for arg in args[:_MOST_SHAPES]]
         _tell(program)
+        if _looks:
+            looks.know(execution, program)
     except Exception as error:
         _blind(repr(error))
 

@@ -1,0 +1,81 @@
+"""Which processes a compiled program makes wait for each other."""
+
+# No process of a group comes out of one of these before all of the group have come to it.
+_SYNCHRONIZING = (
+    r" (?:all-reduce|all-gather|reduce-scatter|all-to-all)(?:-start)?\(.*?, replica_groups="
+    r"(\{\}|\{\{[\d,{} ]*\}\}|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|mesh\[[^\]]*\] \{[^}]*\})"
+    r"(?=,|\s|$)"
+)
+
+
+def partners(text, places, own):
+    """The processes that have to run a program as well, before this one can have its results.
+
+    Of a program that is written in a way that we do not know there are none.
+
+    Args:
+        text: of the compiled program.
+        places: the process of each of its devices, by which its groups count.
+        own: the number of this process.
+
+    """
+    import re  # not with every start of Python
+
+    if " conditional(" in text:  # what is below it may not happen
+        text = text.partition("\nENTRY ")[2]
+    found = set()
+    for words in set(re.findall(_SYNCHRONIZING, text)):
+        for group in _groups(words, len(places)):
+            processes = {places[place] for place in group if place < len(places)}
+            if own in processes:
+                found |= processes
+    return sorted(found - {own})
+
+
+def _groups(words, count):
+    """The groups of devices in one of the ways to write them."""
+    import re
+
+    if words == "{}":
+        return [range(count)]
+    if words.startswith("{{"):
+        return [_numbers(group) for group in re.findall(r"\{([\d, ]+)\}", words)]
+    if words.startswith("mesh"):
+        return _along_axes(words)
+    shape, _, rest = words.partition("<=")  # [2,4]<=[4,2]T(1,0)
+    sizes, _, order = (_numbers(part) for part in rest.partition("T"))
+    return _cut(sizes, order or range(len(sizes)), _numbers(shape)[-1])
+
+
+def _along_axes(words):
+    """As mesh['a'=2,'b'=4] {'b'}."""
+    import re
+
+    axes, _, along = words.partition("]")
+    sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", axes)}
+    inner = re.findall(r"'([^']*)'", along)
+    if not sizes.keys() >= set(inner) or ":" in along:  # parts of axes
+        return []
+    names = list(sizes)
+    order = sorted(range(len(names)), key=lambda axis: names[axis] in inner)
+    size = 1
+    for name in inner:
+        size *= sizes[name]
+    return _cut(list(sizes.values()), order, size)
+
+
+def _cut(sizes, order, size):
+    """Groups of so many devices, as they follow each other along a mesh's axes in this order."""
+    steps, step = {}, 1
+    for axis in reversed(range(len(sizes))):
+        steps[axis], step = step, step * sizes[axis]
+    devices = [0]
+    for axis in order:
+        devices = [first + at * steps[axis] for first in devices for at in range(sizes[axis])]
+    return [devices[at : at + size] for at in range(0, len(devices), size)]
+
+
+def _numbers(text):
+    import re
+
+    return [int(number) for number in re.findall(r"\d+", text)]

@@ -1,0 +1,69 @@
+"""Ranks of which one goes on to a program that the others do not come to, or only later.
+
+The way is in argv: `metric` is the mistake, the others look like it.
+"""
+
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+jax.distributed.initialize()
+way = sys.argv[1]
+me, last = jax.process_index(), jax.process_count() - 1
+mesh = Mesh(np.array(jax.devices()), ("all",))
+shape = (2 * mesh.size, 4)
+x = jax.make_array_from_callback(
+    shape, NamedSharding(mesh, P("all")), lambda index: np.ones(shape)[index]
+)
+
+
+@jax.jit
+def step(x: jax.Array) -> jax.Array:
+    return x - 0.01 * x.mean()
+
+
+@jax.jit
+def alone(x: jax.Array) -> jax.Array:
+    return x + 1
+
+
+@jax.jit
+def loss(x: jax.Array) -> jax.Array:
+    return (x * x).sum()
+
+
+@jax.jit
+def metric(x: jax.Array) -> jax.Array:
+    return jnp.abs(x).sum()
+
+
+if way == "metric":
+    until, number = time.monotonic() + 60, 0
+    while time.monotonic() < until:
+        x = step(x)  # at: step
+        if number == 5 and me == 0:
+            print("metric", float(metric(x)))  # at: metric
+        number += 1
+        float(loss(x))  # at: loss
+elif way == "data":  # the others are in a new program long before
+    for _ in range(60 if me == last else 0):
+        time.sleep(0.1)
+    print("metric", metric(step(x)))
+elif way == "lag":  # nobody blocks, and one has more to do in between
+    for number in range(60):
+        x = step(x)
+        if number % 20 == 19:
+            x = jax.jit(lambda x, n=number: x - n * x.sum())(x)
+        time.sleep(0.15 if me == last else 0)
+    x.block_until_ready()
+elif way == "independent":  # a program that needs no other: one rank may be any number behind
+    for _ in range(1000):
+        alone(x).block_until_ready()
+        time.sleep(0.018 if me == last else 0)
+    print("metric", metric(x))
+print("end")
