@@ -9,6 +9,7 @@ from jobs import PROGRAMS, Jobs
 
 pytestmark = pytest.mark.jax
 DIVERGING = PROGRAMS / "diverging.py"
+OVERTAKEN = PROGRAMS / "overtaken.py"
 OPTIONS = ["-n", 4, "-d", 1, "--grace", "1", "--verify-spmd"]
 
 # Way: what the report says, where L is a line of the program.
@@ -23,9 +24,9 @@ APART = {
 }
 
 
-def places() -> dict[str, object]:
+def places(program: Path = DIVERGING) -> dict[str, object]:
     """The line behind each mark `# at: way`."""
-    lines = DIVERGING.read_text().splitlines()
+    lines = program.read_text().splitlines()
     return {
         line.partition("# at: ")[2]: number
         for number, line in enumerate(lines, 1)
@@ -97,3 +98,24 @@ def test_without_the_option_it_is_told_only(jobs: Jobs) -> None:
 def test_verify_needs_the_hook(jobs: Jobs) -> None:
     ended = jobs.run("--verify-spmd", "--no-hook", "true")
     assert (ended.status, ended.report) == (2, "--verify-spmd needs the hook: leave out --no-hook")
+
+
+def test_ranks_that_pass_a_program_by(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 3, *OPTIONS[2:], OVERTAKEN, "metric", cwd=PROGRAMS)
+    assert ended.status == 1, ended.stderr
+    assert ended.seconds < 40
+    at = places(OVERTAKEN)
+    mine = f"program #3: rank 0 overtaken.py:{at['metric']} jit(metric) f32[6,4] · "
+    step, loss = (
+        f"ranks 1-2 went on with overtaken.py:{at[name]} jit({name}) f32[6,4], which they had run "
+        "before\n"
+        for name in ("step", "loss")
+    )
+    assert mine + step in ended.report or mine + loss in ended.report
+
+
+@pytest.mark.parametrize("way", ["data", "lag", "independent"])
+def test_ranks_that_are_only_slow(jobs: Jobs, way: str) -> None:
+    ended = jobs.run("-n", 3, *OPTIONS[2:], OVERTAKEN, way)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("] end\n") == 3

@@ -4,6 +4,7 @@ JAX runs a known program without Python. A signal empties its caches of how to d
 the next call of each goes through Python once more, where we see it. Nothing is compiled again.
 """
 
+import _thread
 import sys
 
 import mcjax_rank_groups as groups
@@ -11,7 +12,7 @@ import mcjax_rank_groups as groups
 # After faulthandler's two.
 _SIGNAL_OFFSET = 13
 _CACHES = ("_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
-# What C++ calls in the middle of a look into a cache, which must not be emptied meanwhile.
+# What C++ calls in the middle of a look into a cache: one that is emptied meanwhile crashes it.
 _IN_A_CACHE = ("__eq__", "__hash__", "__ne__", "__del__")
 
 #: How often the launcher has asked.
@@ -20,6 +21,9 @@ asked = 0
 _tell = None
 _caches = ()
 _is_looking = False
+_main_thread = None
+# Whether other threads run programs too: one may fill a cache again while another looks into it.
+_is_shared = False
 # By the id of an executable: its program, and at which look that was last told. JAX may run it
 # through another object each time.
 _known = {}
@@ -42,7 +46,7 @@ def watch(tell):
             have to run it too.
 
     """
-    global _tell, _caches
+    global _tell, _caches, _main_thread
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return 0  # a cache may not be emptied while other threads look into it
     pjit = sys.modules.get("jax._src.pjit")
@@ -58,7 +62,7 @@ def watch(tell):
         signal.siginterrupt(signum, False)  # C code may not expect to be interrupted
     except (AttributeError, ValueError, OSError):  # not in the main thread
         return 0
-    _tell = tell
+    _tell, _main_thread = tell, _thread.get_ident()
     return int(signum)
 
 
@@ -68,7 +72,7 @@ def _look(_signum, _frame):
     This may happen between any two steps of the program; it is asked for again if not now.
     """
     global asked, _is_looking
-    if _is_looking:
+    if _is_looking or _is_shared:
         return
     _is_looking = True
     try:
@@ -90,6 +94,13 @@ def _is_in_a_cache(frame):
     return False
 
 
+def see_thread():
+    """The thread that this is runs programs."""
+    global _is_shared
+    if _main_thread is not None and _thread.get_ident() != _main_thread:
+        _is_shared = True
+
+
 def know(execution, program):
     """A program that spans processes runs for the first time."""
     if len(_known) >= _MOST_KNOWN:
@@ -104,6 +115,7 @@ def forget(number):
 
 def ran(execution):
     """Something runs through Python: tell it, if it has run before and that was asked for."""
+    see_thread()
     known = _known.get(id(execution.xla_executable))
     # One that was not compiled here may have got the id of one that is gone.
     if known is None or known.look == asked or known.name != execution.name:

@@ -187,6 +187,7 @@ def _blind(why):
 
 def _compiled(program, executable):
     _waiting.pop(id(executable), None)
+    looks.see_thread()
     looks.forget(id(executable))
     if program is None or (program["fingerprint"] in _told and not _looks):
         return
@@ -220,7 +221,7 @@ def _patch_execution(pxla):
     real = execution.__call__
 
     def call(self, *args):
-        if _waiting or looks.asked:
+        if _waiting or _looks:
             _runs(self, args)
         return real(self, *args)
 
@@ -233,7 +234,7 @@ def _runs(execution, args):
     try:
         program = _waiting.pop(id(execution.xla_executable), None)
         if program is None:
-            if looks.asked:
+            if _looks:
                 looks.ran(execution)
             return
         if not program["communicates"] and _all_whole(execution, args):

@@ -1,0 +1,184 @@
+"""Ranks that have not come to a program: which are slow, and which have gone on."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.history import History
+from mcjax_launch.overdue import LOOK_AFTER_S, LOOK_EVERY_S, MOST_LAG, Overdue
+from mcjax_launch.programs import Program, Rerun
+
+sys.path.append(str(Path(__file__).parent.parent / "mcjax_launch" / "rank"))
+import mcjax_rank_groups as groups
+
+ALL = frozenset(range(3))
+STEP = Program("jit_step", "s", ALL, ("f32[4]",), "train.py:9")
+LOSS = Program("jit_loss", "l", ALL, ("f32[4]",), "train.py:10")
+METRIC = Program("jit_metric", "m", ALL, ("f32[4]",), "train.py:12")
+
+
+class Job:
+    """Three ranks that have run `step` and `loss`; rank 0 goes on to `metric`."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.history.planned("job", "a:1", dict.fromkeys(range(3), "h"), None)
+        self.programs = self.history.programs
+        self.overdue = Overdue(self.history)
+        for program in (STEP, LOSS):
+            for rank in ALL:
+                self.programs.ran(rank, program)
+        self.now = 100.0
+        self.overdue.check(self.now)
+        self.look = 0
+        self.programs.ran(0, METRIC)
+        self.now += LOOK_AFTER_S
+        self.overdue.check(self.now)
+
+    def wait(self, seconds: float) -> list[str]:
+        """Time passes, in which nothing runs; what is said."""
+        for _ in range(int(seconds / LOOK_EVERY_S)):
+            self.now += LOOK_EVERY_S
+            self.overdue.check(self.now)
+        return self.overdue.notes()
+
+    def run(self, rank: int, program: Program, looks: int, partners: frozenset[int] = ALL) -> None:
+        """A rank runs a program again in each of so many looks."""
+        for look in range(looks):
+            self.programs.reruns.append(Rerun(rank, program, look + 1, partners - {rank}))
+        self.wait(LOOK_EVERY_S)
+
+
+@pytest.fixture
+def job() -> Job:
+    return Job()
+
+
+def test_nothing_is_done_while_nobody_waits(job: Job) -> None:
+    job.wait(3)
+    assert job.overdue.asked() == [1, 2]
+    for rank in (1, 2):
+        job.programs.ran(rank, METRIC)
+    job.wait(3)
+    assert job.overdue.deadline is None
+    job.overdue.asked()
+    job.wait(3)
+    assert job.overdue.asked() == []
+
+
+def test_nobody_is_asked_at_once(job: Job) -> None:
+    job.wait(LOOK_AFTER_S - LOOK_EVERY_S)
+    assert job.overdue.asked() == []
+
+
+@pytest.mark.parametrize("program", [STEP, LOSS])
+def test_gone_on(job: Job, program: Program) -> None:
+    job.wait(3)
+    for rank in (1, 2):
+        job.run(rank, program, MOST_LAG - 1)
+    assert job.programs.divergence is None
+    job.programs.reruns += [Rerun(1, program, look, ALL - {1}) for look in range(MOST_LAG, 60)]
+    job.wait(1)
+    name = program.title
+    assert job.programs.settled
+    assert job.programs.words() == [
+        "program #3: rank 0 train.py:12 jit(metric) f32[4] · ranks 1-2 went on with "
+        f"{program.where} {name} f32[4], which they had run before"
+    ]
+
+
+def test_one_has_gone_on_and_one_is_slow(job: Job) -> None:
+    job.wait(3)
+    job.run(2, STEP, MOST_LAG)
+    [words] = job.programs.words()
+    assert words.endswith(
+        "rank 1 not there yet · rank 2 went on with train.py:9 jit(step) f32[4], "
+        "which it had run before"
+    )
+    assert not job.programs.settled
+
+
+def test_the_first_has_gone_on() -> None:
+    job = Job()
+    last = Program("jit_last", "z", ALL, (), "train.py:20")
+    for rank in (1, 2):
+        job.programs.ran(rank, METRIC)
+        job.programs.ran(rank, last)
+    job.wait(5)
+    job.run(0, STEP, MOST_LAG)
+    [words] = job.programs.words()
+    assert words == (
+        "program #4: rank 0 went on with train.py:9 jit(step) f32[4], which it had run before"
+        " · ranks 1-2 train.py:20 jit(last)"
+    )
+
+
+INNOCENT = {
+    "it comes after all": lambda job: (job.run(1, STEP, 39), job.programs.ran(1, METRIC)),
+    "it needs nobody": lambda job: job.run(1, STEP, 100, frozenset()),
+    "it needs one that has not come either": lambda job: job.run(1, STEP, 100, frozenset({2})),
+    "all in one look": lambda job: [job.run(1, STEP, 1) for _ in range(100)],
+    "who has come": lambda job: job.run(0, STEP, 100),
+}
+
+
+@pytest.mark.parametrize("name", INNOCENT)
+def test_not_gone_on(job: Job, name: str) -> None:
+    job.wait(3)
+    INNOCENT[name](job)
+    job.wait(20)
+    assert job.programs.divergence is None
+
+
+def test_noted_once(job: Job) -> None:
+    assert job.wait(8) == []
+    assert job.wait(8) == [
+        "rank 0 came to program #3 jit(metric) at train.py:12 10 s ago, to which ranks 1-2 "
+        "have not come"
+    ]
+    assert job.wait(60) == []
+
+
+def test_not_noted_while_the_others_compile(job: Job) -> None:
+    for rank in (1, 2):
+        job.history.ranks[rank].compilations = 1
+    assert job.wait(30) == []
+    job.history.ranks[1].compilations = 0
+    assert len(job.wait(3)) == 1
+
+
+def test_less_often_when_it_lasts(job: Job) -> None:
+    job.wait(1000)
+    job.overdue.asked()
+    looks = 0
+    for _ in range(160):
+        job.wait(LOOK_EVERY_S)
+        looks += bool(job.overdue.asked())
+    assert looks in (3, 4)
+
+
+# What a compiled program says: the processes that rank 1 of four needs, two devices each.
+NEEDED = {
+    " all-reduce(%a), channel_id=1, replica_groups={}, to_apply=%r": [0, 2, 3],
+    " all-reduce-start(%a), channel_id=1, replica_groups={{0,1},{2,3},{4,5},{6,7}}, x": [],
+    " all-gather(%a), replica_groups={{0,2},{1,3},{4,6},{5,7}}, dimensions={0}": [0],
+    " all-reduce(%a), replica_groups=[1,8]<=[8], use_global_device_ids=true": [0, 2, 3],
+    " reduce-scatter(%a), replica_groups=[2,4]<=[8], dimensions={0}": [0],
+    " all-to-all(%a), replica_groups=[2,4]<=[4,2]T(1,0)": [0, 2, 3],
+    " all-reduce(%a), replica_groups=[4,2]<=[2,4]T(1,0), x": [3],
+    " all-reduce(%a), replica_groups=mesh['a'=8] {'a'}, x": [0, 2, 3],
+    " all-reduce(%a), replica_groups=mesh['a'=4,'b'=2] {'b'}, x": [],
+    " all-reduce(%a), replica_groups=mesh['a'=2,'b'=2,'c'=2] {'a','c'}, x": [3],
+    " all-reduce(%a), replica_groups=mesh['a'=8] {'a':(1)2}, x": [],
+    " all-reduce(%a), replica_groups=something else, x": [],
+    " collective-permute(%a), source_target_pairs={{0,1},{1,2}}": [],
+    " conditional(%p)\n all-reduce(%a), replica_groups={}, x\n\nENTRY %main": [],
+    " conditional(%p)\n\nENTRY %main\n all-reduce(%a), replica_groups={}, x": [0, 2, 3],
+    " sine(%a)": [],
+}
+
+
+@pytest.mark.parametrize("text", NEEDED)
+def test_partners(text: str) -> None:
+    assert groups.partners(text, [0, 0, 1, 1, 2, 2, 3, 3], 1) == NEEDED[text]
