@@ -170,6 +170,7 @@ class History:
     log_dir: str | None = None
     active_at: float = 0.0
     looked_at: float = 0.0
+    joins: int = 0  # how often ranks have called initialize()
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # of each turn
     _events: int = 0
@@ -265,6 +266,7 @@ class History:
 
     def _joins(self, run: RankRun, body: Mapping[str, Any], at: float) -> None:
         """A process of a rank calls initialize()."""
+        self.joins += 1
         if body.get("beside"):
             run.beside = body["joining"].get("where") or ""
         elif not body.get("repeated"):

@@ -17,7 +17,7 @@ class Missing:
 
         To be asked whenever a rank ends and whenever one begins to wait: either may come first.
         """
-        if history.ending:
+        if not history.joins or history.ending:
             return []
         lines = self._hopeless(history)
         running = history.running
