@@ -46,6 +46,7 @@ _GOES_ON = re.compile(
     rb"|The tasks have crashed\. |RPC: /[\w.]+\.CoordinationService/| \[type\.googleapis\.com/"
     rb"|Barrier result: '|DEADLINE_EXCEEDED: Barrier timed out|# of tasks that reached the barrier:"
     rb"|The first task at the barrier: |This suggests that the workers are out of sync\."
+    rb"|\. This is only expected if one of the tasks is unhealthy\. "
     rb"|=== Source Location Trace: ===|[\w./+-]+\.(?:cc|h):\d+ ?$"
     rb"|-{20}|For simplicity, JAX has removed its internal frames "
 )
@@ -106,7 +107,6 @@ class Listener:
         self._victim = False
         self._goes_on = False
         self._in_list = False
-        self._is_fatal = False  # the message; before its "RPC: ..." there is an empty line
         self._tracebacks: deque[bool | None] = deque()
         self._in_traceback = False  # in a victim's
 
@@ -129,7 +129,7 @@ class Listener:
         if not is_exception(line):
             return False
         self._in_traceback = False
-        self._goes_on = self._is_fatal = True  # its message
+        self._goes_on = True  # its message
         self._in_list = line.endswith(_LIST)
         return True
 
@@ -137,8 +137,7 @@ class Listener:
         """What kind of JAX's lines a line is, if it is any."""
         head = _VICTIM.search(line)
         if head is not None:
-            self._is_fatal = _FATAL in line
-            self._victim = self._victim or self._is_fatal
+            self._victim = self._victim or _FATAL in line
         goes_on = head is not None or (self._goes_on and self._more(line))
         in_list = self._in_list and _TASK.fullmatch(line) is not None
         self._in_list = goes_on and (in_list or line.endswith(_LIST))
@@ -153,7 +152,7 @@ class Listener:
 
     def _more(self, line: bytes) -> bool:
         if not line:
-            return self._is_fatal
+            return True
         if self._in_list and _TASK.fullmatch(line):
             return True
         return _GOES_ON.match(line) is not None
