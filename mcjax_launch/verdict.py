@@ -68,7 +68,9 @@ def find_cause(history: History) -> Cause | None:
         return None
     from mcjax_launch import blame  # as all that only a failure needs
 
-    if is_victim(first) and (found := blame.blamed(history, failed)) is not None:
+    # A second process of a rank may fail in its own way before JAX ends them for it.
+    others_deed = is_victim(first) or first.beside is not None
+    if others_deed and (found := blame.blamed(history, failed)) is not None:
         return Cause(found[0], (found[0],), found[1])
     # Some may be killed while they fail for the same reason.
     told = [run for run in history.ranks.values() if run.failed or run.failure is not None]
