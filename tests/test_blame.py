@@ -127,6 +127,17 @@ def test_many_alike() -> None:
     assert judge(found).report[-1] == "the other rank: failed: ValueError: 1"
 
 
+def test_a_second_process_that_fails_in_its_own_way_first() -> None:
+    found = history(joined="012")
+    again = {"coordinator_address": "127.0.0.1:5", "num_processes": 3, "where": "t.py:2"}
+    found.hooked(1, {"joining": again, "beside": 77}, 2.5)
+    told = {"status": 1, "joined": True, "exception": "RuntimeError", "summary": "RuntimeError: x"}
+    found.hooked(1, {"failed": {**told, "traceback": "", "where": ""}, "main": False}, 3.0)
+    ended(found, 1, -signal.SIGKILL, sent=(signal.SIGTERM, signal.SIGKILL))
+    words = "rank 1 called initialize() in a second process as well, at t.py:2: "
+    assert first_line(found).startswith(words)
+
+
 ADVICE = {
     "RuntimeError: jax.distributed.initialize() must be called before any JAX calls": "call jax.distributed.initialize() before",
     "E server_chttp2.cc Failed to add port to server: No address added": "the port is in use",
