@@ -67,7 +67,7 @@ def miscalled(history: History) -> tuple[RankRun, str] | None:
 
 def hopeless(history: History) -> tuple[RankRun, str] | None:
     """A rank that waits in initialize() for what can never be."""
-    waiting = [run for run in history.running if run.coordinates and run.joined_at is None]
+    waiting = [run for run in history.running if run.is_joining]
     seen: dict[tuple[object, object], RankRun] = {}
     for run in waiting:
         called = _of(run)

@@ -88,6 +88,11 @@ class RankRun:
     _main_s: float = 0.0
 
     @property
+    def is_joining(self) -> bool:
+        """Whether it is in initialize()."""
+        return self.coordinates is not None and self.joined_at is None
+
+    @property
     def hidden_failure(self) -> bool:
         """Whether its program failed although JAX held up its end, so that its status is lost."""
         return self.failure is not None and bool(self.failure["joined"])

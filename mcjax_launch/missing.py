@@ -52,6 +52,5 @@ def _deed(run: RankRun, awaited: bool) -> str:
 
 def _waits(run: RankRun, history: History) -> bool:
     """Whether a rank is in initialize(), for all ranks of this job."""
-    if run.coordinates is None or run.joined_at is not None:
-        return False
-    return bool(run.coordinates["num_processes"] == history.num_processes)
+    count = (run.coordinates or {}).get("num_processes")
+    return run.is_joining and bool(count == history.num_processes)

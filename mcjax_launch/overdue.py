@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 from mcjax_launch.history import History
 from mcjax_launch.programs import Comparison, Program, Rerun
-from mcjax_launch.words import these_ranks
+from mcjax_launch.words import have, these_ranks
 
 #: For so long ranks may simply be slower than others.
 LOOK_AFTER_S = 2.0
@@ -144,10 +144,9 @@ class Overdue:
         program = wait.program
         title = f"#{self._history.programs.number(program)} {program.title}"
         where = f" at {program.where}" if program.where else ""
-        verb = "have" if len(wait.missing) > 1 else "has"
         return (
             f"{these_ranks(wait.come)} came to program {title}{where} {now - wait.since:.0f} s "
-            f"ago, to which {these_ranks(wait.missing)} {verb} not come"
+            f"ago, to which {these_ranks(wait.missing)} {have(wait.missing)} not come"
         )
 
     def notes(self) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from mcjax_launch.blame import miscalled
 from mcjax_launch.history import History, RankRun
 from mcjax_launch.programs import titled
-from mcjax_launch.words import these_ranks
+from mcjax_launch.words import have, these_ranks
 
 _MOST_HOSTS = 3
 _ABSENT = "never called initialize()"
@@ -76,7 +76,7 @@ def _progress(history: History) -> list[str]:
 
 def _miscalled(history: History) -> list[str]:
     """Why ranks that wait in initialize() may do so."""
-    if not any(run.coordinates and run.joined_at is None for run in history.running):
+    if not any(run.is_joining for run in history.running):
         return []
     found = miscalled(history)
     return [f"rank {found[0].process_id} {found[1]}"] if found is not None else []
@@ -125,7 +125,7 @@ def _behind(history: History) -> list[str]:
     for program, there, missing in history.programs.waiting():
         words = f"{program.title} at {program.where}" if program.where else program.title
         lines.append(
-            f"{these_ranks(there)}: in {words}, to which {these_ranks(missing)} "
-            f"{'have' if len(missing) > 1 else 'has'} not come"
+            f"{these_ranks(there)}: in {words}, to which {these_ranks(missing)} {have(missing)} "
+            "not come"
         )
     return lines

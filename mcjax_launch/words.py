@@ -18,3 +18,8 @@ def these_ranks(ranks: Iterable[int]) -> str:
     """Ranks as `rank 3` or `ranks 0-2,5`."""
     found = set(ranks)
     return f"rank{'s' if len(found) > 1 else ''} {ranges(found)}"
+
+
+def have(ranks: Iterable[int]) -> str:
+    """The verb after `these_ranks`: `has` or `have`."""
+    return "have" if len(set(ranks)) > 1 else "has"

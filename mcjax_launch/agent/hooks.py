@@ -19,10 +19,10 @@ SOCKET_VARIABLE = "MCJAX_HOOK_SOCKET"
 # A stack dump has no end mark: it is complete when nothing came for a moment. A process that has
 # not begun (it is stopped, or waits for the disk) gets longer.
 _QUIET_S = 0.15
+_SLOWEST_S = 2.0
 # Code that users do not look at, and how much of a line of theirs is shown.
 _LIBRARIES = ("-packages/", "/lib/python", "/lib64/python", "/mcjax_rank_")
 _MOST_SOURCE = 100
-_SLOWEST_S = 2.0
 
 
 class Hook:
