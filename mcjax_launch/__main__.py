@@ -9,7 +9,7 @@ def run() -> NoReturn:
     """Run the command line and leave at once: there is nothing for Python to tidy up."""
     if os.name != "posix":
         sys.exit("mcjax-launch: needs Linux (or macOS, with less certainty); on Windows use WSL")
-    from mcjax_launch.cli import main
+    from mcjax_launch.cli.command import main
 
     os._exit(main())
 

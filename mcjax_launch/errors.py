@@ -1,13 +1,6 @@
 """Failures that are not our own bugs: what went wrong in one line, and the exit status."""
 
-FAILED = 1
-USAGE = 2
-TIMED_OUT = 124
-OWN_FAULT = 125
-NOT_EXECUTABLE = 126
-NOT_FOUND = 127
-READER_GONE = 141
-HOST_LOST = 255
+from mcjax_launch.protocol.exit_status import USAGE
 
 
 class LaunchError(Exception):

@@ -3,9 +3,10 @@
 import signal
 from typing import Any
 
-from mcjax_launch import record, verdict
-from mcjax_launch.history import Attempt, History
-from mcjax_launch.plan import Job
+from mcjax_launch.diagnosis import root_cause
+from mcjax_launch.job.job import Job
+from mcjax_launch.report import record
+from mcjax_launch.run.state import Attempt, History
 
 TERM, KILL, SEGV = signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV
 JOB = Job(program=("train.py",), num_processes=256, python="python", chdir="/")
@@ -47,7 +48,7 @@ def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, A
     for n in range(count):
         status, sent = (-KILL, [TERM, KILL]) if n == culprit else (-TERM, [TERM])
         history.exited(n, end_of(status, sent, float(samples), (1 + n) << 10), 101 + n / count)
-    found = verdict.judge(history)
+    found = root_cause.judge(history)
     attempt = Attempt(
         restart=0,
         hosts=tuple(f"h{n}" for n in range(history.hosts)),

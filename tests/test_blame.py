@@ -4,12 +4,12 @@ import signal
 
 import pytest
 
-from mcjax_launch.advice import advice
-from mcjax_launch.history import History, RankRun
-from mcjax_launch.limits import Limits
-from mcjax_launch.picture import hints, picture
-from mcjax_launch.plan import Job
-from mcjax_launch.verdict import judge
+from mcjax_launch.diagnosis.hang import hints, picture
+from mcjax_launch.diagnosis.hints import advice
+from mcjax_launch.diagnosis.root_cause import judge
+from mcjax_launch.job.job import Job
+from mcjax_launch.run.state import History, RankRun
+from mcjax_launch.watchdog.limits import Limits
 
 FATAL = (
     "F1120 client.h:80] Terminating process because the JAX distributed service detected fatal "

@@ -129,7 +129,7 @@ def test_an_exception_of_all_is_told_once(jobs: Jobs) -> None:
     assert first.startswith("4 ranks failed, rank ") and " first: TypeError: " in first
     assert place.endswith("mistaken.py:18 in step: return a @ b")
     assert ended.report.count("Traceback") == 1
-    assert "mcjax_rank" not in ended.report  # nor the hook's own frames
+    assert "mcjax_hook" not in ended.report  # nor the hook's own frames
 
 
 MISTAKES = {

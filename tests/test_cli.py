@@ -10,7 +10,7 @@ import click
 import pytest
 from jobs import PROGRAMS, Jobs
 
-from mcjax_launch.cli import Duration, Ranks
+from mcjax_launch.cli.command import Duration, Ranks
 
 BAD: dict[str, tuple[list[str], int, str]] = {
     "nothing": ([], 2, "no PROGRAM"),
@@ -189,7 +189,7 @@ def test_closed_standard_streams(jobs: Jobs, tmp_path: Path) -> None:
 
 
 def test_our_own_fault_is_one_line_and_a_file(jobs: Jobs, tmp_path: Path) -> None:
-    breaking = "import mcjax_launch.transport as t; t.start = None; from mcjax_launch.cli import main; main(['true'])"
+    breaking = "import mcjax_launch.transport.client as t; t.start = None; from mcjax_launch.cli.command import main; main(['true'])"
     ended = jobs.run(
         launcher=[sys.executable, "-c", breaking.replace("main([", "raise SystemExit(main([") + ")"]
     )

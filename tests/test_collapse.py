@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from jobs import Jobs
 
-from mcjax_launch.collapse import MOMENT_S, MOST_HELD, Collapse, Group
-from mcjax_launch.words import ranges
+from mcjax_launch.console.collapse import MOMENT_S, MOST_HELD, Collapse, Group
+from mcjax_launch.ranks import ranges
 
 
 @pytest.mark.parametrize(

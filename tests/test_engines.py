@@ -12,13 +12,13 @@ import pytest
 import yaml
 from jobs import PROGRAMS, Jobs, eventually
 
-from mcjax_launch.engines import slurm
-from mcjax_launch.engines.emit import default_name
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.hosts import Host
-from mcjax_launch.plan import Job
-from mcjax_launch.restarts import Restarts, without
-from mcjax_launch.transport import srun_environ
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.launcher.restarts import Restarts, without
+from mcjax_launch.schedulers import slurm
+from mcjax_launch.schedulers.emit import default_name
+from mcjax_launch.transport.client import srun_environ
 
 COMMAND = ["-d", "2", "-x", "A=b c", "--timeout", "10m", "train.py", "{process_id}", "it's $(HOME)"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.agent.group import LINGER_S, UNKILLABLE_S, Effect, Group, Kill, Leave, Tell
+from mcjax_launch.agent.supervisor import LINGER_S, UNKILLABLE_S, Effect, Group, Kill, Leave, Tell
 
 TERM, INT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
 DONE = [Leave(unkillable=False)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcjax_launch.agent.hardware import count_gpus, split_cores
+from mcjax_launch.agent.devices import count_gpus, split_cores
 
 
 @pytest.mark.parametrize(

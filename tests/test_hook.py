@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 from jobs import Jobs
 
-import mcjax_launch
-
-sys.path.append(str(Path(mcjax_launch.__file__).parent / "rank"))
-import mcjax_rank_hook as hook
+from mcjax_launch.hook.mcjax_hook import initialize as hook
 
 ENVIRON = {
     "JAX_COORDINATOR_ADDRESS": "127.0.0.1:5000",
@@ -90,14 +87,14 @@ def run(jobs: Jobs, program: str, **env: str) -> str:
 
 def test_the_users_sitecustomize_still_runs(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import builtins; builtins.mine = 'ran'")
-    program = "import sitecustomize, sys; print(mine, sitecustomize.__file__, 'mcjax_rank_hook' in sys.modules)"
+    program = "import sitecustomize, sys; print(mine, sitecustomize.__file__, '_mcjax_launch' in sys.modules)"
     assert run(jobs, program, PYTHONPATH=str(tmp_path)) == f"ran {tmp_path}/sitecustomize.py True\n"
 
 
 def test_it_stays_out_of_the_way(jobs: Jobs) -> None:
     program = """
 import sys
-here = [entry for entry in sys.path if 'mcjax_launch/rank' in entry]
+here = [entry for entry in sys.path if 'mcjax_launch/hook' in entry]
 print(here, sorted({'jax', 'json', 'socket', 'threading'} & set(sys.modules)))
 """
     assert run(jobs, program) == "[] []\n"
@@ -201,7 +198,7 @@ def test_a_mistake_that_jax_reports_is_not_waited_for(jobs: Jobs) -> None:
 
 def test_a_pythonpath_of_the_users_own(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("")
-    program = "import sys, mine; print('mcjax_rank_hook' in sys.modules)"
+    program = "import sys, mine; print('_mcjax_launch' in sys.modules)"
     ended = jobs.run("-x", f"PYTHONPATH={tmp_path}", sys.executable, "-c", program)
     assert ended.stdout == "[0] True\n", ended.stderr
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.hosts import Host, parse_file, parse_list
+from mcjax_launch.job.hosts import Host, parse_file, parse_list
 
 FILES = {
     "plain": ("a\nb\n", [("a", 1), ("b", 1)]),

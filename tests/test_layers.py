@@ -1,73 +1,91 @@
-"""Imports run one way."""
+"""Imports run one way, between packages and in every module of them."""
 
 import ast
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "mcjax_launch"
-# A module may import those of lower layers, and of its own.
-LAYERS = [
-    {"errors", "words", "__init__"},
-    {"agent"},
-    {"bootstrap", "collapse", "hosts", "lines", "placeholders", "programs"},
-    {"stacks", "style"},
-    {"history", "plan", "sync"},
-    {"lost_peer"},
-    {"tracebacks"},
-    {"noise", "victim"},
-    {"advice", "blame", "calm", "labels", "overdue", "picture", "rendezvous", "sink"},
-    {"console", "limits", "missing", "signals", "verdict", "transport"},
-    {"record"},
-    {"link"},
-    {"connector", "dump"},
-    {"preparation"},
-    {"launcher"},
-    {"engines", "report", "restarts"},
-    {"request"},
-    {"cli"},
-    {"__main__"},
-]
-FOREIGN = {"cli": {"click"}}
+PACKAGE = Path(__file__).resolve().parent.parent / "mcjax_launch"
+# From the ground up. A package imports those of lower floors; on one floor none imports another.
+FLOORS = (
+    ("__init__", "protocol", "jax_messages", "ranks"),
+    ("errors",),
+    ("job", "run"),
+    ("transport", "console", "diagnosis", "schedulers"),
+    ("report", "watchdog"),
+    ("launcher",),
+    ("cli",),
+    ("__main__",),
+)
+# What runs in other processes: streamed, and imported by nobody.
+STREAMED = ("agent", "hook")
+FOREIGN = {"cli": {"click"}, "hook": {"jax", "jaxlib", "sitecustomize"}}
+OURS = "mcjax_launch"
 
 
-def imported(path: Path) -> set[str]:
-    names = set()
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    """The package, or the small module at the top, that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The dotted names that a file imports, relative ones resolved; of ours below the package."""
+    package = [OURS, *path.relative_to(PACKAGE).parts[:-1]]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            assert node.module is not None
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{stem}.{alias.name}" for alias in node.names)
 
 
-def layer(module: str) -> int:
-    return next(number for number, names in enumerate(LAYERS) if module in names)
+def floor(name: str) -> int:
+    return next(number for number, rooms in enumerate(FLOORS) if name in rooms)
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda path: path.stem)
-def test_the_launcher_imports_downwards(path: Path) -> None:
+def ours(name: str) -> str | None:
+    """The package of ours that a dotted name leads to; None for another's."""
+    first, _, rest = name.partition(".")
+    # The hook finds us under another name, beside a program's own import of this package.
+    if first not in (OURS, f"_{OURS}"):
+        return None
+    second = rest.partition(".")[0]
+    known = (PACKAGE / second).is_dir() or (PACKAGE / f"{second}.py").exists()
+    return second if second and known else "__init__"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_downwards(path: Path) -> None:
+    here = room(path)
+    allowed = {here} | ({"protocol"} if here in STREAMED else set())
+    if here not in STREAMED:
+        allowed |= {name for rooms in FLOORS[: floor(here)] for name in rooms}
     for name in imported(path):
-        top, *rest = name.split(".")
-        if top == "mcjax_launch":
-            below = rest[0] if rest and rest[0] != "__version__" else "__init__"
-            if (PACKAGE / f"{below}.py").exists() or (PACKAGE / below).is_dir():
-                assert layer(below) <= layer(path.stem), f"{path.stem} imports {name}"
+        package = ours(name)
+        if package is not None:
+            # The first module that runs on a host names the agent as the host knows it.
+            assert package in allowed, f"{path.relative_to(PACKAGE)} imports {name}"
         else:
-            assert top in sys.stdlib_module_names or top in FOREIGN.get(path.stem, set()), name
+            top = name.partition(".")[0]
+            known = sys.stdlib_module_names | FOREIGN.get(here, set())
+            assert top in known, f"{path.relative_to(PACKAGE)} imports {name}"
 
 
-@pytest.mark.parametrize("folder", ["agent", "rank"])
-def test_what_runs_elsewhere_needs_nothing_of_ours(folder: str) -> None:
-    own = {path.stem for path in (PACKAGE / folder).glob("*.py")} | {"mcjax_launch"}
-    allowed = sys.stdlib_module_names | own | ({"jax", "jaxlib"} if folder == "rank" else set())
-    for path in (PACKAGE / folder).glob("*.py"):
-        for name in imported(path):
-            assert name.split(".")[0] in allowed, f"{path.name} imports {name}"
+def test_the_top_level_is_the_architecture() -> None:
+    rooms = {room(path) for path in modules()}
+    assert rooms == {name for rooms in FLOORS for name in rooms} | set(STREAMED)
+    assert len(list(PACKAGE.glob("*.py"))) <= 5
 
 
-def test_files_are_short() -> None:
-    for path in PACKAGE.rglob("*.py"):
-        assert len(path.read_text().splitlines()) <= 400, path
+def test_an_import_upwards_in_a_deep_module_is_seen(tmp_path: Path) -> None:
+    """The check itself would not notice nothing at all."""
+    deep = PACKAGE / "schedulers" / "slurm.py"
+    assert any(ours(name) == "job" for name in imported(deep))
+    assert floor("cli") > floor("schedulers")

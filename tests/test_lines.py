@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mcjax_launch.lines import AGAIN_S, GOES_ON, LONGEST, MOMENT_S, Live, Plain, Source
+from mcjax_launch.console.lines import AGAIN_S, GOES_ON, LONGEST, MOMENT_S, Live, Plain, Source
 
 
 def text(pieces: "list[bytes | memoryview]") -> bytes:

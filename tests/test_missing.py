@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.history import History, Stop
-from mcjax_launch.missing import Missing
+from mcjax_launch.run.state import History, Stop
+from mcjax_launch.watchdog.absent_ranks import Missing
 
 Event = tuple[int, dict[str, Any]]
 

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from mcjax_launch.agent import wire
-from mcjax_launch.calm import HOLD_S, MOST_HELD, QUIET_S, Calm
-from mcjax_launch.lines import MOMENT_S, Plain, Source
-from mcjax_launch.noise import Listener, Noise, without_noise
-from mcjax_launch.tracebacks import whose
+from mcjax_launch.console.lines import MOMENT_S, Plain, Source
+from mcjax_launch.console.noise_filter import HOLD_S, MOST_HELD, QUIET_S, Calm
+from mcjax_launch.jax_messages.noise import Listener, Noise, without_noise
+from mcjax_launch.jax_messages.tracebacks import whose
+from mcjax_launch.protocol import frames
 
 GLOO, TERM, VICTIM, STACK = Noise.GLOO, Noise.TERM, Noise.VICTIM, Noise.STACK
 TRACEBACK = Noise.TRACEBACK
@@ -267,7 +267,7 @@ def cuts(data: bytes) -> list[list[bytes]]:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_any_cut_leaves_out_the_same(name: str) -> None:
-    stream = wire.STDOUT if "Gloo" in name else wire.STDERR
+    stream = frames.STDOUT if "Gloo" in name else frames.STDERR
     lines = [(line.encode(), kind) for line, kind in STREAMS[name]]
     kept = b"".join(b"0: " + line + b"\n" for line, kind in lines if kind is None)
     count = sum(kind is not None for _, kind in lines)
@@ -284,31 +284,31 @@ def test_what_mixed_lines_leave_behind() -> None:
     rest = " peer ranks.  peer ranks. " + CONNECTED[-46:-1]
     for mixed in (f"{both}{rest}{CONNECTED[-46:-1]}11\n\n", f"{both}{rest}1\n1\n"):
         for chunks in cuts(f"a\n{mixed}\n1\nb\n".encode()):
-            assert shown(chunks, wire.STDOUT, Calm()) == b"0: a\n0: \n0: 1\n0: b\n"
+            assert shown(chunks, frames.STDOUT, Calm()) == b"0: a\n0: \n0: 1\n0: b\n"
     for chunks in cuts(f"{CONNECTED}\n\n3\n".encode()):
-        assert shown(chunks, wire.STDOUT, Calm()) == b"0: \n0: 3\n"
+        assert shown(chunks, frames.STDOUT, Calm()) == b"0: \n0: 3\n"
 
 
 def test_a_line_that_has_been_shown_in_part_is_shown_whole() -> None:
     calm, source, plain = Calm(), Source(b"0: "), Plain()
-    assert calm.feed(0, wire.STDOUT, source, b"[Gloo] Ra", 0.0) == b"[Gloo] Ra"
+    assert calm.feed(0, frames.STDOUT, source, b"[Gloo] Ra", 0.0) == b"[Gloo] Ra"
     plain.feed(source, b"[Gloo] Ra", 0.0)
     assert source.due == MOMENT_S
     assert b"".join(plain.expire(source)) == b"0: [Gloo] Ra"
     rest = CONNECTED.encode()[9:] + b"\n"
-    assert calm.feed(0, wire.STDOUT, source, rest, 1.0) == rest
+    assert calm.feed(0, frames.STDOUT, source, rest, 1.0) == rest
     assert calm.words() == []
 
 
 def test_it_is_told_after_a_moment_and_then_at_the_end() -> None:
     calm, line = Calm(), CONNECTED.encode() + b"\n"
     for at in (0.0, 1.0):
-        assert calm.feed(0, wire.STDOUT, Source(b""), line, at) == b""
+        assert calm.feed(0, frames.STDOUT, Source(b""), line, at) == b""
     assert calm.due == 1.0 + QUIET_S
     assert calm.words(1.5) == []
     words = 'of Gloo\'s, "[Gloo] Rank 0 is connected ..."; -v shows them'
     assert calm.words(1.0 + QUIET_S) == [f"left out 2 lines {words}"]
-    calm.feed(0, wire.STDOUT, Source(b""), line, 9.0)
+    calm.feed(0, frames.STDOUT, Source(b""), line, 9.0)
     assert calm.due is None
     assert calm.words() == [f"left out 1 more line {words}"]
     assert calm.words() == []
@@ -317,35 +317,35 @@ def test_it_is_told_after_a_moment_and_then_at_the_end() -> None:
 def test_victims_are_left_alone_as_long_as_nothing_has_failed() -> None:
     calm = Calm()
     stack = f"*** Check failure stack trace: ***\n{FRAME}\n".encode()
-    assert calm.feed(0, wire.STDERR, Source(b""), stack, 0.0) == stack
+    assert calm.feed(0, frames.STDERR, Source(b""), stack, 0.0) == stack
 
 
 def test_the_words_of_a_victim_wait_for_the_news() -> None:
     words = (POLLED + "\n").encode()
     calm = Calm()
     for rank in range(2):
-        assert calm.feed(rank, wire.STDERR, Source(b""), words, 5.0) == b""
-        assert calm.feed(rank, wire.STDERR, Source(b""), b"next\n", 5.1) == b""
+        assert calm.feed(rank, frames.STDERR, Source(b""), words, 5.0) == b""
+        assert calm.feed(rank, frames.STDERR, Source(b""), b"next\n", 5.1) == b""
     assert calm.expire(5.2) == []
     assert calm.due == 5.0 + HOLD_S
     both = [(0, words + b"next\n"), (1, words + b"next\n")]
     assert calm.fold_victims(1, own_term=True) == both
-    assert calm.feed(0, wire.STDERR, Source(b""), both[0][1], 5.2) == b"next\n"
-    assert calm.feed(1, wire.STDERR, Source(b""), both[1][1], 5.2) == both[1][1]
+    assert calm.feed(0, frames.STDERR, Source(b""), both[0][1], 5.2) == b"next\n"
+    assert calm.feed(1, frames.STDERR, Source(b""), both[1][1], 5.2) == both[1][1]
 
 
 def test_without_news_they_are_shown() -> None:
     calm, words = Calm(), (POLLED + "\n").encode()
-    assert calm.feed(3, wire.STDERR, Source(b""), words, 5.0) == b""
+    assert calm.feed(3, frames.STDERR, Source(b""), words, 5.0) == b""
     assert calm.expire(5.0 + HOLD_S) == [(3, words)]
-    assert calm.feed(3, wire.STDERR, Source(b""), b"next\n", 6.0) == b"next\n"
+    assert calm.feed(3, frames.STDERR, Source(b""), b"next\n", 6.0) == b"next\n"
 
 
 def test_not_too_much_is_held_back() -> None:
     calm, words = Calm(), (POLLED + "\n").encode()
-    calm.feed(0, wire.STDERR, Source(b""), words, 0.0)
+    calm.feed(0, frames.STDERR, Source(b""), words, 0.0)
     flood = b"x" * MOST_HELD
-    assert calm.feed(0, wire.STDERR, Source(b""), flood, 0.0) == words + flood
+    assert calm.feed(0, frames.STDERR, Source(b""), flood, 0.0) == words + flood
     assert calm.due is None
 
 
@@ -355,7 +355,7 @@ def test_the_users_own_term_is_news() -> None:
         calm = Calm()
         calm.fold_victims(None, own_term=True)
         calm.fold_victims(None, own_term=own_term)
-        assert calm.feed(0, wire.STDERR, Source(b""), line, 0.0) == kept
+        assert calm.feed(0, frames.STDERR, Source(b""), line, 0.0) == kept
 
 
 def test_a_traceback_waits_for_its_last_line() -> None:
@@ -364,12 +364,13 @@ def test_a_traceback_waits_for_its_last_line() -> None:
         calm, source = Calm(), Source(b"")
         if over:
             calm.fold_victims(1, own_term=True)
-        assert calm.feed(0, wire.STDERR, source, begun, 5.0) == b""
+        assert calm.feed(0, frames.STDERR, source, begun, 5.0) == b""
         assert (
-            calm.feed(0, wire.STDERR, source, b"ValueError: 3\n", 5.1) == begun + b"ValueError: 3\n"
+            calm.feed(0, frames.STDERR, source, b"ValueError: 3\n", 5.1)
+            == begun + b"ValueError: 3\n"
         )
         assert calm.due is None
-        assert calm.feed(0, wire.STDERR, source, begun, 6.0) == b""
+        assert calm.feed(0, frames.STDERR, source, begun, 6.0) == b""
         assert calm.expire(6.0 + HOLD_S) == [(0, begun)]
     assert calm.words() == []
 
@@ -377,9 +378,9 @@ def test_a_traceback_waits_for_its_last_line() -> None:
 def test_a_victims_traceback_waits_for_the_news() -> None:
     text = f"Traceback (most recent call last):\n  File 'x'\n{LOST_PEER}\n".encode()
     calm, source = Calm(), Source(b"")
-    assert calm.feed(0, wire.STDERR, source, text, 5.0) == b""
+    assert calm.feed(0, frames.STDERR, source, text, 5.0) == b""
     assert calm.fold_victims(1, own_term=True) == [(0, text)]
-    assert calm.feed(0, wire.STDERR, source, text, 5.1) == b""
+    assert calm.feed(0, frames.STDERR, source, text, 5.1) == b""
     assert calm.words() == [
         "left out 3 lines about the end of the job in other ranks; -v shows them"
     ]
@@ -389,7 +390,7 @@ def test_the_culprits_traceback_is_shown() -> None:
     calm, source = Calm(), Source(b"")
     calm.fold_victims(0, own_term=True)
     text = f"Traceback (most recent call last):\n  File 'x'\n{LOST_PEER}\n".encode()
-    assert calm.feed(0, wire.STDERR, source, text, 5.0) == text
+    assert calm.feed(0, frames.STDERR, source, text, 5.0) == text
 
 
 def test_nothing_that_was_held_back_is_lost() -> None:
@@ -397,6 +398,6 @@ def test_nothing_that_was_held_back_is_lost() -> None:
     text = b"Traceback (most recent call last):\n  File 'x'\nValueError: 3\n"
     for begun in (b"", b"step 3: "):
         calm = Calm()
-        said = shown([begun, words, text, b"end\n"], wire.STDERR, calm)
+        said = shown([begun, words, text, b"end\n"], frames.STDERR, calm)
         said += b"".join(data for _, data in calm.expire(HOLD_S))
         assert said.endswith(words + text + b"end\n")

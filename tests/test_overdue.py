@@ -1,16 +1,11 @@
 """Ranks that have not come to a program: which are slow, and which have gone on."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-from mcjax_launch.history import History
-from mcjax_launch.overdue import LOOK_AFTER_S, LOOK_EVERY_S, MOST_LAG, Overdue
-from mcjax_launch.programs import Program, Rerun
-
-sys.path.append(str(Path(__file__).parent.parent / "mcjax_launch" / "rank"))
-import mcjax_rank_groups as groups
+from mcjax_launch.hook.mcjax_hook import replica_groups as groups
+from mcjax_launch.run.spmd import Program, Rerun
+from mcjax_launch.run.state import History
+from mcjax_launch.watchdog.spmd import LOOK_AFTER_S, LOOK_EVERY_S, MOST_LAG, Overdue
 
 ALL = frozenset(range(3))
 STEP = Program("jit_step", "s", ALL, ("f32[4]",), "train.py:9")

@@ -14,7 +14,7 @@ import pytest
 from jobs import PROGRAMS, Jobs
 from records import record_of, stalled, succeeded
 
-from mcjax_launch import report
+from mcjax_launch.report import write as write_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
@@ -47,7 +47,7 @@ def browse(tmp_path: Path) -> Browse:
 
 def write(folder: Path, record: dict[str, Any]) -> Path:
     page = folder / "run.html"
-    page.write_text(report.page(json.dumps(record)))
+    page.write_text(write_report.page(json.dumps(record)))
     return page
 
 

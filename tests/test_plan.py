@@ -4,11 +4,14 @@ import dataclasses
 
 import pytest
 
-from mcjax_launch import placeholders
-from mcjax_launch.agent import environ
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.hosts import Host
-from mcjax_launch.plan import Facts, Job, Plan, describe, make_plan, place, split_address
+from mcjax_launch.job import placeholders
+from mcjax_launch.job.describe import describe
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.job.plan import Facts, Plan, make_plan, place
+from mcjax_launch.protocol import rank_environ
+from mcjax_launch.protocol.address import split_address
 
 JOB = Job(program=("train.py", "--id={process_id}"), num_processes=3, python="/py", chdir="/w")
 HOST = Host(name="localhost", slots=3)
@@ -63,7 +66,7 @@ def test_command(changes: dict[str, object], argv: tuple[str, ...]) -> None:
 def variables(job: Job, inherited: dict[str, str] | None = None) -> dict[str, str]:
     """What is set in rank 1."""
     plan = plan_of(job)
-    return environ.changes(
+    return rank_environ.changes(
         inherited or {},
         common=plan.env,
         defaults=plan.defaults,
@@ -107,13 +110,13 @@ def test_an_outer_step_does_not_mislead_jax() -> None:
         "PMI_RANK": "1",
         "HOME": "/root",
     }
-    assert set(outer) - set(environ.misleading(outer)) == {"SLURM_JOB_ID", "HOME"}
+    assert set(outer) - set(rank_environ.misleading(outer)) == {"SLURM_JOB_ID", "HOME"}
 
 
 def test_no_proxy() -> None:
-    assert environ.no_proxy({"HOME": "x"}, "h") == {"no_proxy": "h"}
-    assert environ.no_proxy({"http_proxy": "x"}, "h") == {"no_proxy": "h"}
-    assert environ.no_proxy({"NO_PROXY": "a,b"}, "h") == {"NO_PROXY": "a,b,h"}
+    assert rank_environ.no_proxy({"HOME": "x"}, "h") == {"no_proxy": "h"}
+    assert rank_environ.no_proxy({"http_proxy": "x"}, "h") == {"no_proxy": "h"}
+    assert rank_environ.no_proxy({"NO_PROXY": "a,b"}, "h") == {"NO_PROXY": "a,b,h"}
     assert variables(JOB, {"https_proxy": "x"})["no_proxy"] == "h"
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mcjax_launch.programs import Comparison, Program
+from mcjax_launch.run.spmd import Comparison, Program
 
 ALL = frozenset(range(4))
 

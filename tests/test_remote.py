@@ -12,10 +12,10 @@ import pytest
 from jobs import PROGRAMS, Jobs, eventually
 from remote import FAKE_SSH, Sshd, needs_sshd, transports
 
-from mcjax_launch import bootstrap
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.hosts import Host
-from mcjax_launch.transport import ssh_argv, template_argv
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.transport import bootstrap
+from mcjax_launch.transport.client import ssh_argv, template_argv
 
 
 @pytest.fixture

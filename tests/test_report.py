@@ -13,8 +13,9 @@ from jobs import PROGRAMS, Jobs
 from records import JOB, KILL, SEGV, TERM, end_of, failure, record_of
 from remote import FAKE_SSH
 
-from mcjax_launch import __version__, record, report
-from mcjax_launch.history import Attempt, History, RankRun, Sample, Stop
+from mcjax_launch import __version__
+from mcjax_launch.report import record, write
+from mcjax_launch.run.state import Attempt, History, RankRun, Sample, Stop
 
 VICTIM = "Terminating process because the JAX distributed service detected fatal errors"
 
@@ -205,7 +206,7 @@ def test_a_record_of_many_attempts_stays_small() -> None:
 
 def test_nothing_ends_the_element_that_holds_the_record() -> None:
     text = json.dumps({"a": "</script><!--\u2028é"})
-    page = report.page(text)
+    page = write.page(text)
     held = re.search(r'<script type="application/json" id="record">(.*?)</script>', page)
     assert held is not None
     assert json.loads(held[1]) == json.loads(text)
@@ -214,7 +215,7 @@ def test_nothing_ends_the_element_that_holds_the_record() -> None:
 
 
 def test_the_page_loads_nothing() -> None:
-    text = report.page(json.dumps(record_of(2)))
+    text = write.page(json.dumps(record_of(2)))
     assert "default-src 'none'" in text  # so that it could not if it wanted
     assert not re.findall(r"https?://", text)
     assert re.findall(r"""(?:src|href)=["']?([^"'>\s]*)""", text) == ["data:,"]
@@ -468,7 +469,7 @@ def test_a_fault_of_the_launchers_own_is_recorded(tmp_path: Path) -> None:
 
     path, said = tmp_path / "run.json", []
     with pytest.raises(ZeroDivisionError):
-        report.reported(str(path), JOB, [], run, said.append, verbose=False)
+        write.reported(str(path), JOB, [], run, said.append, verbose=False)
     found = read(path)
     assert found["exit_status"] == 125
     assert "ZeroDivisionError" in found["words"]

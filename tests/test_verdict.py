@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from mcjax_launch import verdict
-from mcjax_launch.history import History, RankRun, Stop
+from mcjax_launch.diagnosis import root_cause
+from mcjax_launch.run.state import History, RankRun, Stop
 
 ABORTED = "F1 client.h:80] Terminating process because the JAX distributed service detected fatal"
 
@@ -82,9 +82,9 @@ HISTORIES: dict[str, tuple[list[RankRun], int | None, int]] = {
 @pytest.mark.parametrize("name", HISTORIES)
 def test_first_cause(name: str) -> None:
     ends, cause, status = HISTORIES[name]
-    found = verdict.first_cause(ends)
+    found = root_cause.first_cause(ends)
     assert (found.process_id if found else None) == cause
-    judged = verdict.judge(History(ranks={e.process_id: e for e in ends}))
+    judged = root_cause.judge(History(ranks={e.process_id: e for e in ends}))
     assert judged.status == status
     assert bool(judged.report) == (status != 0)
 
@@ -92,8 +92,8 @@ def test_first_cause(name: str) -> None:
 def test_a_stop_counts_if_it_came_first() -> None:
     ranks = {0: end(0, 2, 5, (signal.SIGINT,))}
     stop = Stop("stopped by SIGINT", 130)
-    assert verdict.judge(History(ranks, stop=stop, stop_order=1)).status == 130
-    assert verdict.judge(History(ranks, stop=stop, stop_order=3)).status == 5
+    assert root_cause.judge(History(ranks, stop=stop, stop_order=1)).status == 130
+    assert root_cause.judge(History(ranks, stop=stop, stop_order=3)).status == 5
 
 
 def test_the_report() -> None:
@@ -103,7 +103,7 @@ def test_the_report() -> None:
         2: end(2, 3, -TERM, (TERM,)),
         3: end(3, 4, -KILL, (TERM, KILL)),
     }
-    assert verdict.judge(History(ranks, log_dir="/logs")).report == (
+    assert root_cause.judge(History(ranks, log_dir="/logs")).report == (
         "rank 1 failed: ValueError: x",
         "at train.py:3 in step: boom()",
         "  | Traceback ...",
@@ -116,7 +116,7 @@ def test_the_report() -> None:
 def test_a_python_without_jax_gets_advice() -> None:
     told = failure("ModuleNotFoundError: No module named 'jax'", joined=False)
     told |= {"module": "jax", "python": "/usr/bin/python3"}
-    report = verdict.judge(History({0: end(0, 1, 1, failure=told)})).report
+    report = root_cause.judge(History({0: end(0, 1, 1, failure=told)})).report
     assert "the ranks' Python, /usr/bin/python3, has no jax" in report[-1]
 
 
@@ -125,4 +125,4 @@ def test_a_python_without_jax_gets_advice() -> None:
     [(3, "exit status 3"), (-11, "killed by SIGSEGV (segmentation fault)"), (-40, "killed by signal 40")],
 )  # fmt: skip
 def test_status_in_words(status: int, words: str) -> None:
-    assert verdict.status_in_words(status) == words
+    assert root_cause.status_in_words(status) == words

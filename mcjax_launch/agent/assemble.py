@@ -28,9 +28,16 @@ class Streamed:
         exec(code, module.__dict__)
 
 
-def assemble(sources, hook):
-    """Run the agent from its sources; `hook` are the files of the ranks' hook."""
-    sys.meta_path.insert(0, Streamed(sources))
+def module_name(path):
+    """The dotted name of a file of our package."""
+    stem = path[: -len(".py")].replace("/", ".")
+    return "mcjax_launch." + (stem[: -len(".__init__")] if stem.endswith("__init__") else stem)
+
+
+def assemble(files):
+    """Run the agent from the texts of its files, by their paths below our package."""
+    sources = {module_name(path): text for path, text in files.items()}
+    sys.meta_path.insert(0, Streamed({"mcjax_launch": "", **sources}))
     from mcjax_launch.agent.main import main
 
-    main(hook)
+    main(files)

@@ -12,16 +12,18 @@ import signal
 import sys
 import time
 
-from . import environ, group, guardian, hooks, memory, posix, reach, streams, usage, wire
-from .loop import READ, Loop, Signals
-from .prepare import Prepared, Refused
+from ..protocol import frames, rank_environ
+from ..protocol.loop import READ, Loop, Signals
+from ..protocol.uplink import Uplink, widen
+from . import guardian, hook_server, network, oom, posix, streams, supervisor, usage
+from .startup import Prepared, Refused
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from .staging import Staging
+    from .sync import Staging
 
 _ENDLESS = 1 << 60
 _WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -68,17 +70,20 @@ def main(hook: str | dict[str, str]) -> NoReturn:
     os._exit(0)  # nothing to finalize: it would only cost time
 
 
-def _write_hook(sources: dict[str, str], folder: str) -> str:
-    path = os.path.join(folder, "rank")
-    os.mkdir(path)
-    for name, text in sources.items():
-        with open(os.path.join(path, name), "w", encoding="utf-8") as file:
-            file.write(text)
-    return path
+def _write_hook(files: dict[str, str], folder: str) -> str:
+    """Write the hook and what it imports; the folder for the ranks' PYTHONPATH."""
+    root = os.path.join(folder, "rank")
+    for name, text in files.items():
+        if name.startswith(("hook/", "protocol/")):
+            path = os.path.join(root, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+    return os.path.join(root, "hook")
 
 
 class Agent:
-    """Does what the launcher asks and what `group.Group` decides."""
+    """Does what the launcher asks and what `supervisor.Group` decides."""
 
     def __init__(
         self, control: int, uplink: int, null: int, folder: str, hook_folder: str, from_afar: bool
@@ -88,11 +93,11 @@ class Agent:
         self._folder = folder
         self._hook_folder = hook_folder
         self._loop = Loop()
-        self._uplink = streams.Uplink(uplink, self._loop)
+        self._uplink = Uplink(uplink, self._loop)
         self._streams = streams.Streams(self._loop, self._uplink)
         self._signals = Signals((signal.SIGCHLD, *_WAKING))
-        self._decoder = wire.Decoder()
-        self._group = group.Group(0)
+        self._decoder = frames.Decoder()
+        self._group = supervisor.Group(0)
         self._term_grace = 0.0
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
         self._prepared: Prepared | None = None
@@ -100,22 +105,22 @@ class Agent:
         self._from_afar = from_afar  # over a network, which may fall silent
         self._heard_at = time.monotonic()
         self._ping_at = 0.0
-        self._stacks: hooks.Stacks | None = None
+        self._stacks: hook_server.Stacks | None = None
         self._looker = usage.Looker()
-        self._hooks: hooks.Hooks | None = None
+        self._hooks: hook_server.Hooks | None = None
         self._stragglers = 0
-        self._leaving: group.Leave | None = None
+        self._leaving: supervisor.Leave | None = None
         self._said_bye = False
         self._asked: dict[int, Callable[[dict[str, Any]], None]] = {
-            wire.PREPARE: self._prepare,
-            wire.START: self._start,
-            wire.CREDIT: lambda body: self._streams.credit(body["bytes"]),
-            wire.SIGNAL: lambda body: self._pass_on(body["signal"]),
-            wire.STOP: lambda body: self._stop(body["signal"], body["grace"]),
-            wire.DUMP: lambda body: self._dump(body["all"]),
-            wire.CHECK: self._check,
-            wire.LOOK: lambda body: hooks.request_looks(self._hooks, body["ranks"]),
-            wire.PING: lambda body: None,
+            frames.PREPARE: self._prepare,
+            frames.START: self._start,
+            frames.CREDIT: lambda body: self._streams.credit(body["bytes"]),
+            frames.SIGNAL: lambda body: self._pass_on(body["signal"]),
+            frames.STOP: lambda body: self._stop(body["signal"], body["grace"]),
+            frames.DUMP: lambda body: self._dump(body["all"]),
+            frames.CHECK: self._check,
+            frames.LOOK: lambda body: hook_server.request_looks(self._hooks, body["ranks"]),
+            frames.PING: lambda body: None,
         }
 
     def run(self) -> None:
@@ -123,8 +128,8 @@ class Agent:
         os.set_blocking(self._control, False)
         self._loop.watch(self._control, READ, lambda ready: self._read_control())
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
-        self._uplink.send(wire.MAGIC)
-        self._send(wire.HELLO, pid=os.getpid(), host=os.uname().nodename, python=sys.executable)
+        self._uplink.send(frames.MAGIC)
+        self._send(frames.HELLO, pid=os.getpid(), host=os.uname().nodename, python=sys.executable)
         while not self._finished():
             self._loop.turn(self._deadline())
             now = time.monotonic()
@@ -133,7 +138,7 @@ class Agent:
                 self._send_stacks()
             if self._looker.deadline is not None and now >= self._looker.deadline:
                 pythons = self._hooks.joined if self._hooks is not None else ()
-                self._send(wire.USAGE, usage=self._looker.look(self._pids, pythons))
+                self._send(frames.USAGE, usage=self._looker.look(self._pids, pythons))
             if self._from_afar:
                 self._keep_in_touch(now)
 
@@ -141,16 +146,16 @@ class Agent:
         times = [self._group.deadline, self._looker.deadline]
         times.append(None if self._stacks is None else self._stacks.deadline)
         if self._from_afar:
-            times += [self._ping_at, self._heard_at + wire.SILENCE_S]
+            times += [self._ping_at, self._heard_at + frames.SILENCE_S]
         return min((at for at in times if at is not None), default=None)
 
     def _keep_in_touch(self, now: float) -> None:
         """A cut cable sends no end of file: silence for long enough means the same."""
-        if now >= self._heard_at + wire.SILENCE_S:
+        if now >= self._heard_at + frames.SILENCE_S:
             self._lose_launcher()
         elif now >= self._ping_at:
-            self._ping_at = now + wire.PING_S
-            self._send(wire.PING)
+            self._ping_at = now + frames.PING_S
+            self._send(frames.PING)
 
     def _finished(self) -> bool:
         """Whether everything has ended and the launcher has been told everything."""
@@ -161,12 +166,12 @@ class Agent:
         if not self._said_bye:
             left = posix.descendants() if self._leaving.unkillable else []
             unkillable = [f"{pid} ({posix.describe(pid)})" for pid in left]
-            self._send(wire.BYE, unkillable=unkillable, stragglers=self._stragglers)
+            self._send(frames.BYE, unkillable=unkillable, stragglers=self._stragglers)
             self._said_bye = True
         return self._uplink.empty
 
     def _send(self, kind: int, rank: int = 0, **body: Any) -> None:
-        self._uplink.send(wire.message(kind, body, rank))
+        self._uplink.send(frames.message(kind, body, rank))
 
     # --- events ---
 
@@ -177,7 +182,7 @@ class Agent:
             return
         self._heard_at = time.monotonic()
         for frame in self._decoder.feed(data):
-            if frame.kind in (wire.ENTRY, wire.CONTENT):
+            if frame.kind in (frames.ENTRY, frames.CONTENT):
                 self._stage(frame)
             else:
                 self._asked[frame.kind](frame.body())
@@ -195,7 +200,7 @@ class Agent:
     def _read_signals(self) -> None:
         for signum in self._signals.read():
             if signum in _WAKING:  # an engine ends the job (scancel), or the guardian is gone
-                self._send(wire.ENDING, why=f"it got {signal.Signals(signum).name}")
+                self._send(frames.ENDING, why=f"it got {signal.Signals(signum).name}")
                 self._stop(signal.SIGTERM, self._term_grace)
         self._reap()
 
@@ -227,14 +232,14 @@ class Agent:
         used = posix.reap(ended.pid)
         failed = ended.status != 0 and -ended.status not in sent
         killer = self._memory.evidence(ended.pid) if failed else ""
-        self._send(wire.EXITED, rank, status=ended.status, sent=sent, killer=killer, **used)
+        self._send(frames.EXITED, rank, status=ended.status, sent=sent, killer=killer, **used)
 
     def _hooked(self, rank: int, message: dict[str, Any]) -> None:
         main = self._pids.get(message.pop("pid")) == rank  # not a helper that it started
         failed = message.get("failed")
         if failed and rank in self._group.sent:
             message["sent"] = list(self._group.sent[rank])
-        self._send(wire.HOOKED, rank, main=main, **message)
+        self._send(frames.HOOKED, rank, main=main, **message)
         if failed and failed["joined"]:
             self._group.ending = posix.ending(self._pids)
             self._perform(self._group.failed(rank, time.monotonic()))
@@ -248,30 +253,30 @@ class Agent:
         try:
             self._prepared = Prepared(body, self._staging.folder if self._staging else "")
         except Refused as refused:
-            self._send(wire.REFUSED, message=str(refused), status=refused.status)
+            self._send(frames.REFUSED, message=str(refused), status=refused.status)
             return
-        self._send(wire.READY, **self._prepared.answer)
+        self._send(frames.READY, **self._prepared.answer)
         self._heard_at = time.monotonic()  # that may have taken a while, in which nothing was read
 
-    def _stage(self, frame: wire.Frame) -> None:
+    def _stage(self, frame: frames.Frame) -> None:
         """Take a file, or a piece of one, for the staging folder."""
         if self._staging is None:
-            from .staging import Staging
+            from .sync import Staging
 
             self._staging = Staging(os.path.join(self._folder, "stage"))
         try:
-            if frame.kind == wire.ENTRY:
+            if frame.kind == frames.ENTRY:
                 self._staging.begin(frame.body())
             else:
                 self._staging.write(frame.payload)
         except OSError as error:
             words = f"--sync: {self._staging.path}: {error.strerror}"
-            self._send(wire.REFUSED, message=words, status=255)
+            self._send(frames.REFUSED, message=words, status=255)
 
     def _check(self, body: dict[str, Any]) -> None:
-        tried = reach.attempt(body["addresses"], body["port"])
+        tried = network.attempt(body["addresses"], body["port"])
         self._send(
-            wire.CHECKED,
+            frames.CHECKED,
             sources={a.address: a.source for a in tried if a.source},
             errors={a.address: a.error for a in tried if not a.source},
         )
@@ -279,22 +284,22 @@ class Agent:
     def _start(self, body: dict[str, Any]) -> None:
         assert self._prepared is not None
         self._prepared.hush()
-        self._group = group.Group(body["grace"])
+        self._group = supervisor.Group(body["grace"])
         self._term_grace = body["term_grace"]
         self._looker = usage.Looker(body["look_s"])
-        self._memory = memory.OutOfMemory()
-        inherited = environ.without_outer_job(os.environ)
+        self._memory = oom.OutOfMemory()
+        inherited = rank_environ.without_outer_job(os.environ)
         if body["scrub"]:
-            for name in environ.misleading(inherited):
+            for name in rank_environ.misleading(inherited):
                 del inherited[name]
         if body["hook"]:
             path = os.path.join(self._folder, "hook")
             local = {rank["process_id"] for rank in body["ranks"]}
-            self._hooks = hooks.Hooks(path, self._loop, local, self._hooked)
-            inherited[hooks.SOCKET_VARIABLE] = path
-        common = body["env"] if body["hook"] else environ.engines_own(body["env"], inherited)
+            self._hooks = hook_server.Hooks(path, self._loop, local, self._hooked)
+            inherited[hook_server.SOCKET_VARIABLE] = path
+        common = body["env"] if body["hook"] else rank_environ.engines_own(body["env"], inherited)
         for rank in body["ranks"]:
-            set_here = environ.changes(
+            set_here = rank_environ.changes(
                 inherited,
                 common=common,
                 defaults=body["defaults"],
@@ -303,12 +308,12 @@ class Agent:
             )
             found = {**inherited, **set_here}
             if body["hook"]:
-                found = environ.with_hook(found, self._hook_folder)
+                found = rank_environ.with_hook(found, self._hook_folder)
             try:
                 self._spawn(rank, found)
             except posix.SpawnError as error:
                 self._send(
-                    wire.REFUSED,
+                    frames.REFUSED,
                     message=f"{error.what}: {os.strerror(error.errno)}",
                     status=127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126,
                 )
@@ -331,9 +336,9 @@ class Agent:
             os.close(err_end)
         self._pids[pid] = number
         self._group.started(number)
-        self._send(wire.STARTED, number, pid=pid)
-        for fd, stream in ((out, wire.STDOUT), (err, wire.STDERR)):
-            streams.widen(fd)
+        self._send(frames.STARTED, number, pid=pid)
+        for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
+            widen(fd)
             self._streams.add(fd, number, stream)
 
     def _pass_on(self, signum: int) -> None:
@@ -349,33 +354,33 @@ class Agent:
 
     def _dump(self, of_all_threads: bool) -> None:
         asked = self._hooks.request_stacks(of_all_threads) if self._hooks is not None else []
-        self._stacks = hooks.Stacks(asked, time.monotonic())
+        self._stacks = hook_server.Stacks(asked, time.monotonic())
 
     def _send_stacks(self) -> None:
         assert self._stacks is not None
         silent = dict(self._pids)
         members = {hook.rank for hook in self._stacks.asked if hook.joined}
         for hook in self._stacks.asked:
-            text = "\n".join(hooks.with_source(hook.stacks))
+            text = "\n".join(hook_server.with_source(hook.stacks))
             if text:
                 helper = hook.rank in members and not hook.joined
-                self._send(wire.STACKS, hook.rank, pid=hook.pid, text=text, helper=helper)
+                self._send(frames.STACKS, hook.rank, pid=hook.pid, text=text, helper=helper)
                 silent = {pid: rank for pid, rank in silent.items() if rank != hook.rank}
         for pid, rank in silent.items():
-            self._send(wire.STACKS, rank, pid=pid, text="", state=posix.describe(pid))
-        self._send(wire.DUMPED)
+            self._send(frames.STACKS, rank, pid=pid, text="", state=posix.describe(pid))
+        self._send(frames.DUMPED)
         self._stacks = None
 
     # --- effects ---
 
-    def _perform(self, effects: list[group.Effect]) -> None:
+    def _perform(self, effects: list[supervisor.Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, group.Leave):
+            if isinstance(effect, supervisor.Leave):
                 self._leaving = effect
-                self._send(wire.EMPTY)
-            elif isinstance(effect, group.Kill):
+                self._send(frames.EMPTY)
+            elif isinstance(effect, supervisor.Kill):
                 self._kill()
-            elif isinstance(effect, group.Tell):
+            elif isinstance(effect, supervisor.Tell):
                 self._tell(effect.signum, effect.spare)
                 self._stragglers += self._tell_strays(effect.signum)
 

@@ -2,88 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 
-from . import wire
-from .loop import READ, WRITE, Loop
+from ..protocol import frames
+from ..protocol.loop import READ, Loop
+from ..protocol.uplink import Uplink
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-# A bigger pipe lets a rank write on while we are elsewhere.
-_PIPE_SIZE = 1 << 18
 # Bigger pieces are slower: the allocator gets them from the kernel, page by page, each time.
 _PIECE = 1 << 16
-_F_SETPIPE_SZ = 1031
-
-
-def widen(pipe: int, size: int = _PIPE_SIZE) -> None:
-    """Give a pipe a bigger buffer where the system allows it."""
-    try:
-        fcntl.fcntl(pipe, _F_SETPIPE_SZ, size)
-    except OSError:
-        pass
-
-
-class Uplink:
-    """The agent's way to the launcher: frames out, in order, without ever blocking.
-
-    Only output is bounded (by the launcher's credit, see Streams); everything else is small.
-    """
-
-    def __init__(self, fd: int, loop: Loop, on_empty: Callable[[], None] | None = None) -> None:
-        self._on_empty = on_empty
-        self._fd = fd
-        self._loop = loop
-        self._queue = bytearray()
-        self.broken = False
-        os.set_blocking(fd, False)
-
-    @property
-    def empty(self) -> bool:
-        return not self._queue
-
-    def send(self, *parts: bytes | memoryview) -> None:
-        """Send these bytes, now or as soon as there is room."""
-        if self.broken:
-            return
-        sent = 0
-        if not self._queue:
-            try:
-                sent = os.writev(self._fd, parts)
-            except BlockingIOError:
-                pass
-            except OSError:
-                self.drop()
-                return
-        for part in parts:
-            if sent < len(part):
-                self._queue += part[sent:]
-            sent = max(0, sent - len(part))
-        if self._queue:
-            self._loop.watch(self._fd, WRITE, lambda ready: self.flush())
-
-    def drop(self) -> None:
-        """Nobody reads any more: forget what is queued and all that comes."""
-        self.broken = True
-        self._queue.clear()
-        self._loop.forget(self._fd)
-
-    def flush(self) -> None:
-        """Send what is queued, as far as there is room."""
-        try:
-            sent = os.write(self._fd, self._queue) if self._queue else 0
-            del self._queue[:sent]
-        except BlockingIOError:
-            return
-        except OSError:
-            self.drop()
-        if not self._queue:
-            self._loop.forget(self._fd)
-            if self._on_empty is not None:
-                self._on_empty()
 
 
 class Streams:
@@ -140,7 +66,7 @@ class Streams:
             return False
         self._credit -= count
         rank, stream = self._open[fd]
-        header = wire.header(wire.DATA, count, rank, stream)
+        header = frames.header(frames.DATA, count, rank, stream)
         self._uplink.send(header, self._buffer[:count])
         return True
 

@@ -1,0 +1,138 @@
+"""Whether hosts can reach one another, found out before anything is started."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import socket
+import time
+
+from ..protocol.address import is_loopback
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MOST_S = 3.0
+
+
+def machine() -> str:
+    """The same for two agents if and only if loopback is the same for both."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/net')}"
+    except OSError:
+        return socket.gethostname()
+
+
+def ssh_addresses() -> tuple[str, str]:
+    """By which address the launcher came, and to which: (its, ours); empty if not over ssh."""
+    fields = os.environ.get("SSH_CONNECTION", "").split()
+    return (fields[0], fields[2]) if len(fields) == 4 else ("", "")
+
+
+def own_addresses(named: Sequence[str]) -> list[str]:
+    """Addresses by which other hosts may reach this one, the likeliest first.
+
+    Args:
+        named: those to which its own name leads.
+
+    """
+    found = [ssh_addresses()[1], _outgoing(socket.AF_INET, "192.0.2.1"), *named]
+    found.append(_outgoing(socket.AF_INET6, "2001:db8::1"))
+    return [a for a in dict.fromkeys(found) if a and not is_loopback(a) and "%" not in a]
+
+
+def source_towards(address: str) -> str:
+    """The address of this host on the way to another; empty if that is loopback."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    found = _outgoing(family, address)
+    return "" if is_loopback(found) else found
+
+
+def _outgoing(family: int, target: str) -> str:
+    """The address from which a packet to the world would come; none is sent."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((target, 9))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return ""
+
+
+def own_name() -> list[str]:
+    """The addresses to which this host's own name leads; none if it leads nowhere, or nobody knows.
+
+    A name server that does not answer can hold this up for longer than the launcher waits for a
+    sign of life, so a child asks.
+    """
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            entries = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+            os.write(tell, "\n".join(str(entry[4][0]) for entry in entries).encode())
+        finally:
+            os._exit(0)
+    os.close(tell)
+    poll = select.poll()
+    poll.register(told, select.POLLIN)
+    text = os.read(told, 4096).decode() if poll.poll(int(_MOST_S * 1000)) else ""
+    os.close(told)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return text.split()
+
+
+class Attempt:
+    """A connection to one address, tried."""
+
+    def __init__(self, address: str, port: int) -> None:
+        self.address = address
+        self.source = ""
+        self.error = "no answer (a firewall?)"
+        self.socket = socket.socket()
+        try:
+            if ":" in address:
+                self.socket.close()
+                self.socket = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+            self.socket.setblocking(False)
+            self.settle(self.socket.connect_ex((address, port)))
+        except OSError as error:  # an address that this host cannot make sense of
+            self.error = error.strerror or str(error)
+            self.socket.close()
+
+    @property
+    def pending(self) -> bool:
+        return self.socket.fileno() >= 0
+
+    def settle(self, code: int) -> None:
+        """Take note of how it went."""
+        if code == errno.EINPROGRESS:
+            return
+        if code == 0:
+            self.source = str(self.socket.getsockname()[0])
+        else:
+            self.error = os.strerror(code)
+        self.socket.close()
+
+
+def attempt(addresses: Sequence[str], port: int) -> list[Attempt]:
+    """Connect to all of these addresses at the same time, for a few seconds at the most."""
+    attempts = [Attempt(address, port) for address in addresses]
+    deadline = time.monotonic() + _MOST_S
+    while pending := {a.socket.fileno(): a for a in attempts if a.pending}:
+        poll = select.poll()
+        for fd in pending:
+            poll.register(fd, select.POLLOUT)
+        ready = poll.poll(max(0, int((deadline - time.monotonic()) * 1000)))
+        for fd, _ in ready:
+            connection = pending[fd].socket
+            pending[fd].settle(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+        if not ready:
+            for late in pending.values():
+                late.socket.close()
+    return attempts

@@ -1,0 +1,129 @@
+"""One of the launcher's own output streams: written without ever blocking, watched for its end."""
+
+import os
+import select
+import stat
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from mcjax_launch.protocol.loop import GONE, WRITE, Loop
+from mcjax_launch.protocol.uplink import widen
+
+# A pipe that polls as writable takes this much without blocking (POSIX: PIPE_BUF).
+_SAFE_WRITE = select.PIPE_BUF
+_MOST_PIECES = 512  # of one writev
+
+
+class Sink:
+    """A file, pipe or terminal that somebody else may share with us.
+
+    Its description is not ours to make non-blocking, so a pipe or terminal is opened a second
+    time where the system can do that (/proc/self/fd); elsewhere it is written in pieces that a
+    writable pipe takes at once.
+
+    Attributes:
+        queued: bytes that are waiting for the reader.
+        gone: nobody will ever read any more.
+
+    """
+
+    def __init__(self, fd: int, loop: Loop, on_room: Callable[[], None]) -> None:
+        self.queued = 0
+        self.gone = False
+        self._loop = loop
+        self._on_room = on_room
+        self._queue: deque[memoryview] = deque()
+        self._fd = fd
+        self._shared = False
+        self._waiting = False
+        kind = os.fstat(fd).st_mode
+        self.is_terminal = os.isatty(self._fd)
+        self.blocks = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or self.is_terminal
+        if self.blocks:
+            try:
+                flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
+                self._fd = os.open(f"/proc/self/fd/{fd}", flags)
+            except OSError:
+                self._shared = True
+        if stat.S_ISFIFO(kind):
+            widen(self._fd)
+        self.identity = os.fstat(self._fd)[1:3]  # inode and device
+
+    def watch(self, on_gone: Callable[[OSError | None], None]) -> None:
+        """Call `on_gone` as soon as the reader has gone, even while nothing is written."""
+        self._on_gone = on_gone
+        self._rest()
+
+    def _rest(self) -> None:
+        if self.blocks and not self.gone:
+            self._loop.watch(self._fd, 0, self._ready)
+
+    def _ready(self, ready: int) -> None:
+        if ready & GONE and not ready & WRITE:
+            self._lose(None)
+        else:
+            self.flush()
+
+    def _lose(self, error: OSError | None) -> None:
+        self.gone = True
+        self._queue.clear()
+        self.queued = 0
+        self._loop.forget(self._fd)
+        self._on_gone(error)
+        self._on_room()
+
+    def write(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Write these pieces, now or as soon as there is room."""
+        if self.gone:
+            return
+        idle = not self._queue
+        for piece in pieces:
+            if piece:
+                self._queue.append(memoryview(piece))
+                self.queued += len(piece)
+        if idle:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is queued, as far as there is room."""
+        try:
+            while self._queue:
+                self._took(self._write_some())
+        except BlockingIOError:
+            if not self._waiting:
+                self._waiting = True
+                self._loop.watch(self._fd, WRITE, self._ready)
+            return
+        except OSError as error:  # EPIPE, EIO from a terminal that has been closed, a full disk
+            self._lose(error)
+            return
+        if self._waiting:
+            self._waiting = False
+            self._rest()
+            self._on_room()
+
+    def _write_some(self) -> int:
+        if not self._shared:
+            return os.writev(self._fd, list(islice(self._queue, _MOST_PIECES)))
+        poll = select.poll()
+        poll.register(self._fd, WRITE)
+        if not poll.poll(0):
+            raise BlockingIOError
+        return os.write(self._fd, self._queue[0][:_SAFE_WRITE])
+
+    def _took(self, written: int) -> None:
+        self.queued -= written
+        while written:
+            first = self._queue.popleft()
+            if written < len(first):
+                self._queue.appendleft(first[written:])
+                return
+            written -= len(first)
+
+    def rows(self) -> int:
+        """How many rows the terminal has."""
+        try:
+            return os.get_terminal_size(self._fd).lines or 24  # some say 0
+        except OSError:
+            return 24

@@ -1,0 +1,1 @@
+"""The hook in a rank's Python."""

@@ -1,0 +1,43 @@
+"""The way into a rank's Python: `site` imports this before the program's first line.
+
+It puts the hook in place, then steps aside: the folder leaves sys.path and a sitecustomize of
+the user's own, which this one shadows, still runs.
+"""
+
+import os
+import sys
+
+# Ours under a name that no program imports: a rank may use the installed package itself.
+_PRIVATE_NAME = "_mcjax_launch"
+_OLDEST_PYTHON = (3, 9)
+
+
+def _put_hook_in_place():
+    if sys.version_info < _OLDEST_PYTHON:  # some helper of the program's, without JAX
+        return
+    try:
+        ours = type(sys)(_PRIVATE_NAME)
+        ours.__path__ = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+        sys.modules[_PRIVATE_NAME] = ours
+        from _mcjax_launch.hook.mcjax_hook.initialize import install
+
+        install()
+    except Exception as error:  # the program comes first: it runs without us
+        sys.stderr.write(f"mcjax-launch: the hook failed: {error!r}; please report this\n")
+
+
+def _step_aside():
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
+    mine = sys.modules.pop(__name__)
+    try:
+        import sitecustomize  # noqa: F401
+    except ImportError as error:
+        if getattr(error, "name", None) != __name__:
+            raise
+    finally:
+        sys.modules.setdefault(__name__, mine)
+
+
+_put_hook_in_place()
+_step_aside()

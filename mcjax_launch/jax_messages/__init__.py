@@ -1,0 +1,1 @@
+"""What JAX and Python print, as patterns: noise, lost peers, known errors."""

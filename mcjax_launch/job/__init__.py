@@ -1,0 +1,1 @@
+"""What the user asked for and what will run where: pure values."""

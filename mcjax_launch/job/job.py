@@ -1,0 +1,54 @@
+"""What the user asked for; a value."""
+
+from dataclasses import dataclass
+
+#: The grace between asking the ranks to end and killing them, by what ends the job. Seconds.
+GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What the user asked for. Durations are in seconds; None where there is no limit."""
+
+    program: tuple[str, ...]
+    num_processes: int = 1  # of the whole job
+    num_hosts: int = 1  # each with a launcher of its own, started by another engine
+    host_rank: int = 0  # which of them this is
+    module: bool = False
+    python: str
+    python_given: bool = False
+    chdir: str
+    chdir_given: bool = False
+    env: tuple[tuple[str, str], ...] = ()
+    cpu_devices: int | None = None
+    gpus_per_process: int | None = None
+    cpu_transfers: bool = False
+    bind_cores: bool = False
+    coordinator: str | None = None  # numeric host, or host:port
+    hook: bool = True
+    sync: tuple[str, ...] = ()
+    timeout: float | None = None
+    start_timeout: float | None = None
+    stall_timeout: float | None = None
+    verify_spmd: bool = False
+    record: bool = False  # keep what the ranks use over time
+    grace: float | None = None
+
+    def grace_s(self, reason: str) -> float:
+        """The grace after `reason`, a key of GRACE_S."""
+        return GRACE_S[reason] if self.grace is None else self.grace
+
+    @property
+    def processes_here(self) -> int:
+        """How many of the ranks this launcher starts."""
+        return self.num_processes // self.num_hosts
+
+    @property
+    def uses_cpu(self) -> bool:
+        """Whether the ranks are known to use JAX's CPU devices."""
+        return self.cpu_devices is not None or dict(self.env).get("JAX_PLATFORMS") == "cpu"
+
+    @property
+    def is_python(self) -> bool:
+        """Whether we start the program with the ranks' Python ourselves."""
+        return self.module or self.program[0].endswith(".py")

@@ -1,0 +1,148 @@
+"""A job and, if it fails, the same job again."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mcjax_launch.console.style import Style
+from mcjax_launch.diagnosis.root_cause import Verdict
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.job.plan import used_hosts
+from mcjax_launch.launcher.launcher import Launcher
+from mcjax_launch.launcher.signals import ENDING, watched
+from mcjax_launch.protocol.exit_status import HOST_LOST
+from mcjax_launch.protocol.loop import READ, Loop, Signals
+from mcjax_launch.run.state import Attempt, History
+from mcjax_launch.transport import client
+
+# Between a failure and the next start: doubled each time.
+_FIRST_PAUSE_S = 1.0
+_MOST_PAUSE_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restarts:
+    """How often a job may be started again.
+
+    Args:
+        most: so many times.
+        min_hosts: with so many hosts left at least; lost ones are left out. None: with all.
+
+    """
+
+    most: int = 0
+    min_hosts: int | None = None
+
+
+def run(
+    job: Job,
+    hosts: Sequence[Host],
+    early: Mapping[Host, client.Pipes],
+    via: str,
+    style: Style,
+    *,
+    log_dir: str | None,
+    restarts: Restarts,
+    ended: Callable[[Attempt], object] = lambda attempt: None,
+) -> int:
+    """Run a job, again and again as far as `restarts` allows; the exit status.
+
+    Args: see Launcher.
+        ended: called after each run.
+
+    Raises:
+        LaunchError: it could not be started.
+
+    """
+    loop, signals = Loop(), watched()
+    failures: list[str] = []
+    before = restarts_before(os.environ)
+    for restart in range(restarts.most + 1):
+        began_at = time.monotonic()
+        history = History(hosts=len(hosts), num_processes=job.num_processes)
+        launcher = Launcher(
+            job,
+            hosts,
+            early,
+            via,
+            style,
+            log_dir=log_dir,
+            loop=loop,
+            signals=signals,
+            history=history,
+            restart=before + restart,
+        )
+        try:
+            result, refused = launcher.run(), None
+        except LaunchError as error:
+            refused = error
+            result = Verdict(error.status, (str(error),), error.status != HOST_LOST)
+        attempt = Attempt(
+            restart=before + restart,
+            hosts=tuple(host.name for host in hosts),
+            began_at=began_at,
+            seconds=time.monotonic() - began_at,
+            history=history,
+            status=result.status,
+            words=result.report,
+        )
+        ended(attempt)
+        last = result.final or restart == restarts.most
+        if refused is not None:
+            if last:
+                _say_what_was(failures, launcher)
+                raise refused
+            launcher.say(str(refused))
+        if last:
+            break
+        failures.append(f"attempt {restart + 1}: {result.report[0]}")
+        job, hosts, early = *without(job, hosts, launcher.lost, restarts), {}
+        pause = min(_FIRST_PAUSE_S * 2**restart, _MOST_PAUSE_S)
+        launcher.say(f"starting again in {pause:g} s ({restart + 1} of {restarts.most})")
+        if (signum := _pause(pause, loop, signals)) is not None:
+            return 128 + signum
+    if result.status:
+        _say_what_was(failures, launcher)
+    elif failures:
+        launcher.say(f"attempt {len(failures) + 1} ended with 0")
+    return result.status
+
+
+def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:
+    if failures:
+        launcher.say("\n".join(["before that:", *(f"  {failure}" for failure in failures)]))
+
+
+def restarts_before(environ: Mapping[str, str]) -> int:
+    """How often an engine has started the job again: a JobSet, or Slurm with --requeue."""
+    for name in ("MCJAX_ENGINE_RESTART", "SLURM_RESTART_COUNT"):
+        if environ.get(name, "").isdecimal():
+            return int(environ[name])
+    return 0
+
+
+def without(
+    job: Job, hosts: Sequence[Host], lost: set[Host], restarts: Restarts
+) -> tuple[Job, Sequence[Host]]:
+    """The job without its lost hosts, if the user says how few will do."""
+    left = [host for host in hosts if host not in lost]
+    if not lost or restarts.min_hosts is None or len(left) < max(1, restarts.min_hosts):
+        return job, hosts
+    slots = sum(host.slots for host in left)
+    job = replace(job, num_processes=min(job.num_processes, slots))
+    return job, tuple(used_hosts(job.num_processes, left))
+
+
+def _pause(seconds: float, loop: Loop, signals: Signals) -> int | None:
+    """Wait; the signal, if one ends that."""
+    got: list[int] = []
+    loop.watch(signals.fd, READ, lambda ready: got.extend(signals.read()))
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        loop.turn(deadline)
+        if ended := [signum for signum in got if signum in ENDING]:
+            return ended[0]
+    return None

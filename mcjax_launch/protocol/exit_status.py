@@ -1,0 +1,15 @@
+"""The launcher's exit statuses, as documented; a rank's own status and 128 + signal beside them."""
+
+FAILED = 1
+USAGE = 2
+TIMED_OUT = 124
+INTERNAL_ERROR = 125
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+READER_GONE = 141
+HOST_LOST = 255
+
+
+def of_signal(signum: int) -> int:
+    """What a shell says of a process that this signal has ended."""
+    return 128 + signum

@@ -1,1 +1,0 @@
-"""What runs inside a rank's Python; the standard library alone, nothing of ours imported."""

@@ -1,0 +1,1 @@
+"""--report: a run's record, as JSON or as a page."""

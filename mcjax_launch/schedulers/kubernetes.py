@@ -1,0 +1,155 @@
+"""Kubernetes: manifests that run the same job in pods, one launcher in each; pure.
+
+No service account and no API: a pod knows its index from its Job, and the coordinator's by name.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.schedulers.size import Size
+
+PORT = 8476
+# Longer than the grace that the launcher gives its ranks after a TERM.
+_TERMINATION_S = 45
+_WORKERS = "workers"
+
+
+def job(command: Sequence[str], size: Size, name: str, namespace: str | None, image: str) -> str:
+    """An indexed Job and the headless Service that gives its pods names.
+
+    Raises:
+        LaunchError: the name will not do, or a Job cannot do what is wanted.
+
+    """
+    _check_name(name, size.hosts)
+    if size.restarts:
+        raise LaunchError("--emit job: a Job cannot start all pods again; use --emit jobset")
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(name, namespace),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {"job-name": name},
+            "ports": [{"name": "coordinator", "port": PORT}],
+        },
+    }
+    address = f"{name}-0.{name}:{PORT}"
+    pods = _pods(command, size, address, image)
+    pods["template"]["spec"]["subdomain"] = name
+    manifest = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(name, namespace),
+        "spec": pods,
+    }
+    return f"{to_yaml(service)}---\n{to_yaml(manifest)}"
+
+
+def jobset(command: Sequence[str], size: Size, name: str, namespace: str | None, image: str) -> str:
+    """A JobSet: the same pods, and all of them started again after a failure.
+
+    Raises:
+        LaunchError: the name will not do.
+
+    """
+    _check_name(f"{name}-{_WORKERS}-0", size.hosts)
+    address = f"{name}-{_WORKERS}-0-0.{name}:{PORT}"
+    pods = _pods(command, size, address, image)
+    attempt = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}
+    (container,) = pods["template"]["spec"]["containers"]
+    container["env"].append({"name": "MCJAX_ENGINE_RESTART", "valueFrom": attempt})
+    manifest = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": _metadata(name, namespace),
+        "spec": {
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+            "failurePolicy": {"maxRestarts": size.restarts},
+            "replicatedJobs": [
+                {
+                    "name": _WORKERS,
+                    "replicas": 1,
+                    "template": {"spec": pods},
+                }
+            ],
+        },
+    }
+    return to_yaml(manifest)
+
+
+def _metadata(name: str, namespace: str | None) -> dict[str, str]:
+    return {"name": name, **({"namespace": namespace} if namespace else {})}
+
+
+def _check_name(name: str, pods: int) -> None:
+    longest = f"{name}-{pods - 1}"
+    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(longest) > 63:
+        raise LaunchError(
+            f"--name {name}: small letters, digits and '-', and with a pod's number at most 63"
+        )
+
+
+def _pods(command: Sequence[str], size: Size, coordinator: str, image: str) -> dict[str, Any]:
+    """The spec of an indexed Job whose pods are the job's hosts."""
+    # As variables, so that any command line of the launcher in the pod knows its place.
+    place = {
+        "MCJAX_NUM_HOSTS": str(size.hosts),
+        "MCJAX_PROCS_PER_HOST": str(size.ranks),
+        "MCJAX_COORDINATOR": coordinator,
+    }
+    words = ["mcjax-launch", *command]
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": image,
+        # Kubernetes replaces $(NAME) in commands.
+        "command": [word.replace("$(", "$$(") for word in words],
+        "env": [{"name": name, "value": value} for name, value in place.items()],
+        "ports": [{"name": "coordinator", "containerPort": PORT}],
+    }
+    if size.gpus:
+        container["resources"] = {"limits": {"nvidia.com/gpu": size.gpus}}
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": _TERMINATION_S,
+        "containers": [container],
+    }
+    spec: dict[str, Any] = {
+        "completionMode": "Indexed",
+        "completions": size.hosts,
+        "parallelism": size.hosts,
+        "backoffLimit": 0,
+    }
+    return {**spec, "template": {"spec": pod}}
+
+
+def to_yaml(value: Any, indent: int = 0) -> str:
+    """Dicts, lists and scalars as YAML in block style; scalars as JSON, which YAML includes."""
+    pad = " " * indent
+    if isinstance(value, dict):
+        return "".join(f"{pad}{key}:{_below(child, indent + 2)}" for key, child in value.items())
+    text = ""
+    for child in value:
+        if isinstance(child, (dict, list)):
+            text += f"{pad}- {to_yaml(child, indent + 2).lstrip()}"
+        else:
+            text += f"{pad}- {_scalar(child)}\n"
+    return text
+
+
+def _below(value: Any, indent: int) -> str:
+    if isinstance(value, (dict, list)) and value:
+        return "\n" + to_yaml(value, indent)
+    return f" {_scalar(value)}\n"
+
+
+def _scalar(value: Any) -> str:
+    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z/][\w./-]*", value)
+    if plain and value.lower() not in ("true", "false", "yes", "no", "on", "off", "null", "y", "n"):
+        return str(value)
+    return json.dumps(value)

@@ -1,0 +1,1 @@
+"""Reaches hosts: starts their agents and carries frames to and from them."""

@@ -1,0 +1,197 @@
+"""How to reach a host: an argv whose stdin and stdout speak with an agent; starting that."""
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.protocol.uplink import widen
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PIPE_SIZE = 1 << 20
+_LOCAL = """
+import sys
+sys.path[:0] = [{root!r}]
+from mcjax_launch.agent.main import main
+main({hook!r})
+"""
+_SSH_OPTIONS = {
+    "RemoteCommand": "none",  # of the user's configuration: ours is another
+    "ClearAllForwardings": "yes",
+    "BatchMode": "yes",  # a question would hang the job
+    "ConnectTimeout": "10",
+    "ServerAliveInterval": "5",  # without it the client of a host that was cut off never returns
+    "ServerAliveCountMax": "2",
+}
+# What runs its arguments as they are, where ssh joins them for a shell.
+_TAKES_WORDS = frozenset(
+    {"apptainer", "chroot", "crictl", "docker", "env", "ip", "kubectl", "lxc", "nerdctl"}
+    | {"nsenter", "oc", "podman", "singularity", "srun", "sudo", "systemd-run", "unshare"}
+)
+# Characters that not every login shell takes inside the quotes that we use.
+_UNQUOTABLE = frozenset("'\"\\$`!\n")
+
+
+def argv(host: Host, via: str, python: str, python_given: bool) -> list[str]:
+    """The command that starts the agent of a host; see `remote_argv`."""
+    return local_argv() if host.is_local else remote_argv(host, via, python, python_given)
+
+
+def local_argv() -> list[str]:
+    """The agent on this machine, from the installed files."""
+    code = _LOCAL.format(root=os.path.dirname(_PACKAGE), hook=os.path.join(_PACKAGE, "hook"))
+    # -I -S: quick, and nothing of the user's environment reaches the agent's own Python.
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
+def script(python: str, or_python3: bool) -> str:
+    """What a POSIX shell on the host runs: the agent, from the payload on stdin.
+
+    Args:
+        python: path or name of an interpreter there.
+        or_python3: that will do where `python` is not.
+
+    Raises:
+        LaunchError: the path has characters that cannot be quoted for every shell.
+
+    """
+    from mcjax_launch.transport import bootstrap
+
+    if bad := _UNQUOTABLE & set(python):
+        raise LaunchError(f"python={python}: {min(bad)!r} cannot stand in this path")
+    if python.startswith("~/"):
+        python = f"$HOME{python[1:]}"
+    other = 'test -x "$p" || p=python3; ' if or_python3 else ""
+    return f'p="{python}"; {other}exec "$p" -I -S -c "{bootstrap.loader()}"'
+
+
+def ssh_argv(host: Host, script: str) -> list[str]:
+    """OpenSSH with the user's own configuration.
+
+    The command goes through the login shell there, whichever it is: sh, fish and tcsh agree on
+    what single quotes mean as long as there is none, no backslash and no `!` inside.
+    """
+    return ["ssh", "-T", "-x", *_ssh_options(host), "--", host.login, f"exec sh -c '{script}'"]
+
+
+def _ssh_options(host: Host, template: str = "") -> list[str]:
+    """Ours, but for what the user's own template sets: ssh takes the first value it is given."""
+    wanted = {name: value for name, value in _SSH_OPTIONS.items() if name not in template}
+    options = [word for name, value in wanted.items() for word in ("-o", f"{name}={value}")]
+    return [*options, *(["-p", str(host.port)] if host.port else [])]
+
+
+# What sets srun's options from outside, for other steps than an agent's.
+_FOR_SRUN = (
+    *("SRUN_", "SLURM_GPU", "SLURM_TRES_", "SLURM_NTASKS_PER", "SLURM_STD", "SLURM_MEM_PER"),
+    *("SLURM_CPUS_PER_TASK", "SLURM_DISTRIBUTION", "SLURM_HOSTFILE", "SLURM_LABELIO"),
+    *("SLURM_EXPORT_ENV", "SLURM_KILL_BAD_EXIT", "SLURM_EXACT", "SLURM_EXCLUSIVE"),
+)
+
+
+def srun_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a client: srun takes options from there that are for other steps."""
+    return {name: value for name, value in environ.items() if not name.startswith(_FOR_SRUN)}
+
+
+def srun_argv(host: Host, script: str) -> list[str]:
+    """A step of one task on one node of the allocation that we are in."""
+    here = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}"]
+    # Beside other steps, with all that the job has on the node, and nothing of MPI's.
+    shared = ["--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--export=ALL"]
+    mine = [f"--gpus={host.gpus}"] if host.gpus else []
+    return ["srun", *here, *mine, *shared, "sh", "-c", script]
+
+
+def template_argv(template: str, host: Host, script: str) -> list[str]:
+    """The user's own way to a host.
+
+    `{host}` is the host, `{command}` one string for a shell there. Without `{command}` the command
+    is appended: as words after a final `--` and for programs known to run words as they are, else
+    as one string, as ssh wants it.
+
+    Raises:
+        LaunchError: the template cannot be read.
+
+    """
+    line = f"exec sh -c '{script}'"
+    try:
+        words = shlex.split(template)
+    except ValueError as error:
+        raise LaunchError(f"--via {template}: {error}") from None
+    if not words or "{host}" not in template:
+        raise LaunchError(f"--via {template}: write {{host}} where the host's name goes")
+    argv = []
+    programs = [os.path.basename(word) for word in words]
+    known = [name for name in programs if name == "ssh" or name in _TAKES_WORDS]
+    for word in words:
+        alone = word == "{command}" or word.endswith("={command}")
+        word = word.replace("{command}", line if alone else shlex.quote(line))
+        argv.append(word.replace("{host}", host.login))
+        if os.path.basename(word) == "ssh":
+            argv += _ssh_options(host, template)
+    if "{command}" in template:
+        return argv
+    if known[-1:] != ["ssh"] and (words[-1] == "--" or known):
+        return [*argv, "sh", "-c", script]
+    return [*argv, line]
+
+
+def remote_argv(host: Host, via: str, python: str, python_given: bool) -> list[str]:
+    """The agent on another host."""
+    text = script(host.python or python, or_python3=not (host.python or python_given))
+    known = {"ssh": ssh_argv, "srun": srun_argv}
+    return known[via](host, text) if via in known else template_argv(via, host, text)
+
+
+@dataclass(frozen=True)
+class Pipes:
+    """A started agent: our ends of its three pipes, and the process to wait for."""
+
+    pid: int
+    to_agent: int
+    from_agent: int
+    errors: int
+
+
+def start(argv: Sequence[str]) -> Pipes:
+    """Start a transport.
+
+    It gets a session of its own: a terminal's interrupt is for the launcher, which passes it on.
+
+    Raises:
+        LaunchError: there is no such program.
+
+    """
+    try:
+        (agent_in, to_agent), (from_agent, agent_out), (errors, agent_err) = (
+            os.pipe() for _ in range(3)
+        )
+    except OSError as error:
+        raise LaunchError(f"{error.strerror}: raise `ulimit -n`, or use fewer hosts", 255) from None
+    theirs = (agent_in, agent_out, agent_err)
+    try:
+        pid = os.posix_spawnp(
+            argv[0],
+            list(argv),
+            srun_environ(os.environ) if argv[0] == "srun" else os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(theirs)],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=[signal.SIGPIPE],
+        )
+    except OSError as error:
+        for fd in (to_agent, from_agent, errors):
+            os.close(fd)
+        raise LaunchError(f"{argv[0]}: {error.strerror}; is it installed?", 255) from None
+    finally:
+        for fd in theirs:
+            os.close(fd)
+    widen(from_agent, _PIPE_SIZE)
+    for fd in (to_agent, from_agent, errors):
+        os.set_blocking(fd, False)
+    return Pipes(pid, to_agent, from_agent, errors)

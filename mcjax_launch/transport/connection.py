@@ -1,0 +1,183 @@
+"""The launcher's connection to one agent: frames in, frames out, never blocking."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.protocol import frames
+from mcjax_launch.protocol.loop import READ, Loop
+from mcjax_launch.protocol.uplink import Uplink
+from mcjax_launch.transport import client
+
+_BUFFER = memoryview(bytearray(1 << 20))  # shared: what is in it is used up before the next read
+_MOST_ERRORS = 8192
+
+
+class Link:
+    """One host's agent.
+
+    Args:
+        host: whose agent it is.
+        pipes: the started transport.
+        window: output bytes that may be on their way at any time.
+        on_frame: called for each frame, in order.
+        on_end: called once, when the agent's end of the pipe is closed.
+
+    Attributes:
+        began_at, heard_at: when it was started, and when it last said anything.
+        noise, errors: the last of what came before its greeting, and of what came on stderr.
+        greeted: the agent itself has spoken, not only a login shell.
+        said_bye: the agent has reported that nothing is left.
+        ended: its end of the pipe is closed.
+        status: how the transport's process ended (waitpid's exit code); None while it lives.
+
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        pipes: client.Pipes,
+        loop: Loop,
+        window: int,
+        on_frame: Callable[["Link", frames.Frame], None],
+        on_end: Callable[["Link"], None],
+    ) -> None:
+        self.host = host
+        self.pid = pipes.pid
+        self.began_at = self.heard_at = time.monotonic()
+        self.noise = self.errors = b""
+        self.greeted = False
+        self.said_bye = False
+        self.ended = False
+        self.status: int | None = None
+        self._loop = loop
+        self._pipes = pipes
+        self._out = Uplink(pipes.to_agent, loop, self._pump)
+        self._supply: Iterator[bytes] = iter(())
+        self._decoder = frames.Decoder()
+        self._on_frame = on_frame
+        self._on_end = on_end
+        self._window = window
+        self._consumed = 0
+        self._patient_until = 0.0
+        loop.watch(pipes.from_agent, READ, lambda ready: self._read())
+        loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
+
+    def be_patient(self, seconds: float) -> None:
+        """Do not take silence for the end before so much time has passed from now."""
+        self._patient_until = time.monotonic() + seconds
+
+    @property
+    def silent_at(self) -> float:
+        """When it will have been silent for too long."""
+        return max(self.heard_at + frames.SILENCE_S, self._patient_until)
+
+    # --- to the agent ---
+
+    def send(self, kind: int, **body: Any) -> None:
+        """Send a message; nothing happens if the agent is gone."""
+        self._out.send(frames.message(kind, body))
+
+    def send_raw(self, data: bytes) -> None:
+        """Send bytes that are no frame: the agent's own sources."""
+        self._out.send(data)
+
+    def supply(self, frames: Iterator[bytes]) -> None:
+        """Send many frames, each only when there is room for it."""
+        self._supply = frames
+        self._pump()
+
+    def _pump(self) -> None:
+        while self._out.empty and (frame := next(self._supply, None)) is not None:
+            self._out.send(frame)
+
+    def open_window(self) -> None:
+        """Let the first output come."""
+        self.send(frames.CREDIT, bytes=self._window)
+
+    def give_credit(self) -> None:
+        """Let as much output come as has been consumed, if that is worth a message."""
+        if self._consumed >= self._window // 4:
+            self.send(frames.CREDIT, bytes=self._consumed)
+            self._consumed = 0
+
+    # --- from the agent ---
+
+    def _read(self) -> None:
+        try:
+            count = os.readv(self._pipes.from_agent, [_BUFFER])
+        except BlockingIOError:
+            return
+        self.heard_at = time.monotonic()
+        data = _BUFFER[:count]
+        for frame in self._decoder.feed(data if self.greeted else self._skip_noise(bytes(data))):
+            if frame.kind == frames.DATA:
+                self._consumed += len(frame.payload)
+            self._on_frame(self, frame)
+        if count == 0 and not self.ended:
+            self._end()
+
+    def _skip_noise(self, data: bytes) -> bytes:
+        before, magic, after = (self.noise + data).partition(frames.MAGIC)
+        self.greeted = bool(magic)
+        self.noise = before[-_MOST_ERRORS:]
+        return after
+
+    def _end(self) -> None:
+        self.ended = True
+        self._loop.forget(self._pipes.from_agent)
+        self._read_errors()
+        self._on_end(self)
+
+    def _read_errors(self) -> None:
+        try:
+            data = os.read(self._pipes.errors, 65536)
+        except BlockingIOError:
+            return
+        self.errors = (self.errors + data)[-_MOST_ERRORS:]
+        if not data:
+            self._loop.forget(self._pipes.errors)
+
+    def words(self) -> list[str]:
+        """What the client, or the host's shell, had to say, in lines; the last is the latest."""
+        text = self.errors if self.errors.strip() else self.noise
+        lines = (line.strip() for line in text.decode("utf-8", "replace").splitlines())
+        return [line for line in lines if line]
+
+    # --- the end ---
+
+    def end_input(self) -> None:
+        """There is nothing more to tell: a transport may wait for that before it ends."""
+        if self._pipes.to_agent >= 0:
+            self._loop.forget(self._pipes.to_agent)
+            os.close(self._pipes.to_agent)
+            self._pipes = replace(self._pipes, to_agent=-1)
+            self._out.broken = True
+
+    def close(self) -> None:
+        """Hang up: an agent that still runs ends what it has started."""
+        for fd in (self._pipes.from_agent, self._pipes.errors, self._pipes.to_agent):
+            if fd >= 0:
+                self._loop.forget(fd)
+                os.close(fd)
+        self._pipes = client.Pipes(self.pid, -1, -1, -1)
+        self._supply = iter(())
+        self._out.broken = True
+        self.ended = True
+
+    def kill(self, signum: int = signal.SIGKILL) -> None:
+        """End the transport, and what it has started: it has a session of its own."""
+        if not self.reap():
+            os.killpg(self.pid, signum)
+
+    def reap(self) -> bool:
+        """Whether the transport's process has ended."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+        return self.status is not None

@@ -1,0 +1,125 @@
+"""Files and folders on their way to the hosts' staging folders."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.protocol import frames as wire
+
+_LEFT_OUT = frozenset(("__pycache__", ".git"))
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something to be staged.
+
+    Args:
+        path: its place in the staging folder.
+        source: where it is here.
+        kind: "file", "folder" or "link".
+
+    """
+
+    path: str
+    source: str
+    kind: str
+
+
+def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
+    """All that these paths stand for, folders before what is in them.
+
+    A relative path keeps its place, so that a program is started by the name that it has here;
+    an absolute one, or one that leads out of `cwd`, is staged under its last name.
+
+    Raises:
+        LaunchError: a path does not exist or cannot be read.
+
+    """
+    found: dict[str, Entry] = {}
+    for path in paths:
+        source = os.path.join(cwd, path)
+        if not os.path.exists(source):
+            raise LaunchError(f"--sync {path}: no such file or folder in {cwd}")
+        if not os.path.isdir(source) and not os.path.isfile(source):
+            raise LaunchError(f"--sync {path}: neither a file nor a folder")
+        place = os.path.normpath(path)
+        if os.path.isabs(place) or place.startswith(".."):
+            place = os.path.basename(os.path.realpath(source))
+        for entry in _walk(place, source):
+            if not os.access(entry.source, os.R_OK) and entry.kind != "link":
+                raise LaunchError(f"--sync {path}: {entry.source} cannot be read")
+            if entry.kind != "link" or entry.path not in found:
+                found[entry.path] = entry
+    # Links last: no file is ever written through one.
+    return sorted(found.values(), key=lambda entry: entry.kind == "link")
+
+
+def same_content(staged: list[Entry]) -> dict[str, str]:
+    """For each path whose content stands earlier under another path: that other path.
+
+    Only files of one size are compared.
+    """
+    sizes: dict[int, list[Entry]] = {}
+    for entry in staged:
+        if entry.kind == "file":
+            sizes.setdefault(os.stat(entry.source).st_size, []).append(entry)
+    same: dict[str, str] = {}
+    for alike in sizes.values():
+        first: dict[bytes, str] = {}
+        for entry in alike if len(alike) > 1 else ():
+            digest = _digest(entry.source)
+            if digest in first:
+                same[entry.path] = first[digest]
+            first.setdefault(digest, entry.path)
+    return same
+
+
+def _walk(place: str, source: str) -> Iterator[Entry]:
+    if not os.path.isdir(source):
+        yield Entry(place, source, "file")
+        return
+    yield Entry(place, source, "folder")
+    for name in sorted(set(os.listdir(source)) - _LEFT_OUT):
+        below, path = os.path.join(source, name), os.path.normpath(os.path.join(place, name))
+        if os.path.islink(below):
+            yield Entry(path, below, "link")
+        elif os.path.isdir(below) or os.path.isfile(below):
+            yield from _walk(path, below)
+
+
+def frames(staged: list[Entry], same: Mapping[str, str]) -> Iterator[bytes]:
+    """The frames that stage these on one host; a content that was sent is not sent again.
+
+    Args:
+        same: see `same_content`.
+
+    Raises:
+        LaunchError: a file is not what it was any more.
+
+    """
+    for entry in staged:
+        about: dict[str, Any] = {"path": entry.path, "kind": entry.kind}
+        try:
+            if entry.kind == "link":
+                about["target"] = os.readlink(entry.source)
+            elif entry.kind == "file":
+                about["mode"] = os.stat(entry.source).st_mode & 0o777
+            if entry.path in same:
+                about |= {"kind": "copy", "of": same[entry.path]}
+            yield wire.message(wire.ENTRY, about)
+            if about["kind"] == "file":
+                with open(entry.source, "rb") as file:
+                    while piece := file.read(_PIECE):
+                        yield wire.header(wire.CONTENT, len(piece)) + piece
+        except OSError as error:
+            raise LaunchError(f"--sync: {entry.source}: {error.strerror}") from None
+
+
+def _digest(path: str) -> bytes:
+    import hashlib
+
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
