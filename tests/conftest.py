@@ -1,4 +1,4 @@
-"""A leak check around every test that starts a launcher."""
+"""A leak check around every test that starts a launcher; marks that come from folders."""
 
 import os
 import signal
@@ -8,11 +8,19 @@ from pathlib import Path
 import pytest
 from jobs import Jobs, described, eventually
 
+_HERE = Path(__file__).parent
 #: What the agents make in the temporary folder.
 _FOLDERS = "mcjax-*"
 
 # What nohup ignores, all that the tests start would ignore as well.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with the name of its folder: unit, process, jax or lab."""
+    for item in items:
+        item.add_marker(item.path.relative_to(_HERE).parts[0])
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "mcjax_launch"
+PACKAGE = Path(__file__).parents[2] / "mcjax_launch"
 # A module may import those of lower layers, and of its own.
 LAYERS = [
     {"errors", "words", "__init__"},

@@ -9,7 +9,7 @@ from mcjax_launch.history import History
 from mcjax_launch.overdue import LOOK_AFTER_S, LOOK_EVERY_S, MOST_LAG, Overdue
 from mcjax_launch.programs import Program, Rerun
 
-sys.path.append(str(Path(__file__).parent.parent / "mcjax_launch" / "rank"))
+sys.path.append(str(Path(__file__).parents[2] / "mcjax_launch" / "rank"))
 import mcjax_rank_groups as groups
 
 ALL = frozenset(range(3))

@@ -6,11 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
-from jobs import PROGRAMS, Jobs
-
-from mcjax_launch.cli import Duration, Ranks
+from jobs import Jobs
 
 BAD: dict[str, tuple[list[str], int, str]] = {
     "nothing": ([], 2, "no PROGRAM"),
@@ -70,14 +67,6 @@ def test_a_free_coordinator_port_is_used(jobs: Jobs) -> None:
         port = free.getsockname()[1]
     ended = jobs.run("--coordinator", f"localhost:{port}", "echo", "{coordinator}")
     assert ended.stdout == f"[0] 127.0.0.1:{port}\n"
-
-
-@pytest.mark.jax
-def test_python_without_jax(jobs: Jobs, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
-    ended = jobs.run("--python", tmp_path / "bare/bin/python", PROGRAMS / "toy.py")
-    assert ended.status == 2
-    assert "has no jax: install it there" in ended.report
 
 
 def test_misspelt_placeholder_is_a_hint(jobs: Jobs) -> None:
@@ -198,20 +187,3 @@ def test_our_own_fault_is_one_line_and_a_file(jobs: Jobs, tmp_path: Path) -> Non
     log = ended.report.rsplit(" ", 1)[1]
     assert "TypeError" in Path(log).read_text()
     Path(log).unlink()
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("0", 0)]
-)
-def test_duration(text: str, seconds: float) -> None:
-    assert Duration().convert(text, None, None) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "x", "-1", "5 m", "1d"])
-def test_no_duration(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        Duration().convert(text, None, None)
-
-
-def test_ranks() -> None:
-    assert Ranks().convert("0,4-6", None, None) == {0, 4, 5, 6}
