@@ -23,6 +23,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(item.path.relative_to(_HERE).parts[0])
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write the reason of each skipped test for scripts/test, which lists those of all its runs."""
+    if path := os.environ.get("SKIPPED_TESTS"):
+        reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
+        with open(path, "a", encoding="utf-8") as file:
+            file.writelines(f"{reason.removeprefix('Skipped: ')}\n" for reason in reasons)
+
+
 @pytest.fixture
 def jobs(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch

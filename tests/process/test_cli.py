@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from jobs import Jobs
+from jobs import PROGRAMS, Jobs
 
 BAD: dict[str, tuple[list[str], int, str]] = {
     "nothing": ([], 2, "no PROGRAM"),
@@ -187,3 +187,10 @@ def test_our_own_fault_is_one_line_and_a_file(jobs: Jobs, tmp_path: Path) -> Non
     log = ended.report.rsplit(" ", 1)[1]
     assert "TypeError" in Path(log).read_text()
     Path(log).unlink()
+
+
+def test_python_without_jax(jobs: Jobs, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    ended = jobs.run("--python", tmp_path / "bare/bin/python", PROGRAMS / "toy.py")
+    assert ended.status == 2
+    assert "has no jax: install it there" in ended.report

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from jobs import Jobs, eventually
+from jobs import PROGRAMS, Jobs, eventually
 from remote import FAKE_SSH, needs_sshd
 
 from mcjax_launch import bootstrap
@@ -176,3 +176,11 @@ def test_dry_run_reaches_nobody(jobs: Jobs) -> None:
     assert ended.status == 0
     assert "# rank 1 on u@a" in ended.stdout
     assert "JAX_COORDINATOR_ADDRESS=a:PORT" in ended.stdout
+
+
+def test_no_jax_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    (tmp_path / "hosts").write_text(f"a\nb python={tmp_path}/bare/bin/python\n")
+    ended = jobs.run("--hosts", tmp_path / "hosts", "--via", FAKE_SSH, PROGRAMS / "toy.py")
+    assert ended.status == 255
+    assert f"host b: {tmp_path}/bare/bin/python has no jax" in ended.report
