@@ -53,13 +53,20 @@ def test_occupied_coordinator_port(jobs: Jobs) -> None:
 
 def test_the_port_of_another_job(jobs: Jobs) -> None:
     """JAX would bind beside it, and end the other job."""
-    with socket.socket() as reserved:
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        reserved.bind(("127.0.0.1", 0))
-        reserved.listen()
-        port = reserved.getsockname()[1]
+    with socket.socket() as other, socket.socket() as beside:
+        for each in (other, beside):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
         ended = jobs.run("--coordinator", f"127.0.0.1:{port}", "echo", "started")
-    assert (ended.status, ended.out) == (2, b"")
+        assert (ended.status, ended.out) == (2, b"")
+        assert f"port {port} is in use" in ended.report
+        # Nobody was sent to the other job, and a bind like JAX's would not have noticed it.
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.accept()
+        beside.bind(("127.0.0.1", port))
 
 
 def test_a_free_coordinator_port_is_used(jobs: Jobs) -> None:

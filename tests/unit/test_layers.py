@@ -66,8 +66,3 @@ def test_what_runs_elsewhere_needs_nothing_of_ours(folder: str) -> None:
     for path in (PACKAGE / folder).glob("*.py"):
         for name in imported(path):
             assert name.split(".")[0] in allowed, f"{path.name} imports {name}"
-
-
-def test_files_are_short() -> None:
-    for path in PACKAGE.rglob("*.py"):
-        assert len(path.read_text().splitlines()) <= 400, path
