@@ -1,6 +1,5 @@
 """What is streamed to a host, in the oldest Python that it may have there."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -60,10 +59,8 @@ def python() -> str:
     """The oldest Python here that is not too old; pytest's own if there is no other."""
     names = [f"python3.{minor}" for minor in range(OLDEST[1], sys.version_info.minor)]
     on_path = filter(None, map(shutil.which, names))
-    installed = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(
-        "versions/*/bin/python"
-    )
-    known = {path: version(path) for path in (*on_path, *map(str, installed), sys.executable)}
+    beside = Path(sys.base_prefix).parent.glob("3.*/bin/python")  # as pyenv lays them out
+    known = {path: version(path) for path in (*on_path, *map(str, beside), sys.executable)}
     return min((path for path in known if known[path] >= OLDEST), key=lambda path: known[path])
 
 
