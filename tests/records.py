@@ -5,60 +5,82 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from mcjax_launch.diagnosis import root_cause
+from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.job.job import Job
+from mcjax_launch.protocol.hook_messages import Failed, HookMessage, Joined, Joining
+from mcjax_launch.protocol.messages import Exited, FromHook, RankUsage, Usage
 from mcjax_launch.report import record
-from mcjax_launch.run.state import Attempt, History
+from mcjax_launch.run import hook_events
+from mcjax_launch.run.rank_run import Process, RankRun
+from mcjax_launch.run.state import RunState
 
 TERM, KILL, SEGV = signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV
 JOB = Job(program=("train.py",), num_processes=256, python="python", chdir="/")
 
 
-def failure(joined: bool = True) -> dict[str, object]:
+def failure(summary: str = "ValueError: x", joined: bool = True, **more: Any) -> Failed:
     """What a hook says of an exception."""
-    return {
+    values = {
         "status": 1,
-        "joined": joined,
-        "exception": "ValueError",
-        "summary": "ValueError: x",
-        "traceback": "Traceback ...\nValueError: x\n",
+        "exception": summary.split(":")[0],
+        "traceback": f"Traceback ...\n{summary}\n",
         "where": "train.py:3 in step",
         "line": "boom()",
     }
+    return Failed(summary=summary, joined=joined, **(values | more))  # type: ignore[arg-type]
 
 
-def end_of(status: int, sent: list[int], cpu_s: float, peak_kib: int) -> dict[str, object]:
+def end_of(
+    rank: int, status: int, sent: tuple[int, ...] = (), cpu_s: float = 1.0, peak_kib: int = 1
+) -> Exited:
     """What an agent says of a rank's end."""
-    return {"status": status, "sent": sent, "cpu_s": cpu_s, "peak_kib": peak_kib, "killer": ""}
+    return Exited(rank, status, sent, "", cpu_s, peak_kib)
+
+
+def say(state: RunState, rank: int, message: HookMessage, at: float, **known: Any) -> bool:
+    """Let a rank's hook say something."""
+    return hook_events.take(state, FromHook(rank, message, **known), at)
+
+
+def rank_run(
+    rank: int,
+    status: int | None,
+    sent: tuple[int, ...] = (),
+    *,
+    lost: bool = False,
+    **more: Any,
+) -> RankRun:
+    """A rank that has ended so; None: it has not."""
+    return RankRun(rank, "h", process=Process(status=status, signals=sent, lost=lost), **more)
 
 
 def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, Any]:
     """The record of `count` ranks, 8 a host, of which the last one but one fails after 100 s."""
-    history = History(hosts=-(-count // 8))
-    history.planned("0123abcd", "h0:1", {n: f"h{n // 8}" for n in range(count)}, None)
+    state = RunState(hosts=-(-count // 8))
+    state.planned("0123abcd", "h0:1", {n: f"h{n // 8}" for n in range(count)}, None)
     culprit = count - 2
-    for n, run in history.ranks.items():
-        history.started(n, 1000 + n, 0.5)
-        history.hooked(n, {"joining": {}}, 2 + n / count)
-        history.hooked(n, {"joined": {"process_id": n}}, 3.5)
-        history.printed(n, 4)
+    for n, run in state.ranks.items():
+        state.started(n, 1000 + n, 0.5)
+        say(state, n, Joining("h0:1", count, n), 2 + n / count)
+        say(state, n, Joined(n), 3.5)
+        state.printed(n, 4)
         run.stdout, run.stderr = f"{printed}\nrank {n} out\n", f"{printed}\nrank {n} err\n"
     for at in range(samples):
-        usage = {str(n): [at + n / count, (1 + n) << 10, 0.0] for n in range(count)}
-        history.used(usage, 1 + 98 * at / samples)
-    history.hooked(culprit, {"main": True, "failed": failure()}, 100)
+        usage = (RankUsage(n, at + n / count, (1 + n) << 10, 0.0) for n in range(count))
+        state.used(Usage(tuple(usage)), 1 + 98 * at / samples)
+    say(state, culprit, failure(), 100)
     for n in range(count):
-        status, sent = (-KILL, [TERM, KILL]) if n == culprit else (-TERM, [TERM])
-        history.exited(n, end_of(status, sent, float(samples), (1 + n) << 10), 101 + n / count)
-    found = root_cause.judge(history)
+        status, sent = (-KILL, (TERM, KILL)) if n == culprit else (-TERM, (TERM,))
+        end = end_of(n, status, sent, float(samples), (1 + n) << 10)
+        state.exited(end, 101 + n / count)
+    summary = summarize(state)
     attempt = Attempt(
         restart=0,
-        hosts=tuple(f"h{n}" for n in range(history.hosts)),
-        began_at=0,
+        hosts=tuple(f"h{n}" for n in range(state.hosts)),
         seconds=102,
-        history=history,
-        status=found.status,
-        words=found.report,
+        state=state,
+        summary=summary,
     )
     return record.run(
         JOB,
@@ -66,8 +88,8 @@ def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, A
         [record.attempt(attempt, 0)],
         began=1.8e9,
         seconds=102,
-        status=found.status,
-        end=found.report[0],
+        status=summary.status,
+        end=summary.lines[0],
         host="here",
     )
 
@@ -84,12 +106,12 @@ def stalled(count: int, stacks: list[str]) -> dict[str, Any]:
 
 
 def succeeded(count: int, divergence: list[str]) -> dict[str, Any]:
-    """The record of ranks that all ended with 0, and how their programs differed."""
+    """The record of ranks that all exited with 0, and how their programs differed."""
     made = record_of(count)
-    words = f"all {count} ranks ended with 0"
+    words = f"all {count} ranks exited with 0"
     _ended(made, 0, {"kind": "none", "at_s": None, "words": words, "report": []})
     for rank in made["attempts"][0]["ranks"]:
-        rank.update(outcome="ended", words="ended with 0", exit_status=0, signal=None)
+        rank.update(outcome="ended", words="exited with 0", exit_status=0, signal=None)
     made["attempts"][0]["divergence"] = divergence
     return made
 

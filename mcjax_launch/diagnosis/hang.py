@@ -1,131 +1,122 @@
-"""What a job that stands still looks like, and what to try; pure."""
+"""Where the ranks of a job that hangs are, and what to try; pure."""
 
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch.diagnosis.blame import miscalled
+from mcjax_launch.diagnosis.hints import Hang, hang_hints
+from mcjax_launch.diagnosis.initialize_calls import wrong_call
+from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.ranks import have, these_ranks
+from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.spmd import titled
-from mcjax_launch.run.state import History, RankRun
+from mcjax_launch.run.state import RunState
 
 _MOST_HOSTS = 3
 _ABSENT = "never called initialize()"
-_GONE = "ended with 0, never called initialize()"
-_BEHIND, _APART = "behind", "apart"
-_LEAVING = "done, waiting for the others in JAX's exit barrier"
-
-_HINTS = {
-    _GONE: "a rank that ends without initialize() holds up all others: did it take another branch?",
-    _ABSENT: "a rank that does not call initialize() holds up all others: what does it wait for?",
-    _LEAVING: "the ranks do not take the same number of steps: is each one's data as long?",
-    _BEHIND: "a rank that has not come took another branch, or waits for something of its own",
-    _APART: "if a rank stands apart in the stacks, it took another branch, or skipped a program "
-    "that it had run before",
-}
+_GONE = "exited with 0, never called initialize()"
+_LEAVING = "finished, waiting for the others in JAX's exit barrier"
 
 
-def picture(history: History, *, jax: bool = False) -> list[str]:
+def whereabouts(state: RunState, *, jax: bool = False) -> list[str]:
     """Lines on where the ranks of a job are.
 
     Args:
+        state: of the run.
         jax: it is known that they ought to use it.
 
     """
-    if not jax and not _uses_jax(history):
+    if not jax and not _uses_jax(state):
         return []
-    lines = _progress(history) + _miscalled(history) + _compiled(history.running)
-    if history.diverged:
-        return [*lines, "the ranks have run different programs:", *history.programs.words()]
-    return lines + _behind(history)
+    lines = _stages(state) + _wrong_call(state) + _compiled(state.running)
+    if state.diverged:
+        return [*lines, "the ranks ran different programs:", *divergence_lines(state.programs)]
+    return lines + _behind(state)
 
 
-def hints(history: History) -> list[str]:
-    """Lines on what to try with a job that stands still."""
-    runs = history.running
-    known = history.diverged
-    if known or not _uses_jax(history) or any(run.compilations for run in runs):
+def hints(state: RunState) -> list[str]:
+    """Lines on what to try with a job that hangs."""
+    runs = state.running
+    compiling = any(run.compilations.under_way for run in runs)
+    if state.diverged or compiling or not _uses_jax(state):
         return []
-    stages = {_stage(run) for run in history.ranks.values()}
-    for stage in (_GONE, _ABSENT):
-        if stage in stages:
-            return [f"hint: {_HINTS[stage]}"]
-    if all(run.joined_at is None for run in runs):
-        return []  # what they wait for has been said, or nobody knows
-    if history.programs.waiting():
-        return [f"hint: {_HINTS[_BEHIND]}"]
-    lines = [_HINTS[_LEAVING if _LEAVING in stages else _APART]]
-    if any(run.platform == "cpu" for run in runs):
-        lines.append(
-            "to make an error of a collective to which a rank does not come: "
-            "-x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=60"
-        )
-    return [f"hint: {line}" for line in lines]
+    hang = _hang(state)
+    on_cpu = any(run.compilations.platform == "cpu" for run in runs)
+    return hang_hints(hang, on_cpu=on_cpu) if hang is not None else []
 
 
-def _uses_jax(history: History) -> bool:
-    return any(run.joining_at is not None for run in history.running)
+def _hang(state: RunState) -> Hang | None:
+    """What it looks like; None where what ranks wait for has been shown, or is not known."""
+    stages = {_stage(run) for run in state.ranks.values()}
+    if _GONE in stages:
+        return Hang.RANK_GONE
+    if _ABSENT in stages:
+        return Hang.RANK_ABSENT
+    if all(run.membership.joined_at is None for run in state.running):
+        return None
+    if state.programs.waiting():
+        return Hang.RANK_BEHIND
+    return Hang.RANK_LEAVING if _LEAVING in stages else Hang.UNKNOWN
 
 
-def _progress(history: History) -> list[str]:
+def _uses_jax(state: RunState) -> bool:
+    return any(run.membership.joining_at is not None for run in state.running)
+
+
+def _stages(state: RunState) -> list[str]:
     groups: dict[str, list[RankRun]] = {}
-    for run in history.ranks.values():
+    for run in state.ranks.values():
         groups.setdefault(_stage(run), []).append(run)
     groups.pop("", None)
-    several = history.hosts > 1
-    return [f"{words}: {_placed(group, several)}" for words, group in groups.items()]
-
-
-def _miscalled(history: History) -> list[str]:
-    """Why ranks that wait in initialize() may do so."""
-    if not any(run.is_joining for run in history.running):
-        return []
-    found = miscalled(history)
-    return [f"rank {found[0].process_id} {found[1]}"] if found is not None else []
-
-
-def _placed(runs: Sequence[RankRun], several_hosts: bool) -> str:
-    """Ranks, with their hosts if there are several, and these are few."""
-    hosts = {run.host for run in runs}
-    words = these_ranks(run.process_id for run in runs)
-    return (
-        f"{words} on {', '.join(sorted(hosts))}"
-        if several_hosts and len(hosts) <= _MOST_HOSTS
-        else words
-    )
+    several = state.hosts > 1
+    return [f"{stage}: {_placed(group, several)}" for stage, group in groups.items()]
 
 
 def _stage(run: RankRun) -> str:
-    """Where a rank is; empty: in the middle of its program, as it should be."""
+    """How far a rank has got; "" in the middle of its program, as it should be."""
+    membership = run.membership
     if run.status is not None:
-        gone = "ended with 0" if run.joining_at is not None else _GONE
+        gone = "exited with 0" if membership.joining_at is not None else _GONE
         return gone if run.status == 0 else ""
-    if run.joining_at is None:
+    if membership.joining_at is None:
         return _ABSENT
-    if run.joined_at is None:
+    if membership.joined_at is None:
         return "waiting in initialize()"
-    return _LEAVING if run.leaving_at is not None and not run.left else ""
+    return _LEAVING if membership.leaving_at is not None and not membership.left else ""
+
+
+def _placed(runs: Sequence[RankRun], several_hosts: bool) -> str:
+    """Ranks, with their hosts if the job has several and these are few."""
+    hosts = {run.host for run in runs}
+    names = these_ranks(run.process_id for run in runs)
+    few = several_hosts and len(hosts) <= _MOST_HOSTS
+    return f"{names} on {', '.join(sorted(hosts))}" if few else names
+
+
+def _wrong_call(state: RunState) -> list[str]:
+    """Why ranks may be waiting in initialize()."""
+    if not any(run.membership.is_joining for run in state.running):
+        return []
+    blame = wrong_call(state)
+    return [str(blame)] if blame is not None else []
 
 
 def _compiled(runs: Iterable[RankRun]) -> list[str]:
     """What each rank compiled last, and from which line."""
     groups: dict[str, list[int]] = {}
     for run in runs:
-        if run.compiled is not None:
-            last = run.compiled
-            words = f"{titled(last.name)} at {last.where or 'an unknown line'}"
-            words = f"compiling {words}" if run.compilations else f"compiled last {words}"
-            groups.setdefault(words, []).append(run.process_id)
-        elif run.joined_at is not None:
-            groups.setdefault("compiled nothing yet", []).append(run.process_id)
-    return [f"{these_ranks(ranks)}: {words}" for words, ranks in groups.items()]
+        if (latest := run.compilations.latest) is not None:
+            what = f"{titled(latest.name)} at {latest.where or 'an unknown line'}"
+            line = f"compiling {what}" if run.compilations.under_way else f"last compiled {what}"
+            groups.setdefault(line, []).append(run.process_id)
+        elif run.membership.joined_at is not None:
+            groups.setdefault("nothing compiled yet", []).append(run.process_id)
+    return [f"{these_ranks(ranks)}: {line}" for line, ranks in groups.items()]
 
 
-def _behind(history: History) -> list[str]:
-    """Programs that some ranks have begun and others, whose part it is, have not come to."""
+def _behind(state: RunState) -> list[str]:
+    """Programs that some ranks wait in and others, which take part, have not reached."""
     lines = []
-    for program, there, missing in history.programs.waiting():
-        words = f"{program.title} at {program.where}" if program.where else program.title
-        lines.append(
-            f"{these_ranks(there)}: in {words}, to which {these_ranks(missing)} {have(missing)} "
-            "not come"
-        )
+    for program, there, missing in state.programs.waiting():
+        what = f"{program.title} at {program.where}" if program.where else program.title
+        late = f"{these_ranks(missing)} {have(missing)}"
+        lines.append(f"{these_ranks(there)}: waiting in {what}, which {late} not reached")
     return lines

@@ -1,88 +1,130 @@
-"""Mistakes that are known, by the words that they end with, and what to do about each; pure."""
+"""What a user can do about a failure, or about a job that hangs; pure."""
 
 import signal
+from enum import Enum, auto
 
-from mcjax_launch.run.state import RankRun
-
-_APART = "the ranks are at different places of the program; --verify-spmd looks for where they part"
-# What is said (any of these), and the advice.
-_KNOWN: tuple[tuple[tuple[str, ...], str], ...] = (
-    (
-        ("must be called before any JAX c",),
-        "call jax.distributed.initialize() before anything that uses a device: also what your "
-        "modules do while they are imported counts",
-    ),
-    (
-        ("Failed to add port to server", "Failed to start RPC server", "Address already in use"),
-        "the port is in use: leave the program's own address or --coordinator's port out, and a "
-        "free one is picked",
-    ),
-    (
-        ("different incarnation", "newer incarnation"),
-        "two processes came to the coordinator as one: another job uses this address, or two ranks "
-        "have one process_id",
-    ),
-    (
-        ("sync_global_devices name mismatch", "Mismatch in the number of", "op.preamble.length"),
-        _APART,
-    ),
-    (
-        ("RESOURCE_EXHAUSTED", "MemoryError", "Out of memory", "out of memory", "bad_alloc"),
-        "out of memory: less for each device, or fewer ranks a host; on GPUs that ranks share, "
-        "--gpus-per-process or XLA_PYTHON_CLIENT_MEM_FRACTION",
-    ),
-    (
-        ("Unknown flags in XLA_FLAGS", "Unknown flag in XLA_FLAGS"),
-        "XLA_FLAGS names a flag that the ranks' jaxlib does not have",
-    ),
-    (
-        ("EOFError: EOF when reading a line",),
-        "the standard input of ranks is empty",
-    ),
-    (
-        ("GetKeyValue() timed out", "Timed out waiting for key"),
-        "a rank waited in vain for what another should have told it: has that one come as far?",
-    ),
+from mcjax_launch.jax_messages.known_errors import (
+    KnownError,
+    has_fault_traceback,
+    known_error,
+    lacks_coordinates,
+    warns_of_proxies,
 )
+from mcjax_launch.run.rank_run import RankRun
+
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-_UNHOOKED = ("Number of processes must be defined", "coordinator_address should be defined")
-_PROXIES = "JAX detected proxy variable"
+
+_OF_ERRORS = {
+    KnownError.INITIALIZED_TOO_LATE: (
+        "call jax.distributed.initialize() before anything that uses a device, including code "
+        "that runs while your modules are imported"
+    ),
+    KnownError.PORT_IN_USE: (
+        "the port is in use: leave out the program's own address or --coordinator's port, and a "
+        "free one is picked"
+    ),
+    KnownError.SAME_PROCESS_TWICE: (
+        "two processes joined as one: another job uses this coordinator address, or two ranks have "
+        "the same process_id"
+    ),
+    KnownError.OUT_OF_STEP: (
+        "the ranks are at different places in the program; --verify-spmd shows where they diverge"
+    ),
+    KnownError.OUT_OF_MEMORY: (
+        "out of memory: put less on each device, or fewer ranks on each host; for ranks that share "
+        "GPUs, try --gpus-per-process or XLA_PYTHON_CLIENT_MEM_FRACTION"
+    ),
+    KnownError.UNKNOWN_XLA_FLAG: "XLA_FLAGS names a flag that the ranks' jaxlib does not have",
+    KnownError.STDIN_EMPTY: "the standard input of ranks is empty",
+    KnownError.KEY_NEVER_SET: (
+        "a rank timed out waiting for a value that another rank should have set: did that one get "
+        "there?"
+    ),
+}
 
 
-def advice(cause: RankRun, *, diverged: bool = False) -> list[str]:
-    """A line on what to do about a rank's failure, if it is a mistake that is known.
+class Hang(Enum):
+    """What a job that hangs looks like."""
+
+    RANK_GONE = auto()  # a rank exited with 0 and never called initialize()
+    RANK_ABSENT = auto()  # a rank has not called initialize()
+    RANK_LEAVING = auto()  # a rank waits in the exit barrier
+    RANK_BEHIND = auto()  # ranks wait in a program that others have not reached
+    UNKNOWN = auto()
+
+
+_OF_HANGS = {
+    Hang.RANK_GONE: (
+        "a rank that exits without calling initialize() blocks all others: did it take another "
+        "branch?"
+    ),
+    Hang.RANK_ABSENT: (
+        "a rank that does not call initialize() blocks all others: what is it waiting for?"
+    ),
+    Hang.RANK_LEAVING: (
+        "the ranks do not take the same number of steps: do they all have the same amount of data?"
+    ),
+    Hang.RANK_BEHIND: (
+        "a rank that has not reached a program took another branch, or waits for something else"
+    ),
+    Hang.UNKNOWN: (
+        "a rank whose stack differs from the others' took another branch, or skipped a program "
+        "that it had run before"
+    ),
+}
+_COLLECTIVE_TIMEOUT = (
+    "to turn a collective that a rank never reaches into an error: "
+    "-x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=60"
+)
+
+
+def failure_hints(run: RankRun, *, diverged: bool = False) -> list[str]:
+    """A line on what to do about a rank's failure, if it is a known mistake.
 
     Args:
-        diverged: it has been shown where the ranks' programs part.
+        run: of the rank.
+        diverged: where the ranks' programs diverge has been shown.
 
     """
-    words = _advice(cause)
-    if words == _APART and diverged:
-        return []
-    return [f"hint: {words}"] if words else []
+    hint = _failure_hint(run, diverged=diverged)
+    return [f"hint: {hint}"] if hint else []
 
 
-def _advice(cause: RankRun) -> str:
-    failure = cause.failure
-    said = cause.stderr
-    if (
-        failure is not None and not failure.exited
-    ):  # then that is what counts, not what it has printed before
-        said = f"{failure.exception}: {failure.summary}"
-    if cause.joining_at is None and any(words in said for words in _UNHOOKED):
+def _failure_hint(run: RankRun, *, diverged: bool) -> str:
+    failure, membership = run.failure, run.membership
+    text = run.stderr
+    if failure is not None and not failure.exited:  # what was printed before does not count
+        text = f"{failure.exception}: {failure.summary}"
+    if membership.joining_at is None and lacks_coordinates(text):
         return (
             "the hook did not run in this Python: python -I, -E or -S, a PYTHONPATH that replaces "
-            "ours, or --no-hook keep it out"
+            "ours, or --no-hook keeps it out"
         )
     if failure is not None and failure.module in ("jax", "jaxlib"):
         return (
             f"the ranks' Python, {failure.python}, has no {failure.module}: "
             "install it there or choose another with --python"
         )
-    if cause.joining_at is not None and cause.joined_at is None and _PROXIES in cause.stderr:
+    is_joining = membership.joining_at is not None and membership.joined_at is None
+    if is_joining and warns_of_proxies(run.stderr):
         return "proxy variables can keep processes apart: try -x http_proxy= -x https_proxy="
-    known = next((what for marks, what in _KNOWN if any(mark in said for mark in marks)), "")
-    fault = -(cause.status or 0) in _FAULTS and "Fatal Python error" not in cause.stderr
-    return known or (
-        "-x PYTHONFAULTHANDLER=1 shows the line at which that happens" if fault else ""
-    )
+    error = known_error(text)
+    if error is not None:
+        return "" if error is KnownError.OUT_OF_STEP and diverged else _OF_ERRORS[error]
+    if -(run.status or 0) in _FAULTS and not has_fault_traceback(run.stderr):
+        return "-x PYTHONFAULTHANDLER=1 shows the line at which that happens"
+    return ""
+
+
+def hang_hints(hang: Hang, *, on_cpu: bool) -> list[str]:
+    """Lines on what to do about a job that hangs.
+
+    Args:
+        hang: what it looks like.
+        on_cpu: its programs run on CPU devices.
+
+    """
+    lines = [_OF_HANGS[hang]]
+    if on_cpu and hang in (Hang.RANK_LEAVING, Hang.UNKNOWN):
+        lines.append(_COLLECTIVE_TIMEOUT)
+    return [f"hint: {line}" for line in lines]

@@ -1,23 +1,26 @@
-"""Python stacks of ranks, for a person to read: equal ones once, the odd ones apart; pure."""
+"""Python stacks of ranks, for a person to read: equal ones once, the biggest group first; pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from mcjax_launch.ranks import these_ranks
+
+K = TypeVar("K")
 
 _SOURCE = "    "  # the agent puts the user's own lines after their frames
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\S+) in (?P<name>.*)')
 _LIBRARY = re.compile(r".*/(?:site|dist)-packages/")
 _PYTHONS_OWN = re.compile(r".*/lib(?:64)?/python3(?:\.\d+)?/")
-_OURS = re.compile(r"/hook/mcjax_hook/\w+\.py$")  # the hook is nobody's concern
-# Of calls inside one library, one after another: the first, and how many there are more.
+_OURS = re.compile(r"/hook/mcjax_hook/\w+\.py$")  # the hook, which is no concern of the user's
+# More calls in a row inside one library than this are shown as the first and a count.
 _FOLDED = 3
 
 
 @dataclass(frozen=True)
 class Stack:
-    """What one process of a rank said when asked for its stacks.
+    """The stacks of one process of a rank.
 
     Args:
         text: faulthandler's dump; empty where there is no hook to ask.
@@ -58,45 +61,45 @@ class Frame:
 
 
 def threads(text: str) -> list[tuple[Frame, ...]]:
-    """The stack of each thread of a dump, the asked one (as a rule the main one) first."""
-    found: list[list[Frame]] = []
-    asked = 0
+    """The stack of each thread of a dump, the current one (as a rule the main one) first."""
+    stacks: list[list[Frame]] = []
+    current = 0
     for line in text.splitlines():
         if line.startswith(("Thread ", "Current thread ", "Stack ")):
-            asked = len(found) if line.startswith("Current") else asked
-            found.append([])
-        elif found and (match := _FRAME.match(line)) and not _OURS.search(match["file"]):
-            found[-1].append(Frame(**match.groupdict()))
-        elif found and found[-1] and line.startswith(_SOURCE):
-            found[-1][-1] = replace(found[-1][-1], source=line.strip())
-    if found:
-        found.insert(0, found.pop(asked))
-    return [tuple(stack) for stack in found]
+            current = len(stacks) if line.startswith("Current") else current
+            stacks.append([])
+        elif stacks and (match := _FRAME.match(line)) and not _OURS.search(match["file"]):
+            stacks[-1].append(Frame(**match.groupdict()))
+        elif stacks and stacks[-1] and line.startswith(_SOURCE):
+            stacks[-1][-1] = replace(stacks[-1][-1], source=line.strip())
+    if stacks:
+        stacks.insert(0, stacks.pop(current))
+    return [tuple(stack) for stack in stacks]
 
 
-def in_words(stacks: Sequence[Stack]) -> str:
-    """All stacks: the one of most ranks first; below each the ranks' other threads."""
+def stack_lines(stacks: Sequence[Stack]) -> list[str]:
+    """All stacks: that of most ranks first; below them all, the ranks' other threads."""
     several = len({stack.host for stack in stacks}) > 1
     ranks = {stack.rank for stack in stacks}
     lines = [f"stacks of {len(ranks)} rank{'s' * (len(ranks) > 1)}, innermost call first:"]
-    mains: dict[tuple[object, ...], list[Stack]] = {}
+    mains: dict[tuple[tuple[Frame, ...], str, bool], list[Stack]] = {}
     others: dict[tuple[Frame, ...], list[Stack]] = {}
     for stack in sorted(stacks, key=lambda stack: (stack.rank, stack.pid)):
-        asked, *more = threads(stack.text) or [()]
-        mains.setdefault((asked, stack.state, stack.helper), []).append(stack)
+        current, *more = threads(stack.text) or [()]
+        mains.setdefault((current, stack.state, stack.helper), []).append(stack)
         for thread in more:
             others.setdefault(thread, []).append(stack)
-    for (asked, state, helper), same in _biggest_first(mains):
+    for (current, state, helper), same in _biggest_first(mains):
         name = ("helpers of " if helper else "") + _name(same, several)
         lines.append(f"{name}:" if not state else f"{name}: no Python stack; {state}")
-        lines += _calls(asked) if not state else ()
+        lines += _calls(current) if not state else ()
     for thread, same in _biggest_first(others):
         lines.append(f"another thread of {_name(same, several)}:")
         lines += _calls(thread)
-    return "\n".join(lines)
+    return lines
 
 
-def _biggest_first(groups: dict[tuple, list[Stack]]) -> list[tuple[tuple, list[Stack]]]:  # type: ignore[type-arg]
+def _biggest_first(groups: dict[K, list[Stack]]) -> list[tuple[K, list[Stack]]]:
     return sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0].rank))
 
 
@@ -124,7 +127,7 @@ def _calls(stack: Sequence[Frame]) -> Iterator[str]:
             yield from (f"    {call}" for call in stack[at:after])
         else:
             yield f"    {frame}"
-            yield f"    ({after - at - 1} more calls of {frame.library})"
+            yield f"    ({after - at - 1} more calls in {frame.library})"
         at = after
     if not stack:
         yield "    (no Python code)"

@@ -1,1 +1,1 @@
-"""What JAX and Python print, as patterns: noise, lost peers, known errors."""
+"""What JAX, Gloo and Python print, as patterns: a new release of JAX changes only this package."""

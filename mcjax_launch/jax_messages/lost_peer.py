@@ -1,36 +1,105 @@
-"""What JAX says in a rank that has lost another; pure."""
+"""What JAX says in a rank that has lost another, and which one it names; pure.
 
-from collections.abc import Sequence
+Tasks are JAX's processes: `1` in new releases, `/job:jax_worker/replica:0/task:1` in old ones.
+"""
 
-#: What a process says that JAX ends for that reason.
-ENDED_BY_JAX = (
+import re
+from typing import NamedTuple
+
+# Where JAX ends the process for that reason.
+_ENDED_BY_JAX = (
     "Terminating process because the JAX distributed service detected fatal errors",
     "another task died",
     "Shutdown barrier has failed",
     "stopped sending heartbeats",
 )
-#: What an exception says where a peer did not come in time.
-GAVE_UP = ("Timed out waiting", "Barrier timed out")
+# In an exception, where a peer did not come in time.
+_TIMED_OUT = ("Timed out waiting", "Barrier timed out")
+# In an exception of initialize() only: later on it may be about something else.
+_TIMED_OUT_JOINING = "DEADLINE_EXCEEDED"
 _JAX_EXCEPTIONS = ("JaxRuntimeError", "XlaRuntimeError")
-# And what those of collectives say that have lost a peer.
+# In an exception of a collective.
 _MARKS = (
     "Connection closed by peer",
     "Connection reset by peer",
     "Socket closed",
     "Connection refused",
-    *GAVE_UP,
-    *ENDED_BY_JAX,
+    *_TIMED_OUT,
+    *_ENDED_BY_JAX,
+)
+# Patterns, compiled where a job has failed: its start is waited for.
+_UNHEALTHY = r"stopped sending heartbeats\):\n((?:\S+\n)+)"
+_EXIT_BARRIER = (
+    r"Shutdown barrier[^@]{0,800}?The first task at the barrier: (\S+?)\. "
+    r"Some timed out task names:\n((?:\S+\n)+)"
+)
+_PROGRAMS_BARRIER = (
+    r"Barrier timed out\. Id: (?!Shutdown::)(.{1,200}?)::\d+\.[^@]{0,800}?"
+    r"Some timed out task names:\n((?:\S+\n)+)"
 )
 
 
-def is_of_lost_peer(name: str, words: str, more_marks: Sequence[str] = ()) -> bool:
+class ExitBarrier(NamedTuple):
+    """JAX's barrier at the exit has failed: `first` waited there for the `late` processes."""
+
+    first: int | None
+    late: tuple[int, ...]
+
+
+class ProgramsBarrier(NamedTuple):
+    """A barrier of the program's own has failed: the `late` processes did not reach it in time."""
+
+    name: str
+    late: tuple[int, ...]
+
+
+def is_of_lost_peer(name: str, message: str, *, joining: bool = False) -> bool:
     """Whether an exception is JAX's about the loss of a peer.
 
     Args:
         name: of its class.
-        words: its message, with or without that.
-        more_marks: what else says so.
+        message: with or without that name.
+        joining: it was raised in initialize().
 
     """
-    of_jax = name in _JAX_EXCEPTIONS or "Gloo" in words
-    return of_jax and any(mark in words for mark in (*_MARKS, *more_marks))
+    if name not in _JAX_EXCEPTIONS and "Gloo" not in message:
+        return False
+    return any(mark in message for mark in _MARKS) or (joining and _TIMED_OUT_JOINING in message)
+
+
+def says_ended_by_jax(stderr: str) -> bool:
+    """Whether JAX has ended this process because of another."""
+    return any(mark in stderr for mark in _ENDED_BY_JAX)
+
+
+def says_timed_out(text: str) -> bool:
+    """Whether a collective gave up waiting for a peer."""
+    return any(mark in text for mark in _TIMED_OUT)
+
+
+def silent_process(text: str) -> int | None:
+    """The process that stopped sending heartbeats, if one did."""
+    match = re.search(_UNHEALTHY, text)
+    return _number(match[1].split()[0]) if match is not None else None
+
+
+def failed_exit_barrier(text: str) -> ExitBarrier | None:
+    """The barrier at the exit, if it has failed."""
+    match = re.search(_EXIT_BARRIER, text)
+    return ExitBarrier(_number(match[1]), _numbers(match[2])) if match is not None else None
+
+
+def failed_programs_barrier(text: str) -> ProgramsBarrier | None:
+    """A barrier of the program's own that has failed."""
+    match = re.search(_PROGRAMS_BARRIER, text)
+    return ProgramsBarrier(match[1], _numbers(match[2])) if match is not None else None
+
+
+def _numbers(tasks: str) -> tuple[int, ...]:
+    numbers = (_number(task) for task in tasks.split())
+    return tuple(number for number in numbers if number is not None)
+
+
+def _number(task: str) -> int | None:
+    match = re.search(r"(\d+)$", task)
+    return int(match[1]) if match is not None else None

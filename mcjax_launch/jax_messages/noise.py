@@ -1,7 +1,7 @@
-"""What JAX prints that is no news: Gloo's connections, and a victim's words about its end; pure.
+"""Lines of JAX's that are noise: Gloo's connections, and a victim's account of its end; pure.
 
-Only whole lines that are JAX's own beyond doubt count, and tracebacks of what JAX raises where a
-peer is lost. What follows such a line counts where the same message goes on.
+Only whole lines that are JAX's own beyond doubt count, the lines that continue such a message, and
+tracebacks of what JAX raises where a peer is lost.
 """
 
 import enum
@@ -17,15 +17,15 @@ _GLOO_PIECES = (
     rb"\[Gloo\] Rank | is connected to | peer ranks\. |"
     rb"Expected number of connected peer ranks is : "
 )
-#: How they begin, as a rule.
+#: Their usual beginning.
 GLOO_START = b"[Gloo] Rank "
 _GLOO = re.compile(rb"\d*(?:%b)(?:\d|%b)*" % (_GLOO_PIECES, _GLOO_PIECES))
-# What nearly each of them holds: long, since that is found faster, and a byte that is looked for
-# much faster still.
+# What nearly all of them hold: a long text, since that is found faster, and a byte, which is found
+# faster still.
 _GLOO_MARK = b"Expected number of connected peer ranks is : "
 _GLOO_BYTE = b"E"
 
-# How a C++ file and line are named: today's way, and that of jax 0.6.
+# The head of a line from C++, with its file and line: of new releases, and of jax 0.6.
 _HEAD = (
     rb"(?:[WEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [WEF] )"
     rb"[\w./+-]+\.(?:cc|h):\d+\] (?:\[\d+\] )?"
@@ -50,24 +50,24 @@ _GOES_ON = re.compile(
     rb"|=== Source Location Trace: ===|[\w./+-]+\.(?:cc|h):\d+ ?$"
     rb"|-{20}|For simplicity, JAX has removed its internal frames "
 )
-# After these the tasks follow, one a line.
+# The tasks follow these, one to a line.
 _LIST = (b"(stopped sending heartbeats):", b"Some timed out task names:")
 _TASK = re.compile(rb"\d+|/job:[\w/:]+")
 _STACK = re.compile(rb"\*\*\* Check failure stack trace: \*\*\*|    @ +0x[0-9a-f]+ .*")
-# What a victim says first holds one of these,
+# The first line of a victim's account holds one of these,
 _VICTIM_MARKS = (_FATAL, b" from coordination service")
-# and each of the lines above one of these, but for those that go on.
+# and every line above but those of _GOES_ON holds one of these.
 _MARKS = (b".cc:", b".h:", b"    @ ", b"*** Check failure")
 
 
 class Noise(enum.Enum):
-    """Kinds of lines that may be left out."""
+    """Kinds of lines that may be hidden."""
 
-    GLOO = enum.auto()  # a communicator has connected, with its own numbers of ranks
-    TERM = enum.auto()  # the preemption service has caught a TERM
-    VICTIM = enum.auto()  # JAX says that another rank is gone
-    STACK = enum.auto()  # of the C++ that ends a process for that reason
-    TRACEBACK = enum.auto()  # of an exception for that reason
+    GLOO = enum.auto()  # a communicator has connected; its numbers are not the job's ranks
+    TERM = enum.auto()  # the preemption service has caught SIGTERM
+    VICTIM = enum.auto()  # another rank is gone
+    STACK = enum.auto()  # the C++ stack of a process that ends for that reason
+    TRACEBACK = enum.auto()  # an exception for that reason
 
 
 def is_gloo(line: bytes) -> bool:
@@ -76,10 +76,10 @@ def is_gloo(line: bytes) -> bool:
 
 
 class GlooListener:
-    """Finds Gloo's lines in one stream, with what its threads still owe of mixed lines."""
+    """Finds Gloo's lines in one stream, also where two threads of a rank mix theirs."""
 
     def __init__(self) -> None:
-        self._owed = 0  # ends of lines
+        self._owed = 0  # ends of mixed lines that are yet to come
         self._line = b""
 
     def unwanted(self, line: bytes) -> bool:
@@ -95,15 +95,15 @@ class GlooListener:
         return False
 
     def may_be_in(self, data: bytes) -> bool:
-        """Whether it is worth while to look at the lines of `data`."""
+        """A quick check: whether the lines of `data` need a look."""
         return self._owed > 0 or (_GLOO_BYTE in data and _GLOO_MARK in data)
 
 
 class Listener:
-    """Tells the kinds of the lines of one stream, in their order."""
+    """Classifies the lines of one stream, in their order."""
 
     def __init__(self) -> None:
-        # Another's stack is its own affair: it may be the only trace of a second fault.
+        # Only a victim's stack is noise: another may be the only trace of a second failure.
         self._victim = False
         self._goes_on = False
         self._in_list = False
@@ -111,16 +111,16 @@ class Listener:
         self._in_traceback = False  # in a victim's
 
     def expect(self, tracebacks: Iterable[bool | None]) -> None:
-        """Know of the tracebacks that begin in the next lines whether they are victims'."""
+        """Of the tracebacks that begin in the next lines: whether each is a victim's."""
         self._tracebacks = deque(tracebacks)
 
     def kind(self, line: bytes) -> Noise | None:
-        """What kind of noise the next line is, if it is any."""
+        """The kind of noise that the next line is; None if it is none."""
         kind = self._jax(line)  # also in the middle of a traceback's line
         return Noise.TRACEBACK if self._of_traceback(line) else kind
 
     def _of_traceback(self, line: bytes) -> bool:
-        """Whether a line is one of a victim's traceback."""
+        """Whether a line belongs to a victim's traceback."""
         if line == START:
             self._in_traceback = bool(self._tracebacks and self._tracebacks.popleft())
             return self._in_traceback
@@ -134,7 +134,7 @@ class Listener:
         return True
 
     def _jax(self, line: bytes) -> Noise | None:
-        """What kind of JAX's lines a line is, if it is any."""
+        """The kind of a line of JAX's; None if it is none of them."""
         head = _VICTIM.search(line)
         if head is not None:
             self._victim = self._victim or _FATAL in line
@@ -142,7 +142,7 @@ class Listener:
         in_list = self._in_list and _TASK.fullmatch(line) is not None
         self._in_list = goes_on and (in_list or line.endswith(_LIST))
         self._goes_on = goes_on
-        if goes_on:  # in the middle of another thread's line, that is kept
+        if goes_on:  # in the middle of another thread's line, which is kept
             return Noise.VICTIM if head is None or head.start() == 0 else None
         if _TERM.match(line):
             return Noise.TERM
@@ -158,19 +158,19 @@ class Listener:
         return _GOES_ON.match(line) is not None
 
     def may_be_in(self, data: bytes) -> bool:
-        """Whether it is worth while to look at the lines of `data`."""
+        """A quick check: whether the lines of `data` need a look."""
         return self._goes_on or START in data or any(mark in data for mark in _MARKS)
 
 
 def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:
-    """A stream's lines without any noise, and how many have been left out."""
+    """A stream's lines without the noise, and how many lines of noise there were."""
     listener = Listener()
     kept = [line for line in lines if listener.kind(line.encode("utf-8", "replace")) is None]
     return kept, len(lines) - len(kept)
 
 
 def may_hold_victim(data: bytes) -> bool:
-    """Whether `data` may hold the first words of a victim."""
+    """Whether `data` may hold the beginning of a victim's account."""
     return b"]" in data and any(mark in data for mark in _VICTIM_MARKS)
 
 
@@ -181,18 +181,18 @@ def sift(
     unwanted: Callable[[bytes], bool],
     may_be_in: Callable[[bytes], bool],
 ) -> tuple[bool, bytes, int]:
-    """Leave unwanted lines out of the next chunk of a stream.
+    """Remove unwanted lines from the next chunk of a stream.
 
     Args:
-        begun: the line that the chunk goes on with.
-        shown: whether some of that has been shown, so that the rest has to be.
+        begun: the unfinished line that the chunk continues.
+        shown: part of that line has been shown, so the rest must be.
         data: the chunk.
-        unwanted: asked for each whole line, in order.
-        may_be_in: a quick look, whether a chunk is worth that.
+        unwanted: whether a line is to go; asked for each whole line, in order.
+        may_be_in: a quick check whether a chunk may hold any.
 
     Returns:
-        Whether the line that had begun is one of them, the chunk without the others, and how many
-        lines that makes.
+        Whether the unfinished line is to go as well, what is left of the chunk, and how many lines
+        have been removed.
 
     """
     start = data.find(b"\n") + 1 if begun else 0

@@ -1,12 +1,12 @@
-"""Python's tracebacks in what a rank says, and which of them are victims'; pure."""
+"""Python's tracebacks in what a rank prints, and which of them are a victim's; pure."""
 
 import re
 
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer
 
-#: How each begins.
+#: The first line of each.
 START = b"Traceback (most recent call last):"
-# A log's "INFO: text" between the frames is taken for one: that only leaves more to be shown.
+# A log's "INFO: text" between the frames is taken for one: then more is shown than need be.
 _EXCEPTION = re.compile(rb"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?:: .*)?")
 
 
@@ -17,11 +17,11 @@ def is_exception(line: bytes) -> bool:
 
 def whose(data: bytes | bytearray) -> list[bool | None]:
     """Of each traceback in whole lines of `data`: whether it is a victim's; None: it goes on."""
-    found: list[bool | None] = []
+    answers: list[bool | None] = []
     for line in data.split(b"\n")[:-1]:
         if line == START:
-            found.append(None)
-        elif found and found[-1] is None and (exception := _EXCEPTION.fullmatch(line)):
-            words = line.decode("utf-8", "replace")
-            found[-1] = is_of_lost_peer(exception[1].decode(), words)
-    return found
+            answers.append(None)
+        elif answers and answers[-1] is None and (exception := _EXCEPTION.fullmatch(line)):
+            message = line.decode("utf-8", "replace")
+            answers[-1] = is_of_lost_peer(exception[1].decode(), message)
+    return answers

@@ -9,8 +9,8 @@ from dataclasses import replace
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import common_folder, labels
 from mcjax_launch.console.style import Style
-from mcjax_launch.diagnosis import root_cause
-from mcjax_launch.diagnosis.victim import is_victim
+from mcjax_launch.diagnosis.summary import Summary, fate, summarize, warnings
+from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -31,11 +31,13 @@ from mcjax_launch.protocol import exit_status, hook_messages, messages
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop, Signals
 from mcjax_launch.protocol.message import Message
-from mcjax_launch.run.state import History, Stop
+from mcjax_launch.run import hook_events
+from mcjax_launch.run.state import RunState
+from mcjax_launch.run.stop import Stop, interrupted, reader_gone
 from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import AgentPool, Failure
-from mcjax_launch.watchdog.absent_ranks import Missing
+from mcjax_launch.watchdog.absent_ranks import AbsentRanks
 from mcjax_launch.watchdog.limits import Limits, look_s
 
 # Less than the pipe from the agent holds, so that the agent seldom has to wait for room.
@@ -56,7 +58,7 @@ class Launcher:
         log_dir: where each rank's whole output goes, if anywhere; may hold placeholders.
         loop: to wait in.
         signals: the launcher's own, see `mcjax_launch.launcher.signals`.
-        history: where to keep what happens.
+        state: where to keep what happens.
         restart: how many times the job has been started before.
 
     Attributes:
@@ -77,7 +79,7 @@ class Launcher:
         log_dir: str | None,
         loop: Loop,
         signals: Signals,
-        history: History,
+        state: RunState,
         restart: int = 0,
     ) -> None:
         self.lost: set[Host] = set()
@@ -86,8 +88,7 @@ class Launcher:
         self._loop = loop
         self._signals = signals
         self._restart = restart
-        self._history = history
-        self._began_at = time.monotonic()
+        self._state = state
         self._plan: Plan | None = None
         self._empty: set[AgentConnection] = set()  # those on whose hosts nothing is left
         self._policy = StopPolicy(job.grace_s)
@@ -107,11 +108,11 @@ class Launcher:
             job, hosts, self._start, self._start_failed, lambda: self._pool.settled, restart
         )
         self._stacks = StackRequests(self._show_stacks)
-        self._missing = Missing()
+        self._absent_ranks = AbsentRanks()
         self._limits: Limits | None = None
 
-    def run(self) -> root_cause.Verdict:
-        """Run the job; the exit status, and the summary, which has been printed.
+    def run(self) -> Summary:
+        """Run the job; its summary, which has been printed.
 
         Raises:
             LaunchError: it could not be started; nothing of it runs.
@@ -127,7 +128,7 @@ class Launcher:
             self._lost_output = any(link.greeted and not link.ended for link in self._links)
         finally:
             self._pool.hang_up(_AGENT_END_S if self._policy.interrupts < 3 else 1)
-            self._history.keep_last(self._console.tails)
+            self._state.keep_output(self._console.tails)
         if self._policy.error is not None:
             raise self._policy.error
         return self._conclude()
@@ -144,8 +145,8 @@ class Launcher:
         named = labels(plan, self._log_dir)
         self._console.add_ranks(named, append=self._restart > 0)
         places = {rank.process_id: rank.host.name for rank in plan.ranks}
-        self._history.planned(plan.job_id, plan.coordinator, places, common_folder(named))
-        self._limits = Limits(self._job, self._history, self._now())
+        self._state.planned(plan.job_id, plan.coordinator, places, common_folder(named))
+        self._limits = Limits(self._job, self._state, time.monotonic())
         self._policy.ranks_starting()
         for link in self._links:
             link.send(start_order(plan, link.host, self._job, look_s(self._job)))
@@ -158,8 +159,8 @@ class Launcher:
         self._perform(self._policy.start_failed(error))
 
     def _now(self) -> float:
-        """Seconds since this run began: the history's clock."""
-        return time.monotonic() - self._began_at
+        """Seconds since this run began: the clock of its state."""
+        return time.monotonic() - self._state.began_at
 
     @property
     def _links(self) -> list[AgentConnection]:
@@ -170,7 +171,7 @@ class Launcher:
     def _received(self, link: AgentConnection, frame: Message | Data | Content) -> None:
         match frame:
             case Data(rank=rank, stream=stream, payload=payload):
-                self._history.printed(rank, self._now())
+                self._state.printed(rank, self._now())
                 self._console.feed(rank, stream, payload)
                 if self._console.has_room:
                     link.give_credit()
@@ -185,7 +186,7 @@ class Launcher:
             case messages.NothingLeft():
                 self._empty.add(link)
             case messages.Bye(unkillable, stragglers):
-                self._history.unkillable += unkillable
+                self._state.unkillable += unkillable
                 if stragglers:
                     self._console.detail(f"{link.host.name}: ended {stragglers} stray processes")
             case _:
@@ -194,28 +195,28 @@ class Launcher:
     def _received_of_ranks(self, link: AgentConnection, message: Message) -> None:
         match message:
             case messages.Started(rank, pid):
-                self._history.started(rank, pid, self._now())
+                self._state.started(rank, pid, self._now())
                 self._console.detail(f"rank {rank} on {link.host.name}: pid {pid}")
             case messages.Exited(rank):
-                if self._history.exited(message, self._now()):
+                if self._state.exited(message, self._now()):
                     self._rank_failed(rank)
-                self._console.detail(f"rank {rank}: {root_cause.fate(self._history.ranks[rank])}")
-                self._note_missing()
+                self._console.detail(f"rank {rank}: {fate(self._state.ranks[rank])}")
+                self._note_absent_ranks()
             case messages.FromHook(rank, said):
-                if self._history.hooked(message, self._now()):
+                if hook_events.take(self._state, message, self._now()):
                     self._rank_failed(rank)
                 if isinstance(said, hook_messages.Joining):
-                    self._note_missing()
+                    self._note_absent_ranks()
             case messages.Usage():
-                self._history.used(message, self._now())
+                self._state.used(message, self._now())
 
-    def _note_missing(self) -> None:
-        for line in self._missing.news(self._history):
+    def _note_absent_ranks(self) -> None:
+        for line in self._absent_ranks.notes(self._state):
             self._console.note(line)
 
     def _rank_failed(self, rank: int) -> None:
         if not self._policy.stopping:
-            run = self._history.ranks[rank]
+            run = self._state.ranks[rank]
             run.stderr = self._console.tails(rank)[1]
             self._perform(self._policy.rank_failed(None if is_victim(run) else rank))
 
@@ -246,7 +247,7 @@ class Launcher:
             return
         for rank in self._plan.ranks if self._plan is not None else ():
             if rank.host is link.host:
-                self._history.ranks[rank.process_id].lost = True
+                self._state.ranks[rank.process_id].process.lost = True
         self._stop(Stop(f"host {link.host.name}: {why}", exit_status.HOST_LOST, final=False))
 
     # --- the end ---
@@ -258,7 +259,7 @@ class Launcher:
         for effect in effects:
             match effect:
                 case SetReason(stop):
-                    self._history.stopped(stop, self._now())
+                    self._state.stopped(stop, self._now())
                 case StopRanks(signum, grace_s, culprit, by_user):
                     self._startup.stop()
                     self._console.fold_victims(culprit, own_term=not by_user)
@@ -285,19 +286,19 @@ class Launcher:
     def _reader_gone(self, error: OSError | None) -> None:
         """Nobody takes the output any more; a signal that comes with that has the first word."""
         if not self._console.on_terminal:
-            stop = root_cause.reader_gone(error)
+            stop = reader_gone(error)
         elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # it comes with a closed terminal
-            stop = root_cause.interrupted(signal.SIGHUP)
+            stop = interrupted(signal.SIGHUP)
         else:
             return
         self._perform(self._policy.may_be_stopped(stop, time.monotonic()))
 
     def _show_stacks(self, lines: list[str]) -> None:
-        from mcjax_launch.diagnosis.hang import picture
+        from mcjax_launch.diagnosis.hang import whereabouts
 
-        self._history.stacks = tuple(lines)
+        self._state.stacks = tuple(lines)
         if not self._policy.wants_stacks:
-            lines = lines + picture(self._history)
+            lines = lines + whereabouts(self._state)
         if lines:
             self._console.say("\n".join(lines))
         self._perform(self._policy.stacks_shown())
@@ -311,8 +312,8 @@ class Launcher:
     def deadline(self) -> float | None:
         """When `expire` wants to be called."""
         times = [self._policy.deadline]
-        if self._limits is not None and self._limits.deadline is not None:
-            times.append(self._limits.deadline + self._began_at)
+        if self._limits is not None:
+            times.append(self._limits.deadline)
         return min((at for at in times if at is not None), default=None)
 
     def expire(self, now: float) -> None:
@@ -321,13 +322,13 @@ class Launcher:
             self._policy.nothing_left(now)
         self._perform(self._policy.expired(now))
         if not self._console.has_room:  # a slow reader is no stall
-            self._history.active_at = self._now()
-        if self._limits is not None and (stop := self._limits.reached(self._now())) is not None:
+            self._state.active_at = self._now()
+        if self._limits is not None and (stop := self._limits.expire(now)) is not None:
             self._perform(self._policy.limit_reached(stop))
-        if self._limits is not None and (overdue := self._limits.overdue) is not None:
-            for line in overdue.notes():
+        if self._limits is not None and (spmd := self._limits.spmd) is not None:
+            for line in spmd.take_notes():
                 self._console.note(line)
-            if ranks := overdue.asked():
+            if ranks := spmd.take_ranks_to_ask():
                 self._pool.send_all(messages.RequestReruns(tuple(ranks)))
 
     def _nothing_left(self) -> bool:
@@ -344,19 +345,19 @@ class Launcher:
             return True
         return self._pool.settled and all(link.ended for link in self._links)
 
-    def _conclude(self) -> root_cause.Verdict:
+    def _conclude(self) -> Summary:
         """Print what is left, and the summary."""
         self._console.finish_ranks()
-        result = root_cause.judge(self._history)
+        summary = summarize(self._state)
         if self._lost_output:
             self._console.say("nobody took the rest of the output: it is lost")
-        if result.report:
-            self._console.say("\n".join(result.report))
-        elif lines := root_cause.warnings(self._history):
+        if summary.lines:
+            self._console.say("\n".join(summary.lines))
+        elif lines := warnings(self._state):
             self._console.say("\n".join(lines))
         while not self._console.empty and not self._policy.gives_up(time.monotonic()):
             self._turn()
-        return replace(result, final=result.final or self._policy.interrupts > 0)
+        return replace(summary, final=summary.final or self._policy.interrupts > 0)
 
 
 def _internal_error(host: Host, error: str, traceback: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from mcjax_launch.console.style import Style
-from mcjax_launch.diagnosis.root_cause import Verdict
+from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.diagnosis.summary import not_started
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -15,7 +16,7 @@ from mcjax_launch.launcher.launcher import Launcher
 from mcjax_launch.launcher.signals import ENDING, watched
 from mcjax_launch.protocol.exit_status import HOST_LOST
 from mcjax_launch.protocol.loop import READ, Loop, Signals
-from mcjax_launch.run.state import Attempt, History
+from mcjax_launch.run.state import RunState
 from mcjax_launch.transport.client import Transport
 
 # Between a failure and the next start: doubled each time.
@@ -46,7 +47,7 @@ def run(
     before = restarts_before(os.environ)
     for restart in range(job.max_restarts + 1):
         began_at = time.monotonic()
-        history = History(hosts=len(hosts), num_processes=job.num_processes)
+        state = RunState(began_at=began_at, hosts=len(hosts), num_processes=job.num_processes)
         launcher = Launcher(
             job,
             hosts,
@@ -55,25 +56,24 @@ def run(
             log_dir=log_dir,
             loop=loop,
             signals=signals,
-            history=history,
+            state=state,
             restart=before + restart,
         )
         try:
-            result, refused = launcher.run(), None
+            summary, refused = launcher.run(), None
         except LaunchError as error:
             refused = error
-            result = Verdict(error.status, (str(error),), error.status != HOST_LOST)
+            final = error.status != HOST_LOST
+            summary = not_started(str(error), error.status, final=final)
         attempt = Attempt(
             restart=before + restart,
             hosts=tuple(host.name for host in hosts),
-            began_at=began_at,
             seconds=time.monotonic() - began_at,
-            history=history,
-            status=result.status,
-            words=result.report,
+            state=state,
+            summary=summary,
         )
         ended(attempt)
-        last = result.final or restart == job.max_restarts
+        last = summary.final or restart == job.max_restarts
         if refused is not None:
             if last:
                 _say_what_was(failures, launcher)
@@ -81,17 +81,17 @@ def run(
             launcher.say(str(refused))
         if last:
             break
-        failures.append(f"attempt {restart + 1}: {result.report[0]}")
+        failures.append(f"attempt {restart + 1}: {summary.lines[0]}")
         job, hosts = without(job, hosts, launcher.lost)
         pause = min(_FIRST_PAUSE_S * 2**restart, _MOST_PAUSE_S)
         launcher.say(f"starting again in {pause:g} s ({restart + 1} of {job.max_restarts})")
         if (signum := _pause(pause, loop, signals)) is not None:
             return 128 + signum
-    if result.status:
+    if summary.status:
         _say_what_was(failures, launcher)
     elif failures:
-        launcher.say(f"attempt {len(failures) + 1} ended with 0")
-    return result.status
+        launcher.say(f"attempt {len(failures) + 1} exited with 0")
+    return summary.status
 
 
 def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:

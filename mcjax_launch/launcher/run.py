@@ -9,7 +9,7 @@ from mcjax_launch.transport.client import Transport
 
 if TYPE_CHECKING:
     from mcjax_launch.console.style import Style
-    from mcjax_launch.run.state import Attempt
+    from mcjax_launch.diagnosis.attempt import Attempt
 
 
 def run(

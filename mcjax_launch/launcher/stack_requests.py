@@ -75,6 +75,6 @@ class StackRequests:
     def _in_words(self) -> list[str]:
         if not self._stacks:
             return []
-        from mcjax_launch.diagnosis.stacks import in_words
+        from mcjax_launch.diagnosis.stacks import stack_lines
 
-        return in_words(self._stacks).split("\n")
+        return stack_lines(self._stacks)

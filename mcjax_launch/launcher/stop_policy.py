@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.run.state import Stop
+from mcjax_launch.run.stop import Stop
 
 # Ctrl-C ends a whole pipeline, and scancel a whole job: what it does to our reader or our agents
 # may be seen here before the signal that is for us.
@@ -122,7 +122,7 @@ class StopPolicy:
         """The job may not go on; its stacks are wanted first, where the reason says so."""
         if self.stopping:
             return []
-        if not stop.picture:
+        if not stop.needs_stacks:
             return self.stopped(stop)
         self.wants_stacks = True
         return [*self._set_reason(stop), ShowStacks()]
@@ -186,7 +186,7 @@ class StopPolicy:
             return []
         grace = self._grace_s("TERM")
         effects = self._end(self._pending, StopRanks(signal.SIGTERM, grace))
-        note = Note(f"{self._pending.words}: SIGTERM to the ranks; {grace:g} s to exit")
+        note = Note(f"{self._pending.message}: SIGTERM to the ranks; {grace:g} s to exit")
         return [note, *effects]
 
     def gives_up(self, now: float) -> bool:

@@ -1,27 +1,32 @@
-"""A run's record: what happened, as JSON has it, by a documented and numbered format; pure.
+"""The record of a run: what happened, as JSON, in a documented and numbered format; pure.
 
 Names carry their units. Times (`..._s`) are seconds since the attempt began, by the launcher's
 clock, unless they say otherwise; null where something has not happened or is not known.
 """
 
-import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from mcjax_launch import __version__
-from mcjax_launch.diagnosis.root_cause import (
-    ended_by,
+from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.diagnosis.root_cause import NotStarted, RankFailed, Stopped
+from mcjax_launch.diagnosis.spmd import divergence_lines
+from mcjax_launch.diagnosis.summary import (
     fate,
-    first_cause,
     headline,
+    in_one_line,
     reason,
     shortened,
+    signal_name,
 )
-from mcjax_launch.diagnosis.victim import is_victim
+from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.job.job import Job
+from mcjax_launch.run.rank_run import RankRun, Sample
 from mcjax_launch.run.spmd import titled
-from mcjax_launch.run.state import Attempt, History, RankRun, Sample, Stop
+
+#: JSON: what `json.dumps` takes.
+Json = dict[str, Any]
 
 FORMAT = "mcjax-launch run"
 #: Goes up when a field changes its meaning or goes away; a new field does not change it.
@@ -38,20 +43,20 @@ _WHOLE_ATTEMPTS = 8
 
 def run(
     job: Job,
-    words: Sequence[str],
-    attempts: Sequence[Mapping[str, Any]],
+    arguments: Sequence[str],
+    attempts: Sequence[Json],
     *,
     began: float,
     seconds: float,
     status: int,
     end: str,
     host: str,
-) -> dict[str, Any]:
-    """The record of a launcher's whole work.
+) -> Json:
+    """The record of all attempts of a launcher.
 
     Args:
         job: what was asked for.
-        words: the command line.
+        arguments: of the command line.
         attempts: see `attempt`.
         began: when, in seconds since 1970.
         seconds: how long it took.
@@ -65,7 +70,7 @@ def run(
         "version": VERSION,
         "launcher_version": __version__,
         "launcher_host": host,
-        "command": ["mcjax-launch", *without_values(words)],
+        "command": ["mcjax-launch", *without_values(arguments)],
         "program": list(job.program),
         "num_processes": job.num_processes,
         "began": datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds"),
@@ -77,113 +82,111 @@ def run(
     }
 
 
-def without_values(words: Sequence[str]) -> list[str]:
+def without_values(arguments: Sequence[str]) -> list[str]:
     """A command line without the values of the ranks' variables, which may be secrets."""
-    options = list(words[: words.index("--")] if "--" in words else words)
-    for at, word in enumerate(options[:-1]):
-        if word == "--env":
+    options = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    for at, argument in enumerate(options[:-1]):
+        if argument == "--env":
             name, equals, _ = options[at + 1].partition("=")
             options[at + 1] = f"{name}=..." if equals else name
-    return [*options, *words[len(options) :]]
+    return [*options, *arguments[len(options) :]]
 
 
-def attempt(ended: Attempt, began_at: float) -> dict[str, Any]:
+def attempt(ended: Attempt, began_at: float) -> Json:
     """The record of one attempt.
 
     Args:
+        ended: the attempt.
         began_at: when the launcher began, in time.monotonic's seconds.
 
     """
-    history = ended.history
+    state = ended.state
     return {
         "restart": ended.restart,
-        "job_id": history.job_id or None,
-        "began_s": round(ended.began_at - began_at, 3),
+        "job_id": state.job_id or None,
+        "began_s": round(state.began_at - began_at, 3),
         "seconds": round(ended.seconds, 3),
-        "coordinator": history.coordinator or None,
+        "coordinator": state.coordinator or None,
         "hosts": list(ended.hosts),
-        "log_dir": history.log_dir,
-        "exit_status": ended.status,
+        "log_dir": state.log_dir,
+        "exit_status": ended.summary.status,
         "cause": _cause(ended),
-        "divergence": history.programs.words() if history.diverged else [],
-        "stacks": list(history.stacks),
+        "divergence": divergence_lines(state.programs) if state.diverged else [],
+        "stacks": list(state.stacks),
         "complete": True,
-        "ranks": [_rank(run, history) for run in history.ranks.values()],
+        "ranks": [_rank(run, len(state.ranks)) for run in state.ranks.values()],
     }
 
 
-def last_words(attempts: Sequence[Mapping[str, Any]], status: int) -> str:
-    """What a launcher ended with, in one line, that ran these attempts."""
+def last_words(attempts: Sequence[Json], status: int) -> str:
+    """How a launcher ended that made these attempts, in one line."""
     if attempts and attempts[-1]["exit_status"] == status:
         return str(attempts[-1]["cause"]["words"])
-    return f"stopped by {_name(status - 128)} before another attempt"
+    return f"stopped by {signal_name(status - 128)} before another attempt"
 
 
-def lighten(attempts: Sequence[dict[str, Any]]) -> None:
-    """Leave out what is bulky of attempts in the middle, so that any number of them can be kept."""
+def lighten(attempts: Sequence[Json]) -> None:
+    """Drop what is bulky of attempts in the middle, so that any number of them can be kept."""
     for middle in attempts[1 : 1 - _WHOLE_ATTEMPTS]:
         middle["complete"] = False
         for rank in middle["ranks"]:
             rank["samples"], rank["last_lines"] = [], {"stdout": [], "stderr": []}
 
 
-def _cause(ended: Attempt) -> dict[str, Any]:
-    history = ended.history
-    cause, first = ended_by(history), first_cause(history.ranks.values())
-    kind, at, rank = "none", None, None
+def _cause(ended: Attempt) -> Json:
+    kind = "none"
+    at: float | None = None
+    culprit: RankRun | None = None
     alike: tuple[RankRun, ...] = ()
-    if isinstance(cause, Stop):
-        kind, at = "stop", history.stop_at
-    elif first is not None and cause is not None:
-        kind, at, rank, alike = "rank", first.failed_at, cause.run, cause.like
-    elif ended.words:  # it could not be started
-        kind = "stop"
-    count = len(history.ranks)
-    well = "the rank ended with 0" if count == 1 else f"all {count} ranks ended with 0"
-    if history.diverged:
-        well += ", but they ran different programs"
-    fine = well if not ended.status else "ended"
+    match ended.summary.ending:
+        case RankFailed(first, culprit, alike):
+            kind, at = "rank", first.failed_at
+        case Stopped(at=at):
+            kind = "stop"
+        case NotStarted():
+            kind = "stop"
     return {
         "kind": kind,
-        "rank": None if rank is None else rank.process_id,
-        "host": None if rank is None else rank.host,
+        "rank": None if culprit is None else culprit.process_id,
+        "host": None if culprit is None else culprit.host,
         "alike": [run.process_id for run in alike],
         "at_s": _rounded(at),
-        "words": ended.words[0] if ended.words else fine,
-        "report": list(ended.words),
+        "words": in_one_line(ended.summary, ended.state),
+        "report": list(ended.summary.lines),
     }
 
 
-def _rank(run: RankRun, history: History) -> dict[str, Any]:
-    count = len(history.ranks)
-    samples = thinned(run.samples, max(_LEAST_SAMPLES, _MOST_SAMPLES // count))
+def _rank(run: RankRun, count: int) -> Json:
+    """The record of one rank of so many."""
+    process, membership, usage = run.process, run.membership, run.usage
+    samples = thinned(usage.samples, max(_LEAST_SAMPLES, _MOST_SAMPLES // count))
     tail = max(_LEAST_TAIL, _MOST_TAIL // (2 * count))
-    ended = run.status is not None
-    by_signal = run.status is not None and run.status < 0
-    cpu_s = max([run.cpu_s or 0.0, *(sample.cpu_s for sample in run.samples)])
-    peak_kib = max([run.peak_kib or 0, *(sample.rss_kib for sample in run.samples)])
+    status = process.status
+    used = status is not None or bool(usage.samples)
+    cpu_s = max([usage.cpu_s or 0.0, *(sample.cpu_s for sample in usage.samples)])
+    peak_kib = max([usage.peak_kib or 0, *(sample.rss_kib for sample in usage.samples)])
     return {
         "rank": run.process_id,
         "host": run.host,
-        "pid": run.pid,
-        "started_s": _rounded(run.started_at),
-        "joining_s": _rounded(run.joining_at),
-        "joined_s": _rounded(run.joined_at),
-        "first_output_s": _rounded(run.first_output_at),
-        "leaving_s": _rounded(run.leaving_at),
+        "pid": process.pid,
+        "started_s": _rounded(process.started_at),
+        "joining_s": _rounded(membership.joining_at),
+        "joined_s": _rounded(membership.joined_at),
+        "first_output_s": _rounded(process.first_output_at),
+        "leaving_s": _rounded(membership.leaving_at),
         "failed_s": _rounded(run.failed_at),
-        "ended_s": _rounded(run.ended_at),
+        "ended_s": _rounded(process.ended_at),
         "outcome": outcome(run),
-        "words": _words(run),
-        "exit_status": run.exit_status if ended or run.hidden_failure else None,
-        "signal": _name(-run.status) if by_signal and run.status is not None else None,
-        "signals_sent": [_name(signum) for signum in run.sent],
+        "words": reason(run) if run.failed and not is_victim(run) else fate(run),
+        "exit_status": run.exit_status if status is not None or run.hidden_failure else None,
+        "signal": signal_name(-status) if status is not None and status < 0 else None,
+        "signals_sent": [signal_name(signum) for signum in process.signals],
         "exception": _exception(run),
-        "killer": run.killer or None,
-        "platform": run.platform or None,
+        "killer": process.killer or None,
+        "platform": run.compilations.platform or None,
         "compiled_last": _compiled_last(run),
-        "cpu_s": round(cpu_s, 2) if ended or run.samples else None,
-        "peak_kib": peak_kib if ended or run.samples else None,
+        "cpu_s": round(cpu_s, 2) if used else None,
+        "peak_kib": peak_kib if used else None,
         "samples": [[round(s.at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],
         "last_lines": {
             "stdout": last_lines(run.stdout, tail),
@@ -193,19 +196,15 @@ def _rank(run: RankRun, history: History) -> dict[str, Any]:
 
 
 def outcome(run: RankRun) -> str:
-    """What became of a rank, in one word."""
+    """What became of a rank, in one of the record's words."""
     if run.failed:
         return "consequence" if is_victim(run) else "failed"
     if run.status is None:
-        return "lost" if run.lost else "unknown"
+        return "lost" if run.process.lost else "unknown"
     return "ended" if run.status == 0 else "stopped"
 
 
-def _words(run: RankRun) -> str:
-    return reason(run) if run.failed and not is_victim(run) else fate(run)
-
-
-def _exception(run: RankRun) -> dict[str, Any] | None:
+def _exception(run: RankRun) -> Json | None:
     failure = run.failure
     if failure is None or failure.exited:
         return None
@@ -219,10 +218,9 @@ def _exception(run: RankRun) -> dict[str, Any] | None:
     }
 
 
-def _compiled_last(run: RankRun) -> dict[str, Any] | None:
-    if run.compiled is None:
-        return None
-    return {"name": titled(run.compiled.name), "where": run.compiled.where or None}
+def _compiled_last(run: RankRun) -> Json | None:
+    latest = run.compilations.latest
+    return None if latest is None else {"name": titled(latest.name), "where": latest.where or None}
 
 
 def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
@@ -250,13 +248,6 @@ def last_lines(text: str, most: int) -> list[str]:
         lines.pop()
     shown = [line.rstrip("\r").rpartition("\r")[2] for line in lines[-_LAST_LINES:]]
     return [line if len(line) <= _LONGEST else f"... {line[-_LONGEST:]}" for line in shown]
-
-
-def _name(signum: int) -> str:
-    try:
-        return signal.Signals(signum).name
-    except ValueError:
-        return f"signal {signum}"
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -7,15 +7,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol import exit_status
-from mcjax_launch.run.state import Attempt
 
 _ENDINGS = (".json", ".html")
-_TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
-#: Where the page has its record.
-_PLACE = '"the record"'
+_HERE = os.path.dirname(os.path.abspath(__file__))
+# Where page.html has what is put into it.
+_PLACES = {"page.css": "/* page.css */\n", "page.js": "// page.js\n"}
+_RECORD = '"the record"'
 
 
 def check(path: str) -> None:
@@ -26,24 +27,24 @@ def check(path: str) -> None:
 
     """
     if not path.lower().endswith(_ENDINGS):
-        raise LaunchError(f"--report {path}: write a name that ends with .json or .html")
+        raise LaunchError(f"--report {path}: the name must end in .json or .html")
     try:
         if os.path.isdir(path):
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
         with _beside(os.path.realpath(path)):
             pass
     except OSError as error:
-        words = f"cannot be written: {error.strerror}"
+        message = f"cannot be written: {error.strerror}"
         folder = os.path.dirname(os.path.realpath(path))
         if not os.path.isdir(folder):
-            words = f"no such folder: {folder}"
-        raise LaunchError(f"--report {path}: {words}") from None
+            message = f"no such folder: {folder}"
+        raise LaunchError(f"--report {path}: {message}") from None
 
 
 def reported(
     path: str,
     job: Job,
-    words: Sequence[str],
+    arguments: Sequence[str],
     run: Callable[..., int],
     say: Callable[[str], None],
     verbose: bool,
@@ -53,7 +54,7 @@ def reported(
     Args:
         path: of the report, checked.
         job: what is run.
-        words: the command line.
+        arguments: of the command line.
         run: what runs it, see restarts.run.
         say: prints a line of the launcher's own.
         verbose: say where the report is after a good end too.
@@ -76,7 +77,7 @@ def reported(
         seconds = time.monotonic() - began_at
         whole = record.run(
             job,
-            words,
+            arguments,
             attempts,
             began=began,
             seconds=seconds,
@@ -98,7 +99,7 @@ def reported(
         write(error.status, str(error))
         raise
     except Exception as error:
-        write(exit_status.INTERNAL_ERROR, f"a fault of the launcher's own: {error!r}")
+        write(exit_status.INTERNAL_ERROR, f"internal error: {error!r}")
         raise
     write(status)
     return status
@@ -111,10 +112,19 @@ def page(text: str) -> str:
         text: the record as JSON of ASCII characters alone.
 
     """
-    with open(_TEMPLATE, encoding="utf-8") as template:
-        before, place, after = template.read().partition(_PLACE)
-    assert place and text.isascii()
+    template = _part("page.html")
+    for name, place in _PLACES.items():
+        before, found, after = template.partition(place)
+        assert found
+        template = before + _part(name) + after
+    before, found, after = template.partition(_RECORD)
+    assert found and text.isascii()
     return before + text.replace("<", "\\u003c") + after  # nothing in it ends its element
+
+
+def _part(name: str) -> str:
+    with open(os.path.join(_HERE, name), encoding="utf-8") as file:
+        return file.read()
 
 
 def _write(path: str, record: dict[str, Any]) -> None:

@@ -1,19 +1,16 @@
 """The programs that span processes, in the order in which each rank first ran them, compared; pure.
 
 Two ranks that share programs have to run them in one order. Every rank is compared with the lowest
-rank of each program's mesh, over the programs that both take part in, as far as both have come.
+rank of each program's mesh, over the programs that both take part in, as far as both have got.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mcjax_launch.protocol import hook_messages
-from mcjax_launch.ranks import ranges, these_ranks
 
-# So many at least, of each rank, wait for the others to come as far.
+# Of each rank at least so many are kept until the others have run as many.
 _MOST_PROGRAMS = 1024
-_MOST_SHAPES = 4
-_MOST_GROUPS = 8
 
 
 @dataclass(frozen=True)
@@ -40,17 +37,17 @@ class Program:
         return titled(self.name)
 
     @classmethod
-    def told(cls, body: hook_messages.Program, ranks: Mapping[int, int]) -> "Program":
-        """What a rank's hook says of a program.
+    def from_hook(cls, message: hook_messages.Program, ranks: Mapping[int, int]) -> "Program":
+        """A program as a rank's hook reports it.
 
         Args:
-            body: its words.
+            message: the hook's.
             ranks: the rank that has joined as each JAX process.
 
         """
-        processes = ranks if body.processes is None else body.processes
+        processes = ranks if message.processes is None else message.processes
         taking_part = frozenset(ranks[number] for number in processes if number in ranks)
-        return cls(body.name, body.fingerprint, taking_part, body.shapes, body.where)
+        return cls(message.name, message.fingerprint, taking_part, message.shapes, message.where)
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class Rerun:
     """A rank has run a program that it had run before.
 
     Args:
-        look: the number of the request that made it say so.
+        look: the number of the request that made it report that.
         partners: the ranks that have to run it too before this one can have its results.
 
     """
@@ -69,10 +66,12 @@ class Rerun:
     partners: frozenset[int]
 
     @classmethod
-    def told(cls, rank: int, body: hook_messages.Rerun, ranks: Mapping[int, int]) -> "Rerun":
-        """What a rank's hook says of one; see Program.told."""
-        partners = frozenset(ranks[number] for number in body.partners if number in ranks)
-        return cls(rank, Program.told(body.program, ranks), body.look, partners)
+    def from_hook(
+        cls, rank: int, message: hook_messages.Rerun, ranks: Mapping[int, int]
+    ) -> "Rerun":
+        """One as the rank's hook reports it; see Program.from_hook."""
+        partners = frozenset(ranks[number] for number in message.partners if number in ranks)
+        return cls(rank, Program.from_hook(message.program, ranks), message.look, partners)
 
 
 def titled(name: str) -> str:
@@ -111,7 +110,7 @@ class _Sequence:
 
 @dataclass(frozen=True)
 class Divergence:
-    """Two ranks part: after `count` programs of both, `first` goes on to `program`, at `place`."""
+    """Two ranks diverge: after `count` shared programs `first` runs `program`, at `place`."""
 
     first: int
     second: int
@@ -127,22 +126,22 @@ class Side:
     ranks: tuple[int, ...]
     program: Program | None
     over: bool = False
-    again: bool = False  # it had run this one before
+    again: bool = False  # they had run this one before
 
 
 class Comparison:
     """Takes each rank's programs in order, from all ranks in any order, and compares.
 
     Attributes:
-        divergence: the first that was found.
-        told: how many programs have been told.
-        reruns: what ranks have said to run again; whoever asked them takes it from here.
+        divergence: the first.
+        count: of all programs of all ranks so far.
+        reruns: what ranks have reported to run again; whoever asked them takes it from here.
 
     """
 
     def __init__(self) -> None:
         self.divergence: Divergence | None = None
-        self.told = 0
+        self.count = 0
         self.reruns: list[Rerun] = []
         self._instead: dict[int, Program] = {}
         self._known: dict[str, Program] = {}  # one for all ranks: there may be many
@@ -158,7 +157,7 @@ class Comparison:
             self._known.clear()
         program = self._known.setdefault(program.fingerprint, program)
         self._sequence(rank).add(program)
-        self.told += 1
+        self.count += 1
         lowest = min(program.ranks)
         for other in program.ranks if rank == lowest else (rank,):
             self._pair(lowest, other)
@@ -169,45 +168,48 @@ class Comparison:
         self._sequence(rank).over = True
         self._compare(rank)
 
-    def last(self, rank: int) -> Program | None:
-        """The last program of a rank."""
-        programs = self._sequence(rank).programs
-        return programs[-1] if programs else None
-
     def waiting(self) -> list[tuple[Program, set[int], set[int]]]:
-        """Programs that some ranks have come to and some not, with these and those."""
-        found: dict[str, tuple[Program, set[int], set[int]]] = {}
+        """Programs that some ranks have reached and some have not, with these and those."""
+        waiting: dict[str, tuple[Program, set[int], set[int]]] = {}
         for pair in self._pairs.values():
             program = self._next(pair, pair.first)[1] or self._next(pair, pair.second)[1]
-            if program is not None and program.fingerprint not in found:
-                come = {rank for rank in program.ranks if self._has_come(rank, program)}
-                if missing := program.ranks - come:
-                    found[program.fingerprint] = program, come, set(missing)
-        return list(found.values())
+            if program is not None and program.fingerprint not in waiting:
+                there = {rank for rank in program.ranks if self._has_reached(rank, program)}
+                if missing := program.ranks - there:
+                    waiting[program.fingerprint] = program, there, set(missing)
+        return list(waiting.values())
 
     def number(self, program: Program) -> int:
-        """Which of the programs that its ranks share is one that some of them have not come to."""
-        return next(self._parting(program)).count + 1
+        """The place, among the programs its ranks share, of one that some have not reached."""
+        return next(self._pairs_apart_at(program)).count + 1
 
-    def went_on(self, program: Program, instead: Mapping[int, Program]) -> None:
-        """Ranks that have not come to a program run others that they had run before."""
-        pairs = list(self._parting(program))
+    def passed_by(self, program: Program, instead: Mapping[int, Program]) -> None:
+        """Ranks will not reach a program: they run others, which they had run before.
+
+        Args:
+            program: that they have passed by.
+            instead: what each of them runs.
+
+        """
+        pairs = list(self._pairs_apart_at(program))
         pair = next((pair for pair in pairs if instead.keys() & pair.at.keys()), pairs[0])
         self._instead = dict(instead)
         place, mine = self._next(pair, pair.first)
         self.divergence = Divergence(pair.first, pair.second, pair.count, place, mine)
 
-    def _parting(self, program: Program) -> Iterator[_Pair]:
-        """Each two ranks of which one has come to a program and the other has not."""
-        return (pair for pair in self._pairs.values() if self._parts(pair, program))
+    def _pairs_apart_at(self, program: Program) -> Iterator[_Pair]:
+        """The pairs of ranks of which one has reached a program and the other has not."""
+        return (pair for pair in self._pairs.values() if self._is_next(pair, program))
 
-    def _parts(self, pair: _Pair, program: Program) -> bool:
-        found = [self._next(pair, rank)[1] for rank in (pair.first, pair.second)]
-        return any(one is not None and one.fingerprint == program.fingerprint for one in found)
+    def _is_next(self, pair: _Pair, program: Program) -> bool:
+        following = [self._next(pair, rank)[1] for rank in (pair.first, pair.second)]
+        return any(
+            other is not None and other.fingerprint == program.fingerprint for other in following
+        )
 
-    def _has_come(self, rank: int, program: Program) -> bool:
+    def _has_reached(self, rank: int, program: Program) -> bool:
         kept = reversed(self._sequence(rank).programs)
-        return any(one.fingerprint == program.fingerprint for one in kept)
+        return any(other.fingerprint == program.fingerprint for other in kept)
 
     def _sequence(self, rank: int) -> _Sequence:
         return self._sequences.setdefault(rank, _Sequence())
@@ -242,7 +244,7 @@ class Comparison:
         return None
 
     def _forgotten(self, pair: _Pair) -> bool:
-        """Whether one is so far behind that nothing can be said of these two any more."""
+        """Whether one rank is so far behind that the two cannot be compared any more."""
         return any(pair.at[rank] < self._sequence(rank).start for rank in pair.at)
 
     def _next(self, pair: _Pair, rank: int) -> tuple[int, Program | None]:
@@ -256,20 +258,21 @@ class Comparison:
         pair.at[rank] = sequence.end
         return sequence.end, None
 
-    # --- the picture of a divergence ---
+    # --- both sides of a divergence ---
 
     def sides(self) -> list[Side]:
-        """What each of the ranks concerned does where they part, in order of rank."""
-        found = self.divergence
-        assert found is not None
-        theirs = self._next(self._pairs[found.first, found.second], found.second)[1]
-        meshes = [program.ranks for program in (found.program, theirs) if program is not None]
+        """What each of the ranks concerned does where they diverge, in order of rank."""
+        divergence = self.divergence
+        assert divergence is not None
+        first, second = divergence.first, divergence.second
+        theirs = self._next(self._pairs[first, second], second)[1]
+        meshes = [program.ranks for program in (divergence.program, theirs) if program is not None]
         shared = frozenset.intersection(*meshes) if meshes else frozenset()
-        concerned = shared | {found.first, found.second}
+        concerned = shared | {first, second}
         sides: dict[tuple[str, bool, bool], list[int]] = {}
         programs: dict[str, Program | None] = {}
         for rank in sorted(concerned):
-            program, over = self._doing(rank, found)
+            program, over = self._doing(rank, divergence)
             again = program is None and not over and rank in self._instead
             if again:
                 program = self._instead[rank]
@@ -281,65 +284,20 @@ class Comparison:
             for (mark, over, again), ranks in sides.items()
         ]
 
-    def _doing(self, rank: int, found: Divergence) -> tuple[Program | None, bool]:
-        if rank == found.first:
-            return found.program, found.program is None and self._sequence(rank).over
-        pair = self._pairs.get((found.first, rank))
+    def _doing(self, rank: int, divergence: Divergence) -> tuple[Program | None, bool]:
+        first, theirs = divergence.first, divergence.program
+        if rank == first:
+            return theirs, theirs is None and self._sequence(rank).over
+        pair = self._pairs.get((first, rank))
         if pair is None:
             return None, False
         self._advance(pair)
-        if pair.at[found.first] > found.place:
-            return found.program, False  # it agreed
+        if pair.at[first] > divergence.place:
+            return theirs, False  # it agreed
         program = self._next(pair, rank)[1]
         return program, program is None and self._sequence(rank).over
 
     @property
     def settled(self) -> bool:
-        """Whether all ranks concerned have come to where they part."""
+        """Whether all ranks concerned have reached the point where they diverge."""
         return all(side.program is not None or side.over for side in self.sides())
-
-    def words(self) -> list[str]:
-        """The divergence for a person."""
-        assert self.divergence is not None
-        sides = self.sides()
-        shown = _differing([side.program for side in sides if side.program is not None])
-        parts: dict[str, list[Side]] = {}
-        for side in sides:
-            parts.setdefault(_doing_in_words(side, shown), []).append(side)
-        texts = [
-            f"{these_ranks(rank for side in same for rank in side.ranks)} {words}"
-            for words, same in parts.items()
-        ]
-        lines = [f"program #{self.divergence.count + 1}: {' · '.join(texts)}"]
-        for same in parts.values():
-            if len(same) > 1:  # only their code differs
-                groups = " · ".join(ranges(side.ranks) for side in same[:_MOST_GROUPS])
-                lines.append(
-                    f"but not the same one on ranks {groups}: another operation, a Python value in "
-                    "the code (a seed, a setting, process_index()), its shardings or its devices"
-                )
-        return lines
-
-
-def _doing_in_words(side: Side, shown: Collection[int]) -> str:
-    program = side.program
-    if program is None:
-        return "had ended without it" if side.over else "not there yet"
-    shapes = [program.shapes[index] for index in shown if index < len(program.shapes)]
-    if left := len(program.shapes) - len(shapes):
-        shapes.append(f"(and {left} more)")
-    words = " ".join(filter(None, (program.where, program.title, *shapes)))
-    if side.again:
-        they = "they" if len(side.ranks) > 1 else "it"
-        return f"went on with {words}, which {they} had run before"
-    return words
-
-
-def _differing(programs: Iterable[Program]) -> list[int]:
-    """Which arguments to show: all, if they are few; else those whose shapes differ."""
-    shapes = [program.shapes for program in programs]
-    count = max(map(len, shapes), default=0)
-    if count <= _MOST_SHAPES:
-        return list(range(count))
-    differing = [index for index in range(count) if len({s[index : index + 1] for s in shapes}) > 1]
-    return (differing or list(range(count)))[:_MOST_SHAPES]

@@ -1,1 +1,1 @@
-"""What may not go on: limits of time, divergence, ranks that do not come."""
+"""What may not go on: limits of time, ranks that diverge, ranks that never come."""

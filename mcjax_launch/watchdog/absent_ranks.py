@@ -1,56 +1,57 @@
-"""Ranks that wait in vain, for others that have ended well or with what cannot be: said once."""
+"""Ranks that wait in vain: for one that is gone, or for what cannot happen; reported once."""
 
-from mcjax_launch.run.state import History, RankRun
+from mcjax_launch.run.rank_run import RankRun
+from mcjax_launch.run.state import RunState
 
-_NEVER_CAME = "ended with 0 and never called initialize(), where others wait for it"
+_NEVER_CAME = "exited with 0 and never called initialize(), where the others are waiting for it"
 
 
-class Missing:
-    """Knows which of them have been told."""
+class AbsentRanks:
+    """Knows which of them have been reported."""
 
     def __init__(self) -> None:
-        self._told: set[int] = set()
-        self._told_hopeless = False
+        self._reported: set[int] = set()
+        self._reported_hopeless = False
 
-    def news(self, history: History) -> list[str]:
-        """What is worth saying that has not been said yet.
+    def notes(self, state: RunState) -> list[str]:
+        """Lines on what has not been reported yet.
 
-        To be asked whenever a rank ends and whenever one begins to wait: either may come first.
+        To be asked whenever a rank ends or begins to wait: either may come first.
         """
-        if not history.joins or history.ending:
+        if not state.initialize_calls or state.ending:
             return []
-        lines = self._hopeless(history)
-        running = history.running
-        awaited = any(_waits(run, history) for run in running)
-        for rank, run in history.ranks.items():
-            deed = _deed(run, awaited) if running and run.status == 0 else ""
-            if deed and rank not in self._told:
-                self._told.add(rank)
-                lines.append(f"rank {rank} has {deed}")
+        lines = self._hopeless(state)
+        awaited = any(_waits(run, state) for run in state.running)
+        for rank, run in state.ranks.items():
+            action = _action(run, awaited) if state.running and run.status == 0 else ""
+            if action and rank not in self._reported:
+                self._reported.add(rank)
+                lines.append(f"rank {rank} {action}")
         return lines
 
-    def _hopeless(self, history: History) -> list[str]:
-        from mcjax_launch.diagnosis.blame import hopeless
+    def _hopeless(self, state: RunState) -> list[str]:
+        from mcjax_launch.diagnosis.initialize_calls import hopeless_call
 
-        found = None if self._told_hopeless else hopeless(history)
-        if found is None:
+        blame = None if self._reported_hopeless else hopeless_call(state)
+        if blame is None:
             return []
-        self._told_hopeless = True
-        return [f"rank {found[0].process_id} {found[1]}"]
+        self._reported_hopeless = True
+        return [str(blame)]
 
 
-def _deed(run: RankRun, awaited: bool) -> str:
-    """What a rank that ended with 0 has done to the others, in words that follow its name."""
-    if run.joining_at is None:
+def _action(run: RankRun, awaited: bool) -> str:
+    """What a rank that exited with 0 has done to the others, in words that follow its name."""
+    if run.membership.joining_at is None:
         return _NEVER_CAME if awaited else ""
-    if run.joined_at is not None and run.leaving_at is None:
-        from mcjax_launch.diagnosis.blame import LEFT
+    if run.membership.joined_at is not None and run.membership.leaving_at is None:
+        from mcjax_launch.diagnosis.culprit import LEFT
 
         return LEFT
     return ""
 
 
-def _waits(run: RankRun, history: History) -> bool:
+def _waits(run: RankRun, state: RunState) -> bool:
     """Whether a rank is in initialize(), for all ranks of this job."""
-    count = run.coordinates.num_processes if run.coordinates is not None else None
-    return run.is_joining and bool(count == history.num_processes)
+    call = run.membership.call
+    size = call.num_processes if call is not None else None
+    return run.membership.is_joining and size == state.num_processes

@@ -1,118 +1,131 @@
-"""What a user does not want to go on: too long, too still, or apart; and the words for it; pure."""
+"""What ends a job that should not go on: it takes too long, it hangs, or its ranks diverge."""
 
 from dataclasses import replace
 
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol import exit_status
-from mcjax_launch.run.state import History, RankRun, Stop
-from mcjax_launch.watchdog.spmd import Overdue
+from mcjax_launch.run.rank_run import RankRun
+from mcjax_launch.run.state import RunState
+from mcjax_launch.run.stop import Stop
+from mcjax_launch.watchdog.spmd import SpmdWatch
 
-# How often a rank is looked at while it may stall.
+# How often agents report usage within --stall-timeout.
 _LOOKS = 4
 _SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.1, 15.0
 _RECORD_S = 1.0
-# Where ranks part, the others get so long to show which side they are on.
+# Where ranks diverge, the others get so long to show which side they are on.
 _SETTLING_S = 1.0
-_PARTED = "--verify-spmd: the ranks run different programs"
+_DIVERGED = "--verify-spmd: the ranks run different programs"
 
 
 class Limits:
     """Watches over --timeout, --start-timeout, --stall-timeout and --verify-spmd, each once.
 
+    Times are in time.monotonic's seconds.
+
     Args:
-        at: when the ranks were told to start, on the history's clock.
+        job: has the limits.
+        state: of the run.
+        now: the ranks are being started.
 
     Attributes:
-        overdue: what ranks wait for in vain, with --verify-spmd.
+        spmd: what ranks wait for in vain, with --verify-spmd.
 
     """
 
-    def __init__(self, job: Job, history: History, at: float) -> None:
-        self._history = history
+    def __init__(self, job: Job, state: RunState, now: float) -> None:
+        self._state = state
         self._job_s = job.timeout
         self._start_s = job.start_timeout
         self._stall_s = job.stall_timeout
         self._verify = job.verify_spmd
-        self.overdue = Overdue(history) if job.verify_spmd else None
+        self.spmd = SpmdWatch(state) if job.verify_spmd else None
         self._diverged_at: float | None = None
-        self._began_at = history.active_at = at
+        self._began_at = now
+        state.active_at = now - state.began_at
 
     @property
     def deadline(self) -> float | None:
-        """When to ask `reached` again."""
+        """When to call `expire` again."""
         times = [self._began_at + s for s in (self._job_s, self._start_s) if s is not None]
         if self._stall_s is not None and not self._compiling:
             times.append(self._stalled_at(self._stall_s))
         if self._diverged_at is not None:
             times.append(self._diverged_at + _SETTLING_S)
-        if self.overdue is not None and (at := self.overdue.deadline) is not None:
+        if self.spmd is not None and (at := self.spmd.deadline) is not None:
             times.append(at)
         return min(times, default=None)
 
     def _stalled_at(self, seconds: float) -> float:
-        """When it will have stalled; later, where agents are late with a look at their ranks."""
-        history = self._history
-        looked = history.looked_at >= history.active_at + seconds / 2
-        return history.active_at + (seconds if looked else 2 * seconds)
+        """When it will have stalled; later, where agents are late with their reports of usage."""
+        state = self._state
+        reported = state.usage_at >= state.active_at + seconds / 2
+        return state.began_at + state.active_at + (seconds if reported else 2 * seconds)
 
     @property
     def _compiling(self) -> bool:
-        return any(run.compilations > 0 for run in self._history.ranks.values())
+        return any(run.compilations.under_way > 0 for run in self._state.ranks.values())
 
-    def reached(self, at: float) -> Stop | None:
+    def expire(self, now: float) -> Stop | None:
         """The reason to end the job, if there is one by now."""
-        if self._job_s is not None and at >= self._began_at + self._job_s:
+        if self._job_s is not None and now >= self._began_at + self._job_s:
             seconds, self._job_s = self._job_s, None
-            return self._still(f"--timeout: not done after {seconds:g} s")
+            return self._out_of_time(f"--timeout: still running after {seconds:g} s")
         if self._start_s is not None:
             seconds = self._start_s
-            if all(_has_started(run) for run in self._history.ranks.values()):
+            if all(_has_started(run) for run in self._state.ranks.values()):
                 self._start_s = None
-            elif at >= self._began_at + seconds:
+            elif now >= self._began_at + seconds:
                 self._start_s = None
-                words = f"--start-timeout: not all ranks have joined after {seconds:g} s"
-                return replace(self._still(words, jax=True), final=False)
-        return self._stalled(at) or self._parted(at)
+                message = f"--start-timeout: not all ranks have joined after {seconds:g} s"
+                return replace(self._out_of_time(message, jax=True), final=False)
+        return self._stalled(now) or self._diverged(now)
 
-    def _stalled(self, at: float) -> Stop | None:
+    def _stalled(self, now: float) -> Stop | None:
         seconds = self._stall_s
-        if seconds is None or self._compiling or at < self._stalled_at(seconds):
+        if seconds is None or self._compiling or now < self._stalled_at(seconds):
             return None
         self._stall_s = None
-        words = f"--stall-timeout: no rank has printed, computed or compiled for {seconds:g} s"
-        return replace(self._still(words), final=False)
+        message = f"--stall-timeout: no rank has printed, computed or compiled for {seconds:g} s"
+        return replace(self._out_of_time(message), final=False)
 
-    def _still(self, words: str, *, jax: bool = False) -> Stop:
-        """The end of a job that does not get on."""
-        from mcjax_launch.diagnosis.hang import hints, picture
+    def _out_of_time(self, message: str, *, jax: bool = False) -> Stop:
+        """The end of a job that makes no progress."""
+        from mcjax_launch.diagnosis.hang import hints, whereabouts
 
-        details = picture(self._history, jax=jax) + hints(self._history)
-        return Stop(words, exit_status.TIMED_OUT, tuple(details), picture=True)
+        details = whereabouts(self._state, jax=jax) + hints(self._state)
+        return Stop(message, exit_status.TIMED_OUT, tuple(details), needs_stacks=True)
 
-    def _parted(self, at: float) -> Stop | None:
-        """The end where ranks part; from the first moment that is what ends the job."""
-        programs = self._history.programs
-        if self.overdue is not None:
-            self.overdue.check(at)
-        if self._verify and (blind := [run for run in self._history.ranks.values() if run.blind]):
+    def _diverged(self, now: float) -> Stop | None:
+        """The end where ranks diverge; from the first moment that is what ends the job."""
+        programs = self._state.programs
+        if self.spmd is not None:
+            self.spmd.expire(now)
+        if self._verify and (why := self._incomparable()):
             self._verify = False
-            words = f"--verify-spmd: it cannot see the programs of this jax: {blind[0].blind}"
-            return Stop(words, exit_status.FAILED)
+            message = f"--verify-spmd: the programs of this jax cannot be compared: {why}"
+            return Stop(message, exit_status.FAILED)
         if not self._verify or programs.divergence is None:
             return None
-        stop = Stop(_PARTED, exit_status.FAILED, tuple(programs.words()))
+        from mcjax_launch.diagnosis.spmd import divergence_lines
+
+        stop = Stop(_DIVERGED, exit_status.FAILED, tuple(divergence_lines(programs)))
         if self._diverged_at is None:
-            self._diverged_at = at
-            self._history.stopped(stop, at)
-        if at < self._diverged_at + _SETTLING_S and not programs.settled:
+            self._diverged_at = now
+            self._state.stopped(stop, now - self._state.began_at)
+        if now < self._diverged_at + _SETTLING_S and not programs.settled:
             return None
         self._verify, self._diverged_at = False, None
-        self._history.amend(stop)
+        self._state.amend(stop)
         return stop
+
+    def _incomparable(self) -> str:
+        runs = self._state.ranks.values()
+        return next((run.incomparable for run in runs if run.incomparable), "")
 
 
 def look_s(job: Job) -> float:
-    """How often agents look at what their ranks use, in seconds; 0: never."""
+    """How often agents report what their ranks use, in seconds; 0: never."""
     looks = [_RECORD_S] if job.record else []
     if job.stall_timeout is not None:
         looks.append(min(max(job.stall_timeout / _LOOKS, _SHORTEST_LOOK_S), _LONGEST_LOOK_S))
@@ -120,4 +133,4 @@ def look_s(job: Job) -> float:
 
 
 def _has_started(run: RankRun) -> bool:
-    return run.joined_at is not None or run.status is not None
+    return run.membership.joined_at is not None or run.status is not None

@@ -1,4 +1,4 @@
-"""The first cause, on real JAX: who was it, and why."""
+"""The root cause, on real JAX: who was it, and why."""
 
 import os
 import signal
@@ -21,8 +21,8 @@ def report(jobs: Jobs, *words: object, **how: object) -> str:
 
 
 OTHERS = {
-    "process_id": "other_coordinates.py:16 with process_id=0, which is another's: it was given 1\n",
-    "address": "other_coordinates.py:16 with the coordinator's address 127.0.0.1:1, where others have ",
+    "process_id": "other_coordinates.py:16 with process_id=0, which is another rank's; its own is 1\n",
+    "address": "other_coordinates.py:16 with coordinator_address=127.0.0.1:1, where the others have ",
     "too big": "rank 1 failed: ValueError: process_id and num_processes must be nonnegative",
 }
 
@@ -34,12 +34,12 @@ def test_other_coordinates(jobs: Jobs, way: str) -> None:
 
 ENVIRONMENT = {"XLA_FLAGS": "--xla_cpu_collective_timeout_seconds=3"}
 LEAVING = {
-    "never": "rank 1 never called initialize(), and ended with 0\n",
-    "_exit in a collective": "rank 1 ended with 0 without leaving the job: os._exit() does that",
-    "late": "rank 1 did not come to a collective in which others gave up waiting; it compiled last at",
-    "_exit": "rank 1 ended with 0 without leaving the job: os._exit() does that",
-    "barrier": "rank 1 was done and waited in JAX's exit barrier for ranks 0,2, longer than",
-    "stopped": "rank 1 sent no heartbeats any more",
+    "never": "rank 1 never called initialize(), and exited with 0\n",
+    "_exit in a collective": "rank 1 exited with 0 without leaving the job (as os._exit() does)",
+    "late": "rank 1 did not reach a collective in which others gave up waiting; it last compiled at",
+    "_exit": "rank 1 exited with 0 without leaving the job (as os._exit() does)",
+    "barrier": "rank 1 finished and waited in JAX's exit barrier for ranks 0,2, longer than",
+    "stopped": "rank 1 stopped sending heartbeats",
 }
 
 
@@ -55,8 +55,8 @@ def test_a_rank_that_leaves_or_stands_still(jobs: Jobs, way: str) -> None:
 
 def test_a_rank_that_the_others_miss_is_told_at_once(jobs: Jobs) -> None:
     for way, words in {
-        "never": "rank 1 has ended with 0 and never called initialize(), where others wait for it",
-        "_exit": "rank 1 has ended with 0 without leaving the job: os._exit() does that",
+        "never": "rank 1 exited with 0 and never called initialize(), where the others are waiting for it",
+        "_exit": "rank 1 exited with 0 without leaving the job (as os._exit() does)",
     }.items():
         assert words in report(jobs, PROGRAMS / "leaving.py", way)
 
@@ -86,8 +86,8 @@ def test_a_program_that_leaves_by_itself(jobs: Jobs) -> None:
 def test_a_second_process_of_a_rank(jobs: Jobs) -> None:
     """What multiprocessing starts anew calls initialize() once more, where it is not guarded."""
     found = report(jobs, PROGRAMS / "in_turn.py", "spawn")
-    assert " called initialize() in a second process as well, at " in found
-    assert "in_turn.py:12: what starts processes belongs below" in found
+    assert " called initialize() in a second process too, at " in found
+    assert "in_turn.py:12: put the code that starts processes under" in found
 
 
 def test_what_cannot_be_is_told_at_once(jobs: Jobs) -> None:
@@ -101,7 +101,7 @@ def test_what_cannot_be_is_told_at_once(jobs: Jobs) -> None:
 
 def test_a_job_of_another_size(jobs: Jobs) -> None:
     found = report(jobs, PROGRAMS / "other_coordinates.py", "all")
-    assert "with num_processes=4, as the others did, but the job has 3\n" in found
+    assert "with num_processes=4, like the others, but the job has 3\n" in found
 
 
 def test_what_ends_by_our_own_signal_is_not_the_cause(jobs: Jobs) -> None:
@@ -117,7 +117,7 @@ def test_a_job_that_never_calls_initialize_is_told(jobs: Jobs, program: str) -> 
     ended = jobs.run("-n", 2, "-d", 1, sys.executable, "-c", f"import jax; print({program})")
     assert ended.status == 0
     assert ended.report == (
-        "no rank called jax.distributed.initialize(): these were 2 jobs of one process each"
+        "no rank called jax.distributed.initialize(): these ran as 2 separate single-process jobs"
     )
 
 
@@ -140,7 +140,7 @@ MISTAKES = {
         "RuntimeError: ",
         "hint: call jax.distributed.initialize() before anything that uses",
     ),
-    "memory": ("ranks failed, rank ", "hint: out of memory: less for each device"),
+    "memory": ("ranks failed, rank ", "hint: out of memory: put less on each device"),
 }
 
 
@@ -162,7 +162,7 @@ def test_a_port_in_use(jobs: Jobs) -> None:
 
 def test_a_rank_killed_by_somebody(jobs: Jobs) -> None:
     found = report(jobs, PROGRAMS / "fail.py", "SIGKILL")
-    assert "rank 1 failed: killed by SIGKILL (somebody's kill -9" in found
+    assert "rank 1 failed: killed by SIGKILL (an external kill -9" in found
 
 
 CGROUP = Path("/sys/fs/cgroup/memory")  # version 1; of version 2 we would need to own one

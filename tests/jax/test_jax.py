@@ -207,7 +207,7 @@ def test_term_reaches_the_preemption_service(jobs: Jobs) -> None:
     assert ended.status == 143
     assert ended.stdout.count("saved") == 2
     assert "SIGTERM caught" in ended.stderr  # the user's own
-    assert "the 2 ranks: 2 ended with 0" in ended.report
+    assert "the 2 ranks: 2 exited with 0" in ended.report
 
 
 def test_no_warning_of_our_own_no_proxy(jobs: Jobs) -> None:

@@ -17,8 +17,8 @@ APART = {
     "shape": "program #2: ranks 0-2 {file}:{shape} jit(total) f32[12,4] · rank 3 {file}:{shape} jit(total) f32[20,4]",
     "order": "program #2: ranks 0-2 {file}:{order} jit(double) f32[8,4] · rank 3 {file}:{order} jit(metric) f32[8,4]",
     "extra": "program #2: rank 0 {file}:{extra} jit(metric) f32[8,4] · ranks 1-3 {file}:{usual} jit(double) f32[8,4]",
-    "early": "program #2: ranks 0-2 {file}:{early} jit(double) f32[8,4] · rank 3 had ended without it",
-    "extra at the end": "program #3: rank 0 {file}:{extra at the end} jit(metric) f32[8,4] · ranks 1-3 had ended without it",
+    "early": "program #2: ranks 0-2 {file}:{early} jit(double) f32[8,4] · rank 3 finished without it",
+    "extra at the end": "program #3: rank 0 {file}:{extra at the end} jit(metric) f32[8,4] · ranks 1-3 finished without it",
     "constant": "program #2: ranks 0-3 {file}:{constant} jit(",
 }
 
@@ -41,7 +41,7 @@ def test_divergence_ends_the_job(jobs: Jobs, way: str) -> None:
     assert APART[way].format(file="diverging.py", **places()) in ended.report
     if way == "constant":
         assert (
-            "but not the same one on ranks 0 · 1 · 2 · 3: another operation, a Python value"
+            "but the program differs between ranks 0 · 1 · 2 · 3: in an operation, a Python value"
             in ended.report
         )
 
@@ -91,7 +91,7 @@ def test_without_the_option_it_is_told_only(jobs: Jobs) -> None:
     )
     assert ended.status == 124
     assert APART["early"].format(file="diverging.py", **places()) in ended.report
-    assert "done, waiting for the others in JAX's exit barrier: rank 3" in ended.report
+    assert "finished, waiting for the others in JAX's exit barrier: rank 3" in ended.report
 
 
 def test_verify_needs_the_hook(jobs: Jobs) -> None:
@@ -106,8 +106,7 @@ def test_ranks_that_pass_a_program_by(jobs: Jobs) -> None:
     at = places(OVERTAKEN)
     mine = f"program #3: rank 0 overtaken.py:{at['metric']} jit(metric) f32[6,4] · "
     step, loss = (
-        f"ranks 1-2 went on with overtaken.py:{at[name]} jit({name}) f32[6,4], which they had run "
-        "before\n"
+        f"ranks 1-2 ran overtaken.py:{at[name]} jit({name}) f32[6,4] again instead\n"
         for name in ("step", "loss")
     )
     assert mine + step in ended.report or mine + loss in ended.report

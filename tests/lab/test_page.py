@@ -91,13 +91,13 @@ def test_a_failure_of_four_ranks(jobs: Jobs, tmp_path: Path, browse: Browse) -> 
     assert "fail.py:18 in fail" in text_of(dom, "where")
     assert rows(dom)[0] == 1
     assert sorted(rows(dom)) == [0, 1, 2, 3]
-    assert "first cause" in row(dom, 1)
+    assert "root cause" in row(dom, 1)
     assert 'class="held"' in row(dom, 1)
-    assert all("first cause" not in row(dom, rank) for rank in (0, 2, 3))
+    assert all("root cause" not in row(dom, rank) for rank in (0, 2, 3))
     for rank in range(4):
         for phase in ("starting", "joining", "running"):
             assert f'class="{phase}"' in row(dom, rank)
-    assert "first cause: rank 1" in dom  # on the axis
+    assert "root cause: rank 1" in dom  # on the axis
     assert 'raise ValueError("bad batch")' in side(dom)
     assert len(re.findall(r'<path [^>]*data-rank="\d"', dom)) == 8  # memory and CPU
     assert dom.count("attempt 1 (") == dom.count("attempt 2 (") == 1
@@ -113,9 +113,9 @@ def test_a_good_end(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
     assert jobs.run("-n", 2, "-d", 2, "--report", page, PROGRAMS / "toy.py").status == 0
     dom = browse(page, "rank=1")
     assert "Succeeded" in text_of(dom, "badge")
-    assert text_of(dom, "words") == "all 2 ranks ended with 0"
+    assert text_of(dom, "words") == "all 2 ranks exited with 0"
     assert rows(dom) == [0, 1]
-    assert "first cause" not in re.sub(r"<script.*?</script>", "", dom, flags=re.DOTALL)
+    assert "root cause" not in re.sub(r"<script.*?</script>", "", dom, flags=re.DOTALL)
     assert "process 1 of 2: sum" in side(dom)
 
 
@@ -135,7 +135,7 @@ def test_256_ranks(tmp_path: Path, browse: Browse) -> None:
     dom = browse(page, "rank=7")
     assert sorted(rows(dom)) == list(range(256))
     assert rows(dom)[0] == 254
-    assert "first cause" in row(dom, 254)
+    assert "root cause" in row(dom, 254)
     assert ">254<" in row(dom, 254) and "h31" in row(dom, 254)
     assert "254 on h31" in text_of(dom, "words")
     assert "Rank 7" in side(dom)
@@ -251,15 +251,15 @@ def block(dom: str, name: str) -> list[str] | None:
         (143, {"signal": "SIGTERM"}, "died of SIGTERM"),
         (2, None, "a bad command line"),
         (124, None, "a timeout"),
-        (125, None, "a fault of the launcher's own"),
+        (125, None, "an internal error"),
         (126, None, "not executable"),
         (127, None, "not found"),
         (129, None, "stopped by SIGHUP"),
         (130, None, "stopped by SIGINT"),
         (137, None, "died of SIGKILL"),
-        (141, None, "nobody read the output"),
+        (141, None, "nothing read the output"),
         (143, None, "stopped by SIGTERM"),
-        (255, None, "a host lost, or out of reach"),
+        (255, None, "a host lost or unreachable"),
     ],
 )
 def test_an_exit_status_in_words(
@@ -299,10 +299,10 @@ def test_where_the_ranks_stood(
     assert block(dom, "Stacks of the ranks") == stacks
     mine = re.findall(r'<span class="mine">(.*?)</span>', stood[0])
     assert [unescape(line) for line in mine] == [line for line in stacks if "  > " in line]
-    assert [rank for rank in range(8) if "stands apart" in row(dom, rank)] == apart
+    assert [rank for rank in range(8) if "different stack" in row(dom, rank)] == apart
     assert rows(dom)[: len(apart)] == apart
     assert f"Rank {apart[0] if apart else 0} " in side(dom)
-    assert ("stands apart" in side(dom)) == bool(apart)
+    assert ("different stack" in side(dom)) == bool(apart)
 
 
 def test_a_record_without_stacks(tmp_path: Path, browse: Browse) -> None:

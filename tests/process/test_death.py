@@ -76,7 +76,7 @@ def test_deaf_ranks_are_killed_after_the_grace(jobs: Jobs) -> None:
     ended = running.finish()
     assert ended.status == 3
     assert ended.seconds < 10
-    assert "killed as SIGTERM was not enough" in ended.report
+    assert "killed (still running after SIGTERM)" in ended.report
 
 
 def test_stopped_ranks_end_too(jobs: Jobs) -> None:
@@ -222,7 +222,7 @@ def test_reader_gone_while_ranks_write(jobs: Jobs) -> None:
 def test_timeout(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--timeout", "0.5", *bash(WAIT))
     assert ended.status == 124
-    assert "--timeout: not done after 0.5 s" in ended.report
+    assert "--timeout: still running after 0.5 s" in ended.report
     assert "no Python stack; sleeping" in ended.report  # where stacks would be
 
 

@@ -198,7 +198,7 @@ def test_a_failed_job_is_started_again(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.status == 0
     assert "exit status 7" in ended.report  # of one, or of both, whichever is seen
     assert "starting again in 1 s (1 of 3)" in ended.report
-    assert ended.report.endswith("attempt 2 ended with 0")
+    assert ended.report.endswith("attempt 2 exited with 0")
     tries = (tmp_path / "0.out").read_text().splitlines()
     assert [line.split(" at ")[0] for line in tries] == ["try 0", "try 1"]
     assert tries[0].split()[-1] != tries[1].split()[-1]  # a fresh port

@@ -30,7 +30,7 @@ def test_a_good_end(jobs: Jobs, tmp_path: Path, end: str) -> None:
     found = read(path)
     assert found["launcher_version"] == __version__
     assert (found["exit_status"], found["restarts"]) == (0, 0)
-    assert found["words"] == "all 2 ranks ended with 0"
+    assert found["words"] == "all 2 ranks exited with 0"
     assert found["program"] == [sys.executable, "-c", BURN]
     assert found["command"][-4:] == ["--", *found["program"]]
     assert "TOKEN=..." in found["command"]
@@ -84,7 +84,7 @@ def test_restarts(jobs: Jobs, tmp_path: Path) -> None:
     done = jobs.run("-n", 2, "--max-restarts", 1, "--report", path, "bash", "-c", program)
     assert done.status == 0
     found = read(path)
-    assert (found["restarts"], found["words"]) == (1, "all 2 ranks ended with 0")
+    assert (found["restarts"], found["words"]) == (1, "all 2 ranks exited with 0")
     first, second = found["attempts"]
     assert (first["restart"], second["restart"]) == (0, 1)
     assert (first["exit_status"], second["exit_status"]) == (7, 0)
@@ -125,7 +125,7 @@ def test_a_timeout(jobs: Jobs, tmp_path: Path) -> None:
     done = jobs.run("--timeout", "1", "--report", path, "sleep", 100)
     assert done.status == 124
     found = read(path)
-    assert found["words"] == "--timeout: not done after 1 s"
+    assert found["words"] == "--timeout: still running after 1 s"
     assert 1 <= found["attempts"][0]["cause"]["at_s"] < 3
 
 
@@ -171,7 +171,7 @@ def test_a_program_that_cannot_be_started(jobs: Jobs, tmp_path: Path) -> None:
 # --- where it cannot be written ---
 
 BAD = {
-    "run.txt": "--report run.txt: write a name that ends with .json or .html",
+    "run.txt": "--report run.txt: the name must end in .json or .html",
     "no/run.json": "--report no/run.json: no such folder: {here}/no",
     "/proc/run.json": "--report /proc/run.json: cannot be written: ",
     "folder.html": "--report folder.html: cannot be written: Is a directory",

@@ -1,35 +1,45 @@
-"""Ranks that others wait for in vain: told once, whichever comes first."""
-
-from typing import Any
+"""Ranks that others wait for in vain: reported once, whichever comes first."""
 
 import pytest
+from records import end_of
 
-from mcjax_launch.run.state import History, Stop
-from mcjax_launch.watchdog.absent_ranks import Missing
+from mcjax_launch.protocol.hook_messages import Joined, Joining, Leaving
+from mcjax_launch.protocol.messages import Exited, FromHook
+from mcjax_launch.run import hook_events
+from mcjax_launch.run.state import RunState
+from mcjax_launch.run.stop import Stop
+from mcjax_launch.watchdog.absent_ranks import AbsentRanks
 
-Event = tuple[int, dict[str, Any]]
-
-ENDED = {"status": 0, "sent": (), "cpu_s": 0.0, "peak_kib": 0, "killer": None}
-
-
-def joining(rank: int, count: int = 3, address: str = "a:1", where: str = "") -> Event:
-    told = {"process_id": rank, "num_processes": count, "coordinator_address": address}
-    return rank, {"joining": {**told, "where": where}}
+Event = FromHook | Exited
 
 
-JOINED = {"joined": {"process_id": 1}}
-LEAVING = {"leaving": True}
+def joining(
+    rank: int, count: int | None = 3, address: str = "a:1", where: str = "", of: int | None = None
+) -> FromHook:
+    """A rank calls initialize(), as this process or as another."""
+    process_id = rank if of is None else of
+    return FromHook(rank, Joining(address, count, process_id, where))
 
-NEVER_CAME = ["rank 1 has ended with 0 and never called initialize(), where others wait for it"]
+
+def ended(rank: int) -> Exited:
+    return end_of(rank, 0)
+
+
+JOINED = FromHook(1, Joined(1))
+LEAVING = FromHook(1, Leaving())
+
+NEVER_CAME = [
+    "rank 1 exited with 0 and never called initialize(), where the others are waiting for it"
+]
 
 CASES: dict[str, tuple[list[Event], list[str]]] = {
-    "it ends before the others wait": ([(1, ENDED), joining(0), joining(2)], NEVER_CAME),
-    "it ends when one waits": ([joining(0), (1, ENDED), joining(2)], NEVER_CAME),
-    "it ends last": ([joining(0), joining(2), (1, ENDED)], NEVER_CAME),
-    "nobody waits": ([(1, ENDED), (0, ENDED), (2, ENDED)], []),
-    "others wait for two only": ([joining(0, 2), (1, ENDED), joining(2, 2)], []),
-    "it came": ([joining(1), (1, JOINED), joining(0), (1, LEAVING), (1, ENDED)], []),
-    "it is the last of all": ([joining(1), (1, JOINED), (0, ENDED), (2, ENDED), (1, ENDED)], []),
+    "it ends before the others wait": ([ended(1), joining(0), joining(2)], NEVER_CAME),
+    "it ends when one waits": ([joining(0), ended(1), joining(2)], NEVER_CAME),
+    "it ends last": ([joining(0), joining(2), ended(1)], NEVER_CAME),
+    "nobody waits": ([ended(1), ended(0), ended(2)], []),
+    "others wait for two only": ([joining(0, 2), ended(1), joining(2, 2)], []),
+    "it came": ([joining(1), JOINED, joining(0), LEAVING, ended(1)], []),
+    "it is the last of all": ([joining(1), JOINED, ended(0), ended(2), ended(1)], []),
 }
 
 
@@ -39,51 +49,53 @@ HOPELESS: dict[str, tuple[list[Event], list[str]]] = {
         ["rank 0 called initialize() at t.py:3 with num_processes=4, but the job has 3"],
     ),
     "one number twice": (
-        [joining(0), (2, joining(0)[1])],
+        [joining(0), joining(2, of=0)],
         ["rank 2 called initialize() with process_id=0, as rank 0 did"],
     ),
-    "two jobs": ([joining(0, 1), (2, joining(0, 1, "b:2")[1])], []),
+    "two jobs": ([joining(0, 1), joining(2, 1, "b:2", of=0)], []),
     "more than numbers": (
-        [(0, joining(0)[1]), (1, {"joining": {**joining(1)[1]["joining"], "num_processes": None}})],
+        [joining(0), joining(1, None)],
         [],
     ),
 }
 
 
-def told(events: list[Event], history: History) -> list[str]:
-    missing, lines = Missing(), []
-    for rank, body in events:
-        tell = history.exited if "status" in body else history.hooked
-        tell(rank, body, 1.0)
-        lines += missing.news(history)
+def notes(events: list[Event], state: RunState) -> list[str]:
+    absent_ranks, lines = AbsentRanks(), []
+    for event in events:
+        if isinstance(event, Exited):
+            state.exited(event, 1.0)
+        else:
+            hook_events.take(state, event, 1.0)
+        lines += absent_ranks.notes(state)
     return lines
 
 
 @pytest.fixture
-def history() -> History:
-    history = History(num_processes=3)
-    history.planned("job", "a:1", dict.fromkeys(range(3), "h"), None)
-    return history
+def state() -> RunState:
+    state = RunState(num_processes=3)
+    state.planned("job", "a:1", dict.fromkeys(range(3), "h"), None)
+    return state
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_told_once(history: History, name: str) -> None:
+def test_reported_once(state: RunState, name: str) -> None:
     events, lines = CASES[name]
-    assert told(events, history) == lines
+    assert notes(events, state) == lines
 
 
 @pytest.mark.parametrize("name", HOPELESS)
-def test_what_cannot_be(history: History, name: str) -> None:
+def test_what_cannot_be(state: RunState, name: str) -> None:
     events, lines = HOPELESS[name]
-    assert told(events, history) == lines
+    assert notes(events, state) == lines
 
 
-def test_left_without_leaving(history: History) -> None:
-    lines = told([joining(1), (1, JOINED), (1, ENDED)], history)
+def test_left_without_leaving(state: RunState) -> None:
+    lines = notes([joining(1), JOINED, ended(1)], state)
     assert len(lines) == 1
-    assert lines[0].startswith("rank 1 has ended with 0 without leaving the job: os._exit()")
+    assert lines[0].startswith("rank 1 exited with 0 without leaving the job (as os._exit() does)")
 
 
-def test_nothing_is_missed_where_the_job_ends_anyway(history: History) -> None:
-    history.stopped(Stop("enough", 1), 0.5)
-    assert told([(1, ENDED), joining(0)], history) == []
+def test_nothing_is_missed_where_the_job_ends_anyway(state: RunState) -> None:
+    state.stopped(Stop("enough", 1), 0.5)
+    assert notes([ended(1), joining(0)], state) == []

@@ -2,10 +2,11 @@
 
 import pytest
 
+from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.hook.mcjax_hook import replica_groups as groups
 from mcjax_launch.run.spmd import Program, Rerun
-from mcjax_launch.run.state import History
-from mcjax_launch.watchdog.spmd import LOOK_AFTER_S, LOOK_EVERY_S, MOST_LAG, Overdue
+from mcjax_launch.run.state import RunState
+from mcjax_launch.watchdog.spmd import LOOK_AFTER_S, LOOK_EVERY_S, MOST_LAG, SpmdWatch
 
 ALL = frozenset(range(3))
 STEP = Program("jit_step", "s", ALL, ("f32[4]",), "train.py:9")
@@ -17,26 +18,26 @@ class Job:
     """Three ranks that have run `step` and `loss`; rank 0 goes on to `metric`."""
 
     def __init__(self) -> None:
-        self.history = History()
-        self.history.planned("job", "a:1", dict.fromkeys(range(3), "h"), None)
-        self.programs = self.history.programs
-        self.overdue = Overdue(self.history)
+        self.state = RunState()
+        self.state.planned("job", "a:1", dict.fromkeys(range(3), "h"), None)
+        self.programs = self.state.programs
+        self.watch = SpmdWatch(self.state)
         for program in (STEP, LOSS):
             for rank in ALL:
                 self.programs.ran(rank, program)
         self.now = 100.0
-        self.overdue.check(self.now)
+        self.watch.expire(self.now)
         self.look = 0
         self.programs.ran(0, METRIC)
         self.now += LOOK_AFTER_S
-        self.overdue.check(self.now)
+        self.watch.expire(self.now)
 
     def wait(self, seconds: float) -> list[str]:
         """Time passes, in which nothing runs; what is said."""
         for _ in range(int(seconds / LOOK_EVERY_S)):
             self.now += LOOK_EVERY_S
-            self.overdue.check(self.now)
-        return self.overdue.notes()
+            self.watch.expire(self.now)
+        return self.watch.take_notes()
 
     def run(self, rank: int, program: Program, looks: int, partners: frozenset[int] = ALL) -> None:
         """A rank runs a program again in each of so many looks."""
@@ -52,19 +53,19 @@ def job() -> Job:
 
 def test_nothing_is_done_while_nobody_waits(job: Job) -> None:
     job.wait(3)
-    assert job.overdue.asked() == [1, 2]
+    assert job.watch.take_ranks_to_ask() == [1, 2]
     for rank in (1, 2):
         job.programs.ran(rank, METRIC)
     job.wait(3)
-    assert job.overdue.deadline is None
-    job.overdue.asked()
+    assert job.watch.deadline is None
+    job.watch.take_ranks_to_ask()
     job.wait(3)
-    assert job.overdue.asked() == []
+    assert job.watch.take_ranks_to_ask() == []
 
 
 def test_nobody_is_asked_at_once(job: Job) -> None:
     job.wait(LOOK_AFTER_S - LOOK_EVERY_S)
-    assert job.overdue.asked() == []
+    assert job.watch.take_ranks_to_ask() == []
 
 
 @pytest.mark.parametrize("program", [STEP, LOSS])
@@ -77,19 +78,18 @@ def test_gone_on(job: Job, program: Program) -> None:
     job.wait(1)
     name = program.title
     assert job.programs.settled
-    assert job.programs.words() == [
-        "program #3: rank 0 train.py:12 jit(metric) f32[4] · ranks 1-2 went on with "
-        f"{program.where} {name} f32[4], which they had run before"
+    assert divergence_lines(job.programs) == [
+        "program #3: rank 0 train.py:12 jit(metric) f32[4] · ranks 1-2 ran "
+        f"{program.where} {name} f32[4] again instead"
     ]
 
 
 def test_one_has_gone_on_and_one_is_slow(job: Job) -> None:
     job.wait(3)
     job.run(2, STEP, MOST_LAG)
-    [words] = job.programs.words()
+    [words] = divergence_lines(job.programs)
     assert words.endswith(
-        "rank 1 not there yet · rank 2 went on with train.py:9 jit(step) f32[4], "
-        "which it had run before"
+        "rank 1 not there yet · rank 2 ran train.py:9 jit(step) f32[4] again instead"
     )
     assert not job.programs.settled
 
@@ -102,9 +102,9 @@ def test_the_first_has_gone_on() -> None:
         job.programs.ran(rank, last)
     job.wait(5)
     job.run(0, STEP, MOST_LAG)
-    [words] = job.programs.words()
+    [words] = divergence_lines(job.programs)
     assert words == (
-        "program #4: rank 0 went on with train.py:9 jit(step) f32[4], which it had run before"
+        "program #4: rank 0 ran train.py:9 jit(step) f32[4] again instead"
         " · ranks 1-2 train.py:20 jit(last)"
     )
 
@@ -129,27 +129,27 @@ def test_not_gone_on(job: Job, name: str) -> None:
 def test_noted_once(job: Job) -> None:
     assert job.wait(8) == []
     assert job.wait(8) == [
-        "rank 0 came to program #3 jit(metric) at train.py:12 10 s ago, to which ranks 1-2 "
-        "have not come"
+        "rank 0 has waited 10 s in program #3 jit(metric) at train.py:12, which ranks 1-2 "
+        "have not reached"
     ]
     assert job.wait(60) == []
 
 
 def test_not_noted_while_the_others_compile(job: Job) -> None:
     for rank in (1, 2):
-        job.history.ranks[rank].compilations = 1
+        job.state.ranks[rank].compilations.under_way = 1
     assert job.wait(30) == []
-    job.history.ranks[1].compilations = 0
+    job.state.ranks[1].compilations.under_way = 0
     assert len(job.wait(3)) == 1
 
 
 def test_less_often_when_it_lasts(job: Job) -> None:
     job.wait(1000)
-    job.overdue.asked()
+    job.watch.take_ranks_to_ask()
     looks = 0
     for _ in range(160):
         job.wait(LOOK_EVERY_S)
-        looks += bool(job.overdue.asked())
+        looks += bool(job.watch.take_ranks_to_ask())
     assert looks in (3, 4)
 
 

@@ -4,6 +4,8 @@ import random
 
 import pytest
 
+from mcjax_launch.diagnosis.spmd import divergence_lines
+from mcjax_launch.protocol import hook_messages
 from mcjax_launch.run.spmd import Comparison, Program
 
 ALL = frozenset(range(4))
@@ -53,9 +55,9 @@ APART = {
     "shape": (["a b#128", "a b#128", "a b#128", "a b#64"], "", "program #2: ranks 0-2 train.py:98 jit(b) f32[128] · rank 3 train.py:98 jit(b) f32[64]"),
     "order": (["a b c", "a c b", "a b c", "a b c"], "", "program #2: ranks 0,2-3 train.py:98 jit(b) · rank 1 train.py:99 jit(c)"),
     "rank 0 alone": (["x a", "a", "a", "a"], "", "program #1: rank 0 train.py:120 jit(x) · ranks 1-3 train.py:97 jit(a)"),
-    "early end": (["a b", "a b", "a b", "a"], "3", "program #2: ranks 0-2 train.py:98 jit(b) · rank 3 had ended without it"),
-    "the first ends early": (["a", "a b", "a b", "a b"], "0", "program #2: rank 0 had ended without it · ranks 1-3 train.py:98 jit(b)"),
-    "extra at the end": (["a b", "a", "a", "a"], "123", "program #2: rank 0 train.py:98 jit(b) · ranks 1-3 had ended without it"),
+    "early end": (["a b", "a b", "a b", "a"], "3", "program #2: ranks 0-2 train.py:98 jit(b) · rank 3 finished without it"),
+    "the first ends early": (["a", "a b", "a b", "a b"], "0", "program #2: rank 0 finished without it · ranks 1-3 train.py:98 jit(b)"),
+    "extra at the end": (["a b", "a", "a", "a"], "123", "program #2: rank 0 train.py:98 jit(b) · ranks 1-3 finished without it"),
     "within a sub-mesh": (["a", "a p@123 q@123", "a p@123 q@123", "a q@123 p@123"], "", "program #2: ranks 1-2 train.py:112 jit(p) · rank 3 train.py:113 jit(q)"),
     "across meshes": (["a x@01 b", "a b x@01", "a b", "a b"], "", "program #2: rank 0 train.py:120 jit(x) · rank 1 train.py:98 jit(b)"),
     "some are not there": (["a b", "a c", "a", "a"], "", "program #2: rank 0 train.py:98 jit(b) · rank 1 train.py:99 jit(c) · ranks 2-3 not there yet"),
@@ -68,7 +70,7 @@ def test_divergence(name: str, shuffle: int) -> None:
     ranks, over, line = APART[name]
     found = compared(ranks, over, shuffle)
     assert found.divergence is not None
-    assert found.words() == [line]
+    assert divergence_lines(found) == [line]
     assert found.settled == ("not there" not in line)
 
 
@@ -76,10 +78,10 @@ def test_equal_lines_with_other_code() -> None:
     found = Comparison()
     for rank in range(4):
         found.ran(rank, Program("jit_f", f"code {rank % 2}", ALL, ("f32[]",), "train.py:3"))
-    line, why = found.words()
+    line, why = divergence_lines(found)
     assert line == "program #1: ranks 0-3 train.py:3 jit(f) f32[]"
     assert why.startswith(
-        "but not the same one on ranks 0,2 · 1,3: another operation, a Python value"
+        "but the program differs between ranks 0,2 · 1,3: in an operation, a Python value"
     )
 
 
@@ -88,7 +90,7 @@ def test_of_many_arguments_those_that_differ_are_shown() -> None:
     for rank in range(4):
         shapes = (*(f"f32[{n}]" for n in range(40)), f"f32[{64 if rank else 128}]")
         found.ran(rank, Program("jit_f", f"{rank > 0}", ALL, shapes, "train.py:3"))
-    assert found.words() == [
+    assert divergence_lines(found) == [
         "program #1: rank 0 train.py:3 jit(f) f32[128] (and 40 more) · "
         "ranks 1-3 train.py:3 jit(f) f32[64] (and 40 more)"
     ]
@@ -110,7 +112,8 @@ def test_a_rank_far_behind_is_forgotten_not_kept() -> None:
     assert len(found._sequence(0).programs) < 3000
 
 
-def test_what_a_hook_tells() -> None:
-    body = {"name": "jit_f", "fingerprint": "x", "processes": None, "shapes": [], "where": ""}
-    assert Program.told(body, {0: 3, 1: 2}).ranks == {2, 3}
-    assert Program.told(body | {"processes": [0, 7]}, {0: 3, 1: 2}).ranks == {3}
+def test_what_a_hook_reports() -> None:
+    everywhere = hook_messages.Program("jit_f", "x", None, (), "")
+    assert Program.from_hook(everywhere, {0: 3, 1: 2}).ranks == {2, 3}
+    somewhere = hook_messages.Program("jit_f", "x", (0, 7), (), "")
+    assert Program.from_hook(somewhere, {0: 3, 1: 2}).ranks == {3}

@@ -3,24 +3,32 @@
 import json
 import re
 import signal
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from records import KILL, SEGV, TERM, end_of, failure, record_of
+from records import KILL, SEGV, TERM, end_of, failure, rank_run, record_of, say
 
+from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.diagnosis.root_cause import Completed
+from mcjax_launch.diagnosis.summary import Summary, summarize
+from mcjax_launch.protocol.hook_messages import Compiling, Failed, Joined, Joining
+from mcjax_launch.protocol.messages import RankUsage, Usage
 from mcjax_launch.report import record, write
-from mcjax_launch.run.state import Attempt, History, RankRun, Sample, Stop
+from mcjax_launch.run.rank_run import RankRun, Sample
+from mcjax_launch.run.state import RunState
+from mcjax_launch.run.stop import Stop
 
 VICTIM = "Terminating process because the JAX distributed service detected fatal errors"
 
 
 def ended(status: int | None, sent: tuple[int, ...] = (), **more: Any) -> RankRun:
-    return RankRun(0, "h", status=status, sent=sent, **more)
+    return rank_run(0, status, sent, **more)
 
 
 # Name: (end, outcome, words, exit status, signal)
 ENDS: dict[str, tuple[RankRun, str, str, int | None, str | None]] = {
-    "well": (ended(0), "ended", "ended with 0", 0, None),
+    "well": (ended(0), "ended", "exited with 0", 0, None),
     "status": (ended(3), "failed", "exit status 3", 3, None),
     "signal": (ended(-SEGV), "failed", "killed by SIGSEGV (segmentation fault)", 139, "SIGSEGV"),
     "exception": (ended(1, failure=failure(joined=False)), "failed", "ValueError: x", 1, None),
@@ -29,53 +37,51 @@ ENDS: dict[str, tuple[RankRun, str, str, int | None, str | None]] = {
     ),
     "exception, still there": (ended(None, failure=failure()), "failed", "ValueError: x", 1, None),
     "exit that JAX holds up": (
-        ended(-KILL, (KILL,), failure={"status": 9, "joined": True, "exit": True}),
+        ended(-KILL, (KILL,), failure=Failed(9, joined=True, exited=True)),
         "failed", "exited with status 9", 9, "SIGKILL",
     ),
     "told to end": (ended(-TERM, (TERM,)), "stopped", "ended by SIGTERM", 143, "SIGTERM"),
-    "told to end, and did so well": (ended(0, (TERM,)), "ended", "ended with 0", 0, None),
+    "told to end, and did so well": (ended(0, (TERM,)), "ended", "exited with 0", 0, None),
     "told twice": (ended(-KILL, (KILL,)), "stopped", "killed", 137, "SIGKILL"),
     "exits, as another failed": (
         ended(3, stderr="x\nGloo AllGather failed: Connection reset by peer\n"), "consequence",
         "failed as a consequence", 3, None,
     ),
     "after the grace": (
-        ended(-KILL, (TERM, KILL)), "stopped", "killed as SIGTERM was not enough", 137, "SIGKILL",
+        ended(-KILL, (TERM, KILL)), "stopped", "killed (still running after SIGTERM)", 137, "SIGKILL",
     ),
     "victim": (
         ended(-signal.SIGABRT, stderr=VICTIM), "consequence", "aborted by JAX as a consequence",
         134, "SIGABRT",
     ),
     "lost": (ended(None, lost=True), "lost", "lost with host h", None, None),
-    "never started": (ended(None), "unknown", "of unknown fate", None, None),
+    "never started": (ended(None), "unknown", "fate unknown", None, None),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ENDS)
 def test_the_end_of_a_rank(name: str) -> None:
     run, outcome, words, status, by = ENDS[name]
-    history = History(ranks={0: run})
-    attempt = Attempt(restart=0, hosts=("h",), began_at=0, seconds=1, history=history, status=1)
+    state, summary = RunState(ranks={0: run}), Summary(Completed(1))
+    attempt = Attempt(restart=0, hosts=("h",), seconds=1, state=state, summary=summary)
     (rank,) = record.attempt(attempt, 0)["ranks"]
     assert (rank["outcome"], rank["words"]) == (outcome, words)
     assert (rank["exit_status"], rank["signal"]) == (status, by)
 
 
 def test_times_and_use_of_a_rank() -> None:
-    history = History()
-    history.planned("ab12", "127.0.0.1:1", {0: "h"}, None)
-    history.started(0, 77, 0.1)
-    history.hooked(0, {"joining": {}}, 0.2)
-    history.hooked(0, {"joined": {"process_id": 0}}, 0.3)
-    history.printed(0, 0.4)
-    history.used({"0": [1.5, 2048, 1.0]}, 1.0)
-    history.hooked(0, {"main": True, "failed": failure()}, 1.2345)
-    history.hooked(0, {"compiling": {"name": "jit_f", "where": "", "platform": "cpu"}}, 0.5)
-    history.exited(0, end_of(-KILL, [TERM, KILL], 1.75, 1024), 3.0)
-    attempt = Attempt(
-        restart=2, hosts=("h",), began_at=105.0, seconds=3.1, history=history, status=1,
-        words=("rank 0 failed: ValueError: x", "more"),
-    )  # fmt: skip
+    state = RunState(began_at=105.0)
+    state.planned("ab12", "127.0.0.1:1", {0: "h"}, None)
+    state.started(0, 77, 0.1)
+    say(state, 0, Joining("127.0.0.1:1", 1, 0), 0.2)
+    say(state, 0, Joined(0), 0.3)
+    state.printed(0, 0.4)
+    state.used(Usage((RankUsage(0, 1.5, 2048, 1.0),)), 1.0)
+    say(state, 0, failure(), 1.2345)
+    say(state, 0, Compiling("jit_f", "", "cpu"), 0.5)
+    state.exited(end_of(0, -KILL, (TERM, KILL), 1.75, 1024), 3.0)
+    summary = replace(summarize(state), lines=("rank 0 failed: ValueError: x", "more"))
+    attempt = Attempt(restart=2, hosts=("h",), seconds=3.1, state=state, summary=summary)
     found = record.attempt(attempt, 100.0)
     (rank,) = found.pop("ranks")
     assert found == {
@@ -134,15 +140,13 @@ def test_times_and_use_of_a_rank() -> None:
 
 
 def test_the_cause_is_what_came_first() -> None:
-    history = History()
-    history.planned("ab", "c", {0: "h"}, None)
-    history.started(0, 1, 0.1)
-    history.stopped(Stop("stopped by SIGINT", 130), 2.0)
-    history.exited(0, end_of(5, [2], 0.0, 0), 2.5)
-    attempt = Attempt(
-        restart=0, hosts=("h",), began_at=0, seconds=3, history=history, status=130,
-        words=("stopped by SIGINT",),
-    )  # fmt: skip
+    state = RunState()
+    state.planned("ab", "c", {0: "h"}, None)
+    state.started(0, 1, 0.1)
+    state.stopped(Stop("stopped by SIGINT", 130), 2.0)
+    state.exited(end_of(0, 5, (2,), 0.0, 0), 2.5)
+    summary = summarize(state)
+    attempt = Attempt(restart=0, hosts=("h",), seconds=3, state=state, summary=summary)
     cause = record.attempt(attempt, 0)["cause"]
     assert (cause["kind"], cause["rank"], cause["at_s"]) == ("stop", None, 2.0)
 

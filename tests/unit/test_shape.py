@@ -18,7 +18,6 @@ LONG = {
 WIDE = {
     "Agent": "everything that runs on one host",
     "Launcher": "the parts of a job, and how it ends",
-    "RankRun": "all that is known of a rank, from its start to its end",
 }
 
 

@@ -1,9 +1,9 @@
-"""Stacks of many ranks in words."""
+"""Stacks of many ranks, as lines."""
 
 from pathlib import Path
 
 from mcjax_launch.agent.hook_server import with_source
-from mcjax_launch.diagnosis.stacks import Stack, in_words, threads
+from mcjax_launch.diagnosis.stacks import Stack, stack_lines, threads
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 WAITING = f"""Current thread 0x00007f01 (most recent call first):
@@ -35,11 +35,11 @@ def test_threads_come_with_the_asked_one_first() -> None:
 def test_equal_stacks_once_the_odd_ones_apart() -> None:
     stacks = [Stack(rank, "h", 100 + rank, WAITING) for rank in (3, 0, 2)]
     stacks.append(Stack(1, "h", 101, LOADING.replace("0x00007f02", "0x00007f99")))
-    assert in_words(stacks).splitlines() == [
+    assert stack_lines(stacks) == [
         "stacks of 4 ranks, innermost call first:",
         "ranks 0,2-3:",
         "    jax/_src/array.py:642 in block_until_ready",
-        "    (3 more calls of jax)",
+        "    (3 more calls in jax)",
         "  > /home/me/train.py:88 in step",
         "    flax/loop.py:7 in run",
         "  > /home/me/train.py:99 in <module>",
@@ -55,19 +55,19 @@ def test_equal_stacks_once_the_odd_ones_apart() -> None:
 def test_hosts_are_named_where_there_are_several() -> None:
     stacks = [Stack(rank, f"gpu0{rank}", 1, WAITING) for rank in range(2)]
     stacks.append(Stack(2, "gpu02", 7, "", "sleeping, bash"))
-    words = in_words(stacks)
-    assert "ranks 0-1 on gpu00, gpu01:" in words
-    assert "rank 2 on gpu02 (pid 7): no Python stack; sleeping, bash" in words
+    lines = stack_lines(stacks)
+    assert "ranks 0-1 on gpu00, gpu01:" in lines
+    assert "rank 2 on gpu02 (pid 7): no Python stack; sleeping, bash" in lines
 
 
 def test_many_ranks_without_python() -> None:
-    words = in_words([Stack(rank, "h", rank, "", "sleeping, bash") for rank in range(256)])
-    assert words.splitlines()[1:] == ["ranks 0-255: no Python stack; sleeping, bash"]
+    lines = stack_lines([Stack(rank, "h", rank, "", "sleeping, bash") for rank in range(256)])
+    assert lines[1:] == ["ranks 0-255: no Python stack; sleeping, bash"]
 
 
 def test_the_users_lines_are_shown() -> None:
     text = WAITING.replace("in step\n", "in step\n    loss = total(x)\n")
-    lines = in_words([Stack(0, "h", 100, text)]).splitlines()
+    lines = stack_lines([Stack(0, "h", 100, text)])
     assert "  > /home/me/train.py:88 in step: loss = total(x)" in lines
     assert "  > /home/me/train.py:99 in <module>" in lines
 
@@ -75,7 +75,7 @@ def test_the_users_lines_are_shown() -> None:
 def test_helpers_are_apart() -> None:
     stacks = [Stack(rank, "h", 100 + rank, WAITING) for rank in range(2)]
     stacks += [Stack(rank, "h", 200 + rank, WAITING, helper=True) for rank in range(2)]
-    lines = in_words(stacks).splitlines()
+    lines = stack_lines(stacks)
     assert "ranks 0-1:" in lines
     assert "helpers of ranks 0-1:" in lines
 

@@ -15,16 +15,16 @@ from mcjax_launch.launcher.stop_policy import (
     StopPolicy,
     StopRanks,
 )
-from mcjax_launch.run.state import Stop
+from mcjax_launch.run.stop import Stop
 
 INT, TERM, HUP, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL
 GRACES = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
 
 BY_INT, BY_TERM = Stop("stopped by SIGINT", 130), Stop("stopped by SIGTERM", 143)
 LOST = Stop("host b: no sign of it for 12 s", 255, final=False)
-GONE = Stop("nobody reads the output any more", 141)
+GONE = Stop("nothing reads the output any more", 141)
 AGENT = Stop("host a: its agent was ended: it got SIGTERM", 255)
-TIMEOUT = Stop("--timeout: not done after 5 s", 124, picture=True)
+TIMEOUT = Stop("--timeout: still running after 5 s", 124, needs_stacks=True)
 PARTED = Stop("--verify-spmd: the ranks run different programs", 1)
 ERROR = LaunchError("host a: no Python", 255)
 
@@ -33,7 +33,7 @@ INT_NOTE = Note(
     "Ctrl-\\ shows where they are"
 )
 TERM_NOTE = Note("SIGTERM forwarded to the ranks; 30 s to exit, a second one kills them now")
-GONE_NOTE = Note("nobody reads the output any more: SIGTERM to the ranks; 30 s to exit")
+GONE_NOTE = Note("nothing reads the output any more: SIGTERM to the ranks; 30 s to exit")
 
 FAILED = StopRanks(TERM, 2.0, 1)
 QUICK = StopRanks(TERM, 2.0)

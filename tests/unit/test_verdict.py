@@ -1,31 +1,23 @@
-"""From what happened to the first cause, in words."""
+"""From what happened to the root cause, in words."""
 
 import signal
 
 import pytest
+from records import failure, rank_run
 
-from mcjax_launch.diagnosis import root_cause
-from mcjax_launch.run.state import History, RankRun, Stop
+from mcjax_launch.diagnosis.root_cause import first_failure
+from mcjax_launch.diagnosis.summary import status_text, summarize
+from mcjax_launch.run.rank_run import RankRun
+from mcjax_launch.run.state import RunState
+from mcjax_launch.run.stop import Stop
 
 ABORTED = "F1 client.h:80] Terminating process because the JAX distributed service detected fatal"
-
-
-def failure(summary: str = "ValueError: x", joined: bool = True) -> dict[str, object]:
-    return {
-        "status": 1,
-        "joined": joined,
-        "exception": summary.split(":")[0],
-        "summary": summary,
-        "traceback": f"Traceback ...\n{summary}\n",
-        "where": "train.py:3 in step",
-        "line": "boom()",
-    }
 
 
 def end(
     rank: int, order: int, status: int | None, sent: tuple[int, ...] = (), **more: object
 ) -> RankRun:
-    return RankRun(rank, "h", order=order, status=status, sent=sent, **more)  # type: ignore[arg-type]
+    return rank_run(rank, status, sent, order=order, **more)
 
 
 TERM, KILL, ABRT = signal.SIGTERM, signal.SIGKILL, signal.SIGABRT
@@ -80,49 +72,49 @@ HISTORIES: dict[str, tuple[list[RankRun], int | None, int]] = {
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_first_cause(name: str) -> None:
+def test_root_cause(name: str) -> None:
     ends, cause, status = HISTORIES[name]
-    found = root_cause.first_cause(ends)
+    found = first_failure(ends)
     assert (found.process_id if found else None) == cause
-    judged = root_cause.judge(History(ranks={e.process_id: e for e in ends}))
-    assert judged.status == status
-    assert bool(judged.report) == (status != 0)
+    summary = summarize(RunState(ranks={e.process_id: e for e in ends}))
+    assert summary.status == status
+    assert bool(summary.lines) == (status != 0)
 
 
 def test_a_stop_counts_if_it_came_first() -> None:
     ranks = {0: end(0, 2, 5, (signal.SIGINT,))}
     stop = Stop("stopped by SIGINT", 130)
-    assert root_cause.judge(History(ranks, stop=stop, stop_order=1)).status == 130
-    assert root_cause.judge(History(ranks, stop=stop, stop_order=3)).status == 5
+    assert summarize(RunState(ranks, stop=stop, stop_order=1)).status == 130
+    assert summarize(RunState(ranks, stop=stop, stop_order=3)).status == 5
 
 
-def test_the_report() -> None:
+def test_the_lines_of_a_summary() -> None:
     ranks = {
         0: end(0, 2, -KILL, (TERM, KILL)),
         1: end(1, 1, -KILL, (KILL,), failure=failure()),
         2: end(2, 3, -TERM, (TERM,)),
         3: end(3, 4, -KILL, (TERM, KILL)),
     }
-    assert root_cause.judge(History(ranks, log_dir="/logs")).report == (
+    assert summarize(RunState(ranks, log_dir="/logs")).lines == (
         "rank 1 failed: ValueError: x",
         "at train.py:3 in step: boom()",
         "  | Traceback ...",
         "  | ValueError: x",
-        "the 3 other ranks: 2 killed as SIGTERM was not enough, 1 ended by SIGTERM",
+        "the 3 other ranks: 2 killed (still running after SIGTERM), 1 ended by SIGTERM",
         "logs: /logs",
     )
 
 
 def test_a_python_without_jax_gets_advice() -> None:
-    told = failure("ModuleNotFoundError: No module named 'jax'", joined=False)
-    told |= {"module": "jax", "python": "/usr/bin/python3"}
-    report = root_cause.judge(History({0: end(0, 1, 1, failure=told)})).report
-    assert "the ranks' Python, /usr/bin/python3, has no jax" in report[-1]
+    summary = "ModuleNotFoundError: No module named 'jax'"
+    told = failure(summary, joined=False, module="jax", python="/usr/bin/python3")
+    lines = summarize(RunState({0: end(0, 1, 1, failure=told)})).lines
+    assert "the ranks' Python, /usr/bin/python3, has no jax" in lines[-1]
 
 
 @pytest.mark.parametrize(
     ("status", "words"),
     [(3, "exit status 3"), (-11, "killed by SIGSEGV (segmentation fault)"), (-40, "killed by signal 40")],
 )  # fmt: skip
-def test_status_in_words(status: int, words: str) -> None:
-    assert root_cause.status_in_words(status) == words
+def test_status_text(status: int, words: str) -> None:
+    assert status_text(status) == words

@@ -1,0 +1,24 @@
+"""One run of a job, over: what happened, and how it ended."""
+
+from dataclasses import dataclass
+
+from mcjax_launch.diagnosis.summary import Summary
+from mcjax_launch.run.state import RunState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A run that is over.
+
+    Args:
+        restart: how many times the job had been started before.
+        hosts: their names, in order.
+        seconds: how long it took.
+
+    """
+
+    restart: int
+    hosts: tuple[str, ...]
+    seconds: float
+    state: RunState
+    summary: Summary

@@ -1,0 +1,129 @@
+"""The rank that took the others down, where all that failed are victims, by what JAX says; pure."""
+
+from collections.abc import Sequence
+
+from mcjax_launch.diagnosis.blame import Blame
+from mcjax_launch.diagnosis.initialize_calls import wrong_call
+from mcjax_launch.jax_messages import lost_peer
+from mcjax_launch.ranks import these_ranks
+from mcjax_launch.run.rank_run import RankRun
+from mcjax_launch.run.state import RunState
+
+#: What a rank did that ended as by os._exit(0).
+LEFT = (
+    "exited with 0 without leaving the job (as os._exit() does), so that JAX considers the process "
+    "dead"
+)
+
+
+def culprit_of(state: RunState, victims: Sequence[RankRun]) -> Blame | None:
+    """The rank to blame for the failures of all these, as far as can be known."""
+    text = "\n".join(run.stderr + _summary(run) for run in victims)
+    joining = any(run.membership.joined_at is None for run in victims)
+    return (
+        _second_process(state)
+        or (joining and (wrong_call(state) or _never_called(state)))
+        or _silent(state, text)
+        or _exit_barrier(state, text)
+        or _vanished(state)
+        or _programs_barrier(state, text)
+        or _missed_collective(state, text)
+        or None
+    )
+
+
+def _summary(run: RankRun) -> str:
+    failure = run.failure
+    if failure is None:
+        return ""
+    return failure.summary or (failure.handled.summary if failure.handled is not None else "")
+
+
+def _second_process(state: RunState) -> Blame | None:
+    """A rank two processes of which take part as one: JAX ends the job for that."""
+    for run in state.ranks.values():
+        where = run.membership.second_process
+        if where is not None:
+            at = f", at {where}" if where else ""
+            return Blame(
+                run,
+                f"called initialize() in a second process too{at}: put the code that starts "
+                "processes under `if __name__ == '__main__':`",
+            )
+    return None
+
+
+def _never_called(state: RunState) -> Blame | None:
+    """A rank for which the others waited in initialize()."""
+    absent = [run for run in state.ranks.values() if run.membership.joining_at is None]
+    if not absent:
+        return None
+    first = min(absent, key=lambda run: (run.status is None, run.order))
+    how = "and exited with 0" if first.status == 0 else "while the others waited for it"
+    also = _nor([run.process_id for run in absent if run is not first])
+    return Blame(first, f"never called initialize(){also}, {how}")
+
+
+def _silent(state: RunState, text: str) -> Blame | None:
+    """A rank that stopped sending heartbeats."""
+    run = state.rank_of(lost_peer.silent_process(text))
+    if run is None:
+        return None
+    if run.status == 0:
+        return Blame(run, LEFT)
+    return Blame(
+        run,
+        "stopped sending heartbeats: it was stopped or swapped out, or held the GIL, for longer "
+        "than initialize()'s heartbeat_timeout_seconds",
+    )
+
+
+def _vanished(state: RunState) -> Blame | None:
+    """A rank that exited with 0 although its program had not come to its end."""
+    for run in state.ranks.values():
+        membership = run.membership
+        if run.status == 0 and membership.joined_at is not None and membership.leaving_at is None:
+            return Blame(run, LEFT)
+    return None
+
+
+def _programs_barrier(state: RunState, text: str) -> Blame | None:
+    """A rank that did not reach a barrier of the program's own in time."""
+    barrier = lost_peer.failed_programs_barrier(text)
+    late = [run for process in barrier.late if (run := state.rank_of(process))] if barrier else []
+    if barrier is None or not late:
+        return None
+    also = _nor([run.process_id for run in late[1:]])
+    return Blame(late[0], f"did not reach the barrier {barrier.name!r} in time{also}")
+
+
+def _nor(others: Sequence[int]) -> str:
+    return f" (nor did {these_ranks(others)})" if others else ""
+
+
+def _missed_collective(state: RunState, text: str) -> Blame | None:
+    """A rank for which a collective did not wait any longer."""
+    runs = state.ranks.values()
+    late = [run for run in runs if run.membership.joined_at is not None and not run.failed]
+    if not late or not lost_peer.says_timed_out(text):
+        return None
+    also = _nor([run.process_id for run in late[1:]])
+    latest = late[0].compilations.latest
+    last = f"; it last compiled at {latest.where}" if latest is not None else ""
+    action = f"did not reach a collective in which others gave up waiting{also}{last}"
+    return Blame(late[0], action)
+
+
+def _exit_barrier(state: RunState, text: str) -> Blame | None:
+    """A rank that waited in the exit barrier for longer than it, or JAX, has patience."""
+    barrier = lost_peer.failed_exit_barrier(text)
+    run = state.rank_of(barrier.first) if barrier is not None else None
+    if barrier is None or run is None:
+        return None
+    late = [late.process_id for process in barrier.late if (late := state.rank_of(process))]
+    waited_for = f" for {these_ranks(late)}" if late else ""
+    return Blame(
+        run,
+        f"finished and waited in JAX's exit barrier{waited_for}, longer than the "
+        "shutdown_timeout_seconds of its initialize()",
+    )

@@ -1,0 +1,262 @@
+"""The summary: the lines on stderr at the end of a run, and how an exit reads in them; pure."""
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mcjax_launch.diagnosis.root_cause import (
+    Completed,
+    Ending,
+    NotStarted,
+    RankFailed,
+    Stopped,
+    ending_of,
+)
+from mcjax_launch.diagnosis.victims import is_victim
+from mcjax_launch.protocol.hook_messages import Failed
+from mcjax_launch.run.rank_run import RankRun
+from mcjax_launch.run.state import RunState
+
+_TAIL_LINES = 15
+# Of a traceback, whose message may be pages long.
+_FIRST_LINES, _LAST_LINES = 20, 20
+_LONGEST = 1000
+_LONGEST_HEADLINE = 400
+_MOST_FATES = 4
+# By what is known of the out-of-memory killer.
+_KILLED = {
+    None: "an external kill -9, or the OOM killer",
+    "": "an external kill -9; the OOM killer was not involved",
+}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a run ended.
+
+    Args:
+        ending: what ended it.
+        lines: that say so; none when all went well.
+        final: the job is not to be started again.
+
+    """
+
+    ending: Ending
+    lines: tuple[str, ...] = ()
+    final: bool = True
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        return self.ending.status
+
+
+def summarize(state: RunState) -> Summary:
+    """How a run ended that is over."""
+    ending, runs = ending_of(state), list(state.ranks.values())
+    lines: list[str] = []
+    match ending:
+        case Stopped(stop):
+            lines = [stop.message, *stop.details, *_others(runs, ())]
+        case RankFailed():
+            lines = [*_failure_lines(ending, state), *_others(runs, ending.alike)]
+    if state.unkillable:
+        lines.append("could not be killed: " + "; ".join(state.unkillable))
+    if lines and state.log_dir:
+        lines.append(f"logs: {state.log_dir}")
+    return Summary(ending, tuple(_printable(line) for line in lines), ending.final)
+
+
+def not_started(message: str, status: int, *, final: bool) -> Summary:
+    """The end of a run that could not be started."""
+    return Summary(NotStarted(message, status, final), (message,), final)
+
+
+def in_one_line(summary: Summary, state: RunState) -> str:
+    """How a run ended, in one line, also when all went well."""
+    if summary.lines:
+        return summary.lines[0]
+    if not isinstance(summary.ending, Completed) or summary.status:
+        return "ended"
+    count = len(state.ranks)
+    well = "the rank exited with 0" if count == 1 else f"all {count} ranks exited with 0"
+    return f"{well}, but they ran different programs" if state.diverged else well
+
+
+def warnings(state: RunState) -> list[str]:
+    """What is worth saying of a job in which nothing has failed."""
+    if state.diverged:
+        return _divergence(state)
+    memberships = [run.membership for run in state.ranks.values()]
+    apart = all(part.imported_jax and part.joining_at is None for part in memberships)
+    if apart and state.num_processes > 1:
+        return [
+            "no rank called jax.distributed.initialize(): these ran as "
+            f"{state.num_processes} separate single-process jobs"
+        ]
+    return []
+
+
+# --- the root cause ---
+
+
+def _failure_lines(ending: RankFailed, state: RunState) -> list[str]:
+    run, failure = ending.culprit, ending.culprit.failure
+    name = f"rank {run.process_id}" + (f" on {run.host}" if state.hosts > 1 else "")
+    if ending.action:
+        return [f"{name} {ending.action}"]
+    if len(ending.alike) > 1:
+        name = f"{len(ending.alike)} ranks failed, {name} first"
+    else:
+        name = f"{name} failed"
+    lines = [f"{name}: {reason(run)}"]
+    if failure is not None:
+        lines += _place(failure)
+    if failure is None or failure.exited:
+        lines += _tail(run)
+    else:
+        lines += [f"  | {line}" for line in shortened(failure.traceback.rstrip().splitlines())]
+    killer = run.process.killer
+    if killer and run.status != -signal.SIGKILL:
+        lines.append(f"meanwhile {killer}")
+    if state.diverged:
+        lines += _divergence(state)
+    from mcjax_launch.diagnosis.hints import failure_hints
+
+    return [*lines, *failure_hints(run, diverged=state.diverged)]
+
+
+def _divergence(state: RunState) -> list[str]:
+    from mcjax_launch.diagnosis.spmd import divergence_lines
+
+    return ["the ranks ran different programs:", *divergence_lines(state.programs)]
+
+
+def _place(failure: Failed) -> list[str]:
+    """The user's own line that failed."""
+    return [f"at {failure.where}: {failure.line or ''}".rstrip(": ")] if failure.where else []
+
+
+def _tail(run: RankRun) -> list[str]:
+    """The last of a rank's stderr, quoted, without noise."""
+    from mcjax_launch.jax_messages.noise import without_noise
+
+    kept, hidden = without_noise(run.stderr.splitlines())
+    kept = kept or run.stderr.splitlines()[:1]
+    lines = [f"  | {line.rstrip()}" for line in kept[-_TAIL_LINES:]]
+    if hidden and lines:
+        lines.append(f"  ({hidden} line{'s' * (hidden != 1)} of JAX's own hidden)")
+    return ["the last lines of its stderr:", *lines] if lines else []
+
+
+# --- ranks, in words ---
+
+
+def _others(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
+    """What became of the other ranks, counted, in one line."""
+    counts: dict[str, int] = {}
+    for run in runs:
+        if run not in described:
+            end = fate(run)
+            counts[end] = counts.get(end, 0) + 1
+    if not counts:
+        return []
+    total = sum(counts.values())
+    other = "other " if described else ""
+    if total == 1:
+        return [f"the {other}rank: {next(iter(counts))}"]
+    fates = sorted(counts.items(), key=lambda counted: -counted[1])
+    parts = [f"{count} {end}" for end, count in fates[:_MOST_FATES]]
+    if rest := sum(count for _, count in fates[_MOST_FATES:]):
+        parts.append(f"{rest} otherwise")
+    return [f"the {total} {other}ranks: {', '.join(parts)}"]
+
+
+def fate(run: RankRun) -> str:
+    """What became of a rank, in words."""
+    status, failure = run.status, run.failure
+    if run.failed and is_victim(run):
+        if status == -signal.SIGABRT:
+            return "aborted by JAX as a consequence"
+        where = failure.where if failure is not None else None
+        return f"failed as a consequence at {where}" if where else "failed as a consequence"
+    if run.failed and failure is not None:
+        signals = run.process.signals if run.after_signal else ()
+        after = f" after {signal.Signals(signals[0]).name}" if signals else ""
+        return f"failed{after}: {reason(run)}"
+    if status is None:
+        return f"lost with host {run.host}" if run.process.lost else "fate unknown"
+    if status >= 0:
+        return f"exited with status {status}" if status else "exited with 0"
+    if -status in run.process.signals:
+        return _ended_by(-status, run.process.signals)
+    return status_text(status)
+
+
+def _ended_by(signum: int, signals: Sequence[int]) -> str:
+    """The end of a rank by a signal that it was sent."""
+    if signum != signal.SIGKILL:
+        return f"ended by {signal.Signals(signum).name}"
+    before = [signal.Signals(other).name for other in signals if other != signum]
+    return f"killed (still running after {before[0]})" if before else "killed"
+
+
+def reason(run: RankRun) -> str:
+    """Why a rank failed, in words: its exception, exit or signal."""
+    failure = run.failure
+    if failure is None:
+        assert run.status is not None
+        return status_text(run.status, run.process.killer)
+    return f"exited with status {failure.status}" if failure.exited else headline(failure)
+
+
+def status_text(status: int, killer: str | None = None) -> str:
+    """An exit status (or, below 0, a signal) for a person.
+
+    Args:
+        status: of a process.
+        killer: what the out-of-memory killer did to it, see rank_run.Process.
+
+    """
+    if status >= 0:
+        return f"exit status {status}"
+    explanations: dict[int, str] = {
+        signal.SIGKILL: killer or _KILLED[killer],
+        signal.SIGSEGV: "segmentation fault",
+        signal.SIGBUS: "bus error; is /dev/shm full?",
+    }
+    explanation = explanations.get(-status)
+    name = signal_name(-status)
+    return f"killed by {name} ({explanation})" if explanation else f"killed by {name}"
+
+
+def signal_name(signum: int) -> str:
+    """SIGTERM, or `signal 40` for one without a name."""
+    try:
+        return signal.Signals(signum).name
+    except ValueError:
+        return f"signal {signum}"
+
+
+# --- text of any length ---
+
+
+def headline(failure: Failed) -> str:
+    """The line of an exception's text that begins with its name; a SyntaxError's is the last."""
+    name, lines = failure.exception, failure.summary.splitlines()
+    line = next((line for line in lines if name in line.partition(":")[0]), name)
+    return line if len(line) <= _LONGEST_HEADLINE else line[:_LONGEST_HEADLINE] + " ..."
+
+
+def shortened(lines: list[str]) -> list[str]:
+    """A text of many lines without its middle."""
+    omitted = len(lines) - _FIRST_LINES - _LAST_LINES
+    if omitted <= 1:
+        return lines
+    return [*lines[:_FIRST_LINES], f"({omitted} lines omitted)", *lines[-_LAST_LINES:]]
+
+
+def _printable(line: str) -> str:
+    """A line that can be quoted: neither endless nor able to clear the screen."""
+    line = "".join(char if char.isprintable() else " " for char in line)
+    return line if len(line) <= _LONGEST else line[:_LONGEST] + " ..."

@@ -1,0 +1,43 @@
+"""Whether a rank was taken down by another's failure, by what JAX says in it; pure."""
+
+import signal
+
+from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax
+from mcjax_launch.jax_messages.tracebacks import whose
+from mcjax_launch.protocol.hook_messages import Failed
+from mcjax_launch.run.rank_run import RankRun
+
+# A rank that exits may say why in the last lines of its stderr.
+_LAST_LINES = 5
+
+
+def is_victim(run: RankRun) -> bool:
+    """Whether a rank bears the marks of another's failure."""
+    failure = run.failure
+    if failure is not None and not failure.exited:
+        # Later on a time-out may be the rank's own.
+        joining = run.membership.joined_at is None
+        of_lost_peer = is_of_lost_peer(failure.exception, failure.summary, joining=joining)
+        return of_lost_peer or _has_victims_traceback(failure)
+    if run.status == -signal.SIGABRT and says_ended_by_jax(run.stderr):
+        return True
+    exited = failure is not None or (run.status or 0) > 0
+    return exited and (_handled_loss(failure) or _ends_with_loss(run.stderr))
+
+
+def _has_victims_traceback(failure: Failed) -> bool:
+    """Whether an exception was raised because of a lost peer, or while that was handled."""
+    return True in whose(failure.traceback.encode("utf-8", "replace"))
+
+
+def _handled_loss(failure: Failed | None) -> bool:
+    """Whether the program exited while it handled such an exception."""
+    handled = failure.handled if failure is not None else None
+    return handled is not None and is_of_lost_peer(handled.exception, handled.summary)
+
+
+def _ends_with_loss(stderr: str) -> bool:
+    """Whether such an exception is the last one on stderr."""
+    return whose(stderr.encode("utf-8", "replace") + b"\n")[-1:] == [True] or any(
+        is_of_lost_peer("", line) for line in stderr.splitlines()[-_LAST_LINES:]
+    )

@@ -1,0 +1,65 @@
+"""Errors of JAX, XLA and Python that a user can do something about, by their text; pure.
+
+What to do about each is not said here.
+"""
+
+import enum
+
+
+class KnownError(enum.Enum):
+    """What went wrong."""
+
+    INITIALIZED_TOO_LATE = enum.auto()  # something had used a device before initialize()
+    PORT_IN_USE = enum.auto()
+    SAME_PROCESS_TWICE = enum.auto()  # two processes took part as one
+    OUT_OF_STEP = enum.auto()  # ranks ran different programs
+    OUT_OF_MEMORY = enum.auto()
+    UNKNOWN_XLA_FLAG = enum.auto()
+    STDIN_EMPTY = enum.auto()
+    KEY_NEVER_SET = enum.auto()  # in the coordinator's key-value store
+
+
+# Any of these texts shows the error; of several errors the first counts.
+_TEXTS: tuple[tuple[KnownError, tuple[str, ...]], ...] = (
+    (KnownError.INITIALIZED_TOO_LATE, ("must be called before any JAX c",)),
+    (
+        KnownError.PORT_IN_USE,
+        ("Failed to add port to server", "Failed to start RPC server", "Address already in use"),
+    ),
+    (KnownError.SAME_PROCESS_TWICE, ("different incarnation", "newer incarnation")),
+    (
+        KnownError.OUT_OF_STEP,
+        ("sync_global_devices name mismatch", "Mismatch in the number of", "op.preamble.length"),
+    ),
+    (
+        KnownError.OUT_OF_MEMORY,
+        ("RESOURCE_EXHAUSTED", "MemoryError", "Out of memory", "out of memory", "bad_alloc"),
+    ),
+    (KnownError.UNKNOWN_XLA_FLAG, ("Unknown flags in XLA_FLAGS", "Unknown flag in XLA_FLAGS")),
+    (KnownError.STDIN_EMPTY, ("EOFError: EOF when reading a line",)),
+    (KnownError.KEY_NEVER_SET, ("GetKeyValue() timed out", "Timed out waiting for key")),
+)
+_NO_COORDINATES = ("Number of processes must be defined", "coordinator_address should be defined")
+_PROXIES = "JAX detected proxy variable"
+_FAULTHANDLER = "Fatal Python error"
+
+
+def known_error(text: str) -> KnownError | None:
+    """The error that a text shows, if it is one that we know."""
+    matches = (error for error, texts in _TEXTS if any(part in text for part in texts))
+    return next(matches, None)
+
+
+def lacks_coordinates(text: str) -> bool:
+    """Whether initialize() had to do without what the hook fills in."""
+    return any(part in text for part in _NO_COORDINATES)
+
+
+def warns_of_proxies(stderr: str) -> bool:
+    """Whether JAX has seen proxy variables, which can keep processes apart."""
+    return _PROXIES in stderr
+
+
+def has_fault_traceback(stderr: str) -> bool:
+    """Whether faulthandler has shown where a fatal signal came."""
+    return _FAULTHANDLER in stderr

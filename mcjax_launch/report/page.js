@@ -1,0 +1,689 @@
+"use strict";
+const record = JSON.parse(document.getElementById("record").textContent);
+const $ = id => document.getElementById(id);
+const MARK = {ended: "✓", failed: "✕", consequence: "↯", stopped: "■", lost: "?", unknown: "–"};
+const NAMED = {ended: "exited with 0", failed: "failed", consequence: "failed as a consequence",
+  stopped: "stopped", lost: "lost", unknown: "not started"};
+const ORDER = ["failed", "lost", "unknown", "consequence", "stopped", "ended"];
+const STATUSES = {0: "success", 1: "failed", 2: "a bad command line", 124: "a timeout",
+  125: "an internal error", 126: "not executable", 127: "not found",
+  129: "stopped by SIGHUP", 130: "stopped by SIGINT", 141: "nothing read the output",
+  143: "stopped by SIGTERM", 255: "a host lost or unreachable"};
+const SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 4: "ILL", 5: "TRAP", 6: "ABRT", 7: "BUS", 8: "FPE",
+  9: "KILL", 10: "USR1", 11: "SEGV", 12: "USR2", 13: "PIPE", 14: "ALRM", 15: "TERM", 24: "XCPU",
+  25: "XFSZ", 31: "SYS"};
+const MANY = 24;
+const state = {attempt: record.attempts.length - 1, rank: null, hidden: new Set(), find: "",
+  sort: "worst", zoom: "all"};
+let attempt, ranks, apart, shown, view, charts = [];
+
+// --- words ---
+
+function el(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value !== false && value != null) made.setAttribute(name, value);
+  }
+  made.append(...children.filter(child => child != null && child !== false));
+  return made;
+}
+function duration(s, digits = 2) {
+  if (s == null) return "–";
+  if (s < 0) return "-" + duration(-s, digits);
+  if (s < 60) return s.toFixed(s >= 10 ? Math.min(digits, 1) : digits) + " s";
+  const whole = Math.floor(s), two = n => String(n).padStart(2, "0");
+  if (s < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+  return `${Math.floor(whole / 3600)} h ${two(Math.floor(whole / 60) % 60)} min`;
+}
+function exact(s) {
+  return s == null ? "–" : s < 60 ? s.toFixed(3) + " s"
+    : s < 3600 ? `${Math.floor(s / 60)} min ${(s % 60).toFixed(3)} s`
+    : `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min ${(s % 60).toFixed(3)} s`;
+}
+function memory(kib) {
+  if (kib == null) return "–";
+  const mib = kib / 1024;
+  return mib >= 1023.95 ? (mib / 1024).toFixed(1) + " GiB" : mib.toFixed(1) + " MiB";
+}
+const cores = n => n == null ? "–" : n.toFixed(n >= 10 ? 0 : 2);
+const clock = s => new Date(Date.parse(record.began) + 1000 * (attempt.began_s + s))
+  .toISOString().slice(11, 23);
+const bare = text => text.replace(/\x1b\[[0-9;?]*[ -\/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)/g, "");
+const quoted = word => /^[\w@%+=:,./{}-]+$/.test(word) ? word : `'${word.replace(/'/g, "'\\''")}'`;
+const plural = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
+const isCause = rank => attempt.cause.rank === rank.rank;
+// What an exit status means; a rank's own may be any.
+function statusWords(status, cause) {
+  if (!status || cause.kind === "stop") return STATUSES[status] || diedOf(status);
+  const rank = ranks.find(isCause);
+  if (rank && rank.signal && status > 128) return `died of ${rank.signal}`;
+  return status === 1 ? "failed" : rank || status <= 128 ? "the rank's own" : diedOf(status);
+}
+function diedOf(status) {
+  if (status <= 128) return "failed";
+  const name = SIGNALS[status - 128];
+  return name ? `died of SIG${name}` : `died of signal ${status - 128}`;
+}
+// The ranks that a line about stacks names, with the process if it is one.
+function named(line) {
+  const found = /^ranks? (\d+(?:[-,]\d+)*)(?: on [^()]*)?(?: \(pid (\d+)\))?:(?: no Python .*)?$/
+    .exec(line);
+  return found && {pid: found[2], ranks: found[1].split(",").flatMap(part => {
+    const [low, high] = part.split("-").map(Number);
+    return Array.from({length: Math.min(1e6, (high == null ? low : high) - low + 1)},
+      (_, at) => low + at);
+  })};
+}
+// The ranks, fewer than half, whose stacks are unlike all others'; none if that is not clear.
+function standingApart(lines) {
+  let groups = lines.map(named).filter(Boolean);
+  const elsewhere = (rank, group) => groups.some(one => one !== group && one.ranks.includes(rank));
+  const own = rank => String((ranks.find(one => one.rank === rank) || {}).pid);
+  // A process that a rank has started says nothing of the rank.
+  groups = groups.filter(group => !group.pid || group.pid === own(group.ranks[0])
+    || !elsewhere(group.ranks[0], group));
+  const all = new Set(groups.flatMap(group => group.ranks)).size;
+  const few = groups.filter(group => 2 * group.ranks.length < all);
+  return few.length === 1 ? few[0].ranks : [];
+}
+const isApart = rank => apart.includes(rank.rank);
+const pills = rank => [
+  isCause(rank) && el("span", {class: "pill"}, "root cause"),
+  isApart(rank) && el("span", {class: "pill odd"}, "different stack"),
+].filter(Boolean);
+// What a rank had not done that others had, or were about to.
+function late(rank) {
+  if (rank.started_s == null || rank.joined_s != null || rank.outcome === "ended") return "";
+  if (rank.joining_s != null) return "waiting in initialize()";
+  return ranks.some(one => one.joining_s != null) ? "never called initialize()" : "";
+}
+
+// --- the head ---
+
+function showHead() {
+  const cause = attempt ? attempt.cause : {kind: "stop", report: []};
+  const last = state.attempt === record.attempts.length - 1;
+  const status = last ? record.exit_status : attempt.exit_status;
+  const diverged = (attempt && attempt.divergence) || [];
+  const kind = status === 0 ? (diverged.length ? "warn" : "good")
+    : cause.kind === "rank" ? "bad" : "stop";
+  $("head").className = `card ${kind}`;
+  const again = record.restarts && last && status === 0
+    ? ` after ${plural(record.restarts, "restart")}` : "";
+  $("badge").textContent =
+    `${{good: MARK.ended, warn: "⚠\ufe0e", bad: MARK.failed, stop: MARK.stopped}[kind]} ` +
+    {good: "Succeeded" + again, warn: `Succeeded${again}, but the ranks ran different programs`,
+      bad: "Failed", stop: ranks.length ? "Stopped" : "Not started"}[kind];
+  const words = last ? record.words : cause.words;
+  $("words").textContent = words;
+  const where = cause.report.find((line, at) => at === 1 && line.startsWith("at "));
+  $("where").textContent = where || "";
+  $("where").hidden = !where;
+  document.title = `${words} – ${record.program.join(" ")}`;
+  // A signal between two attempts is not what the last of them ended with.
+  const meant = attempt && status !== attempt.exit_status ? {kind: "stop"} : cause;
+  const facts = [["Exit status", `${status}: ${statusWords(status, meant)}`],
+    [record.attempts.length > 1 ? "Duration of all" : "Duration", duration(record.seconds)]];
+  if (attempt) {
+    const hosts = attempt.hosts.length > 1 ? plural(attempt.hosts.length, "host")
+      : attempt.hosts[0];
+    const of = ranks.length && ranks.length !== record.num_processes
+      ? ` of ${record.num_processes}` : "";
+    facts.push(["Ranks", `${ranks.length}${of} on ${hosts}`]);
+    const joined = ranks.filter(rank => rank.joined_s != null);
+    if (joined.length) facts.push(["Joined", joined.length === ranks.length
+      ? `all, by ${duration(Math.max(...joined.map(rank => rank.joined_s)))}`
+      : `${joined.length} of ${ranks.length}`]);
+    if (cause.at_s != null)
+      facts.push([cause.kind === "rank" ? "Root cause at" : "Stopped at", duration(cause.at_s)]);
+  }
+  facts.push(["Restarts", record.restarts],
+    ["Began (UTC)", record.began.slice(0, 19).replace("T", " ")]);
+  if (attempt && attempt.job_id) facts.push(["Job", attempt.job_id]);
+  if (attempt && attempt.log_dir) facts.push(["Logs", attempt.log_dir]);
+  $("facts").replaceChildren(...facts.map(([name, value]) =>
+    el("div", {}, el("dt", {}, name), el("dd", {}, String(value)))));
+  $("command").textContent = record.command.map(quoted).join(" ");
+  const told = diverged.every(line => cause.report.some(one => one.includes(line)));
+  $("diverged").hidden = told;
+  $("diverged").open = kind === "warn";
+  $("diverged").querySelector("pre").textContent = diverged.map(bare).join("\n");
+  showStacks(status);
+  $("report").hidden = cause.report.length < 2;
+  $("report").open = cause.kind === "stop" && cause.report.length < 8;
+  $("lines").textContent = cause.report.join("\n");
+  $("attempts").hidden = record.attempts.length < 2;
+  $("attempts").replaceChildren(...record.attempts.map((one, at) => el("button", {
+    "aria-pressed": at === state.attempt, title: one.cause.words,
+    onclick: () => { state.attempt = at; state.rank = null; load(); },
+  }, `${one.exit_status ? "✕" : (one.divergence || []).length ? "⚠\ufe0e" : "✓"} `
+    + `attempt ${at + 1} (${duration(one.seconds)}): `
+    + one.cause.words)));
+}
+
+function showStacks(status) {
+  const lines = ((attempt && attempt.stacks) || []).map(bare);
+  $("stood").hidden = !lines.length;
+  $("stood").open = status === 124;
+  const kind = line => {
+    if (line.startsWith("  > ")) return "mine";
+    if (line.startsWith(" ")) return "";
+    const group = named(line);
+    return group && apart.length && group.ranks.join() === apart.join() ? "who apart" : "who";
+  };
+  $("stood").querySelector("pre").replaceChildren(...lines.flatMap(line =>
+    [kind(line) ? el("span", {class: kind(line)}, line) : line, "\n"]));
+}
+
+// --- which ranks, and which time ---
+
+function sorted(list) {
+  const last = value => value == null ? Infinity : value;
+  const keys = {
+    worst: r => [isCause(r) ? 0 : 1, isApart(r) ? 0 : 1, ORDER.indexOf(r.outcome),
+      ["never called initialize()", "waiting in initialize()", ""].indexOf(late(r)),
+      last(r.failed_s)],
+    rank: () => [],
+    host: r => [attempt.hosts.indexOf(r.host)],
+    joined: r => [-last(r.joined_s)],
+    ended: r => [last(r.ended_s)],
+    memory: r => [-(r.peak_kib || 0)],
+    cpu: r => [-(r.cpu_s || 0)],
+  };
+  const keyed = list.map(rank => [[...keys[state.sort](rank), rank.rank], rank]);
+  keyed.sort(([a], [b]) => {
+    const at = a.findIndex((value, i) => value !== b[i]);
+    return at < 0 ? 0 : a[at] < b[at] ? -1 : 1;
+  });
+  return keyed.map(([, rank]) => rank);
+}
+function chosen() {
+  const words = state.find.toLowerCase().split(/[\s,]+/).filter(Boolean);
+  const fits = rank => !words.length || words.some(word => {
+    const range = /^(\d+)(?:-(\d+))?$/.exec(word);
+    if (range) return rank.rank >= +range[1] && rank.rank <= +(range[2] || range[1]);
+    return `${rank.host} ${rank.words}`.toLowerCase().includes(word);
+  });
+  return sorted(ranks.filter(rank => !state.hidden.has(rank.outcome) && fits(rank)));
+}
+function zooms() {
+  const whole = attempt.seconds || 0.001, found = {all: [0, whole]};
+  const joined = Math.max(0, ...ranks.map(r =>
+    Math.max(r.joined_s || 0, r.joining_s || 0, r.started_s || 0)));
+  if (whole < 10) return found;
+  if (joined && joined < 0.6 * whole) found.start = [0, joined * 1.25];
+  const ends = [attempt.cause.at_s, ...ranks.map(r => r.ended_s)].filter(at => at != null);
+  const first = ends.length ? Math.min(...ends) : 0;
+  if (first > 0.6 * whole) found.end = [first - (whole - first) * 0.5 - 0.01, whole];
+  return found;
+}
+const place = at => 100 * (at - view[0]) / (view[1] - view[0]);
+const lastKnown = rank => Math.max(rank.started_s || 0, rank.joined_s || 0,
+  rank.first_output_s || 0, ...rank.samples.slice(-1).map(sample => sample[0]));
+
+// --- the timeline ---
+
+function steps() {
+  const span = view[1] - view[0], choices = [];
+  for (let power = 0.001; power < 10; power *= 10) choices.push(power, 2 * power, 5 * power);
+  choices.push(10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400);
+  const most = Math.max(2, Math.min(9, Math.floor($("axis").clientWidth / 130)));
+  const step = choices.find(one => span / one <= most) || 86400 * Math.ceil(span / 86400 / most);
+  const found = [];
+  for (let n = Math.ceil(view[0] / step); n * step <= view[1]; n++) found.push(n * step);
+  const digits = step >= 1 ? 0 : Math.min(3, Math.ceil(-Math.log10(step) - 1e-9));
+  return found.map(at => [at, at < 60 ? at.toFixed(digits) + " s" :
+    [[Math.floor(at / 3600), "h"], [Math.floor(at / 60) % 60, "m"], [at % 60, "s"]]
+      .filter(([n, unit]) => unit === "s" ? step < 60 : n || at >= 3600)
+      .map(([n, unit]) => (unit === "s" ? n.toFixed(digits) : n) + unit).join(" ")]);
+}
+function showAxis() {
+  const cause = attempt.cause, times = el("div", {class: "times"});
+  for (const [at, text] of steps()) {
+    const left = place(at);
+    times.append(el("span", {style: `left:${left}%`, class: left < 2 ? "edge" : left > 97 ? "far" : ""},
+      text));
+  }
+  if (cause.at_s != null && cause.at_s >= view[0] && cause.at_s <= view[1]) {
+    const left = place(cause.at_s);
+    const who = cause.kind === "rank" ? `root cause: rank ${cause.rank}` : "stopped";
+    times.append(el("span", {class: `flag ${left > 60 ? "left" : ""}`, style: `left:${left}%`},
+      left > 60 ? `${who}, ${duration(cause.at_s)} ▾` : `▾ ${who}, ${duration(cause.at_s)}`));
+  }
+  $("axis").replaceChildren(el("div", {}, "rank"), times, el("div", {}, "end"),
+    el("div", {style: "text-align:right"}, "memory"));
+}
+function phases(rank) {
+  const over = rank.ended_s != null ? rank.ended_s : lastKnown(rank);
+  const failed = rank.failed_s != null && rank.failed_s < over ? rank.failed_s : null;
+  const left = failed != null ? failed : rank.leaving_s != null && rank.leaving_s < over
+    ? rank.leaving_s : over;
+  const found = [];
+  const add = (kind, from, to) => {
+    if (from != null && to != null && to >= from) found.push([kind, from, to]);
+  };
+  if (rank.joining_s != null && rank.joining_s <= left) {
+    add("starting", rank.started_s, rank.joining_s);
+    const through = rank.joined_s != null ? rank.joined_s : left;
+    add("joining", rank.joining_s, through);
+    if (rank.joined_s != null) add("running", rank.joined_s, left);
+  } else add(late(rank) ? "starting" : "running", rank.started_s, left);
+  if (left < over) add("held", left, over);
+  if (rank.ended_s == null && rank.started_s != null) add("gone", over, attempt.seconds);
+  return found;
+}
+function bar(rank) {
+  const track = el("div", {class: "track", "aria-hidden": true});
+  for (const [kind, from, to] of phases(rank)) {
+    if (to < view[0] || from > view[1]) continue;
+    const left = place(Math.max(from, view[0])), right = place(Math.min(to, view[1]));
+    track.append(el("i", {class: kind, style: `left:${left}%;width:${right - left}%`}));
+  }
+  const inside = at => at != null && at >= view[0] && at <= view[1];
+  if (inside(attempt.cause.at_s))
+    track.append(el("span", {class: "when", style: `left:${place(attempt.cause.at_s)}%`}));
+  if (inside(rank.first_output_s))
+    track.append(el("u", {style: `left:${place(rank.first_output_s)}%`}));
+  const end = rank.failed_s != null ? rank.failed_s : rank.ended_s;
+  if (inside(end)) track.append(el("b", {
+    class: rank.failed_s != null ? "failure" : "",
+    style: `left:clamp(6px, ${place(end)}%, 100% - 6px)`,
+  }));
+  return track;
+}
+function described(rank) {
+  const said = [`rank ${rank.rank} on ${rank.host}: ${rank.words}`];
+  if (isCause(rank)) said.push("root cause");
+  if (isApart(rank)) said.push("different stack");
+  for (const [name, at] of moments(rank)) said.push(`${name} ${exact(at)}`);
+  return said.join(", ");
+}
+function showRows() {
+  const hosts = new Set(ranks.map(rank => rank.host)).size > 1;
+  const digits = String(Math.max(0, ...ranks.map(rank => rank.rank))).length;
+  const longest = hosts ? Math.max(...ranks.map(rank => rank.host.length)) + 1 : 0;
+  $("main").style.setProperty("--name", 
+    `${Math.max(66, Math.min(200, 12 + 7 * (digits + longest)))}px`);
+  $("main").classList.toggle("many", ranks.length > MANY);
+  $("main").classList.toggle("few", ranks.length <= MANY);
+  shown = chosen();
+  if (!shown.some(rank => rank.rank === state.rank) && shown.length && state.rank == null)
+    state.rank = shown[0].rank;
+  const grouped = hosts && (state.sort === "rank" || state.sort === "host");
+  const inTurn = shown.some(rank => rank.rank === state.rank) ? state.rank
+    : shown.length ? shown[0].rank : null;
+  $("rows").replaceChildren(...shown.map((rank, at) => el("div", {
+    class: `row ${rank.outcome}${isCause(rank) ? " cause" : isApart(rank) ? " apart" : ""}`
+      + (grouped && at && shown[at - 1].host !== rank.host ? " newhost" : ""),
+    role: "option", id: `rank-${rank.rank}`, "data-rank": rank.rank,
+    "aria-selected": rank.rank === state.rank, "aria-label": described(rank),
+    tabindex: rank.rank === inTurn ? 0 : -1,
+  }, el("div", {class: "name"}, el("b", {}, String(rank.rank)),
+    hosts ? el("span", {}, ` ${rank.host}`) : null),
+  bar(rank),
+  el("div", {class: "end"}, ...pills(rank), el("span", {class: "dot"}, MARK[rank.outcome]),
+    late(rank) ? `${late(rank)}, ${rank.words}` : rank.words),
+  el("div", {class: "peak"}, memory(rank.peak_kib)))));
+  $("main").style.setProperty("--bar", `${$("rows").offsetWidth - $("rows").clientWidth}px`);
+  if (!shown.length) $("rows").append(el("div", {class: "none"},
+    ranks.length ? "No rank matches the filter."
+      : `No rank was started on ${attempt.hosts.join(", ")}.`));
+  for (const id of ["axis", "tools"]) $(id).hidden = !ranks.length;
+  $("body").classList.toggle("alone", !ranks.length);
+  $("main").classList.toggle("bystop", attempt.cause.kind !== "rank");
+}
+function showTools() {
+  const counts = {};
+  for (const rank of ranks) counts[rank.outcome] = (counts[rank.outcome] || 0) + 1;
+  $("chips").replaceChildren(...ORDER.filter(kind => counts[kind]).map(kind => el("button", {
+    class: `chip ${kind}`, style: "margin-right:6px", "aria-pressed": !state.hidden.has(kind),
+    title: "show or hide them",
+    onclick: () => {
+      if (!state.hidden.delete(kind)) state.hidden.add(kind);
+      showTools(); showRows();
+    },
+  }, el("span", {class: "dot", "aria-hidden": true}, MARK[kind]),
+  `${counts[kind]} ${NAMED[kind]}`)));
+  const found = zooms();
+  if (!found[state.zoom]) state.zoom = "all";
+  view = found[state.zoom];
+  $("zoom").hidden = Object.keys(found).length < 2;
+  $("zoom").replaceChildren(...Object.keys(found).map(kind => el("button", {
+    "aria-pressed": kind === state.zoom,
+    onclick: () => { state.zoom = kind; showTools(); showTime(); },
+  }, {all: "whole run", start: "start", end: "end"}[kind])));
+}
+function showLegend() {
+  const sample = inside => el("span", {class: "track", "aria-hidden": true}, inside);
+  const part = (inside, words) => el("span", {}, sample(inside), words);
+  const has = kind => ranks.some(rank => phases(rank).some(([one]) => one === kind));
+  $("legend").hidden = !ranks.length;
+  $("legend").replaceChildren(...[
+    has("starting") && part(el("i", {class: "starting"}), "until initialize()"),
+    has("joining") && part(el("i", {class: "joining"}), "in initialize()"),
+    part(el("i", {class: "running"}), has("joining") ? "joined" : "runs"),
+    has("held") && part(el("i", {class: "held"}), "program over, process not yet"),
+    has("gone") && part(el("i", {class: "gone"}), "nothing known"),
+    part(el("u", {}), "first output"), part(el("b", {}), "end"),
+    ranks.some(rank => rank.failed_s != null) && part(el("b", {class: "failure"}), "failure"),
+  ].filter(Boolean));
+}
+function showTime() { showAxis(); showRows(); showCharts(); }
+
+// --- what they use, over time ---
+
+const uses = {
+  memory: {title: "Memory", format: memory, points: rank => {
+    const points = rank.samples.map(s => [s[0], s[2]]);
+    if (!points.length) return points;
+    if (rank.started_s != null) points.unshift([rank.started_s, 0]);
+    const last = points[points.length - 1];
+    if (rank.ended_s > last[0]) points.push([rank.ended_s, last[1]]);
+    return points;
+  }},
+  cpu: {title: "CPU, cores in use", format: cores, points: rank => {
+    let [at, used] = [rank.started_s || 0, 0];
+    const samples = rank.samples.slice(), last = samples[samples.length - 1];
+    // The kernel counts in hundredths of a second: too coarse for a short rest.
+    if (last && rank.ended_s > last[0] + 0.5) samples.push([rank.ended_s, rank.cpu_s]);
+    return samples.flatMap(s => {
+      const from = at, rate = Math.max(0, s[1] - used) / Math.max(s[0] - at, 1e-3);
+      [at, used] = [s[0], s[1]];
+      return [[from, rate], [s[0], rate]];
+    });
+  }},
+};
+function value(points, at) {
+  if (!points.length || at < points[0][0] || at > points[points.length - 1][0]) return null;
+  let low = 0, high = points.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (points[middle][0] <= at) low = middle; else high = middle;
+  }
+  const [a, b] = [points[low], points[high]];
+  return b[0] > a[0] ? a[1] + (b[1] - a[1]) * (at - a[0]) / (b[0] - a[0]) : b[1];
+}
+function summary(lines, at) {
+  const values = lines.map(line => [value(line.points, at), line.rank])
+    .filter(([v]) => v != null).sort(([a], [b]) => a - b);
+  if (!values.length) return null;
+  return {median: values[Math.floor(values.length / 2)][0], max: values[values.length - 1]};
+}
+function ceiling(most) {
+  const power = 10 ** Math.floor(Math.log10(most));
+  return [1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10].map(n => n * power).find(n => n >= most * 0.9999);
+}
+function showCharts() {
+  $("charts").replaceChildren();
+  charts = [];
+  if (!ranks.length) return;
+  if (!ranks.some(rank => rank.samples.length)) {
+    $("charts").append(el("p", {class: "none"}, attempt.complete
+      ? "Memory and CPU over time: sampled once a second, and no rank ran that long."
+      : "Memory and CPU over time: not in the record, like those of most attempts in the middle."));
+    return;
+  }
+  for (const [key, use] of Object.entries(uses)) charts.push(chart(key, use));
+  $("charts").classList.toggle("dense", ranks.length > 8);
+  $("charts").append(...charts.map(one => one.frame));
+  pickLines();
+}
+function chart(key, use) {
+  const lines = ranks.map(rank => ({rank, points: use.points(rank)}));
+  const biggest = Math.max(...lines.flatMap(line => line.points.map(p => p[1])), 1e-3);
+  // Round in the unit that is shown.
+  const unit = key === "memory" ? (biggest >= 1024 ** 2 ? 1024 ** 2 : 1024) : 1;
+  const top = ceiling(biggest / unit) * unit;
+  const path = points => {
+    const from = points.findIndex((p, at) => at + 1 >= points.length
+      || points[at + 1][0] >= view[0]);
+    const kept = [];
+    for (const p of points.slice(Math.max(0, from))) {
+      kept.push(p);
+      if (p[0] > view[1]) break;
+    }
+    return kept.map(([at, v], i) => `${i ? "L" : "M"}${(10 * place(at)).toFixed(1)} `
+      + (100 - 100 * v / top).toFixed(2)).join("");
+  };
+  const NS = "http:" + "//www.w3.org/2000/svg"; // a name, not an address
+  const svg = document.createElementNS(NS, "svg");
+  svg.setAttribute("viewBox", "0 0 1000 100");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", `${use.title} of each rank over time, at most `
+    + use.format(biggest));
+  const draw = (tag, attributes) => {
+    const made = document.createElementNS(NS, tag);
+    for (const [name, v] of Object.entries(attributes)) made.setAttribute(name, v);
+    svg.append(made);
+    return made;
+  };
+  for (const y of [25, 50, 75]) draw("line", {x1: 0, x2: 1000, y1: y, y2: y});
+  for (const line of lines) if (line.points.length > 1)
+    line.path = draw("path", {d: path(line.points), "data-rank": line.rank.rank});
+  const times = [];
+  if (lines.length > 8) {
+    for (let n = 0; n <= 160; n++) times.push(view[0] + (view[1] - view[0]) * n / 160);
+    const over = times.map(at => [at, summary(lines, at)]).filter(([, s]) => s);
+    draw("path", {class: "max", d: path(over.map(([at, s]) => [at, s.max[0]]))});
+    draw("path", {class: "median", d: path(over.map(([at, s]) => [at, s.median]))});
+  }
+  const cross = el("div", {class: "cross", hidden: ""});
+  const read = el("div", {class: "read"});
+  const plot = el("div", {class: "plot"}, svg, cross);
+  if (attempt.cause.at_s != null && attempt.cause.at_s >= view[0])
+    plot.append(el("span", {class: "when", style: `left:${place(attempt.cause.at_s)}%`}));
+  const frame = el("div", {class: "frame chart", "data-use": key},
+    el("div", {class: "title"}, use.title), el("div", {style: "grid-column:3/5"}),
+    el("div", {class: "scale", "aria-hidden": true}, ...[0, 0.5, 1].map(part =>
+      el("span", {style: `top:${100 - 100 * part}%`}, part ? use.format(top * part) : "0"))),
+    plot, read);
+  const at = event => {
+    const box = plot.getBoundingClientRect();
+    return [view[0] + (view[1] - view[0]) * (event.clientX - box.left) / box.width,
+      top * (1 - (event.clientY - box.top) / box.height)];
+  };
+  plot.addEventListener("mousemove", event => charts.forEach(one => one.show(at(event)[0])));
+  plot.addEventListener("mouseleave", () => charts.forEach(one => one.show(null)));
+  plot.addEventListener("click", event => {
+    const [when, height] = at(event);
+    const near = lines.map(line => [value(line.points, when), line.rank.rank])
+      .filter(([v]) => v != null)
+      .sort(([a], [b]) => Math.abs(a - height) - Math.abs(b - height))[0];
+    if (near) select(near[1]);
+  });
+  function show(when) {
+    cross.hidden = when == null;
+    if (when != null) cross.style.left = `${place(when)}%`;
+    const peak = line => line.points.length ? Math.max(...line.points.map(p => p[1])) : null;
+    const of = line => when == null ? peak(line) : value(line.points, when);
+    const entry = (kind, name, v) => el("div", {class: kind}, el("span", {}),
+      el("span", {}, name), el("span", {}, use.format(v)));
+    read.replaceChildren(el("p", {}, when == null ? "peak" : `at ${duration(when)}`));
+    const cause = lines.find(line => isCause(line.rank));
+    const picked = lines.find(line => line.rank.rank === state.rank);
+    if (picked) read.append(entry("picked", `rank ${picked.rank.rank}`, of(picked)));
+    if (cause && cause !== picked)
+      read.append(entry("cause", `rank ${cause.rank.rank}, root cause`, of(cause)));
+    const all = lines.map(line => [of(line), line.rank.rank]).filter(([v]) => v != null)
+      .sort(([a], [b]) => a - b);
+    if (all.length > 8) read.append(
+      entry("max", `highest: rank ${all[all.length - 1][1]}`, all[all.length - 1][0]),
+      entry("median", "median", all[Math.floor(all.length / 2)][0]));
+    else for (const line of lines) if (line !== picked && line !== cause)
+      read.append(entry("", `rank ${line.rank.rank}`, of(line)));
+  }
+  function pick() {
+    for (const line of lines) if (line.path) {
+      const picked = line.rank.rank === state.rank;
+      line.path.setAttribute("class", picked ? "picked" : isCause(line.rank) ? "cause" : "");
+    }
+    svg.append(...svg.querySelectorAll(".cause"), ...svg.querySelectorAll(".picked"));
+    show(null);
+  }
+  return {frame, show, pick};
+}
+function pickLines() { charts.forEach(one => one.pick()); }
+
+// --- one rank ---
+
+function moments(rank) {
+  return [["process started", rank.started_s], ["first output", rank.first_output_s],
+    ["called initialize()", rank.joining_s], ["joined", rank.joined_s],
+    ["program over", rank.leaving_s],
+    ["failed", rank.failed_s !== rank.ended_s ? rank.failed_s : null],
+    ["process ended", rank.ended_s]]
+    .filter(([, at]) => at != null).sort((a, b) => a[1] - b[1]);
+}
+// Lines with a note where the traceback is in them, or the end of one that is too long for them.
+function withoutTraceback(lines, traceback) {
+  const alike = (from, part) => part.every((line, at) =>
+    lines[from + at] !== undefined && lines[from + at].trimEnd() === line.trimEnd());
+  const without = (from, count, words) => [...lines.slice(0, from),
+    el("span", {class: "note"}, words), ...lines.slice(from + count)];
+  if (!traceback.length) return lines;
+  for (let from = lines.length - traceback.length; from >= 0; from--)
+    if (alike(from, traceback)) return without(from, traceback.length, "(the traceback above)");
+  for (let count = Math.min(lines.length, traceback.length - 1); count > 1; count--)
+    if (alike(0, traceback.slice(-count)))
+      return without(0, count, "(the end of the traceback above)");
+  return lines;
+}
+function showSide() {
+  const rank = ranks.find(one => one.rank === state.rank), side = $("side");
+  side.replaceChildren();
+  side.hidden = !ranks.length;
+  if (!rank) return;
+  side.append(el("div", {class: `title ${rank.outcome}`},
+    el("h2", {}, `Rank ${rank.rank} `, el("span", {style: "font-weight:400"}, `on ${rank.host}`)),
+    ...pills(rank)));
+  side.append(el("p", {class: `said ${rank.outcome}`},
+    el("span", {class: "dot", "aria-hidden": true}, MARK[rank.outcome]), rank.words,
+    rank.outcome === "failed" && rank.exception ? `, exit status ${rank.exit_status}` : "",
+    late(rank) ? `, ${late(rank)}` : ""));
+  if (rank.killer && !rank.words.includes(rank.killer))
+    side.append(el("p", {class: "said"}, rank.killer));
+  const thrown = rank.exception;
+  if (thrown && thrown.where) side.append(el("p", {class: "said mono", style: "font-size:12px"},
+    `at ${thrown.where}${thrown.line ? ": " + thrown.line : ""}`));
+  const block = (name, lines) => {
+    if (!lines.length) return;
+    side.append(el("h3", {}, name),
+      el("pre", {tabindex: 0, "aria-label": name}, ...lines.flatMap(line => [line, "\n"])));
+  };
+  const traceback = thrown ? thrown.traceback.map(bare) : [];
+  block("Traceback", traceback);
+  const row = (...cells) => el("tr", {}, ...cells.map(cell => el("td", {}, cell)));
+  side.append(el("table", {}, el("tbody", {},
+    ...moments(rank).map(([name, at]) => row(name, exact(at), clock(at))),
+    row("CPU time", rank.cpu_s == null ? "–" : duration(rank.cpu_s), ""),
+    row("peak memory", memory(rank.peak_kib), ""),
+    row("process id", rank.pid == null ? "–" : String(rank.pid), ""),
+    rank.signals_sent.length ? row("was sent", rank.signals_sent.join(", "), "") : "")));
+  const last = rank.compiled_last;
+  if (last) side.append(el("p", {class: "said"},
+    `compiled last: ${last.name}${last.where ? " at " + last.where : ""}`));
+  block("Last lines of stderr", withoutTraceback(rank.last_lines.stderr.map(bare), traceback));
+  block("Last lines of stdout", rank.last_lines.stdout.map(bare));
+  if (!rank.last_lines.stderr.length && !rank.last_lines.stdout.length)
+    side.append(el("h3", {}, attempt.complete ? "It printed nothing."
+      : "Its last lines are not in the record."));
+}
+function select(number, focus) {
+  state.rank = number;
+  for (const row of $("rows").querySelectorAll(".row")) {
+    const picked = +row.dataset.rank === number;
+    row.setAttribute("aria-selected", picked);
+    row.tabIndex = picked ? 0 : -1;
+    if (picked) {
+      row.scrollIntoView({block: "nearest"});
+      if (focus) row.focus();
+    }
+  }
+  showSide(); pickLines(); remember();
+}
+function remember() {
+  const several = record.attempts.length > 1 ? `attempt=${state.attempt + 1}&` : "";
+  try { history.replaceState(null, "", `#${several}rank=${state.rank}`); } catch { /* as it was */ }
+}
+
+// --- a closer look at a row ---
+
+function tip(row, event) {
+  const rank = row && ranks.find(one => one.rank === +row.dataset.rank), box = $("tip");
+  box.hidden = !rank;
+  if (!rank) return;
+  box.replaceChildren(el("b", {}, `rank ${rank.rank} on ${rank.host}`),
+    el("div", {class: rank.outcome}, el("span", {class: "dot"}, MARK[rank.outcome]), rank.words),
+    el("table", {}, ...moments(rank).map(([name, at]) =>
+      el("tr", {}, el("td", {}, name), el("td", {}, exact(at))))));
+  const size = box.getBoundingClientRect(), near = row.getBoundingClientRect();
+  const x = event ? event.clientX + 14 : near.left + 80;
+  const below = near.bottom + 6 + size.height < innerHeight;
+  box.style.left = `${Math.max(4, Math.min(x, innerWidth - size.width - 8))}px`;
+  box.style.top = `${below ? near.bottom + 6 : Math.max(4, near.top - size.height - 6)}px`;
+}
+$("rows").addEventListener("mousemove", event => tip(event.target.closest(".row"), event));
+$("rows").addEventListener("mouseleave", () => tip(null));
+$("rows").addEventListener("scroll", () => tip(null));
+$("rows").addEventListener("focusin", event => {
+  const row = event.target.closest(".row");
+  if (row && row.matches(":focus-visible")) tip(row);
+});
+$("rows").addEventListener("focusout", () => tip(null));
+$("rows").addEventListener("click", event => {
+  const row = event.target.closest(".row");
+  if (row) select(+row.dataset.rank);
+});
+$("rows").addEventListener("keydown", event => {
+  const at = Math.max(0, shown.findIndex(rank => rank.rank === state.rank));
+  const to = {ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + 20, PageUp: at - 20, Home: 0,
+    End: shown.length - 1}[event.key];
+  if (event.key === "Escape") tip(null);
+  if (to == null || !shown.length) return;
+  event.preventDefault();
+  select(shown[Math.max(0, Math.min(to, shown.length - 1))].rank, true);
+});
+$("find").addEventListener("input", event => { state.find = event.target.value; showRows(); });
+$("sort").addEventListener("change", event => { state.sort = event.target.value; showRows(); });
+addEventListener("resize", () => { if (attempt) showAxis(); });
+addEventListener("hashchange", fromHash);
+// A moment later: a size that is changed while sizes are observed may be one too many.
+new ResizeObserver(() => setTimeout(fitSide)).observe($("main"));
+function fitSide() {
+  $("side").style.setProperty("--beside", `${$("main").offsetHeight}px`);
+}
+
+// --- all of it ---
+
+function fromHash() {
+  const asked = new URLSearchParams(location.hash.slice(1));
+  const at = +asked.get("attempt") - 1;
+  if (record.attempts[at]) state.attempt = at;
+  state.rank = asked.has("rank") ? +asked.get("rank") : null;
+  load();
+}
+function load() {
+  attempt = record.attempts[state.attempt];
+  ranks = attempt ? attempt.ranks : [];
+  apart = standingApart((attempt && attempt.stacks) || []);
+  if (!ranks.some(rank => rank.rank === state.rank))
+    state.rank = attempt && attempt.cause.rank != null ? attempt.cause.rank
+      : apart.length ? apart[0] : null;
+  state.hidden.clear();
+  showHead();
+  $("body").hidden = !attempt;
+  if (attempt) {
+    showTools(); showTime(); showLegend(); showSide(); fitSide();
+    if (state.rank != null) {
+      const row = $(`rank-${state.rank}`);
+      if (row) row.scrollIntoView({block: "nearest"});
+    }
+  }
+  $("foot").textContent = `mcjax-launch ${record.launcher_version} on ${record.launcher_host}; `
+    + `format ${record.version}. Times of ranks count from the start of the attempt, by the `
+    + "launcher's clock; the times of day are UTC.";
+}
+fromHash();
+scrollTo(0, 0);

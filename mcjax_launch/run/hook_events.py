@@ -1,0 +1,79 @@
+"""What a rank's hook says, and what that changes in the state of the run."""
+
+from mcjax_launch.protocol import hook_messages as hook
+from mcjax_launch.protocol.messages import FromHook
+from mcjax_launch.run.rank_run import RankRun
+from mcjax_launch.run.spmd import Program, Rerun
+from mcjax_launch.run.state import RunState
+
+
+def take(state: RunState, event: FromHook, at: float) -> bool:
+    """Take what a hook has said; whether it is that its program has failed, and the job with it.
+
+    Args:
+        state: of the run; changes.
+        event: the hook's message, with what its agent knows about it.
+        at: when, in seconds since the run began.
+
+    """
+    run = state.ranks[event.rank]
+    membership = run.membership
+    state.active_at = at
+    match event.message:
+        case hook.ImportedJax():
+            membership.imported_jax = True
+        case hook.Joining() as call:
+            _joining(state, run, event, call, at)
+        case hook.Joined(process_id=process) if membership.joined_at is None:
+            membership.joined_at = at
+            state.joined_as(event.rank, process)
+        case hook.Leaving() if membership.leaving_at is None:
+            membership.leaving_at = at
+            state.finished_programs(run)
+        case hook.Left():
+            membership.left = True
+        case hook.Compiling() as compiling:
+            run.compilations.begin(compiling)
+        case hook.Compiled():
+            run.compilations.under_way -= 1
+        case hook.Program() as program if state.compares:
+            ran = Program.from_hook(program, state.ranks_of_processes)
+            state.comparison_of(run).ran(event.rank, ran)
+        case hook.Rerun() as rerun if state.compares:
+            again = Rerun.from_hook(event.rank, rerun, state.ranks_of_processes)
+            state.comparison_of(run).reruns.append(again)
+        case hook.Blind(reason=reason):
+            run.incomparable = reason
+        case hook.Failed() as failure:
+            return _failed(state, run, event, failure, at)
+    return False
+
+
+def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining, at: float) -> None:
+    """A process of a rank calls initialize()."""
+    state.initialize_calls += 1
+    membership = run.membership
+    if event.beside:
+        membership.second_process = call.where
+    elif not event.repeated:
+        if membership.joining_at is not None:  # the next program of this rank
+            membership.turn += 1
+            membership.joined_at = membership.leaving_at = None
+            membership.left = False
+        membership.joining_at, membership.call = at, call
+
+
+def _failed(
+    state: RunState, run: RankRun, event: FromHook, failure: hook.Failed, at: float
+) -> bool:
+    """A program has failed; whether that ends the job now, not only with its process."""
+    if run.hidden_failure is not None:
+        return False
+    if failure.joined:
+        run.failure, run.failed_at = failure, at
+        run.after_signal = bool(event.sent)
+        run.order = state.next_order()
+        return True
+    if event.main:  # explains a status that is yet to come
+        run.failure = failure
+    return False

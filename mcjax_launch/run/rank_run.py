@@ -1,0 +1,192 @@
+"""What is known of one rank's run.
+
+Times (`..._at`) are seconds since the run began; None where something has not happened.
+"""
+
+from dataclasses import dataclass, field
+
+from mcjax_launch.protocol.hook_messages import Compiling, Failed, Joining
+
+# Using less of a core than this is no progress: heartbeats and idle threads need some.
+_BUSY = 0.05
+# On accelerators other threads may spin while all hangs; the main thread does a little each step.
+_MAIN_BUSY = 1e-4
+_MOST_SAMPLES = 512
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the processes of a rank use: seconds of processor time so far, and memory in KiB."""
+
+    at: float
+    cpu_s: float
+    rss_kib: int
+
+
+@dataclass
+class Process:
+    """The rank's own process.
+
+    Attributes:
+        status: exit status; below 0: minus a signal. None while it lives.
+        signals: those it was sent to end it, before it ended.
+        killer: what the out-of-memory killer did to it; "" for nothing, None: not known.
+        lost: with its host, so that nothing more is known of it.
+
+    """
+
+    pid: int | None = None
+    started_at: float | None = None
+    first_output_at: float | None = None
+    ended_at: float | None = None
+    status: int | None = None
+    signals: tuple[int, ...] = ()
+    killer: str | None = None
+    lost: bool = False
+
+
+@dataclass
+class Membership:
+    """The rank's part in the JAX job.
+
+    Several of its programs may take part, one after another; all but `turn` is of the latest.
+
+    Attributes:
+        imported_jax: a program has imported jax.distributed.
+        call: the call of initialize(); None before it.
+        leaving_at: its program is over; JAX may hold up the process.
+        left: its program has left the job, and may go on.
+        turn: how many programs took part before this one.
+        second_process: the line at which a second process of it called initialize(), if one did.
+
+    """
+
+    imported_jax: bool = False
+    call: Joining | None = None
+    joining_at: float | None = None
+    joined_at: float | None = None
+    leaving_at: float | None = None
+    left: bool = False
+    turn: int = 0
+    second_process: str | None = None
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether it is in initialize()."""
+        return self.call is not None and self.joined_at is None
+
+
+@dataclass
+class Compilations:
+    """What the rank compiles.
+
+    Attributes:
+        under_way: how many.
+        latest: the one that began last.
+        platform: of its programs: the first that is not "cpu", if there is one.
+
+    """
+
+    under_way: int = 0
+    latest: Compiling | None = None
+    platform: str = ""
+
+    def begin(self, compiling: Compiling) -> None:
+        """A compilation begins."""
+        self.under_way += 1
+        self.latest = compiling
+        if self.platform in ("", "cpu"):  # one that uses an accelerator may use the CPU as well
+            self.platform = compiling.platform
+
+
+@dataclass
+class Usage:
+    """What the rank uses.
+
+    Attributes:
+        samples: of all its processes, over time.
+        cpu_s, peak_kib: of its own process in all, once it has ended.
+
+    """
+
+    samples: list[Sample] = field(default_factory=list)
+    cpu_s: float | None = None
+    peak_kib: int | None = None
+    _main_s: float = 0.0
+
+    def add(self, sample: Sample, main_s: float, since: float, platform: str) -> bool:
+        """Keep a sample; whether the rank has made progress since the last one.
+
+        Args:
+            sample: of all processes of the rank.
+            main_s: seconds of processor time of the main threads of its Python processes.
+            since: when the rank's process started.
+            platform: of its programs.
+
+        """
+        before = self.samples[-1] if self.samples else Sample(since, 0.0, 0)
+        used_s, main_used_s = sample.cpu_s - before.cpu_s, main_s - self._main_s
+        self._main_s = main_s
+        if len(self.samples) >= _MOST_SAMPLES:
+            del self.samples[1::2]
+        self.samples.append(sample)
+        seconds = max(sample.at - before.at, 1e-3)
+        if platform in ("", "cpu"):
+            return used_s / seconds > _BUSY
+        return main_used_s / seconds > _MAIN_BUSY
+
+
+@dataclass
+class RankRun:
+    """What is known of one rank's run.
+
+    Attributes:
+        order: its place in the order in which ends and failures became known; 0 before.
+        after_signal: it ended, or failed, only after it had been sent a signal to end it.
+        failure: what its hook said of an exception or exit, if it did.
+        failed_at: when that, or its end with a failure, became known.
+        incomparable: why its programs cannot be compared; "" as a rule.
+        stdout, stderr: the last of its output; stdout only for a job's record.
+
+    """
+
+    process_id: int
+    host: str
+    order: int = 0
+    after_signal: bool = False
+    failure: Failed | None = None
+    failed_at: float | None = None
+    incomparable: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    process: Process = field(default_factory=Process)
+    membership: Membership = field(default_factory=Membership)
+    compilations: Compilations = field(default_factory=Compilations)
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def status(self) -> int | None:
+        """Exit status of its process; below 0: minus a signal. None while it lives."""
+        return self.process.status
+
+    @property
+    def hidden_failure(self) -> Failed | None:
+        """Its program's failure, where JAX held up the exit, so that the real status is lost."""
+        return self.failure if self.failure is not None and self.failure.joined else None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it failed by itself: not by a signal that it was sent."""
+        if self.hidden_failure is not None:
+            return True
+        status = self.process.status
+        return status is not None and status != 0 and -status not in self.process.signals
+
+    @property
+    def exit_status(self) -> int:
+        """What a shell would say of it; the program's own status where JAX's exit hid that."""
+        if (failure := self.hidden_failure) is not None:
+            return failure.status
+        status = self.process.status
+        assert status is not None
+        return status if status >= 0 else 128 - status
