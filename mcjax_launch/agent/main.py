@@ -218,7 +218,7 @@ class Agent:
     def _read_signals(self) -> None:
         for signum in self._signals.read():
             if signum in _WAKING:  # an engine ends the job (scancel), or the guardian is gone
-                self._send(messages.Ending(f"it got {signal.Signals(signum).name}"))
+                self._send(messages.Ending(f"{signal.Signals(signum).name}"))
                 self._stop(signal.SIGTERM, self._term_grace)
         self._reap()
 
