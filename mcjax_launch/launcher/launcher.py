@@ -2,9 +2,8 @@
 
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import common_folder, labels
@@ -17,9 +16,11 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan
 from mcjax_launch.launcher.signals import ENDING, PASSED_ON
 from mcjax_launch.launcher.stack_requests import Dumps
-from mcjax_launch.launcher.startup import Preparation, orders
-from mcjax_launch.protocol import exit_status, frames
+from mcjax_launch.launcher.startup import Preparation, start_order
+from mcjax_launch.protocol import exit_status, hook_messages, messages
+from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop, Signals
+from mcjax_launch.protocol.message import Message
 from mcjax_launch.run.state import History, Stop
 from mcjax_launch.transport import client
 from mcjax_launch.transport.connection import Link
@@ -95,22 +96,6 @@ class Launcher:
         )
         self._dumps = Dumps()
         self._missing = Missing()
-        self._told: dict[int, Callable[[Link, int, dict[str, Any]], object]] = {
-            frames.HELLO: lambda link, rank, body: self._preparation.greeted(link),
-            frames.REFUSED: lambda link, rank, body: self._preparation.refused(link, body),
-            frames.READY: lambda link, rank, body: self._preparation.ready(link, body),
-            frames.CHECKED: lambda link, rank, body: self._preparation.checked(link, body),
-            frames.STARTED: self._started,
-            frames.EXITED: self._exited,
-            frames.HOOKED: self._hooked,
-            frames.USAGE: lambda link, rank, body: self._history.used(body["usage"], self._now()),
-            frames.STACKS: self._dumps.add,
-            frames.DUMPED: lambda link, rank, body: self._dumps.told_all(link),
-            frames.ENDING: self._agent_ending,
-            frames.EMPTY: lambda link, rank, body: self._empty.add(link),
-            frames.BYE: self._bye,
-            frames.PING: lambda link, rank, body: None,
-        }
         self._plan: Plan | None = None
         self._interrupts = 0
         self._empty: set[Link] = set()  # those on whose hosts nothing is left
@@ -162,7 +147,7 @@ class Launcher:
         self._history.planned(plan.job_id, plan.coordinator, places, common_folder(named))
         self._limits = Limits(job, self._history, self._now())
         for link in self._links:
-            link.send(frames.START, **orders(plan, link.host, job, look_s(job)))
+            link.send(start_order(plan, link.host, job, look_s(job)))
             link.open_window()
         self._console.detail(
             f"job {plan.job_id}: {len(plan.ranks)} ranks, coordinator {plan.coordinator}"
@@ -184,43 +169,64 @@ class Launcher:
 
     # --- what agents say ---
 
-    def _handle(self, link: Link, frame: frames.Frame) -> None:
-        if frame.kind == frames.DATA:
+    def _handle(self, link: Link, frame: Message | Data | Content) -> None:
+        if isinstance(frame, Data):
             self._history.printed(frame.rank, self._now())
             self._console.feed(frame.rank, frame.stream, frame.payload)
             if self._console.has_room:
                 link.give_credit()
         else:
-            self._told[frame.kind](link, frame.rank, frame.body())
+            self._receive(link, frame)
 
-    def _started(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        self._history.started(rank, body["pid"], self._now())
-        self._console.detail(f"rank {rank} on {link.host.name}: pid {body['pid']}")
+    def _receive(self, link: Link, message: object) -> None:
+        match message:
+            case messages.Hello():
+                self._preparation.greeted(link)
+            case messages.Refused():
+                self._preparation.refused(link, message)
+            case messages.HostFacts():
+                self._preparation.ready(link, message)
+            case messages.CoordinatorTried():
+                self._preparation.checked(link, message)
+            case messages.Started(rank, pid):
+                self._history.started(rank, pid, self._now())
+                self._console.detail(f"rank {rank} on {link.host.name}: pid {pid}")
+            case messages.Exited():
+                self._exited(message)
+            case messages.FromHook():
+                self._hooked(message)
+            case messages.Usage():
+                self._history.used(message, self._now())
+            case messages.Stacks():
+                self._dumps.add(link, message)
+            case messages.StacksComplete():
+                self._dumps.told_all(link)
+            case messages.Ending(reason):
+                words = f"host {link.host.name}: its agent was ended: {reason}"
+                self._end_soon(Stop(words, exit_status.HOST_LOST))
+            case messages.NothingLeft():
+                self._empty.add(link)
+            case messages.Bye(unkillable, stragglers):
+                self._history.unkillable += unkillable
+                if stragglers:
+                    self._console.detail(f"{link.host.name}: ended {stragglers} stray processes")
 
-    def _exited(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        if self._history.exited(rank, body, self._now()):
+    def _exited(self, exited: messages.Exited) -> None:
+        rank = exited.rank
+        if self._history.exited(exited, self._now()):
             self._stop_others(rank)
         self._console.detail(f"rank {rank}: {root_cause.fate(self._history.ranks[rank])}")
         self._tell_missing()
 
-    def _hooked(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        if self._history.hooked(rank, body, self._now()):
-            self._stop_others(rank)
-        if "joining" in body:
+    def _hooked(self, said: messages.FromHook) -> None:
+        if self._history.hooked(said, self._now()):
+            self._stop_others(said.rank)
+        if isinstance(said.message, hook_messages.Joining):
             self._tell_missing()
 
     def _tell_missing(self) -> None:
         for words in self._missing.news(self._history):
             self._console.note(words)
-
-    def _agent_ending(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        words = f"host {link.host.name}: its agent was ended: {body['why']}"
-        self._end_soon(Stop(words, exit_status.HOST_LOST))
-
-    def _bye(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        self._history.unkillable += body["unkillable"]
-        if body["stragglers"]:
-            self._console.detail(f"{link.host.name}: ended {body['stragglers']} stray processes")
 
     def _stop_others(self, rank: int) -> None:
         """A rank failed. Its own agent knows; the other hosts' must be told."""
@@ -252,7 +258,7 @@ class Launcher:
         self._preparation.stop()
         self._console.fold_victims(culprit, own_term=not self._interrupts)
         self._connector.stop()
-        self._connector.tell_all(frames.STOP, signal=int(signum), grace=grace)
+        self._connector.send_all(messages.Stop(int(signum), grace))
 
     def _end_job(self, stop: Stop, signum: int, grace: float) -> None:
         """End the job for a reason of the launcher's or the user's."""
@@ -264,7 +270,7 @@ class Launcher:
             if signum in ENDING:
                 self._interrupted(signal.Signals(signum))
             elif signum in PASSED_ON:
-                self._connector.tell_all(frames.SIGNAL, signal=signum)
+                self._connector.send_all(messages.Forward(signum))
             elif signum == signal.SIGQUIT:
                 self._ask_for_stacks()
             elif signum == signal.SIGCHLD:
@@ -365,7 +371,7 @@ class Launcher:
             for words in overdue.notes():
                 self._console.note(words)
             if ranks := overdue.asked():
-                self._connector.tell_all(frames.LOOK, ranks=ranks)
+                self._connector.send_all(messages.RequestReruns(tuple(ranks)))
 
     # --- the end ---
 

@@ -1,10 +1,10 @@
 """Requests for the stacks of all ranks, under way at their agents."""
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from mcjax_launch.protocol import frames
+from mcjax_launch.protocol import messages
 from mcjax_launch.transport.connection import Link
 
 if TYPE_CHECKING:
@@ -38,13 +38,14 @@ class Dumps:
             self._stacks = []
             self._asked = {link for link in links if link.greeted and not link.ended}
             for link in self._asked:
-                link.send(frames.DUMP, all=of_all_threads)
+                link.send(messages.RequestStacks(of_all_threads))
 
-    def add(self, link: Link, rank: int, body: Mapping[str, Any]) -> None:
+    def add(self, link: Link, said: messages.Stacks) -> None:
         """What an agent tells of one process."""
         from mcjax_launch.diagnosis.stacks import Stack
 
-        self._stacks.append(Stack(rank, link.host.name, **body))
+        stack = Stack(said.rank, link.host.name, said.pid, said.text, said.state, said.helper)
+        self._stacks.append(stack)
 
     def told_all(self, link: Link) -> None:
         """An agent has no more to tell."""

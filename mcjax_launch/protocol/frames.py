@@ -14,8 +14,11 @@ from .message import from_json, to_json
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeAlias
 
     from .message import Message
+
+    Frame: TypeAlias = "Message | Data | Content"
 
 HEADER = struct.Struct("!BBII")  # kind, stream, rank, length
 
@@ -84,7 +87,7 @@ class Decoder:
         self._data = (0, 0)  # rank and stream of the Data that is under way
         self._data_left = 0
 
-    def feed(self, data: bytes | memoryview) -> Iterator[Message | Data | Content]:
+    def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
         """What `data` completes."""
         view = memoryview(self._held + bytes(data) if self._held else data)
         self._held = b""

@@ -78,6 +78,10 @@ class Message:
         def __setattr__(self, name: str, value: object) -> None:
             raise AttributeError(f"{type(self).__name__} is immutable")
 
+    def replaced(self: M, **changes: object) -> M:
+        """The same message with other values in some fields."""
+        return type(self)(**{**{name: getattr(self, name) for name in self._fields}, **changes})
+
     def _values(self) -> list[object]:
         return [getattr(self, name) for name in self._fields]
 

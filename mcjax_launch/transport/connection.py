@@ -5,11 +5,13 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
+from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop
+from mcjax_launch.protocol.message import Message
+from mcjax_launch.protocol.messages import Credit
 from mcjax_launch.protocol.uplink import Uplink
 from mcjax_launch.transport import client
 
@@ -43,7 +45,7 @@ class Link:
         pipes: client.Pipes,
         loop: Loop,
         window: int,
-        on_frame: Callable[["Link", frames.Frame], None],
+        on_frame: Callable[["Link", Message | Data | Content], None],
         on_end: Callable[["Link"], None],
     ) -> None:
         self.host = host
@@ -78,9 +80,9 @@ class Link:
 
     # --- to the agent ---
 
-    def send(self, kind: int, **body: Any) -> None:
+    def send(self, message: Message) -> None:
         """Send a message; nothing happens if the agent is gone."""
-        self._out.send(frames.message(kind, body))
+        self._out.send(frames.encoded(message))
 
     def send_raw(self, data: bytes) -> None:
         """Send bytes that are no frame: the agent's own sources."""
@@ -97,12 +99,12 @@ class Link:
 
     def open_window(self) -> None:
         """Let the first output come."""
-        self.send(frames.CREDIT, bytes=self._window)
+        self.send(Credit(self._window))
 
     def give_credit(self) -> None:
         """Let as much output come as has been consumed, if that is worth a message."""
         if self._consumed >= self._window // 4:
-            self.send(frames.CREDIT, bytes=self._consumed)
+            self.send(Credit(self._consumed))
             self._consumed = 0
 
     # --- from the agent ---
@@ -115,7 +117,7 @@ class Link:
         self.heard_at = time.monotonic()
         data = _BUFFER[:count]
         for frame in self._decoder.feed(data if self.greeted else self._skip_noise(bytes(data))):
-            if frame.kind == frames.DATA:
+            if isinstance(frame, frames.Data):
                 self._consumed += len(frame.payload)
             self._on_frame(self, frame)
         if count == 0 and not self.ended:

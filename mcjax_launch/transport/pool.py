@@ -5,11 +5,13 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
+from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import Loop
+from mcjax_launch.protocol.message import Message
+from mcjax_launch.protocol.messages import Bye, Hello, Ping
 from mcjax_launch.transport import bootstrap, client
 from mcjax_launch.transport.connection import Link
 
@@ -87,7 +89,7 @@ class Connector:
         early: Mapping[Host, client.Pipes],
         loop: Loop,
         window: int,
-        on_frame: Callable[[Link, frames.Frame], None],
+        on_frame: Callable[[Link, Message | Data | Content], None],
         on_lost: Callable[[Link, str], None],
         on_failure: Callable[[Failure], None],
     ) -> None:
@@ -106,10 +108,10 @@ class Connector:
         self._ping_at = 0.0
         self._stopped = False
 
-    def tell_all(self, kind: int, **body: Any) -> None:
+    def send_all(self, message: Message) -> None:
         """Send a message to every agent."""
         for link in self.links:
-            link.send(kind, **body)
+            link.send(message)
 
     # --- start ---
 
@@ -146,15 +148,15 @@ class Connector:
         """Whether every host has been reached or has failed."""
         return not self._waiting and not self._greeting
 
-    def _frame(self, link: Link, frame: frames.Frame) -> None:
-        if frame.kind == frames.HELLO:
+    def _frame(self, link: Link, frame: Message | Data | Content) -> None:
+        if isinstance(frame, Hello):
             self._greeting.remove(link)
             self._limit = min(self._limit + 1, _MOST_LIMIT)
             self.begin()
-        if frame.kind == frames.BYE:
+        if isinstance(frame, Bye):
             link.said_bye = True
             link.end_input()
-        if frame.kind != frames.PING:
+        if not isinstance(frame, Ping):
             self._on_frame(link, frame)
 
     # --- ends ---
@@ -240,7 +242,7 @@ class Connector:
         if afar and now >= self._ping_at:
             self._ping_at = now + frames.PING_S
             for link in afar:
-                link.send(frames.PING)
+                link.send(Ping())
 
     def hang_up(self, limit_s: float) -> None:
         """Let go of all agents; wait, but not longer than this, for their transports to end."""
