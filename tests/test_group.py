@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.agent.supervisor import LINGER_S, UNKILLABLE_S, Effect, Group, Kill, Leave, Tell
+from mcjax_launch.agent.supervisor import (
+    LINGER_S,
+    UNKILLABLE_S,
+    Effect,
+    Kill,
+    Leave,
+    Supervisor,
+    Tell,
+)
 
 TERM, INT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
 DONE = [Leave(unkillable=False)]
@@ -88,7 +96,7 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[Effect]]]] = {
 
 @pytest.mark.parametrize("name", HISTORIES)
 def test_history(name: str) -> None:
-    group = Group(grace_s=2.0)
+    group = Supervisor(grace_s=2.0)
     for rank in range(2):
         group.started(rank)
     for method, arguments, effects in HISTORIES[name]:
@@ -96,7 +104,7 @@ def test_history(name: str) -> None:
 
 
 def test_signals_that_a_rank_was_sent() -> None:
-    group = Group(2.0)
+    group = Supervisor(2.0)
     for rank in range(3):
         group.started(rank)
     group.failed(1, 1.0)
@@ -105,7 +113,7 @@ def test_signals_that_a_rank_was_sent() -> None:
 
 
 def test_deadline_is_the_next_thing_to_happen() -> None:
-    group = Group(2.0)
+    group = Supervisor(2.0)
     group.started(0)
     assert group.deadline is None
     group.stop(TERM, 30.0, 1.0)
@@ -117,7 +125,7 @@ def test_deadline_is_the_next_thing_to_happen() -> None:
 
 
 def test_a_rank_that_is_about_to_end_does_not_end_of_what_the_others_are_sent() -> None:
-    ranks = Group(2.0)
+    ranks = Supervisor(2.0)
     for rank in range(3):
         ranks.started(rank)
     ranks.ending = frozenset([1])

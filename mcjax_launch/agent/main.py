@@ -1,7 +1,7 @@
 """The agent: one on each host, between the launcher's pipe and the ranks.
 
 prepare -> start -> serve until no child is left. All waiting is done here, in one place; what to
-do about a death is decided in `group`.
+do about a death is decided in `supervisor`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .sync import Staging
 
 _ENDLESS = 1 << 60
+_LAST_MESSAGE_S = 5
 _WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # An engine that sends these to a whole step (scancel --signal) means the ranks.
 _NOT_FOR_US = (signal.SIGUSR1, signal.SIGUSR2)
@@ -52,20 +53,32 @@ def main(hook: str | dict[str, str]) -> NoReturn:
         for fd in (control, uplink, null):
             os.close(fd)
         guardian.guard(agent, folder)
+    _be_agent(control, uplink, null, folder, parent, hook)
+
+
+def _be_agent(
+    control: int, uplink: int, null: int, folder: str, parent: int, hook: str | dict[str, str]
+) -> NoReturn:
+    """Serve to the end, below the guardian; a bug of ours is told to the launcher."""
+    loop = Loop()
+    out = Uplink(uplink, loop)
     try:
         posix.adopt_orphans()
         posix.allow_many_files()
         remote = not isinstance(hook, str)
         hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
-        serve = Agent(control, uplink, null, folder, hook_folder, remote)
+        agent = Agent(control, out, loop, null, folder, hook_folder, remote)
         posix.die_with_parent(signal.SIGTERM, parent)
-        serve.run()
+        agent.run()
         guardian.remove(folder)
-    except BaseException:
+    except BaseException as error:
         import traceback
 
-        traceback.print_exc()
-        os._exit(1)
+        text = traceback.format_exc()
+        os.write(2, text.encode("utf-8", "replace"))
+        signal.alarm(_LAST_MESSAGE_S)
+        out.send_last(frames.encoded(messages.InternalError(repr(error), text)))
+        os._exit(exit_status.INTERNAL_ERROR)
     os._exit(0)  # nothing to finalize: it would only cost time
 
 
@@ -85,18 +98,25 @@ class Agent:
     """Does what the launcher asks and what `supervisor.Group` decides."""
 
     def __init__(
-        self, control: int, uplink: int, null: int, folder: str, hook_folder: str, remote: bool
+        self,
+        control: int,
+        uplink: Uplink,
+        loop: Loop,
+        null: int,
+        folder: str,
+        hook_folder: str,
+        remote: bool,
     ) -> None:
         self._control = control
         self._null = null
         self._folder = folder
         self._hook_folder = hook_folder
-        self._loop = Loop()
-        self._uplink = Uplink(uplink, self._loop)
+        self._loop = loop
+        self._uplink = uplink
         self._streams = streams.Streams(self._loop, self._uplink)
         self._signals = Signals((signal.SIGCHLD, *_WAKING))
         self._decoder = frames.Decoder()
-        self._group = supervisor.Group(0)
+        self._supervisor = supervisor.Supervisor(0)
         self._term_grace = 0.0
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
         self._prepared: Prepared | None = None
@@ -134,7 +154,7 @@ class Agent:
         while not self._finished():
             self._loop.turn(self._deadline())
             now = time.monotonic()
-            self._perform(self._group.expired(now))
+            self._perform(self._supervisor.expired(now))
             if self._stacks is not None and now >= self._stacks.deadline:
                 self._send_stacks()
             if self._looker.deadline is not None and now >= self._looker.deadline:
@@ -144,7 +164,7 @@ class Agent:
                 self._keep_in_touch(now)
 
     def _deadline(self) -> float | None:
-        times = [self._group.deadline, self._looker.deadline]
+        times = [self._supervisor.deadline, self._looker.deadline]
         times.append(None if self._stacks is None else self._stacks.deadline)
         if self._remote:
             times += [self._ping_at, self._heard_at + frames.SILENCE_S]
@@ -203,7 +223,7 @@ class Agent:
         self._reap()
 
     def _end_early(self) -> None:
-        self._perform(self._group.abandon(time.monotonic()))
+        self._perform(self._supervisor.abandon(time.monotonic()))
         if not self._pids:
             self._reap()
 
@@ -215,17 +235,17 @@ class Agent:
                     self._handle_end(ended)
                 else:
                     posix.reap(ended.pid)
-            self._perform(self._group.child_gone())
+            self._perform(self._supervisor.child_gone())
         except posix.Childless:
-            self._perform(self._group.childless())
+            self._perform(self._supervisor.childless())
 
     def _handle_end(self, ended: posix.Ended) -> None:
         rank = self._pids[ended.pid]
         if self._hooks is not None:
             self._hooks.drain(rank)
-        sent = list(self._group.sent[rank])
-        self._group.ending = posix.ending(self._pids)
-        self._perform(self._group.exited(rank, ended.status, time.monotonic()))
+        sent = list(self._supervisor.sent[rank])
+        self._supervisor.ending = posix.ending(self._pids)
+        self._perform(self._supervisor.exited(rank, ended.status, time.monotonic()))
         del self._pids[ended.pid]
         used = posix.reap(ended.pid)
         failed = ended.status != 0 and -ended.status not in sent
@@ -235,11 +255,11 @@ class Agent:
     def _hooked(self, said: messages.FromHook) -> None:
         failed = isinstance(said.message, hook_messages.Failed)
         if failed:
-            said = said.replaced(sent=tuple(self._group.sent.get(said.rank, ())))
+            said = said.replaced(sent=tuple(self._supervisor.sent.get(said.rank, ())))
         self._send(said)
         if isinstance(said.message, hook_messages.Failed) and said.message.joined:
-            self._group.ending = posix.ending(self._pids)
-            self._perform(self._group.failed(said.rank, time.monotonic()))
+            self._supervisor.ending = posix.ending(self._pids)
+            self._perform(self._supervisor.failed(said.rank, time.monotonic()))
 
     def _is_main(self, pid: int, rank: int) -> bool:
         return self._pids.get(pid) == rank
@@ -285,7 +305,7 @@ class Agent:
     def _start(self, order: messages.Start) -> None:
         assert self._prepared is not None
         self._prepared.stop_listening()
-        self._group = supervisor.Group(order.grace_s)
+        self._supervisor = supervisor.Supervisor(order.grace_s)
         self._term_grace = order.term_grace_s
         self._looker = usage.Looker(order.look_s)
         self._memory = oom.OutOfMemory()
@@ -338,7 +358,7 @@ class Agent:
             os.close(out_end)
             os.close(err_end)
         self._pids[pid] = number
-        self._group.started(number)
+        self._supervisor.started(number)
         self._send(messages.Started(number, pid))
         for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
             widen(fd)
@@ -350,8 +370,8 @@ class Agent:
             posix.signal_process(pid, signum)
 
     def _stop(self, signum: int, grace: float) -> None:
-        self._group.ending = posix.ending(self._pids)
-        self._perform(self._group.stop(signum, grace, time.monotonic()))
+        self._supervisor.ending = posix.ending(self._pids)
+        self._perform(self._supervisor.stop(signum, grace, time.monotonic()))
         if not self._pids:
             self._reap()  # without children no death will wake us
 

@@ -10,13 +10,15 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Facts, Plan, make_plan, used_hosts
 from mcjax_launch.launcher.coordinator import candidates, choose, own_address
+from mcjax_launch.launcher.orders import what_to_prepare
 from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_address
 from mcjax_launch.protocol.exit_status import HOST_LOST
-from mcjax_launch.protocol.frames import encoded
+from mcjax_launch.protocol.frames import Content, Data, encoded
+from mcjax_launch.protocol.message import Message
 from mcjax_launch.protocol.messages import HostFacts
 from mcjax_launch.transport import sync
-from mcjax_launch.transport.connection import Link
+from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import Failure
 
 # After a first failure, others that come so soon are named with it.
@@ -25,7 +27,7 @@ _GATHER_S = 0.5
 _PREPARE_S = 20.0
 
 
-class Preparation:
+class Startup:
     """Asks every agent, has them try the coordinator's address, and makes the plan.
 
     Args:
@@ -33,6 +35,7 @@ class Preparation:
         hosts: where; all of them get ranks.
         on_plan: called with the plan when every host is ready.
         on_error: called instead when one is not.
+        settled: whether no host is being connected to any more.
         restart: how many times the job has been started before.
 
     Attributes:
@@ -47,6 +50,7 @@ class Preparation:
         hosts: Sequence[Host],
         on_plan: Callable[[Plan], None],
         on_error: Callable[[LaunchError], None],
+        settled: Callable[[], bool],
         restart: int,
     ) -> None:
         self._restart = restart
@@ -56,11 +60,12 @@ class Preparation:
         self._hosts = hosts
         self._on_plan = on_plan
         self._on_error = on_error
+        self._settled = settled
         self._ranks = used_hosts(job.processes_here, hosts)
         self._staged = sync.entries(job.sync, os.getcwd()) if job.sync else []
         self._same = sync.same_content(self._staged)
         self._stopped = False
-        self._links: list[Link] = []
+        self._links: list[AgentConnection] = []
         self._answers: dict[Host, HostFacts] = {}
         self._tried: list[str] = []
         self._checked: dict[Host, messages.CoordinatorTried] = {}
@@ -78,7 +83,19 @@ class Preparation:
         """The job is to end: nothing more is prepared, and an agent that comes is sent away."""
         self._stopped = True
 
-    def greeted(self, link: Link) -> None:
+    def received(self, link: AgentConnection, message: Message | Data | Content) -> None:
+        """An agent has said something before the ranks are started."""
+        match message:
+            case messages.Hello():
+                self._greeted(link)
+            case HostFacts():
+                self._ready(link, message)
+            case messages.CoordinatorTried():
+                self._coordinator_tried(link, message)
+            case messages.Refused():
+                self._refused(link, message)
+
+    def _greeted(self, link: AgentConnection) -> None:
         """An agent runs: send it the files, and ask."""
         if self._stopped:
             link.send(messages.Stop(int(signal.SIGKILL), 0))
@@ -101,7 +118,7 @@ class Preparation:
         yield from sync.frames(self._staged, self._same)
         yield encoded(asked)
 
-    def ready(self, link: Link, facts: HostFacts) -> None:
+    def _ready(self, link: AgentConnection, facts: HostFacts) -> None:
         """An agent has answered."""
         link.be_patient(0)
         self._answers[link.host] = facts
@@ -123,7 +140,7 @@ class Preparation:
             if link.host is not self._hosts[0]:
                 link.send(messages.TryCoordinator(tuple(self._tried), port))
 
-    def checked(self, link: Link, tried: messages.CoordinatorTried) -> None:
+    def _coordinator_tried(self, link: AgentConnection, tried: messages.CoordinatorTried) -> None:
         """An agent has tried the coordinator's addresses."""
         self._checked[link.host] = tried
         if len(self._checked) == len(self._hosts) - 1 and not self._stopped:
@@ -186,7 +203,7 @@ class Preparation:
 
     # --- what goes wrong ---
 
-    def refused(self, link: Link, refused: messages.Refused) -> None:
+    def _refused(self, link: AgentConnection, refused: messages.Refused) -> None:
         """A host cannot run the job."""
         several = self._several or not link.host.is_local
         where = f"host {link.host.name}: " if several else ""
@@ -198,9 +215,9 @@ class Preparation:
         if self.deadline is None:
             self.deadline = time.monotonic() + _GATHER_S
 
-    def expire(self, settled: bool) -> None:
+    def expire(self, now: float) -> None:
         """Report the failures when it is time, or at once if no more can come."""
-        if self.deadline is not None and (settled or time.monotonic() >= self.deadline):
+        if self.deadline is not None and (self._settled() or now >= self.deadline):
             self.deadline = None
             first, *more = self._failures
             also = ""
@@ -209,76 +226,3 @@ class Preparation:
                 also = f"; {len(more)} more: {names}{', ...' if len(more) > 8 else ''}"
             words = f"host {first.host.name}: {first.words}{also}"
             self._on_error(LaunchError(words, HOST_LOST))
-
-
-def what_to_prepare(
-    job: Job, host: Host, ranks: int, *, first: bool, several: bool
-) -> messages.Prepare:
-    """What an agent is to find out and to hold before anything is started.
-
-    Args:
-        ranks: how many will run there.
-        first: it is the coordinator's host.
-        several: there are other hosts.
-
-    """
-    pythons = []
-    if job.is_python:
-        given = host.python or (job.python if job.python_given else None)
-        pythons = [given] if given else [job.python, "python3"]
-    coordinator: messages.Bind | None = None
-    if first:
-        address, port = split_address(job.coordinator) if job.coordinator else ("", 0)
-        # Another host's way to this one may lead through an address that is not its own.
-        elsewhere = several or job.num_hosts > 1
-        coordinator = messages.Bind("" if elsewhere else address, port)
-    if job.host_rank:
-        coordinator = None
-    return messages.Prepare(
-        remote=not host.is_local,
-        command=None if job.is_python else job.program[0],
-        program=job.program[0] if job.is_python and not job.module else None,
-        pythons=tuple(pythons),
-        python_named=bool(host.python) or job.python_given,
-        needs_jax=bool(host.python) or job.python_given or not host.is_local,
-        env=dict(job.env),
-        chdir=host.chdir or job.chdir,
-        chdir_given=bool(host.chdir) or job.chdir_given,
-        coordinator=coordinator,
-        listen=first and several,
-        describe=several,
-        towards=_other_launchers_coordinator(job),
-        transfer_ports=ranks if job.cpu_transfers else 0,
-        gpus=job.gpus_per_process is not None,
-        cores=ranks if job.bind_cores else 0,
-    )
-
-
-def _other_launchers_coordinator(job: Job) -> str | None:
-    if job.coordinator is None or job.num_hosts == 1:
-        return None
-    return split_address(job.coordinator)[0]
-
-
-def start_order(plan: Plan, host: Host, job: Job, look_s: float) -> messages.Start:
-    """What the agent of `host` needs to start its ranks.
-
-    Args:
-        look_s: how often it looks at what they use; 0: never.
-
-    """
-    ranks = tuple(
-        messages.RankOrder(rank.process_id, rank.argv, dict(rank.env), rank.cwd, rank.cores)
-        for rank in plan.ranks
-        if rank.host is host
-    )
-    return messages.Start(
-        ranks=ranks,
-        env=dict(plan.env),
-        defaults=dict(plan.defaults),
-        hook=plan.hook,
-        coordinator_host=split_address(plan.coordinator)[0],
-        look_s=look_s,
-        grace_s=job.grace_s("failure"),
-        term_grace_s=job.grace_s("TERM"),
-    )

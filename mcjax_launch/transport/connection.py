@@ -13,13 +13,13 @@ from mcjax_launch.protocol.loop import READ, Loop
 from mcjax_launch.protocol.message import Message
 from mcjax_launch.protocol.messages import Credit
 from mcjax_launch.protocol.uplink import Uplink
-from mcjax_launch.transport import client
+from mcjax_launch.transport.client import Pipes
 
 _BUFFER = memoryview(bytearray(1 << 20))  # shared: what is in it is used up before the next read
 _MOST_ERRORS = 8192
 
 
-class Link:
+class AgentConnection:
     """One host's agent.
 
     Args:
@@ -28,6 +28,7 @@ class Link:
         window: output bytes that may be on their way at any time.
         on_frame: called for each frame, in order.
         on_end: called once, when the agent's end of the pipe is closed.
+        trace: called with a line for each frame, where that is wanted.
 
     Attributes:
         began_at, heard_at: when it was started, and when it last said anything.
@@ -42,11 +43,12 @@ class Link:
     def __init__(
         self,
         host: Host,
-        pipes: client.Pipes,
+        pipes: Pipes,
         loop: Loop,
         window: int,
-        on_frame: Callable[["Link", Message | Data | Content], None],
-        on_end: Callable[["Link"], None],
+        on_frame: Callable[["AgentConnection", Message | Data | Content], None],
+        on_end: Callable[["AgentConnection"], None],
+        trace: Callable[[str], None] | None = None,
     ) -> None:
         self.host = host
         self.pid = pipes.pid
@@ -63,6 +65,7 @@ class Link:
         self._decoder = frames.Decoder()
         self._on_frame = on_frame
         self._on_end = on_end
+        self._trace = trace
         self._window = window
         self._consumed = 0
         self._patient_until = 0.0
@@ -82,6 +85,8 @@ class Link:
 
     def send(self, message: Message) -> None:
         """Send a message; nothing happens if the agent is gone."""
+        if self._trace is not None:
+            self._trace(f"frame to {self.host.name}: {message!r}")
         self._out.send(frames.encoded(message))
 
     def send_raw(self, data: bytes) -> None:
@@ -119,6 +124,8 @@ class Link:
         for frame in self._decoder.feed(data if self.greeted else self._skip_noise(bytes(data))):
             if isinstance(frame, frames.Data):
                 self._consumed += len(frame.payload)
+            if self._trace is not None:
+                self._trace(f"frame from {self.host.name}: {frame!r}")
             self._on_frame(self, frame)
         if count == 0 and not self.ended:
             self._end()
@@ -150,6 +157,13 @@ class Link:
         lines = (line.strip() for line in text.decode("utf-8", "replace").splitlines())
         return [line for line in lines if line]
 
+    @property
+    def traceback(self) -> str:
+        """The traceback that an agent has left on stderr, if it ended by a bug before it spoke."""
+        text = self.errors.decode("utf-8", "replace")
+        _, start, rest = text.rpartition("Traceback (most recent call last):")
+        return start + rest if "mcjax" in rest else ""
+
     # --- the end ---
 
     def end_input(self) -> None:
@@ -166,7 +180,7 @@ class Link:
             if fd >= 0:
                 self._loop.forget(fd)
                 os.close(fd)
-        self._pipes = client.Pipes(self.pid, -1, -1, -1)
+        self._pipes = Pipes(self.pid, -1, -1, -1)
         self._supply = iter(())
         self._out.broken = True
         self.ended = True
