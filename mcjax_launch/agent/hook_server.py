@@ -204,7 +204,10 @@ class HookServer:
     def _identify(self, hook: HookConnection, hello: hook_messages.Hello) -> None:
         hook.pid = hello.pid
         hook.dump_signal = _signal_number(hello.dump_signal)
-        rank = int(hello.process_id) if hello.process_id.isdecimal() else -1
+        try:
+            rank = int(hello.process_id)
+        except ValueError:
+            rank = -1
         # The program may have changed the variable for a process of its own.
         hook.rank = rank if rank in self._ranks else -1
 
