@@ -210,5 +210,7 @@ class StopPolicy:
 
 
 def _forwarded(name: str, grace_s: float) -> str:
-    also = "; Ctrl-\\ shows where they are" if name == "SIGINT" else ""
-    return f"{name} forwarded to the ranks; {grace_s:g} s to exit, press again to kill now{also}"
+    again = "a second one kills them now"
+    if name == "SIGINT":
+        again = "press again to kill now; Ctrl-\\ shows where they are"
+    return f"{name} forwarded to the ranks; {grace_s:g} s to exit, {again}"

@@ -61,7 +61,7 @@ class Message:
     if not TYPE_CHECKING:
 
         def __init__(self, *args: object, **kwargs: object) -> None:
-            given = dict(zip(self._fields, args))  # noqa: B905, since Python 3.10
+            given = dict(zip(self._fields, args))
             if len(args) > len(self._fields) or not given.keys().isdisjoint(kwargs):
                 raise TypeError(f"{type(self).__name__}: too many arguments")
             given.update(kwargs)
@@ -187,7 +187,7 @@ def from_values(cls: type[M], values: object) -> M:
         cls._converters = converters
     if not isinstance(values, list) or len(values) != len(converters):
         raise Malformed(f"{cls.__name__}: expected {len(converters)} values")
-    pairs = zip(converters, values)  # noqa: B905, since Python 3.10
+    pairs = zip(converters, values)
     return cls(*(convert(value) for convert, value in pairs))
 
 

@@ -32,7 +32,7 @@ INT_NOTE = Note(
     "SIGINT forwarded to the ranks; 5 s to exit, press again to kill now; "
     "Ctrl-\\ shows where they are"
 )
-TERM_NOTE = Note("SIGTERM forwarded to the ranks; 30 s to exit, press again to kill now")
+TERM_NOTE = Note("SIGTERM forwarded to the ranks; 30 s to exit, a second one kills them now")
 GONE_NOTE = Note("nobody reads the output any more: SIGTERM to the ranks; 30 s to exit")
 
 FAILED = StopRanks(TERM, 2.0, 1)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from jobs import LAUNCHER, PROGRAMS, Jobs
 
-pytestmark = pytest.mark.jax
 OPTIONS = ["-n", 3, "-d", 1, "--grace", "1"]
 
 

@@ -6,11 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 from jobs import PROGRAMS, Jobs
-
-from mcjax_launch.cli.command import Duration, Ranks
 
 BAD: dict[str, tuple[list[str], int, str]] = {
     "nothing": ([], 2, "no PROGRAM"),
@@ -56,13 +53,20 @@ def test_occupied_coordinator_port(jobs: Jobs) -> None:
 
 def test_the_port_of_another_job(jobs: Jobs) -> None:
     """JAX would bind beside it, and end the other job."""
-    with socket.socket() as reserved:
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        reserved.bind(("127.0.0.1", 0))
-        reserved.listen()
-        port = reserved.getsockname()[1]
+    with socket.socket() as other, socket.socket() as beside:
+        for each in (other, beside):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
         ended = jobs.run("--coordinator", f"127.0.0.1:{port}", "echo", "started")
-    assert (ended.status, ended.out) == (2, b"")
+        assert (ended.status, ended.out) == (2, b"")
+        assert f"port {port} is in use" in ended.report
+        # Nobody was sent to the other job, and a bind like JAX's would not have noticed it.
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.accept()
+        beside.bind(("127.0.0.1", port))
 
 
 def test_a_free_coordinator_port_is_used(jobs: Jobs) -> None:
@@ -70,14 +74,6 @@ def test_a_free_coordinator_port_is_used(jobs: Jobs) -> None:
         port = free.getsockname()[1]
     ended = jobs.run("--coordinator", f"localhost:{port}", "echo", "{coordinator}")
     assert ended.stdout == f"[0] 127.0.0.1:{port}\n"
-
-
-@pytest.mark.jax
-def test_python_without_jax(jobs: Jobs, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
-    ended = jobs.run("--python", tmp_path / "bare/bin/python", PROGRAMS / "toy.py")
-    assert ended.status == 2
-    assert "has no jax: install it there" in ended.report
 
 
 def test_misspelt_placeholder_is_a_hint(jobs: Jobs) -> None:
@@ -200,18 +196,8 @@ def test_our_own_fault_is_one_line_and_a_file(jobs: Jobs, tmp_path: Path) -> Non
     Path(log).unlink()
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("0", 0)]
-)
-def test_duration(text: str, seconds: float) -> None:
-    assert Duration().convert(text, None, None) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "x", "-1", "5 m", "1d"])
-def test_no_duration(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        Duration().convert(text, None, None)
-
-
-def test_ranks() -> None:
-    assert Ranks().convert("0,4-6", None, None) == {0, 4, 5, 6}
+def test_python_without_jax(jobs: Jobs, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    ended = jobs.run("--python", tmp_path / "bare/bin/python", PROGRAMS / "toy.py")
+    assert ended.status == 2
+    assert "has no jax: install it there" in ended.report

@@ -10,8 +10,6 @@ import jax
 import pytest
 from jobs import PROGRAMS, Jobs
 
-pytestmark = pytest.mark.jax
-
 
 @pytest.mark.parametrize(("n", "d"), [(4, 2), (1, 8)])
 def test_toy(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parent.parent / "mcjax_launch"
+PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # From the ground up. A package imports those of lower floors; on one floor none imports another.
 FLOORS = (
     ("__init__", "protocol", "jax_messages", "ranks"),

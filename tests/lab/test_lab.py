@@ -9,7 +9,7 @@ import pytest
 from jobs import PROGRAMS, Jobs, eventually
 from remote import Lab, needs_lab, transports
 
-pytestmark = [needs_lab, pytest.mark.lab]
+pytestmark = needs_lab
 ALL = "jh1,jh2,jh3"
 # A rank that ignores TERM, with a stray in a session of its own.
 DEAF = ("bash", "-c", "setsid sleep 1000 & trap '' TERM; echo ready; while :; do sleep 1000; done")

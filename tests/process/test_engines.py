@@ -1,7 +1,6 @@
-"""Other engines: what they are told, and how one of their launchers knows its place."""
+"""What is printed for other schedulers, and how one of their launchers knows its place."""
 
 import gzip
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from jobs import PROGRAMS, Jobs, eventually
-
-from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.hosts import Host
-from mcjax_launch.job.job import Job
-from mcjax_launch.launcher.restarts import Restarts, without
-from mcjax_launch.schedulers import slurm
-from mcjax_launch.schedulers.emit import default_name
-from mcjax_launch.transport.client import srun_environ
+from jobs import Jobs, eventually
 
 COMMAND = ["-d", "2", "-x", "A=b c", "--timeout", "10m", "train.py", "{process_id}", "it's $(HOME)"]
 
@@ -27,9 +18,6 @@ def emitted(jobs: Jobs, *options: str) -> str:
     ended = jobs.run(*options, *COMMAND)
     assert ended.status == 0, ended.stderr
     return ended.stdout
-
-
-# --- Slurm ---
 
 
 def test_batch_script(jobs: Jobs) -> None:
@@ -50,42 +38,6 @@ def test_batch_script(jobs: Jobs) -> None:
     assert words[words.index("--env") + 1] == "A=b c"
     assert "--max-restarts" in words
     assert "--num-hosts" not in words and "--emit" not in words
-
-
-def test_allocation() -> None:
-    environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2],m7"}
-    assert slurm.inside(environ)
-    assert [h.slots for h in slurm.allocated(environ, None)] == [1, 1, 1]
-    environ |= {"SLURM_NTASKS": "5", "SLURM_TASKS_PER_NODE": "2(x2),1"}
-    found = slurm.allocated(environ, None)
-    assert [(h.name, h.slots) for h in found] == [("n1", 2), ("n2", 2), ("m7", 1)]
-    assert [h.slots for h in slurm.allocated(environ, 4)] == [4, 4, 4]
-
-
-def test_gpus_of_each_node() -> None:
-    shown = """   JOB_GRES=gpu:6
-     Nodes=jh[1-2] CPU_IDs=6-7 Mem=0 GRES=gpu:2(IDX:0-1)
-     Nodes=jh3 CPU_IDs=0 Mem=0 GRES=gpu:a100:1(IDX:0),gpu:t4:1(IDX:3),shard:7(IDX:0)
-     Nodes=jh4 CPU_IDs=0 Mem=0 GRES=
-   MinCPUsNode=1
-"""
-    assert slurm.gpus(shown) == {"jh1": 2, "jh2": 2, "jh3": 2}
-
-
-def test_a_step_with_some_of_the_nodes() -> None:
-    environ = {
-        "SLURM_JOB_ID": "1",
-        "SLURM_JOB_NODELIST": "n[1-2]",
-        "SLURM_NTASKS": "1",
-        "SLURM_TASKS_PER_NODE": "1",
-    }
-    assert [h.slots for h in slurm.allocated(environ, None)] == [1, 1]
-
-
-def test_srun_gets_none_of_its_options_from_outside() -> None:
-    outside = {"SLURM_GPUS_PER_TASK": "1", "SLURM_LABELIO": "1", "SRUN_CPUS_PER_TASK": "2"}
-    kept = {"SLURM_JOB_ID": "1", "SLURM_CONF": "x", "HOME": "h"}
-    assert srun_environ({**outside, **kept}) == kept
 
 
 def test_the_size_of_the_whole(jobs: Jobs) -> None:
@@ -109,12 +61,6 @@ def test_the_size_of_the_whole(jobs: Jobs) -> None:
     assert "--num-processes" not in script
     long = jobs.run("--emit", "slurm", "--timeout", "1234567s", "x.py").stdout
     assert "--timeout 1234567 " in long
-
-
-def test_several_launchers_under_srun() -> None:
-    environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_STEP_NUM_TASKS": "2"}
-    with pytest.raises(LaunchError, match="srun has started 2 launchers"):
-        slurm.allocated(environ, None)
 
 
 # --- Kubernetes ---
@@ -170,7 +116,7 @@ def test_jobset(jobs: Jobs) -> None:
     (jobset,) = documents(
         emitted(jobs, "--emit", "jobset", "--max-restarts", "3", *OPTIONS.split())
     )
-    packed = (Path(__file__).parent / "lab" / "jobset-crd.yaml.gz").read_bytes()
+    packed = (Path(__file__).parent.parent / "lab" / "jobset-crd.yaml.gz").read_bytes()
     crd = yaml.safe_load(gzip.decompress(packed))
     version = next(v for v in crd["spec"]["versions"] if v["name"] == "v1alpha2")
     jsonschema.validate(jobset, version["schema"]["openAPIV3Schema"])
@@ -201,34 +147,6 @@ def test_bad_emit(jobs: Jobs, name: str) -> None:
     ended = jobs.run(*options.split(), "train.py")
     assert (ended.status, ended.out) == (2, b"")
     assert words in ended.report
-
-
-@pytest.mark.parametrize(
-    ("program", "name"),
-    [
-        ("train.py", "train"),
-        ("a/Train_v2.py", "train-v2"),
-        ("7.py", "job-7"),
-        ("./run.sh", "run-sh"),
-    ],
-)
-def test_default_name(program: str, name: str) -> None:
-    assert default_name(program) == name
-
-
-# --- one launcher for each host ---
-
-
-@pytest.mark.jax
-def test_a_launcher_on_each_host(jobs: Jobs, tmp_path: Path) -> None:
-    with_port = f"localhost:{20_000 + os.getpid() % 10_000}"
-    options = ["--num-hosts", "2", "--procs-per-host", "2", "--coordinator", with_port, "-d", "1"]
-    first = jobs.start(*options, "--host-rank", "0", PROGRAMS / "toy.py")
-    second = jobs.start(*options, PROGRAMS / "toy.py", env={"JOB_COMPLETION_INDEX": "1"})
-    both = [first.finish(), second.finish()]
-    assert [ended.status for ended in both] == [0, 0], both[0].stderr + both[1].stderr
-    for rank in range(4):
-        assert f"[{rank}] process {rank} of 4" in both[rank // 2].stdout
 
 
 def test_a_launchers_failure_is_its_ranks(jobs: Jobs) -> None:
@@ -268,30 +186,6 @@ def test_bad_place(jobs: Jobs, options: str, words: str) -> None:
     ended = jobs.run(*options.split(), "true")
     assert ended.status == 2
     assert words in ended.report
-
-
-# --- other detectors ---
-
-
-@pytest.mark.jax
-def test_explicit_coordinates_keep_other_detectors_out(jobs: Jobs) -> None:
-    """What JAX would take for a Slurm step, an MPI job and a pod."""
-    env = {
-        "SLURM_JOB_ID": "7",
-        "SLURM_STEP_NODELIST": "elsewhere",
-        "SLURM_NTASKS": "9",
-        "SLURM_PROCID": "8",
-        "SLURM_LOCALID": "3",
-        "OMPI_MCA_orte_hnp_uri": "1.0;tcp://192.0.2.1:1",
-        "OMPI_COMM_WORLD_SIZE": "9",
-        "OMPI_COMM_WORLD_RANK": "8",
-        "OMPI_COMM_WORLD_LOCAL_RANK": "3",
-        "KUBERNETES_SERVICE_HOST": "192.0.2.2",
-        "KUBERNETES_SERVICE_PORT": "443",
-    }
-    ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "coordinates.py", "nothing", env=env)
-    assert ended.status == 0, ended.stderr
-    assert "[1] process 1 of 2" in ended.stdout
 
 
 # --- restarts ---
@@ -358,12 +252,3 @@ def test_a_signal_between_two_attempts(jobs: Jobs) -> None:
         pass
     running.process.terminate()
     assert running.finish().status == 143
-
-
-def test_hosts_that_are_left_out() -> None:
-    a, b, c = (Host(name=name, slots=2) for name in "abc")
-    job = Job(program=("x",), num_processes=5, python="p", chdir="/")
-    smaller, left = without(job, [a, b, c], {b}, Restarts(most=1, min_hosts=2))
-    assert (smaller.num_processes, [h.name for h in left]) == (4, ["a", "c"])
-    assert without(job, [a, b, c], {a, b}, Restarts(most=1, min_hosts=2)) == (job, [a, b, c])
-    assert without(job, [a, b, c], {b}, Restarts(most=1)) == (job, [a, b, c])

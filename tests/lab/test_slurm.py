@@ -17,7 +17,6 @@ from remote import Lab, needs_lab
 
 pytestmark = [
     needs_lab,
-    pytest.mark.lab,
     pytest.mark.skipif(
         shutil.which("slurmctld", path="/usr/sbin:/sbin") is None or shutil.which("munged", path="/usr/sbin:/sbin") is None,
         reason="needs Slurm: apt install slurm-wlm slurm-wlm-basic-plugins munge",
@@ -30,7 +29,7 @@ class Cluster(Lab):
 
     def __init__(self) -> None:
         super().__init__()
-        self._slurm = str(Path(__file__).parent / "lab" / "slurm.sh")
+        self._slurm = str(Path(__file__).parent / "slurm.sh")
         self.inside("env", f"LAB={self.folder}", self._slurm, "up")
         self.env = [*self._enter, "env", f"SLURM_CONF={self.folder}/slurm/slurm.conf"]
 
@@ -177,7 +176,7 @@ def kubernetes(cluster: Cluster, folder: Path) -> Iterator[Callable[..., str]]:
 
     Yields kubectl.
     """
-    script = str(Path(__file__).parent / "lab" / "k8s_stub.py")
+    script = str(Path(__file__).parent / "k8s_stub.py")
     stub = ["python3", script, "10.77.0.1", "6443", str(folder)]
     api = subprocess.Popen(
         [*cluster._enter, "env", f"LAB={cluster.folder}", *stub],

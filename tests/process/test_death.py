@@ -136,7 +136,7 @@ def test_second_signal_means_now(jobs: Jobs, name: str) -> None:
     running.read_until("ready", 2)
     running.signal(signum)
     assert running.process.stderr is not None
-    assert b"again to kill them" in running.process.stderr.readline()
+    assert b"forwarded to the ranks" in running.process.stderr.readline()
     running.signal(signum)
     ended = running.finish()
     assert ended.status == 128 + signum

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from jobs import PROGRAMS, Jobs
 
-pytestmark = pytest.mark.jax
 DIVERGING = PROGRAMS / "diverging.py"
 OVERTAKEN = PROGRAMS / "overtaken.py"
 OPTIONS = ["-n", 4, "-d", 1, "--grace", "1", "--verify-spmd"]
