@@ -5,15 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from mcjax_launch.protocol import source_lines
 from mcjax_launch.ranks import these_ranks
 
 K = TypeVar("K")
 
 _SOURCE = "    "  # the agent puts the user's own lines after their frames
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\S+) in (?P<name>.*)')
-_LIBRARY = re.compile(r".*/(?:site|dist)-packages/")
-_PYTHONS_OWN = re.compile(r".*/lib(?:64)?/python3(?:\.\d+)?/")
-_OURS = re.compile(r"/hook/mcjax_hook/\w+\.py$")  # the hook, which is no concern of the user's
 # More calls in a row inside one library than this are shown as the first and a count.
 _FOLDED = 3
 
@@ -48,15 +46,11 @@ class Frame:
 
     @property
     def library(self) -> str:
-        """The package that it belongs to; empty for the user's own code."""
-        if found := _LIBRARY.match(self.file):
-            return re.split(r"[/.]", self.file[found.end() :])[0]
-        return "python" if _PYTHONS_OWN.match(self.file) or self.file.startswith("<frozen") else ""
+        """The package that it belongs to, or "python"; empty for the user's own code."""
+        return source_lines.owner(self.file)
 
     def __str__(self) -> str:
-        file = self.file
-        for folder in (_LIBRARY, _PYTHONS_OWN):
-            file = folder.sub("", file, count=1)
+        file = source_lines.shortened(self.file)
         return f"{file}:{self.line} in {self.name}" + (f": {self.source}" if self.source else "")
 
 
@@ -68,8 +62,9 @@ def threads(text: str) -> list[tuple[Frame, ...]]:
         if line.startswith(("Thread ", "Current thread ", "Stack ")):
             current = len(stacks) if line.startswith("Current") else current
             stacks.append([])
-        elif stacks and (match := _FRAME.match(line)) and not _OURS.search(match["file"]):
-            stacks[-1].append(Frame(**match.groupdict()))
+        elif stacks and (match := _FRAME.match(line)):
+            if source_lines.owner(match["file"]) != source_lines.OURS:  # no concern of the user's
+                stacks[-1].append(Frame(**match.groupdict()))
         elif stacks and stacks[-1] and line.startswith(_SOURCE):
             stacks[-1][-1] = replace(stacks[-1][-1], source=line.strip())
     if stacks:

@@ -224,7 +224,7 @@ class Launcher:
         """Somebody ends an agent, or a bug of its own does."""
         match message:
             case messages.Ending(reason):
-                words = f"host {link.host.name}: its agent was ended: {reason}"
+                words = f"host {link.host.name}: its agent was stopped by {reason}"
                 stop = Stop(words, exit_status.HOST_LOST)
                 self._perform(self._policy.may_be_stopped(stop, time.monotonic()))
             case messages.InternalError(error, traceback):
@@ -350,7 +350,7 @@ class Launcher:
         self._console.finish_ranks()
         summary = summarize(self._state)
         if self._lost_output:
-            self._console.say("nobody took the rest of the output: it is lost")
+            self._console.say("output lost: nobody read the rest of it")
         if summary.lines:
             self._console.say("\n".join(summary.lines))
         elif lines := warnings(self._state):
