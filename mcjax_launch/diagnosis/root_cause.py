@@ -121,12 +121,11 @@ def _rank_failed(state: RunState, first: RankRun, *, final: bool) -> RankFailed:
 
 def _alike(run: RankRun, other: RankRun) -> bool:
     """Whether two ranks failed in the same way."""
-    one, two = run.failure, other.failure
-    if one is None or two is None:
-        return one is two and run.status == other.status
-    return (one.exception, one.where, one.exited, one.status) == (
-        two.exception,
-        two.where,
-        two.exited,
-        two.status,
-    )
+    return _manner(run) == _manner(other)
+
+
+def _manner(run: RankRun) -> tuple[object, ...]:
+    failure = run.failure
+    if failure is None:
+        return (run.status,)
+    return failure.exception, failure.where, failure.exited, failure.status

@@ -17,7 +17,7 @@ const state = {attempt: record.attempts.length - 1, rank: null, hidden: new Set(
   sort: "worst", zoom: "all"};
 let attempt, ranks, apart, shown, view, charts = [];
 
-// --- words ---
+// --- text ---
 
 function el(tag, attributes, ...children) {
   const made = document.createElement(tag);
@@ -75,7 +75,7 @@ function named(line) {
       (_, at) => low + at);
   })};
 }
-// The ranks, fewer than half, whose stacks are unlike all others'; none if that is not clear.
+// The ranks, fewer than half, whose stacks differ from all others'; none if that is not clear.
 function standingApart(lines) {
   let groups = lines.map(named).filter(Boolean);
   const elsewhere = (rank, group) => groups.some(one => one !== group && one.ranks.includes(rank));
@@ -115,12 +115,12 @@ function showHead() {
     `${{good: MARK.ended, warn: "⚠\ufe0e", bad: MARK.failed, stop: MARK.stopped}[kind]} ` +
     {good: "Succeeded" + again, warn: `Succeeded${again}, but the ranks ran different programs`,
       bad: "Failed", stop: ranks.length ? "Stopped" : "Not started"}[kind];
-  const words = last ? record.words : cause.words;
-  $("words").textContent = words;
+  const headline = last ? record.words : cause.words;
+  $("words").textContent = headline;
   const where = cause.report.find((line, at) => at === 1 && line.startsWith("at "));
   $("where").textContent = where || "";
   $("where").hidden = !where;
-  document.title = `${words} – ${record.program.join(" ")}`;
+  document.title = `${headline} – ${record.program.join(" ")}`;
   // A signal between two attempts is not what the last of them ended with.
   const meant = attempt && status !== attempt.exit_status ? {kind: "stop"} : cause;
   const facts = [["Exit status", `${status}: ${statusWords(status, meant)}`],
@@ -145,8 +145,9 @@ function showHead() {
   $("facts").replaceChildren(...facts.map(([name, value]) =>
     el("div", {}, el("dt", {}, name), el("dd", {}, String(value)))));
   $("command").textContent = record.command.map(quoted).join(" ");
-  const told = diverged.every(line => cause.report.some(one => one.includes(line)));
-  $("diverged").hidden = told;
+  // The summary may have these lines already.
+  const repeated = diverged.every(line => cause.report.some(other => other.includes(line)));
+  $("diverged").hidden = repeated;
   $("diverged").open = kind === "warn";
   $("diverged").querySelector("pre").textContent = diverged.map(bare).join("\n");
   showStacks(status);
@@ -199,13 +200,13 @@ function sorted(list) {
   return keyed.map(([, rank]) => rank);
 }
 function chosen() {
-  const words = state.find.toLowerCase().split(/[\s,]+/).filter(Boolean);
-  const fits = rank => !words.length || words.some(word => {
+  const wanted = state.find.toLowerCase().split(/[\s,]+/).filter(Boolean);
+  const matches = rank => !wanted.length || wanted.some(word => {
     const range = /^(\d+)(?:-(\d+))?$/.exec(word);
     if (range) return rank.rank >= +range[1] && rank.rank <= +(range[2] || range[1]);
     return `${rank.host} ${rank.words}`.toLowerCase().includes(word);
   });
-  return sorted(ranks.filter(rank => !state.hidden.has(rank.outcome) && fits(rank)));
+  return sorted(ranks.filter(rank => !state.hidden.has(rank.outcome) && matches(rank)));
 }
 function zooms() {
   const whole = attempt.seconds || 0.001, found = {all: [0, whole]};
@@ -536,7 +537,7 @@ function moments(rank) {
     ["process ended", rank.ended_s]]
     .filter(([, at]) => at != null).sort((a, b) => a[1] - b[1]);
 }
-// Lines with a note where the traceback is in them, or the end of one that is too long for them.
+// Lines with a note in place of the traceback, or of its end where the lines do not hold it all.
 function withoutTraceback(lines, traceback) {
   const alike = (from, part) => part.every((line, at) =>
     lines[from + at] !== undefined && lines[from + at].trimEnd() === line.trimEnd());
@@ -608,7 +609,7 @@ function remember() {
   try { history.replaceState(null, "", `#${several}rank=${state.rank}`); } catch { /* as it was */ }
 }
 
-// --- a closer look at a row ---
+// --- a tooltip for a row ---
 
 function tip(row, event) {
   const rank = row && ranks.find(one => one.rank === +row.dataset.rank), box = $("tip");

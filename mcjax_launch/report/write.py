@@ -5,12 +5,15 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol import exit_status
+
+if TYPE_CHECKING:
+    from mcjax_launch.report.record import Json
 
 _ENDINGS = (".json", ".html")
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -67,7 +70,7 @@ def reported(
 
     path = os.path.realpath(path)
     began, began_at = time.time(), time.monotonic()
-    attempts: list[dict[str, Any]] = []
+    attempts: list[record.Json] = []
 
     def ended(attempt: Attempt) -> None:
         attempts.append(record.attempt(attempt, began_at))
@@ -127,7 +130,7 @@ def _part(name: str) -> str:
         return file.read()
 
 
-def _write(path: str, record: dict[str, Any]) -> None:
+def _write(path: str, record: "Json") -> None:
     import json
 
     text = json.dumps(record, allow_nan=False)

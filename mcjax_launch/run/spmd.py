@@ -1,4 +1,4 @@
-"""The programs that span processes, in the order in which each rank first ran them, compared; pure.
+"""The comparison of the programs that span processes, in the order each rank first ran them; pure.
 
 Two ranks that share programs have to run them in one order. Every rank is compared with the lowest
 rank of each program's mesh, over the programs that both take part in, as far as both have got.

@@ -168,7 +168,7 @@ class RunState:
     @property
     def _diverged(self) -> Comparison | None:
         all_turns = self._comparisons.values()
-        return next((one for one in all_turns if one.divergence is not None), None)
+        return next((turn for turn in all_turns if turn.divergence is not None), None)
 
     def comparison_of(self, run: RankRun) -> Comparison:
         """The comparison of the turn that a rank is in."""
