@@ -1,4 +1,4 @@
-"""Ranks that have not come to a program: which are slow, and which have gone on."""
+"""Ranks that have not reached a program: which are slow, and which have passed it by."""
 
 import pytest
 
