@@ -7,7 +7,7 @@ peer is lost. What follows such a line counts where the same message goes on.
 import enum
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from mcjax_launch.jax_messages.tracebacks import START, is_exception
 
@@ -172,37 +172,3 @@ def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:
 def may_hold_victim(data: bytes) -> bool:
     """Whether `data` may hold the first words of a victim."""
     return b"]" in data and any(mark in data for mark in _VICTIM_MARKS)
-
-
-def sift(
-    begun: bytes | bytearray,
-    shown: bool,
-    data: bytes,
-    unwanted: Callable[[bytes], bool],
-    may_be_in: Callable[[bytes], bool],
-) -> tuple[bool, bytes, int]:
-    """Leave unwanted lines out of the next chunk of a stream.
-
-    Args:
-        begun: the line that the chunk goes on with.
-        shown: whether some of that has been shown, so that the rest has to be.
-        data: the chunk.
-        unwanted: asked for each whole line, in order.
-        may_be_in: a quick look, whether a chunk is worth that.
-
-    Returns:
-        Whether the line that had begun is one of them, the chunk without the others, and how many
-        lines that makes.
-
-    """
-    start = data.find(b"\n") + 1 if begun else 0
-    gone = False
-    if start and unwanted(bytes(begun) + data[: start - 1]) and not shown:
-        gone, data, start = True, data[start:], 0
-    if (begun and not gone and not start) or not may_be_in(data):
-        return gone, data, int(gone)
-    *lines, last = data[start:].split(b"\n")
-    kept = [line for line in lines if not unwanted(line)]
-    if len(kept) != len(lines):
-        data = data[:start] + b"".join(line + b"\n" for line in kept) + last
-    return gone, data, gone + len(lines) - len(kept)

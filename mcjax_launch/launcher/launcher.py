@@ -344,7 +344,7 @@ class Launcher:
 
     def _expire(self) -> None:
         now = time.monotonic()
-        self._console.expire()
+        self._console.expire(now)
         self._connector.expire()
         self._preparation.expire(self._connector.settled)
         if self._history.stop is not None and self._give_up_at is None and self._none_left():
