@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 
+from ..protocol.hook_messages import (
+    Compiled,
+    Compiling,
+    Hello,
+    HookMessage,
+    Joined,
+    Joining,
+    Leaving,
+)
 from ..protocol.loop import READ, Loop
+from ..protocol.message import Malformed, Tagged, from_json
+from ..protocol.messages import FromHook
 from . import posix
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from typing import Any
 
 _MOST_TEXT = 1 << 20
-SOCKET_VARIABLE = "MCJAX_HOOK_SOCKET"
 # A stack dump has no end mark: it is complete when nothing came for a moment. A process that has
 # not begun (it is stopped, or waits for the disk) gets longer.
 _QUIET_S = 0.15
@@ -55,7 +63,7 @@ class Hook:
         return whole.decode("utf-8", "replace").split("\n") if newline else []
 
 
-class Hooks:
+class HookServer:
     """Accepts hooks, tells `say(rank, message)` what they say, and asks them for stacks."""
 
     def __init__(
@@ -63,12 +71,14 @@ class Hooks:
         path: str,
         loop: Loop,
         ranks: Collection[int],
-        say: Callable[[int, dict[str, Any]], None],
+        is_main: Callable[[int, int], bool],
+        on_message: Callable[[FromHook], None],
     ) -> None:
         self.hooks: dict[int, Hook] = {}
         self._loop = loop
         self._ranks = ranks
-        self._say = say
+        self._is_main = is_main
+        self._on_message = on_message
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._server.bind(path)
         self._server.listen(128)
@@ -111,6 +121,13 @@ class Hooks:
                 asked.append(hook)
         return asked
 
+    def request_reruns(self, ranks: Collection[int]) -> None:
+        """Ask the joined processes of these ranks to say which programs they still run."""
+        for hook in self.hooks.values():
+            # As with stacks: one that does not expect the signal would die of it.
+            if hook.rank in ranks and posix.handles(hook.pid, hook.look_signal):
+                posix.signal_process(hook.pid, hook.look_signal)
+
     def _accept(self) -> None:
         while True:
             try:
@@ -136,11 +153,11 @@ class Hooks:
             del self.hooks[hook.connection.fileno()]
             hook.connection.close()
             for _ in range(hook.compilations):  # it died over them
-                self._say(hook.rank, {"compiled": True, "pid": hook.pid})
+                self._say(hook, Compiled())
             self._listen()
             return False
         for line in lines:
-            if line.startswith('{"'):
+            if line.startswith('["'):
                 self._take(hook, line)
             elif line:
                 hook.last_stack_at = time.monotonic()
@@ -151,25 +168,32 @@ class Hooks:
     def _take(self, hook: Hook, line: str) -> None:
         """A message; what makes no sense is not ours, and no reason to end a job."""
         try:
-            message = json.loads(line)
-            if "hello" in message:
-                hook.pid = int(message["hello"])
-                hook.dump_signal = int(message["dump"])
-                rank = int(message["process_id"])
-                # The program may have changed the variable for a process of its own.
-                hook.rank = rank if rank in self._ranks else -1
-                return
-            hook.look_signal = int(message.pop("look_signal", hook.look_signal))
-        except (ValueError, KeyError, TypeError):
+            message = Tagged.of_family(from_json(line))
+        except Malformed:
             return
-        if "joining" in message:
-            message["beside"] = self._joining_beside(hook)
-            message["repeated"] = hook.joining
-        hook.joining = "joining" in message or (hook.joining and "leaving" not in message)
-        hook.joined = hook.joined or "joined" in message
-        hook.compilations += ("compiling" in message) - ("compiled" in message)
+        if isinstance(message, Hello):
+            hook.pid, hook.dump_signal = message.pid, message.dump_signal
+            # The program may have changed the variable for a process of its own.
+            rank = int(message.process_id) if message.process_id.isdecimal() else -1
+            hook.rank = rank if rank in self._ranks else -1
+        elif isinstance(message, HookMessage):
+            self._say(hook, message)
+
+    def _say(self, hook: Hook, message: HookMessage) -> None:
+        joining = isinstance(message, Joining)
+        said = FromHook(
+            hook.rank,
+            message,
+            main=self._is_main(hook.pid, hook.rank),
+            beside=joining and bool(self._joining_beside(hook)),
+            repeated=joining and hook.joining,
+        )
+        hook.joining = joining or (hook.joining and not isinstance(message, Leaving))
+        if isinstance(message, Joined):
+            hook.joined, hook.look_signal = True, message.look_signal
+        hook.compilations += isinstance(message, Compiling) - isinstance(message, Compiled)
         if hook.rank >= 0:
-            self._say(hook.rank, {**message, "pid": hook.pid})
+            self._on_message(said)
 
     def _joining_beside(self, hook: Hook) -> int:
         """Another process of the same rank that takes part in the job; 0 if there is none."""
@@ -190,14 +214,6 @@ def with_source(dump: list[str]) -> list[str]:
             source = getline(file, int(number)).strip() if number.isdigit() else ""
             lines += [f"    {source[:_MOST_SOURCE]}"] if source else []
     return lines
-
-
-def request_looks(hooks: Hooks | None, ranks: Collection[int]) -> None:
-    """Ask the joined processes of these ranks to say which programs they run still."""
-    for hook in hooks.hooks.values() if hooks is not None else ():
-        # As with stacks: one that does not expect the signal would die of it.
-        if hook.rank in ranks and posix.handles(hook.pid, hook.look_signal):
-            posix.signal_process(hook.pid, hook.look_signal)
 
 
 class Stacks:

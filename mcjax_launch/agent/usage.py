@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from ..protocol.messages import RankUsage
 from . import posix
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -25,8 +26,8 @@ class _Process:
         self.rss_kib = int(fields[21]) * _PAGE_KIB
 
 
-def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> dict[int, list[float]]:
-    """For each rank: seconds of processor time, KiB of memory, seconds of its main threads.
+def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage, ...]:
+    """What the processes of each rank use.
 
     Args:
         ranks: pid of each rank's own process -> rank.
@@ -34,21 +35,21 @@ def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> dict[int, list[
 
     """
     found = {pid: _Process(pid, fields) for pid, fields in posix.processes()}
-    used = {rank: [0.0, 0, 0.0] for rank in ranks.values()}
-    hooked: set[int] = set()
+    cpu_s = dict.fromkeys(ranks.values(), 0.0)
+    rss_kib = dict.fromkeys(ranks.values(), 0)
+    main_s: dict[int, float] = {}
     for process in found.values():
         rank = _rank(process, found, ranks)
         if rank is None:
             continue
-        used[rank][0] += process.cpu_s
-        used[rank][1] += process.rss_kib
+        cpu_s[rank] += process.cpu_s
+        rss_kib[rank] += process.rss_kib
         if process.pid in pythons:
-            hooked.add(rank)
-            used[rank][2] += _main_s(process.pid)
+            main_s[rank] = main_s.get(rank, 0.0) + _main_s(process.pid)
     for pid, rank in ranks.items():
-        if rank not in hooked:
-            used[rank][2] = _main_s(pid)
-    return used
+        if rank not in main_s:
+            main_s[rank] = _main_s(pid)
+    return tuple(RankUsage(rank, cpu_s[rank], rss_kib[rank], main_s[rank]) for rank in cpu_s)
 
 
 def _rank(process: _Process, found: Mapping[int, _Process], ranks: Mapping[int, int]) -> int | None:
@@ -85,7 +86,7 @@ class Looker:
         self._every_s = every_s
         self.deadline = time.monotonic() + every_s if every_s else None
 
-    def look(self, ranks: Mapping[int, int], pythons: Collection[int]) -> dict[int, list[float]]:
+    def look(self, ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage, ...]:
         """See `usage`; sets the next deadline."""
         began = time.thread_time()
         used = usage(ranks, pythons)

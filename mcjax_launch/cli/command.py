@@ -20,10 +20,10 @@ from mcjax_launch.job.describe import describe
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Facts, make_plan, used_hosts
+from mcjax_launch.launcher.run import run as run_job
 from mcjax_launch.protocol import exit_status
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_address
 from mcjax_launch.schedulers import slurm
-from mcjax_launch.transport import client
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -181,19 +181,13 @@ def command(context: click.Context, /, **options: Any) -> int:
     if options["dry_run"]:
         click.echo(_dry_run(job, used), nl=False)
         return 0
-    local = [host for host in used if host.is_local]
-    early = {host: client.start(client.local_argv()) for host in local}
-    from mcjax_launch.launcher import restarts  # while the agent here starts
-
     run = functools.partial(
-        restarts.run,
+        run_job,
         job,
         used,
-        early,
         options["via"] or ("srun" if in_slurm else "ssh"),
         style,
         log_dir=options["log_dir"],
-        restarts=restarts.Restarts(most=options["max_restarts"], min_hosts=options["min_hosts"]),
     )
     if options["report"] is None:
         return run()

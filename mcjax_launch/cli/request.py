@@ -128,6 +128,8 @@ def make_job(options: dict[str, Any], hosts: Sequence[Host]) -> Job:
         coordinator=_coordinator(options["coordinator"], _wait_for_name(options)),
         hook=not options["no_hook"],
         sync=options["sync"],
+        max_restarts=options["max_restarts"],
+        min_hosts=options["min_hosts"],
         timeout=options["timeout"],
         start_timeout=options["start_timeout"],
         stall_timeout=options["stall_timeout"],

@@ -4,18 +4,22 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from mcjax_launch.console.collapse import Collapse
 from mcjax_launch.console.lines import Live, Plain
 from mcjax_launch.console.log_files import LogFiles, Tails
 from mcjax_launch.console.noise_filter import NoiseFilter, patience_s
-from mcjax_launch.console.pieces import Lines, Piece, Stream, Timed, earliest
+from mcjax_launch.console.pieces import Lines, Piece, Stream
 from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day
 from mcjax_launch.console.sink import Sink
 from mcjax_launch.console.style import Style, wants_colour
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.protocol import frames
-from mcjax_launch.protocol.loop import Loop
+from mcjax_launch.protocol.loop import Loop, earliest
+
+if TYPE_CHECKING:
+    from mcjax_launch.protocol.loop import Timer
 
 # With more unwritten bytes than this the ranks are slowed down.
 _MOST_QUEUED = 1 << 20
@@ -60,7 +64,7 @@ class _Output:
     @property
     def deadline(self) -> float | None:
         """When something that waits is to be shown."""
-        collapse: tuple[Timed, ...] = () if self._collapse is None else (self._collapse,)
+        collapse = () if self._collapse is None else (self._collapse,)
         return earliest((self._renderer, *collapse))
 
     def expire(self, now: float) -> None:
@@ -109,7 +113,7 @@ class Console:
         self._tails = Tails(keep_stdout)
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
         self._noise = NoiseFilter()  # with --verbose nothing goes through it
-        self._timed: tuple[Timed, ...] = (self._unfinished, self._noise, *outputs.values())
+        self._timers: tuple[Timer, ...] = (self._unfinished, self._noise, *outputs.values())
 
     # --- the ranks ---
 
@@ -192,7 +196,7 @@ class Console:
     @property
     def deadline(self) -> float | None:
         """When something that waits is to be shown, in seconds of time.monotonic."""
-        return earliest(self._timed)
+        return earliest(self._timers)
 
     def expire(self, now: float) -> None:
         """Show what has waited long enough; `now` in seconds of time.monotonic."""

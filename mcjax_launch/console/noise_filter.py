@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
 
-from mcjax_launch.console.pieces import Lines, Part, Piece, Stream, Timed, earliest, whole_lines
+from mcjax_launch.console.pieces import Lines, Part, Piece, Stream, whole_lines
 from mcjax_launch.jax_messages.noise import (
     GLOO_START,
     GlooListener,
@@ -21,6 +21,7 @@ from mcjax_launch.jax_messages.noise import (
 )
 from mcjax_launch.jax_messages.tracebacks import START, whose
 from mcjax_launch.protocol import frames
+from mcjax_launch.protocol.loop import earliest
 
 # A rank that prints so much at once prints more than anybody reads: no look slows it down.
 _FLOOD = 1 << 16
@@ -47,11 +48,7 @@ class NoiseFilter:
     def __init__(self) -> None:
         self._gloo = GlooFilter()
         self._follow_on = FollowOnFilter()
-        self._timed: tuple[Timed, ...] = (
-            self._gloo.hidden,
-            self._follow_on,
-            self._follow_on.hidden,
-        )
+        self._timers = (self._gloo.hidden, self._follow_on, self._follow_on.hidden)
 
     def feed(self, piece: Piece, now: float) -> list[Piece]:
         """What to show when another piece of a stream comes."""
@@ -66,7 +63,7 @@ class NoiseFilter:
     @property
     def deadline(self) -> float | None:
         """When something has waited long enough."""
-        return earliest(self._timed)
+        return earliest(self._timers)
 
     def expire(self, now: float) -> list[Piece]:
         """What was held back for long enough, to be shown as it is."""
@@ -74,7 +71,7 @@ class NoiseFilter:
 
     def notes(self, now: float) -> list[str]:
         """What to tell the user about hidden lines, if it is time."""
-        return self._gloo.hidden.notes(now) + self._follow_on.hidden.notes(now)
+        return self._gloo.hidden.expire(now) + self._follow_on.hidden.expire(now)
 
     def last_notes(self) -> list[str]:
         """What to tell the user at the end about those not yet mentioned."""
@@ -104,7 +101,7 @@ class HiddenLines:
         if count and not self._mentioned:
             self.deadline = now + QUIET_S
 
-    def notes(self, now: float) -> list[str]:
+    def expire(self, now: float) -> list[str]:
         """What to say now, if anything."""
         return self.take() if self.deadline is not None and self.deadline <= now else []
 

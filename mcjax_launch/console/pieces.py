@@ -1,7 +1,6 @@
 """What flows from stage to stage: pieces of a rank's stream; values."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,17 +60,3 @@ Piece = Lines | Part
 def whole_lines(stream: Stream, text: bytes) -> Lines:
     """Whole lines from bytes that end with a newline."""
     return Lines(stream, b"", text, len(text))
-
-
-class Timed(Protocol):
-    """Something that may have to act when time has passed."""
-
-    @property
-    def deadline(self) -> float | None:
-        """When, in seconds of time.monotonic; None for never."""
-
-
-def earliest(timed: "tuple[Timed, ...]") -> float | None:
-    """The first of several deadlines."""
-    times = [each.deadline for each in timed]
-    return min((at for at in times if at is not None), default=None)

@@ -8,6 +8,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.protocol import hook_messages
 from mcjax_launch.protocol.address import LOOPBACK, join_address
 
 
@@ -163,11 +164,11 @@ def make_plan(
         defaults["JAX_PLATFORMS"] = "cpu"
     if job.hook and bind:
         # JAX's coordination service has no authentication and would listen everywhere.
-        env["MCJAX_HOOK_BIND"] = coordinator
+        env[hook_messages.BIND] = coordinator
     if job.hook and job.start_timeout is not None:
-        env["MCJAX_HOOK_JOIN_TIMEOUT"] = str(job.start_timeout)
+        env[hook_messages.JOIN_TIMEOUT] = str(job.start_timeout)
     if job.hook and job.verify_spmd:
-        env["MCJAX_HOOK_LOOK"] = "1"
+        env[hook_messages.LOOK] = "1"
     return Plan(
         job_id=job_id,
         coordinator=coordinator,
@@ -200,7 +201,7 @@ def _own_settings(job: Job, host: Host, local: int, ranks: int, facts: Facts) ->
         settings["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, mine))
     if facts.transfer_ports:
         address = join_address(facts.address or LOOPBACK, facts.transfer_ports[local])
-        settings["MCJAX_HOOK_TRANSFER"] = address
+        settings[hook_messages.TRANSFER] = address
     if facts.address and not facts.good_name:
-        settings["MCJAX_HOOK_ADDRESS"] = facts.address
+        settings[hook_messages.ADDRESS] = facts.address
     return settings

@@ -10,6 +10,18 @@ import time
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Protocol
+
+    class Timer(Protocol):
+        """A part that wants to act at some time, by time.monotonic's clock."""
+
+        @property
+        def deadline(self) -> float | None:
+            """When `expire` wants to be called; None while there is nothing to wait for."""
+
+        def expire(self, now: float) -> object:
+            """Act, if it is time."""
+
 
 READ = select.POLLIN
 WRITE = select.POLLOUT
@@ -34,6 +46,14 @@ class Loop:
         if self._calls.pop(fd, None) is not None:
             self._poll.unregister(fd)
 
+    def run_once(self, timers: Iterable[Timer]) -> None:
+        """Wait until something is ready or due; call back, then every timer."""
+        timers = tuple(timers)
+        self.turn(earliest(timers))
+        now = time.monotonic()
+        for timer in timers:
+            timer.expire(now)
+
     def turn(self, deadline: float | None) -> None:
         """Wait until something is ready or `deadline` (time.monotonic) has come, and call back."""
         timeout = None
@@ -44,6 +64,11 @@ class Loop:
             call = self._calls.get(fd)
             if call is not None:  # an earlier callback may have forgotten it
                 call(ready)
+
+
+def earliest(timers: Iterable[Timer]) -> float | None:
+    """The first deadline of several timers."""
+    return min((at for timer in timers if (at := timer.deadline) is not None), default=None)
 
 
 class Signals:

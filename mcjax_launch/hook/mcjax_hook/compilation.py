@@ -6,14 +6,11 @@ processes when it runs for the first time, with a fingerprint. From then on JAX 
 Python, and without us, unless the launcher asks to see it again.
 """
 
+from ...protocol.hook_messages import LOOK, Blind, Compiled, Compiling, Program, Rerun
 from . import frames
 from . import reruns as looks
 
-#: Set where the launcher compares programs (--verify-spmd).
-LOOK = "MCJAX_HOOK_LOOK"
 _MOST_SHAPES = 64
-# What the launcher is told of a program; the rest is for us.
-_TOLD = ("name", "fingerprint", "processes", "shapes", "where")
 
 _agent = None
 _process_count = 0
@@ -62,7 +59,7 @@ def _patch_compiler(compiler):
             executable = real(backend, computation, devices, *args, **kwargs)
         finally:
             if told:
-                _agent.tell({"compiled": True})
+                _agent.tell(Compiled())
         _compiled(program, executable)
         return executable
 
@@ -78,8 +75,7 @@ def _patch_compiler(compiler):
 def _tell_begin(backend, computation):
     """Say what is compiled; whether that has been said."""
     try:
-        what = {"name": _name(computation), "where": frames.place(), "platform": backend.platform}
-        _agent.tell({"compiling": what})
+        _agent.tell(Compiling(_name(computation), frames.place(), backend.platform))
         return True
     except Exception as error:  # another JAX than we know: the program comes first
         _blind(repr(error))
@@ -182,7 +178,7 @@ def _blind(why):
     global _is_blind
     if not _is_blind:
         _is_blind = True
-        _agent.tell({"blind": why})
+        _agent.tell(Blind(why))
 
 
 def _compiled(program, executable):
@@ -200,17 +196,23 @@ def _compiled(program, executable):
 def _tell(program):
     if program["fingerprint"] not in _told:
         _told.add(program["fingerprint"])
-        _agent.tell({"program": _told_of(program)})
+        _agent.tell(_told_of(program))
 
 
 def _told_of(program):
     """What the launcher is to know of a program."""
-    return {key: program[key] for key in _TOLD}
+    return Program(
+        program["name"],
+        program["fingerprint"],
+        program["processes"],
+        program["shapes"],
+        program["where"],
+    )
 
 
 def _tell_again(program, look, partners):
-    again = {**_told_of(program), "where": frames.place()}
-    _agent.tell({"again": again, "look": look, "partners": partners})
+    again = _told_of({**program, "where": frames.place()})
+    _agent.tell(Rerun(again, look, partners))
 
 
 def _patch_execution(pxla):

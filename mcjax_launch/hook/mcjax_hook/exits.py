@@ -3,6 +3,7 @@
 import os
 import sys
 
+from ...protocol.hook_messages import HandledException, Leaving
 from . import frames
 
 _MOST_TEXT = 32_000
@@ -134,7 +135,7 @@ def _handled():
         summary = str(value)[:_MOST_TEXT]
     except Exception:
         summary = ""
-    return {"exception": kind.__name__, "summary": summary}
+    return HandledException(kind.__name__, summary)
 
 
 def patch_threading(threading):
@@ -171,7 +172,7 @@ def _at_exit():
     if uncaught is not None and _program_was_cut_off():
         _tell_exception(type(uncaught), uncaught, uncaught.__traceback__)
     _tell_if_ended_by_exit(0)
-    _agent.tell({"leaving": True})
+    _agent.tell(Leaving())
     _outermost_frame = None  # what is freed from now on means nothing
 
 
@@ -211,4 +212,4 @@ def _tell_exit(code):
 
         file, number, name = _last_exit_place
         where, line = f"{file}:{number} in {name}", linecache.getline(file, number).strip()
-    _agent.tell_failed(status, exit=True, where=where, line=line, handled=_last_exit_handled)
+    _agent.tell_failed(status, exited=True, where=where, line=line, handled=_last_exit_handled)

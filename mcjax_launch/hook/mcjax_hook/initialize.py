@@ -9,18 +9,23 @@ nothing at start that costs time: `site` runs it before every program.
 import os
 import sys
 
+from ...protocol.hook_messages import (
+    ADDRESS,
+    BIND,
+    JOIN_TIMEOUT,
+    SOCKET,
+    TRANSFER,
+    Failed,
+    Hello,
+    ImportedJax,
+    Joined,
+    Joining,
+    Leaving,
+    Left,
+)
+from ...protocol.message import to_json
 from . import compilation as programs
 from . import exits, frames
-
-SOCKET = "MCJAX_HOOK_SOCKET"
-#: Where rank 0's coordination service listens, for the coordinator that we chose.
-BIND = "MCJAX_HOOK_BIND"
-#: Seconds that initialize() may take in all, where the user gave a limit.
-JOIN_TIMEOUT = "MCJAX_HOOK_JOIN_TIMEOUT"
-#: This rank's own address for jax.device_put between CPU processes.
-TRANSFER = "MCJAX_HOOK_TRANSFER"
-#: This host's address, where its own name does not lead to one that others can use.
-ADDRESS = "MCJAX_HOOK_ADDRESS"
 
 # A rank that is done waits in JAX's shutdown barrier for its peers, and JAX aborts all of them
 # when that takes longer than this. With a launcher watching there is no reason to: a week.
@@ -64,7 +69,7 @@ class _Agent:
         self._socket.settimeout(None)
         signum = self._dump_on_signal()
         rank = environ.get("JAX_PROCESS_ID", "")
-        self._send(f'{{"hello": {self.pid}, "process_id": "{rank}", "dump": {signum}}}')
+        self._send(to_json(Hello(self.pid, rank, signum)))
 
     def _dump_on_signal(self):
         """Have stacks written to the agent on a real-time signal; the next one for all threads.
@@ -91,17 +96,15 @@ class _Agent:
             pass
 
     def tell(self, message):
-        import json
-
         if os.getpid() == self.pid:  # a forked child is not this rank
-            self._send(json.dumps(message))
+            self._send(to_json(message))
 
     def tell_failed(self, status, **details):
         """Say once that this process will end with `status`."""
         if not self._told and status & 0xFF:
             self._told = True
             joined = self.joined or _jax_is_initialized()
-            self.tell({"failed": {"status": status & 0xFF, "joined": joined, **details}})
+            self.tell(Failed(status & 0xFF, joined, **details))
 
 
 def _jax_is_initialized():
@@ -156,7 +159,7 @@ def _patch(distributed):
             filled = None
         if filled is None:  # a wrong call, for which JAX has the words
             return real(*args, **kwargs)
-        _agent.tell({"joining": {**_coordinates(filled), "where": frames.place()}})
+        _agent.tell(Joining(**_coordinates(filled), where=frames.place()))
         _set_transfer_address(environ)
         _quieten(environ)
         _adjust_library(environ)
@@ -165,11 +168,11 @@ def _patch(distributed):
         result = real(**filled)
         _agent.joined = True
         programs.joined(filled["num_processes"])
-        _agent.tell({"joined": _coordinates(filled), "look_signal": programs.watch()})
+        _agent.tell(Joined(_number(filled["process_id"]), programs.watch()))
         return result
 
     distributed.initialize = initialize
-    _agent.tell({"jax": True})
+    _agent.tell(ImportedJax())
     _patch_shutdown(distributed)
 
 
@@ -183,17 +186,25 @@ def _patch_shutdown(distributed):
     def shutdown(*args, **kwargs):
         joined = _agent.joined
         if joined:
-            _agent.tell({"leaving": True})
+            _agent.tell(Leaving())
         result = real(*args, **kwargs)
         if joined:
-            _agent.tell({"left": True})
+            _agent.tell(Left())
         return result
 
     distributed.shutdown = shutdown
 
 
 def _coordinates(filled):
-    return {key: filled[key] for key in ("coordinator_address", "num_processes", "process_id")}
+    numbers = {key: _number(filled[key]) for key in ("num_processes", "process_id")}
+    return {"coordinator_address": str(filled["coordinator_address"]), **numbers}
+
+
+def _number(value):
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def fill_in(real, args, kwargs, environ):
