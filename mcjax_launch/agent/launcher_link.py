@@ -53,7 +53,7 @@ class LauncherLink:
         os.set_blocking(self._control, False)
         self._loop.watch(self._control, READ, lambda ready: self._read())
         self._uplink.send(frames.MAGIC)
-        self.send(messages.Hello(messages.VERSION, os.getpid()))
+        self.send(messages.Hello(messages.VERSION))
 
     def send(self, message: Message) -> None:
         """Send a message, now or as soon as there is room; nowhere if the launcher is gone."""
