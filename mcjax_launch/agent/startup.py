@@ -76,8 +76,8 @@ class Prepared:
         python = interpreter.find(wanted.pythons, os.environ.get("PATH", os.defpath))
         if python is None:
             raise Refused(
-                f"no Python: {' or '.join(wanted.pythons)} is not there; name one with python= "
-                "in the hosts file or with --python",
+                f"no Python found (tried {', '.join(wanted.pythons)}): set python= in the hosts "
+                "file, or --python",
                 HOST_LOST if wanted.remote else NOT_FOUND,
             )
         if wanted.program:
