@@ -1,4 +1,4 @@
-"""Other engines: what they are told, and how one of their launchers knows its place."""
+"""Schedulers: what is written for them, and how one of several launchers knows its place."""
 
 import gzip
 import os
@@ -69,7 +69,7 @@ def test_gpus_of_each_node() -> None:
      Nodes=jh4 CPU_IDs=0 Mem=0 GRES=
    MinCPUsNode=1
 """
-    assert slurm.gpus(shown) == {"jh1": 2, "jh2": 2, "jh3": 2}
+    assert slurm.parse_gpus(shown) == {"jh1": 2, "jh2": 2, "jh3": 2}
 
 
 def test_a_step_with_some_of_the_nodes() -> None:
@@ -186,11 +186,14 @@ def test_jobset(jobs: Jobs) -> None:
 
 BAD = {
     "no image": ("--emit job", "needs --image"),
-    "a name that will not do": ("--emit job --image x --name Run_7", "--name Run_7"),
+    "an invalid name": ("--emit job --image x --name Run_7", "--name Run_7"),
     "restarts of a Job": ("--emit job --image x --max-restarts 1", "use --emit jobset"),
     "fewer hosts": ("--emit jobset --image x --min-hosts 1", "leave out --min-hosts"),
-    "a size that is none": ("--emit slurm -n 8 --num-hosts 3", "are not -n 8"),
-    "hosts": ("--emit slurm --hosts a,b", "the engine chooses the hosts"),
+    "a size that does not fit": (
+        "--emit slurm -n 8 --num-hosts 3",
+        "3 hosts with 2 ranks each are not -n 8",
+    ),
+    "hosts": ("--emit slurm --hosts a,b", "the scheduler chooses the hosts"),
     "sbatch's options": ("--emit job --image x --engine-option y", "--engine-option is for slurm"),
 }
 
@@ -252,7 +255,10 @@ def test_a_launchers_failure_is_its_ranks(jobs: Jobs) -> None:
     [
         ("--num-hosts 2 --host-rank 0", "needs --coordinator HOST:PORT"),
         ("--num-hosts 2 --host-rank 0 --coordinator h:x", "needs --coordinator HOST:PORT"),
-        ("--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 --max-restarts 1", "to the engine"),
+        (
+            "--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 --max-restarts 1",
+            "to the scheduler",
+        ),
         (
             "--num-hosts 2 --host-rank 0 --start-timeout 1 --coordinator no.invalid:1",
             "waiting for the name no.invalid",
@@ -260,7 +266,10 @@ def test_a_launchers_failure_is_its_ranks(jobs: Jobs) -> None:
         ("--num-hosts 2 --host-rank 0 --coordinator h", "needs --coordinator HOST:PORT"),
         ("--num-hosts 2 --coordinator 127.0.0.1:1", "needs --host-rank"),
         ("--num-hosts 2 --host-rank 2 --coordinator 127.0.0.1:1", "the last is 1"),
-        ("--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 -n 3", "not the same number"),
+        (
+            "--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 -n 3",
+            "not a multiple of --num-hosts 2",
+        ),
         ("--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 --hosts a,b", "leave out --hosts"),
     ],
 )
@@ -268,6 +277,14 @@ def test_bad_place(jobs: Jobs, options: str, words: str) -> None:
     ended = jobs.run(*options.split(), "true")
     assert ended.status == 2
     assert words in ended.report
+
+
+def test_quiet_does_not_say_that_it_waits_for_a_name(jobs: Jobs) -> None:
+    place = "--num-hosts 2 --host-rank 0 --start-timeout 1 --coordinator no.invalid:1"
+    ended = jobs.run("-q", *place.split(), "true")
+    assert ended.status == 2
+    assert ended.stderr.startswith("mcjax-launch: --coordinator no.invalid:1: no.invalid: ")
+    assert ended.stderr.count("\n") == 1
 
 
 # --- other detectors ---
@@ -310,7 +327,7 @@ def test_a_failed_job_is_started_again(jobs: Jobs, tmp_path: Path) -> None:
     assert tries[0].split()[-1] != tries[1].split()[-1]  # a fresh port
 
 
-def test_restarts_of_the_engines_own_are_counted(jobs: Jobs) -> None:
+def test_restarts_by_the_scheduler_are_counted(jobs: Jobs) -> None:
     ended = jobs.run(
         "--max-restarts",
         "1",
