@@ -191,7 +191,7 @@ BAD = {
     "fewer hosts": ("--emit jobset --image x --min-hosts 1", "leave out --min-hosts"),
     "a size that does not fit": (
         "--emit slurm -n 8 --num-hosts 3",
-        "3 hosts with 2 ranks each are not -n 8",
+        "-n 8 is not 3 hosts with 2 ranks each",
     ),
     "hosts": ("--emit slurm --hosts a,b", "the scheduler chooses the hosts"),
     "sbatch's options": ("--emit job --image x --engine-option y", "--engine-option is for slurm"),

@@ -25,7 +25,7 @@ def job(command: Sequence[str], size: Size, name: str, namespace: str | None, im
         LaunchError: the name is invalid, or restarts are asked for.
 
     """
-    _check_name(name, size.hosts)
+    _check_name(name, f"{name}-{size.hosts - 1}")
     if size.restarts:
         raise LaunchError(
             "--emit job: a Job cannot restart all its pods together; use --emit jobset"
@@ -60,7 +60,7 @@ def jobset(command: Sequence[str], size: Size, name: str, namespace: str | None,
         LaunchError: the name is invalid.
 
     """
-    _check_name(f"{name}-{_WORKERS}-0", size.hosts)
+    _check_name(name, f"{name}-{_WORKERS}-0-{size.hosts - 1}")
     address = f"{name}-{_WORKERS}-0-0.{name}:{PORT}"
     pods = _pods(command, size, address, image)
     attempt = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}
@@ -89,12 +89,11 @@ def _metadata(name: str, namespace: str | None) -> dict[str, str]:
     return {"name": name, **({"namespace": namespace} if namespace else {})}
 
 
-def _check_name(name: str, pods: int) -> None:
-    longest = f"{name}-{pods - 1}"
-    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(longest) > 63:
+def _check_name(name: str, last_pod: str) -> None:
+    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(last_pod) > 63:
         raise LaunchError(
-            f"--name {name}: use a-z, 0-9 and '-', a letter first, and at most 63 characters with "
-            f"the pod's number (here {longest})"
+            f"--name {name}: use a-z, 0-9 and '-', a letter first, and at most 63 characters in "
+            f"the name of a pod ({last_pod})"
         )
 
 
