@@ -1,3 +1,3 @@
 """mcjax-launch: starts, watches and ends the processes of multi-controller JAX programs."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

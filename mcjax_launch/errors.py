@@ -1,4 +1,4 @@
-"""Failures that are not our own bugs: what went wrong in one line, and the exit status."""
+"""What goes wrong: in one line with an exit status, or as a traceback where the bug is ours."""
 
 from mcjax_launch.protocol.exit_status import USAGE
 
@@ -15,3 +15,12 @@ class LaunchError(Exception):
     def __init__(self, message: str, status: int = USAGE) -> None:
         super().__init__(message)
         self.status = status
+
+
+def save_traceback(text: str) -> str:
+    """Write the traceback of a bug to a file of its own; the file's path."""
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", prefix="mcjax-", suffix=".txt", delete=False) as file:
+        file.write(text)
+    return file.name

@@ -1,4 +1,4 @@
-"""A leak check around every test that starts a launcher."""
+"""A leak check around every test that starts a launcher; marks that come from folders."""
 
 import os
 import signal
@@ -8,11 +8,27 @@ from pathlib import Path
 import pytest
 from jobs import Jobs, described, eventually
 
+_HERE = Path(__file__).parent
 #: What the agents make in the temporary folder.
 _FOLDERS = "mcjax-*"
 
 # What nohup ignores, all that the tests start would ignore as well.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with the name of its folder: unit, process, jax or lab."""
+    for item in items:
+        item.add_marker(item.path.relative_to(_HERE).parts[0])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write the reason of each skipped test for scripts/test, which lists those of all its runs."""
+    if path := os.environ.get("SKIPPED_TESTS"):
+        reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
+        with open(path, "a", encoding="utf-8") as file:
+            file.writelines(f"{reason.removeprefix('Skipped: ')}\n" for reason in reasons)
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
-"""Records of runs that did not happen, of any size."""
+"""Records of runs that did not happen, of any size, and those of runs that did."""
 
+import json
 import signal
+from pathlib import Path
 from typing import Any
 
 from mcjax_launch.diagnosis import root_cause
@@ -100,3 +102,14 @@ def _ended(made: dict[str, Any], status: int, cause: dict[str, Any]) -> None:
     attempt["cause"] = {"rank": None, "host": None, "alike": [], **cause}
     for rank in attempt["ranks"]:
         rank.update(failed_s=None, exception=None)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A record, from the JSON or out of the page."""
+    assert [file.name for file in path.parent.iterdir() if file.name.startswith(".")] == []
+    text = path.read_text()
+    if path.suffix == ".html":
+        text = text.partition('id="record">')[2].partition("</script>")[0]
+    found = json.loads(text)
+    assert (found["format"], found["version"]) == ("mcjax-launch run", 1)
+    return found  # type: ignore[no-any-return]

@@ -1,31 +1,35 @@
 """The agent: one on each host, between the launcher's pipe and the ranks.
 
 prepare -> start -> serve until no child is left. All waiting is done here, in one place; what to
-do about a death is decided in `group`.
+do about a death is decided in `supervisor`.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
-import sys
 import time
 
-from ..protocol import frames, rank_environ
+from ..protocol import exit_status, frames, hook_environ, hook_messages, messages, rank_environ
 from ..protocol.loop import READ, Loop, Signals
 from ..protocol.uplink import Uplink, widen
-from . import guardian, hook_server, network, oom, posix, streams, supervisor, usage
+from . import guardian, network, oom, posix, streams, supervisor
+from .hook_server import HookServer
+from .launcher_link import LauncherLink
+from .stacks import StackDump
 from .startup import Prepared, Refused
+from .usage import Looker
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable
     from typing import Any, NoReturn
 
+    from ..protocol.message import Message
     from .sync import Staging
 
 _ENDLESS = 1 << 60
+_LAST_MESSAGE_S = 5
 _WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # An engine that sends these to a whole step (scancel --signal) means the ranks.
 _NOT_FOR_US = (signal.SIGUSR1, signal.SIGUSR2)
@@ -53,26 +57,38 @@ def main(hook: str | dict[str, str]) -> NoReturn:
         for fd in (control, uplink, null):
             os.close(fd)
         guardian.guard(agent, folder)
+    _be_agent(control, uplink, null, folder, parent, hook)
+
+
+def _be_agent(
+    control: int, uplink: int, null: int, folder: str, parent: int, hook: str | dict[str, str]
+) -> NoReturn:
+    """Serve to the end, below the guardian; a bug of ours is told to the launcher."""
+    loop = Loop()
+    out = Uplink(uplink, loop)
     try:
         posix.adopt_orphans()
         posix.allow_many_files()
-        from_afar = not isinstance(hook, str)
+        remote = not isinstance(hook, str)
         hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
-        serve = Agent(control, uplink, null, folder, hook_folder, from_afar)
+        agent = Agent(control, out, loop, null, folder, hook_folder, remote)
         posix.die_with_parent(signal.SIGTERM, parent)
-        serve.run()
+        agent.run()
         guardian.remove(folder)
-    except BaseException:
+    except BaseException as error:
         import traceback
 
-        traceback.print_exc()
-        os._exit(1)
+        text = traceback.format_exc()
+        os.write(2, text.encode("utf-8", "replace"))
+        signal.alarm(_LAST_MESSAGE_S)
+        out.send_last(frames.encoded(messages.InternalError(repr(error), text)))
+        os._exit(exit_status.INTERNAL_ERROR)
     os._exit(0)  # nothing to finalize: it would only cost time
 
 
 def _write_hook(files: dict[str, str], folder: str) -> str:
     """Write the hook and what it imports; the folder for the ranks' PYTHONPATH."""
-    root = os.path.join(folder, "rank")
+    root = os.path.join(folder, "mcjax_launch")  # by which we know our own lines
     for name, text in files.items():
         if name.startswith(("hook/", "protocol/")):
             path = os.path.join(root, name)
@@ -83,79 +99,84 @@ def _write_hook(files: dict[str, str], folder: str) -> str:
 
 
 class Agent:
-    """Does what the launcher asks and what `supervisor.Group` decides."""
+    """Does what the launcher asks and what `supervisor` decides.
+
+    Args:
+        control: the descriptor to read the launcher's messages from.
+        uplink: the way to the launcher.
+        loop: to wait in.
+        null: a descriptor of /dev/null.
+        folder: the job's private one on this host.
+        hook_folder: for the ranks' PYTHONPATH.
+        remote: the launcher is on another machine.
+
+    """
 
     def __init__(
-        self, control: int, uplink: int, null: int, folder: str, hook_folder: str, from_afar: bool
+        self,
+        control: int,
+        uplink: Uplink,
+        loop: Loop,
+        null: int,
+        folder: str,
+        hook_folder: str,
+        remote: bool,
     ) -> None:
-        self._control = control
         self._null = null
         self._folder = folder
         self._hook_folder = hook_folder
-        self._loop = Loop()
-        self._uplink = Uplink(uplink, self._loop)
-        self._streams = streams.Streams(self._loop, self._uplink)
+        self._loop = loop
+        self._link = LauncherLink(
+            control,
+            uplink,
+            loop,
+            remote=remote,
+            on_message=self._receive,
+            on_lost=self._launcher_lost,
+        )
+        self._streams = streams.Streams(loop, uplink)
         self._signals = Signals((signal.SIGCHLD, *_WAKING))
-        self._decoder = frames.Decoder()
-        self._group = supervisor.Group(0)
+        self._supervisor = supervisor.Supervisor(0)
         self._term_grace = 0.0
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
         self._prepared: Prepared | None = None
         self._staging: Staging | None = None
-        self._from_afar = from_afar  # over a network, which may fall silent
-        self._heard_at = time.monotonic()
-        self._ping_at = 0.0
-        self._stacks: hook_server.Stacks | None = None
-        self._looker = usage.Looker()
-        self._hooks: hook_server.Hooks | None = None
+        self._hooks: HookServer | None = None
+        self._stacks = StackDump(self._send_stacks)
+        self._looker: Looker | None = None
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
         self._said_bye = False
-        self._asked: dict[int, Callable[[dict[str, Any]], None]] = {
-            frames.PREPARE: self._prepare,
-            frames.START: self._start,
-            frames.CREDIT: lambda body: self._streams.credit(body["bytes"]),
-            frames.SIGNAL: lambda body: self._pass_on(body["signal"]),
-            frames.STOP: lambda body: self._stop(body["signal"], body["grace"]),
-            frames.DUMP: lambda body: self._dump(body["all"]),
-            frames.CHECK: self._check,
-            frames.LOOK: lambda body: hook_server.request_looks(self._hooks, body["ranks"]),
-            frames.PING: lambda body: None,
+        self._handlers: dict[type, Callable[[Any], object]] = {
+            messages.Prepare: self._prepare,
+            messages.Start: self._start,
+            messages.Credit: lambda credit: self._streams.credit(credit.count),
+            messages.Forward: lambda forward: self._forward(forward.signum),
+            messages.Stop: lambda stop: self._stop(stop.signum, stop.grace_s),
+            messages.RequestStacks: lambda request: self._request_stacks(request.all_threads),
+            messages.RequestReruns: self._request_reruns,
+            messages.TryCoordinator: self._try_coordinator,
+            messages.StageEntry: self._stage,
+            frames.Content: self._stage,
+            messages.Ping: lambda ping: None,
         }
 
     def run(self) -> None:
         """Serve until the ranks, and all that they started, are gone."""
-        os.set_blocking(self._control, False)
-        self._loop.watch(self._control, READ, lambda ready: self._read_control())
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
-        self._uplink.send(frames.MAGIC)
-        self._send(frames.HELLO, pid=os.getpid(), host=os.uname().nodename, python=sys.executable)
+        self._link.open()
         while not self._finished():
-            self._loop.turn(self._deadline())
-            now = time.monotonic()
-            self._perform(self._group.expired(now))
-            if self._stacks is not None and now >= self._stacks.deadline:
-                self._send_stacks()
-            if self._looker.deadline is not None and now >= self._looker.deadline:
-                pythons = self._hooks.joined if self._hooks is not None else ()
-                self._send(frames.USAGE, usage=self._looker.look(self._pids, pythons))
-            if self._from_afar:
-                self._keep_in_touch(now)
+            looker = () if self._looker is None else (self._looker,)
+            self._loop.run_once((self, self._stacks, *looker, self._link))
 
-    def _deadline(self) -> float | None:
-        times = [self._group.deadline, self._looker.deadline]
-        times.append(None if self._stacks is None else self._stacks.deadline)
-        if self._from_afar:
-            times += [self._ping_at, self._heard_at + frames.SILENCE_S]
-        return min((at for at in times if at is not None), default=None)
+    @property
+    def deadline(self) -> float | None:
+        """When the supervisor wants to act."""
+        return self._supervisor.deadline
 
-    def _keep_in_touch(self, now: float) -> None:
-        """A cut cable sends no end of file: silence for long enough means the same."""
-        if now >= self._heard_at + frames.SILENCE_S:
-            self._lose_launcher()
-        elif now >= self._ping_at:
-            self._ping_at = now + frames.PING_S
-            self._send(frames.PING)
+    def expire(self, now: float) -> None:
+        """Have it act, if it is time."""
+        self._perform(self._supervisor.expired(now))
 
     def _finished(self) -> bool:
         """Whether everything has ended and the launcher has been told everything."""
@@ -165,47 +186,30 @@ class Agent:
             return False  # until the launcher takes the rest
         if not self._said_bye:
             left = posix.descendants() if self._leaving.unkillable else []
-            unkillable = [f"{pid} ({posix.describe(pid)})" for pid in left]
-            self._send(frames.BYE, unkillable=unkillable, stragglers=self._stragglers)
+            unkillable = tuple(f"{pid} ({posix.describe(pid)})" for pid in left)
+            self._link.send(messages.Bye(unkillable, self._stragglers))
             self._said_bye = True
-        return self._uplink.empty
-
-    def _send(self, kind: int, rank: int = 0, **body: Any) -> None:
-        self._uplink.send(frames.message(kind, body, rank))
+        return self._link.empty
 
     # --- events ---
 
-    def _read_control(self) -> None:
-        try:
-            data = os.read(self._control, 65536)
-        except OSError:
-            return
-        self._heard_at = time.monotonic()
-        for frame in self._decoder.feed(data):
-            if frame.kind in (frames.ENTRY, frames.CONTENT):
-                self._stage(frame)
-            else:
-                self._asked[frame.kind](frame.body())
-        if not data:
-            self._lose_launcher()
+    def _receive(self, message: Message | frames.Content) -> None:
+        self._handlers[type(message)](message)
 
-    def _lose_launcher(self) -> None:
+    def _launcher_lost(self) -> None:
         """It is gone, however it went: end the ranks, and let them not wait for a reader."""
-        self._from_afar = False
-        self._loop.forget(self._control)
-        self._uplink.drop()
         self._streams.credit(_ENDLESS)
         self._end_early()
 
     def _read_signals(self) -> None:
         for signum in self._signals.read():
             if signum in _WAKING:  # an engine ends the job (scancel), or the guardian is gone
-                self._send(frames.ENDING, why=f"it got {signal.Signals(signum).name}")
+                self._link.send(messages.Ending(f"{signal.Signals(signum).name}"))
                 self._stop(signal.SIGTERM, self._term_grace)
         self._reap()
 
     def _end_early(self) -> None:
-        self._perform(self._group.abandon(time.monotonic()))
+        self._perform(self._supervisor.abandon(time.monotonic()))
         if not self._pids:
             self._reap()
 
@@ -217,116 +221,119 @@ class Agent:
                     self._handle_end(ended)
                 else:
                     posix.reap(ended.pid)
-            self._perform(self._group.child_gone())
+            self._perform(self._supervisor.child_gone())
         except posix.Childless:
-            self._perform(self._group.childless())
+            self._perform(self._supervisor.childless())
 
     def _handle_end(self, ended: posix.Ended) -> None:
         rank = self._pids[ended.pid]
         if self._hooks is not None:
             self._hooks.drain(rank)
-        sent = list(self._group.sent[rank])
-        self._group.ending = posix.ending(self._pids)
-        self._perform(self._group.exited(rank, ended.status, time.monotonic()))
+        sent = list(self._supervisor.sent[rank])
+        self._supervisor.ending = posix.ending(self._pids)
+        self._perform(self._supervisor.exited(rank, ended.status, time.monotonic()))
         del self._pids[ended.pid]
         used = posix.reap(ended.pid)
         failed = ended.status != 0 and -ended.status not in sent
         killer = self._memory.evidence(ended.pid) if failed else ""
-        self._send(frames.EXITED, rank, status=ended.status, sent=sent, killer=killer, **used)
+        self._link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used))
 
-    def _hooked(self, rank: int, message: dict[str, Any]) -> None:
-        main = self._pids.get(message.pop("pid")) == rank  # not a helper that it started
-        failed = message.get("failed")
-        if failed and rank in self._group.sent:
-            message["sent"] = list(self._group.sent[rank])
-        self._send(frames.HOOKED, rank, main=main, **message)
-        if failed and failed["joined"]:
-            self._group.ending = posix.ending(self._pids)
-            self._perform(self._group.failed(rank, time.monotonic()))
+    def _hooked(self, said: messages.FromHook) -> None:
+        failed = isinstance(said.message, hook_messages.Failed)
+        if failed:
+            said = said.replaced(sent=tuple(self._supervisor.sent.get(said.rank, ())))
+        self._link.send(said)
+        if isinstance(said.message, hook_messages.Failed) and said.message.joined:
+            self._supervisor.ending = posix.ending(self._pids)
+            self._perform(self._supervisor.failed(said.rank, time.monotonic()))
+
+    def _is_main(self, pid: int, rank: int) -> bool:
+        return self._pids.get(pid) == rank
 
     # --- what the launcher asks ---
 
-    def _prepare(self, body: dict[str, Any]) -> None:
+    def _prepare(self, wanted: messages.Prepare) -> None:
         """Find out and hold what the launcher wants to know and have held on this host."""
         if self._staging is not None:
             self._staging.finish()
         try:
-            self._prepared = Prepared(body, self._staging.folder if self._staging else "")
+            self._prepared = Prepared(wanted, self._staging.folder if self._staging else "")
         except Refused as refused:
-            self._send(frames.REFUSED, message=str(refused), status=refused.status)
+            self._link.send(messages.Refused(str(refused), refused.status))
             return
-        self._send(frames.READY, **self._prepared.answer)
-        self._heard_at = time.monotonic()  # that may have taken a while, in which nothing was read
+        self._link.send(self._prepared.facts)
 
-    def _stage(self, frame: frames.Frame) -> None:
+    def _stage(self, part: messages.StageEntry | frames.Content) -> None:
         """Take a file, or a piece of one, for the staging folder."""
         if self._staging is None:
             from .sync import Staging
 
             self._staging = Staging(os.path.join(self._folder, "stage"))
         try:
-            if frame.kind == frames.ENTRY:
-                self._staging.begin(frame.body())
+            if isinstance(part, frames.Content):
+                self._staging.write(part.payload)
             else:
-                self._staging.write(frame.payload)
+                self._staging.begin(part)
         except OSError as error:
             words = f"--sync: {self._staging.path}: {error.strerror}"
-            self._send(frames.REFUSED, message=words, status=255)
+            self._link.send(messages.Refused(words, exit_status.HOST_LOST))
 
-    def _check(self, body: dict[str, Any]) -> None:
-        tried = network.attempt(body["addresses"], body["port"])
-        self._send(
-            frames.CHECKED,
-            sources={a.address: a.source for a in tried if a.source},
-            errors={a.address: a.error for a in tried if not a.source},
+    def _try_coordinator(self, wanted: messages.TryCoordinator) -> None:
+        tried = network.attempt(wanted.addresses, wanted.port)
+        self._link.send(
+            messages.CoordinatorTried(
+                sources={a.address: a.source for a in tried if a.source},
+                errors={a.address: a.error for a in tried if not a.source},
+            )
         )
 
-    def _start(self, body: dict[str, Any]) -> None:
+    def _start(self, order: messages.Start) -> None:
         assert self._prepared is not None
-        self._prepared.hush()
-        self._group = supervisor.Group(body["grace"])
-        self._term_grace = body["term_grace"]
-        self._looker = usage.Looker(body["look_s"])
+        self._prepared.stop_listening()
+        self._supervisor = supervisor.Supervisor(order.grace_s)
+        self._term_grace = order.term_grace_s
         self._memory = oom.OutOfMemory()
         inherited = rank_environ.without_outer_job(os.environ)
-        if body["scrub"]:
+        if order.hook:
             for name in rank_environ.misleading(inherited):
                 del inherited[name]
-        if body["hook"]:
             path = os.path.join(self._folder, "hook")
-            local = {rank["process_id"] for rank in body["ranks"]}
-            self._hooks = hook_server.Hooks(path, self._loop, local, self._hooked)
-            inherited[hook_server.SOCKET_VARIABLE] = path
-        common = body["env"] if body["hook"] else rank_environ.engines_own(body["env"], inherited)
-        for rank in body["ranks"]:
+            local = {rank.process_id for rank in order.ranks}
+            self._hooks = HookServer(path, self._loop, local, self._is_main, self._hooked)
+            inherited[hook_environ.SOCKET] = path
+        joined = self._joined_pythons
+        self._looker = Looker(order.look_s, self._pids, joined, self._link.send)
+        common = order.env if order.hook else rank_environ.engines_own(order.env, inherited)
+        for rank in order.ranks:
             set_here = rank_environ.changes(
                 inherited,
                 common=common,
-                defaults=body["defaults"],
-                own=rank["env"],
-                coordinator_host=body["coordinator_host"],
+                defaults=order.defaults,
+                own=rank.env,
+                coordinator_host=order.coordinator_host,
             )
-            found = {**inherited, **set_here}
-            if body["hook"]:
-                found = rank_environ.with_hook(found, self._hook_folder)
+            environ = {**inherited, **set_here}
+            if order.hook:
+                environ = rank_environ.with_hook(environ, self._hook_folder)
             try:
-                self._spawn(rank, found)
+                self._spawn(rank, environ)
             except posix.SpawnError as error:
-                self._send(
-                    frames.REFUSED,
-                    message=f"{error.what}: {os.strerror(error.errno)}",
-                    status=127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126,
+                self._link.send(
+                    messages.Refused(
+                        f"{error.what}: {os.strerror(error.errno)}",
+                        exit_status.of_spawn_error(error.errno),
+                    )
                 )
                 self._stop(signal.SIGKILL, 0)
                 return
 
-    def _spawn(self, rank: dict[str, Any], environ: dict[str, str]) -> None:
-        number = rank["process_id"]
+    def _spawn(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
+        number = rank.process_id
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         try:
             ends = (self._null, out_end, err_end)
-            pid = posix.spawn(rank["argv"], environ, rank["cwd"], ends, rank["cores"])
+            pid = posix.spawn(rank.argv, environ, rank.cwd, ends, rank.cores)
         except posix.SpawnError:
             os.close(out)
             os.close(err)
@@ -335,41 +342,43 @@ class Agent:
             os.close(out_end)
             os.close(err_end)
         self._pids[pid] = number
-        self._group.started(number)
-        self._send(frames.STARTED, number, pid=pid)
+        self._supervisor.started(number)
+        self._link.send(messages.Started(number, pid))
         for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
             widen(fd)
             self._streams.add(fd, number, stream)
 
-    def _pass_on(self, signum: int) -> None:
+    def _forward(self, signum: int) -> None:
         """Signal the ranks themselves: a helper in their group may die of what they handle."""
         for pid in self._pids:
             posix.signal_process(pid, signum)
 
     def _stop(self, signum: int, grace: float) -> None:
-        self._group.ending = posix.ending(self._pids)
-        self._perform(self._group.stop(signum, grace, time.monotonic()))
+        self._supervisor.ending = posix.ending(self._pids)
+        self._perform(self._supervisor.stop(signum, grace, time.monotonic()))
         if not self._pids:
             self._reap()  # without children no death will wake us
 
-    def _dump(self, of_all_threads: bool) -> None:
-        asked = self._hooks.request_stacks(of_all_threads) if self._hooks is not None else []
-        self._stacks = hook_server.Stacks(asked, time.monotonic())
+    def _joined_pythons(self) -> Collection[int]:
+        return self._hooks.joined if self._hooks is not None else ()
 
-    def _send_stacks(self) -> None:
-        assert self._stacks is not None
+    def _request_stacks(self, all_threads: bool) -> None:
+        asked = self._hooks.request_stacks(all_threads) if self._hooks is not None else []
+        self._stacks.begin(asked, time.monotonic())
+
+    def _request_reruns(self, request: messages.RequestReruns) -> None:
+        if self._hooks is not None:
+            self._hooks.request_reruns(request.ranks)
+
+    def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
+        """Send the stacks that have come, and of the other ranks what the kernel knows."""
         silent = dict(self._pids)
-        members = {hook.rank for hook in self._stacks.asked if hook.joined}
-        for hook in self._stacks.asked:
-            text = "\n".join(hook_server.with_source(hook.stacks))
-            if text:
-                helper = hook.rank in members and not hook.joined
-                self._send(frames.STACKS, hook.rank, pid=hook.pid, text=text, helper=helper)
-                silent = {pid: rank for pid, rank in silent.items() if rank != hook.rank}
+        for stacks in collected:
+            self._link.send(stacks)
+            silent = {pid: rank for pid, rank in silent.items() if rank != stacks.rank}
         for pid, rank in silent.items():
-            self._send(frames.STACKS, rank, pid=pid, text="", state=posix.describe(pid))
-        self._send(frames.DUMPED)
-        self._stacks = None
+            self._link.send(messages.Stacks(rank, pid, "", state=posix.describe(pid)))
+        self._link.send(messages.StacksComplete())
 
     # --- effects ---
 
@@ -377,7 +386,7 @@ class Agent:
         for effect in effects:
             if isinstance(effect, supervisor.Leave):
                 self._leaving = effect
-                self._send(frames.EMPTY)
+                self._link.send(messages.NothingLeft())
             elif isinstance(effect, supervisor.Kill):
                 self._kill()
             elif isinstance(effect, supervisor.Tell):

@@ -167,11 +167,11 @@ def _reaped_child() -> Ended | None:
     return Ended(pid, os.waitstatus_to_exitcode(status))
 
 
-def reap(pid: int) -> dict[str, float]:
-    """Let go of an ended child; what it used: `cpu_s`, `peak_kib`."""
+def reap(pid: int) -> tuple[float, int]:
+    """Let go of an ended child; what it used: seconds of processor time, and KiB at its peak."""
     used = _usage_of_reaped.pop(pid, None) or os.wait4(pid, 0)[2]
     unit = 1 if LINUX else 1024  # macOS counts bytes
-    return {"cpu_s": used.ru_utime + used.ru_stime, "peak_kib": used.ru_maxrss // unit}
+    return used.ru_utime + used.ru_stime, used.ru_maxrss // unit
 
 
 def signal_group(pgid: int, signum: int) -> None:

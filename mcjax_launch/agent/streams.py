@@ -66,8 +66,7 @@ class Streams:
             return False
         self._credit -= count
         rank, stream = self._open[fd]
-        header = frames.header(frames.DATA, count, rank, stream)
-        self._uplink.send(header, self._buffer[:count])
+        self._uplink.send(frames.data_header(rank, stream, count), self._buffer[:count])
         return True
 
     def _stall(self) -> None:

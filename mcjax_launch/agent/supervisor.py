@@ -43,7 +43,7 @@ class Leave(Effect):
         self.unkillable = unkillable
 
 
-class Group:
+class Supervisor:
     """The ranks of one host, as far as their life and death go.
 
     Times (`now`, `deadline`) are seconds of any steady clock. Methods return what is to be done;

@@ -7,7 +7,9 @@ import shutil
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO
+    from typing import BinaryIO
+
+    from ..protocol.messages import StageEntry
 
 
 class Staging:
@@ -18,22 +20,22 @@ class Staging:
         self.path = ""  # of the last entry
         self._file: BinaryIO | None = None
 
-    def begin(self, entry: dict[str, Any]) -> None:
+    def begin(self, entry: StageEntry) -> None:
         """A folder, a link, a copy of an earlier file, or a file whose content follows."""
         self.finish()
-        self.path = entry["path"]
+        self.path = entry.path
         path = os.path.join(self.folder, self.path)
-        os.makedirs(path if entry["kind"] == "folder" else os.path.dirname(path), exist_ok=True)
-        if entry["kind"] == "link":
-            os.symlink(entry["target"], path)
-        elif entry["kind"] == "copy":
-            shutil.copyfile(os.path.join(self.folder, entry["of"]), path)
-            os.chmod(path, entry["mode"])
-        elif entry["kind"] == "file":
+        os.makedirs(path if entry.kind == "folder" else os.path.dirname(path), exist_ok=True)
+        if entry.kind == "link":
+            os.symlink(entry.target, path)
+        elif entry.kind == "copy":
+            shutil.copyfile(os.path.join(self.folder, entry.copy_of), path)
+            os.chmod(path, entry.mode)
+        elif entry.kind == "file":
             # Never through a link, and never over what is there.
             how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             self._file = os.fdopen(os.open(path, how, 0o600), "wb")
-            os.chmod(path, entry["mode"])
+            os.chmod(path, entry.mode)
 
     def write(self, data: bytes) -> None:
         """More of the file's content."""

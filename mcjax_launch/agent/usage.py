@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 
+from ..protocol.messages import RankUsage, Usage
 from . import posix
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
@@ -25,8 +26,8 @@ class _Process:
         self.rss_kib = int(fields[21]) * _PAGE_KIB
 
 
-def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> dict[int, list[float]]:
-    """For each rank: seconds of processor time, KiB of memory, seconds of its main threads.
+def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage, ...]:
+    """What the processes of each rank use.
 
     Args:
         ranks: pid of each rank's own process -> rank.
@@ -34,21 +35,21 @@ def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> dict[int, list[
 
     """
     found = {pid: _Process(pid, fields) for pid, fields in posix.processes()}
-    used = {rank: [0.0, 0, 0.0] for rank in ranks.values()}
-    hooked: set[int] = set()
+    cpu_s = dict.fromkeys(ranks.values(), 0.0)
+    rss_kib = dict.fromkeys(ranks.values(), 0)
+    main_s: dict[int, float] = {}
     for process in found.values():
         rank = _rank(process, found, ranks)
         if rank is None:
             continue
-        used[rank][0] += process.cpu_s
-        used[rank][1] += process.rss_kib
+        cpu_s[rank] += process.cpu_s
+        rss_kib[rank] += process.rss_kib
         if process.pid in pythons:
-            hooked.add(rank)
-            used[rank][2] += _main_s(process.pid)
+            main_s[rank] = main_s.get(rank, 0.0) + _main_s(process.pid)
     for pid, rank in ranks.items():
-        if rank not in hooked:
-            used[rank][2] = _main_s(pid)
-    return used
+        if rank not in main_s:
+            main_s[rank] = _main_s(pid)
+    return tuple(RankUsage(rank, cpu_s[rank], rss_kib[rank], main_s[rank]) for rank in cpu_s)
 
 
 def _rank(process: _Process, found: Mapping[int, _Process], ranks: Mapping[int, int]) -> int | None:
@@ -71,24 +72,37 @@ def _main_s(pid: int) -> float:
 
 
 class Looker:
-    """Looks every so often.
+    """Looks at what the ranks use every so often.
 
     Args:
         every_s: so often, or half as often where looking is slow; 0: never.
+        ranks: pid of each rank's own process -> rank.
+        pythons: the processes whose main threads count, see `usage`.
+        on_usage: is given what each look shows.
 
     Attributes:
-        deadline: when to look next, in time.monotonic's seconds.
+        deadline: when to look next, in time.monotonic's seconds; None: never.
 
     """
 
-    def __init__(self, every_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        every_s: float,
+        ranks: Mapping[int, int],
+        pythons: Callable[[], Collection[int]],
+        on_usage: Callable[[Usage], None],
+    ) -> None:
         self._every_s = every_s
+        self._ranks = ranks
+        self._pythons = pythons
+        self._on_usage = on_usage
         self.deadline = time.monotonic() + every_s if every_s else None
 
-    def look(self, ranks: Mapping[int, int], pythons: Collection[int]) -> dict[int, list[float]]:
-        """See `usage`; sets the next deadline."""
+    def expire(self, now: float) -> None:
+        """Look, if it is time."""
+        if self.deadline is None or now < self.deadline:
+            return
         began = time.thread_time()
-        used = usage(ranks, pythons)
+        self._on_usage(Usage(usage(self._ranks, self._pythons())))
         pause_s = (time.thread_time() - began) / _MOST_SHARE
         self.deadline = time.monotonic() + min(max(self._every_s, pause_s), 2 * self._every_s)
-        return used

@@ -24,8 +24,8 @@ from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
+from mcjax_launch.launcher.run import run as run_job
 from mcjax_launch.protocol import exit_status
-from mcjax_launch.transport import client
 
 
 @click.command(
@@ -83,19 +83,13 @@ def _run_job(
     job: Job, hosts: Sequence[Host], style: Style, options: Options, context: click.Context
 ) -> int:
     """Run the job, with its report if the user wants one; the exit status."""
-    local = [host for host in hosts if host.is_local]
-    early = {host: client.start(client.local_argv()) for host in local}
-    from mcjax_launch.launcher import restarts  # while the agent here starts
-
     run = functools.partial(
-        restarts.run,
+        run_job,
         job,
         hosts,
-        early,
         options.via or default_via(options, os.environ),
         style,
         log_dir=options.log_dir,
-        restarts=restarts.Restarts(most=options.max_restarts, min_hosts=options.min_hosts),
     )
     if options.report is None:
         return run()

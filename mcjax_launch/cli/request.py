@@ -57,6 +57,8 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         coordinator=here.coordinator,
         hook=not options.no_hook,
         sync=options.sync,
+        max_restarts=options.max_restarts,
+        min_hosts=options.min_hosts,
         timeout=options.timeout,
         start_timeout=options.start_timeout,
         stall_timeout=options.stall_timeout,

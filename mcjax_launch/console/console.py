@@ -263,9 +263,8 @@ class Console:
         times += [self._calm.due] if self._calm is not None else []
         return min((at for at in times if at is not None), default=None)
 
-    def expire(self) -> None:
+    def expire(self, now: float) -> None:
         """Show the lines that have waited long enough."""
-        now = time.monotonic()
         self._show_held(now)
         self._tell_left_out(now)
         for output in self._outputs.values():

@@ -2,10 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from mcjax_launch.jax_messages.lost_peer import GAVE_UP
+from mcjax_launch.protocol.hook_messages import Joining
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.run.state import History, RankRun
 
@@ -44,8 +44,10 @@ def blamed(history: History, victims: Sequence[RankRun]) -> tuple[RankRun, str] 
 
 
 def _summary(run: RankRun) -> str:
-    failure = run.failure or {}
-    return str(failure.get("summary") or (failure.get("handled") or {}).get("summary", ""))
+    failure = run.failure
+    if failure is None:
+        return ""
+    return failure.summary or (failure.handled.summary if failure.handled is not None else "")
 
 
 def _doubled(history: History) -> tuple[RankRun, str] | None:
@@ -71,13 +73,13 @@ def hopeless(history: History) -> tuple[RankRun, str] | None:
     seen: dict[tuple[object, object], RankRun] = {}
     for run in waiting:
         called = _of(run)
-        count = called["num_processes"]
-        if isinstance(count, int) and count > history.num_processes:
+        count = called.num_processes
+        if count is not None and count > history.num_processes:
             words = f"num_processes={count}, but the job has"
             return run, f"{_called(run)} with {words} {history.num_processes}"
-        other = seen.setdefault((called["coordinator_address"], called["process_id"]), run)
+        other = seen.setdefault((called.coordinator_address, called.process_id), run)
         if other is not run:
-            words = f"process_id={called['process_id']}, as rank {other.process_id} did"
+            words = f"process_id={called.process_id}, as rank {other.process_id} did"
             return run, f"{_called(run)} with {words}"
     return None
 
@@ -85,17 +87,17 @@ def hopeless(history: History) -> tuple[RankRun, str] | None:
 def _odd_coordinates(history: History) -> tuple[RankRun, str] | None:
     """A rank that called initialize() as another process, of another job, or of another size."""
     told = {run.process_id: run for run in history.ranks.values() if run.coordinates is not None}
-    ids = Counter(_of(run)["process_id"] for run in told.values())
+    ids = Counter(_of(run).process_id for run in told.values())
     for run in told.values():
-        number = _of(run)["process_id"]
+        number = _of(run).process_id
         if ids[number] > 1 and number != run.process_id:
             words = f"process_id={number}, which is another's: it was given {run.process_id}"
             return run, f"{_called(run)} with {words}"
     for field, name in _FIELDS.items():
-        usual = Counter(_of(run)[field] for run in told.values()).most_common(1)
+        usual = Counter(getattr(_of(run), field) for run in told.values()).most_common(1)
         for run in told.values():
-            if _of(run)[field] != usual[0][0]:
-                words = f"{name} {_of(run)[field]}, where others have {usual[0][0]}"
+            if getattr(_of(run), field) != usual[0][0]:
+                words = f"{name} {getattr(_of(run), field)}, where others have {usual[0][0]}"
                 return run, f"{_called(run)} with {words}"
     return None
 
@@ -103,19 +105,19 @@ def _odd_coordinates(history: History) -> tuple[RankRun, str] | None:
 def _other_size(history: History) -> tuple[RankRun, str] | None:
     """All agree on a number of processes that this job does not have."""
     for run in history.ranks.values():
-        if run.coordinates is not None and _of(run)["num_processes"] != history.num_processes:
-            count = _of(run)["num_processes"]
+        if run.coordinates is not None and _of(run).num_processes != history.num_processes:
+            count = _of(run).num_processes
             words = f"num_processes={count}, as the others did, but the job has"
             return run, f"{_called(run)} with {words} {history.num_processes}"
     return None
 
 
 def _called(run: RankRun) -> str:
-    where = _of(run).get("where")
+    where = _of(run).where
     return f"called initialize() at {where}" if where else "called initialize()"
 
 
-def _of(run: RankRun) -> Mapping[str, Any]:
+def _of(run: RankRun) -> Joining:
     assert run.coordinates is not None
     return run.coordinates
 
@@ -174,7 +176,7 @@ def _not_come(history: History, said: str) -> tuple[RankRun, str] | None:
     if not late or not any(words in said for words in GAVE_UP):
         return None
     also = _nor([run.process_id for run in late[1:]])
-    last = f"; it compiled last at {late[0].compiled['where']}" if late[0].compiled else ""
+    last = f"; it compiled last at {late[0].compiled.where}" if late[0].compiled else ""
     return late[0], f"did not come to a collective in which others gave up waiting{also}{last}"
 
 

@@ -111,7 +111,7 @@ def _compiled(runs: Iterable[RankRun]) -> list[str]:
     for run in runs:
         if run.compiled is not None:
             last = run.compiled
-            words = f"{titled(last['name'])} at {last['where'] or 'an unknown line'}"
+            words = f"{titled(last.name)} at {last.where or 'an unknown line'}"
             words = f"compiling {words}" if run.compilations else f"compiled last {words}"
             groups.setdefault(words, []).append(run.process_id)
         elif run.joined_at is not None:

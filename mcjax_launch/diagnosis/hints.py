@@ -63,18 +63,20 @@ def advice(cause: RankRun, *, diverged: bool = False) -> list[str]:
 
 
 def _advice(cause: RankRun) -> str:
-    failure = cause.failure or {}
+    failure = cause.failure
     said = cause.stderr
-    if "summary" in failure:  # then that is what counts, not what it has printed before
-        said = f"{failure['exception']}: {failure['summary']}"
+    if (
+        failure is not None and not failure.exited
+    ):  # then that is what counts, not what it has printed before
+        said = f"{failure.exception}: {failure.summary}"
     if cause.joining_at is None and any(words in said for words in _UNHOOKED):
         return (
             "the hook did not run in this Python: python -I, -E or -S, a PYTHONPATH that replaces "
             "ours, or --no-hook keep it out"
         )
-    if failure.get("module") in ("jax", "jaxlib"):
+    if failure is not None and failure.module in ("jax", "jaxlib"):
         return (
-            f"the ranks' Python, {failure['python']}, has no {failure['module']}: "
+            f"the ranks' Python, {failure.python}, has no {failure.module}: "
             "install it there or choose another with --python"
         )
     if cause.joining_at is not None and cause.joined_at is None and _PROXIES in cause.stderr:

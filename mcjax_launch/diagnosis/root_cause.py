@@ -2,12 +2,12 @@
 
 import errno
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mcjax_launch.diagnosis.victim import is_victim
 from mcjax_launch.protocol import exit_status
+from mcjax_launch.protocol.hook_messages import Failed
 from mcjax_launch.run.state import History, RankRun, Stop
 
 _TAIL_LINES = 15
@@ -17,7 +17,7 @@ _LONGEST = 1000
 _HEADLINE = 400
 _MOST_FATES = 4
 # What makes two failures one and the same.
-_SAME_FAILURE = ("exception", "where", "exit", "status")
+_SAME_FAILURE = ("exception", "where", "exited", "status")
 _NO_KILLER = {
     None: "by the kernel's out-of-memory killer, or somebody's kill -9",
     "": "somebody's kill -9: the kernel's out-of-memory killer did nothing",
@@ -82,7 +82,7 @@ def _alike(run: RankRun, other: RankRun) -> bool:
     """Whether two ranks failed in one way."""
     if run.failure is None or other.failure is None:
         return run.failure is other.failure and run.status == other.status
-    return all(run.failure.get(key) == other.failure.get(key) for key in _SAME_FAILURE)
+    return all(getattr(run.failure, key) == getattr(other.failure, key) for key in _SAME_FAILURE)
 
 
 def ended_by(history: History) -> Cause | Stop | None:
@@ -157,15 +157,15 @@ def _describe(cause: Cause, history: History) -> list[str]:
     if failure is None:
         assert run.status is not None
         lines = [f"{name}: {status_in_words(run.status, run.killer)}", *_tail(run)]
-    elif failure.get("exit"):
+    elif failure.exited:
         lines = [
-            f"{name}: it exited with status {failure['status']}",
+            f"{name}: it exited with status {failure.status}",
             *_place(failure),
             *_tail(run),
         ]
     else:
         lines = [f"{name}: {headline(failure)}", *_place(failure)]
-        text = str(failure["traceback"]).rstrip().splitlines()
+        text = failure.traceback.rstrip().splitlines()
         lines += [f"  | {line}" for line in shortened(text)]
     if run.killer and run.status != -signal.SIGKILL:
         lines.append(f"meanwhile {run.killer}")
@@ -174,16 +174,16 @@ def _describe(cause: Cause, history: History) -> list[str]:
     return [*lines, *advice(run, diverged=history.diverged)]
 
 
-def _place(failure: Mapping[str, Any]) -> list[str]:
+def _place(failure: Failed) -> list[str]:
     """The user's own line that failed."""
-    if not failure.get("where"):
+    if not failure.where:
         return []
-    return [f"at {failure['where']}: {failure.get('line') or ''}".rstrip(": ")]
+    return [f"at {failure.where}: {failure.line or ''}".rstrip(": ")]
 
 
-def headline(failure: Mapping[str, Any]) -> str:
+def headline(failure: Failed) -> str:
     """The line of an exception's text that begins with its name; a SyntaxError's is the last."""
-    name, lines = str(failure["exception"]), str(failure["summary"]).splitlines()
+    name, lines = failure.exception, failure.summary.splitlines()
     found = next((line for line in lines if name in line.partition(":")[0]), name)
     return found if len(found) <= _HEADLINE else found[:_HEADLINE] + " ..."
 
@@ -233,7 +233,7 @@ def fate(rank: RankRun) -> str:
     if rank.failed and is_victim(rank):
         if rank.status == -signal.SIGABRT:
             return "aborted by JAX as a consequence"
-        where = (rank.failure or {}).get("where")
+        where = rank.failure.where if rank.failure is not None else None
         return f"failed as a consequence at {where}" if where else "failed as a consequence"
     if rank.failed and rank.failure is not None:
         told = [signal.Signals(one).name for one in rank.sent] if rank.told_to_end else []
@@ -261,8 +261,8 @@ def reason(rank: RankRun) -> str:
     if rank.failure is None:
         assert rank.status is not None
         return status_in_words(rank.status, rank.killer)
-    if rank.failure.get("exit"):
-        return f"exited with status {rank.failure['status']}"
+    if rank.failure.exited:
+        return f"exited with status {rank.failure.status}"
     return headline(rank.failure)
 
 

@@ -27,6 +27,8 @@ class Job:
     coordinator: str | None = None  # numeric host, or host:port
     hook: bool = True
     sync: tuple[str, ...] = ()
+    max_restarts: int = 0
+    min_hosts: int | None = None  # restart with so many at least, without lost ones; None: all
     timeout: float | None = None
     start_timeout: float | None = None
     stall_timeout: float | None = None

@@ -8,6 +8,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.protocol import hook_environ
 from mcjax_launch.protocol.address import LOOPBACK, join_address
 from mcjax_launch.ranks import counted
 
@@ -209,11 +210,11 @@ def _common_settings(
         settings["JAX_NUM_CPU_DEVICES"] = str(job.cpu_devices)
     if job.hook and bind:
         # JAX's coordination service has no authentication and would listen on every interface.
-        settings["MCJAX_HOOK_BIND"] = coordinator
+        settings[hook_environ.BIND] = coordinator
     if job.hook and job.start_timeout is not None:
-        settings["MCJAX_HOOK_JOIN_TIMEOUT"] = str(job.start_timeout)
+        settings[hook_environ.JOIN_TIMEOUT] = str(job.start_timeout)
     if job.hook and job.verify_spmd:
-        settings["MCJAX_HOOK_LOOK"] = "1"
+        settings[hook_environ.LOOK] = "1"
     return settings
 
 
@@ -248,7 +249,7 @@ def _own_settings(job: Job, host: Host, local: int, ranks: int, facts: Facts) ->
         settings["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, mine))
     if facts.transfer_ports:
         address = join_address(facts.address or LOOPBACK, facts.transfer_ports[local])
-        settings["MCJAX_HOOK_TRANSFER"] = address
+        settings[hook_environ.TRANSFER] = address
     if facts.address and not facts.good_name:
-        settings["MCJAX_HOOK_ADDRESS"] = facts.address
+        settings[hook_environ.ADDRESS] = facts.address
     return settings

@@ -1,29 +1,20 @@
 """The coordinator's address: by which all hosts can reach rank 0's; pure.
 
-The agents try it (`wire.CHECK`) before anything is started, so that an unreachable coordinator is
-an error that names both ends, not a hang of five minutes.
+The agents try it (`TryCoordinator`) before anything is started, so that an unreachable
+coordinator is an error that names both ends, not a hang of five minutes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol.address import LOOPBACK, is_loopback
 from mcjax_launch.protocol.exit_status import HOST_LOST
-
-
-@dataclass(frozen=True)
-class Checked:
-    """What one host found: its own address towards each address it reached, and the errors."""
-
-    sources: Mapping[str, str]
-    errors: Mapping[str, str]
+from mcjax_launch.protocol.messages import CoordinatorTried, HostFacts
 
 
 def candidates(
-    hosts: Sequence[Host], answers: Mapping[Host, Mapping[str, Any]], given: str | None
+    hosts: Sequence[Host], answers: Mapping[Host, HostFacts], given: str | None
 ) -> list[str]:
     """Addresses of rank 0's host that may do, the likeliest first.
 
@@ -39,22 +30,24 @@ def candidates(
     if given is not None:
         return [given]
     first, *others = hosts
-    if len({answers[host]["machine"] for host in hosts}) == 1:
+    if len({answers[host].machine for host in hosts}) == 1:
         return [LOOPBACK]
-    found = list(answers[first]["addresses"])
+    found = list(answers[first].addresses)
     if first.is_local:  # the others know by which address the launcher came
-        found = [answers[host]["launcher"] for host in others] + found
+        found = [answers[host].launcher for host in others] + found
     found = [address for address in dict.fromkeys(found) if address and not is_loopback(address)]
     if not found:
         raise LaunchError(
-            f"host {first.name}: the other hosts need an address of it, and it has none but "
-            "loopback; name one with --coordinator",
+            f"host {first.name}: the other hosts need an address to reach it, and it has only "
+            "loopback; set one with --coordinator",
             HOST_LOST,
         )
     return found
 
 
-def choose(first: Host, port: int, tried: Sequence[str], checked: Mapping[Host, Checked]) -> str:
+def choose(
+    first: Host, port: int, tried: Sequence[str], checked: Mapping[Host, CoordinatorTried]
+) -> str:
     """The first address that every other host has reached.
 
     Raises:
@@ -70,12 +63,14 @@ def choose(first: Host, port: int, tried: Sequence[str], checked: Mapping[Host, 
     reasons = ", ".join(f"{address}: {found.errors[address]}" for address in found.errors)
     raise LaunchError(
         f"host {host.name} cannot reach the coordinator on host {first.name}, port {port}, at "
-        f"{reasons}; open the port (--coordinator HOST:PORT fixes it) or name another address",
+        f"{reasons}; open the port (--coordinator HOST:PORT chooses it) or set another address",
         HOST_LOST,
     )
 
 
-def own_address(host: Host, first: Host, coordinator: str, checked: Mapping[Host, Checked]) -> str:
+def own_address(
+    host: Host, first: Host, coordinator: str, checked: Mapping[Host, CoordinatorTried]
+) -> str:
     """By which address of its own a host takes part; empty where loopback does."""
     if is_loopback(coordinator):
         return ""

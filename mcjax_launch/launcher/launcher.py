@@ -1,40 +1,48 @@
-"""The controller: agents' frames in, console and verdict out, and the words that end a job."""
+"""The controller of one run of a job: agents' messages in, console and diagnosis out."""
 
+import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import common_folder, labels
 from mcjax_launch.console.style import Style
 from mcjax_launch.diagnosis import root_cause
 from mcjax_launch.diagnosis.victim import is_victim
-from mcjax_launch.errors import LaunchError
+from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan
-from mcjax_launch.launcher.signals import ENDING, PASSED_ON
-from mcjax_launch.launcher.stack_requests import Dumps
-from mcjax_launch.launcher.startup import Preparation, orders
-from mcjax_launch.protocol import exit_status, frames
+from mcjax_launch.launcher.orders import start_order
+from mcjax_launch.launcher.signals import ENDING, FORWARDED
+from mcjax_launch.launcher.stack_requests import StackRequests
+from mcjax_launch.launcher.startup import Startup
+from mcjax_launch.launcher.stop_policy import (
+    Effects,
+    Note,
+    SetReason,
+    ShowStacks,
+    StopPolicy,
+    StopRanks,
+)
+from mcjax_launch.protocol import exit_status, hook_messages, messages
+from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop, Signals
+from mcjax_launch.protocol.message import Message
 from mcjax_launch.run.state import History, Stop
-from mcjax_launch.transport import client
-from mcjax_launch.transport.connection import Link
-from mcjax_launch.transport.pool import Connector, Failure
+from mcjax_launch.transport.client import Transport
+from mcjax_launch.transport.connection import AgentConnection
+from mcjax_launch.transport.pool import AgentPool, Failure
 from mcjax_launch.watchdog.absent_ranks import Missing
 from mcjax_launch.watchdog.limits import Limits, look_s
 
 # Less than the pipe from the agent holds, so that the agent seldom has to wait for room.
 _MOST_WINDOW = 3 << 18
 _WINDOW_OF_ALL = 16 << 20
-_READER_MOST_S = 5.0
 _AGENT_END_S = 10.0
-# Ctrl-C ends a whole pipeline, and scancel a whole job: what it does to our reader or our agents
-# may be seen here before the signal that is for us.
-_SIGNAL_S = 0.3
+_DEBUG = "MCJAX_DEBUG"
 
 
 class Launcher:
@@ -43,12 +51,11 @@ class Launcher:
     Args:
         job: what to run.
         hosts: where; all of them get ranks.
-        early: transports that have been started already.
-        via: how to reach the others: "ssh" or a template.
+        transport: starts their agents.
         style: how the console looks.
         log_dir: where each rank's whole output goes, if anywhere; may hold placeholders.
         loop: to wait in.
-        signals: the launcher's own, see `mcjax_launch.signals`.
+        signals: the launcher's own, see `mcjax_launch.launcher.signals`.
         history: where to keep what happens.
         restart: how many times the job has been started before.
 
@@ -64,8 +71,7 @@ class Launcher:
         self,
         job: Job,
         hosts: Sequence[Host],
-        early: Mapping[Host, client.Pipes],
-        via: str,
+        transport: Transport,
         style: Style,
         *,
         log_dir: str | None,
@@ -80,53 +86,32 @@ class Launcher:
         self._loop = loop
         self._signals = signals
         self._restart = restart
-        self._console = Console(style, self._loop, self._reader_gone, self._give_credit, job.record)
         self._history = history
-        self._preparation = Preparation(job, hosts, self._start, self._fail, restart)
-        self._connector = Connector(
+        self._began_at = time.monotonic()
+        self._plan: Plan | None = None
+        self._empty: set[AgentConnection] = set()  # those on whose hosts nothing is left
+        self._policy = StopPolicy(job.grace_s)
+        self._console = Console(style, loop, self._reader_gone, self._give_credit, job.record)
+        trace = self._console.say if "frames" in os.environ.get(_DEBUG, "") else None
+        self._pool = AgentPool(
             hosts,
-            lambda host: client.argv(host, via, job.python, job.python_given),
-            early,
-            self._loop,
+            transport,
+            loop,
             min(_MOST_WINDOW, _WINDOW_OF_ALL // len(hosts)),
-            self._handle,
+            self._received,
             self._lose,
             self._unreachable,
+            trace,
         )
-        self._dumps = Dumps()
+        self._startup = Startup(
+            job, hosts, self._start, self._start_failed, lambda: self._pool.settled, restart
+        )
+        self._stacks = StackRequests(self._show_stacks)
         self._missing = Missing()
-        self._told: dict[int, Callable[[Link, int, dict[str, Any]], object]] = {
-            frames.HELLO: lambda link, rank, body: self._preparation.greeted(link),
-            frames.REFUSED: lambda link, rank, body: self._preparation.refused(link, body),
-            frames.READY: lambda link, rank, body: self._preparation.ready(link, body),
-            frames.CHECKED: lambda link, rank, body: self._preparation.checked(link, body),
-            frames.STARTED: self._started,
-            frames.EXITED: self._exited,
-            frames.HOOKED: self._hooked,
-            frames.USAGE: lambda link, rank, body: self._history.used(body["usage"], self._now()),
-            frames.STACKS: self._dumps.add,
-            frames.DUMPED: lambda link, rank, body: self._dumps.told_all(link),
-            frames.ENDING: self._agent_ending,
-            frames.EMPTY: lambda link, rank, body: self._empty.add(link),
-            frames.BYE: self._bye,
-            frames.PING: lambda link, rank, body: None,
-        }
-        self._plan: Plan | None = None
-        self._interrupts = 0
-        self._empty: set[Link] = set()  # those on whose hosts nothing is left
-        self._stopping = False
-        self._error: LaunchError | None = None
-        self._timed_out = False
         self._limits: Limits | None = None
-        self._began_at = time.monotonic()
-        # Deadlines, in time.monotonic's seconds.
-        self._give_up_at: float | None = None
-        # A reason to end the job then, unless a signal comes first.
-        self._ending: Stop | None = None
-        self._end_at: float | None = None
 
     def run(self) -> root_cause.Verdict:
-        """Run the job; the exit status, and the report, which has been printed.
+        """Run the job; the exit status, and the summary, which has been printed.
 
         Raises:
             LaunchError: it could not be started; nothing of it runs.
@@ -134,17 +119,17 @@ class Launcher:
         """
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
         try:
-            self._connector.begin()
+            self._pool.begin()
             while not self._over():
-                self._loop.turn(self._deadline())
-                self._expire()
+                self._turn()
             self._limits = None
+            self._perform(self._policy.over())
             self._lost_output = any(link.greeted and not link.ended for link in self._links)
         finally:
-            self._connector.hang_up(_AGENT_END_S if self._interrupts < 3 else 1)
+            self._pool.hang_up(_AGENT_END_S if self._policy.interrupts < 3 else 1)
             self._history.keep_last(self._console.tails)
-        if self._error is not None:
-            raise self._error
+        if self._policy.error is not None:
+            raise self._policy.error
         return self._conclude()
 
     def say(self, text: str) -> None:
@@ -155,221 +140,197 @@ class Launcher:
 
     def _start(self, plan: Plan) -> None:
         """Every host is ready."""
-        job, self._plan = self._job, plan
+        self._plan = plan
         named = labels(plan, self._log_dir)
         self._console.add_ranks(named, append=self._restart > 0)
         places = {rank.process_id: rank.host.name for rank in plan.ranks}
         self._history.planned(plan.job_id, plan.coordinator, places, common_folder(named))
-        self._limits = Limits(job, self._history, self._now())
+        self._limits = Limits(self._job, self._history, self._now())
+        self._policy.ranks_starting()
         for link in self._links:
-            link.send(frames.START, **orders(plan, link.host, job, look_s(job)))
+            link.send(start_order(plan, link.host, self._job, look_s(self._job)))
             link.open_window()
         self._console.detail(
             f"job {plan.job_id}: {len(plan.ranks)} ranks, coordinator {plan.coordinator}"
         )
+
+    def _start_failed(self, error: LaunchError) -> None:
+        self._perform(self._policy.start_failed(error))
 
     def _now(self) -> float:
         """Seconds since this run began: the history's clock."""
         return time.monotonic() - self._began_at
 
     @property
-    def _links(self) -> list[Link]:
-        return self._connector.links
-
-    def _fail(self, error: LaunchError) -> None:
-        """The job cannot be started, or not all of it."""
-        if self._error is None and self._history.stop is None:
-            self._error = error
-        self._stop(signal.SIGKILL, 0)
+    def _links(self) -> list[AgentConnection]:
+        return self._pool.links
 
     # --- what agents say ---
 
-    def _handle(self, link: Link, frame: frames.Frame) -> None:
-        if frame.kind == frames.DATA:
-            self._history.printed(frame.rank, self._now())
-            self._console.feed(frame.rank, frame.stream, frame.payload)
-            if self._console.has_room:
-                link.give_credit()
-        else:
-            self._told[frame.kind](link, frame.rank, frame.body())
+    def _received(self, link: AgentConnection, frame: Message | Data | Content) -> None:
+        match frame:
+            case Data(rank=rank, stream=stream, payload=payload):
+                self._history.printed(rank, self._now())
+                self._console.feed(rank, stream, payload)
+                if self._console.has_room:
+                    link.give_credit()
+            case messages.Exited() | messages.FromHook() | messages.Started() | messages.Usage():
+                self._received_of_ranks(link, frame)
+            case messages.Stacks():
+                self._stacks.add(link, frame)
+            case messages.StacksComplete():
+                self._stacks.completed(link)
+            case messages.Ending() | messages.InternalError():
+                self._agent_ends(link, frame)
+            case messages.NothingLeft():
+                self._empty.add(link)
+            case messages.Bye(unkillable, stragglers):
+                self._history.unkillable += unkillable
+                if stragglers:
+                    self._console.detail(f"{link.host.name}: ended {stragglers} stray processes")
+            case _:
+                self._startup.received(link, frame)
 
-    def _started(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        self._history.started(rank, body["pid"], self._now())
-        self._console.detail(f"rank {rank} on {link.host.name}: pid {body['pid']}")
+    def _received_of_ranks(self, link: AgentConnection, message: Message) -> None:
+        match message:
+            case messages.Started(rank, pid):
+                self._history.started(rank, pid, self._now())
+                self._console.detail(f"rank {rank} on {link.host.name}: pid {pid}")
+            case messages.Exited(rank):
+                if self._history.exited(message, self._now()):
+                    self._rank_failed(rank)
+                self._console.detail(f"rank {rank}: {root_cause.fate(self._history.ranks[rank])}")
+                self._note_missing()
+            case messages.FromHook(rank, said):
+                if self._history.hooked(message, self._now()):
+                    self._rank_failed(rank)
+                if isinstance(said, hook_messages.Joining):
+                    self._note_missing()
+            case messages.Usage():
+                self._history.used(message, self._now())
 
-    def _exited(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        if self._history.exited(rank, body, self._now()):
-            self._stop_others(rank)
-        self._console.detail(f"rank {rank}: {root_cause.fate(self._history.ranks[rank])}")
-        self._tell_missing()
+    def _note_missing(self) -> None:
+        for line in self._missing.news(self._history):
+            self._console.note(line)
 
-    def _hooked(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        if self._history.hooked(rank, body, self._now()):
-            self._stop_others(rank)
-        if "joining" in body:
-            self._tell_missing()
+    def _rank_failed(self, rank: int) -> None:
+        if not self._policy.stopping:
+            run = self._history.ranks[rank]
+            run.stderr = self._console.tails(rank)[1]
+            self._perform(self._policy.rank_failed(None if is_victim(run) else rank))
 
-    def _tell_missing(self) -> None:
-        for words in self._missing.news(self._history):
-            self._console.note(words)
-
-    def _agent_ending(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        words = f"host {link.host.name}: its agent was ended: {body['why']}"
-        self._end_soon(Stop(words, exit_status.HOST_LOST))
-
-    def _bye(self, link: Link, rank: int, body: dict[str, Any]) -> None:
-        self._history.unkillable += body["unkillable"]
-        if body["stragglers"]:
-            self._console.detail(f"{link.host.name}: ended {body['stragglers']} stray processes")
-
-    def _stop_others(self, rank: int) -> None:
-        """A rank failed. Its own agent knows; the other hosts' must be told."""
-        if not self._stopping:
-            self._history.ranks[rank].stderr = self._console.tails(rank)[1]
-            victim = is_victim(self._history.ranks[rank])
-            self._stop(signal.SIGTERM, self._job.grace_s("failure"), None if victim else rank)
+    def _agent_ends(self, link: AgentConnection, message: Message) -> None:
+        """Somebody ends an agent, or a bug of its own does."""
+        match message:
+            case messages.Ending(reason):
+                words = f"host {link.host.name}: its agent was stopped by {reason}"
+                stop = Stop(words, exit_status.HOST_LOST)
+                self._perform(self._policy.may_be_stopped(stop, time.monotonic()))
+            case messages.InternalError(error, traceback):
+                words = _internal_error(link.host, error, traceback)
+                self._stop(Stop(words, exit_status.INTERNAL_ERROR))
 
     def _unreachable(self, failure: Failure) -> None:
         self.lost.add(failure.host)
-        self._preparation.failed(failure)
+        if failure.traceback:
+            error = failure.traceback.strip().rpartition("\n")[2]
+            words = _internal_error(failure.host, error, failure.traceback)
+            self._start_failed(LaunchError(words, exit_status.INTERNAL_ERROR))
+        else:
+            self._startup.failed(failure)
 
-    def _lose(self, link: Link, why: str) -> None:
+    def _lose(self, link: AgentConnection, why: str) -> None:
         """An agent is gone, and with it, as far as we can know, its ranks."""
         self.lost.add(link.host)
-        if self._error is not None:
+        if self._policy.error is not None:
             return
         for rank in self._plan.ranks if self._plan is not None else ():
             if rank.host is link.host:
                 self._history.ranks[rank.process_id].lost = True
-        words = f"host {link.host.name}: {why}"
-        stop = Stop(words, exit_status.HOST_LOST, final=False)
-        self._end_job(stop, signal.SIGTERM, self._job.grace_s("failure"))
+        self._stop(Stop(f"host {link.host.name}: {why}", exit_status.HOST_LOST, final=False))
 
-    # --- reasons to end it ---
+    # --- the end ---
 
-    def _stop(self, signum: int, grace: float, culprit: int | None = None) -> None:
-        self._stopping = True
-        self._preparation.stop()
-        self._console.fold_victims(culprit, own_term=not self._interrupts)
-        self._connector.stop()
-        self._connector.tell_all(frames.STOP, signal=int(signum), grace=grace)
+    def _stop(self, stop: Stop) -> None:
+        self._perform(self._policy.stopped(stop))
 
-    def _end_job(self, stop: Stop, signum: int, grace: float) -> None:
-        """End the job for a reason of the launcher's or the user's."""
-        self._history.stopped(stop, self._now())
-        self._stop(signum, grace)
+    def _perform(self, effects: Effects) -> None:
+        for effect in effects:
+            match effect:
+                case SetReason(stop):
+                    self._history.stopped(stop, self._now())
+                case StopRanks(signum, grace_s, culprit, by_user):
+                    self._startup.stop()
+                    self._console.fold_victims(culprit, own_term=not by_user)
+                    self._pool.stop()
+                    self._pool.send_all(messages.Stop(int(signum), grace_s))
+                case ShowStacks():
+                    self._stacks.request(self._links, all_threads=True)
+                case Note(text):
+                    self._console.note(text)
 
     def _read_signals(self) -> None:
         for signum in self._signals.read():
             if signum in ENDING:
-                self._interrupted(signal.Signals(signum))
-            elif signum in PASSED_ON:
-                self._connector.tell_all(frames.SIGNAL, signal=signum)
-            elif signum == signal.SIGQUIT:
-                self._ask_for_stacks()
+                now = time.monotonic()
+                nothing_left = self._nothing_left()
+                self._perform(self._policy.interrupted(signum, now, nothing_left=nothing_left))
+            elif signum in FORWARDED:
+                self._pool.send_all(messages.Forward(signum))
+            elif signum == signal.SIGQUIT and self._plan is not None:
+                self._stacks.request(self._links, all_threads=False)
             elif signum == signal.SIGCHLD:
-                self._connector.reap()
-
-    def _interrupted(self, signum: signal.Signals) -> None:
-        """The user wants the job to end; again: now; and again: whatever is still stuck."""
-        self._interrupts += 1
-        grace = self._job.grace_s(signum.name[3:]) if self._interrupts == 1 else 0.0
-        if self._plan is None:
-            grace = 0.0
-        elif not self._stopping:
-            also = "; Ctrl-\\ shows where they are" if signum == signal.SIGINT else ""
-            words = f"passed on to the ranks, which get {grace:g} s; again to kill them{also}"
-            self._console.note(f"{signum.name}: {words}")
-        if self._interrupts > 2 or (self._interrupts > 1 and self._none_left()):
-            self._give_up_at = time.monotonic()
-        self._end_job(root_cause.interrupted(signum), signum, grace)
+                self._pool.reap()
 
     def _reader_gone(self, error: OSError | None) -> None:
         """Nobody takes the output any more; a signal that comes with that has the first word."""
         if not self._console.on_terminal:
-            self._end_soon(root_cause.reader_gone(error))
+            stop = root_cause.reader_gone(error)
         elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # it comes with a closed terminal
-            self._end_soon(root_cause.interrupted(signal.SIGHUP))
-
-    def _end_soon(self, stop: Stop) -> None:
-        """End the job as by a TERM, unless a signal comes with the reason for it."""
-        if self._end_at is None and self._history.stop is None:
-            self._ending = stop
-            self._end_at = time.monotonic() + _SIGNAL_S
-
-    def _ask_for_stacks(self) -> None:
-        if self._plan is not None:
-            self._dumps.request(self._links, of_all_threads=self._timed_out)
+            stop = root_cause.interrupted(signal.SIGHUP)
+        else:
+            return
+        self._perform(self._policy.may_be_stopped(stop, time.monotonic()))
 
     def _show_stacks(self, lines: list[str]) -> None:
         from mcjax_launch.diagnosis.hang import picture
 
         self._history.stacks = tuple(lines)
-        if not self._timed_out:
-            lines += picture(self._history)
+        if not self._policy.wants_stacks:
+            lines = lines + picture(self._history)
         if lines:
             self._console.say("\n".join(lines))
-        if self._timed_out:
-            self._stop(signal.SIGTERM, self._job.grace_s("failure"))
-
-    def _time_out(self, stop: Stop) -> None:
-        """The job is not to go on: end it, but first have its stacks."""
-        if self._stopping:
-            return
-        if not stop.picture:
-            self._end_job(stop, signal.SIGTERM, self._job.grace_s("failure"))
-            return
-        self._history.stopped(stop, self._now())
-        self._timed_out = True
-        self._ask_for_stacks()
+        self._perform(self._policy.stacks_shown())
 
     # --- time ---
 
-    def _deadline(self) -> float | None:
-        times = (
-            self._limits_at,
-            self._dumps.deadline,
-            self._give_up_at,
-            self._end_at,
-            self._console.deadline,
-            self._connector.deadline,
-            self._preparation.deadline,
-        )
-        return min((at for at in times if at is not None), default=None)
+    def _turn(self) -> None:
+        self._loop.run_once((self._console, self._pool, self._startup, self._stacks, self))
 
     @property
-    def _limits_at(self) -> float | None:
-        at = self._limits.deadline if self._limits is not None else None
-        return None if at is None else at + self._began_at
+    def deadline(self) -> float | None:
+        """When `expire` wants to be called."""
+        times = [self._policy.deadline]
+        if self._limits is not None and self._limits.deadline is not None:
+            times.append(self._limits.deadline + self._began_at)
+        return min((at for at in times if at is not None), default=None)
 
-    def _expire(self) -> None:
-        now = time.monotonic()
-        self._console.expire()
-        self._connector.expire()
-        self._preparation.expire(self._connector.settled)
-        if self._history.stop is not None and self._give_up_at is None and self._none_left():
-            self._give_up_at = now + _READER_MOST_S  # a job that was stopped waits for no reader
-        if self._end_at is not None and now >= self._end_at:
-            self._end_at = None
-            if not self._interrupts and self._ending is not None:
-                grace = self._job.grace_s("TERM")
-                self._console.note(f"{self._ending.words}: TERM to the ranks, and {grace:g} s")
-                self._end_job(self._ending, signal.SIGTERM, grace)
-        if (lines := self._dumps.finished()) is not None:
-            self._show_stacks(lines)
+    def expire(self, now: float) -> None:
+        """Act on what is due by the limits and by the policy."""
+        if self._nothing_left():
+            self._policy.nothing_left(now)
+        self._perform(self._policy.expired(now))
         if not self._console.has_room:  # a slow reader is no stall
             self._history.active_at = self._now()
         if self._limits is not None and (stop := self._limits.reached(self._now())) is not None:
-            self._time_out(stop)
+            self._perform(self._policy.limit_reached(stop))
         if self._limits is not None and (overdue := self._limits.overdue) is not None:
-            for words in overdue.notes():
-                self._console.note(words)
+            for line in overdue.notes():
+                self._console.note(line)
             if ranks := overdue.asked():
-                self._connector.tell_all(frames.LOOK, ranks=ranks)
+                self._pool.send_all(messages.RequestReruns(tuple(ranks)))
 
-    # --- the end ---
-
-    def _none_left(self) -> bool:
+    def _nothing_left(self) -> bool:
         """Whether no process of the job is left, as far as can be known."""
         return all(link.ended or link in self._empty for link in self._links)
 
@@ -379,24 +340,26 @@ class Launcher:
                 link.give_credit()
 
     def _over(self) -> bool:
-        if self._given_up():
+        if self._policy.gives_up(time.monotonic()):
             return True
-        return self._connector.settled and all(link.ended for link in self._links)
-
-    def _given_up(self) -> bool:
-        return self._give_up_at is not None and time.monotonic() >= self._give_up_at
+        return self._pool.settled and all(link.ended for link in self._links)
 
     def _conclude(self) -> root_cause.Verdict:
-        """Print what is left, and the report."""
+        """Print what is left, and the summary."""
         self._console.finish_ranks()
         result = root_cause.judge(self._history)
         if self._lost_output:
-            self._console.say("nobody took the rest of the output: it is lost")
+            self._console.say("output lost: nobody read the rest of it")
         if result.report:
             self._console.say("\n".join(result.report))
         elif lines := root_cause.warnings(self._history):
             self._console.say("\n".join(lines))
-        while not self._console.empty and not self._given_up():
-            self._loop.turn(self._give_up_at)
-            self._expire()
-        return replace(result, final=result.final or self._interrupts > 0)
+        while not self._console.empty and not self._policy.gives_up(time.monotonic()):
+            self._turn()
+        return replace(result, final=result.final or self._policy.interrupts > 0)
+
+
+def _internal_error(host: Host, error: str, traceback: str) -> str:
+    """One line on a bug in an agent, whose traceback is kept."""
+    where = "" if host.is_local else f"host {host.name}: "
+    return f"{where}internal error in the agent: {error}; please report {save_traceback(traceback)}"

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mcjax_launch.console.style import Style
 from mcjax_launch.diagnosis.root_cause import Verdict
@@ -16,39 +16,23 @@ from mcjax_launch.launcher.signals import ENDING, watched
 from mcjax_launch.protocol.exit_status import HOST_LOST
 from mcjax_launch.protocol.loop import READ, Loop, Signals
 from mcjax_launch.run.state import Attempt, History
-from mcjax_launch.transport import client
+from mcjax_launch.transport.client import Transport
 
 # Between a failure and the next start: doubled each time.
 _FIRST_PAUSE_S = 1.0
 _MOST_PAUSE_S = 30.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Restarts:
-    """How often a job may be started again.
-
-    Args:
-        most: so many times.
-        min_hosts: with so many hosts left at least; lost ones are left out. None: with all.
-
-    """
-
-    most: int = 0
-    min_hosts: int | None = None
-
-
 def run(
     job: Job,
     hosts: Sequence[Host],
-    early: Mapping[Host, client.Pipes],
-    via: str,
+    transport: Transport,
     style: Style,
     *,
     log_dir: str | None,
-    restarts: Restarts,
     ended: Callable[[Attempt], object] = lambda attempt: None,
 ) -> int:
-    """Run a job, again and again as far as `restarts` allows; the exit status.
+    """Run a job, again and again as far as --max-restarts allows; the exit status.
 
     Args: see Launcher.
         ended: called after each run.
@@ -60,14 +44,13 @@ def run(
     loop, signals = Loop(), watched()
     failures: list[str] = []
     before = restarts_before(os.environ)
-    for restart in range(restarts.most + 1):
+    for restart in range(job.max_restarts + 1):
         began_at = time.monotonic()
         history = History(hosts=len(hosts), num_processes=job.num_processes)
         launcher = Launcher(
             job,
             hosts,
-            early,
-            via,
+            transport,
             style,
             log_dir=log_dir,
             loop=loop,
@@ -90,7 +73,7 @@ def run(
             words=result.report,
         )
         ended(attempt)
-        last = result.final or restart == restarts.most
+        last = result.final or restart == job.max_restarts
         if refused is not None:
             if last:
                 _say_what_was(failures, launcher)
@@ -99,21 +82,21 @@ def run(
         if last:
             break
         failures.append(f"attempt {restart + 1}: {result.report[0]}")
-        job, hosts, early = *without(job, hosts, launcher.lost, restarts), {}
+        job, hosts = without(job, hosts, launcher.lost)
         pause = min(_FIRST_PAUSE_S * 2**restart, _MOST_PAUSE_S)
-        launcher.say(f"starting again in {pause:g} s ({restart + 1} of {restarts.most})")
+        launcher.say(f"restarting in {pause:g} s ({restart + 1} of {job.max_restarts})")
         if (signum := _pause(pause, loop, signals)) is not None:
             return 128 + signum
     if result.status:
         _say_what_was(failures, launcher)
     elif failures:
-        launcher.say(f"attempt {len(failures) + 1} ended with 0")
+        launcher.say(f"attempt {len(failures) + 1} succeeded")
     return result.status
 
 
 def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:
     if failures:
-        launcher.say("\n".join(["before that:", *(f"  {failure}" for failure in failures)]))
+        launcher.say("\n".join(["earlier attempts:", *(f"  {failure}" for failure in failures)]))
 
 
 def restarts_before(environ: Mapping[str, str]) -> int:
@@ -124,12 +107,10 @@ def restarts_before(environ: Mapping[str, str]) -> int:
     return 0
 
 
-def without(
-    job: Job, hosts: Sequence[Host], lost: set[Host], restarts: Restarts
-) -> tuple[Job, Sequence[Host]]:
+def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequence[Host]]:
     """The job without its lost hosts, if the user says how few will do."""
     left = [host for host in hosts if host not in lost]
-    if not lost or restarts.min_hosts is None or len(left) < max(1, restarts.min_hosts):
+    if not lost or job.min_hosts is None or len(left) < max(1, job.min_hosts):
         return job, hosts
     slots = sum(host.slots for host in left)
     job = replace(job, num_processes=min(job.num_processes, slots))

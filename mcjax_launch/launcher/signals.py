@@ -7,12 +7,12 @@ from mcjax_launch.protocol.loop import Signals
 #: End the job.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Go to every rank, and mean nothing else.
-PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def watched() -> Signals:
     """All of them, turned into events; SIGHUP only if it is not ignored already (nohup)."""
-    wanted = [*ENDING, *PASSED_ON, signal.SIGQUIT, signal.SIGCHLD]
+    wanted = [*ENDING, *FORWARDED, signal.SIGQUIT, signal.SIGCHLD]
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         wanted.remove(signal.SIGHUP)
     return Signals(wanted)

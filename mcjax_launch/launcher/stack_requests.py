@@ -1,11 +1,11 @@
 """Requests for the stacks of all ranks, under way at their agents."""
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from mcjax_launch.protocol import frames
-from mcjax_launch.transport.connection import Link
+from mcjax_launch.protocol import messages
+from mcjax_launch.transport.connection import AgentConnection
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
@@ -13,24 +13,28 @@ if TYPE_CHECKING:
 _MOST_S = 4.0
 
 
-class Dumps:
-    """One request at a time; it is over when every agent has told all, or after some seconds.
+class StackRequests:
+    """One request at a time; it is over when every agent has answered, or after some seconds.
+
+    Args:
+        on_complete: called with what came of it, in lines.
 
     Attributes:
         deadline: when not to wait any longer (time.monotonic); None while nothing is asked.
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_complete: Callable[[list[str]], None]) -> None:
+        self._on_complete = on_complete
         self.deadline: float | None = None
         self._stacks: list[Stack] = []
-        self._asked: set[Link] = set()
+        self._asked: set[AgentConnection] = set()
 
-    def request(self, links: Iterable[Link], *, of_all_threads: bool) -> None:
+    def request(self, links: Iterable[AgentConnection], *, all_threads: bool) -> None:
         """Ask all agents, unless that is under way already.
 
         Args:
-            of_all_threads: also of those that run meanwhile, which may crash a rank.
+            all_threads: also of those that run meanwhile, which may crash a rank.
 
         """
         if self.deadline is None:
@@ -38,25 +42,37 @@ class Dumps:
             self._stacks = []
             self._asked = {link for link in links if link.greeted and not link.ended}
             for link in self._asked:
-                link.send(frames.DUMP, all=of_all_threads)
+                link.send(messages.RequestStacks(all_threads))
 
-    def add(self, link: Link, rank: int, body: Mapping[str, Any]) -> None:
-        """What an agent tells of one process."""
+    def add(self, link: AgentConnection, stacks: messages.Stacks) -> None:
+        """Those of one process have come."""
         from mcjax_launch.diagnosis.stacks import Stack
 
-        self._stacks.append(Stack(rank, link.host.name, **body))
+        self._stacks.append(
+            Stack(
+                stacks.rank,
+                link.host.name,
+                stacks.pid,
+                stacks.text,
+                stacks.state,
+                stacks.helper,
+            )
+        )
 
-    def told_all(self, link: Link) -> None:
-        """An agent has no more to tell."""
+    def completed(self, link: AgentConnection) -> None:
+        """An agent has sent all that it has."""
         self._asked.discard(link)
 
-    def finished(self) -> list[str] | None:
-        """What came of the request, in words, once, when there is nothing more to wait for."""
+    def expire(self, now: float) -> None:
+        """Report, once, when there is nothing more to wait for."""
         if self.deadline is None:
-            return None
-        if time.monotonic() < self.deadline and not all(link.ended for link in self._asked):
-            return None
+            return
+        if now < self.deadline and not all(link.ended for link in self._asked):
+            return
         self.deadline = None
+        self._on_complete(self._in_words())
+
+    def _in_words(self) -> list[str]:
         if not self._stacks:
             return []
         from mcjax_launch.diagnosis.stacks import in_words

@@ -3,19 +3,22 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Facts, Plan, make_plan, used_hosts
-from mcjax_launch.launcher.coordinator import Checked, candidates, choose, own_address
-from mcjax_launch.protocol import frames
+from mcjax_launch.launcher.coordinator import candidates, choose, own_address
+from mcjax_launch.launcher.orders import what_to_prepare
+from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_address
-from mcjax_launch.protocol.exit_status import HOST_LOST
+from mcjax_launch.protocol.exit_status import HOST_LOST, INTERNAL_ERROR
+from mcjax_launch.protocol.frames import Content, Data, encoded
+from mcjax_launch.protocol.message import Message
+from mcjax_launch.protocol.messages import HostFacts
 from mcjax_launch.transport import sync
-from mcjax_launch.transport.connection import Link
+from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import Failure
 
 # After a first failure, others that come so soon are named with it.
@@ -24,7 +27,7 @@ _GATHER_S = 0.5
 _PREPARE_S = 20.0
 
 
-class Preparation:
+class Startup:
     """Asks every agent, has them try the coordinator's address, and makes the plan.
 
     Args:
@@ -32,6 +35,7 @@ class Preparation:
         hosts: where; all of them get ranks.
         on_plan: called with the plan when every host is ready.
         on_error: called instead when one is not.
+        settled: whether no host is being connected to any more.
         restart: how many times the job has been started before.
 
     Attributes:
@@ -46,6 +50,7 @@ class Preparation:
         hosts: Sequence[Host],
         on_plan: Callable[[Plan], None],
         on_error: Callable[[LaunchError], None],
+        settled: Callable[[], bool],
         restart: int,
     ) -> None:
         self._restart = restart
@@ -55,14 +60,15 @@ class Preparation:
         self._hosts = hosts
         self._on_plan = on_plan
         self._on_error = on_error
+        self._settled = settled
         self._ranks = used_hosts(job.processes_here, hosts)
         self._staged = sync.entries(job.sync, os.getcwd()) if job.sync else []
         self._same = sync.same_content(self._staged)
         self._stopped = False
-        self._links: list[Link] = []
-        self._answers: dict[Host, dict[str, Any]] = {}
+        self._links: list[AgentConnection] = []
+        self._answers: dict[Host, HostFacts] = {}
         self._tried: list[str] = []
-        self._checked: dict[Host, Checked] = {}
+        self._checked: dict[Host, messages.CoordinatorTried] = {}
         self._failures: list[Failure] = []
 
     @property
@@ -77,14 +83,29 @@ class Preparation:
         """The job is to end: nothing more is prepared, and an agent that comes is sent away."""
         self._stopped = True
 
-    def greeted(self, link: Link) -> None:
+    def received(self, link: AgentConnection, message: Message | Data | Content) -> None:
+        """An agent has said something before the ranks are started."""
+        match message:
+            case messages.Hello(version) if version != messages.VERSION:
+                words = f"its agent speaks version {version} of the protocol, not "
+                self._fail(link, f"{words}{messages.VERSION}: start again", INTERNAL_ERROR)
+            case messages.Hello():
+                self._greeted(link)
+            case HostFacts():
+                self._ready(link, message)
+            case messages.CoordinatorTried():
+                self._coordinator_tried(link, message)
+            case messages.Refused():
+                self._refused(link, message)
+
+    def _greeted(self, link: AgentConnection) -> None:
         """An agent runs: send it the files, and ask."""
         if self._stopped:
-            link.send(frames.STOP, signal=int(signal.SIGKILL), grace=0)
+            link.send(messages.Stop(int(signal.SIGKILL), 0))
             return
         self._links.append(link)
         link.be_patient(_PREPARE_S)
-        asked = questions(
+        asked = what_to_prepare(
             self._job,
             link.host,
             self._ranks[link.host],
@@ -94,16 +115,16 @@ class Preparation:
         if self._staged:
             link.supply(self._with_question(asked))
         else:
-            link.send(frames.PREPARE, **asked)
+            link.send(asked)
 
-    def _with_question(self, asked: dict[str, object]) -> Iterator[bytes]:
+    def _with_question(self, asked: messages.Prepare) -> Iterator[bytes]:
         yield from sync.frames(self._staged, self._same)
-        yield frames.message(frames.PREPARE, asked)
+        yield encoded(asked)
 
-    def ready(self, link: Link, body: dict[str, Any]) -> None:
+    def _ready(self, link: AgentConnection, facts: HostFacts) -> None:
         """An agent has answered."""
         link.be_patient(0)
-        self._answers[link.host] = body
+        self._answers[link.host] = facts
         if self._stopped:
             return
         if len(self._answers) == len(self._hosts) and not self._failures:
@@ -117,27 +138,27 @@ class Preparation:
 
     def _check(self) -> None:
         self._tried = candidates(self._hosts, self._answers, self._given)
-        port = self._answers[self._hosts[0]]["port"]
+        port = self._answers[self._hosts[0]].port
         for link in self._links:
             if link.host is not self._hosts[0]:
-                link.send(frames.CHECK, addresses=self._tried, port=port)
+                link.send(messages.TryCoordinator(tuple(self._tried), port))
 
-    def checked(self, link: Link, body: Mapping[str, Any]) -> None:
+    def _coordinator_tried(self, link: AgentConnection, tried: messages.CoordinatorTried) -> None:
         """An agent has tried the coordinator's addresses."""
-        self._checked[link.host] = Checked(body["sources"], body["errors"])
+        self._checked[link.host] = tried
         if len(self._checked) == len(self._hosts) - 1 and not self._stopped:
             self._attempt(self._plan)
 
     def _plan(self) -> None:
         first = self._hosts[0]
-        port, bind = self._answers[first]["port"], True
+        port, bind = self._answers[first].port, True
         address = self._given or LOOPBACK
         if self._job.num_hosts > 1:  # the other launchers know it by this address alone
             assert self._job.coordinator is not None
             port, bind = split_address(self._job.coordinator)[1], False
         if self._several:
             address = choose(first, port, self._tried, self._checked)
-            bind = address == LOOPBACK or address in self._answers[first]["addresses"]
+            bind = address == LOOPBACK or address in self._answers[first].addresses
         plan = make_plan(
             self._job,
             self._hosts,
@@ -151,16 +172,16 @@ class Preparation:
 
     def _facts(self, host: Host, coordinator: str) -> Facts:
         answer = self._answers[host]
-        address = answer.get("address", "") if self._job.num_hosts > 1 else ""
+        address = answer.address if self._job.num_hosts > 1 else ""
         if self._several:
             first = self._hosts[0]
             address = own_address(host, first, coordinator, self._checked)
         return Facts(
-            python=answer["python"],
-            cwd=answer["cwd"],
-            gpus=answer.get("gpus", 0),
-            cores=tuple(tuple(share) for share in answer.get("cores", ())),
-            transfer_ports=tuple(answer["transfer_ports"]),
+            python=answer.python,
+            cwd=answer.cwd,
+            gpus=answer.gpus,
+            cores=answer.cores,
+            transfer_ports=answer.transfer_ports,
             address=address,
             good_name=self._name_is_good(host, address),
         )
@@ -171,25 +192,28 @@ class Preparation:
         Gloo, JAX's collectives on CPU, listens where the own name leads: Debian's 127.0.1.1 cannot
         be reached from elsewhere, and a name that leads nowhere is an error.
         """
-        names = self._answers[host].get("own_name")
+        names = self._answers[host].own_name
         if not address or names is None or address in names:
             return True
         if not self._job.hook and self._job.uses_cpu:
             leads = f"to {names[0]}" if names else "nowhere"
             raise LaunchError(
-                f"host {host.name}: its own name leads {leads}, where JAX's CPU collectives would "
-                f"listen: make /etc/hosts there say {address}, or leave out --no-hook",
+                f"host {host.name}: its own name resolves {leads}, where JAX's CPU collectives "
+                f"would listen: point it to {address} in /etc/hosts there, or leave out --no-hook",
                 HOST_LOST,
             )
         return False
 
     # --- what goes wrong ---
 
-    def refused(self, link: Link, body: Mapping[str, Any]) -> None:
+    def _refused(self, link: AgentConnection, refused: messages.Refused) -> None:
         """A host cannot run the job."""
+        self._fail(link, refused.reason, refused.status)
+
+    def _fail(self, link: AgentConnection, reason: str, status: int) -> None:
         several = self._several or not link.host.is_local
         where = f"host {link.host.name}: " if several else ""
-        self._on_error(LaunchError(f"{where}{body['message']}", body["status"]))
+        self._on_error(LaunchError(f"{where}{reason}", status))
 
     def failed(self, failure: Failure) -> None:
         """A host's agent could not be started; wait a moment for others to be named with it."""
@@ -197,9 +221,9 @@ class Preparation:
         if self.deadline is None:
             self.deadline = time.monotonic() + _GATHER_S
 
-    def expire(self, settled: bool) -> None:
+    def expire(self, now: float) -> None:
         """Report the failures when it is time, or at once if no more can come."""
-        if self.deadline is not None and (settled or time.monotonic() >= self.deadline):
+        if self.deadline is not None and (self._settled() or now >= self.deadline):
             self.deadline = None
             first, *more = self._failures
             also = ""
@@ -208,75 +232,3 @@ class Preparation:
                 also = f"; {len(more)} more: {names}{', ...' if len(more) > 8 else ''}"
             words = f"host {first.host.name}: {first.words}{also}"
             self._on_error(LaunchError(words, HOST_LOST))
-
-
-def questions(job: Job, host: Host, ranks: int, *, first: bool, several: bool) -> dict[str, object]:
-    """What an agent is to find out and to hold before anything is started.
-
-    Args:
-        ranks: how many will run there.
-        first: it is the coordinator's host.
-        several: there are other hosts.
-
-    """
-    pythons = []
-    if job.is_python:
-        given = host.python or (job.python if job.python_given else None)
-        pythons = [given] if given else [job.python, "python3"]
-    coordinator: tuple[str, int] | None = None
-    if first:
-        address, port = split_address(job.coordinator) if job.coordinator else ("", 0)
-        # Another host's way to this one may lead through an address that is not its own.
-        elsewhere = several or job.num_hosts > 1
-        coordinator = ("" if elsewhere else address, port)
-    if job.host_rank:
-        coordinator = None
-    return {
-        "from_afar": not host.is_local,
-        "command": None if job.is_python else job.program[0],
-        "pythons": pythons,
-        "program": job.program[0] if job.is_python and not job.module else None,
-        "needs_jax": bool(host.python) or job.python_given or not host.is_local,
-        "env": dict(job.env),
-        "chdir": host.chdir or job.chdir,
-        "chdir_given": bool(host.chdir) or job.chdir_given,
-        "coordinator": coordinator,
-        "listen": first if several else None,
-        "towards": split_address(job.coordinator)[0]
-        if job.coordinator and job.num_hosts > 1
-        else None,
-        "transfers": ranks if job.cpu_transfers else 0,
-        "gpus": job.gpus_per_process is not None,
-        "cores": ranks if job.bind_cores else 0,
-    }
-
-
-def orders(plan: Plan, host: Host, job: Job, look_s: float) -> dict[str, object]:
-    """What the agent of `host` needs to start its ranks.
-
-    Args:
-        look_s: how often it looks at what they use; 0: never.
-
-    """
-    ranks = [
-        {
-            "process_id": rank.process_id,
-            "argv": rank.argv,
-            "env": dict(rank.env),
-            "cwd": rank.cwd,
-            "cores": rank.cores,
-        }
-        for rank in plan.ranks
-        if rank.host is host
-    ]
-    return {
-        "ranks": ranks,
-        "env": dict(plan.env),
-        "defaults": dict(plan.defaults),
-        "scrub": plan.hook,
-        "hook": plan.hook,
-        "coordinator_host": split_address(plan.coordinator)[0],
-        "look_s": look_s,
-        "grace": job.grace_s("failure"),
-        "term_grace": job.grace_s("TERM"),
-    }

@@ -1,5 +1,9 @@
 """The launcher's exit statuses, as documented; a rank's own status and 128 + signal beside them."""
 
+from __future__ import annotations
+
+import errno
+
 FAILED = 1
 USAGE = 2
 TIMED_OUT = 124
@@ -13,3 +17,8 @@ HOST_LOST = 255
 def of_signal(signum: int) -> int:
     """What a shell says of a process that this signal has ended."""
     return 128 + signum
+
+
+def of_spawn_error(code: int) -> int:
+    """What a shell says of a command that it cannot start for this reason."""
+    return NOT_FOUND if code in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE

@@ -10,6 +10,18 @@ import time
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Protocol
+
+    class Timer(Protocol):
+        """A part that wants to act at some time, by time.monotonic's clock."""
+
+        @property
+        def deadline(self) -> float | None:
+            """When `expire` wants to be called; None while there is nothing to wait for."""
+
+        def expire(self, now: float) -> object:
+            """Act, if it is time."""
+
 
 READ = select.POLLIN
 WRITE = select.POLLOUT
@@ -33,6 +45,14 @@ class Loop:
         """Stop watching `fd`; nothing happens if it is not watched."""
         if self._calls.pop(fd, None) is not None:
             self._poll.unregister(fd)
+
+    def run_once(self, timers: Iterable[Timer]) -> None:
+        """Wait until something is ready or due; call back, then every timer."""
+        timers = tuple(timers)
+        self.turn(min((at for t in timers if (at := t.deadline) is not None), default=None))
+        now = time.monotonic()
+        for timer in timers:
+            timer.expire(now)
 
     def turn(self, deadline: float | None) -> None:
         """Wait until something is ready or `deadline` (time.monotonic) has come, and call back."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 
+from . import hook_environ
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,8 +38,6 @@ _OUTER_JOBS = (
 _ENGINES = ("SLURM_JOB_ID", "OMPI_COMM_WORLD_SIZE", "KUBERNETES_SERVICE_HOST")
 _JOB = "MCJAX_JOB_ID"
 _OURS = "MCJAX_"  # options of this launcher, which are not another's
-#: Where the hook's modules are: first on a rank's PYTHONPATH.
-HOOK_FOLDER = "MCJAX_HOOK_FOLDER"
 _MISLEADING_FAMILIES = (
     "SLURM_STEP",
     "OMPI_",
@@ -72,9 +72,9 @@ def without_outer_job(environ: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in environ.items() if not name.startswith(_OURS)}
     if _JOB in environ:
         kept = {name: value for name, value in kept.items() if name not in _OUTER_JOBS}
-    if HOOK_FOLDER in environ and "PYTHONPATH" in kept:
+    if hook_environ.FOLDER in environ and "PYTHONPATH" in kept:
         entries = kept["PYTHONPATH"].split(os.pathsep)
-        entries = [entry for entry in entries if entry != environ[HOOK_FOLDER]]
+        entries = [entry for entry in entries if entry != environ[hook_environ.FOLDER]]
         kept["PYTHONPATH"] = os.pathsep.join(entries)
         if not entries:
             del kept["PYTHONPATH"]
@@ -85,7 +85,7 @@ def with_hook(environ: Mapping[str, str], folder: str) -> dict[str, str]:
     """`environ` with the hook's folder first on PYTHONPATH."""
     found = environ.get("PYTHONPATH")
     path = folder + (os.pathsep + found if found else "")
-    return {**environ, "PYTHONPATH": path, HOOK_FOLDER: folder}
+    return {**environ, "PYTHONPATH": path, hook_environ.FOLDER: folder}
 
 
 def no_proxy(environ: Mapping[str, str], host: str) -> dict[str, str]:

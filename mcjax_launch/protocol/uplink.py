@@ -62,6 +62,16 @@ class Uplink:
         if self._queue:
             self._loop.watch(self._fd, WRITE, lambda ready: self.flush())
 
+    def send_last(self, data: bytes) -> None:
+        """Send what is queued and this, however long it takes: for a process that ends."""
+        rest = memoryview(bytes(self._queue) + data)
+        os.set_blocking(self._fd, True)
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError:  # nobody reads any more
+            pass
+
     def drop(self) -> None:
         """Nobody reads any more: forget what is queued and all that comes."""
         self.broken = True

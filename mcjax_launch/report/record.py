@@ -207,14 +207,14 @@ def _words(run: RankRun) -> str:
 
 def _exception(run: RankRun) -> dict[str, Any] | None:
     failure = run.failure
-    if failure is None or failure.get("exit"):
+    if failure is None or failure.exited:
         return None
-    lines = shortened(str(failure["traceback"]).rstrip().splitlines())
+    lines = shortened(failure.traceback.rstrip().splitlines())
     return {
-        "name": failure["exception"],
+        "name": failure.exception,
         "headline": headline(failure)[:_LONGEST],
-        "where": failure.get("where"),
-        "line": failure.get("line"),
+        "where": failure.where,
+        "line": failure.line,
         "traceback": [line[:_LONGEST] for line in lines],
     }
 
@@ -222,7 +222,7 @@ def _exception(run: RankRun) -> dict[str, Any] | None:
 def _compiled_last(run: RankRun) -> dict[str, Any] | None:
     if run.compiled is None:
         return None
-    return {"name": titled(run.compiled["name"]), "where": run.compiled["where"] or None}
+    return {"name": titled(run.compiled.name), "where": run.compiled.where or None}
 
 
 def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:

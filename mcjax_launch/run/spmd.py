@@ -6,8 +6,8 @@ rank of each program's mesh, over the programs that both take part in, as far as
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from mcjax_launch.protocol import hook_messages
 from mcjax_launch.ranks import ranges, these_ranks
 
 # So many at least, of each rank, wait for the others to come as far.
@@ -40,7 +40,7 @@ class Program:
         return titled(self.name)
 
     @classmethod
-    def told(cls, body: Mapping[str, Any], ranks: Mapping[int, int]) -> "Program":
+    def told(cls, body: hook_messages.Program, ranks: Mapping[int, int]) -> "Program":
         """What a rank's hook says of a program.
 
         Args:
@@ -48,10 +48,9 @@ class Program:
             ranks: the rank that has joined as each JAX process.
 
         """
-        processes = ranks if body["processes"] is None else body["processes"]
+        processes = ranks if body.processes is None else body.processes
         taking_part = frozenset(ranks[number] for number in processes if number in ranks)
-        shapes = tuple(body["shapes"])
-        return cls(body["name"], body["fingerprint"], taking_part, shapes, body["where"])
+        return cls(body.name, body.fingerprint, taking_part, body.shapes, body.where)
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,10 @@ class Rerun:
     partners: frozenset[int]
 
     @classmethod
-    def told(cls, rank: int, body: Mapping[str, Any], ranks: Mapping[int, int]) -> "Rerun":
+    def told(cls, rank: int, body: hook_messages.Rerun, ranks: Mapping[int, int]) -> "Rerun":
         """What a rank's hook says of one; see Program.told."""
-        partners = frozenset(ranks[number] for number in body["partners"] if number in ranks)
-        return cls(rank, Program.told(body["again"], ranks), body["look"], partners)
+        partners = frozenset(ranks[number] for number in body.partners if number in ranks)
+        return cls(rank, Program.told(body.program, ranks), body.look, partners)
 
 
 def titled(name: str) -> str:

@@ -6,8 +6,21 @@ are never compared.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from mcjax_launch.protocol.hook_messages import (
+    Blind,
+    Compiled,
+    Compiling,
+    Failed,
+    ImportedJax,
+    Joined,
+    Joining,
+    Leaving,
+    Left,
+)
+from mcjax_launch.protocol.hook_messages import Program as ProgramMessage
+from mcjax_launch.protocol.hook_messages import Rerun as RerunMessage
+from mcjax_launch.protocol.messages import Exited, FromHook, Usage
 from mcjax_launch.run.spmd import Comparison, Program, Rerun
 
 # Less of a processor than this is no progress: heartbeats and idle threads need some.
@@ -58,20 +71,20 @@ class RankRun:
     order: int = 0
     status: int | None = None
     sent: Sequence[int] = ()
-    failure: Mapping[str, Any] | None = None
+    failure: Failed | None = None
     told_to_end: bool = False
     lost: bool = False
     stdout: str = ""
     stderr: str = ""
     pid: int | None = None
-    coordinates: Mapping[str, Any] | None = None
+    coordinates: Joining | None = None
     turn: int = 0
     beside: str | None = None
     left: bool = False
     imported_jax: bool = False
     platform: str = ""
     compilations: int = 0
-    compiled: Mapping[str, Any] | None = None
+    compiled: Compiling | None = None
     blind: str = ""
     killer: str | None = None
     cpu_s: float | None = None
@@ -95,7 +108,7 @@ class RankRun:
     @property
     def hidden_failure(self) -> bool:
         """Whether its program failed although JAX held up its end, so that its status is lost."""
-        return self.failure is not None and bool(self.failure["joined"])
+        return self.failure is not None and self.failure.joined
 
     @property
     def failed(self) -> bool:
@@ -108,7 +121,7 @@ class RankRun:
     def exit_status(self) -> int:
         """What a shell would say of it; the program's own where JAX's exit hid that."""
         if self.failure is not None and self.hidden_failure:
-            return int(self.failure["status"])
+            return self.failure.status
         assert self.status is not None
         return self.status if self.status >= 0 else 128 - self.status
 
@@ -201,22 +214,22 @@ class History:
             run.first_output_at = at
         self.active_at = at
 
-    def used(self, usage: Mapping[str, Sequence[float]], at: float) -> None:
+    def used(self, usage: Usage, at: float) -> None:
         """Ranks of a host have been looked at: what each uses, see RankRun.sampled."""
         self.looked_at = at
-        for rank, (cpu_s, rss_kib, main_s) in usage.items():
-            if self.ranks[int(rank)].sampled(at, cpu_s, int(rss_kib), main_s):
+        for one in usage.ranks:
+            if self.ranks[one.rank].sampled(at, one.cpu_s, one.rss_kib, one.main_s):
                 self.active_at = at
 
-    def exited(self, rank: int, body: Mapping[str, Any], at: float) -> bool:
+    def exited(self, exited: Exited, at: float) -> bool:
         """A rank's process is gone; whether that is no good end."""
-        run = self.ranks[rank]
-        run.status, run.ended_at = body["status"], at
+        run = self.ranks[exited.rank]
+        run.status, run.ended_at = exited.status, at
         if not run.hidden_failure:
-            run.told_to_end = bool(body["sent"])
-        run.sent = body["sent"]
-        run.cpu_s, run.peak_kib = body["cpu_s"], body["peak_kib"]
-        run.killer = body["killer"]
+            run.told_to_end = bool(exited.sent)
+        run.sent = exited.sent
+        run.cpu_s, run.peak_kib = exited.cpu_s, exited.peak_kib
+        run.killer = exited.killer
         run.compilations = 0
         run.order = run.order or self._next()
         self.active_at = at
@@ -226,60 +239,62 @@ class History:
             self._program_over(run)
         return run.status != 0
 
-    def hooked(self, rank: int, body: Mapping[str, Any], at: float) -> bool:
+    def hooked(self, said: FromHook, at: float) -> bool:
         """A rank's hook has said something; whether it is that its program has failed."""
-        run = self.ranks[rank]
+        run = self.ranks[said.rank]
         self.active_at = at
-        if "joining" in body:
-            self._joins(run, body, at)
-        elif "joined" in body and run.joined_at is None:
-            run.joined_at = at
-            self._processes[body["joined"]["process_id"]] = rank
-        elif "compiling" in body:
-            run.compilations += 1
-            run.compiled = body["compiling"]
-            if run.platform in ("", "cpu"):  # one that uses an accelerator may use the CPU as well
-                run.platform = run.compiled["platform"]
-        elif "compiled" in body:
-            run.compilations -= 1
-        elif "program" in body and self._compares:
-            program = Program.told(body["program"], self._of_process())
-            self._of_turn(run.turn).ran(rank, program)
-        elif "again" in body and self._compares:
-            rerun = Rerun.told(rank, body, self._of_process())
-            self._of_turn(run.turn).reruns.append(rerun)
-        elif "blind" in body:
-            run.blind = body["blind"]
-        elif "leaving" in body and run.leaving_at is None:
-            run.leaving_at = at
-            self._program_over(run)
-        elif "left" in body:
-            run.left = True
-        elif "jax" in body:
-            run.imported_jax = True
-        failed = body.get("failed")
-        if failed is None or run.hidden_failure:
-            return False
-        if failed["joined"]:
+        match said.message:
+            case Joining() as joining:
+                self._joins(run, said, joining, at)
+            case Joined(process_id) if run.joined_at is None:
+                run.joined_at = at
+                self._processes[process_id] = said.rank
+            case Compiling() as compiling:
+                run.compilations += 1
+                run.compiled = compiling
+                if run.platform in ("", "cpu"):  # an accelerator's user may use the CPU as well
+                    run.platform = compiling.platform
+            case Compiled():
+                run.compilations -= 1
+            case ProgramMessage() as program if self._compares:
+                self._of_turn(run.turn).ran(said.rank, Program.told(program, self._of_process()))
+            case RerunMessage() as rerun if self._compares:
+                found = Rerun.told(said.rank, rerun, self._of_process())
+                self._of_turn(run.turn).reruns.append(found)
+            case Blind(reason):
+                run.blind = reason
+            case Leaving() if run.leaving_at is None:
+                run.leaving_at = at
+                self._program_over(run)
+            case Left():
+                run.left = True
+            case ImportedJax():
+                run.imported_jax = True
+            case Failed() as failed if not run.hidden_failure:
+                return self._program_failed(run, said, failed, at)
+        return False
+
+    def _program_failed(self, run: RankRun, said: FromHook, failed: Failed, at: float) -> bool:
+        if failed.joined:
             run.failure, run.failed_at = failed, at
-            run.told_to_end = bool(body.get("sent"))
+            run.told_to_end = bool(said.sent)
             run.order = self._next()
             return True
-        if body["main"]:  # words for a status that is yet to come
+        if said.main:  # words for a status that is yet to come
             run.failure = failed
         return False
 
-    def _joins(self, run: RankRun, body: Mapping[str, Any], at: float) -> None:
+    def _joins(self, run: RankRun, said: FromHook, joining: Joining, at: float) -> None:
         """A process of a rank calls initialize()."""
         self.joins += 1
-        if body.get("beside"):
-            run.beside = body["joining"].get("where") or ""
-        elif not body.get("repeated"):
+        if said.beside:
+            run.beside = joining.where
+        elif not said.repeated:
             if run.joining_at is not None:
                 run.turn += 1
                 run.joined_at = run.leaving_at = None
                 run.left = False
-            run.joining_at, run.coordinates = at, body["joining"]
+            run.joining_at, run.coordinates = at, joining
 
     @property
     def programs(self) -> Comparison:

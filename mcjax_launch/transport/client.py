@@ -36,11 +36,6 @@ _TAKES_WORDS = frozenset(
 _UNQUOTABLE = frozenset("'\"\\$`!\n")
 
 
-def argv(host: Host, via: str, python: str, python_given: bool) -> list[str]:
-    """The command that starts the agent of a host; see `remote_argv`."""
-    return local_argv() if host.is_local else remote_argv(host, via, python, python_given)
-
-
 def local_argv() -> list[str]:
     """The agent on this machine, from the installed files."""
     code = _LOCAL.format(root=os.path.dirname(_PACKAGE), hook=os.path.join(_PACKAGE, "hook"))
@@ -195,3 +190,36 @@ def start(argv: Sequence[str]) -> Pipes:
     for fd in (to_agent, from_agent, errors):
         os.set_blocking(fd, False)
     return Pipes(pid, to_agent, from_agent, errors)
+
+
+class Transport:
+    """How the agents of a job are started.
+
+    Args:
+        via: how to reach other hosts: "ssh", "srun" or a template.
+        python: of the ranks.
+        python_given: the user has named it.
+
+    """
+
+    def __init__(self, via: str, python: str, python_given: bool) -> None:
+        self._via = via
+        self._python = python
+        self._python_given = python_given
+        self._local: Pipes | None = None
+
+    def start_local(self) -> None:
+        """Start the agent of this machine now, ahead of `start`."""
+        self._local = start(local_argv())
+
+    def start(self, host: Host) -> Pipes:
+        """Start the agent of a host, unless that has been done.
+
+        Raises:
+            LaunchError: there is no such program.
+
+        """
+        if not host.is_local:
+            return start(remote_argv(host, self._via, self._python, self._python_given))
+        pipes, self._local = self._local, None
+        return pipes or start(local_argv())

@@ -5,19 +5,41 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
+from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop
+from mcjax_launch.protocol.message import Message
+from mcjax_launch.protocol.messages import Credit
 from mcjax_launch.protocol.uplink import Uplink
-from mcjax_launch.transport import client
+from mcjax_launch.transport.client import Pipes
 
 _BUFFER = memoryview(bytearray(1 << 20))  # shared: what is in it is used up before the next read
 _MOST_ERRORS = 8192
 
 
-class Link:
+class _Window:
+    """How much output may be on its way, and how much of it has been consumed since the last word.
+
+    Args:
+        size: in bytes.
+
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.consumed = 0
+
+    def taken(self) -> int:
+        """What has been consumed, if that is worth a message, else 0."""
+        if self.consumed < self.size // 4:
+            return 0
+        count, self.consumed = self.consumed, 0
+        return count
+
+
+class AgentConnection:
     """One host's agent.
 
     Args:
@@ -26,6 +48,7 @@ class Link:
         window: output bytes that may be on their way at any time.
         on_frame: called for each frame, in order.
         on_end: called once, when the agent's end of the pipe is closed.
+        trace: called with a line for each frame, where that is wanted.
 
     Attributes:
         began_at, heard_at: when it was started, and when it last said anything.
@@ -40,11 +63,12 @@ class Link:
     def __init__(
         self,
         host: Host,
-        pipes: client.Pipes,
+        pipes: Pipes,
         loop: Loop,
         window: int,
-        on_frame: Callable[["Link", frames.Frame], None],
-        on_end: Callable[["Link"], None],
+        on_frame: Callable[["AgentConnection", Message | Data | Content], None],
+        on_end: Callable[["AgentConnection"], None],
+        trace: Callable[[str], None] | None = None,
     ) -> None:
         self.host = host
         self.pid = pipes.pid
@@ -61,8 +85,8 @@ class Link:
         self._decoder = frames.Decoder()
         self._on_frame = on_frame
         self._on_end = on_end
-        self._window = window
-        self._consumed = 0
+        self._trace = trace
+        self._window = _Window(window)
         self._patient_until = 0.0
         loop.watch(pipes.from_agent, READ, lambda ready: self._read())
         loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
@@ -78,9 +102,11 @@ class Link:
 
     # --- to the agent ---
 
-    def send(self, kind: int, **body: Any) -> None:
+    def send(self, message: Message) -> None:
         """Send a message; nothing happens if the agent is gone."""
-        self._out.send(frames.message(kind, body))
+        if self._trace is not None:
+            self._trace(f"frame to {self.host.name}: {message!r}")
+        self._out.send(frames.encoded(message))
 
     def send_raw(self, data: bytes) -> None:
         """Send bytes that are no frame: the agent's own sources."""
@@ -97,13 +123,12 @@ class Link:
 
     def open_window(self) -> None:
         """Let the first output come."""
-        self.send(frames.CREDIT, bytes=self._window)
+        self.send(Credit(self._window.size))
 
     def give_credit(self) -> None:
         """Let as much output come as has been consumed, if that is worth a message."""
-        if self._consumed >= self._window // 4:
-            self.send(frames.CREDIT, bytes=self._consumed)
-            self._consumed = 0
+        if (count := self._window.taken()) > 0:
+            self.send(Credit(count))
 
     # --- from the agent ---
 
@@ -115,8 +140,10 @@ class Link:
         self.heard_at = time.monotonic()
         data = _BUFFER[:count]
         for frame in self._decoder.feed(data if self.greeted else self._skip_noise(bytes(data))):
-            if frame.kind == frames.DATA:
-                self._consumed += len(frame.payload)
+            if isinstance(frame, frames.Data):
+                self._window.consumed += len(frame.payload)
+            if self._trace is not None:
+                self._trace(f"frame from {self.host.name}: {frame!r}")
             self._on_frame(self, frame)
         if count == 0 and not self.ended:
             self._end()
@@ -148,6 +175,13 @@ class Link:
         lines = (line.strip() for line in text.decode("utf-8", "replace").splitlines())
         return [line for line in lines if line]
 
+    @property
+    def traceback(self) -> str:
+        """The traceback that an agent has left on stderr, if it ended by a bug before it spoke."""
+        text = self.errors.decode("utf-8", "replace")
+        _, start, rest = text.rpartition("Traceback (most recent call last):")
+        return start + rest if "mcjax" in rest else ""
+
     # --- the end ---
 
     def end_input(self) -> None:
@@ -164,7 +198,7 @@ class Link:
             if fd >= 0:
                 self._loop.forget(fd)
                 os.close(fd)
-        self._pipes = client.Pipes(self.pid, -1, -1, -1)
+        self._pipes = Pipes(self.pid, -1, -1, -1)
         self._supply = iter(())
         self._out.broken = True
         self.ended = True

@@ -3,15 +3,18 @@
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
+from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import Loop
-from mcjax_launch.transport import bootstrap, client
-from mcjax_launch.transport.connection import Link
+from mcjax_launch.protocol.message import Message
+from mcjax_launch.protocol.messages import Bye, Hello, Ping
+from mcjax_launch.transport import bootstrap
+from mcjax_launch.transport.client import Transport
+from mcjax_launch.transport.connection import AgentConnection
 
 #: From the start of a transport to the agent's greeting.
 GREETING_S = 14.0
@@ -29,12 +32,12 @@ _HINTS = (
     ("could not resolve", "check its name in the hosts file"),
     ("identification has changed", "if that is expected: ssh-keygen -R {host}"),
     ("host key verification failed", "log in once by hand to accept its key: ssh {host}"),
-    ("permission denied", "a key without passphrase or an agent is needed: ssh-copy-id {host}"),
-    ("connection refused", "does sshd run there, on that port?"),
+    ("permission denied", "it needs a key that works without a prompt: ssh-copy-id {host}"),
+    ("connection refused", "is sshd running there, on that port?"),
     ("timed out", "is it up, and does a firewall let port 22 through?"),
     ("no route to host", "is it up, and on this network?"),
-    ("not found", "no Python there: name one with python= in the hosts file or --python"),
-    ("no such file", "no Python there: name one with python= in the hosts file or --python"),
+    ("not found", "Python not found there: set python= in the hosts file, or --python"),
+    ("no such file", "Python not found there: set python= in the hosts file, or --python"),
 )
 
 
@@ -44,33 +47,34 @@ class Failure:
 
     host: Host
     words: str
+    traceback: str = ""  # of a bug in the agent
 
 
-def why(link: Link) -> str:
+def why(link: AgentConnection) -> str:
     """Why an agent that never greeted did not: the client's own words, and what helps."""
     lines = link.words()
     text = " ".join(lines).lower()
     if link.status == bootstrap.TOO_OLD:
         oldest = ".".join(map(str, bootstrap.OLDEST_PYTHON))
         version = lines[0].split()[0] if lines else "?"
-        return f"its Python {version} is too old, {oldest} is needed: name one with python="
+        old = f"Python {version} is too old, {oldest} or newer is needed"
+        return f"{old}: set python= in the hosts file, or --python"
     known = [(mark, hint) for mark, hint in _HINTS if mark in text]
     if not known:
         status = f"exit status {link.status}" if link.status is not None else "no answer"
-        return lines[-1] if lines else f"no agent and no word from it ({status})"
+        return lines[-1] if lines else f"its agent did not start and said nothing ({status})"
     mark, hint = known[0]
     said = next((line for line in reversed(lines) if mark in line.lower()), lines[-1])
     return f"{said} ({hint.format(host=link.host.login)})"
 
 
-class Connector:
+class AgentPool:
     """Starts a transport for each host, a bounded number at a time.
 
     Args:
         hosts: to be reached.
-        argv: the transport of a host.
-        early: transports that have been started already.
-        window: see Link.
+        transport: starts them.
+        window: see AgentConnection.
         on_frame: called for each frame of an agent.
         on_lost: called when an agent that had greeted is gone without a goodbye.
         on_failure: called when a host's agent could not be started.
@@ -83,33 +87,33 @@ class Connector:
     def __init__(
         self,
         hosts: Sequence[Host],
-        argv: Callable[[Host], list[str]],
-        early: Mapping[Host, client.Pipes],
+        transport: Transport,
         loop: Loop,
         window: int,
-        on_frame: Callable[[Link, frames.Frame], None],
-        on_lost: Callable[[Link, str], None],
+        on_frame: Callable[[AgentConnection, Message | Data | Content], None],
+        on_lost: Callable[[AgentConnection, str], None],
         on_failure: Callable[[Failure], None],
+        trace: Callable[[str], None] | None = None,
     ) -> None:
-        self.links: list[Link] = []
-        self._argv = argv
-        self._early = dict(early)
+        self.links: list[AgentConnection] = []
+        self._transport = transport
         self._loop = loop
         self._window = window
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._on_failure = on_failure
+        self._trace = trace
         self._waiting: list[tuple[float, Host]] = [(0.0, host) for host in hosts]
         self._attempts: dict[Host, int] = {}
-        self._greeting: list[Link] = []  # started, not greeted yet
+        self._greeting: list[AgentConnection] = []  # started, not greeted yet
         self._limit = _FIRST_LIMIT
         self._ping_at = 0.0
         self._stopped = False
 
-    def tell_all(self, kind: int, **body: Any) -> None:
+    def send_all(self, message: Message) -> None:
         """Send a message to every agent."""
         for link in self.links:
-            link.send(kind, **body)
+            link.send(message)
 
     # --- start ---
 
@@ -124,8 +128,10 @@ class Connector:
 
     def _start(self, host: Host) -> None:
         self._attempts[host] = self._attempts.get(host, 0) + 1
-        pipes = self._early.pop(host, None) or client.start(self._argv(host))
-        link = Link(host, pipes, self._loop, self._window, self._frame, self._ended)
+        pipes = self._transport.start(host)
+        link = AgentConnection(
+            host, pipes, self._loop, self._window, self._frame, self._ended, self._trace
+        )
         if not host.is_local:
             link.send_raw(bootstrap.payload())
         self.links.append(link)
@@ -146,20 +152,20 @@ class Connector:
         """Whether every host has been reached or has failed."""
         return not self._waiting and not self._greeting
 
-    def _frame(self, link: Link, frame: frames.Frame) -> None:
-        if frame.kind == frames.HELLO:
+    def _frame(self, link: AgentConnection, frame: Message | Data | Content) -> None:
+        if isinstance(frame, Hello):
             self._greeting.remove(link)
             self._limit = min(self._limit + 1, _MOST_LIMIT)
             self.begin()
-        if frame.kind == frames.BYE:
+        if isinstance(frame, Bye):
             link.said_bye = True
             link.end_input()
-        if frame.kind != frames.PING:
+        if not isinstance(frame, Ping):
             self._on_frame(link, frame)
 
     # --- ends ---
 
-    def _ended(self, link: Link) -> None:
+    def _ended(self, link: AgentConnection) -> None:
         if link in self._greeting:
             self._judge(link)
         elif not link.said_bye:
@@ -172,7 +178,7 @@ class Connector:
             if link.reap() and link.ended and link in self._greeting:
                 self._judge(link)
 
-    def _judge(self, link: Link) -> None:
+    def _judge(self, link: AgentConnection) -> None:
         """A transport ended without a greeting: try again, or give up."""
         if not link.reap():
             return  # its exit status says more; SIGCHLD is about to come
@@ -191,10 +197,10 @@ class Connector:
             pause = 0.1 * 2 ** self._attempts[link.host] * random.uniform(0.5, 1.5)
             self._waiting.append((time.monotonic() + pause, link.host))
         else:
-            self._on_failure(Failure(link.host, why(link)))
+            self._on_failure(Failure(link.host, why(link), link.traceback))
         self.begin()
 
-    def _give_up(self, link: Link) -> None:
+    def _give_up(self, link: AgentConnection) -> None:
         self._greeting.remove(link)
         self.links.remove(link)
         link.close()
@@ -213,13 +219,12 @@ class Connector:
             times += [self._ping_at, min(link.silent_at for link in afar)]
         return min(times, default=None)
 
-    def _is_afar(self, link: Link) -> bool:
+    def _is_afar(self, link: AgentConnection) -> bool:
         settled = link.ended or link.said_bye
         return link.greeted and not settled and not link.host.is_local
 
-    def expire(self) -> None:
+    def expire(self, now: float) -> None:
         """Act on what took too long."""
-        now = time.monotonic()
         self.begin()
         for link in list(self._greeting):
             if now >= link.began_at + GREETING_S and not link.host.is_local:
@@ -236,11 +241,11 @@ class Connector:
             if now >= link.silent_at:
                 link.close()
                 link.kill()
-                self._on_lost(link, f"no sign of it for {frames.SILENCE_S:g} s")
+                self._on_lost(link, f"no heartbeat for {frames.SILENCE_S:g} s")
         if afar and now >= self._ping_at:
             self._ping_at = now + frames.PING_S
             for link in afar:
-                link.send(frames.PING)
+                link.send(Ping())
 
     def hang_up(self, limit_s: float) -> None:
         """Let go of all agents; wait, but not longer than this, for their transports to end."""

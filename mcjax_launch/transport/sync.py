@@ -3,10 +3,10 @@
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.protocol import frames as wire
+from mcjax_launch.protocol.frames import content, encoded
+from mcjax_launch.protocol.messages import StageEntry
 
 _LEFT_OUT = frozenset(("__pycache__", ".git"))
 _PIECE = 1 << 16
@@ -101,21 +101,26 @@ def frames(staged: list[Entry], same: Mapping[str, str]) -> Iterator[bytes]:
 
     """
     for entry in staged:
-        about: dict[str, Any] = {"path": entry.path, "kind": entry.kind}
         try:
-            if entry.kind == "link":
-                about["target"] = os.readlink(entry.source)
-            elif entry.kind == "file":
-                about["mode"] = os.stat(entry.source).st_mode & 0o777
             if entry.path in same:
-                about |= {"kind": "copy", "of": same[entry.path]}
-            yield wire.message(wire.ENTRY, about)
-            if about["kind"] == "file":
+                yield encoded(
+                    StageEntry(entry.path, "copy", _mode(entry), copy_of=same[entry.path])
+                )
+            elif entry.kind == "link":
+                yield encoded(StageEntry(entry.path, "link", target=os.readlink(entry.source)))
+            elif entry.kind == "folder":
+                yield encoded(StageEntry(entry.path, "folder"))
+            else:
+                yield encoded(StageEntry(entry.path, "file", _mode(entry)))
                 with open(entry.source, "rb") as file:
                     while piece := file.read(_PIECE):
-                        yield wire.header(wire.CONTENT, len(piece)) + piece
+                        yield content(piece)
         except OSError as error:
             raise LaunchError(f"--sync: {entry.source}: {error.strerror}") from None
+
+
+def _mode(entry: Entry) -> int:
+    return os.stat(entry.source).st_mode & 0o777
 
 
 def _digest(path: str) -> bytes:

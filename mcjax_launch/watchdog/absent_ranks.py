@@ -52,5 +52,5 @@ def _deed(run: RankRun, awaited: bool) -> str:
 
 def _waits(run: RankRun, history: History) -> bool:
     """Whether a rank is in initialize(), for all ranks of this job."""
-    count = (run.coordinates or {}).get("num_processes")
+    count = run.coordinates.num_processes if run.coordinates is not None else None
     return run.is_joining and bool(count == history.num_processes)

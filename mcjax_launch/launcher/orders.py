@@ -1,0 +1,80 @@
+"""What the agents are asked for before and at the start of the ranks; pure."""
+
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.job.plan import Plan
+from mcjax_launch.protocol import messages
+from mcjax_launch.protocol.address import split_address
+
+
+def what_to_prepare(
+    job: Job, host: Host, ranks: int, *, first: bool, several: bool
+) -> messages.Prepare:
+    """What an agent is to find out and to hold before anything is started.
+
+    Args:
+        ranks: how many will run there.
+        first: it is the coordinator's host.
+        several: there are other hosts.
+
+    """
+    pythons = []
+    if job.is_python:
+        given = host.python or (job.python if job.python_given else None)
+        pythons = [given] if given else [job.python, "python3"]
+    coordinator: messages.Bind | None = None
+    if first:
+        address, port = split_address(job.coordinator) if job.coordinator else ("", 0)
+        # Another host's way to this one may lead through an address that is not its own.
+        elsewhere = several or job.num_hosts > 1
+        coordinator = messages.Bind("" if elsewhere else address, port)
+    if job.host_rank:
+        coordinator = None
+    return messages.Prepare(
+        remote=not host.is_local,
+        command=None if job.is_python else job.program[0],
+        program=job.program[0] if job.is_python and not job.module else None,
+        pythons=tuple(pythons),
+        python_named=bool(host.python) or job.python_given,
+        needs_jax=bool(host.python) or job.python_given or not host.is_local,
+        env=dict(job.env),
+        chdir=host.chdir or job.chdir,
+        chdir_given=bool(host.chdir) or job.chdir_given,
+        coordinator=coordinator,
+        listen=first and several,
+        describe=several,
+        towards=_other_launchers_coordinator(job),
+        transfer_ports=ranks if job.cpu_transfers else 0,
+        gpus=job.gpus_per_process is not None,
+        cores=ranks if job.bind_cores else 0,
+    )
+
+
+def _other_launchers_coordinator(job: Job) -> str | None:
+    if job.coordinator is None or job.num_hosts == 1:
+        return None
+    return split_address(job.coordinator)[0]
+
+
+def start_order(plan: Plan, host: Host, job: Job, look_s: float) -> messages.Start:
+    """What the agent of `host` needs to start its ranks.
+
+    Args:
+        look_s: how often it looks at what they use; 0: never.
+
+    """
+    ranks = tuple(
+        messages.RankOrder(rank.process_id, rank.argv, dict(rank.env), rank.cwd, rank.cores)
+        for rank in plan.ranks
+        if rank.host is host
+    )
+    return messages.Start(
+        ranks=ranks,
+        env=dict(plan.env),
+        defaults=dict(plan.defaults),
+        hook=plan.hook,
+        coordinator_host=split_address(plan.coordinator)[0],
+        look_s=look_s,
+        grace_s=job.grace_s("failure"),
+        term_grace_s=job.grace_s("TERM"),
+    )

@@ -1,0 +1,43 @@
+"""A job, from its hosts to its exit status: the way in for the command line."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.transport.client import Transport
+
+if TYPE_CHECKING:
+    from mcjax_launch.console.style import Style
+    from mcjax_launch.run.state import Attempt
+
+
+def run(
+    job: Job,
+    hosts: Sequence[Host],
+    via: str,
+    style: "Style",
+    *,
+    log_dir: str | None,
+    ended: "Callable[[Attempt], object]" = lambda attempt: None,
+) -> int:
+    """Run a job; the exit status.
+
+    Args:
+        job: what to run.
+        hosts: where; all of them get ranks.
+        via: how to reach other hosts than this one: "ssh", "srun" or a template.
+        style: how the console looks.
+        log_dir: where each rank's whole output goes, if anywhere; may hold placeholders.
+        ended: called after each attempt.
+
+    Raises:
+        LaunchError: it could not be started.
+
+    """
+    transport = Transport(via, job.python, job.python_given)
+    if any(host.is_local for host in hosts):
+        transport.start_local()
+    from mcjax_launch.launcher import restarts  # while the agent here starts
+
+    return restarts.run(job, hosts, transport, style, log_dir=log_dir, ended=ended)

@@ -1,0 +1,216 @@
+"""Why and how a job ends: (event, now) -> effects, and nothing else.
+
+Reasons come from everywhere: a rank fails, a host is lost, a limit is reached, a signal comes, the
+reader of the output goes away. The first one counts; a later one can only hasten the end. How the
+ranks of one host are ended is the agent's affair, see `agent.supervisor`.
+"""
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.run.state import Stop
+
+# Ctrl-C ends a whole pipeline, and scancel a whole job: what it does to our reader or our agents
+# may be seen here before the signal that is for us.
+SIGNAL_S = 0.3
+# A job that was stopped waits so long for the reader of its last output.
+READER_S = 5.0
+
+
+class Effect:
+    """Something for the launcher to do."""
+
+
+@dataclass(frozen=True)
+class SetReason(Effect):
+    """Why the job ends."""
+
+    stop: Stop
+
+
+@dataclass(frozen=True)
+class StopRanks(Effect):
+    """Have every agent send its ranks this signal, and SIGKILL after the grace.
+
+    Args:
+        culprit: the rank that failed, if one did; the others' messages are follow-on errors.
+        by_user: the signal is the user's, and what ranks say of it is news.
+
+    """
+
+    signum: int
+    grace_s: float
+    culprit: int | None = None
+    by_user: bool = False
+
+
+@dataclass(frozen=True)
+class ShowStacks(Effect):
+    """Have the stacks of all ranks shown, with all their threads; then call `stacks_shown`."""
+
+
+@dataclass(frozen=True)
+class Note(Effect):
+    """A line for the user."""
+
+    text: str
+
+
+Effects = list[Effect]
+
+
+class StopPolicy:
+    """The end of one run of a job, from the first reason for it on.
+
+    Times (`now`, `deadline`) are seconds of any steady clock. Methods return what is to be done.
+
+    Args:
+        grace_s: the grace after a reason, a key of `job.GRACE_S`.
+
+    Attributes:
+        error: why the job could not be started; nothing of it runs then.
+        interrupts: how many signals of the user's have asked for the end.
+        stopping: the ranks have been told to end.
+        wants_stacks: a limit has been reached, and the stacks come first.
+
+    """
+
+    def __init__(self, grace_s: Callable[[str], float]) -> None:
+        self.error: LaunchError | None = None
+        self.interrupts = 0
+        self.stopping = False
+        self._grace_s = grace_s
+        self._running = False  # ranks may have been started
+        self._reason: Stop | None = None
+        self.wants_stacks = False
+        self._pending: Stop | None = None  # a reason, unless a signal comes with it
+        self._pending_until: float | None = None
+        self._give_up_at: float | None = None
+
+    # --- events ---
+
+    def ranks_starting(self) -> None:
+        """From now on ranks may run, and need their grace."""
+        self._running = True
+
+    def start_failed(self, error: LaunchError) -> Effects:
+        """The job cannot be started, or not all of it."""
+        if self.error is None and self._reason is None:
+            self.error = error
+        return self._stop(StopRanks(signal.SIGKILL, 0.0))
+
+    def rank_failed(self, culprit: int | None) -> Effects:
+        """A rank has failed; its own agent knows, the others have to be told.
+
+        Args:
+            culprit: that rank, unless it is a victim of another's failure.
+
+        """
+        if self.stopping:
+            return []
+        return self._stop(StopRanks(signal.SIGTERM, self._grace_s("failure"), culprit))
+
+    def stopped(self, stop: Stop) -> Effects:
+        """There is a reason that allows no waiting: a host is lost, a limit is reached."""
+        if self.error is not None:
+            return []
+        return self._end(stop, StopRanks(signal.SIGTERM, self._grace_s("failure")))
+
+    def limit_reached(self, stop: Stop) -> Effects:
+        """The job may not go on; its stacks are wanted first, where the reason says so."""
+        if self.stopping:
+            return []
+        if not stop.picture:
+            return self.stopped(stop)
+        self.wants_stacks = True
+        return [*self._set_reason(stop), ShowStacks()]
+
+    def stacks_shown(self) -> Effects:
+        """The stacks have been shown, or did not come."""
+        if not self.wants_stacks or self.stopping:
+            return []
+        return self._stop(StopRanks(signal.SIGTERM, self._grace_s("failure")))
+
+    def may_be_stopped(self, stop: Stop, now: float) -> Effects:
+        """There is a reason that a signal of the user's may explain: wait a moment for that."""
+        if self._pending is None and self._reason is None:
+            self._pending, self._pending_until = stop, now + SIGNAL_S
+        return []
+
+    def interrupted(self, signum: int, now: float, *, nothing_left: bool) -> Effects:
+        """The user wants the job to end; again: now; and again: whatever is still stuck.
+
+        Args:
+            nothing_left: no process of the job is known to run any more.
+
+        """
+        name = signal.Signals(signum).name
+        self.interrupts += 1
+        grace = self._grace_s(name.removeprefix("SIG")) if self.interrupts == 1 else 0.0
+        effects: Effects = []
+        if not self._running:
+            grace = 0.0
+        elif not self.stopping:
+            effects.append(Note(_forwarded(name, grace)))
+        if self.interrupts > 2 or (self.interrupts > 1 and nothing_left):
+            self._give_up_at = now
+        stop = Stop(f"stopped by {name}", 128 + signum)
+        return [*effects, *self._end(stop, StopRanks(signum, grace, by_user=True))]
+
+    def nothing_left(self, now: float) -> None:
+        """No process of the job is left: from now on only a reader is waited for."""
+        if self._reason is not None and self._give_up_at is None:
+            self._give_up_at = now + READER_S
+
+    def over(self) -> Effects:
+        """The run is over; a reason that was waiting for a signal is the reason after all."""
+        pending, self._pending_until = self._pending, None
+        return self._set_reason(pending) if pending is not None else []
+
+    # --- time ---
+
+    @property
+    def deadline(self) -> float | None:
+        """When `expired` wants to be called next."""
+        times = [at for at in (self._pending_until, self._give_up_at) if at is not None]
+        return min(times, default=None)
+
+    def expired(self, now: float) -> Effects:
+        """Act if a pending reason has waited long enough."""
+        if self._pending is None or self._pending_until is None or now < self._pending_until:
+            return []
+        self._pending_until = None
+        if self.interrupts:
+            return []
+        grace = self._grace_s("TERM")
+        effects = self._end(self._pending, StopRanks(signal.SIGTERM, grace))
+        note = Note(f"{self._pending.words}: SIGTERM to the ranks; {grace:g} s to exit")
+        return [note, *effects]
+
+    def gives_up(self, now: float) -> bool:
+        """Whether to leave although something is still stuck."""
+        return self._give_up_at is not None and now >= self._give_up_at
+
+    # --- effects ---
+
+    def _end(self, stop: Stop, ranks: StopRanks) -> Effects:
+        return [*self._set_reason(stop), *self._stop(ranks)]
+
+    def _set_reason(self, stop: Stop) -> Effects:
+        if self._reason is not None:
+            return []
+        self._reason = stop
+        return [SetReason(stop)]
+
+    def _stop(self, ranks: StopRanks) -> Effects:
+        self.stopping = True
+        return [ranks]
+
+
+def _forwarded(name: str, grace_s: float) -> str:
+    again = "a second one kills them now"
+    if name == "SIGINT":
+        again = "press again to kill now; Ctrl-\\ shows where they are"
+    return f"{name} forwarded to the ranks; {grace_s:g} s to exit, {again}"

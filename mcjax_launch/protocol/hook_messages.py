@@ -1,0 +1,122 @@
+"""What a hook may say to the agent of its host, one line of JSON each: `["Joined", [...]]`.
+
+The hook is the launcher's own, but the process that it is in is not: the agent drops what is
+malformed. Places (`where`) are `train.py:88`, the user's line; empty where there is none.
+"""
+
+from __future__ import annotations
+
+from .message import Message, Tagged
+
+
+class HookMessage(Tagged):
+    """Any of the messages below."""
+
+
+class Hello(HookMessage):
+    """The first: a Python process of a rank runs.
+
+    `process_id` is JAX_PROCESS_ID, which the program may have changed; `dump_signal` makes
+    faulthandler write stacks to this socket (the next one: of all threads), 0 where it cannot.
+    """
+
+    pid: int
+    process_id: str
+    dump_signal: int
+
+
+class ImportedJax(HookMessage):
+    """The program has imported jax.distributed."""
+
+
+class Joining(HookMessage):
+    """It calls initialize(); None where it gives what is not a number."""
+
+    coordinator_address: str
+    num_processes: int | None
+    process_id: int | None
+    where: str = ""
+
+
+class Joined(HookMessage):
+    """initialize() has returned. `look_signal` asks which programs it still runs, 0: it cannot."""
+
+    process_id: int
+    look_signal: int = 0
+
+
+class Leaving(HookMessage):
+    """The program is over, or calls shutdown(): JAX may hold it up in its exit barrier."""
+
+
+class Left(HookMessage):
+    """shutdown() has returned: the process is none of the job's any more."""
+
+
+class Compiling(HookMessage):
+    """A compilation begins. `platform` is "cpu", "gpu", ..."""
+
+    name: str
+    where: str
+    platform: str
+
+
+class Compiled(HookMessage):
+    """It is over, well or not."""
+
+
+class Program(HookMessage):
+    """A program that spans processes is about to run for the first time.
+
+    `fingerprint` is of its code and its devices; `processes` are those of its mesh, None for all.
+    """
+
+    name: str
+    fingerprint: str
+    processes: tuple[int, ...] | None
+    shapes: tuple[str, ...]
+    where: str
+
+
+class Rerun(HookMessage):
+    """Asked which programs it still runs (the `look`-th time), it has run this one again.
+
+    `partners` are the processes that have to run it too before this one can have its results.
+    """
+
+    program: Program
+    look: int
+    partners: tuple[int, ...]
+
+
+class Blind(HookMessage):
+    """The programs of this jax cannot be compared."""
+
+    reason: str
+
+
+class HandledException(Message):
+    """The exception that was being handled when a program exited."""
+
+    exception: str
+    summary: str
+
+
+class Failed(HookMessage):
+    """The program has failed, whatever status its process ends with.
+
+    `joined`: in the job, so that JAX holds up the exit; `exited`: by sys.exit() or the like,
+    otherwise by an exception. `module` is what an ImportError could not find.
+    """
+
+    status: int
+    joined: bool
+    exited: bool = False
+    exception: str = ""
+    summary: str = ""
+    traceback: str = ""
+    where: str | None = None
+    line: str | None = None
+    module: str | None = None
+    python: str = ""
+    handled: HandledException | None = None

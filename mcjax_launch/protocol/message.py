@@ -1,0 +1,239 @@
+"""What a message is: an immutable value, and its way through JSON; pure.
+
+As dataclasses to a type checker and in use, but made without importing `dataclasses`, which would
+cost the start of an agent more than all else that it imports. Every value is checked against its
+annotation where it is decoded: what comes out of a decoder is what the annotations say.
+"""
+
+from __future__ import annotations
+
+import sys
+
+# Of `json` the parts in C: the rest of it compiles regular expressions, which takes an agent's
+# start longer than all messages.
+try:
+    from _json import encode_basestring_ascii as _quoted
+    from _json import make_scanner
+except ImportError:  # an interpreter without them
+    from json import JSONDecoder
+    from json.encoder import py_encode_basestring_ascii as _quoted
+
+    _scan: Any = JSONDecoder().scan_once  # type: ignore[attr-defined]
+else:
+
+    class _Settings:
+        strict = True
+        object_hook = object_pairs_hook = None
+        parse_float, parse_int, parse_constant = float, int, float
+        memo: dict[str, str] = {}  # noqa: RUF012, the scanner's own
+
+    _scan = make_scanner(_Settings())  # type: ignore[arg-type]
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+    M = TypeVar("M", bound="Message")
+    Convert = Callable[[Any], Any]
+else:
+
+    def dataclass_transform(**_: bool):  # noqa: D103
+        return lambda cls: cls
+
+
+class Malformed(ValueError):
+    """Data that is not the message that it should be."""
+
+
+@dataclass_transform(frozen_default=True)
+class Message:
+    """An immutable value with the fields that a subclass annotates, in that order."""
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+    _converters: ClassVar[tuple[Convert, ...] | None] = None
+
+    def __init_subclass__(cls) -> None:
+        cls._fields = tuple(cls.__dict__.get("__annotations__", ()))  # noqa: RUF063, nor inspect
+        setattr(cls, "__match_args__", cls._fields)  # noqa: B010, a checker knows its own
+        cls._converters = None
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            given = dict(zip(self._fields, args))
+            if len(args) > len(self._fields) or not given.keys().isdisjoint(kwargs):
+                raise TypeError(f"{type(self).__name__}: too many arguments")
+            given.update(kwargs)
+            for name in self._fields:
+                if name not in given:
+                    try:
+                        given[name] = getattr(type(self), name)
+                    except AttributeError:
+                        raise TypeError(f"{type(self).__name__}: {name} is missing") from None
+            if len(given) > len(self._fields):
+                raise TypeError(f"{type(self).__name__}: no such field: {list(given)}")
+            self.__dict__.update(given)
+
+        def __setattr__(self, name: str, value: object) -> None:
+            raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def replaced(self: M, **changes: object) -> M:
+        """The same message with other values in some fields."""
+        return type(self)(**{**{name: getattr(self, name) for name in self._fields}, **changes})
+
+    def _values(self) -> list[object]:
+        return [getattr(self, name) for name in self._fields]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and (type(self), self._values()) == (
+            type(other),
+            other._values(),
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self), repr(self)))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
+        return f"{type(self).__name__}({shown})"
+
+
+# --- values out ---
+
+
+def to_json(value: object) -> str:
+    """A message, or anything in one, as JSON: a message as the list of its fields' values.
+
+    Raises:
+        TypeError: there is no JSON for it.
+
+    """
+    if isinstance(value, str):
+        return str(_quoted(value))
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        return float.__repr__(value)
+    if isinstance(value, Tagged):
+        return f"[{_quoted(type(value).__name__)},{to_json(value._values())}]"
+    if isinstance(value, Message):
+        value = value._values()
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(to_json, value))}]"
+    if isinstance(value, dict):
+        pairs = (f"{_quoted(str(key))}:{to_json(one)}" for key, one in value.items())
+        return f"{{{','.join(pairs)}}}"
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+class Tagged(Message):
+    """A message that carries its name, where any one of a family may stand."""
+
+    _family: ClassVar[dict[str, type[Tagged]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._family[cls.__name__] = cls
+
+    @staticmethod
+    def of_family(value: object) -> Tagged:
+        """The message that a decoded [name, values] stands for.
+
+        Raises:
+            Malformed: there is no such message, or its values are not those of one.
+
+        """
+        if not isinstance(value, list) or len(value) != 2 or not isinstance(value[0], str):
+            raise Malformed("expected a name and values")
+        known = Tagged._family.get(value[0])
+        if known is None:
+            raise Malformed(f"unknown message {value[0]!r}")
+        return from_values(known, value[1])
+
+
+# --- values in ---
+
+
+def from_json(text: str) -> object:
+    """What a JSON text without white space around it stands for.
+
+    Raises:
+        Malformed: it is none.
+
+    """
+    try:
+        value, end = _scan(text, 0)
+    except (StopIteration, ValueError, RecursionError):
+        raise Malformed("no JSON") from None
+    if end != len(text):
+        raise Malformed("no JSON")
+    return value
+
+
+def from_values(cls: type[M], values: object) -> M:
+    """The message that a decoded list stands for.
+
+    Raises:
+        Malformed: these are not the fields of one.
+
+    """
+    converters = cls._converters
+    if converters is None:
+        annotations, module = cls.__annotations__, sys.modules[cls.__module__]
+        converters = tuple(_converter(annotations[name], vars(module)) for name in cls._fields)
+        cls._converters = converters
+    if not isinstance(values, list) or len(values) != len(converters):
+        raise Malformed(f"{cls.__name__}: expected {len(converters)} values")
+    pairs = zip(converters, values)
+    return cls(*(convert(value) for convert, value in pairs))
+
+
+def _converter(annotation: str, known: dict[str, Any]) -> Convert:
+    """What checks a decoded value against an annotation, and makes messages and tuples of it."""
+    if annotation.endswith(" | None"):
+        some = _converter(annotation[: -len(" | None")], known)
+        return lambda value: None if value is None else some(value)
+    if annotation.startswith("tuple["):
+        each = _converter(annotation[len("tuple[") : -len(", ...]")], known)
+        return lambda value: tuple(each(one) for one in _checked(list, value))
+    if annotation.startswith("dict["):
+        key, _, rest = annotation[len("dict[") : -1].partition(", ")
+        name, child = _KEYS[key], _converter(rest, known)
+        return lambda value: {name(k): child(v) for k, v in _checked(dict, value).items()}
+    if annotation in _SCALARS:
+        scalar: Convert = _SCALARS[annotation]
+        return scalar
+    cls: type[Message] = known[annotation]
+    if issubclass(cls, Tagged):
+        return lambda value: _checked(cls, Tagged.of_family(value))
+    return lambda value: from_values(cls, value)
+
+
+def _checked(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise Malformed(f"expected {kind.__name__}, not {type(value).__name__}")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Malformed(f"expected a whole number, not {type(value).__name__}")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value - value != 0:
+        raise Malformed("expected a finite number")
+    return float(value)
+
+
+_SCALARS: dict[str, Convert] = {
+    "str": lambda value: _checked(str, value),
+    "bool": lambda value: _checked(bool, value),
+    "int": _integer,
+    "float": _number,
+}
+_KEYS: dict[str, Convert] = {"str": str, "int": int}

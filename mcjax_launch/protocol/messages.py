@@ -1,0 +1,345 @@
+"""What the launcher and an agent say to each other: the protocol's specification.
+
+Both ends are of one version, since the launcher brings the agent along; VERSION says so all the
+same, for a launcher that is replaced while its files are read. Seconds are `_s`; ranks are process
+ids of the job.
+"""
+
+from __future__ import annotations
+
+from .hook_messages import HookMessage
+from .message import Message, from_values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+VERSION = 2
+
+# --- launcher to agent ---
+
+
+class StageEntry(Message):
+    """A file, folder, link or copy for the staging folder; of a file the content follows, raw.
+
+    `target` is a link's; `copy_of` is the path of an earlier entry with the same content.
+    """
+
+    path: str
+    kind: str  # "file", "folder", "link" or "copy"
+    mode: int = 0o600
+    target: str = ""
+    copy_of: str = ""
+
+
+class Bind(Message):
+    """The address and port to reserve for the coordinator; "" and 0 for any."""
+
+    host: str
+    port: int
+
+
+class Prepare(Message):
+    """What to find out and to hold before anything is started: answered by HostFacts or Refused.
+
+    Args:
+        remote: the agent is not on the launcher's machine.
+        command: a PROGRAM that is no Python program of ours to start.
+        program: a PROGRAM that is a Python file.
+        pythons: interpreters for it, the first that exists is taken; none are needed where empty.
+        python_named: the user has named that interpreter.
+        needs_jax: look whether it has jax, where the program seems to want it.
+        env: the user's own variables.
+        chdir, chdir_given: the working directory, and whether the user named it.
+        coordinator: to be reserved; on rank 0's host only.
+        listen: listen there, for the other hosts' attempts to connect.
+        describe: say how other hosts may reach this one.
+        towards: the coordinator, where other launchers have the other hosts.
+        transfer_ports, cores: so many to reserve or to share out.
+        gpus: count them.
+
+    """
+
+    remote: bool
+    command: str | None
+    program: str | None
+    pythons: tuple[str, ...]
+    python_named: bool
+    needs_jax: bool
+    env: dict[str, str]
+    chdir: str
+    chdir_given: bool
+    coordinator: Bind | None = None
+    listen: bool = False
+    describe: bool = False
+    towards: str | None = None
+    transfer_ports: int = 0
+    gpus: bool = False
+    cores: int = 0
+
+
+class TryCoordinator(Message):
+    """Connect to each of these, once: answered by CoordinatorTried."""
+
+    addresses: tuple[str, ...]
+    port: int
+
+
+class RankOrder(Message):
+    """A rank to start."""
+
+    process_id: int
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    cores: tuple[int, ...]
+
+
+class Start(Message):
+    """Start the ranks.
+
+    Args:
+        env: variables of all of them.
+        defaults: variables that the host's own win over.
+        hook: put it in place, and take misleading variables out.
+        coordinator_host: is not to be reached through a proxy.
+        look_s: look so often at what ranks use; 0: never.
+        grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
+            when somebody ends the agent.
+
+    """
+
+    ranks: tuple[RankOrder, ...]
+    env: dict[str, str]
+    defaults: dict[str, str]
+    hook: bool
+    coordinator_host: str
+    look_s: float
+    grace_s: float
+    term_grace_s: float
+
+
+class Credit(Message):
+    """So many more bytes of output may be sent."""
+
+    count: int
+
+
+class Forward(Message):
+    """Send every rank this signal; nothing else changes."""
+
+    signum: int
+
+
+class Stop(Message):
+    """End the ranks: this signal now, SIGKILL after the grace."""
+
+    signum: int
+    grace_s: float
+
+
+class RequestStacks(Message):
+    """The Python stacks of all ranks, please: answered by Stacks and StacksComplete.
+
+    `all_threads`: also of threads that run meanwhile, which may crash a rank.
+    """
+
+    all_threads: bool
+
+
+class RequestReruns(Message):
+    """Which programs do these ranks still run? Their hooks answer, through FromHook."""
+
+    ranks: tuple[int, ...]
+
+
+class Ping(Message):
+    """Still there; in both directions, over a network."""
+
+
+# --- agent to launcher ---
+
+
+class Hello(Message):
+    """The agent runs, and speaks this version."""
+
+    version: int
+
+
+class Refused(Message):
+    """The job cannot run on this host; `status` is the launcher's exit status for that."""
+
+    reason: str
+    status: int
+
+
+class HostFacts(Message):
+    """What a host has, and what it holds for the job: the answer to Prepare.
+
+    Args:
+        python, cwd: of its ranks.
+        port: the coordinator's, reserved; 0 elsewhere.
+        transfer_ports: reserved, one a rank.
+        cores: each rank's share.
+        address: its own, towards the coordinator of other launchers.
+        own_name: the addresses to which its own name leads; None where nobody asked.
+        addresses: by which other hosts may reach it.
+        machine: the same for two agents if and only if loopback is the same for both.
+        launcher: the address by which the launcher came.
+
+    """
+
+    python: str
+    cwd: str
+    port: int = 0
+    transfer_ports: tuple[int, ...] = ()
+    gpus: int = 0
+    cores: tuple[tuple[int, ...], ...] = ()
+    address: str = ""
+    own_name: tuple[str, ...] | None = None
+    addresses: tuple[str, ...] = ()
+    machine: str = ""
+    launcher: str = ""
+
+
+class CoordinatorTried(Message):
+    """By address: the host's own address towards it, or what went wrong."""
+
+    sources: dict[str, str]
+    errors: dict[str, str]
+
+
+class Started(Message):
+    """A rank's process runs."""
+
+    rank: int
+    pid: int
+
+
+class Exited(Message):
+    """A rank's process is gone.
+
+    Args:
+        status: its exit status; below 0: minus the number of the signal that killed it.
+        sent: the signals that it was sent to end it.
+        killer: what the out-of-memory killer did to it; "" for nothing, None: not known.
+        cpu_s, peak_kib: what it used.
+
+    """
+
+    rank: int
+    status: int
+    sent: tuple[int, ...]
+    killer: str | None
+    cpu_s: float
+    peak_kib: int
+
+
+class FromHook(Message):
+    """A hook inside a rank has said something.
+
+    Args:
+        main: in the rank's own process, not in one that it has started.
+        sent: the signals that the rank had been sent to end it, where it says that it failed.
+        beside: another process of the rank takes part in the job already (of Joining).
+        repeated: this process does so itself (of Joining).
+
+    """
+
+    rank: int
+    message: HookMessage
+    main: bool = True
+    sent: tuple[int, ...] = ()
+    beside: bool = False
+    repeated: bool = False
+
+
+class RankUsage(Message):
+    """What the processes of a rank use: processor time in all, memory, and that of main threads."""
+
+    rank: int
+    cpu_s: float
+    rss_kib: int
+    main_s: float
+
+
+class Usage(Message):
+    """What the ranks of a host use."""
+
+    ranks: tuple[RankUsage, ...]
+
+
+class Stacks(Message):
+    """The stacks of one process of a rank.
+
+    Args:
+        text: faulthandler's; empty where there is no hook to ask.
+        state: then, what the kernel knows of the process.
+        helper: another process of the rank is the one that takes part in the job.
+
+    """
+
+    rank: int
+    pid: int
+    text: str
+    state: str = ""
+    helper: bool = False
+
+
+class StacksComplete(Message):
+    """That was the last of the stacks."""
+
+
+class Ending(Message):
+    """Somebody other than the launcher ends the agent."""
+
+    reason: str
+
+
+class InternalError(Message):
+    """The agent has met a bug of its own and ends; its ranks end with it."""
+
+    error: str
+    traceback: str
+
+
+class NothingLeft(Message):
+    """No process of the job is left on this host; the rest of its output follows."""
+
+
+class Bye(Message):
+    """The last message: what could not be killed, and how many stray processes were ended."""
+
+    unkillable: tuple[str, ...]
+    stragglers: int
+
+
+# --- kinds of frames ---
+
+#: Raw bytes of a rank's stream.
+DATA = 0
+#: Raw bytes of the file of the last StageEntry.
+CONTENT = 1
+
+_FIRST = 16
+_CLASSES: tuple[type[Message], ...] = (
+    *(StageEntry, Prepare, TryCoordinator, Start, Credit, Forward, Stop, RequestStacks),
+    *(RequestReruns, Ping, Hello, Refused, HostFacts, CoordinatorTried, Started, Exited),
+    *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
+)
+_KINDS = {cls: number for number, cls in enumerate(_CLASSES, _FIRST)}
+
+
+def kind_of(message: Message) -> int:
+    """The number that a frame with this message has."""
+    return _KINDS[type(message)]
+
+
+def decoded(kind: int, values: Any) -> Message:
+    """The message of a frame.
+
+    Raises:
+        Malformed: the values are not those of this kind.
+
+    """
+    return from_values(_CLASSES[kind - _FIRST], values)

@@ -1,0 +1,188 @@
+"""The first cause, on real JAX: who was it, and why."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import LAUNCHER, PROGRAMS, Jobs
+
+OPTIONS = ["-n", 3, "-d", 1, "--grace", "1"]
+
+
+def report(jobs: Jobs, *words: object, **how: object) -> str:
+    ended = jobs.run(*OPTIONS, *words, **how)
+    assert ended.status != 0
+    assert "Traceback" not in ended.report or ended.report.count("Traceback") == 1
+    return ended.report
+
+
+OTHERS = {
+    "process_id": "other_coordinates.py:16 with process_id=0, which is another's: it was given 1\n",
+    "address": "other_coordinates.py:16 with the coordinator's address 127.0.0.1:1, where others have ",
+    "too big": "rank 1 failed: ValueError: process_id and num_processes must be nonnegative",
+}
+
+
+@pytest.mark.parametrize("way", OTHERS)
+def test_other_coordinates(jobs: Jobs, way: str) -> None:
+    assert OTHERS[way] in report(jobs, PROGRAMS / "other_coordinates.py", way)
+
+
+ENVIRONMENT = {"XLA_FLAGS": "--xla_cpu_collective_timeout_seconds=3"}
+LEAVING = {
+    "never": "rank 1 never called initialize(), and ended with 0\n",
+    "_exit in a collective": "rank 1 ended with 0 without leaving the job: os._exit() does that",
+    "late": "rank 1 did not come to a collective in which others gave up waiting; it compiled last at",
+    "_exit": "rank 1 ended with 0 without leaving the job: os._exit() does that",
+    "barrier": "rank 1 was done and waited in JAX's exit barrier for ranks 0,2, longer than",
+    "stopped": "rank 1 sent no heartbeats any more",
+}
+
+
+@pytest.mark.parametrize("way", LEAVING)
+def test_a_rank_that_leaves_or_stands_still(jobs: Jobs, way: str) -> None:
+    """Nobody but its victims fails."""
+    found = report(jobs, PROGRAMS / "leaving.py", way, env=ENVIRONMENT)
+    if "unexpected keyword argument 'shutdown_timeout_seconds'" in found:
+        pytest.skip("this jax has no such timeouts")
+    assert f"\n{LEAVING[way]}" in f"\n{found}"
+    assert "stack trace" not in found
+
+
+def test_a_rank_that_the_others_miss_is_told_at_once(jobs: Jobs) -> None:
+    for way, words in {
+        "never": "rank 1 has ended with 0 and never called initialize(), where others wait for it",
+        "_exit": "rank 1 has ended with 0 without leaving the job: os._exit() does that",
+    }.items():
+        assert words in report(jobs, PROGRAMS / "leaving.py", way)
+
+
+@pytest.mark.parametrize("way", ["wrap", "exit with words", "log and exit", "hard"])
+def test_victims_that_handle_it(jobs: Jobs, way: str) -> None:
+    """Whatever they make of the loss of their peer, it is not the cause."""
+    ended = jobs.run(*OPTIONS, PROGRAMS / "handled.py", way)
+    if way == "hard":
+        assert ended.status == 3
+        assert "rank 1 failed: exit status 3" in ended.report
+        assert "ValueError: bad batch" in ended.report
+    else:
+        assert ended.status == 137
+        assert "rank 1 failed: killed by SIGKILL" in ended.report
+    others = ended.report.splitlines()[-1]
+    assert others.startswith(("the 2 other ranks: ", "the other rank"))
+    assert "as a consequence" in others
+
+
+def test_a_program_that_leaves_by_itself(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "in_turn.py", "shutdown")
+    assert ended.status == 0
+    assert "os._exit" not in ended.report
+
+
+def test_a_second_process_of_a_rank(jobs: Jobs) -> None:
+    """What multiprocessing starts anew calls initialize() once more, where it is not guarded."""
+    found = report(jobs, PROGRAMS / "in_turn.py", "spawn")
+    assert " called initialize() in a second process as well, at " in found
+    assert "in_turn.py:12: what starts processes belongs below" in found
+
+
+def test_what_cannot_be_is_told_at_once(jobs: Jobs) -> None:
+    program = "import jax; jax.distributed.initialize(num_processes=4)"
+    command = ["-n", 2, "-d", 1, sys.executable, "-c", program]
+    running = jobs.start(*command, stderr=subprocess.STDOUT)
+    running.read_until("with num_processes=4, but the job has 2\n")
+    running.signal(signal.SIGTERM)
+    assert running.finish().status == 143
+
+
+def test_a_job_of_another_size(jobs: Jobs) -> None:
+    found = report(jobs, PROGRAMS / "other_coordinates.py", "all")
+    assert "with num_processes=4, as the others did, but the job has 3\n" in found
+
+
+def test_what_ends_by_our_own_signal_is_not_the_cause(jobs: Jobs) -> None:
+    """Ranks that handle a TERM and leave with a status of their own come after the culprit."""
+    ended = jobs.run(*OPTIONS, PROGRAMS / "handling.py")
+    assert ended.status == 1
+    assert "rank 1 failed: " in ended.report and "DEADLINE_EXCEEDED" in ended.report
+    assert ended.stdout.count("leaving with 5") == 2
+
+
+@pytest.mark.parametrize("program", ["jax.jit(lambda x: x + 1)(1.0)", "jax.device_count()"])
+def test_a_job_that_never_calls_initialize_is_told(jobs: Jobs, program: str) -> None:
+    ended = jobs.run("-n", 2, "-d", 1, sys.executable, "-c", f"import jax; print({program})")
+    assert ended.status == 0
+    assert ended.report == (
+        "no rank called jax.distributed.initialize(): these were 2 jobs of one process each"
+    )
+
+
+def test_an_exception_of_all_is_told_once(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 4, "-d", 1, "--grace", "5", PROGRAMS / "mistaken.py", "shapes")
+    assert ended.status == 1
+    first, place, *_ = ended.report.splitlines()
+    assert first.startswith("4 ranks failed, rank ") and " first: TypeError: " in first
+    assert place.endswith("mistaken.py:18 in step: return a @ b")
+    assert ended.report.count("Traceback") == 1
+    assert "mcjax_hook" not in ended.report  # nor the hook's own frames
+
+
+MISTAKES = {
+    "import": (
+        "ModuleNotFoundError: No module named 'no_such_module'",
+        "mistaken.py:10 in <module>",
+    ),
+    "touched": (
+        "RuntimeError: ",
+        "hint: call jax.distributed.initialize() before anything that uses",
+    ),
+    "memory": ("ranks failed, rank ", "hint: out of memory: less for each device"),
+}
+
+
+@pytest.mark.parametrize("way", MISTAKES)
+def test_mistakes(jobs: Jobs, way: str) -> None:
+    found = report(jobs, PROGRAMS / "mistaken.py", way)
+    for words in MISTAKES[way]:
+        assert words in found
+
+
+def test_a_port_in_use(jobs: Jobs) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = report(jobs, PROGRAMS / "mistaken.py", "port", f"127.0.0.1:{port}")
+    assert "rank 0 failed: " in found
+    assert "SIGSEGV" in found or "Failed to start RPC server" in found  # jax has both ends
+    assert "hint: the port is in use" in found
+
+
+def test_a_rank_killed_by_somebody(jobs: Jobs) -> None:
+    found = report(jobs, PROGRAMS / "fail.py", "SIGKILL")
+    assert "rank 1 failed: killed by SIGKILL (somebody's kill -9" in found
+
+
+CGROUP = Path("/sys/fs/cgroup/memory")  # version 1; of version 2 we would need to own one
+
+
+@pytest.mark.skipif(
+    not (os.access(CGROUP, os.W_OK) and (CGROUP / "memory.limit_in_bytes").exists()),
+    reason="needs root and memory cgroups (version 1)",
+)
+def test_a_rank_killed_for_its_memory(jobs: Jobs) -> None:
+    own = CGROUP / f"test-{os.getpid()}"
+    own.mkdir()
+    try:
+        (own / "memory.limit_in_bytes").write_text(str(2 << 30))
+        into = f'echo $$ > {own}/cgroup.procs; exec "$0" "$@"'
+        job = [*map(str, OPTIONS), str(PROGRAMS / "hungry.py")]
+        ended = jobs.run(*job, launcher=["bash", "-c", into, *LAUNCHER])
+    finally:
+        own.rmdir()
+    assert ended.status == 137, ended.stderr
+    words = "rank 1 failed: killed by SIGKILL (the kernel's out-of-memory killer ended "
+    assert words in ended.report
+    assert "(2048 MiB)" in ended.report

@@ -1,0 +1,80 @@
+"""The hook and the ways in which a JAX program may leave."""
+
+import sys
+
+import pytest
+from jobs import Jobs
+
+# How a program of rank 1 may leave, or nearly leave, while rank 0 waits for it in vain: what comes of it.
+LEAVING = {
+    "sys.exit": "sys.exit(3)",
+    "raise": "raise SystemExit(3)",
+    "main": "def main(): start(); return 3\nraise SystemExit(main())",
+    "captured early": "leave(3)",
+    "own class": "raise Own(3)",
+    "finally": "try: sys.exit(3)\nfinally: print('cleaned')",
+    "held": "def f():\n try: sys.exit(3)\n except SystemExit as e: held.append(e); raise\nf()",
+    "cycle": "e = SystemExit(3); e.me = e; raise e",
+    "asyncio": "import asyncio\nasync def f(): sys.exit(3)\nasyncio.run(f())",
+    "after one that was caught": "caught(5)\nsys.exit(3)",
+    "after one of a thread": "t = threading.Thread(target=sys.exit, args=(5,)); t.start(); t.join(); sys.exit(3)",
+    "argparse": "import argparse\ntry: argparse.ArgumentParser().error('x')\nexcept SystemExit: sys.exit(3)",
+}  # fmt: skip
+START = """
+import sys, threading
+from sys import exit as leave
+import jax
+from jax.experimental import multihost_utils
+held = []
+class Own(SystemExit): pass
+def start():
+    jax.distributed.initialize()
+    multihost_utils.sync_global_devices('started')
+    if jax.process_index() == 0:
+        threading.Event().wait()
+def caught(code):
+    try: sys.exit(code)
+    except SystemExit as e: x = e
+"""
+
+
+@pytest.mark.parametrize("name", LEAVING)
+def test_every_way_out_is_seen(jobs: Jobs, name: str) -> None:
+    """JAX's barrier would hold each of them up for as long as rank 0 waits."""
+    body = LEAVING[name] if name == "main" else "start()\n" + LEAVING[name]
+    ended = jobs.run("-n", 2, "--grace", "0.2", sys.executable, "-c", START + body, limit=30)
+    assert ended.status == 3, ended.stderr
+    assert "rank 1 failed: it exited with status 3" in ended.report
+    assert "Exception" not in ended.stderr
+
+
+# And what is no way out must not be taken for one.
+STAYING = {
+    "caught": "caught(3)",
+    "caught below": "import asyncio\nasync def f(): sys.exit(3)\ntry: asyncio.run(f())\nexcept SystemExit: pass",
+    "caught and kept": "try: sys.exit(3)\nexcept SystemExit as e: held.append(e)",
+    "own class": "try: raise Own(3)\nexcept SystemExit: pass",
+    "in a thread": "t = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()",
+    "in atexit": "import atexit; atexit.register(lambda: sys.exit(5))",
+    "zero": "raise SystemExit(0)",
+    "none": "sys.exit()",
+    "by pytest": "import pytest\nwith pytest.raises(SystemExit): leave(3)",
+    "names": "assert SystemExit.__name__ == 'SystemExit' and issubclass(SystemExit, BaseException)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_what_is_no_way_out(jobs: Jobs, name: str) -> None:
+    program = START + "jax.distributed.initialize()\n" + STAYING[name]
+    ended = jobs.run("-n", 1, sys.executable, "-c", program)
+    assert ended.status == 0, ended.stderr
+    assert ended.report == ""
+    if name != "in atexit":  # of which Python itself says something
+        assert ended.stderr == ""
+
+
+def test_a_mistake_that_jax_reports_is_not_waited_for(jobs: Jobs) -> None:
+    program = "import jax; jax.distributed.initialize(num_processes=1, process_id=2)"
+    ended = jobs.run("-n", 2, "--grace", "0.5", sys.executable, "-c", program, limit=30)
+    assert ended.status == 1
+    assert "process_id" in ended.report

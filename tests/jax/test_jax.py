@@ -1,0 +1,269 @@
+"""On real JAX: what no generic launcher knows of it."""
+
+import math
+import os
+import signal
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+from jobs import PROGRAMS, Jobs
+
+
+@pytest.mark.parametrize(("n", "d"), [(4, 2), (1, 8)])
+def test_toy(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:
+    ended = jobs.run("-n", n, "-d", d, "--log-dir", tmp_path, PROGRAMS / "toy.py")
+    assert ended.status == 0, ended.stderr
+    total = sum(math.sin(number) for number in range(8 * n))  # -0.12399 in the guide
+    for rank in range(n):
+        assert f"[{rank}] process {rank} of {n}: sum {total:.6f}"[:-2] in ended.stdout
+    shown, logged = ended.stdout.count("\n"), logs(tmp_path, "out").count("\n")
+    assert shown == n * (d + 1)
+    assert ended.report == (left_out_gloo(logged - shown) if logged > shown else "")
+
+
+def logs(folder: Path, end: str) -> str:
+    """All that the ranks have written to one stream."""
+    return "".join(path.read_text() for path in sorted(folder.glob(f"*.{end}")))
+
+
+def left_out_gloo(count: int) -> str:
+    lines = f"{count} line{'s' * (count != 1)}"
+    return f'left out {lines} of Gloo\'s, "[Gloo] Rank 0 is connected ..."; -v shows them'
+
+
+def test_all_is_shown_or_nothing_said(jobs: Jobs, tmp_path: Path) -> None:
+    """The same lines of Gloo's with -v and with -q."""
+    script = ["-n", 2, "-d", 1, "--log-dir", tmp_path, PROGRAMS / "toy.py"]
+    ended = jobs.run("-v", *script)
+    assert ended.stdout.count("\n") == logs(tmp_path, "out").count("\n")
+    assert "left out" not in ended.report
+    ended = jobs.run("-q", *script)
+    assert (ended.stdout.count("\n"), ended.stderr) == (4, "")
+
+
+ORPHANS = """
+import os, sys, time, jax
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+multihost_utils.sync_global_devices("started")
+if jax.process_index() == 0: os.kill(os.getpid(), 9)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_words_of_victims(jobs: Jobs, tmp_path: Path, verbose: bool) -> None:
+    options = ["-n", 3, "--log-dir", tmp_path, *(["-v"] if verbose else [])]
+    ended = jobs.run(*options, sys.executable, "-c", ORPHANS)
+    assert ended.status == 137
+    said = logs(tmp_path, "err")
+    assert said.count("Terminating process because") == 2
+    shown = [line for line in ended.stderr.splitlines() if line.startswith("[")]
+    assert len(shown) == (said.count("\n") if verbose else 0)
+    words = f"left out {said.count(chr(10))} lines about the end of the job in other ranks"
+    assert (words in ended.report) != verbose
+
+
+BEREAVED = """
+import os, jax
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+multihost_utils.sync_global_devices("started")
+if jax.process_index() == 1: os.kill(os.getpid(), 9)
+multihost_utils.sync_global_devices("waiting")
+"""
+
+
+def test_tracebacks_of_victims(jobs: Jobs, tmp_path: Path) -> None:
+    """They go to the logs; the report says where the ranks stood."""
+    program = tmp_path / "bereaved.py"
+    program.write_text(BEREAVED)
+    ended = jobs.run("-n", 3, "-d", 1, "--log-dir", tmp_path / "logs", program)
+    assert ended.status == 137
+    assert "Traceback" in logs(tmp_path / "logs", "err")
+    assert [line for line in ended.stderr.splitlines() if line.startswith("[")] == []
+    assert f" failed as a consequence at {program}:7 in <module>" in ended.report
+
+
+def test_the_launchers_own_term_is_no_news(jobs: Jobs, tmp_path: Path) -> None:
+    options = ["-n", 3, "--grace", "1", "--log-dir", tmp_path]
+    ended = jobs.run(*options, PROGRAMS / "fail.py", "raise")
+    assert "SIGTERM caught" in logs(tmp_path, "err")
+    assert "SIGTERM caught" not in ended.stderr
+    assert "[1] ValueError: bad batch" in ended.stderr
+
+
+WAYS = {
+    "guide": ["guide", "{process_id}", "{num_processes}"],
+    "argv": ["argv", "{coordinator}", "{process_id}", "{num_processes}"],
+    "environment": ["environment"],
+    "from import": ["from import"],
+    "nothing": ["nothing"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_coordinates(jobs: Jobs, way: str) -> None:
+    ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "coordinates.py", *WAYS[way])
+    assert ended.status == 0, ended.stderr
+    for rank in range(2):
+        assert f"[{rank}] process {rank} of 2 with 2 devices" in ended.stdout
+
+
+ROUTES = {
+    "shell script": ["bash", "-c", f"true; {sys.executable} coordinates.py nothing; exit $?"],
+    "clean environment of os": [sys.executable, "-c", "import runpy, sys; sys.argv[1:] = ['nothing']; runpy.run_path('coordinates.py')"],
+    "pytest": [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "coordinates.py::test_under_pytest"],
+    "uv run": ["uv", "run", "--no-project", "--offline", "--python", sys.executable, "coordinates.py", "nothing"],
+    "subprocess": [sys.executable, "-c", "import subprocess, sys; sys.exit(subprocess.call([sys.executable, 'coordinates.py', 'nothing'], close_fds=True))"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_bare_initialize_below_another_program(jobs: Jobs, route: str) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    # pytest imports the program with its own argv.
+    ended = jobs.run("-n", 2, "-d", 1, *ROUTES[route], cwd=PROGRAMS, env={"PATH": path})
+    assert ended.status == 0, ended.stdout + ended.stderr
+    assert "process 1 of 2" in ended.stdout
+
+
+FAILURES = {
+    "raise": (1, "rank 1 failed: ValueError: bad batch"),
+    "exit": (9, "rank 1 failed: it exited with status 9"),
+    "SystemExit": (9, "rank 1 failed: it exited with status 9"),
+    "words": (1, "rank 1 failed: it exited with status 1"),
+    "own excepthook": (1, "rank 1 failed: KeyError: 'lost'"),
+    "_exit": (7, "rank 1 failed: exit status 7"),
+    "SIGKILL": (137, "rank 1 failed: killed by SIGKILL"),
+}
+
+
+@pytest.mark.parametrize("way", FAILURES)
+def test_failure_ends_the_job_with_its_status(jobs: Jobs, way: str) -> None:
+    """JAX alone needs 100 to 305 s for it and ends with 134."""
+    status, words = FAILURES[way]
+    ended = jobs.run("-n", 3, "--grace", "1", PROGRAMS / "fail.py", way)
+    assert ended.status == status, ended.stderr
+    assert words in ended.report
+    assert ended.seconds < 30
+
+
+def test_traceback_is_quoted_once(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 4, "--grace", "1", PROGRAMS / "fail.py", "raise")
+    assert ended.report.count("Traceback") == 1
+    assert "fail.py:18 in fail: raise ValueError" in ended.report
+
+
+@pytest.mark.parametrize("way", ["SIGKILL", "raise"])
+def test_failure_of_the_coordinators_rank(jobs: Jobs, way: str) -> None:
+    ended = jobs.run("-n", 3, "--grace", "1", PROGRAMS / "fail.py", way, 0)
+    assert ended.status == {"SIGKILL": 137, "raise": 1}[way]
+    assert "rank 0 failed" in ended.report
+
+
+def test_atexit_handlers_run_before_the_end(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "--grace", "1", PROGRAMS / "fail.py", "atexit")
+    assert ended.status == 1
+    assert "[1] saved in atexit" in ended.stdout
+
+
+def test_one_rank_is_done_well_before_the_others(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, PROGRAMS / "early.py", 3)
+    assert ended.status == 0, ended.stderr
+    assert "[0] slow one done" in ended.stdout
+
+
+def test_nobody_gives_up_on_a_slow_peer_at_exit(jobs: Jobs) -> None:
+    """The timeouts that JAX really gets, of the service and of each client."""
+    program = """
+import jax, jax._src.distributed as d
+lib = getattr(d, '_jax', None) or d.xla_extension
+def spy(name):
+    real = getattr(lib, name)
+    def call(*args, **kwargs):
+        print(name, kwargs.get('shutdown_timeout'))
+        return real(*args, **kwargs)
+    call.__doc__ = real.__doc__
+    setattr(lib, name, call)
+spy('get_distributed_runtime_client')
+spy('get_distributed_runtime_service')
+jax.distributed.initialize()
+"""
+    ended = jobs.run("-n", 2, sys.executable, "-c", program)
+    assert ended.status == 0, ended.stderr
+    week = 7 * 24 * 3600
+    assert ended.stdout.count(f"get_distributed_runtime_client {week}\n") == 2
+    assert ended.stdout.count(f"get_distributed_runtime_service {week}\n") == 1
+
+
+def test_term_reaches_the_preemption_service(jobs: Jobs) -> None:
+    running = jobs.start("-n", 2, PROGRAMS / "preempted.py")
+    running.read_until("training", 2)
+    running.signal(signal.SIGTERM)
+    ended = running.finish()
+    assert ended.status == 143
+    assert ended.stdout.count("saved") == 2
+    assert "SIGTERM caught" in ended.stderr  # the user's own
+    assert "the 2 ranks: 2 ended with 0" in ended.report
+
+
+def test_no_warning_of_our_own_no_proxy(jobs: Jobs) -> None:
+    options = ["-n", 1, "-d", 1]
+    ended = jobs.run(*options, PROGRAMS / "coordinates.py", "nothing")
+    assert (ended.status, ended.stderr) == (0, "")
+    env = {"https_proxy": "http://127.0.0.1:9"}
+    ended = jobs.run(*options, PROGRAMS / "coordinates.py", "nothing", env=env)
+    assert "JAX detected proxy variable(s)" in ended.stderr
+
+
+def test_a_local_job_listens_on_loopback_only(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, PROGRAMS / "listening.py")
+    assert ended.status == 0, ended.stderr
+    assert "[0] listens on ['127.0.0.1']" in ended.stdout.replace("::ffff:", "")
+
+
+def test_cpu_transfers(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "-d", 2, "--cpu-transfers", PROGRAMS / "transfer.py")
+    if ended.status == 0:
+        assert "[1] process 1 holds 4160 of the result" in ended.stdout
+    else:  # an old jax
+        assert not hasattr(jax.config, "jax_cross_host_transfer_socket_address")
+        assert "this jax" in ended.report and "cannot do it" in ended.report
+
+
+def test_stacks_of_ranks_blocked_in_a_collective(jobs: Jobs) -> None:
+    running = jobs.start("-n", 3, PROGRAMS / "waiting.py", "collective")
+    running.read_until("ready", 3)
+    running.signal(signal.SIGQUIT)
+    assert running.process.stderr is not None
+    seen = b""
+    while seen.count(b"waiting.py") < 3 or b"never_arrives" not in seen:
+        seen += os.read(running.process.stderr.fileno(), 65536)
+    running.signal(signal.SIGINT)
+    running.signal(signal.SIGINT)
+    assert running.finish().status == 130
+
+
+def test_start_timeout_names_who_is_missing(jobs: Jobs) -> None:
+    ended = jobs.run(
+        "-n", 3, "--grace", "1", "--start-timeout", "4s", PROGRAMS / "waiting.py", "initialize"
+    )
+    assert ended.status == 124
+    assert "--start-timeout: not all ranks have joined after 4 s" in ended.report
+    assert "in never_arrives" in ended.report  # its stack
+    assert "never called initialize(): rank 1\n" in ended.report
+    assert "waiting in initialize(): ranks 0,2" in ended.report
+
+
+def test_no_hook_leaves_jax_alone(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "--no-hook", PROGRAMS / "coordinates.py", "nothing")
+    assert ended.status == 1
+    assert "Number of processes must be defined" in ended.stderr
+
+
+def test_no_hook_with_coordinates_in_argv(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "--no-hook", PROGRAMS / "coordinates.py", *WAYS["argv"])
+    assert ended.status == 0, ended.stderr

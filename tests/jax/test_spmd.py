@@ -1,0 +1,120 @@
+"""Ranks that run different programs, and such as only seem to."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import PROGRAMS, Jobs
+
+DIVERGING = PROGRAMS / "diverging.py"
+OVERTAKEN = PROGRAMS / "overtaken.py"
+OPTIONS = ["-n", 4, "-d", 1, "--grace", "1", "--verify-spmd"]
+
+# Way: what the report says, where L is a line of the program.
+APART = {
+    "code": "program #2: ranks 0-2 {file}:{code} jit(multiply) f32[8,4] f32[8,4] · rank 3 {file}:{code} jit(multiply) f32[8,4] int[]",
+    "shape": "program #2: ranks 0-2 {file}:{shape} jit(total) f32[12,4] · rank 3 {file}:{shape} jit(total) f32[20,4]",
+    "order": "program #2: ranks 0-2 {file}:{order} jit(double) f32[8,4] · rank 3 {file}:{order} jit(metric) f32[8,4]",
+    "extra": "program #2: rank 0 {file}:{extra} jit(metric) f32[8,4] · ranks 1-3 {file}:{usual} jit(double) f32[8,4]",
+    "early": "program #2: ranks 0-2 {file}:{early} jit(double) f32[8,4] · rank 3 had ended without it",
+    "extra at the end": "program #3: rank 0 {file}:{extra at the end} jit(metric) f32[8,4] · ranks 1-3 had ended without it",
+    "constant": "program #2: ranks 0-3 {file}:{constant} jit(",
+}
+
+
+def places(program: Path = DIVERGING) -> dict[str, object]:
+    """The line behind each mark `# at: way`."""
+    lines = program.read_text().splitlines()
+    return {
+        line.partition("# at: ")[2]: number
+        for number, line in enumerate(lines, 1)
+        if "# at: " in line
+    }
+
+
+@pytest.mark.parametrize("way", APART)
+def test_divergence_ends_the_job(jobs: Jobs, way: str) -> None:
+    ended = jobs.run(*OPTIONS, DIVERGING, way, cwd=PROGRAMS)
+    assert ended.status == 1, ended.stderr
+    assert "--verify-spmd: the ranks run different programs\n" in ended.report
+    assert APART[way].format(file="diverging.py", **places()) in ended.report
+    if way == "constant":
+        assert (
+            "but not the same one on ranks 0 · 1 · 2 · 3: another operation, a Python value"
+            in ended.report
+        )
+
+
+HARMLESS = [
+    "on some",
+    "at other moments",
+    "rank 0 alone",
+    "rank 0 alone, with a mesh",
+    "callbacks",
+]
+
+
+@pytest.mark.parametrize("way", HARMLESS)
+def test_what_only_looks_like_a_divergence(jobs: Jobs, way: str) -> None:
+    ended = jobs.run(*OPTIONS, DIVERGING, way)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("] end\n") == 4
+
+
+def test_programs_that_a_rank_runs_in_turn(jobs: Jobs, tmp_path: Path) -> None:
+    """The end of the first is not the end of the rank."""
+    python, program = sys.executable, PROGRAMS / "in_turn.py"
+    script = f"{python} {program} first && {python} {program} second"
+    report = tmp_path / "run.json"
+    options = ["-n", 2, "-d", 1, "--verify-spmd", "--report", report]
+    ended = jobs.run(*options, "bash", "-c", script)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("sum 6.0") == 2
+    assert json.loads(report.read_text())["attempts"][0]["divergence"] == []
+
+
+@pytest.mark.parametrize("program", ["toy.py", "tour.py"])
+def test_the_guides_programs_do_not_diverge(jobs: Jobs, program: str) -> None:
+    ended = jobs.run("-n", 4, "-d", 2, "--verify-spmd", PROGRAMS / program)
+    if "does not have any local devices" in ended.stderr:
+        pytest.skip("this jax runs no programs on the devices of others")
+    assert ended.status == 0, ended.stderr
+
+
+def test_without_the_option_it_is_told_only(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 4, "-d", 1, DIVERGING, "shape", cwd=PROGRAMS)
+    assert ended.status == 0, ended.stderr
+    assert APART["shape"].format(file="diverging.py", **places()) in ended.report
+    ended = jobs.run(
+        "-n", 4, "-d", 1, "--grace", "1", "--stall-timeout", "3", DIVERGING, "early", cwd=PROGRAMS
+    )
+    assert ended.status == 124
+    assert APART["early"].format(file="diverging.py", **places()) in ended.report
+    assert "done, waiting for the others in JAX's exit barrier: rank 3" in ended.report
+
+
+def test_verify_needs_the_hook(jobs: Jobs) -> None:
+    ended = jobs.run("--verify-spmd", "--no-hook", "true")
+    assert (ended.status, ended.report) == (2, "--verify-spmd needs the hook: leave out --no-hook")
+
+
+def test_ranks_that_pass_a_program_by(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 3, *OPTIONS[2:], OVERTAKEN, "metric", cwd=PROGRAMS)
+    assert ended.status == 1, ended.stderr
+    assert ended.seconds < 40
+    at = places(OVERTAKEN)
+    mine = f"program #3: rank 0 overtaken.py:{at['metric']} jit(metric) f32[6,4] · "
+    step, loss = (
+        f"ranks 1-2 went on with overtaken.py:{at[name]} jit({name}) f32[6,4], which they had run "
+        "before\n"
+        for name in ("step", "loss")
+    )
+    assert mine + step in ended.report or mine + loss in ended.report
+
+
+@pytest.mark.parametrize("way", ["data", "lag", "independent"])
+def test_ranks_that_are_only_slow(jobs: Jobs, way: str) -> None:
+    ended = jobs.run("-n", 3, *OPTIONS[2:], OVERTAKEN, way)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("] end\n") == 3

@@ -1,0 +1,45 @@
+"""--stall-timeout on JAX: what stands still, and what is only slow."""
+
+import signal
+import subprocess
+
+import pytest
+from jobs import PROGRAMS, Jobs
+
+
+def test_a_rank_that_never_comes_to_a_collective(jobs: Jobs) -> None:
+    ended = jobs.run(
+        "-n", 3, "-d", 2, "--grace", "1", "--stall-timeout", "3", "waiting.py", "collective",
+        cwd=PROGRAMS,
+    )  # fmt: skip
+    assert ended.status == 124
+    lines = [line for line in ended.report.splitlines() if not line.startswith("left out ")]
+    assert lines[:2] == ["stacks of 3 ranks, innermost call first:", "ranks 0,2:"]
+    odd = next(number for number, line in enumerate(lines) if line.startswith("rank 1 (pid "))
+    assert lines[odd + 1].endswith("waiting.py:13 in never_arrives: time.sleep(1000)")
+    assert lines[odd + 1].startswith("  > ")
+    assert any(": compiled last jit(" in line and " at waiting.py:" in line for line in lines)
+    assert any("--xla_cpu_collective_timeout_seconds" in line for line in lines)
+
+
+@pytest.mark.parametrize("way", [("step", 5), ("compile", 200)])
+def test_a_long_step_or_compilation_is_no_stall(jobs: Jobs, way: tuple[str, int]) -> None:
+    ended = jobs.run("-n", 2, "-d", 1, "--stall-timeout", "1", PROGRAMS / "slow.py", *way)
+    assert ended.status == 0, ended.stderr
+    assert ended.seconds > (5 if way[0] == "step" else 1)
+
+
+def test_a_helper_killed_while_it_compiles_is_no_compilation_for_ever(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 1, "-d", 1, "--stall-timeout", "3", PROGRAMS / "helper.py")
+    assert ended.status == 124, ended.stderr
+    assert "[0] the helper is gone" in ended.stdout
+
+
+def test_asking_for_stacks_does_not_disturb_ranks_that_compile(jobs: Jobs) -> None:
+    options = ["-n", 2, "-d", 1, "--verify-spmd"]
+    running = jobs.start(*options, PROGRAMS / "compiling.py", stderr=subprocess.DEVNULL)
+    running.read_until("compiling", 2)
+    while running.process.poll() is None:
+        running.signal(signal.SIGQUIT)
+        running.read_some()
+    assert running.finish().status == 0

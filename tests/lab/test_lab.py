@@ -1,0 +1,215 @@
+"""JAX over real hosts: three of them, each with its own address, host name and sshd."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jobs import PROGRAMS, Jobs, eventually
+from remote import Lab, needs_lab, transports
+
+pytestmark = needs_lab
+ALL = "jh1,jh2,jh3"
+# A rank that ignores TERM, with a stray in a session of its own.
+DEAF = ("bash", "-c", "setsid sleep 1000 & trap '' TERM; echo ready; while :; do sleep 1000; done")
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    made = Lab()
+    yield made
+    made.end()
+
+
+@pytest.mark.jax
+def test_the_guides_tour(jobs: Jobs, lab: Lab) -> None:
+    ended = lab.run(jobs, "jh1:2,jh2:2,jh3:2", "-d", 2, PROGRAMS / "tour.py")
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("all arrays are right") == 6
+    assert "[5 jh3] process 5: matmul over 6 x 2 devices is right" in ended.stdout
+
+
+@pytest.mark.jax
+def test_a_lost_host_is_the_cause_and_not_what_its_peers_say(jobs: Jobs, lab: Lab) -> None:
+    ended = lab.run(jobs, "jh1,jh2,jh3", "-d", 1, "--grace", "1", PROGRAMS / "fail.py", "agent")
+    assert ended.status == 255
+    assert "host jh2: " in ended.report
+    assert "the 3 ranks: 2 failed as a consequence at " in ended.report
+    assert ", 1 lost with host jh2" in ended.report
+
+
+def test_the_guides_tour_on_one_machine(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 4, "-d", 2, PROGRAMS / "tour.py")
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("all arrays are right") == 4
+
+
+@pytest.mark.jax
+def test_transfers_between_hosts(jobs: Jobs, lab: Lab) -> None:
+    ended = lab.run(jobs, "jh1,jh2", "-d", 2, "--cpu-transfers", PROGRAMS / "transfer.py")
+    assert ended.status == 0, ended.stderr
+    assert "[1 jh2] process 1 holds 4160 of the result" in ended.stdout
+
+
+@pytest.mark.jax
+def test_with_the_launchers_own_machine_first(jobs: Jobs, lab: Lab) -> None:
+    ended = lab.run(jobs, "localhost,jh2", "-d", 2, PROGRAMS / "toy.py")
+    assert ended.status == 0, ended.stderr
+
+
+def test_the_coordinator_is_where_the_others_reach_it(jobs: Jobs, lab: Lab) -> None:
+    ended = lab.run(jobs, "jh2,jh1", "sh", "-c", "echo at {coordinator_host} on $(hostname)")
+    assert sorted(ended.stdout.splitlines()) == [
+        "[0 jh2] at 10.77.0.12 on jh2",
+        "[1 jh1] at 10.77.0.12 on jh1",
+    ]
+    ended = lab.run(jobs, "localhost,jh1", "echo", "{coordinator_host}")
+    assert ended.stdout.count("10.77.0.1\n") == 2
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize(
+    "names",
+    [
+        "127.0.0.1 localhost\n127.0.1.1 jh1 jh2 jh3\n",
+        "127.0.0.1 localhost\n",
+        "10.77.0.250 jh1 jh2 jh3\n",
+    ],
+)
+def test_hosts_whose_own_name_is_no_good(jobs: Jobs, lab: Lab, names: str) -> None:
+    """Debian's 127.0.1.1, and a name that leads nowhere: JAX alone fails on both."""
+    lab.names(names)
+    try:
+        ended = lab.run(jobs, ALL, "-d", 2, PROGRAMS / "toy.py")
+    finally:
+        lab.names()
+    assert ended.status == 0, ended.stderr
+
+
+def test_a_bad_own_name_without_the_hook(jobs: Jobs, lab: Lab) -> None:
+    lab.names("127.0.0.1 localhost\n127.0.1.1 jh1 jh2\n")
+    try:
+        ended = lab.run(jobs, "jh1,jh2", "-d", 1, "--no-hook", "echo", "started")
+    finally:
+        lab.names()
+    assert (ended.status, ended.out) == (255, b"")
+    assert "its own name resolves to 127.0.1.1" in ended.report
+    assert "/etc/hosts there say 10.77.0.1" in ended.report
+
+
+def test_a_cable_is_cut_during_a_sync(jobs: Jobs, lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(bytes(400 << 20))
+    options = ["--sync", str(tmp_path / "big"), "true"]
+    running = lab.start(jobs, "jh2,jh3", *options)
+    eventually(lambda: bool(lab.processes("jh3")), 10)
+    lab.do("cut", "jh3")
+    began = time.monotonic()
+    try:
+        assert running.finish().status == 255
+        eventually(lambda: not any("python" in line for line in lab.processes("jh3")), 20)
+        assert time.monotonic() - began < 25
+    finally:
+        lab.do("restore", "jh3")
+    lab.check_clean(limit=40)
+
+
+def test_a_coordinator_that_cannot_be_reached(jobs: Jobs, lab: Lab) -> None:
+    lab.do("isolate")
+    try:
+        ended = lab.run(jobs, ALL, "echo", "started")
+    finally:
+        lab.do("unisolate")
+    assert (ended.status, ended.out) == (255, b"")
+    assert "cannot reach the coordinator on host jh1" in ended.report
+    assert "10.77.0.11: no answer" in ended.report
+    assert ended.seconds < 15
+
+
+def test_a_host_that_is_not_there(jobs: Jobs, lab: Lab) -> None:
+    ended = lab.run(jobs, "jh1,10.77.0.99", "echo", "started")
+    assert (ended.status, ended.out) == (255, b"")
+    assert "host 10.77.0.99: ssh: connect to host 10.77.0.99 port 22: No route" in ended.report
+    assert ended.seconds < 20
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize(("way", "status"), [("raise", 1), ("SIGKILL", 137)])
+@pytest.mark.parametrize("culprit", [0, 2])
+def test_failure_on_any_host(jobs: Jobs, lab: Lab, way: str, status: int, culprit: int) -> None:
+    ended = lab.run(jobs, ALL, "--grace", "1", PROGRAMS / "fail.py", way, culprit)
+    assert ended.status == status, ended.stderr
+    assert f"rank {culprit} on jh{culprit + 1} failed" in ended.report
+    assert ended.seconds < 30
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT"])
+def test_signals_reach_all_ranks_of_all_hosts(jobs: Jobs, lab: Lab, name: str) -> None:
+    script = f"trap 'echo got {name}; exit 0' {name}; echo ready; while :; do sleep 0.05; done"
+    running = lab.start(jobs, "jh1:2,jh2:2", "bash", "-c", script)
+    running.read_until("ready", 4)
+    lab.launcher(running).send_signal(signal.Signals[f"SIG{name}"])
+    ended = running.finish()
+    assert ended.status == 128 + signal.Signals[f"SIG{name}"]
+    assert ended.stdout.count(f"got {name}") == 4
+    lab.check_clean()
+
+
+@pytest.mark.parametrize("victim", ["launcher", "client"])
+def test_killed_on_this_side(jobs: Jobs, lab: Lab, victim: str) -> None:
+    running = lab.start(jobs, ALL, "--grace", "1", *DEAF)
+    running.read_until("ready", 3)
+    launcher = lab.launcher(running)
+    (launcher if victim == "launcher" else transports(launcher)[1]).kill()
+    ended = running.finish()
+    assert ended.status == (-signal.SIGKILL if victim == "launcher" else 255)
+    lab.check_clean()
+
+
+def test_a_cable_is_cut(jobs: Jobs, lab: Lab) -> None:
+    """No reset, no end of file: silence. Both sides notice, and nothing comes back with it."""
+    running = lab.start(jobs, ALL, *DEAF)
+    running.read_until("ready", 3)
+    lab.do("cut", "jh3")
+    began = time.monotonic()
+    try:
+        ended = running.finish()
+        assert time.monotonic() - began < 20
+        eventually(lambda: not any("sleep 1000" in line for line in lab.processes("jh3")), 20)
+        assert time.monotonic() - began < 20
+    finally:
+        lab.do("restore", "jh3")
+    assert ended.status == 255
+    assert "host jh3: " in ended.report
+    assert "1 lost with host jh3" in ended.report
+    lab.check_clean(limit=40)
+
+
+def test_a_host_loses_its_power(jobs: Jobs, lab: Lab) -> None:
+    running = lab.start(jobs, ALL, *DEAF)
+    running.read_until("ready", 3)
+    lab.do("poweroff", "jh3")
+    try:
+        ended = running.finish()
+    finally:
+        lab.do("boot", "jh3")
+    assert ended.status == 255
+    assert "host jh3: " in ended.report
+    lab.check_clean()
+
+
+def test_a_job_goes_on_without_a_lost_host(jobs: Jobs, lab: Lab) -> None:
+    script = "echo $JAX_PROCESS_ID of $JAX_NUM_PROCESSES; [ $MCJAX_RESTART = 1 ] || exec sleep 1000"
+    options = ["--max-restarts", "2", "--min-hosts", "2"]
+    running = lab.start(jobs, ALL, *options, "bash", "-c", script)
+    running.read_until("of 3", 3)
+    lab.do("kill", "jh2")
+    try:
+        ended = running.finish()
+    finally:
+        lab.do("boot", "jh2")
+    assert ended.status == 0, ended.stderr
+    assert "[0 jh1] 0 of 2" in ended.stdout
+    assert "[1 jh3] 1 of 2" in ended.stdout
+    assert "host jh2: " in ended.report
+    lab.check_clean()

@@ -1,0 +1,256 @@
+"""Agents on other hosts, over a real sshd on loopback."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from jobs import PROGRAMS, Jobs, eventually
+from remote import Sshd, needs_sshd, transports
+
+
+@pytest.fixture
+def sshd(jobs: Jobs, tmp_path: Path) -> Iterator[Sshd]:
+    server = Sshd(tmp_path, jobs.token)
+    yield server
+    server.end()
+
+
+@needs_sshd
+def test_two_hosts(jobs: Jobs, sshd: Sshd) -> None:
+    program = "import os; print(os.environ['JAX_PROCESS_ID'], os.environ['MCJAX_LOCAL_PROCESS_ID'])"
+    ended = jobs.run("--hosts", "a:2,b", "--via", sshd.via, sys.executable, "-c", program)
+    assert ended.status == 0, ended.stderr
+    assert sorted(ended.stdout.splitlines()) == ["[0 a] 0 0", "[1 a] 1 1", "[2 b] 2 0"]
+
+
+@needs_sshd
+def test_jax_over_ssh(jobs: Jobs, sshd: Sshd) -> None:
+    ended = jobs.run("--hosts", "a:2,localhost", "--via", sshd.via, "-d", 2, PROGRAMS / "toy.py")
+    assert ended.status == 0, ended.stderr
+    for label in ("0 a", "1 a", "2 localhost"):
+        assert f"[{label}] process {label[0]} of 3" in ended.stdout
+
+
+@needs_sshd
+def test_hosts_from_a_file_and_from_stdin(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+    text = f"a slots=2 # two\nb port={sshd.port}\nc\n"
+    (tmp_path / "hosts.txt").write_text(text)
+    options = ["--via", sshd.via, "-n", "3", "echo", "{host}"]
+    ended = jobs.run("--hosts", tmp_path / "hosts.txt", *options)
+    assert sorted(ended.stdout.split()) == sorted(
+        ["[0", "a]", "a", "[1", "a]", "a", "[2", "b]", "b"]
+    )
+    command = [sys.executable, "-m", "mcjax_launch", "--hosts", "-", *options]
+    done = subprocess.run(
+        command, input=text.encode(), env=jobs.environment(), capture_output=True, timeout=60
+    )
+    assert done.returncode == 0
+    assert done.stdout.count(b"a] a") == 2
+
+
+@needs_sshd
+def test_per_host_settings(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+    (tmp_path / "py").symlink_to(sys.executable)
+    (tmp_path / "x.py").write_text("import os; print(os.getcwd())")
+    (tmp_path / "hosts").write_text(f"a python={tmp_path}/py chdir={tmp_path}\n")
+    options = ["--hosts", tmp_path / "hosts", "--via", sshd.via]
+    assert jobs.run(*options, "x.py").stdout == f"[0] {tmp_path}\n"
+
+
+@needs_sshd
+def test_the_environment_is_the_hosts_own(jobs: Jobs, sshd: Sshd) -> None:
+    env = {"LOCAL_SECRET": "s", "HANDED": "on it goes"}
+    script = "echo [$LOCAL_SECRET] [$HANDED]"
+    ended = jobs.run("--hosts", "a", "--via", sshd.via, "-x", "HANDED", "sh", "-c", script, env=env)
+    assert ended.stdout == "[0] [] [on it goes]\n"
+
+
+@needs_sshd
+def test_output_of_any_size_and_logs_here(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+    options = ["--hosts", "a,b", "--via", sshd.via, "--log-dir", tmp_path / "logs"]
+    ended = jobs.run(*options, "seq", 200_000)
+    assert ended.stdout.count("\n") == 400_000
+    assert (tmp_path / "logs" / "1.out").read_text().endswith("\n200000\n")
+
+
+@needs_sshd
+@pytest.mark.parametrize("culprit", [0, 3])
+def test_failure_anywhere_ends_all(jobs: Jobs, sshd: Sshd, culprit: int) -> None:
+    script = f"[ $JAX_PROCESS_ID = {culprit} ] && exit 7; setsid sleep 1000 & exec sleep 1000"
+    ended = jobs.run("--hosts", "a:2,b:2", "--via", sshd.via, "bash", "-c", script)
+    assert ended.status == 7
+    assert f"rank {culprit} on {'ab'[culprit // 2]} failed: exit status 7" in ended.report
+    assert "3 ended by SIGTERM" in ended.report
+
+
+@needs_sshd
+@pytest.mark.parametrize("victim", ["launcher", "transport", "session", "agent"])
+def test_nothing_is_left_when_a_link_of_the_chain_is_killed(
+    jobs: Jobs, sshd: Sshd, victim: str
+) -> None:
+    script = "setsid sleep 1000 & trap '' TERM; echo ready; while :; do sleep 1000; done"
+    running = jobs.start("--hosts", "a,b", "--via", sshd.via, "--grace", "1", "bash", "-c", script)
+    running.read_until("ready", 2)
+    launcher = psutil.Process(running.process.pid)
+    server = psutil.Process(sshd._process.pid).children(recursive=True)
+    guardian = next(process for process in server if _is_guardian(process))
+    {
+        "launcher": launcher,
+        "transport": transports(launcher)[0],
+        "session": guardian.parents()[0],
+        "agent": guardian.children()[0],
+    }[victim].kill()
+    ended = running.finish()
+    eventually(lambda: not jobs.left(), 20)
+    if victim != "launcher":
+        assert ended.status == 255
+        assert "its agent is gone" in ended.report
+
+
+def _is_guardian(process: psutil.Process) -> bool:
+    """The first Python below sshd."""
+    try:
+        parent = process.parent()
+        return (
+            "-I -S -c" in " ".join(process.cmdline())
+            and parent is not None
+            and parent.name() == "sshd"
+        )
+    except psutil.NoSuchProcess:
+        return False
+
+
+@needs_sshd
+def test_sync(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+    """The guide's way to a TPU pod (scp to every worker, then ssh to every worker) in one line."""
+    (tmp_path / "src" / "pkg").mkdir(parents=True)
+    (tmp_path / "src" / "pkg" / "part.py").write_text("WORDS = 'from the package'")
+    (tmp_path / "src" / "same.bin").write_bytes(b"x" * 300_000)
+    (tmp_path / "src" / "again.bin").write_bytes(b"x" * 300_000)
+    (tmp_path / "src" / "link").symlink_to("same.bin")
+    (tmp_path / "src" / "__pycache__").mkdir()
+    (tmp_path / "run.sh").write_text("#!/bin/sh\npwd; ls src; exec python3 demo.py\n")
+    (tmp_path / "run.sh").chmod(0o755)
+    (tmp_path / "demo.py").write_text(
+        "import sys; sys.path.append('src')\n"
+        "import os, pkg.part\n"
+        "print(pkg.part.WORDS, os.path.getsize('src/link'), os.path.getsize('src/again.bin'))"
+    )
+    options = [
+        "--hosts",
+        "a,b",
+        "--via",
+        sshd.via,
+        *["--sync", "src", "--sync", "demo.py", "--sync", "run.sh"],
+    ]
+    ended = jobs.run(*options, "./run.sh", cwd=tmp_path)
+    assert ended.status == 0, ended.stderr
+    for label in ("0 a", "1 b"):
+        assert f"[{label}] from the package 300000 300000" in ended.stdout
+    assert "__pycache__" not in ended.stdout
+    stages = {line.split()[-1] for line in ended.stdout.splitlines() if line.endswith("/stage")}
+    assert len(stages) == 2
+    eventually(lambda: not any(os.path.exists(stage) for stage in stages), 5)
+
+
+@needs_sshd
+def test_sync_never_writes_through_a_link(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+    (tmp_path / "nas").mkdir()
+    (tmp_path / "nas" / "big.bin").write_bytes(b"x" * 200_000)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "data").symlink_to(tmp_path / "nas")
+    options = [
+        "--hosts",
+        "localhost,a",
+        "--via",
+        sshd.via,
+        *["--sync", "data", "--sync", ".", "--sync", "data/big.bin"],
+    ]
+    ended = jobs.run(*options, "sh", "-c", "wc -c < data/big.bin", cwd=tmp_path / "work")
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("200000\n") == 2
+    assert (tmp_path / "nas" / "big.bin").stat().st_size == 200_000
+
+
+@needs_sshd
+def test_sync_of_a_program(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+    (tmp_path / "demo.py").write_text("print('ran')")
+    options = ["--hosts", "a", "--via", sshd.via]
+    assert jobs.run(*options, "--sync", "demo.py", "demo.py", cwd=tmp_path).stdout == "[0] ran\n"
+    ended = jobs.run(*options, "--sync", "other.py", "demo.py", cwd=tmp_path)
+    assert ended.status == 2
+    assert "--sync other.py: no such file or folder" in ended.report
+
+
+@needs_sshd
+def test_a_big_file_is_synced_without_holding_it(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(os.urandom(1 << 20) * 40)
+    command = [
+        "--hosts",
+        "a",
+        "--via",
+        sshd.via,
+        "--sync",
+        "big",
+        "sh",
+        "-c",
+        "wc -c big; sleep 0.5",
+    ]
+    running = jobs.start(*command, cwd=tmp_path)
+    running.read_until(str(40 << 20))
+    assert psutil.Process(running.process.pid).memory_info().rss < 60 << 20
+    assert running.finish().status == 0
+
+
+@needs_sshd
+def test_many_hosts_on_one_sshd(jobs: Jobs, sshd: Sshd) -> None:
+    """With sshd's own MaxStartups, which refuses some of ten connections at once."""
+    ended = jobs.run("--hosts", "node[01-64]", "--via", sshd.via, "true", limit=100)
+    assert (ended.status, ended.stderr) == (0, "")
+    assert ended.seconds < 60
+
+
+@needs_sshd
+def test_memory_with_many_hosts(jobs: Jobs, sshd: Sshd) -> None:
+    running = jobs.start(
+        "--hosts", "node[01-16]:4", "--via", sshd.via, "sh", "-c", "echo ready; exec sleep 1000"
+    )
+    running.read_until("ready", 64)
+    assert psutil.Process(running.process.pid).memory_info().rss < 60 << 20
+    running.process.terminate()
+    assert running.finish().status == 143
+
+
+@needs_sshd
+def test_one_bad_host_of_many(jobs: Jobs, sshd: Sshd) -> None:
+    with sshd.config.open("r+") as config:
+        rest = config.read()
+        config.seek(0)
+        config.write(f"Host node07\n  HostName 127.0.0.1\n  Port 1\n{rest}")
+    ended = jobs.run("--hosts", "node[01-16]", "--via", sshd.via, "echo", "started")
+    assert (ended.status, ended.out) == (255, b"")
+    assert ended.stderr.count("\n") == 1
+    assert "host node07: ssh: connect to host 127.0.0.1 port 1: Connection refused" in ended.report
+
+
+@needs_sshd
+def test_a_key_that_is_refused(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+    (tmp_path / "authorized_keys").write_text("")
+    ended = jobs.run("--hosts", "a", "--via", sshd.via, "true")
+    assert ended.status == 255
+    assert "host a: " in ended.report and "Permission denied" in ended.report
+    assert "ssh-copy-id a" in ended.report
+
+
+@needs_sshd
+def test_a_host_key_that_has_changed(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+    key = (tmp_path / "id.pub").read_text().split()[1]
+    (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{sshd.port} ssh-ed25519 {key}\n")
+    sshd.config.write_text(sshd.config.read_text().replace("Checking no", "Checking yes"))
+    ended = jobs.run("--hosts", "a", "--via", sshd.via, "true")
+    assert ended.status == 255
+    assert "ost key verification failed" in ended.report or "HAS CHANGED" in ended.report

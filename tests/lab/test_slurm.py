@@ -1,0 +1,324 @@
+"""In a real Slurm: three nodes, each a host of its own, and in what passes for Kubernetes."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from jobs import LAUNCHER, PROGRAMS, Jobs, Running, eventually
+from remote import Lab, needs_lab
+
+pytestmark = [
+    needs_lab,
+    pytest.mark.skipif(
+        shutil.which("slurmctld", path="/usr/sbin:/sbin") is None or shutil.which("munged", path="/usr/sbin:/sbin") is None,
+        reason="needs Slurm: apt install slurm-wlm slurm-wlm-basic-plugins munge",
+    ),
+]  # fmt: skip
+
+
+class Cluster(Lab):
+    """The lab with Slurm on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._slurm = str(Path(__file__).parent / "slurm.sh")
+        self.inside("env", f"LAB={self.folder}", self._slurm, "up")
+        self.env = [*self._enter, "env", f"SLURM_CONF={self.folder}/slurm/slurm.conf"]
+
+    def inside(self, *command: str) -> str:
+        done = subprocess.run([*self._enter, *command], capture_output=True, text=True, timeout=90)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def slurm(self, *command: str) -> str:
+        done = subprocess.run([*self.env, *command], capture_output=True, text=True, timeout=90)
+        return done.stdout + done.stderr
+
+    def end(self) -> None:
+        self.inside("env", f"LAB={self.folder}", self._slurm, "down")
+        super().end()
+
+    def processes(self, host: str) -> list[str]:
+        shown = super().processes(host)
+        return [line for line in shown if "slurmd -D" not in line and "nsenter" not in line]
+
+    def salloc(self, jobs: Jobs, size: str, *args: object) -> Running:
+        """Start the launcher in the shell of an allocation."""
+        launcher = [*self.env, "salloc", "--quiet", *size.split(), *LAUNCHER]
+        return jobs.start(*args, launcher=launcher)
+
+    def idle(self) -> None:
+        eventually(lambda: not self.slurm("squeue", "-h").strip(), 60)
+        self.check_clean()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster()
+    yield made
+    made.end()
+
+
+@pytest.mark.jax
+def test_in_an_allocation(jobs: Jobs, cluster: Cluster) -> None:
+    ended = cluster.salloc(jobs, "-N3 --ntasks-per-node=2", "-d", 2, PROGRAMS / "toy.py").finish()
+    assert ended.status == 0, ended.stderr
+    for rank in range(6):
+        assert f"[{rank} jh{rank // 2 + 1}] process {rank} of 6" in ended.stdout
+    cluster.idle()
+
+
+def test_one_rank_a_node_by_default(jobs: Jobs, cluster: Cluster) -> None:
+    ended = cluster.salloc(jobs, "-N2", "hostname").finish()
+    assert sorted(ended.stdout.splitlines()) == ["[0 jh1] jh1", "[1 jh2] jh2"]
+    cluster.idle()
+
+
+@pytest.mark.jax
+def test_a_failure_is_the_first_cause(jobs: Jobs, cluster: Cluster) -> None:
+    ended = cluster.salloc(jobs, "-N3", "--grace", "1", PROGRAMS / "fail.py", "exit", 2).finish()
+    assert "rank 2 on jh3 failed: it exited with status 9" in ended.report
+    assert "the 2 other ranks: 2 killed as SIGTERM was not enough" in ended.report
+    cluster.idle()
+
+
+def test_one_launcher_in_each_task_by_mistake(jobs: Jobs, cluster: Cluster) -> None:
+    shown = cluster.slurm("srun", "-N2", "-n2", *LAUNCHER, "hostname")
+    assert "srun has started 2 launchers" in shown
+    cluster.idle()
+
+
+def submit(cluster: Cluster, folder: Path, *options: object) -> str:
+    """Submit an emitted script; the job's id. It prints to job.out in the folder."""
+    emit = [*LAUNCHER, "--emit", "slurm", *map(str, options)]
+    text = subprocess.run(emit, capture_output=True, text=True, check=True, cwd=folder).stdout
+    (folder / "job.sh").write_text(text)
+    where = ["-D", str(folder), "-o", str(folder / "job.out")]
+    return cluster.slurm("sbatch", "--parsable", *where, str(folder / "job.sh")).strip()
+
+
+@pytest.mark.jax
+def test_an_emitted_script_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    size = ["--num-hosts", "3", "--procs-per-host", "2", "-d", "2"]
+    submit(cluster, tmp_path, *size, PROGRAMS / "toy.py")
+    cluster.idle()
+    shown = (tmp_path / "job.out").read_text()
+    assert "[5 jh3] process 5 of 6" in shown, shown
+
+
+@pytest.mark.jax
+def test_scancel_reaches_the_preemption_service(
+    jobs: Jobs, cluster: Cluster, tmp_path: Path
+) -> None:
+    number = submit(cluster, tmp_path, "--num-hosts", 2, PROGRAMS / "preempted.py")
+    out = tmp_path / "job.out"
+    eventually(lambda: out.exists() and out.read_text().count("training") == 2)
+    cluster.slurm("scancel", number)
+    cluster.idle()
+    assert out.read_text().count("saved") == 2
+
+
+def test_a_users_signal_reaches_the_ranks(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    script = "trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.05; done"
+    number = submit(cluster, tmp_path, "--num-hosts", 2, "bash", "-c", script)
+    out = tmp_path / "job.out"
+    eventually(lambda: out.exists() and out.read_text().count("ready") == 2)
+    cluster.slurm("scancel", "--signal=USR1", number)
+    cluster.idle()
+    assert out.read_text().count("got it") == 2, out.read_text()
+
+
+def test_nothing_is_left_of_a_killed_launcher(jobs: Jobs, cluster: Cluster) -> None:
+    script = "setsid sleep 1000 & trap '' TERM; echo ready; while :; do sleep 1000; done"
+    running = cluster.salloc(jobs, "-N3", "--grace", "1", "bash", "-c", script)
+    running.read_until("ready", 3)
+    family = psutil.Process(running.process.pid).children(recursive=True)
+    launchers = [
+        p for p in family if "mcjax_launch" in p.cmdline() and p.name().startswith("python")
+    ]
+    launchers[0].kill()
+    running.finish()
+    cluster.idle()
+
+
+def test_a_node_dies(jobs: Jobs, cluster: Cluster) -> None:
+    running = cluster.salloc(jobs, "-N3", "bash", "-c", "echo ready; exec sleep 1000")
+    running.read_until("ready", 3)
+    began = time.monotonic()
+    cluster.do("poweroff", "jh3")
+    try:
+        ended = running.finish()
+        assert time.monotonic() - began < 30
+        assert "host jh3: " in ended.report
+    finally:
+        cluster.do("boot", "jh3")
+        cluster.inside("env", f"LAB={cluster.folder}", cluster._slurm, "node-up", "jh3")
+        eventually(lambda: "3" in cluster.slurm("sinfo", "-h", "-t", "idle", "-o", "%D"), 60)
+    cluster.check_clean()
+    for folder in Path(os.environ["TMPDIR"]).glob("mcjax-*"):  # nobody was left to remove it
+        shutil.rmtree(folder)
+
+
+# --- Kubernetes, as far as a stub of its API goes ---
+
+
+@contextlib.contextmanager
+def kubernetes(cluster: Cluster, folder: Path) -> Iterator[Callable[..., str]]:
+    """A stub of the API whose pods are processes on the lab's hosts, with a pod's name and variables.
+
+    Yields kubectl.
+    """
+    script = str(Path(__file__).parent / "k8s_stub.py")
+    stub = ["python3", script, "10.77.0.1", "6443", str(folder)]
+    api = subprocess.Popen(
+        [*cluster._enter, "env", f"LAB={cluster.folder}", *stub],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        eventually((folder / "ready").exists, 20)
+        yield lambda *args: cluster.inside(
+            "env", f"KUBECONFIG={folder}/kubeconfig", "kubectl", *args
+        )
+    finally:
+        for process in psutil.Process(api.pid).children(recursive=True):
+            process.send_signal(signal.SIGKILL)
+        api.kill()
+        api.wait()
+    cluster.check_clean()
+
+
+def run_in_pods(kubectl: Callable[..., str], manifest: str, name: str, folder: Path) -> str:
+    """Apply a Job of three pods, wait for its good end, and return what they printed."""
+    (folder / f"{name}.yaml").write_text(manifest)
+    kubectl("apply", "--validate=false", "-f", str(folder / f"{name}.yaml"))
+    status = ["get", "job", name, "-o", "jsonpath={.status.succeeded}"]
+    eventually(lambda: kubectl(*status) == "3", 60)
+    return "".join(log.read_text() for log in (folder / "pods").glob(f"{name}-*.log"))
+
+
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+POD_OPTIONS = (
+    *("--image", "none", "--name", "toy"),
+    *("--num-hosts", "3", "--procs-per-host", "2", "-d", "2"),
+)
+IN_A_POD = str(Path(LAUNCHER[0]).parent / "mcjax-launch")
+
+
+@pytest.mark.jax
+@needs_kubectl
+def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    """Without a service account's token, with which JAX's own detection would fail."""
+    options = ["--emit", "job", *POD_OPTIONS]
+    manifest = jobs.run(*options, PROGRAMS / "toy.py").stdout
+    manifest = manifest.replace("- mcjax-launch\n", f"- {IN_A_POD}\n")
+    with kubernetes(cluster, tmp_path) as kubectl:
+        shown = run_in_pods(kubectl, manifest, "toy", tmp_path)
+    for rank in range(6):
+        assert f"[{rank}] process {rank} of 6" in shown, shown
+
+
+@pytest.mark.jax
+@needs_kubectl
+def test_bare_initialize_in_pods_without_us(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    """The guide's way, through the API, as the program of a lone rank with --no-hook."""
+    program = [LAUNCHER[0], str(PROGRAMS / "coordinates.py"), "nothing"]
+    container = {
+        "name": "main",
+        "image": "none",
+        "command": [IN_A_POD, "--no-hook", "-d", "1", *program],
+    }
+    pod = {"subdomain": "own", "restartPolicy": "Never", "containers": [container]}
+    spec = {"completions": 3, "parallelism": 3, "completionMode": "Indexed", "backoffLimit": 0}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "own"}}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "own"}}
+    manifest = yaml.safe_dump_all(
+        [
+            {**service, "spec": {"clusterIP": "None", "selector": {"job-name": "own"}}},
+            {**job, "spec": {**spec, "template": {"spec": pod}}},
+        ]
+    )
+    with kubernetes(cluster, tmp_path) as kubectl:
+        shown = run_in_pods(kubectl, manifest, "own", tmp_path)
+    for rank in range(3):
+        assert f"process {rank} of 3 with 3 devices" in shown, shown
+
+
+@pytest.mark.jax
+def test_the_pods_of_an_emitted_jobset(jobs: Jobs, cluster: Cluster) -> None:
+    """Under the host names and variables that JobSet documents; there is no controller to ask."""
+    options = ["--emit", "jobset", *POD_OPTIONS]
+    manifest = yaml.safe_load(jobs.run(*options, PROGRAMS / "toy.py").stdout)
+    (workers,) = manifest["spec"]["replicatedJobs"]
+    (container,) = workers["template"]["spec"]["template"]["spec"]["containers"]
+    command = [IN_A_POD, *container["command"][1:]]
+    pods = [f"toy-{workers['name']}-0-{index}" for index in range(3)]
+    names = "".join(f"10.77.0.{11 + n} {pod}.toy {pod}\n" for n, pod in enumerate(pods))
+    cluster.names(f"127.0.0.1 localhost\n{names}")
+    try:
+        running = [
+            jobs.start(
+                *cluster.entering(f"jh{index + 1}"),
+                *["unshare", "--uts", "sh", "-c"],
+                f'hostname {pod}; exec env -i PATH=/usr/bin:/bin HOSTNAME={pod} "$@"',
+                "-",
+                *f"JOB_COMPLETION_INDEX={index} JOBSET_NAME=toy JOB_INDEX=0".split(),
+                f"REPLICATED_JOB_NAME={workers['name']}",
+                *(f"{entry['name']}={entry.get('value', 0)}" for entry in container["env"]),
+                f"LAUNCH_TEST_TOKEN={jobs.token}",
+                *command,
+                launcher=["env"],
+            )
+            for index, pod in enumerate(pods)
+        ]
+        ended = [pod.finish() for pod in running]
+    finally:
+        cluster.names()
+    assert [pod.status for pod in ended] == [0, 0, 0], [pod.stderr for pod in ended]
+    for rank in range(6):
+        assert f"[{rank}] process {rank} of 6" in ended[rank // 2].stdout
+    cluster.check_clean()
+
+
+# --- JAX's own detection, left alone ---
+
+
+@pytest.mark.jax
+def test_bare_initialize_under_srun_without_us(jobs: Jobs, cluster: Cluster) -> None:
+    """The guide's way, as the program of a lone rank with --no-hook."""
+    srun = [
+        "srun",
+        "-N2",
+        "--ntasks-per-node=1",
+        LAUNCHER[0],
+        PROGRAMS / "coordinates.py",
+        "nothing",
+    ]
+    options = ["--hosts", "localhost", "--no-hook", "-d", "1"]
+    ended = cluster.salloc(jobs, "-N2", *options, *srun).finish()
+    assert "process 1 of 2 with 2 devices" in ended.stdout, ended.stderr
+    cluster.idle()
+
+
+@pytest.mark.jax
+@pytest.mark.skipif(
+    shutil.which("mpirun") is None, reason="needs Open MPI: apt install openmpi-bin"
+)
+def test_open_mpi(jobs: Jobs) -> None:
+    """With us its coordinates are not taken; with --no-hook they are."""
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
+    program = [LAUNCHER[0], str(PROGRAMS / "coordinates.py"), "nothing"]
+    environ = jobs.environment(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="1")
+    ours = [*mpirun, "-n", "1", *LAUNCHER, "-n", "2", *program]
+    theirs = [*mpirun, "-n", "2", *LAUNCHER, "--no-hook", "--no-prefix", *program]
+    for command in (ours, theirs):
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=90)
+        assert "process 1 of 2 with 2 devices" in done.stdout, done.stdout + done.stderr

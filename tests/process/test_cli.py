@@ -1,0 +1,181 @@
+"""What is wrong with a command line: one line, the right status, nothing started."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import PROGRAMS, Jobs
+
+BAD: dict[str, tuple[list[str], int, str]] = {
+    "nothing": ([], 2, "no PROGRAM"),
+    "unknown option": (["--nope", "echo"], 2, "--nope: no such option"),
+    "no ranks": (["-n", "0", "echo"], 2, "--num-processes: '0' is not a whole number of 1 or more"),
+    "ranks that are not a number": (["-n", "x", "echo"], 2, "--num-processes: 'x' is not a whole"),
+    "missing file": (["train.py"], 127, "train.py: no such file in "),
+    "missing command": (["no-such-command"], 127, "no-such-command: not found in PATH"),
+    "missing path": (["./run.sh"], 127, "./run.sh: no such file"),
+    "not executable": (["/etc/passwd"], 126, "/etc/passwd: not executable"),
+    "a folder": (["/etc"], 126, "/etc: is a directory"),
+    "missing python": (["--python", "/no/python", "-m", "x"], 127, "--python /no/python"),
+    "missing folder": (["-C", "/no/where", "echo"], 2, "-C /no/where: no such directory"),
+    "bad variable": (["-x", "A-B=1", "echo"], 2, "'A-B' is not a valid variable name"),
+    "unset variable": (["-x", "NOT_SET_HERE", "echo"], 2, "-x NOT_SET_HERE: not set here"),
+    "bad duration": (
+        ["--timeout", "5x", "echo"],
+        2,
+        "--timeout: '5x' is not a duration: write 90, 90s, 5m or 2h",
+    ),
+    "bad ranks": (
+        ["--show", "3-1", "-n", "4", "echo"],
+        2,
+        "--show: '3-1' is not a set of ranks: write 0 or 0,4-7",
+    ),
+    "ranks that are not there": (["--show", "4", "-n", "4", "echo"], 2, "the last rank is 3"),
+    "bad coordinator": (["--coordinator", "h:port", "echo"], 2, "write HOST or HOST:PORT"),
+    "coordinator elsewhere": (["--coordinator", "10.9.8.7:1", "echo"], 2, "10.9.8.7 is not an address of this host"),
+    "too few GPUs": (["--gpus-per-process", "1", "echo"], 2, "needs 1 GPU for 1 rank, sees 0"),
+    "timeout without hook": (["--no-hook", "--start-timeout", "5", "echo"], 2, "--no-hook"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(jobs: Jobs, name: str) -> None:
+    args, status, words = BAD[name]
+    ended = jobs.run(*args, env={"CUDA_VISIBLE_DEVICES": ""})
+    assert ended.status == status
+    assert ended.out == b""
+    assert ended.stderr.count("\n") == 1
+    assert words in ended.report
+
+
+def test_occupied_coordinator_port(jobs: Jobs) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = jobs.run("--coordinator", f"localhost:{port}", "echo", "started")
+    assert (ended.status, ended.out) == (2, b"")
+    assert f"port {port} is in use" in ended.report
+
+
+def test_the_port_of_another_job(jobs: Jobs) -> None:
+    """JAX would bind beside it, and end the other job."""
+    with socket.socket() as other, socket.socket() as beside:
+        for each in (other, beside):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        ended = jobs.run("--coordinator", f"127.0.0.1:{port}", "echo", "started")
+        assert (ended.status, ended.out) == (2, b"")
+        assert f"port {port} is in use" in ended.report
+        # Nobody was sent to the other job, and a bind like JAX's would not have noticed it.
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.accept()
+        beside.bind(("127.0.0.1", port))
+
+
+def test_a_free_coordinator_port_is_used(jobs: Jobs) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    ended = jobs.run("--coordinator", f"localhost:{port}", "echo", "{coordinator}")
+    assert ended.stdout == f"[0] 127.0.0.1:{port}\n"
+
+
+def test_misspelt_placeholder_is_a_hint(jobs: Jobs) -> None:
+    ended = jobs.run("echo", "{proces_id}", '{"lr": 0.1}')
+    assert (ended.status, ended.stdout) == (0, '[0] {proces_id} {"lr": 0.1}\n')
+    assert ended.report == "{proces_id} is not a placeholder; did you mean {process_id}?"
+
+
+def test_options_end_at_the_program(jobs: Jobs) -> None:
+    program = [sys.executable, "-c", "import sys; print(sys.argv[1:])", "-n", "2", "--help", "--"]
+    for before in ([], ["--"]):
+        assert jobs.run(*before, *program).stdout == "[0] ['-n', '2', '--help', '--']\n"
+
+
+def test_options_from_the_environment(jobs: Jobs) -> None:
+    env = {"MCJAX_NUM_PROCESSES": "2", "MCJAX_NO_PREFIX": "1", "MCJAX_ENV": "A=1 B=2"}
+    ended = jobs.run("sh", "-c", "echo $A$B", env=env)
+    assert ended.out == b"12\n12\n"
+
+
+def test_module(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text("import sys; print(sys.argv[1:])")
+    ended = jobs.run("-m", "-C", tmp_path, "job", "{process_id}")
+    assert ended.stdout == "[0] ['0']\n"
+
+
+def test_program_relative_to_chdir(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text("import os; print(os.getcwd())")
+    assert jobs.run("-C", tmp_path, "job.py").stdout == f"[0] {tmp_path}\n"
+
+
+def test_variable_passed_on(jobs: Jobs) -> None:
+    ended = jobs.run(
+        "-x", "MINE", "-x", "R=r{process_id}", "sh", "-c", "echo $MINE $R", env={"MINE": "a b"}
+    )
+    assert ended.stdout == "[0] a b r0\n"
+
+
+def test_one_hash_seed_for_all(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 3, "--no-prefix", sys.executable, "-c", "print(hash('x'))")
+    assert len(set(ended.stdout.split())) == 1
+    ended = jobs.run("--no-prefix", "sh", "-c", "echo $PYTHONHASHSEED", env={"PYTHONHASHSEED": "7"})
+    assert ended.out == b"7\n"
+
+
+def test_bound_cores(jobs: Jobs) -> None:
+    program = "import os; print(*sorted(os.sched_getaffinity(0)))"
+    ended = jobs.run("-n", 2, "--no-prefix", "--bind-cores", sys.executable, "-c", program)
+    first, second = ({*map(int, line.split())} for line in ended.stdout.splitlines())
+    cores = os.sched_getaffinity(0)
+    assert first | second == cores
+    assert len(cores) == 1 or not first & second
+
+
+def test_dry_run_starts_nothing(jobs: Jobs, tmp_path: Path) -> None:
+    ended = jobs.run("-n", 2, "--dry-run", "touch", tmp_path / "started")
+    assert ended.status == 0
+    assert "# rank 1 on localhost" in ended.stdout
+    assert "JAX_PROCESS_ID=1" in ended.stdout
+    assert not (tmp_path / "started").exists()
+
+
+def test_version(jobs: Jobs) -> None:
+    assert jobs.run("--version").stdout.startswith("mcjax-launch 0.")
+
+
+def test_verbose_and_quiet(jobs: Jobs) -> None:
+    assert "rank 0 on localhost: pid " in jobs.run("-v", "true").report
+    assert "rank 0 failed" in jobs.run("-q", "false").report
+
+
+def test_closed_standard_streams(jobs: Jobs, tmp_path: Path) -> None:
+    script = f'"$@" >&- 2>&- <&-; echo $? > {tmp_path}/status'
+    command = [sys.executable, "-m", "mcjax_launch", "--log-dir", str(tmp_path), "echo", "x"]
+    subprocess.run(["sh", "-c", script, "-", *command], env=jobs.environment(), check=True)
+    assert (tmp_path / "status").read_text() == "0\n"
+    assert (tmp_path / "0.out").read_text() == "x\n"
+
+
+def test_an_internal_error_is_one_line_and_a_file(jobs: Jobs, tmp_path: Path) -> None:
+    breaking = "import mcjax_launch.transport.client as t; t.start = None; from mcjax_launch.cli.command import main; main(['true'])"
+    ended = jobs.run(
+        launcher=[sys.executable, "-c", breaking.replace("main([", "raise SystemExit(main([") + ")"]
+    )
+    assert ended.status == 125
+    assert ended.stderr.count("\n") == 1
+    assert ended.report.startswith("internal error: TypeError(")
+    log = ended.report.rsplit(" ", 1)[1]
+    assert "TypeError" in Path(log).read_text()
+    Path(log).unlink()
+
+
+def test_python_without_jax(jobs: Jobs, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    ended = jobs.run("--python", tmp_path / "bare/bin/python", PROGRAMS / "toy.py")
+    assert ended.status == 2
+    assert "has no jax: install it there" in ended.report

@@ -1,0 +1,92 @@
+"""Equal lines of several ranks, shown once."""
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+from jobs import Jobs
+
+
+def test_a_job(jobs: Jobs) -> None:
+    program = """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print('ready', sys.argv[1], flush=True)
+signal.sigwait([signal.SIGUSR1])
+print('same', 'only ' + sys.argv[1], 'same again', 'end', sep='\\n', end='')
+print('err', file=sys.stderr)
+"""
+    command = [sys.executable, "-c", program, "{process_id}"]
+    running = jobs.start("-n", 4, "--collapse", *command)
+    running.read_until("ready", 4)
+    running.out = b""
+    running.signal(signal.SIGUSR1)
+    ended = running.finish()
+    out = ended.stdout.splitlines()
+    assert [line for line in out if "only" not in line] == [
+        "[0-3] same",
+        "[0-3] same again",
+        "[0-3] end",
+    ]
+    assert sorted(line for line in out if "only" in line) == [f"[{n}] only {n}" for n in range(4)]
+    assert ended.stderr == "[0-3] err\n"
+
+
+def test_some_ranks_of_those_that_are_shown(jobs: Jobs) -> None:
+    script = "echo all; [ {process_id} = 2 ] || echo some"
+    ended = jobs.run("-n", 6, "--show", "0-4", "--collapse", "bash", "-c", script)
+    assert ended.stdout == "[0-4] all\n[0-1,3-4] some\n"
+
+
+def test_hosts_are_named_where_a_rank_is_alone(jobs: Jobs, tmp_path: Path) -> None:
+    via = tmp_path / "via"
+    via.write_text('#!/bin/sh\nshift\nexec sh -c "$1"\n')
+    via.chmod(0o755)
+    options = ["--hosts", "a:2,b", "--via", f"{via} {{host}} {{command}}", "--collapse"]
+    ended = jobs.run(*options, "bash", "-c", "[ {process_id} = 2 ] && echo alone; echo all")
+    assert ended.stdout.splitlines()[0] == "[2 b] alone"
+    assert ended.stdout.splitlines()[1:] == ["[0-2] all"]
+
+
+def test_colour_and_time(jobs: Jobs) -> None:
+    options = ["--collapse", "--timestamps", "--color", "always"]
+    ended = jobs.run("-n", 2, *options, "echo", "x")
+    clock, rest = ended.stdout.split(" ", 1)
+    assert rest == "\x1b[1m[0-1]\x1b[0m x\n"
+    time.strptime(clock.split(".")[0], "%H:%M:%S")
+
+
+def test_a_line_alone_is_shown_while_the_job_goes_on(jobs: Jobs) -> None:
+    script = "[ {process_id} = 1 ] && echo alone; exec sleep 60"
+    running = jobs.start("-n", 3, "--collapse", "bash", "-c", script)
+    assert running.read_until("alone\n") == "[1] alone\n"
+    running.process.terminate()
+    running.finish()
+
+
+def test_a_prompt_is_completed_in_place(jobs: Jobs) -> None:
+    script = "trap 'echo yes; echo done; exit' USR1; printf '? '; while :; do sleep 0.1; done"
+    running = jobs.start("-n", 1, "--collapse", "bash", "-c", script)
+    assert running.read_until("? ") == "[0] ? "
+    running.signal(signal.SIGUSR1)
+    assert running.finish().stdout == "[0] ? yes\n[0] done\n"
+
+
+PAIRS = ("0-1", "0,2", "1-2")
+
+
+def test_a_flood_is_whole(jobs: Jobs) -> None:
+    count = 20_000
+    ended = jobs.run("-n", 3, "--collapse", "seq", count)
+    for rank in range(3):
+        shown = [f"[{rank}]", "[0-2]", *(f"[{two}]" for two in PAIRS if str(rank) in two)]
+        seen = [line.split() for line in ended.stdout.splitlines()]
+        mine = [text for ranks, text in seen if ranks in shown]
+        assert mine == [str(n) for n in range(1, count + 1)]
+
+
+def test_it_needs_prefixes(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "--collapse", "--no-prefix", "echo", "x")
+    assert (ended.status, ended.out) == (2, b"")
+    assert ended.report == "--collapse needs the prefix: leave out --no-prefix"

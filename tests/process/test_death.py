@@ -1,0 +1,363 @@
+"""Who ends, how, how soon, and that nothing is left: the table of exit statuses, row by row.
+
+Programs without JAX: what JAX adds to it is in test_jax.py.
+"""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import check_nothing_left
+from jobs import Jobs, alive, eventually
+
+# A rank that says so when it is ready, and then waits.
+WAIT = "echo ready pid $$; exec sleep 1000"
+DEAF = "trap '' TERM INT HUP; echo ready pid $$; while :; do sleep 1000; done"
+
+
+def bash(script: str) -> tuple[str, str, str]:
+    return "bash", "-c", script
+
+
+def only(rank: int, script: str, others: str = WAIT) -> tuple[str, str, str]:
+    """One rank runs `script` once the others have had the time to make a file each."""
+    wait = "until [ $(ls $MARKS | wc -l) = $((JAX_NUM_PROCESSES - 1)) ]; do sleep 0.01; done"
+    return bash(
+        f"if [ $JAX_PROCESS_ID = {rank} ]; then {wait}; {script}\n"
+        f"else {(_TRAP_FIRST.match(others) or [''])[0]} touch $MARKS/$JAX_PROCESS_ID; {others}\nfi"
+    )
+
+
+# What a rank ignores it must ignore before it says that it is there.
+_TRAP_FIRST = re.compile(r"(trap '' [A-Z ]+;)?")
+
+
+@pytest.fixture(autouse=True)
+def _marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARKS", str(tmp_path))
+
+
+def test_all_end_well(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 4, "true")
+    assert (ended.status, ended.out, ended.err) == (0, b"", b"")
+
+
+def test_one_that_ends_early_lets_the_others_finish(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 3, *only(0, "exit 0", "echo done"))
+    assert ended.status == 0
+    assert ended.stdout.count("done") == 2
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_exit_status_of_a_rank(jobs: Jobs, rank: int) -> None:
+    ended = jobs.run("-n", 4, *only(rank, "echo last words >&2; exit 7"))
+    assert ended.status == 7
+    assert f"rank {rank} failed: exit status 7" in ended.report
+    assert "| last words" in ended.report
+    assert "the 3 other ranks: 3 ended by SIGTERM" in ended.report
+    assert ended.seconds < 10
+
+
+@pytest.mark.parametrize("name", ["KILL", "SEGV", "ABRT", "TERM"])
+def test_signal_to_a_rank(jobs: Jobs, name: str) -> None:
+    ended = jobs.run("-n", 3, *only(2, f"kill -{name} $$"))
+    assert ended.status == 128 + signal.Signals[f"SIG{name}"]
+    assert f"rank 2 failed: killed by SIG{name}" in ended.report
+
+
+def test_deaf_ranks_are_killed_after_the_grace(jobs: Jobs) -> None:
+    running = jobs.start("-n", 3, "--grace", "0.5", *only(1, "exit 3", DEAF))
+    ended = running.finish()
+    assert ended.status == 3
+    assert ended.seconds < 10
+    assert "killed as SIGTERM was not enough" in ended.report
+
+
+def test_stopped_ranks_end_too(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 3, "--grace", "1", *only(1, "exit 3", "kill -STOP $$"))
+    assert ended.status == 3
+
+
+STRAYS = {
+    "grandchild": "sleep 1000 &",
+    "own session": "setsid sleep 1000 &",
+    "double fork": "( setsid sleep 1000 & ) &",
+    "deaf daemon": "( setsid bash -c \"trap '' TERM HUP INT; while :; do sleep 1000; done\" & )",
+    "silent daemon": "( setsid sleep 1000 < /dev/null > /dev/null 2>&1 & )",
+    "stopped": "( setsid bash -c 'kill -STOP $$' & )",
+}
+
+
+@pytest.mark.parametrize("stray", STRAYS)
+@pytest.mark.parametrize("ending", ["well", "badly"])
+def test_strays(jobs: Jobs, stray: str, ending: str) -> None:
+    """Also strays that hold a rank's stdout, as most of these do."""
+    last = "exit 0" if ending == "well" else "exit 4"
+    ended = jobs.run("-n", 2, "--grace", "0.5", *bash(f"{STRAYS[stray]}\n{last}"))
+    assert ended.status == (0 if ending == "well" else 4)
+    assert jobs.left() == []  # not even for a moment
+    assert ended.seconds < 10
+
+
+def test_output_after_the_rank_has_ended(jobs: Jobs) -> None:
+    script = "( for i in 1 2 3; do sleep 0.05; echo late $i; done ) & echo first"
+    ended = jobs.run("-n", 2, *bash(script))
+    assert ended.status == 0
+    for rank in range(2):
+        assert f"[{rank}] first\n" in ended.stdout
+        assert f"[{rank}] late 3\n" in ended.stdout
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
+def test_signal_to_the_launcher(jobs: Jobs, name: str) -> None:
+    signum = signal.Signals[f"SIG{name}"]
+    running = jobs.start("-n", 3, *bash(f"trap 'echo got {name}; exit 0' {name}; {_SPIN}"))
+    running.read_until("ready", 3)
+    running.signal(signum)
+    ended = running.finish()
+    assert ended.status == 128 + signum
+    assert ended.stdout.count(f"got {name}") == 3
+    assert f"stopped by SIG{name}" in ended.report
+
+
+_SPIN = "echo ready; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM"])
+def test_second_signal_means_now(jobs: Jobs, name: str) -> None:
+    signum = signal.Signals[f"SIG{name}"]
+    running = jobs.start("-n", 2, *bash(DEAF))
+    running.read_until("ready", 2)
+    running.signal(signum)
+    assert running.process.stderr is not None
+    assert b"forwarded to the ranks" in running.process.stderr.readline()
+    running.signal(signum)
+    ended = running.finish()
+    assert ended.status == 128 + signum
+    assert ended.seconds < 4  # the grace would be 5 or 30 s
+
+
+def test_nohup_is_honoured(jobs: Jobs) -> None:
+    running = jobs.start("-n", 1, *bash("echo ready; sleep 0.5"), launcher=["nohup", *_launcher()])
+    running.read_until("ready")
+    running.signal(signal.SIGHUP)
+    assert running.finish().status == 0
+
+
+def _launcher() -> list[str]:
+    from jobs import LAUNCHER
+
+    return LAUNCHER
+
+
+@pytest.mark.parametrize("name", ["USR1", "USR2"])
+def test_user_signals_are_passed_on_and_nothing_else(jobs: Jobs, name: str) -> None:
+    script = f"n=0; trap 'n=$((n+1)); echo got {name}' {name}; echo ready; until [ $n = 2 ]; do sleep 0.05; done"
+    running = jobs.start("-n", 2, *bash(script))
+    running.read_until("ready", 2)
+    for count in (2, 4):
+        running.signal(signal.Signals[f"SIG{name}"])
+        running.read_until(f"got {name}", count)
+    assert running.finish().status == 0
+
+
+def test_launcher_killed(jobs: Jobs) -> None:
+    running = jobs.start("-n", 3, "--grace", "0.3", *bash("setsid sleep 1000 & " + DEAF))
+    running.read_until("ready", 3)
+    running.signal(signal.SIGKILL)
+    running.process.wait()
+    eventually(lambda: not jobs.left(), 10)
+    running.finish()
+
+
+@pytest.mark.parametrize("victim", ["agent", "guardian"])
+def test_agent_killed(jobs: Jobs, victim: str) -> None:
+    running = jobs.start("-n", 2, "--grace", "0.5", *bash("setsid sleep 1000 & " + DEAF))
+    running.read_until("ready", 2)
+    import psutil
+
+    (guardian,) = psutil.Process(running.process.pid).children()
+    (agent,) = guardian.children()
+    (agent if victim == "agent" else guardian).kill()
+    ended = running.finish()
+    assert ended.status == 255
+    assert jobs.left() == []
+    assert "host localhost: its agent " in ended.report
+
+
+def test_reader_gone_while_nobody_writes(jobs: Jobs) -> None:
+    running = jobs.start("-n", 2, *bash(WAIT))
+    running.read_until("ready", 2)
+    assert running.process.stdout is not None
+    running.process.stdout.close()
+    assert running.process.wait(20) == 141
+
+
+def test_reader_gone_while_ranks_write(jobs: Jobs) -> None:
+    ended = subprocess.run(
+        [
+            "bash",
+            "-c",
+            'set -o pipefail; "$@" 2>/dev/null | head -n 3',
+            "-",
+            *_launcher(),
+            "-n",
+            "2",
+            "yes",
+        ],
+        env=jobs.environment(),
+        capture_output=True,
+        timeout=30,
+    )
+    assert ended.returncode == 141
+    assert ended.stdout.count(b"\n") == 3
+
+
+def test_timeout(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "--timeout", "0.5", *bash(WAIT))
+    assert ended.status == 124
+    assert "--timeout: not done after 0.5 s" in ended.report
+    assert "no Python stack; sleeping" in ended.report  # where stacks would be
+
+
+def test_timeout_long_enough(jobs: Jobs) -> None:
+    assert jobs.run("-n", 2, "--timeout", "1m", "true").status == 0
+
+
+def test_quit_shows_stacks_and_the_job_goes_on(jobs: Jobs) -> None:
+    program = "import time\ndef dig(): print('ready', flush=True) or time.sleep(2)\ndig()"
+    running = jobs.start("-n", 2, "python3", "-c", program)
+    running.read_until("ready", 2)
+    running.signal(signal.SIGQUIT)
+    ended = running.finish()
+    assert ended.status == 0
+    assert ended.report.splitlines()[:3] == [
+        "stacks of 2 ranks, innermost call first:",
+        "ranks 0-1:",
+        "  > <string>:2 in dig",
+    ]
+
+
+def test_a_child_that_saves_gets_the_whole_grace(jobs: Jobs) -> None:
+    """A shell ends at once of a TERM; what it runs may still be writing its checkpoint."""
+    save = "trap 'sleep 6; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    running = jobs.start("-n", 1, *bash(f'bash -c "{save}" & wait'))
+    running.read_until("ready")
+    running.signal(signal.SIGTERM)
+    ended = running.finish()
+    assert ended.status == 143
+    assert "saved" in ended.stdout
+    assert "lost" not in ended.report
+
+
+def test_a_child_is_told_once(jobs: Jobs) -> None:
+    count = "trap 'echo told' TERM; echo ready; while :; do sleep 0.05; done"
+    running = jobs.start("-n", 1, "--grace", "1", *bash(f'bash -c "{count}" & wait'))
+    running.read_until("ready")
+    running.signal(signal.SIGTERM)
+    assert running.finish().stdout.count("told") == 1
+
+
+def test_a_closed_terminal_is_a_hangup(jobs: Jobs) -> None:
+    script = "trap 'sleep 1; touch $MARKS/saved; exit 0' HUP TERM; echo ready; while :; do sleep 0.05; done"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(_launcher()[0], [*_launcher(), "-n", "1", *bash(script)], jobs.environment())
+    seen = b""
+    while b"ready" not in seen:
+        seen += os.read(terminal, 4096)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 129
+    assert os.path.exists(f"{os.environ['MARKS']}/saved")
+
+
+def test_interrupt_of_a_pipeline(jobs: Jobs) -> None:
+    """Ctrl-C also ends the reader: the ranks get the signal and its whole grace all the same."""
+    script = (
+        "trap 'sleep 3; touch $MARKS/saved; exit 0' INT; echo ready; while :; do sleep 0.05; done"
+    )
+    running = jobs.start("-n", 1, *bash(script))
+    running.read_until("ready")
+    assert running.process.stdout is not None
+    running.process.stdout.close()
+    running.signal(signal.SIGINT)
+    assert running.process.wait(30) == 130
+    assert os.path.exists(f"{os.environ['MARKS']}/saved")
+
+
+def test_a_timeout_wins_over_what_happens_while_stacks_are_shown(jobs: Jobs) -> None:
+    """A stopped Python does not answer: that takes two seconds in which others may fail."""
+    program = """
+import os, signal, time
+if os.environ['JAX_PROCESS_ID'] == '1': os.kill(os.getpid(), signal.SIGSTOP)
+time.sleep(1.5); os._exit(6)
+"""
+    ended = jobs.run("-n", 2, "--timeout", "1", "--grace", "1", sys.executable, "-c", program)
+    assert ended.status == 124
+
+
+def test_a_full_disk_is_named(jobs: Jobs) -> None:
+    with open("/dev/full", "wb") as full:
+        running = jobs.start("-n", 1, "yes", stdout=full.fileno())
+        ended = running.finish()
+    assert ended.status == 141
+    assert "stdout cannot be written: No space left on device" in ended.report
+
+
+def test_many_python_helpers_do_not_exhaust_the_agent(jobs: Jobs) -> None:
+    program = """
+import subprocess, sys
+many = [subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE) for _ in range(40)]
+for one in many: one.communicate(b'x')
+print('all', sum(one.returncode for one in many))
+"""
+    ended = jobs.run(
+        *bash(f'ulimit -Hn 64; exec {" ".join(_launcher())} python3 -c "{program}"'),
+        launcher=["env"],
+    )
+    assert ended.stdout == "[0] all 0\n", ended.stderr
+
+
+def test_a_helpers_failure_is_not_the_ranks(jobs: Jobs) -> None:
+    helper = "python3 -c 'raise ValueError(1)'"
+    ended = jobs.run("-n", 1, *bash(f"{helper}; exit 5"))
+    assert ended.status == 5
+    assert "exit status 5" in ended.report
+
+
+def test_slow_reader_does_not_keep_a_failed_job_alive(jobs: Jobs) -> None:
+    running = jobs.start("-n", 2, *only(1, "echo ready pid $$; sleep 0.3; exit 5", "yes"))
+    running.read_until("ready")
+    (failing,) = running.pids()
+    eventually(lambda: not alive(failing))
+    eventually(lambda: len(jobs.left()) <= 3)  # launcher, guardian, agent: no rank
+    assert running.finish().status == 5
+
+
+def test_stop_reaches_ranks_although_nobody_reads(jobs: Jobs) -> None:
+    running = jobs.start("-n", 2, "yes")
+    eventually(lambda: len(jobs.left()) >= 5)
+    time.sleep(0.2)  # let every buffer fill
+    running.signal(signal.SIGTERM)
+    running.process.wait(20)
+    assert running.process.returncode == 143
+    running.finish()
+
+
+def test_the_leak_check_can_fail(jobs: Jobs, tmp_path: object) -> None:
+    """A negative control: a process that does carry the token is found."""
+    left = subprocess.Popen(["sleep", "1000"], env=jobs.environment())
+    try:
+        eventually(lambda: jobs.left() == [left.pid], 10)
+        with pytest.raises(pytest.fail.Exception, match="sleep 1000"):
+            check_nothing_left(jobs, tmp_path)  # type: ignore[arg-type]
+    finally:
+        left.kill()
+        left.wait()
+    assert os.path.isdir(str(tmp_path))

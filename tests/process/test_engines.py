@@ -1,0 +1,271 @@
+"""What is printed for other schedulers, and how one of their launchers knows its place."""
+
+import gzip
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from jobs import Jobs, eventually
+
+COMMAND = ["-d", "2", "-x", "A=b c", "--timeout", "10m", "train.py", "{process_id}", "it's $(HOME)"]
+
+
+def emitted(jobs: Jobs, *options: str) -> str:
+    ended = jobs.run(*options, *COMMAND)
+    assert ended.status == 0, ended.stderr
+    return ended.stdout
+
+
+def test_batch_script(jobs: Jobs) -> None:
+    options = "--emit slurm --num-hosts 3 --procs-per-host 2 --max-restarts 1 --engine-option --partition=x"
+    script = emitted(jobs, *options.split())
+    for line in (
+        "#SBATCH --job-name=train",
+        "#SBATCH --nodes=3",
+        "#SBATCH --ntasks-per-node=2",
+        "#SBATCH --time=22",  # two attempts of ten minutes, with the grace, and one to spare
+        "#SBATCH --requeue",
+        "#SBATCH --partition=x",
+    ):
+        assert line in script.splitlines()
+    run = script.splitlines()[-1].replace("exec ", "printf '%s\\n' ")
+    words = subprocess.run(["bash", "-c", run], capture_output=True, text=True).stdout.splitlines()
+    assert words[-4:] == ["--", "train.py", "{process_id}", "it's $(HOME)"]
+    assert words[words.index("--env") + 1] == "A=b c"
+    assert "--max-restarts" in words
+    assert "--num-hosts" not in words and "--emit" not in words
+
+
+def test_the_size_of_the_whole(jobs: Jobs) -> None:
+    script = emitted(
+        jobs,
+        *[
+            "--emit",
+            "slurm",
+            "-n",
+            "8",
+            "--num-hosts",
+            "2",
+            "--max-restarts",
+            "1",
+            "--min-hosts",
+            "1",
+        ],
+    )
+    assert "#SBATCH --ntasks-per-node=4" in script
+    assert "#SBATCH --no-kill" in script
+    assert "--num-processes" not in script
+    long = jobs.run("--emit", "slurm", "--timeout", "1234567s", "x.py").stdout
+    assert "--timeout 1234567 " in long
+
+
+# --- Kubernetes ---
+
+OPTIONS = (
+    "--num-hosts 3 --procs-per-host 2 --gpus-per-process 2 --image repo/image:1 --namespace ml"
+)
+VERSIONS = ("1.25", "1.29", "1.33", "1.37")
+
+
+def documents(text: str) -> list[Any]:
+    return list(yaml.safe_load_all(text))
+
+
+def check_pods(spec: Any) -> dict[str, str]:
+    """What the schemas do not catch; the variables of the pods."""
+    assert spec["completionMode"] == "Indexed"
+    assert spec["completions"] == spec["parallelism"] == 3
+    assert spec["backoffLimit"] == 0
+    pod = spec["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    assert pod["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in pod
+    (container,) = pod["containers"]
+    assert container["image"] == "repo/image:1"
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 4}}
+    command: list[str] = container["command"]
+    assert command[0] == "mcjax-launch"
+    assert command[-3:] == ["train.py", "{process_id}", "it's $$(HOME)"]
+    assert command[command.index("--env") + 1] == "A=b c"
+    assert "--max-restarts" not in command
+    return {entry["name"]: entry.get("value", "") for entry in container["env"]}
+
+
+def test_job(jobs: Jobs) -> None:
+    service, job = documents(emitted(jobs, "--emit", "job", "--name", "run-7", *OPTIONS.split()))
+    for document in (service, job):
+        assert document["metadata"] == {"name": "run-7", "namespace": "ml"}
+        for version in VERSIONS:
+            kubernetes_validate.validate(document, version, strict=True)
+    assert check_pods(job["spec"]) == {
+        "MCJAX_NUM_HOSTS": "3",
+        "MCJAX_PROCS_PER_HOST": "2",
+        "MCJAX_COORDINATOR": "run-7-0.run-7:8476",
+    }
+    assert job["spec"]["template"]["spec"]["subdomain"] == "run-7"
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert service["spec"]["selector"] == {"job-name": "run-7"}
+
+
+def test_jobset(jobs: Jobs) -> None:
+    (jobset,) = documents(
+        emitted(jobs, "--emit", "jobset", "--max-restarts", "3", *OPTIONS.split())
+    )
+    packed = (Path(__file__).parent.parent / "lab" / "jobset-crd.yaml.gz").read_bytes()
+    crd = yaml.safe_load(gzip.decompress(packed))
+    version = next(v for v in crd["spec"]["versions"] if v["name"] == "v1alpha2")
+    jsonschema.validate(jobset, version["schema"]["openAPIV3Schema"])
+    assert jobset["spec"]["failurePolicy"] == {"maxRestarts": 3}
+    (workers,) = jobset["spec"]["replicatedJobs"]
+    found = check_pods(workers["template"]["spec"])
+    assert found["MCJAX_COORDINATOR"] == "train-workers-0-0.train:8476"
+    assert "MCJAX_ENGINE_RESTART" in found
+    # The schema of the CRD takes any pod; Kubernetes' own is stricter.
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}}
+    kubernetes_validate.validate({**job, "spec": workers["template"]["spec"]}, "1.33", strict=True)
+
+
+BAD = {
+    "no image": ("--emit job", "needs --image"),
+    "an invalid name": ("--emit job --image x --name Run_7", "--name Run_7"),
+    "restarts of a Job": ("--emit job --image x --max-restarts 1", "use --emit jobset"),
+    "fewer hosts": ("--emit jobset --image x --min-hosts 1", "leave out --min-hosts"),
+    "a size that does not fit": (
+        "--emit slurm -n 8 --num-hosts 3",
+        "-n 8 is not 3 hosts with 2 ranks each",
+    ),
+    "hosts": ("--emit slurm --hosts a,b", "the scheduler chooses the hosts"),
+    "sbatch's options": ("--emit job --image x --engine-option y", "--engine-option is for slurm"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_emit(jobs: Jobs, name: str) -> None:
+    options, words = BAD[name]
+    ended = jobs.run(*options.split(), "train.py")
+    assert (ended.status, ended.out) == (2, b"")
+    assert words in ended.report
+
+
+def test_a_launchers_failure_is_its_ranks(jobs: Jobs) -> None:
+    options = [
+        "--num-hosts",
+        "2",
+        "--host-rank",
+        "1",
+        "--coordinator",
+        "127.0.0.1:1",
+        "--procs-per-host",
+        "2",
+    ]
+    ended = jobs.run(*options, "sh", "-c", "[ $JAX_PROCESS_ID = 3 ] && exit 6; sleep 1000")
+    assert ended.status == 6
+    assert "rank 3 failed" in ended.report
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--num-hosts 2 --host-rank 0", "needs --coordinator HOST:PORT"),
+        ("--num-hosts 2 --host-rank 0 --coordinator h:x", "needs --coordinator HOST:PORT"),
+        (
+            "--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 --max-restarts 1",
+            "to the scheduler",
+        ),
+        (
+            "--num-hosts 2 --host-rank 0 --start-timeout 1 --coordinator no.invalid:1",
+            "waiting for the name no.invalid",
+        ),
+        ("--num-hosts 2 --host-rank 0 --coordinator h", "needs --coordinator HOST:PORT"),
+        ("--num-hosts 2 --coordinator 127.0.0.1:1", "needs --host-rank"),
+        ("--num-hosts 2 --host-rank 2 --coordinator 127.0.0.1:1", "the last is 1"),
+        (
+            "--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 -n 3",
+            "not a multiple of --num-hosts 2",
+        ),
+        ("--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 --hosts a,b", "leave out --hosts"),
+    ],
+)
+def test_bad_place(jobs: Jobs, options: str, words: str) -> None:
+    ended = jobs.run(*options.split(), "true")
+    assert ended.status == 2
+    assert words in ended.report
+
+
+def test_quiet_does_not_say_that_it_waits_for_a_name(jobs: Jobs) -> None:
+    place = "--num-hosts 2 --host-rank 0 --start-timeout 1 --coordinator no.invalid:1"
+    ended = jobs.run("-q", *place.split(), "true")
+    assert ended.status == 2
+    assert ended.stderr.startswith("mcjax-launch: --coordinator no.invalid:1: no.invalid: ")
+    assert ended.stderr.count("\n") == 1
+
+
+# --- restarts ---
+
+
+def test_a_failed_job_is_started_again(jobs: Jobs, tmp_path: Path) -> None:
+    script = "echo try $MCJAX_RESTART at {coordinator_port}; [ $MCJAX_RESTART = 1 ] || exit 7"
+    options = ["-n", "2", "--max-restarts", "3", "--log-dir", tmp_path]
+    ended = jobs.run(*options, "sh", "-c", script)
+    assert ended.status == 0
+    assert "exit status 7" in ended.report  # of one, or of both, whichever is seen
+    assert "restarting in 1 s (1 of 3)" in ended.report
+    assert ended.report.endswith("attempt 2 succeeded")
+    tries = (tmp_path / "0.out").read_text().splitlines()
+    assert [line.split(" at ")[0] for line in tries] == ["try 0", "try 1"]
+    assert tries[0].split()[-1] != tries[1].split()[-1]  # a fresh port
+
+
+def test_restarts_by_the_scheduler_are_counted(jobs: Jobs) -> None:
+    ended = jobs.run(
+        "--max-restarts",
+        "1",
+        "sh",
+        "-c",
+        "[ $MCJAX_RESTART = 4 ]",
+        env={"SLURM_RESTART_COUNT": "3"},
+    )
+    assert ended.status == 0
+    assert "restarting" in ended.report
+
+
+def test_all_restarts_fail(jobs: Jobs) -> None:
+    ended = jobs.run("--max-restarts", "1", "sh", "-c", "exit $((7 + MCJAX_RESTART))")
+    assert ended.status == 8
+    assert ended.report.splitlines()[-2:] == [
+        "earlier attempts:",
+        "  attempt 1: rank 0 failed: exit status 7",
+    ]
+
+
+def test_no_restart_after_a_signal_of_the_users(jobs: Jobs) -> None:
+    running = jobs.start("--max-restarts", "3", "sh", "-c", "echo ready; exec sleep 1000")
+    running.read_until("ready")
+    running.process.terminate()
+    ended = running.finish()
+    assert ended.status == 143
+    assert "again" not in ended.report.replace("again to kill them", "")
+
+
+def test_a_signal_while_the_reader_is_slow(jobs: Jobs) -> None:
+    running = jobs.start("--max-restarts", "9", "sh", "-c", "seq 200000; exit 4")
+    eventually(
+        lambda: len(jobs.left()) == 1, 20
+    )  # the launcher alone, with output that has no room
+    running.process.terminate()
+    ended = running.finish()
+    assert "restarting" not in ended.report
+
+
+def test_a_signal_between_two_attempts(jobs: Jobs) -> None:
+    running = jobs.start("--max-restarts", "9", "false")
+    assert running.process.stderr is not None
+    while b"restarting" not in running.process.stderr.readline():
+        pass
+    running.process.terminate()
+    assert running.finish().status == 143

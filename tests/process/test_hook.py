@@ -1,0 +1,66 @@
+"""The hook inside a rank's Python, in programs without JAX."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import Jobs
+
+
+def run(jobs: Jobs, program: str, **env: str) -> str:
+    ended = jobs.run("--no-prefix", sys.executable, "-c", program, env=env)
+    assert ended.status == 0, ended.stderr
+    return ended.stdout
+
+
+def test_the_users_sitecustomize_still_runs(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import builtins; builtins.mine = 'ran'")
+    program = "import sitecustomize, sys; print(mine, sitecustomize.__file__, '_mcjax_launch' in sys.modules)"
+    assert run(jobs, program, PYTHONPATH=str(tmp_path)) == f"ran {tmp_path}/sitecustomize.py True\n"
+
+
+def test_it_stays_out_of_the_way(jobs: Jobs) -> None:
+    program = """
+import sys
+here = [entry for entry in sys.path if 'mcjax_launch/hook' in entry]
+print(here, sorted({'jax', 'json', 'socket', 'threading'} & set(sys.modules)))
+"""
+    assert run(jobs, program) == "[] []\n"
+
+
+EXITS = {
+    "import sys; sys.exit(3)": 3,
+    "raise SystemExit(3)": 3,
+    "exit(3)": 3,
+    "import os; os._exit(3)": 3,
+    "from sys import exit; exit(None)": 0,
+    "import sys; sys.exit(0)": 0,
+    "import threading, sys; t = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()": 0,
+    "import sys\ntry: sys.exit(3)\nexcept SystemExit: pass": 0,
+}
+
+
+@pytest.mark.parametrize("program", EXITS)
+def test_exits_without_jax_are_as_ever(jobs: Jobs, program: str) -> None:
+    ended = jobs.run(sys.executable, "-c", program)
+    assert ended.status == EXITS[program]
+
+
+def test_a_pythonpath_of_the_users_own(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("")
+    program = "import sys, mine; print('_mcjax_launch' in sys.modules)"
+    ended = jobs.run("-x", f"PYTHONPATH={tmp_path}", sys.executable, "-c", program)
+    assert ended.stdout == "[0] True\n", ended.stderr
+
+
+def test_a_launch_within_a_rank(jobs: Jobs) -> None:
+    """It is a job of its own: neither the outer's options nor its coordinates nor its hook."""
+    show = "env | grep -cE '^MCJAX_(HOOK|NUM|LOG)|JAX_PROCESS_ID=1'; true"
+    inner = f'{sys.executable} -m mcjax_launch --no-hook --no-prefix sh -c "{show}"'
+    env = {"MCJAX_NUM_PROCESSES": "2", "MCJAX_NO_PREFIX": "1"}
+    assert jobs.run("sh", "-c", inner, env=env).stdout == "0\n0\n"
+
+
+def test_a_syntax_error_is_named(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("def (\n")
+    assert "rank 0 failed: SyntaxError: " in jobs.run(tmp_path / "bad.py").report

@@ -1,0 +1,118 @@
+"""What is streamed to a host, in the oldest Python that it may have there."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import Jobs
+from remote import FAKE_SSH
+
+import mcjax_launch
+
+OLDEST = (3, 9)
+VERSION = "import sys; print(*sys.version_info[:2])"
+PACKAGE = Path(mcjax_launch.__file__).parent
+
+# What the hook meets: enough of a jax for a call of initialize(), in which the others come to 0.
+FAKE_JAX = """
+import socket
+
+def initialize(coordinator_address=None, num_processes=None, process_id=None):
+    if process_id == 0:
+        host, port = coordinator_address.rsplit(":", 1)
+        with socket.socket() as service:
+            service.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            service.bind((host, int(port)))
+            service.listen()
+            service.accept()
+    print("process", process_id, "of", num_processes, "at", coordinator_address, flush=True)
+
+def shutdown():
+    pass
+
+def is_initialized():
+    return False
+"""
+PROGRAM = """
+import sys
+import jax.distributed
+print("python", *sys.version_info[:2], flush=True)
+jax.distributed.initialize()
+if sys.argv[1] == "1":
+    raise ValueError("on purpose")
+"""
+
+
+def version(python: str) -> tuple[int, ...]:
+    """The version of an interpreter; () where it does not run (pyenv leaves such names about)."""
+    try:
+        done = subprocess.run([python, "-c", VERSION], capture_output=True, text=True)
+    except OSError:
+        return ()
+    return tuple(map(int, done.stdout.split())) if done.returncode == 0 else ()
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    """The oldest Python here that is not too old; pytest's own if there is no other."""
+    names = [f"python3.{minor}" for minor in range(OLDEST[1], sys.version_info.minor)]
+    on_path = filter(None, map(shutil.which, names))
+    beside = Path(sys.base_prefix).parent.glob("3.*/bin/python")  # as pyenv lays them out
+    known = {path: version(path) for path in (*on_path, *map(str, beside), sys.executable)}
+    return min((path for path in known if known[path] >= OLDEST), key=lambda path: known[path])
+
+
+@pytest.fixture
+def hosts(python: str, tmp_path: Path) -> Path:
+    """A hosts file of two hosts with that Python."""
+    path = tmp_path / "hosts"
+    path.write_text(f"a python={python}\nb python={python}\n")
+    return path
+
+
+def test_it_is_old_enough(python: str) -> None:
+    """Skipped with the name of what stands in, so that a run without a 3.9 says so."""
+    if version(python) != OLDEST:
+        pytest.skip(f"no Python 3.9 here: what is streamed was tried with {python}")
+
+
+def test_every_module_compiles(python: str) -> None:
+    """Also those that a test without jax does not come to."""
+    folders = [PACKAGE / name for name in ("agent", "protocol", "hook", "rank")]
+    files = [path for folder in folders for path in folder.rglob("*.py")]
+    assert files
+    script = "import sys\nfor path in sys.argv[1:]: compile(open(path, 'rb').read(), path, 'exec')"
+    done = subprocess.run([python, "-c", script, *files], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_command(jobs: Jobs, hosts: Path) -> None:
+    script = "echo rank $JAX_PROCESS_ID; exit $((3 * JAX_PROCESS_ID))"
+    ended = jobs.run("--hosts", hosts, "--via", FAKE_SSH, "sh", "-c", script)
+    assert ended.status == 3, ended.stderr
+    assert sorted(ended.stdout.splitlines()) == ["[0 a] rank 0", "[1 b] rank 1"]
+    assert "rank 1 on b failed: " in ended.report
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("raises", ["none", "1"])
+def test_a_python_program(
+    jobs: Jobs, python: str, hosts: Path, tmp_path: Path, raises: str
+) -> None:
+    """The hook fills in the coordinates and reports the exception."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("")
+    (tmp_path / "jax" / "distributed.py").write_text(FAKE_JAX)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    which = "none" if raises == "none" else "{process_id}"
+    ended = jobs.run("--hosts", hosts, "--via", FAKE_SSH, "program.py", which, cwd=tmp_path)
+    assert ended.status == (0 if raises == "none" else 1), ended.stderr
+    major, minor = version(python)
+    for rank, host in enumerate("ab"):
+        assert f"[{rank} {host}] python {major} {minor}\n" in ended.stdout
+        assert f"[{rank} {host}] process {rank} of 2 at " in ended.stdout
+    assert "hook failed" not in ended.stderr
+    if raises == "1":
+        assert "rank 1 on b failed: ValueError: on purpose" in ended.report

@@ -1,0 +1,76 @@
+"""What the agent asks of the operating system."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mcjax_launch.agent import posix
+
+# In an interpreter of its own: it waits for all children, whosever they are.
+WAITS = """
+import os, sys
+from mcjax_launch.agent import posix
+if sys.argv[1] == "without waitid":
+    del os.waitid
+null = os.open(os.devnull, os.O_RDWR)
+pid = posix.spawn(["sh", "-c", sys.argv[2]], dict(os.environ), "/", (null, null, 2))
+while (ended := posix.ended_child()) is None:
+    pass
+assert ended.pid == pid
+_, peak_kib = posix.reap(pid)
+try:
+    posix.ended_child()
+except posix.Childless:
+    print(ended.status, peak_kib > 100)
+"""
+
+
+@pytest.mark.parametrize("way", ["with waitid", "without waitid"])
+@pytest.mark.parametrize(("script", "status"), [("exit 3", 3), ("kill -9 $$", -9), ("true", 0)])
+def test_waiting(way: str, script: str, status: int) -> None:
+    command = [sys.executable, "-c", WAITS, way, script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{status} True\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "cwd", "errno", "what"),
+    [
+        (["no-such-command"], "/", 2, "no-such-command"),
+        (["/etc/passwd"], "/", 13, "/etc/passwd"),
+        (["true"], "/no/where", 2, "/no/where"),
+    ],
+)
+def test_spawn_error(argv: list[str], cwd: str, errno: int, what: str) -> None:
+    with open(os.devnull, "r+b") as null, pytest.raises(posix.SpawnError) as caught:
+        posix.spawn(argv, dict(os.environ), cwd, (null.fileno(),) * 3)
+    assert (caught.value.errno, caught.value.what) == (errno, what)
+
+
+def test_a_child_starts_with_default_signals() -> None:
+    script = "grep -E 'Sig(Blk|Ign)' /proc/self/status"
+    program = f"""
+import os, signal
+from mcjax_launch.agent import posix
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+null = os.open(os.devnull, os.O_RDWR)
+os.waitpid(posix.spawn(["sh", "-c", {script!r}], dict(os.environ), "/", (null, 1, 2)), 0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    # Signals 32 and 33 are the C library's own.
+    masks = [int(line.split()[1], 16) & 0x7FFFFFFF for line in done.stdout.splitlines()]
+    assert masks == [0, 0], done
+
+
+def test_ending() -> None:
+    alive, gone = (subprocess.Popen(["sleep", time]) for time in ("100", "0"))
+    os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)
+    try:
+        assert posix.ending({alive.pid: 5, gone.pid: 6}) == {6}
+    finally:
+        alive.kill()
+        for process in (alive, gone):
+            process.wait()

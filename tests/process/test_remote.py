@@ -1,0 +1,186 @@
+"""Agents on other hosts, over a fake ssh."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from jobs import PROGRAMS, Jobs, eventually
+from remote import FAKE_SSH, needs_sshd
+
+from mcjax_launch.transport import bootstrap
+
+
+def test_all_that_the_agent_imports_is_streamed() -> None:
+    """In an interpreter that cannot see the installed package."""
+    code = bootstrap.loader().replace("exec(", "sys.argv=['x'];exec(")
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], input=bootstrap.payload(), capture_output=True
+    )
+    assert b"mcjax-launch agent" in done.stdout, done.stderr
+    assert done.stderr == b""
+
+
+@needs_sshd
+def test_a_bad_hosts_file(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "hosts.txt").write_text("a\nb slots=none\n")
+    ended = jobs.run("--hosts", tmp_path / "hosts.txt", "true")
+    assert ended.status == 2
+    assert f"{tmp_path}/hosts.txt:2: slots=none" in ended.report
+    ended = jobs.run("--hosts", "no/hosts.txt", "true")
+    assert (ended.status, "no/hosts.txt: no such file" in ended.report) == (2, True)
+
+
+def test_a_slow_sync_is_no_silence(jobs: Jobs, tmp_path: Path) -> None:
+    """Over a transport that takes longer for it than the launcher waits for a sign of life."""
+    (tmp_path / "big").write_bytes(os.urandom(1_500_000))
+    slow = "import os, sys, time\nwhile b := os.read(0, 20_000): os.write(1, b); time.sleep(0.2)"
+    (tmp_path / "slow.py").write_text(slow)
+    via = f"bash -c '{sys.executable} {tmp_path}/slow.py | eval \"$1\"' - {{command}} {{host}}"
+    options = ["--hosts", "a", "--via", via, "--sync", "big"]
+    ended = jobs.run(*options, "sh", "-c", "wc -c < big", cwd=tmp_path)
+    assert ended.stdout == "[0] 1500000\n", ended.stderr
+    assert ended.seconds > 13  # else it would prove nothing
+
+
+def test_clients_that_end_together_are_all_named(jobs: Jobs) -> None:
+    ended = jobs.run("--hosts", "h[1-8]", "--via", FAKE_SSH, "true", env={"FAKE_SSH": "key"})
+    assert ended.status == 255
+    assert "7 more: " in ended.report
+    assert ended.seconds < 10
+
+
+def test_interrupt_of_a_start(jobs: Jobs) -> None:
+    running = jobs.start("--hosts", "a,b", "--via", FAKE_SSH, "true", env={"FAKE_SSH": "hang"})
+    launcher = psutil.Process(running.process.pid)
+    eventually(lambda: len(launcher.children()) == 2)
+    running.process.send_signal(2)
+    ended = running.finish()
+    assert ended.status == 130
+    assert ended.seconds < 8
+
+
+def test_what_a_transport_has_started_ends_with_it(jobs: Jobs) -> None:
+    via = "bash -c 'sleep 1000 & sleep 1000' - {host}"
+    ended = jobs.run("--hosts", "a", "--via", via, "true", limit=40)
+    assert ended.status == 255
+
+
+def test_sync_of_what_is_no_file(jobs: Jobs, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, "--sync", "pipe", "true", cwd=tmp_path)
+    assert ended.status == 2
+    assert "--sync pipe: neither a file nor a folder" in ended.report
+
+
+def test_nothing_runs_anywhere_when_a_host_lacks_the_program(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    program = tmp_path / "one" / "prog"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    (tmp_path / "hosts").write_text(f"a chdir={tmp_path}/one\nb chdir={tmp_path}/two\n")
+    ended = jobs.run("--hosts", tmp_path / "hosts", "--via", FAKE_SSH, "./prog")
+    assert ended.status == 127
+    assert "host b: ./prog: no such file" in ended.report
+    assert not (tmp_path / "ran").exists()
+
+
+FAILURES = {
+    "unknown": "Could not resolve hostname b",
+    "changed": "REMOTE HOST IDENTIFICATION HAS CHANGED",
+    "key": "Permission denied (publickey)",
+    "timeout": "Connection timed out",
+    "no python": "not found",
+}
+
+
+@pytest.mark.parametrize("mode", FAILURES)
+def test_a_host_that_cannot_be_used(jobs: Jobs, mode: str) -> None:
+    ended = jobs.run(
+        "--hosts", "a,b", "--via", FAKE_SSH, "--python", "python3", "echo", "started", env={"FAKE_SSH": f"{mode}@b"}
+    )  # fmt: skip
+    assert (ended.status, ended.out) == (255, b"")
+    assert "host b: " in ended.report
+    assert FAILURES[mode] in ended.report
+    assert ended.report.count("\n") == 0
+    assert "(" in ended.report  # a hint
+
+
+def test_a_host_that_swallows_the_connection(jobs: Jobs) -> None:
+    ended = jobs.run("--hosts", "a,b", "--via", FAKE_SSH, "true", env={"FAKE_SSH": "hang@b"})
+    assert ended.status == 255
+    assert "host b: no answer within 14 s (Welcome to the swamp)" in ended.report
+    assert ended.seconds < 25
+
+
+def test_refused_connections_are_tried_again(jobs: Jobs, tmp_path: Path) -> None:
+    env = {"FAKE_SSH": "refused", "FAKE_SSH_STATE": str(tmp_path)}
+    ended = jobs.run("--hosts", "a,b,c", "--via", FAKE_SSH, "true", env=env)
+    assert (ended.status, ended.stderr) == (0, "")
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "c"]
+
+
+def test_banners_and_noisy_profiles_do_no_harm(jobs: Jobs) -> None:
+    ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, "echo", "x", env={"FAKE_SSH": "banner"})
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "[0] x\n", "")
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "fish", "tcsh"])
+def test_login_shells(jobs: Jobs, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"needs {shell}: apt install {shell}")
+    env = {"FAKE_SHELL": shell}
+    ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, "echo", "$HOME 'x'", env=env)
+    assert (ended.status, ended.stdout) == (0, "[0] $HOME 'x'\n"), ended.stderr
+
+
+def test_an_old_python_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
+    old = tmp_path / "oldpython"
+    old.write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c 'import sys; sys.stderr.write(\"3.6.9 (old)\"); sys.exit(93)'\n"
+    )
+    old.chmod(0o755)
+    ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, "--python", old, "true")
+    assert ended.status == 255
+    assert "host a: Python 3.6.9 is too old, 3.9 or newer is needed" in ended.report
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "words"),
+    [
+        (["-C", "/no/where", "true"], 255, "host a: /no/where: no such directory"),
+        (["missing.py"], 127, "host a: missing.py: no such file in "),
+        (["no-such-command"], 127, "host a: no-such-command: not found in PATH"),
+        (["--python", "/no/python", "-m", "x"], 255, "host a: "),
+        (["-n", "9", "true"], 2, "-n 9: the hosts have 1 slot;"),
+    ],
+)
+def test_what_a_host_lacks(jobs: Jobs, args: list[str], status: int, words: str) -> None:
+    ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, *args)
+    assert (ended.status, ended.out) == (status, b"")
+    assert words in ended.report
+
+
+def test_no_such_transport(jobs: Jobs) -> None:
+    ended = jobs.run("--hosts", "a", "--via", "no-such-ssh {host}", "true")
+    assert ended.status == 255
+    assert "no-such-ssh: No such file or directory; is it installed?" in ended.report
+
+
+def test_dry_run_reaches_nobody(jobs: Jobs) -> None:
+    ended = jobs.run("--hosts", "u@a:2,b", "--dry-run", "x.py")
+    assert ended.status == 0
+    assert "# rank 1 on u@a" in ended.stdout
+    assert "JAX_COORDINATOR_ADDRESS=a:PORT" in ended.stdout
+
+
+def test_no_jax_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    (tmp_path / "hosts").write_text(f"a\nb python={tmp_path}/bare/bin/python\n")
+    ended = jobs.run("--hosts", tmp_path / "hosts", "--via", FAKE_SSH, PROGRAMS / "toy.py")
+    assert ended.status == 255
+    assert f"host b: {tmp_path}/bare/bin/python has no jax" in ended.report

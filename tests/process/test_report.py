@@ -1,0 +1,223 @@
+"""The record of real runs, and where it cannot be written."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import Jobs
+from records import JOB, read
+from remote import FAKE_SSH
+
+from mcjax_launch import __version__
+from mcjax_launch.report import write
+
+BURN = """
+import time
+block = bytearray(64 << 20)
+for at in range(0, len(block), 4096): block[at] = 1
+while time.process_time() < 1.2: pass
+print("done")
+"""
+
+
+@pytest.mark.parametrize("end", ["json", "html"])
+def test_a_good_end(jobs: Jobs, tmp_path: Path, end: str) -> None:
+    path = tmp_path / f"run.{end}"
+    done = jobs.run("-n", 2, "-x", "TOKEN=secret", "--report", path, sys.executable, "-c", BURN)
+    assert (done.status, done.stderr) == (0, "")
+    found = read(path)
+    assert found["launcher_version"] == __version__
+    assert (found["exit_status"], found["restarts"]) == (0, 0)
+    assert found["words"] == "all 2 ranks ended with 0"
+    assert found["program"] == [sys.executable, "-c", BURN]
+    assert found["command"][-4:] == ["--", *found["program"]]
+    assert "TOKEN=..." in found["command"]
+    assert 1 < found["seconds"] < done.seconds
+    (attempt,) = found["attempts"]
+    assert attempt["cause"]["kind"] == "none"
+    assert attempt["hosts"] == ["localhost"]
+    for rank in attempt["ranks"]:
+        times = [rank[name] for name in ("started_s", "first_output_s", "ended_s")]
+        assert times == sorted(times)
+        assert rank["last_lines"] == {"stdout": ["done"], "stderr": []}
+        assert 1.2 <= rank["cpu_s"] < 3
+        assert rank["peak_kib"] > 64 << 10
+        at, cpu_s, rss_kib = rank["samples"][-1]
+        assert rank["started_s"] < at < rank["ended_s"]
+        assert 0 < cpu_s <= rank["cpu_s"]
+        assert 64 << 10 < rss_kib <= rank["peak_kib"]
+
+
+def test_it_says_where_it_is_after_a_failure_and_when_asked(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    failed = jobs.run("--report", "run.json", "bash", "-c", "exit 3", cwd=tmp_path)
+    assert failed.report.splitlines()[-1] == f"report: {path}"
+    asked = jobs.run("-v", "--report", "run.json", "true", cwd=tmp_path)
+    assert asked.report.splitlines()[-1] == f"report: {path}"
+
+
+def test_a_failure(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    program = "echo out; echo err >&2; test $JAX_PROCESS_ID = 0 || kill -SEGV $$; exec sleep 100"
+    done = jobs.run("-n", 2, "--report", path, "bash", "-c", program)
+    assert done.status == 139
+    found = read(path)
+    (attempt,) = found["attempts"]
+    assert found["exit_status"] == attempt["exit_status"] == 139
+    cause = attempt["cause"]
+    assert (cause["kind"], cause["rank"], cause["host"]) == ("rank", 1, "localhost")
+    assert cause["words"] == found["words"] == done.report.splitlines()[0]
+    assert cause["report"] == done.report.splitlines()[:-1]
+    victim, culprit = attempt["ranks"]
+    assert culprit["signal"] == "SIGSEGV"
+    assert culprit["signals_sent"] == []
+    assert culprit["failed_s"] == culprit["ended_s"] == cause["at_s"]
+    assert victim["signals_sent"] == ["SIGTERM"]
+    assert victim["last_lines"] == {"stdout": ["out"], "stderr": ["err"]}
+
+
+def test_restarts(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    program = "exit $((7 - 7 * MCJAX_RESTART))"
+    done = jobs.run("-n", 2, "--max-restarts", 1, "--report", path, "bash", "-c", program)
+    assert done.status == 0
+    found = read(path)
+    assert (found["restarts"], found["words"]) == (1, "all 2 ranks ended with 0")
+    first, second = found["attempts"]
+    assert (first["restart"], second["restart"]) == (0, 1)
+    assert (first["exit_status"], second["exit_status"]) == (7, 0)
+    assert first["cause"]["kind"] == "rank"
+    assert first["began_s"] + first["seconds"] + 1 <= second["began_s"]
+    assert first["job_id"] != second["job_id"]
+
+
+def test_a_signal(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    running = jobs.start("-n", 2, "--report", path, "bash", "-c", "echo up; exec sleep 100")
+    running.read_until("up", 2)
+    running.signal(signal.SIGINT)
+    assert running.finish().status == 130
+    found = read(path)
+    (attempt,) = found["attempts"]
+    assert found["words"] == attempt["cause"]["words"] == "stopped by SIGINT"
+    assert attempt["cause"]["kind"] == "stop"
+    assert attempt["cause"]["at_s"] <= attempt["ranks"][0]["ended_s"]
+    assert [rank["signal"] for rank in attempt["ranks"]] == ["SIGINT", "SIGINT"]
+
+
+def test_a_signal_between_two_attempts(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    running = jobs.start("--max-restarts", 3, "--report", path, "bash", "-c", "exit 7")
+    assert running.process.stderr is not None
+    next(line for line in running.process.stderr if b"restarting" in line)
+    running.signal(signal.SIGTERM)
+    assert running.finish().status == 143
+    found = read(path)
+    assert found["exit_status"] == 143
+    assert found["words"] == "stopped by SIGTERM before another attempt"
+    assert [attempt["exit_status"] for attempt in found["attempts"]] == [7]
+
+
+def test_a_timeout(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    done = jobs.run("--timeout", "1", "--report", path, "sleep", 100)
+    assert done.status == 124
+    found = read(path)
+    assert found["words"] == "--timeout: not done after 1 s"
+    assert 1 <= found["attempts"][0]["cause"]["at_s"] < 3
+
+
+def test_a_host_that_cannot_be_reached(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    done = jobs.run(
+        "--hosts", "a,b", "--via", FAKE_SSH, "--report", path, "true", env={"FAKE_SSH": "key@b"}
+    )  # fmt: skip
+    assert done.status == 255
+    found = read(path)
+    assert found["exit_status"] == 255
+    assert found["words"].startswith("host b: ")
+    (attempt,) = found["attempts"]
+    assert (attempt["hosts"], attempt["ranks"]) == (["a", "b"], [])
+    assert (attempt["cause"]["kind"], attempt["job_id"]) == ("stop", None)
+
+
+def test_a_host_that_is_lost(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "run.html"
+    program = "test $JAX_PROCESS_ID = 0 || kill -KILL $PPID; exec sleep 100"
+    done = jobs.run(
+        "--hosts", "a,b", "--via", FAKE_SSH, "--report", path, "bash", "-c", program
+    )  # fmt: skip
+    assert done.status == 255
+    found = read(path)
+    (attempt,) = found["attempts"]
+    assert found["words"].startswith("host b: ")
+    assert [rank["outcome"] for rank in attempt["ranks"]] == ["stopped", "lost"]
+    assert attempt["ranks"][1]["ended_s"] is None
+
+
+def test_a_program_that_cannot_be_started(jobs: Jobs, tmp_path: Path) -> None:
+    program, path = tmp_path / "program", tmp_path / "run.json"
+    program.write_bytes(b"\x7fELF no more")
+    program.chmod(0o755)
+    done = jobs.run("--report", path, program)
+    assert done.status == 126
+    found = read(path)
+    assert found["exit_status"] == 126
+    assert found["attempts"][0]["ranks"][0]["outcome"] == "unknown"
+
+
+# --- where it cannot be written ---
+
+BAD = {
+    "run.txt": "--report run.txt: write a name that ends with .json or .html",
+    "no/run.json": "--report no/run.json: no such folder: {here}/no",
+    "/proc/run.json": "--report /proc/run.json: cannot be written: ",
+    "folder.html": "--report folder.html: cannot be written: Is a directory",
+    "file/run.json": "--report file/run.json: no such folder: {here}/file",
+}
+
+
+@pytest.mark.parametrize("path", BAD)
+def test_a_path_that_will_not_do(jobs: Jobs, tmp_path: Path, path: str) -> None:
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "file").touch()
+    done = jobs.run("--report", path, "echo", "started", cwd=tmp_path)
+    assert (done.status, done.out) == (2, b"")
+    assert done.report.startswith(BAD[path].format(here=tmp_path))
+    assert done.report.count("\n") == 0
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_folder_that_goes_away_meanwhile(jobs: Jobs, tmp_path: Path, status: int) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    program = f"rmdir {folder}; exit {status}"
+    done = jobs.run("--report", folder / "run.json", "bash", "-c", program)
+    assert done.status == status
+    last = done.report.splitlines()[-1]
+    assert last == f"--report {folder}/run.json: cannot be written: No such file or directory"
+
+
+def test_what_was_there_is_replaced_whole(jobs: Jobs, tmp_path: Path) -> None:
+    path, link = tmp_path / "run.json", tmp_path / "link.json"
+    path.write_text("old")
+    link.symlink_to(path)
+    assert jobs.run("--report", link, "true").status == 0
+    assert link.is_symlink()
+    assert read(path)["exit_status"] == 0
+    assert sorted(os.listdir(tmp_path)) == ["link.json", "run.json"]
+
+
+def test_a_fault_of_the_launchers_own_is_recorded(tmp_path: Path) -> None:
+    def run(**how: object) -> int:
+        raise ZeroDivisionError("its own")
+
+    path, said = tmp_path / "run.json", []
+    with pytest.raises(ZeroDivisionError):
+        write.reported(str(path), JOB, [], run, said.append, verbose=False)
+    found = read(path)
+    assert found["exit_status"] == 125
+    assert "ZeroDivisionError" in found["words"]
+    assert said == [f"report: {path}"]

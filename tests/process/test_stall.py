@@ -1,0 +1,31 @@
+"""--stall-timeout: what stands still, and what is only slow."""
+
+import subprocess
+
+import pytest
+from jobs import Jobs
+
+SPIN = "end=$((SECONDS + 5)); while [ $SECONDS -lt $end ]; do :; done"
+
+
+def test_a_job_that_does_nothing(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "--stall-timeout", "1", "bash", "-c", "echo begun; sleep 100")
+    assert ended.status == 124
+    assert "no Python stack; sleeping, sleep" in ended.report
+    assert "--stall-timeout: no rank has printed, computed or compiled for 1 s" in ended.report
+    assert "initialize()" not in ended.report  # it may have nothing to do with JAX
+
+
+@pytest.mark.parametrize("program", [SPIN, "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done"])
+def test_a_job_that_computes_or_prints(jobs: Jobs, program: str) -> None:
+    ended = jobs.run("-n", 1, "--stall-timeout", "1.5", "bash", "-c", program)
+    assert ended.status == 0, ended.stderr
+
+
+def test_a_slow_reader_is_no_stall(jobs: Jobs) -> None:
+    running = jobs.start("--stall-timeout", "1", "bash", "-c", "yes | head -c 20000000")
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.process.wait(timeout=4)
+    ended = running.finish()
+    assert ended.status == 0, ended.stderr
+    assert ended.out.count(b"y") == 10_000_000

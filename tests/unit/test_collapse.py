@@ -1,0 +1,109 @@
+"""Equal lines of several ranks, shown once."""
+
+import random
+
+import pytest
+
+from mcjax_launch.console.collapse import MOMENT_S, MOST_HELD, Collapse, Group
+from mcjax_launch.ranks import ranges
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [([3], "3"), ([1, 0], "0-1"), ([5, 0, 2, 1], "0-2,5"), ([0, 2, 4], "0,2,4")],
+)
+def test_ranges(ranks: list[int], words: str) -> None:
+    assert ranges(ranks) == words
+
+
+def lines(groups: list[Group]) -> list[str]:
+    return [f"[{ranges(group.ranks)}] {group.text.decode()}" for group in groups]
+
+
+def feed(collapse: Collapse, rank: int, text: str, now: float = 0.0) -> list[str]:
+    return lines(collapse.feed(rank, 1, text.encode().split(), now, b""))
+
+
+def test_a_line_of_all_ranks_is_shown_at_once() -> None:
+    collapse = Collapse(3)
+    assert feed(collapse, 0, "a b") == []
+    assert feed(collapse, 2, "a") == []
+    assert feed(collapse, 1, "a b") == ["[0-2] a"]
+    assert feed(collapse, 2, "b") == ["[0-2] b"]
+    assert collapse.due is None
+
+
+def test_what_not_all_have_printed_waits_for_a_moment() -> None:
+    collapse = Collapse(3)
+    feed(collapse, 0, "a", 1.0)
+    feed(collapse, 2, "b a", 1.1)
+    assert collapse.due == 1.0 + MOMENT_S
+    assert lines(collapse.expire(1.0 + MOMENT_S)) == ["[2] b", "[0,2] a"]
+    assert collapse.due is None
+
+
+def test_the_order_of_each_rank_is_kept() -> None:
+    collapse = Collapse(2)
+    feed(collapse, 0, "a b c")
+    assert feed(collapse, 1, "c a") == ["[0] a", "[0] b", "[0-1] c"]
+    assert lines(collapse.flush()) == ["[1] a"]
+
+
+def test_lines_of_one_rank_in_between_do_not_matter() -> None:
+    collapse = Collapse(3)
+    feed(collapse, 0, "a u0 b v0 c")
+    feed(collapse, 1, "a u1 v1 b c")
+    assert feed(collapse, 2, "a") == ["[0-2] a"]
+    assert feed(collapse, 2, "u2 b") == ["[0] u0", "[1] u1", "[1] v1", "[2] u2", "[0-2] b"]
+    assert feed(collapse, 2, "c") == ["[0] v0", "[0-2] c"]
+
+
+def test_a_line_that_has_waited_does_not_hurry_those_of_others() -> None:
+    collapse = Collapse(3)
+    feed(collapse, 0, "a", 1.0)
+    feed(collapse, 1, "u", 1.1)
+    assert lines(collapse.expire(1.0 + MOMENT_S)) == ["[0] a"]
+    assert feed(collapse, 0, "u", 1.25) == []
+    assert lines(collapse.expire(1.1 + MOMENT_S)) == ["[0-1] u"]
+
+
+def test_one_rank_repeats_itself() -> None:
+    collapse = Collapse(2)
+    feed(collapse, 0, "a a a")
+    assert feed(collapse, 1, "a a") == ["[0-1] a", "[0-1] a"]
+    assert lines(collapse.flush()) == ["[0] a"]
+
+
+def test_streams_are_kept_apart() -> None:
+    collapse = Collapse(2)
+    collapse.feed(0, 1, [b"a"], 0.0, b"")
+    assert collapse.feed(1, 2, [b"a"], 0.0, b"") == []
+
+
+def test_one_rank_alone_never_waits() -> None:
+    assert feed(Collapse(1), 7, "a b") == ["[7] a", "[7] b"]
+
+
+def test_a_flood_is_not_held_back() -> None:
+    collapse, out = Collapse(2), 0
+    for _ in range(3):
+        out += len(collapse.feed(0, 1, [b"x" * 100] * 1000, 0.0, b""))
+        assert (3000 - out) * 100 <= MOST_HELD
+    assert out > 0
+    assert len(collapse.feed(0, 1, [b"y" * MOST_HELD], 0.0, b"")) == 3000 - out + 1
+
+
+def test_nothing_is_lost_or_reordered_by_chance() -> None:
+    rng = random.Random(2)
+    for _ in range(30):
+        ranks, collapse, now = 4, Collapse(4), 0.0
+        said: dict[int, list[bytes]] = {rank: [] for rank in range(ranks)}
+        out: list[Group] = []
+        for _ in range(60):
+            rank, now = rng.randrange(ranks), now + rng.random() * 0.05
+            texts = [rng.choice([b"a", b"b", b"c"]) for _ in range(rng.randrange(1, 5))]
+            said[rank] += texts
+            out += collapse.feed(rank, 1, texts, now, b"") + collapse.expire(now)
+        out += collapse.flush()
+        for rank in range(ranks):
+            assert [group.text for group in out if rank in group.ranks] == said[rank]

@@ -1,0 +1,179 @@
+"""The documentation says what is so: options, links, and pages that are in the site's table."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from mcjax_launch.cli.command import command
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+README = ROOT / "README.md"
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+OPTIONS = ROOT / "docs" / "options.md"
+# Of the programs and schedulers that the documentation shows beside ours.
+FOREIGN = {
+    *("--gpus-per-node", "--job-name", "--no-kill", "--nodes", "--ntasks-per-node", "--partition"),
+    *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag"),
+}
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+LONG_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def context() -> click.Context:
+    return click.Context(command, info_name="mcjax-launch", **command.context_settings)
+
+
+def options() -> dict[str, click.Option]:
+    """Click's options by their longest name, `--help` included."""
+    found = [p for p in command.get_params(context()) if isinstance(p, click.Option)]
+    return {max(names(option), key=len): option for option in found}
+
+
+def names(option: click.Option) -> set[str]:
+    return {*option.opts, *option.secondary_opts}
+
+
+def groups() -> dict[str, list[list[str]]]:
+    """The rows of docs/options.md's tables, as cells, by heading."""
+    rows: dict[str, list[list[str]]] = {}
+    for section in re.split(r"^## ", OPTIONS.read_text(), flags=re.MULTILINE)[1:]:
+        title, _, text = section.partition("\n")
+        table = [line for line in text.splitlines() if line.startswith("|")]
+        # A pipe that is part of a cell has a backslash before it.
+        rows[title] = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table[2:]]
+    return rows
+
+
+def documented(cell: str) -> set[str]:
+    """The names in the first cell of a row."""
+    return {code.split()[0] for code in re.findall(r"`(--?\w[^`]*)`", cell)}
+
+
+def rows() -> Iterator[tuple[set[str], str]]:
+    """Names and default of each documented option."""
+    for table in groups().values():
+        for name, default, _ in table:
+            yield documented(name), default.strip()
+
+
+def test_each_option_is_documented_once_under_all_its_names() -> None:
+    written = sorted(sorted(found) for found, _ in rows())
+    assert written == sorted(sorted(names(option)) for option in options().values())
+
+
+def test_defaults_are_clicks() -> None:
+    stated = {max(found, key=len): default for found, default in rows()}
+    for name, option in options().items():
+        # No default is None or, for newer versions of click, a mark of its own.
+        if option.is_flag or option.multiple or not isinstance(option.default, str | int | float):
+            continue
+        assert stated[name] == f"`{option.default}`", name
+
+
+def test_flags_are_off() -> None:
+    stated = {max(found, key=len): default for found, default in rows()}
+    for name, option in options().items():
+        if option.is_flag and name not in ("--version", "--help"):
+            assert stated[name] == "off", name
+
+
+def test_metavars_are_clicks() -> None:
+    stated = {}
+    for table in groups().values():
+        for cell, *_ in table:
+            last = re.sub(r"[`\\]", "", cell).strip().rpartition(", ")[2]
+            name, _, metavar = last.partition(" ")
+            stated[name] = metavar
+    for name, option in options().items():
+        metavar = "" if option.is_flag else option.make_metavar(context())
+        if re.fullmatch(r"\[.*\]", metavar):  # a choice, as click writes it
+            metavar = metavar[1:-1]
+        assert stated[name] == metavar, name
+
+
+def test_help_has_the_same_groups() -> None:
+    text = command.get_help(context())
+    found = re.split(r"^(\S[^\n]*):$", text, flags=re.MULTILINE)
+    sections = dict(zip(found[1::2], found[2::2], strict=True))
+    for title, table in groups().items():
+        listed = re.findall(r"^  (?:-\w+, )*(--[a-z-]+)", sections[title], flags=re.MULTILINE)
+        assert sorted(listed) == sorted(max(documented(cell), key=len) for cell, *_ in table), title
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+def test_options_that_are_mentioned_exist(page: Path) -> None:
+    known = set().union(*map(names, options().values())) | FOREIGN
+    # The flags of XLA have underscores.
+    mentioned = set(LONG_OPTION.findall(re.sub(r"--xla\w+", "", page.read_text())))
+    assert mentioned <= known
+
+
+# --- links ---
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    text = re.sub(r"^    .*$", "", page.read_text(), flags=re.MULTILINE)
+    made = [slug(heading) for heading in HEADING.findall(text)]
+    assert not [name for name, count in Counter(made).items() if count > 1], page
+    return set(made)
+
+
+def slug(heading: str) -> str:
+    plain = re.sub(r"[^\w\s-]", "", heading.lower()).strip()
+    # Where several spaces are left, the two would disagree.
+    assert "  " not in plain, heading
+    return plain.replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(page.read_text()):
+        assert not re.match(r"\w+:|/", link), f"{link}: not relative"
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_file(), link
+        if page != README:  # the site has no other files
+            assert target in PAGES, link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+def test_readme_leads_to_every_page() -> None:
+    led_to = {
+        (ROOT / link.partition("#")[0]).resolve() for link in LINK.findall(README.read_text())
+    }
+    assert {page for page in PAGES if page.name != "index.md"} <= led_to
+
+
+# --- the site ---
+
+
+def test_each_page_is_in_the_sites_table() -> None:
+    def listed(entry: object) -> Iterator[str]:
+        if isinstance(entry, str):
+            yield entry
+        elif isinstance(entry, dict):
+            for value in entry.values():
+                yield from listed(value)
+        elif isinstance(entry, list):
+            for value in entry:
+                yield from listed(value)
+
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    found = sorted(listed(nav))
+    assert found == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES)
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+def test_lines_are_short(page: Path) -> None:
+    """Prose, that is: a table's row and what a program prints are as long as they are."""
+    for line in page.read_text().splitlines():
+        assert len(line) <= 110 or line.startswith(("|", "    ")), line

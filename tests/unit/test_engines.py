@@ -1,0 +1,79 @@
+"""An allocation as Slurm describes it, and the hosts a restart does without."""
+
+from dataclasses import replace
+
+import pytest
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.launcher.restarts import without
+from mcjax_launch.schedulers import slurm
+from mcjax_launch.schedulers.emit import default_name
+from mcjax_launch.transport.client import srun_environ
+
+
+def test_allocation() -> None:
+    environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2],m7"}
+    assert slurm.inside(environ)
+    assert [h.slots for h in slurm.allocated(environ, None)] == [1, 1, 1]
+    environ |= {"SLURM_NTASKS": "5", "SLURM_TASKS_PER_NODE": "2(x2),1"}
+    found = slurm.allocated(environ, None)
+    assert [(h.name, h.slots) for h in found] == [("n1", 2), ("n2", 2), ("m7", 1)]
+    assert [h.slots for h in slurm.allocated(environ, 4)] == [4, 4, 4]
+
+
+def test_gpus_of_each_node() -> None:
+    shown = """   JOB_GRES=gpu:6
+     Nodes=jh[1-2] CPU_IDs=6-7 Mem=0 GRES=gpu:2(IDX:0-1)
+     Nodes=jh3 CPU_IDs=0 Mem=0 GRES=gpu:a100:1(IDX:0),gpu:t4:1(IDX:3),shard:7(IDX:0)
+     Nodes=jh4 CPU_IDs=0 Mem=0 GRES=
+   MinCPUsNode=1
+"""
+    assert slurm.parse_gpus(shown) == {"jh1": 2, "jh2": 2, "jh3": 2}
+
+
+def test_a_step_with_some_of_the_nodes() -> None:
+    environ = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_NTASKS": "1",
+        "SLURM_TASKS_PER_NODE": "1",
+    }
+    assert [h.slots for h in slurm.allocated(environ, None)] == [1, 1]
+
+
+def test_srun_gets_none_of_its_options_from_outside() -> None:
+    outside = {"SLURM_GPUS_PER_TASK": "1", "SLURM_LABELIO": "1", "SRUN_CPUS_PER_TASK": "2"}
+    kept = {"SLURM_JOB_ID": "1", "SLURM_CONF": "x", "HOME": "h"}
+    assert srun_environ({**outside, **kept}) == kept
+
+
+def test_several_launchers_under_srun() -> None:
+    environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_STEP_NUM_TASKS": "2"}
+    with pytest.raises(LaunchError, match="srun has started 2 launchers"):
+        slurm.allocated(environ, None)
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        ("train.py", "train"),
+        ("a/Train_v2.py", "train-v2"),
+        ("7.py", "job-7"),
+        ("./run.sh", "run-sh"),
+    ],
+)
+def test_default_name(program: str, name: str) -> None:
+    assert default_name(program) == name
+
+
+def test_hosts_that_are_left_out() -> None:
+    a, b, c = (Host(name=name, slots=2) for name in "abc")
+    job = Job(program=("x",), num_processes=5, python="p", chdir="/")
+    job = replace(job, min_hosts=2)
+    smaller, left = without(job, [a, b, c], {b})
+    assert (smaller.num_processes, [h.name for h in left]) == (4, ["a", "c"])
+    assert without(job, [a, b, c], {a, b}) == (job, [a, b, c])
+    job = replace(job, min_hosts=None)
+    assert without(job, [a, b, c], {b}) == (job, [a, b, c])

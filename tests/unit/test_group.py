@@ -1,0 +1,133 @@
+"""The agent's decisions, as histories: events in, effects out."""
+
+import signal
+from typing import Any
+
+import pytest
+
+from mcjax_launch.agent.supervisor import (
+    LINGER_S,
+    UNKILLABLE_S,
+    Effect,
+    Kill,
+    Leave,
+    Supervisor,
+    Tell,
+)
+
+TERM, INT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
+DONE = [Leave(unkillable=False)]
+
+# Each step: a method of Group, its arguments, what it returns. Two ranks, a grace of 2 s.
+HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[Effect]]]] = {
+    "all end well": [
+        ("exited", (0, 0, 1.0), []),
+        ("exited", (1, 0, 1.0), []),
+        ("childless", (), DONE),
+    ],
+    "stragglers of a good end are told, then killed": [
+        ("exited", (0, 0, 1.0), []),
+        ("exited", (1, 0, 1.0), []),
+        ("expired", (1.0 + LINGER_S - 0.01,), []),
+        ("expired", (1.0 + LINGER_S,), [Tell(TERM)]),
+        ("child_gone", (), []),
+        ("expired", (3.0 + LINGER_S,), [Kill()]),
+        ("child_gone", (), [Kill()]),
+        ("childless", (), DONE),
+    ],
+    "a failure ends the others": [
+        ("exited", (1, 3, 1.0), [Tell(TERM)]),
+        ("exited", (0, -15, 1.1), []),
+        ("childless", (), DONE),
+    ],
+    "a signal is a failure": [("exited", (1, -9, 1.0), [Tell(TERM)])],
+    "a second failure changes nothing": [
+        ("exited", (1, 3, 1.0), [Tell(TERM)]),
+        ("exited", (0, 4, 2.0), []),
+        ("expired", (2.9,), []),
+        ("expired", (3.0,), [Kill()]),
+    ],
+    "who is deaf is killed after the grace": [
+        ("exited", (1, 3, 1.0), [Tell(TERM)]),
+        ("expired", (2.99,), []),
+        ("expired", (3.0,), [Kill()]),
+        ("exited", (0, -9, 3.1), []),
+        ("childless", (), DONE),
+    ],
+    "an unkillable process is left at last": [
+        ("exited", (1, 3, 1.0), [Tell(TERM)]),
+        ("expired", (3.0,), [Kill()]),
+        ("expired", (3.0 + UNKILLABLE_S,), [Leave(unkillable=True)]),
+    ],
+    "a program that failed but lives is spared and then killed": [
+        ("failed", (1, 1.0), [Tell(TERM, frozenset([1]))]),
+        ("failed", (0, 1.1), []),
+        ("expired", (3.0,), [Kill()]),
+    ],
+    "a failure told after the end is none": [
+        ("exited", (1, 0, 1.0), []),
+        ("failed", (1, 1.1), []),
+    ],
+    "a stop with its own signal and grace": [
+        ("stop", (INT, 5.0, 1.0), [Tell(INT)]),
+        ("exited", (0, 0, 1.5), []),
+        ("exited", (1, -2, 1.5), [Tell(TERM)]),
+        ("childless", (), DONE),
+    ],
+    "a second stop means now": [
+        ("stop", (TERM, 30.0, 1.0), [Tell(TERM)]),
+        ("stop", (TERM, 0.0, 2.0), [Kill()]),
+    ],
+    "a later stop can only hasten": [
+        ("exited", (1, 3, 1.0), [Tell(TERM)]),
+        ("stop", (TERM, 30.0, 1.5), []),
+        ("expired", (3.0,), [Kill()]),
+    ],
+    "without the launcher": [
+        ("abandon", (1.0,), [Tell(TERM)]),
+        ("expired", (3.0,), [Kill()]),
+    ],
+    "a stop before anything was started": [
+        ("stop", (KILL, 0.0, 1.0), [Kill()]),
+        ("childless", (), DONE),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_history(name: str) -> None:
+    group = Supervisor(grace_s=2.0)
+    for rank in range(2):
+        group.started(rank)
+    for method, arguments, effects in HISTORIES[name]:
+        assert getattr(group, method)(*arguments) == effects, (method, arguments)
+
+
+def test_signals_that_a_rank_was_sent() -> None:
+    group = Supervisor(2.0)
+    for rank in range(3):
+        group.started(rank)
+    group.failed(1, 1.0)
+    group.expired(3.0)
+    assert group.sent == {0: [TERM, KILL], 1: [KILL], 2: [TERM, KILL]}
+
+
+def test_deadline_is_the_next_thing_to_happen() -> None:
+    group = Supervisor(2.0)
+    group.started(0)
+    assert group.deadline is None
+    group.stop(TERM, 30.0, 1.0)
+    assert group.deadline == 31.0
+    group.stop(TERM, 2.0, 1.0)
+    assert group.deadline == 3.0
+    group.childless()
+    assert group.deadline is None
+
+
+def test_a_rank_that_is_about_to_end_does_not_end_of_what_the_others_are_sent() -> None:
+    ranks = Supervisor(2.0)
+    for rank in range(3):
+        ranks.started(rank)
+    ranks.ending = frozenset([1])
+    assert ranks.failed(0, 0.0) == [Tell(signal.SIGTERM, frozenset([0]))]
+    assert ranks.sent == {0: [], 1: [], 2: [signal.SIGTERM]}

@@ -1,0 +1,73 @@
+"""What the hook fills in for jax.distributed.initialize()."""
+
+from mcjax_launch.hook.mcjax_hook import initialize as hook
+
+ENVIRON = {
+    "JAX_COORDINATOR_ADDRESS": "127.0.0.1:5000",
+    "JAX_NUM_PROCESSES": "4",
+    "JAX_PROCESS_ID": "2",
+    "MCJAX_HOOK_BIND": "127.0.0.1:5000",
+}
+
+
+def new_jax(
+    coordinator_address: object = None,
+    num_processes: object = None,
+    process_id: object = None,
+    local_device_ids: object = None,
+    cluster_detection_method: object = None,
+    initialization_timeout: int = 300,
+    shutdown_timeout_seconds: int = 300,
+    coordinator_bind_address: object = None,
+) -> None:
+    """The arguments of a jax that knows all that we fill."""
+
+
+def old_jax(
+    coordinator_address: object = None,
+    num_processes: object = None,
+    process_id: object = None,
+    local_device_ids: object = None,
+) -> None:
+    """One that knows none of it."""
+
+
+def test_everything_is_filled() -> None:
+    assert hook.fill_in(new_jax, (), {}, ENVIRON) == {
+        "coordinator_address": "127.0.0.1:5000",
+        "num_processes": 4,
+        "process_id": 2,
+        "cluster_detection_method": "deactivate",
+        "coordinator_bind_address": "127.0.0.1:5000",
+        "shutdown_timeout_seconds": 7 * 24 * 3600,
+    }
+
+
+def test_only_what_this_jax_knows() -> None:
+    filled = hook.fill_in(old_jax, (), {}, ENVIRON)
+    assert set(filled) == {"coordinator_address", "num_processes", "process_id"}
+
+
+def test_explicit_arguments_win() -> None:
+    filled = hook.fill_in(
+        new_jax, ("far:1", 8), {"process_id": 7, "shutdown_timeout_seconds": 5}, ENVIRON
+    )
+    assert filled["coordinator_address"] == "far:1"
+    assert (filled["num_processes"], filled["process_id"]) == (8, 7)
+    assert filled["shutdown_timeout_seconds"] == 5
+    assert "coordinator_bind_address" not in filled
+
+
+def test_a_local_address_of_the_programs_own_is_bound_locally() -> None:
+    filled = hook.fill_in(new_jax, ("localhost:10000", 4, 1), {}, ENVIRON)
+    assert filled["coordinator_bind_address"] == "localhost:10000"
+
+
+def test_an_explicit_bind_address_wins() -> None:
+    environ = {**ENVIRON, "JAX_COORDINATOR_BIND_ADDRESS": "0.0.0.0:5000"}
+    assert "coordinator_bind_address" not in hook.fill_in(new_jax, (), {}, environ)
+
+
+def test_the_start_timeout_is_jaxs_too() -> None:
+    environ = {**ENVIRON, "MCJAX_HOOK_JOIN_TIMEOUT": "40.0"}
+    assert hook.fill_in(new_jax, (), {}, environ)["initialization_timeout"] == 40

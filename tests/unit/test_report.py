@@ -1,0 +1,216 @@
+"""The record of a run: what it holds, after ends of all kinds, and how it stays small."""
+
+import json
+import re
+import signal
+from typing import Any
+
+import pytest
+from records import KILL, SEGV, TERM, end_of, failure, record_of
+
+from mcjax_launch.report import record, write
+from mcjax_launch.run.state import Attempt, History, RankRun, Sample, Stop
+
+VICTIM = "Terminating process because the JAX distributed service detected fatal errors"
+
+
+def ended(status: int | None, sent: tuple[int, ...] = (), **more: Any) -> RankRun:
+    return RankRun(0, "h", status=status, sent=sent, **more)
+
+
+# Name: (end, outcome, words, exit status, signal)
+ENDS: dict[str, tuple[RankRun, str, str, int | None, str | None]] = {
+    "well": (ended(0), "ended", "ended with 0", 0, None),
+    "status": (ended(3), "failed", "exit status 3", 3, None),
+    "signal": (ended(-SEGV), "failed", "killed by SIGSEGV (segmentation fault)", 139, "SIGSEGV"),
+    "exception": (ended(1, failure=failure(joined=False)), "failed", "ValueError: x", 1, None),
+    "exception that JAX holds up": (
+        ended(-KILL, (KILL,), failure=failure()), "failed", "ValueError: x", 1, "SIGKILL",
+    ),
+    "exception, still there": (ended(None, failure=failure()), "failed", "ValueError: x", 1, None),
+    "exit that JAX holds up": (
+        ended(-KILL, (KILL,), failure={"status": 9, "joined": True, "exit": True}),
+        "failed", "exited with status 9", 9, "SIGKILL",
+    ),
+    "told to end": (ended(-TERM, (TERM,)), "stopped", "ended by SIGTERM", 143, "SIGTERM"),
+    "told to end, and did so well": (ended(0, (TERM,)), "ended", "ended with 0", 0, None),
+    "told twice": (ended(-KILL, (KILL,)), "stopped", "killed", 137, "SIGKILL"),
+    "exits, as another failed": (
+        ended(3, stderr="x\nGloo AllGather failed: Connection reset by peer\n"), "consequence",
+        "failed as a consequence", 3, None,
+    ),
+    "after the grace": (
+        ended(-KILL, (TERM, KILL)), "stopped", "killed as SIGTERM was not enough", 137, "SIGKILL",
+    ),
+    "victim": (
+        ended(-signal.SIGABRT, stderr=VICTIM), "consequence", "aborted by JAX as a consequence",
+        134, "SIGABRT",
+    ),
+    "lost": (ended(None, lost=True), "lost", "lost with host h", None, None),
+    "never started": (ended(None), "unknown", "of unknown fate", None, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_end_of_a_rank(name: str) -> None:
+    run, outcome, words, status, by = ENDS[name]
+    history = History(ranks={0: run})
+    attempt = Attempt(restart=0, hosts=("h",), began_at=0, seconds=1, history=history, status=1)
+    (rank,) = record.attempt(attempt, 0)["ranks"]
+    assert (rank["outcome"], rank["words"]) == (outcome, words)
+    assert (rank["exit_status"], rank["signal"]) == (status, by)
+
+
+def test_times_and_use_of_a_rank() -> None:
+    history = History()
+    history.planned("ab12", "127.0.0.1:1", {0: "h"}, None)
+    history.started(0, 77, 0.1)
+    history.hooked(0, {"joining": {}}, 0.2)
+    history.hooked(0, {"joined": {"process_id": 0}}, 0.3)
+    history.printed(0, 0.4)
+    history.used({"0": [1.5, 2048, 1.0]}, 1.0)
+    history.hooked(0, {"main": True, "failed": failure()}, 1.2345)
+    history.hooked(0, {"compiling": {"name": "jit_f", "where": "", "platform": "cpu"}}, 0.5)
+    history.exited(0, end_of(-KILL, [TERM, KILL], 1.75, 1024), 3.0)
+    attempt = Attempt(
+        restart=2, hosts=("h",), began_at=105.0, seconds=3.1, history=history, status=1,
+        words=("rank 0 failed: ValueError: x", "more"),
+    )  # fmt: skip
+    found = record.attempt(attempt, 100.0)
+    (rank,) = found.pop("ranks")
+    assert found == {
+        "restart": 2,
+        "job_id": "ab12",
+        "began_s": 5.0,
+        "seconds": 3.1,
+        "coordinator": "127.0.0.1:1",
+        "hosts": ["h"],
+        "log_dir": None,
+        "exit_status": 1,
+        "cause": {
+            "kind": "rank",
+            "rank": 0,
+            "host": "h",
+            "alike": [0],
+            "at_s": 1.234,
+            "words": "rank 0 failed: ValueError: x",
+            "report": ["rank 0 failed: ValueError: x", "more"],
+        },
+        "divergence": [],
+        "stacks": [],
+        "complete": True,
+    }
+    assert rank == {
+        "rank": 0,
+        "host": "h",
+        "pid": 77,
+        "started_s": 0.1,
+        "joining_s": 0.2,
+        "joined_s": 0.3,
+        "first_output_s": 0.4,
+        "leaving_s": None,
+        "failed_s": 1.234,
+        "ended_s": 3.0,
+        "outcome": "failed",
+        "words": "ValueError: x",
+        "exit_status": 1,
+        "signal": "SIGKILL",
+        "signals_sent": ["SIGTERM", "SIGKILL"],
+        "exception": {
+            "name": "ValueError",
+            "headline": "ValueError: x",
+            "where": "train.py:3 in step",
+            "line": "boom()",
+            "traceback": ["Traceback ...", "ValueError: x"],
+        },
+        "killer": None,
+        "platform": "cpu",
+        "compiled_last": {"name": "jit(f)", "where": None},
+        "cpu_s": 1.75,
+        "peak_kib": 2048,
+        "samples": [[1.0, 1.5, 2048]],
+        "last_lines": {"stdout": [], "stderr": []},
+    }
+
+
+def test_the_cause_is_what_came_first() -> None:
+    history = History()
+    history.planned("ab", "c", {0: "h"}, None)
+    history.started(0, 1, 0.1)
+    history.stopped(Stop("stopped by SIGINT", 130), 2.0)
+    history.exited(0, end_of(5, [2], 0.0, 0), 2.5)
+    attempt = Attempt(
+        restart=0, hosts=("h",), began_at=0, seconds=3, history=history, status=130,
+        words=("stopped by SIGINT",),
+    )  # fmt: skip
+    cause = record.attempt(attempt, 0)["cause"]
+    assert (cause["kind"], cause["rank"], cause["at_s"]) == ("stop", None, 2.0)
+
+
+LINES: dict[str, tuple[str, list[str]]] = {
+    "nothing": ("", []),
+    "lines": ("a\nb\n", ["a", "b"]),
+    "no newline at the end": ("a\nb", ["a", "b"]),
+    "an empty line": ("a\n\nb\n", ["a", "", "b"]),
+    "a progress bar": ("x\n1%\r2%\r3%", ["x", "3%"]),
+    "lines of Windows": ("a\r\nb\r\n", ["a", "b"]),
+    "other separators": ("a\x0b\u2028b\n", ["a\x0b\u2028b"]),
+    "many": ("".join(f"{n}\n" for n in range(100)), [str(n) for n in range(80, 100)]),
+    "a long one": ("x" * 5000, ["... " + "x" * 1000]),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_last_lines(name: str) -> None:
+    text, expected = LINES[name]
+    assert record.last_lines(text, 10_000) == expected
+
+
+def test_samples_are_thinned_but_not_their_peaks() -> None:
+    samples = [Sample(at, at / 2, 9999 if at == 333 else 10) for at in range(512)]
+    kept = record.thinned(samples, 40)
+    assert len(kept) == 40
+    assert max(sample.rss_kib for sample in kept) == 9999
+    assert kept == sorted(kept, key=lambda sample: sample.at)
+    assert kept[-1] == samples[-1]
+    assert record.thinned(samples[:40], 40) == samples[:40]
+
+
+def test_values_of_variables_are_left_out() -> None:
+    words = ["--env", "TOKEN=secret", "--env", "HOME", "-q", "--", "a", "--env", "B=own"]
+    left = ["--env", "TOKEN=...", "--env", "HOME", "-q", "--", "a", "--env", "B=own"]
+    assert record.without_values(words) == left
+
+
+def test_a_record_of_a_big_job_stays_small() -> None:
+    many = record_of(256, samples=512, printed="y" * 16_384)
+    assert 100_000 < len(json.dumps(many)) < 8_000_000
+
+
+def test_a_record_of_many_attempts_stays_small() -> None:
+    attempts = []
+    for _ in range(30):
+        attempts += record_of(2)["attempts"]
+        record.lighten(attempts)
+    kept = [one["complete"] for one in attempts]
+    assert kept == [True] + [False] * 22 + [True] * 7
+    assert attempts[5]["ranks"][1]["samples"] == []
+    assert attempts[5]["ranks"][1]["words"] == attempts[-1]["ranks"][1]["words"]
+
+
+def test_nothing_ends_the_element_that_holds_the_record() -> None:
+    text = json.dumps({"a": "</script><!--\u2028é"})
+    page = write.page(text)
+    held = re.search(r'<script type="application/json" id="record">(.*?)</script>', page)
+    assert held is not None
+    assert json.loads(held[1]) == json.loads(text)
+    assert "<" not in held[1]
+    assert held[1].isascii()
+
+
+def test_the_page_loads_nothing() -> None:
+    text = write.page(json.dumps(record_of(2)))
+    assert "default-src 'none'" in text  # so that it could not if it wanted
+    assert not re.findall(r"https?://", text)
+    assert re.findall(r"""(?:src|href)=["']?([^"'>\s]*)""", text) == ["data:,"]
+    assert not re.findall(r"@import|url\(|fetch\(|XMLHttp|WebSocket|innerHTML|eval\(", text)

@@ -1,0 +1,205 @@
+"""Why and how a job ends, as histories: what happens, and what the launcher does about it."""
+
+import signal
+from typing import Any
+
+import pytest
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.launcher.stop_policy import (
+    READER_S,
+    SIGNAL_S,
+    Note,
+    SetReason,
+    ShowStacks,
+    StopPolicy,
+    StopRanks,
+)
+from mcjax_launch.run.state import Stop
+
+INT, TERM, HUP, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL
+GRACES = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
+
+BY_INT, BY_TERM = Stop("stopped by SIGINT", 130), Stop("stopped by SIGTERM", 143)
+LOST = Stop("host b: no heartbeat for 12 s", 255, final=False)
+GONE = Stop("nobody reads the output any more", 141)
+AGENT = Stop("host a: its agent was stopped by SIGTERM", 255)
+TIMEOUT = Stop("--timeout: not done after 5 s", 124, picture=True)
+PARTED = Stop("--verify-spmd: the ranks run different programs", 1)
+ERROR = LaunchError("host a: no Python", 255)
+
+INT_NOTE = Note(
+    "SIGINT forwarded to the ranks; 5 s to exit, press again to kill now; "
+    "Ctrl-\\ shows where they are"
+)
+TERM_NOTE = Note("SIGTERM forwarded to the ranks; 30 s to exit, a second one kills them now")
+GONE_NOTE = Note("nobody reads the output any more: SIGTERM to the ranks; 30 s to exit")
+
+FAILED = StopRanks(TERM, 2.0, 1)
+QUICK = StopRanks(TERM, 2.0)
+USER_INT, USER_INT_NOW = StopRanks(INT, 5.0, by_user=True), StopRanks(INT, 0.0, by_user=True)
+USER_TERM = StopRanks(TERM, 30.0, by_user=True)
+LONG = StopRanks(TERM, 30.0)
+
+
+def interrupt(signum: int, at: float, *, nothing_left: bool = False) -> tuple[Any, ...]:
+    return "interrupted", (signum, at), {"nothing_left": nothing_left}
+
+
+RUN = ("ranks_starting",)
+#: A step is a method, its arguments, and what it returns.
+HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
+    "a rank fails": [
+        (RUN, None),
+        (("rank_failed", (1,)), [FAILED]),
+        (("rank_failed", (2,)), []),
+    ],
+    "a victim is seen first: nobody's messages are kept for it": [
+        (RUN, None),
+        (("rank_failed", (None,)), [QUICK]),
+    ],
+    "INT": [
+        (RUN, None),
+        (interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT]),
+        (("rank_failed", (1,)), []),
+    ],
+    "INT twice kills now": [
+        (RUN, None),
+        (interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT]),
+        (interrupt(INT, 2.0), [USER_INT_NOW]),
+        (("gives_up", (2.0,)), False),
+    ],
+    "INT twice where nothing is left stops waiting for the reader": [
+        (RUN, None),
+        (interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT]),
+        (interrupt(INT, 2.0, nothing_left=True), [USER_INT_NOW]),
+        (("gives_up", (2.0,)), True),
+    ],
+    "INT three times leaves": [
+        (RUN, None),
+        (interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT]),
+        (interrupt(INT, 2.0), [USER_INT_NOW]),
+        (interrupt(INT, 3.0), [USER_INT_NOW]),
+        (("gives_up", (3.0,)), True),
+    ],
+    "TERM during start-up needs no grace": [
+        (interrupt(TERM, 1.0), [SetReason(BY_TERM), StopRanks(TERM, 0.0, by_user=True)]),
+    ],
+    "TERM, then a rank fails over it": [
+        (RUN, None),
+        (interrupt(TERM, 1.0), [TERM_NOTE, SetReason(BY_TERM), USER_TERM]),
+        (("rank_failed", (0,)), []),
+    ],
+    "a signal after a failure hastens the end and changes no reason but its own": [
+        (RUN, None),
+        (("rank_failed", (1,)), [FAILED]),
+        (interrupt(INT, 1.0), [SetReason(BY_INT), USER_INT]),
+    ],
+    "the reader goes away": [
+        (RUN, None),
+        (("may_be_stopped", (GONE, 1.0)), []),
+        (("expired", (1.0,)), []),
+        (("expired", (1.0 + SIGNAL_S,)), [GONE_NOTE, SetReason(GONE), LONG]),
+        (("expired", (9.0,)), []),
+    ],
+    "the reader goes away, and then comes INT": [
+        (RUN, None),
+        (("may_be_stopped", (GONE, 1.0)), []),
+        (interrupt(INT, 1.1), [INT_NOTE, SetReason(BY_INT), USER_INT]),
+        (("expired", (1.0 + SIGNAL_S,)), []),
+        (("over",), []),
+    ],
+    "an agent is ended from outside and all is over before a signal can come": [
+        (RUN, None),
+        (("may_be_stopped", (AGENT, 1.0)), []),
+        (("over",), [SetReason(AGENT)]),
+    ],
+    "a host is lost": [
+        (RUN, None),
+        (("stopped", (LOST,)), [SetReason(LOST), QUICK]),
+    ],
+    "a host is lost during the grace": [
+        (RUN, None),
+        (interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT]),
+        (("stopped", (LOST,)), [QUICK]),
+    ],
+    "a host is lost that a failure had ended": [
+        (RUN, None),
+        (("rank_failed", (1,)), [FAILED]),
+        (("stopped", (LOST,)), [SetReason(LOST), QUICK]),
+    ],
+    "a timeout": [
+        (RUN, None),
+        (("limit_reached", (TIMEOUT,)), [SetReason(TIMEOUT), ShowStacks()]),
+        (("stacks_shown",), [QUICK]),
+    ],
+    "a timeout whose stacks do not come before INT": [
+        (RUN, None),
+        (("limit_reached", (TIMEOUT,)), [SetReason(TIMEOUT), ShowStacks()]),
+        (interrupt(INT, 1.0), [INT_NOTE, USER_INT]),
+        (("stacks_shown",), []),
+    ],
+    "a timeout while the job ends": [
+        (RUN, None),
+        (("rank_failed", (1,)), [FAILED]),
+        (("limit_reached", (TIMEOUT,)), []),
+    ],
+    "stacks that the user asked for end nothing": [
+        (RUN, None),
+        (("stacks_shown",), []),
+    ],
+    "a limit that needs no stacks": [
+        (RUN, None),
+        (("limit_reached", (PARTED,)), [SetReason(PARTED), QUICK]),
+    ],
+    "it cannot be started": [
+        (("start_failed", (ERROR,)), [StopRanks(KILL, 0.0)]),
+        (("stopped", (LOST,)), []),
+    ],
+    "it cannot be started after INT": [
+        (interrupt(INT, 1.0), [SetReason(BY_INT), USER_INT_NOW]),
+        (("start_failed", (ERROR,)), [StopRanks(KILL, 0.0)]),
+    ],
+    "the last output waits for its reader, but not for ever": [
+        (RUN, None),
+        (("nothing_left", (0.5,)), None),
+        (("gives_up", (60.0,)), False),
+        (interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT]),
+        (("nothing_left", (2.0,)), None),
+        (("nothing_left", (3.0,)), None),
+        (("gives_up", (2.0 + READER_S - 0.1,)), False),
+        (("gives_up", (2.0 + READER_S,)), True),
+    ],
+}
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_history(history: list[tuple[tuple[Any, ...], Any]]) -> None:
+    policy = StopPolicy(GRACES.__getitem__)
+    for (method, *arguments), expected in history:
+        args = arguments[0] if arguments else ()
+        keywords = arguments[1] if len(arguments) > 1 else {}
+        assert getattr(policy, method)(*args, **keywords) == expected, method
+
+
+def test_an_error_is_kept_unless_there_was_a_reason_before() -> None:
+    policy = StopPolicy(GRACES.__getitem__)
+    policy.start_failed(ERROR)
+    policy.start_failed(LaunchError("another"))
+    assert policy.error is ERROR
+    policy = StopPolicy(GRACES.__getitem__)
+    policy.interrupted(INT, 1.0, nothing_left=False)
+    policy.start_failed(ERROR)
+    assert policy.error is None
+
+
+def test_the_deadline_is_that_of_what_waits() -> None:
+    policy = StopPolicy(GRACES.__getitem__)
+    policy.ranks_starting()
+    assert policy.deadline is None
+    policy.may_be_stopped(GONE, 1.0)
+    assert policy.deadline == 1.0 + SIGNAL_S
+    policy.expired(2.0)
+    assert policy.deadline is None
+    policy.nothing_left(3.0)
+    assert policy.deadline == 3.0 + READER_S

@@ -1,0 +1,51 @@
+"""The command that goes to a host."""
+
+import pytest
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.transport import bootstrap
+from mcjax_launch.transport.client import ssh_argv, template_argv
+
+
+def test_ssh_argv() -> None:
+    argv = ssh_argv(Host(name="h", user="me", port=2222, slots=1), "x")
+    assert argv[0] == "ssh"
+    assert argv[-4:] == ["2222", "--", "me@h", "exec sh -c 'x'"]
+    assert "BatchMode=yes" in argv
+
+
+TEMPLATES = {
+    "sudo -u me ssh -oServerAliveInterval=1 {host}": [
+        "-u",
+        "me",
+        "ssh",
+        "BatchMode=yes",
+        "h",
+        "exec sh -c 'x y'",
+    ],
+    "ssh -F cfg -- me@{host}": ["-F", "cfg", "--", "me@h", "exec sh -c 'x y'"],
+    "ssh -F cfg {host}": ["BatchMode=yes", "-F", "cfg", "h", "exec sh -c 'x y'"],
+    "gcloud ssh {host} --command={command}": ["h", "--command=exec sh -c 'x y'"],
+    "kubectl exec -i {host} --": ["exec", "-i", "h", "--", "sh", "-c", "x y"],
+    "docker exec -i {host}": ["exec", "-i", "h", "sh", "-c", "x y"],
+    "pod-sh {host} sh -c {command}": ["h", "sh", "-c", "exec sh -c 'x y'"],
+    "my-ssh {host}": ["h", "exec sh -c 'x y'"],
+    "bash -c 'ssh {host} {command}'": ["-c", "ssh h 'exec sh -c '\"'\"'x y'\"'\"''"],
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_template(template: str) -> None:
+    argv = template_argv(template, Host(name="h", slots=1), "x y")
+    assert [word for word in argv[1:] if word in TEMPLATES[template]] == TEMPLATES[template]
+
+
+@pytest.mark.parametrize("template", ["ssh", "ssh 'x", ""])
+def test_bad_template(template: str) -> None:
+    with pytest.raises(LaunchError, match="--via"):
+        template_argv(template, Host(name="h", slots=1), "x")
+
+
+def test_the_loader_needs_no_quoting() -> None:
+    assert not set("'\"\\$`!\n") & set(bootstrap.loader())
