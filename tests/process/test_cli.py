@@ -35,7 +35,11 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     ),
     "ranks that are not there": (["--show", "4", "-n", "4", "echo"], 2, "the last rank is 3"),
     "bad coordinator": (["--coordinator", "h:port", "echo"], 2, "write HOST or HOST:PORT"),
-    "coordinator elsewhere": (["--coordinator", "10.9.8.7:1", "echo"], 2, "10.9.8.7 is not an address of this host"),
+    "coordinator elsewhere": (
+        ["--coordinator", "10.9.8.7:1", "echo"],
+        2,
+        "10.9.8.7 is not an address of this host",
+    ),
     "too few GPUs": (["--gpus-per-process", "1", "echo"], 2, "needs 1 GPU for 1 rank, sees 0"),
     "timeout without hook": (["--no-hook", "--start-timeout", "5", "echo"], 2, "--no-hook"),
 }
