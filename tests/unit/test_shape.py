@@ -10,7 +10,6 @@ ATTRIBUTES = 20
 
 # What is longer, and why. An entry that is no longer needed has to go.
 LONG = {
-    "make_plan": "checks all that a command line can get wrong, in the order in which it is reported",
     "run": "the loop over attempts, with what one attempt hands on to the next",
     "reported": "writes the report whichever way a job ends",
 }
