@@ -6,9 +6,9 @@ from typing import NoReturn
 
 
 def run() -> NoReturn:
-    """Run the command line and leave at once: there is nothing for Python to tidy up."""
+    """Run the command line and exit at once: Python has nothing to clean up."""
     if os.name != "posix":
-        sys.exit("mcjax-launch: needs Linux (or macOS, with less certainty); on Windows use WSL")
+        sys.exit("mcjax-launch: needs Linux (or macOS, with fewer guarantees); on Windows, use WSL")
     from mcjax_launch.cli.command import main
 
     os._exit(main())

@@ -3,15 +3,17 @@
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
+from mcjax_launch.console.pieces import Lines, Part, Stream
+
 #: How long a line waits for the other ranks to print it too.
 MOMENT_S = 0.2
-#: More than this is not held back, all ranks together,
+#: No more bytes than this are held back, all ranks together,
 MOST_HELD = 1 << 20
-# each line counted with what it takes to hold it.
+# each line counted with the memory that it takes besides.
 _LINE_TAKES = 500
 _PLACE = attrgetter("place")
 _ROOM = float(1 << 20)
@@ -19,32 +21,54 @@ _ROOM = float(1 << 20)
 
 @dataclass(slots=True)
 class Group:
-    """A line, and the ranks that have printed it."""
+    """A line, and the ranks that have printed it.
 
-    number: int  # in the order in which they came
-    place: float  # in an order that is that of each rank
-    stream: int
+    Args:
+        number: its number in order of arrival.
+        place: its place in an order that agrees with that of each rank.
+        text: without the newline.
+        stamp: the time of day when it came.
+        due: when it has waited long enough.
+        streams: of the ranks that have printed it.
+        shown: whether it has been handed on.
+
+    """
+
+    number: int
+    place: float
     text: bytes
     stamp: bytes
     due: float
-    ranks: list[int]
+    streams: list[Stream]
     shown: bool = False
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that have printed it."""
+        return [stream.rank for stream in self.streams]
+
+    @property
+    def key(self) -> tuple[int, bytes]:
+        """What it has in common with an equal line."""
+        return self.streams[0].number, self.text
 
 
 class Collapse:
     """Holds lines back until all ranks have printed them, or a moment has passed.
 
-    The lines wait in one row, in which each rank's stand in their order: a line joins an equal one
-    behind the rank's last, and one that finds none has its place directly behind the rank's last,
-    so that the rank can still join all others.
+    The lines wait in one row that keeps the order of each rank: a line joins an equal one
+    behind the rank's last. If there is none, it gets its place directly behind the rank's last, so
+    that the rank can still join all others.
 
     Args:
-        ranks: how many there are that may print.
+        ranks: how many ranks may print.
+        stamp: the time of day, as it will stand before the lines that come now.
 
     """
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, stamp: Callable[[], bytes] = lambda: b"") -> None:
         self._all = ranks
+        self._stamp = stamp
         self._came: deque[Group] = deque()
         self._row: list[Group] = []
         self._equal: dict[tuple[int, bytes], list[Group]] = {}  # in their order in the row
@@ -53,42 +77,52 @@ class Collapse:
         self._next = 0
 
     @property
-    def due(self) -> float | None:
+    def deadline(self) -> float | None:
         """When the next line has waited long enough."""
         while self._came and self._came[0].shown:
             self._came.popleft()
         return self._came[0].due if self._came else None
 
-    def feed(
-        self, rank: int, stream: int, lines: Iterable[bytes], now: float, stamp: bytes
-    ) -> list[Group]:
-        """More whole lines of a rank, without their newlines; what can be shown now."""
+    def feed(self, lines: Lines, now: float) -> list[Group]:
+        """What can be shown when more lines of a rank come."""
         out: list[Group] = []
-        for text in lines:
-            last = self._last.get(rank)
-            if last is not None and last.shown:
-                last = None
-            equal = self._equal.setdefault((stream, text), [])
-            at = 0 if last is None else bisect_right(equal, last.place, key=_PLACE)
-            if at < len(equal):
-                group = equal[at]
-                group.ranks.append(rank)
-            else:
-                group = Group(self._next, 0.0, stream, text, stamp, now + MOMENT_S, [rank])
-                self._put(group, last)
-                insort(equal, group, key=_PLACE)
-                self._came.append(group)
-                self._next += 1
-                self._held += len(text) + _LINE_TAKES
-            self._last[rank] = group
-            if len(group.ranks) == self._all:  # no rank can join those before it any more
+        stamp = self._stamp()
+        for text in lines.text[:-1].split(b"\n"):
+            group = self._add(lines.stream, text, stamp, now + MOMENT_S)
+            if len(group.streams) == self._all:  # no rank can join those before it any more
                 out += self._take(self._row[: bisect_right(self._row, group.place, key=_PLACE)])
             elif self._held > MOST_HELD:
                 out += self.flush()
         return out
 
+    def _add(self, stream: Stream, text: bytes, stamp: bytes, due: float) -> Group:
+        """Put a line into the row, or let its rank join an equal one."""
+        last = self._last_waiting(stream.rank)
+        equal = self._equal.setdefault((stream.number, text), [])
+        at = 0 if last is None else bisect_right(equal, last.place, key=_PLACE)
+        if at < len(equal):
+            group = equal[at]
+            group.streams.append(stream)
+        else:
+            group = Group(self._next, 0.0, text, stamp, due, [stream])
+            self._put(group, last)
+            insort(equal, group, key=_PLACE)
+            self._came.append(group)
+            self._next += 1
+            self._held += len(text) + _LINE_TAKES
+        self._last[stream.rank] = group
+        return group
+
+    def _last_waiting(self, rank: int) -> Group | None:
+        last = self._last.get(rank)
+        return None if last is None or last.shown else last
+
+    def make_way(self, part: Part) -> list[Group]:
+        """What has to be shown before part of a line, which cannot wait."""
+        return self.flush() if self._last_waiting(part.stream.rank) is not None else []
+
     def _put(self, group: Group, last: Group | None) -> None:
-        """Give a line its place in the row, directly behind another or in front."""
+        """Give a line its place in the row: directly behind its rank's last, or in front."""
         row = self._row
         at = 0 if last is None else bisect_right(row, last.place, key=_PLACE)
         low = row[at - 1].place if at else None
@@ -104,7 +138,7 @@ class Collapse:
 
     def expire(self, now: float) -> list[Group]:
         """The lines that have waited long enough, and what their ranks have printed before."""
-        if self.due is None or self._came[0].due > now:
+        if self.deadline is None or self._came[0].due > now:
             return []
         taken: list[Group] = []
         needed: set[int] = set()
@@ -122,10 +156,10 @@ class Collapse:
         """Take these out of the row, and put them in order."""
         for group in groups:
             group.shown = True
-            equal = self._equal[group.stream, group.text]
+            equal = self._equal[group.key]
             equal.pop(bisect_left(equal, group.place, key=_PLACE))
             if not equal:
-                del self._equal[group.stream, group.text]
+                del self._equal[group.key]
             self._held -= len(group.text) + _LINE_TAKES
         if groups and groups[-1] is self._row[len(groups) - 1]:
             del self._row[: len(groups)]
@@ -135,10 +169,10 @@ class Collapse:
 
 
 def in_order(groups: Sequence[Group]) -> list[Group]:
-    """Lines as they came, as far as the order of each rank allows it.
+    """Lines in order of arrival, as far as the order of each rank allows it.
 
     Args:
-        groups: in an order that is that of each rank.
+        groups: in an order that agrees with that of each rank.
 
     """
     after: list[list[int]] = [[] for _ in groups]

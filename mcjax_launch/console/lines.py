@@ -1,4 +1,4 @@
-"""Whole, prefixed lines out of the raw chunks of many streams; pure: bytes in, pieces out.
+"""Prefixed lines out of the pieces of many streams; pure: pieces in, bytes to write out.
 
 `Plain` is for files, pipes and logs: every byte of a rank appears, in lines that nothing else
 interrupts. `Live` is for a terminal: unfinished lines (a prompt, a progress bar) stay at the
@@ -6,157 +6,225 @@ bottom, one row a stream, and are redrawn in place.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-#: A longer line is shown in pieces.
-LONGEST = 1 << 20
+from mcjax_launch.console.collapse import Group
+from mcjax_launch.console.pieces import Lines, Part, Stream
+from mcjax_launch.console.unfinished import LONGEST
+
 GOES_ON = b" [mcjax-launch: this line goes on]\n"
-#: An unfinished line is shown after this many seconds,
-MOMENT_S = 0.25
-#: its progress on a terminal after so many more,
+#: What is added to an unfinished line is shown after so many seconds,
+GROWS_S = 0.25
+#: on a terminal after so many,
 REDRAW_S = 0.1
-#: and in a file, where lines of others come in between, after so many.
+#: and after so many in a file where lines of others came in between.
 AGAIN_S = 2.0
 
+#: What is to be written, in pieces: a big chunk is copied once, by the prefixing itself.
+Written = list[bytes | memoryview]
 
-class Source:
-    """One stream of one rank. `due` is when its unfinished line wants to be shown, if ever."""
 
-    def __init__(self, prefix: bytes) -> None:
-        self.prefix = prefix
-        self.partial = bytearray()
-        self.due: float | None = None
-        self.moment = MOMENT_S
-        # Of the partial line, what stands at the end of the output (Plain only).
-        self.shown = 0
-        self.shown_from_start = True
+@dataclass(slots=True, eq=False)
+class _Row:
+    """The unfinished line of a stream.
+
+    Args:
+        text: the line so far.
+        due: when to show what has been added.
+        interrupted: whether it has been shown, and others' lines came after that.
+        shown: how much of it has been shown where it can still be continued.
+        shown_from_start: whether that is its beginning.
+        stamp: the time of day when it was shown last.
+
+    """
+
+    stream: Stream
+    text: bytearray
+    due: float | None = None
+    interrupted: bool = False
+    shown: int = 0
+    shown_from_start: bool = True
+    stamp: bytes = b""
+
+
+class _Renderer:
+    """What both renderers share: the rows, and their times.
+
+    Args:
+        shared_prefix: the prefix of a line that several ranks have printed.
+        stamp: what comes before each prefix, such as the time of day.
+
+    """
+
+    _grows_s = GROWS_S
+
+    def __init__(
+        self,
+        shared_prefix: Callable[[Sequence[int]], bytes] = lambda ranks: b"",
+        stamp: Callable[[], bytes] = lambda: b"",
+    ) -> None:
+        self._shared_prefix = shared_prefix
+        self._stamp = stamp
+        self._rows: dict[Stream, _Row] = {}
+
+    def lines(self, lines: Lines) -> Written:
+        """What to write for whole lines of a stream."""
+        raise NotImplementedError
+
+    def part(self, part: Part, now: float) -> Written:
+        """What to write for part of a line: its beginning is shown at once, more of it later."""
+        row = self._rows.get(part.stream)
+        begins = row is None
+        if row is None:
+            row = self._rows[part.stream] = _Row(part.stream, bytearray())
+        row.text += part.text
+        if part.ends:
+            del self._rows[part.stream]
+            return self._complete(row)
+        if len(row.text) > LONGEST:
+            return self._cut(row, now)
+        if begins:
+            return self._show(row)
+        if row.due is None:
+            row.due = now + (AGAIN_S if row.interrupted else self._grows_s)
+        return []
+
+    def _cut(self, row: _Row, now: float) -> Written:
+        """What to write for a line that is too long; what is left of it is a line of its own."""
+        out: Written = []
+        while len(row.text) > LONGEST:
+            rest = row.text[LONGEST:]
+            row.text[LONGEST:] = GOES_ON
+            out += self._complete(row)
+            row.text, row.interrupted, row.shown = rest, False, 0
+        row.due = now + GROWS_S
+        return out
+
+    def groups(self, groups: Sequence[Group]) -> Written:
+        """What to write for lines that have waited for other ranks."""
+        text = bytearray()
+        for group in groups:
+            alone = len(group.streams) == 1
+            prefix = group.streams[0].prefix if alone else self._shared_prefix(group.ranks)
+            text += group.stamp + prefix + self._final(group.text) + b"\n"
+        return self.own(bytes(text)) if text else []
+
+    def own(self, text: bytes) -> Written:
+        """What to write for whole lines that have their prefixes, such as the launcher's own."""
+        raise NotImplementedError
 
     @property
-    def begun_to_show(self) -> bool:
-        """Whether some of the partial line has been shown."""
-        return self.shown > 0 or self.moment != MOMENT_S
+    def deadline(self) -> float | None:
+        """When the next row wants to be shown."""
+        return min((row.due for row in self._rows.values() if row.due is not None), default=None)
 
-    def forget(self) -> None:
-        """Drop the partial line, nothing of which has been shown."""
-        self.partial.clear()
-        self.due = None
+    def expire(self, now: float) -> Written:
+        """What to write for the rows that are due."""
+        due = [row for row in self._rows.values() if row.due is not None and row.due <= now]
+        return [text for row in due for text in self._show(row)]
 
+    def _show(self, row: _Row) -> Written:
+        raise NotImplementedError
 
-#: What is to be written, in pieces: a big chunk is copied once, by the prefixing itself.
-Pieces = list[bytes | memoryview]
+    def _complete(self, row: _Row) -> Written:
+        """What to write for a row that ends with a newline now."""
+        raise NotImplementedError
 
-
-class Plain:
-    """Lines for files and pipes."""
-
-    def __init__(self) -> None:
-        self._open: Source | None = None  # whose unfinished line ends the output so far
-
-    def feed(self, source: Source, data: bytes, now: float, stamp: bytes = b"") -> Pieces:
-        """What to write for more bytes of a stream; `stamp` goes before each line's prefix."""
-        end = data.rfind(b"\n") + 1
-        out = self._complete(source, data, end, stamp) if end else []
-        if end < len(data):
-            source.partial += data[end:]
-            if source.due is None:
-                source.due = now + source.moment
-            while len(source.partial) > LONGEST:
-                out += self._piece(source, stamp)
-        return out
-
-    def expire(self, source: Source, stamp: bytes = b"") -> Pieces:
-        """What to write when a source's unfinished line is due."""
-        source.due = None
-        partial = bytes(source.partial)
-        if self._open is source:
-            out: Pieces = [partial[source.shown :]]
-        elif source.moment == MOMENT_S:  # for the first time
-            source.shown_from_start = True
-            out = [*self.close(), stamp, source.prefix, partial]
-        else:  # others came in between: where it stands now will do until it is complete
-            last = partial.rstrip(b"\r").rfind(b"\r") + 1
-            source.shown_from_start = last == 0
-            out = [*self.close(), stamp, source.prefix, partial[last:]]
-        source.shown = len(partial)
-        self._open = source
-        return out
-
-    def own(self, text: bytes) -> Pieces:
-        """What to write for whole lines that are no stream's: the launcher's, or several ranks'."""
-        return [*self.close(), text]
-
-    def final(self, line: bytes) -> bytes:
+    def _final(self, line: bytes) -> bytes:
         """What to show of a whole line."""
-        return line
+        raise NotImplementedError
 
-    def close(self) -> Pieces:
+
+class Plain(_Renderer):
+    """Lines for files and pipes; see `_Renderer` for the arguments."""
+
+    _open: _Row | None = None  # the row that ends the output so far
+
+    def lines(self, lines: Lines) -> Written:
+        prefix = self._stamp() + lines.stream.prefix
+        return [*self._close(), prefix, lines.head, _prefixed(lines.data, lines.end, prefix)]
+
+    def own(self, text: bytes) -> Written:
+        return [*self._close(), text]
+
+    def _close(self) -> Written:
         """End the line that is open, so that another can begin."""
         if self._open is None:
             return []
-        self._open.moment = AGAIN_S
+        self._open.interrupted = True
         self._open.shown = 0
         self._open = None
         return [b"\n"]
 
-    def _complete(self, source: Source, data: bytes, end: int, stamp: bytes) -> Pieces:
-        """The partial line and `data` up to `end`, which is behind a newline, as whole lines."""
-        prefix = stamp + source.prefix
-        if self._open is source and source.shown_from_start:
+    def _show(self, row: _Row) -> Written:
+        row.due = None
+        if self._open is row:
+            out: Written = [bytes(row.text[row.shown :])]
+        else:  # after an interruption the place where it stands will do until it is complete
+            start = row.text.rstrip(b"\r").rfind(b"\r") + 1 if row.interrupted else 0
+            row.shown_from_start = start == 0
+            out = [*self._close(), self._stamp(), row.stream.prefix, bytes(row.text[start:])]
+        row.shown = len(row.text)
+        self._open = row
+        return out
+
+    def _complete(self, row: _Row) -> Written:
+        if self._open is row and row.shown_from_start:
             self._open = None
-            out: Pieces = [bytes(source.partial[source.shown :])]
-        else:
-            out = [*self.close(), prefix, bytes(source.partial)]
-        out.append(_with_prefixes(data, end, prefix))
-        source.partial.clear()
-        source.shown = 0
-        source.due = None
-        source.moment = MOMENT_S
-        return out
+            return [bytes(row.text[row.shown :])]
+        return [*self._close(), self._stamp() + row.stream.prefix, bytes(row.text)]
 
-    def _piece(self, source: Source, stamp: bytes) -> Pieces:
-        rest = bytes(source.partial[LONGEST:])
-        del source.partial[LONGEST:]
-        out = self._complete(source, GOES_ON, len(GOES_ON), stamp)
-        source.partial += rest
-        return out
+    def _final(self, line: bytes) -> bytes:
+        return line
 
 
-class Live(Plain):
+class Live(_Renderer):
     """Lines for a terminal.
 
     Args:
         rows: how many rows the terminal has, asked at each redraw.
+        shared_prefix, stamp: see `_Renderer`.
 
     """
 
-    def __init__(self, rows: Callable[[], int]) -> None:
-        super().__init__()
-        self._rows = rows
-        self._live: dict[Source, bytes] = {}  # stamp of each stream that has a row
+    _grows_s = REDRAW_S
+
+    def __init__(
+        self,
+        rows: Callable[[], int],
+        shared_prefix: Callable[[Sequence[int]], bytes] = lambda ranks: b"",
+        stamp: Callable[[], bytes] = lambda: b"",
+    ) -> None:
+        super().__init__(shared_prefix, stamp)
+        self._height = rows
         self._drawn = 0
 
-    def expire(self, source: Source, stamp: bytes = b"") -> Pieces:
-        source.due = None
-        source.moment = REDRAW_S
-        self._live[source] = stamp
-        return [self._erase(), self._draw()]
+    def lines(self, lines: Lines) -> Written:
+        prefix = self._stamp() + lines.stream.prefix
+        if b"\r" in lines.head or b"\r" in lines.data:
+            return self.own(self._finals(lines.text, prefix))
+        text = _prefixed(lines.data, lines.end, prefix)
+        return [self._erase(), prefix, lines.head, text, self._draw()]
 
-    def own(self, text: bytes) -> Pieces:
+    def own(self, text: bytes) -> Written:
         return [self._erase(), text, self._draw()]
 
-    def final(self, line: bytes) -> bytes:
+    def _show(self, row: _Row) -> Written:
+        row.due = None
+        row.stamp = self._stamp()
+        row.shown = len(row.text)
+        return [self._erase(), self._draw()]
+
+    def _complete(self, row: _Row) -> Written:
+        row.shown = 0
+        return self.own(self._finals(bytes(row.text), self._stamp() + row.stream.prefix))
+
+    def _final(self, line: bytes) -> bytes:
         return visible(line) if b"\r" in line else line
 
-    def _complete(self, source: Source, data: bytes, end: int, stamp: bytes) -> Pieces:
-        self._live.pop(source, None)
-        prefix = stamp + source.prefix
-        data = bytes(source.partial) + data[:end]
-        if b"\r" in data:
-            data = b"".join(visible(line) + b"\n" for line in data[:-1].split(b"\n"))
-        source.partial.clear()
-        source.due = None
-        source.moment = MOMENT_S
-        return [self._erase(), prefix, _with_prefixes(data, len(data), prefix), self._draw()]
+    def _finals(self, text: bytes, prefix: bytes) -> bytes:
+        return b"".join(prefix + self._final(line) + b"\n" for line in text[:-1].split(b"\n"))
 
     def _erase(self) -> bytes:
         up = self._drawn - 1
@@ -167,11 +235,11 @@ class Live(Plain):
 
     def _draw(self) -> bytes:
         shown = [
-            stamp + source.prefix + text
-            for source, stamp in self._live.items()
-            if (text := _MOVES.sub(b"", visible(source.partial)))
+            row.stamp + row.stream.prefix + text
+            for row in self._rows.values()
+            if row.shown and (text := _MOVES.sub(b"", visible(row.text)))
         ]
-        most = max(1, self._rows() - 2)
+        most = max(1, self._height() - 2)
         if len(shown) > most:
             shown[most - 1 :] = [b"(and %d more)" % (len(shown) - most + 1)]
         self._drawn = len(shown)
@@ -188,7 +256,7 @@ def visible(line: "bytes | bytearray") -> bytes:
     return bytes(line.rstrip(b"\r").rpartition(b"\r")[2]).rstrip()
 
 
-def _with_prefixes(data: bytes, end: int, prefix: bytes) -> bytes | memoryview:
+def _prefixed(data: bytes, end: int, prefix: bytes) -> bytes | memoryview:
     """`data` up to `end`, which is behind a newline, with `prefix` after all newlines but the last.
 
     All of `data` is searched and copied at once, and the end is cut off without another copy.

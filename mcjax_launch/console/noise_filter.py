@@ -1,187 +1,294 @@
-"""What a rank says, without what JAX prints that is no news; pure.
+"""Hides what JAX and Gloo print that tells the user nothing, and counts it; pure.
 
-A victim of another rank's death can be faster with its words than the kernel is with the news of
-that death: from the first of them on its stderr is held back for a moment, until it is clear
-whether they are news. So is a traceback, until its last line says whose it is.
+Gloo announces each connection on stdout: those lines are hidden at any time. The ranks that end
+because another has failed say so at length on stderr: that is hidden once the job ends. Such a rank
+can be faster with its errors than the kernel is with the news of the other's death, so from the
+first of them on its stderr is held back for a moment. So is a traceback, until its last line shows
+whether it is a follow-on error.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import chain
 
-from mcjax_launch.console.lines import Source
+from mcjax_launch.console.pieces import Lines, Part, Piece, Stream, whole_lines
 from mcjax_launch.jax_messages.noise import (
     GLOO_START,
     GlooListener,
     Listener,
     Noise,
     may_hold_victim,
-    sift,
 )
 from mcjax_launch.jax_messages.tracebacks import START, whose
 from mcjax_launch.protocol import frames
+from mcjax_launch.protocol.loop import earliest
 
 # A rank that prints so much at once prints more than anybody reads: no look slows it down.
 _FLOOD = 1 << 16
-#: For so long,
+#: Stderr is held back for so many seconds,
 HOLD_S = 0.5
-#: or until there is so much of it.
+#: or until there are so many bytes of it.
 MOST_HELD = 1 << 18
-#: Gloo writes its lines in pieces; on a busy machine they take their time.
+#: Gloo writes its lines in pieces; on a busy machine that takes a while.
 GLOO_S = 2.0
-#: After this many seconds without more of them, what has been left out is told.
+#: The first lines that were hidden are mentioned after so many seconds without more of them.
 QUIET_S = 2.0
+# No noise has longer lines.
+_LONGEST_NOISE = 1 << 14
 
 
-class LeftOut:
-    """Counts lines that are left out, until it is time to say so.
+def patience_s(begun: bytes) -> float:
+    """How many seconds more than others an unfinished line may wait for its end."""
+    return GLOO_S if begun.startswith(GLOO_START) else 0.0
+
+
+class NoiseFilter:
+    """Takes the pieces of all ranks' streams, and hands on what is not noise."""
+
+    def __init__(self) -> None:
+        self._gloo = GlooFilter()
+        self._follow_on = FollowOnFilter()
+        self._timers = (self._gloo.hidden, self._follow_on, self._follow_on.hidden)
+
+    def feed(self, piece: Piece, now: float) -> list[Piece]:
+        """What to show when another piece of a stream comes."""
+        if piece.stream.number == frames.STDOUT:
+            return self._gloo.feed(piece, now)
+        return self._follow_on.feed(piece, now)
+
+    def fold_victims(self, culprit: int | None, *, own_term: bool, now: float) -> list[Piece]:
+        """The job ends; see `FollowOnFilter.fold_victims`."""
+        return self._follow_on.fold_victims(culprit, own_term=own_term, now=now)
+
+    @property
+    def deadline(self) -> float | None:
+        """When something has waited long enough."""
+        return earliest(self._timers)
+
+    def expire(self, now: float) -> list[Piece]:
+        """What was held back for long enough, to be shown as it is."""
+        return self._follow_on.expire(now)
+
+    def notes(self, now: float) -> list[str]:
+        """What to tell the user about hidden lines, if it is time."""
+        return self._gloo.hidden.expire(now) + self._follow_on.hidden.expire(now)
+
+    def last_notes(self) -> list[str]:
+        """What to tell the user at the end about those not yet mentioned."""
+        return self._gloo.hidden.take() + self._follow_on.hidden.take()
+
+
+class HiddenLines:
+    """Counts hidden lines of one kind until it is time to mention them.
 
     Args:
-        words: what they are.
+        kind: what they are, to come after "3 lines".
 
     Attributes:
-        due: when to say it.
+        deadline: when to mention them.
 
     """
 
-    def __init__(self, words: str) -> None:
-        self.due: float | None = None
-        self._words = words
+    def __init__(self, kind: str) -> None:
+        self.deadline: float | None = None
+        self._kind = kind
         self._count = 0
-        self._said = False
+        self._mentioned = False
 
     def add(self, count: int, now: float) -> None:
-        """So many more; the first of them are told of after a moment, others at the end."""
+        """So many more; the first are mentioned after a moment, later ones at the end."""
         self._count += count
-        if not self._said:
-            self.due = now + QUIET_S
+        if count and not self._mentioned:
+            self.deadline = now + QUIET_S
 
-    def take(self) -> str:
-        """What to say, empty if there is nothing new."""
-        count, self._count, self.due = self._count, 0, None
+    def expire(self, now: float) -> list[str]:
+        """What to say now, if anything."""
+        return self.take() if self.deadline is not None and self.deadline <= now else []
+
+    def take(self) -> list[str]:
+        """What to say of those that have not been mentioned, if there are any."""
+        count, self._count, self.deadline = self._count, 0, None
         if not count:
-            return ""
-        more, self._said = "more " if self._said else "", True
-        return f"left out {count} {more}line{'s' * (count != 1)} {self._words}; -v shows them"
+            return []
+        more, self._mentioned = "more " if self._mentioned else "", True
+        return [f"hid {count} {more}line{'s' * (count != 1)} {self._kind}; -v shows them"]
 
 
-class Calm:
-    """Takes the chunks of all ranks and leaves out of them what is no news."""
+class GlooFilter:
+    """Hides Gloo's lines about its connections on stdout.
+
+    Attributes:
+        hidden: counts them.
+
+    """
 
     def __init__(self) -> None:
-        self._gloo = LeftOut('of Gloo\'s, "[Gloo] Rank 0 is connected ..."')
-        self._victims = LeftOut("about the end of the job in other ranks")
-        self._over = False
+        self.hidden = HiddenLines('from Gloo ("[Gloo] Rank 0 is connected ...")')
+        self._listeners: dict[Stream, GlooListener] = {}
+        self._begun = _BegunLines()
+
+    def feed(self, piece: Piece, now: float) -> list[Piece]:
+        """What to show when another piece of a stream comes."""
+        listener = self._listeners.setdefault(piece.stream, GlooListener())
+        if isinstance(piece, Part):
+            if (line := self._begun.add(piece)) is not None:
+                listener.unwanted(line)
+            return [piece]
+        if piece.end >= _FLOOD:
+            del self._listeners[piece.stream]
+            return [piece]
+        text = piece.text
+        if not listener.may_be_in(text):
+            return [piece]
+        kept, hidden = _sift(piece, listener.unwanted)
+        self.hidden.add(hidden, now)
+        return kept
+
+
+@dataclass(slots=True)
+class _Held:
+    until: float
+    pieces: list[Piece] = field(default_factory=list)
+    text: bytes = b""
+
+    def add(self, piece: Piece) -> None:
+        self.pieces.append(piece)
+        self.text += piece.text
+
+
+class FollowOnFilter:
+    """Hides on stderr what JAX says in ranks that end because of another's failure.
+
+    Attributes:
+        hidden: counts it.
+
+    """
+
+    def __init__(self) -> None:
+        self.hidden = HiddenLines("of follow-on errors from other ranks")
+        self._ending = False
         self._culprit: int | None = None
         self._noise = {Noise.VICTIM, Noise.STACK, Noise.TRACEBACK, Noise.TERM}
-        self._gloo_listeners: dict[int, GlooListener] = {}
-        self._listeners: dict[int, Listener] = {}
-        self._held: dict[int, tuple[float, bytes]] = {}  # until when, and what
+        self._listeners: dict[Stream, Listener] = {}
+        self._held: dict[Stream, _Held] = {}
+        self._begun = _BegunLines()
 
-    def feed(self, rank: int, stream: int, source: Source, data: bytes, now: float) -> bytes:
-        """What to show of a rank's next chunk; may drop the line that has begun."""
-        if stream == frames.STDOUT:
-            return self._without_gloo(rank, source, data, now)
-        if self._over and rank == self._culprit:
-            return data
-        data = self._not_held(rank, source, data, now)
-        return self._without_victims(rank, source, data, now) if self._over else data
+    def feed(self, piece: Piece, now: float) -> list[Piece]:
+        """What to show when another piece of a stream comes."""
+        stream = piece.stream
+        if self._ending and stream.rank == self._culprit:
+            return [piece]
+        held = self._held.pop(stream, None)
+        if held is None:
+            if isinstance(piece, Part):  # it has waited already
+                return self._sifted([piece], piece.text, now)
+            held = _Held(now + HOLD_S)
+        held.add(piece)
+        if len(held.text) > MOST_HELD or not self._is_open(held.text):
+            return self._sifted(held.pieces, held.text, now)
+        self._held[stream] = held
+        return []
 
-    def _without_gloo(self, rank: int, source: Source, data: bytes, now: float) -> bytes:
-        if len(data) >= _FLOOD:
-            self._gloo_listeners.pop(rank, None)
-            return data
-        listener = self._gloo_listeners.setdefault(rank, GlooListener())
-        return self._sifted(source, data, listener.unwanted, listener.may_be_in, self._gloo, now)
-
-    def _without_victims(self, rank: int, source: Source, data: bytes, now: float) -> bytes:
-        listener = self._listeners.setdefault(rank, Listener())
-        if START in data:
-            listener.expect(whose(source.partial + data))
-
-        def unwanted(line: bytes) -> bool:
-            return listener.kind(line) in self._noise
-
-        return self._sifted(source, data, unwanted, listener.may_be_in, self._victims, now)
-
-    def _sifted(
-        self,
-        source: Source,
-        data: bytes,
-        unwanted: Callable[[bytes], bool],
-        may_be_in: Callable[[bytes], bool],
-        left_out: LeftOut,
-        now: float,
-    ) -> bytes:
-        gone, data, count = sift(source.partial, source.begun_to_show, data, unwanted, may_be_in)
-        if gone:
-            source.forget()
-        if count:
-            left_out.add(count, now)
-        return data
-
-    def patience_s(self, source: Source) -> float:
-        """How much longer than others an unfinished line waits to be shown, in seconds."""
-        return GLOO_S if source.partial.startswith(GLOO_START) else 0.0
-
-    def _not_held(self, rank: int, source: Source, data: bytes, now: float) -> bytes:
-        """What is to be shown now, of this chunk and of what has been held back."""
-        until, held = self._held.pop(rank, (now + HOLD_S, b""))
-        if not held and not source.begun_to_show and _begins_traceback(source.partial, data):
-            held = bytes(source.partial)
-            source.forget()
-        data = held + data
-        if len(data) > MOST_HELD or not self._is_open(data):
-            return data
-        self._held[rank] = until, data
-        return b""
-
-    def _is_open(self, data: bytes) -> bool:
-        """Whether it is not clear yet whether all of this is news."""
-        tracebacks = whose(data) if START in data else []
-        if self._over:
+    def _is_open(self, text: bytes) -> bool:
+        """Whether it is not clear yet whether all of this is to be shown."""
+        tracebacks = whose(text) if START in text else []
+        if self._ending:
             return tracebacks[-1:] == [None]
-        return may_hold_victim(data) or tracebacks[-1:] in ([None], [True])
+        return may_hold_victim(text) or tracebacks[-1:] in ([None], [True])
 
-    def fold_victims(self, culprit: int | None, *, own_term: bool) -> list[tuple[int, bytes]]:
-        """The job ends: leave out what JAX says in ranks that end because of another's failure.
+    def _sifted(self, pieces: list[Piece], text: bytes, now: float) -> list[Piece]:
+        """These pieces of one stream, once the job ends without its follow-on errors."""
+        if not self._ending:
+            return self._as_they_are(pieces)
+        stream = pieces[0].stream
+        listener = self._listeners.setdefault(stream, Listener())
+        begun = self._begun.of(stream)
+        if START in begun + text:
+            listener.expect(whose(begun + text))
+        if not listener.may_be_in(begun + text):
+            return self._as_they_are(pieces)
+        return list(chain.from_iterable(self._sift(piece, listener, now) for piece in pieces))
+
+    def _sift(self, piece: Piece, listener: Listener, now: float) -> list[Piece]:
+        if isinstance(piece, Part):
+            if (line := self._begun.add(piece)) is not None:
+                listener.kind(line)
+            return [piece]
+        kept, hidden = _sift(piece, lambda line: listener.kind(line) in self._noise)
+        self.hidden.add(hidden, now)
+        return kept
+
+    def _as_they_are(self, pieces: list[Piece]) -> list[Piece]:
+        for piece in pieces:
+            if isinstance(piece, Part):
+                self._begun.add(piece)
+        return pieces
+
+    def fold_victims(self, culprit: int | None, *, own_term: bool, now: float) -> list[Piece]:
+        """The job ends: from now on hide follow-on errors.
 
         Args:
-            culprit: the rank that failed, if one did; it is heard out.
-            own_term: whether it is the launcher's own TERM that the ranks get: that they have
+            culprit: the rank that failed, if one did; all of its stderr is shown.
+            own_term: whether the TERM that the ranks get is the launcher's own: that they have
                 caught the user's is worth knowing.
+            now: the time.
 
         Returns:
-            What was held back of each rank's stderr, to be fed again.
+            What is to be shown of what was held back.
 
         """
-        if not self._over:
-            self._over, self._culprit = True, culprit
+        if not self._ending:
+            self._ending, self._culprit = True, culprit
         if not own_term:
             self._noise.discard(Noise.TERM)
-        return self._release(list(self._held))
+        held, self._held = self._held, {}
+        again = [piece for waiting in held.values() for piece in waiting.pieces]
+        return list(chain.from_iterable(self.feed(piece, now) for piece in again))
 
     @property
-    def due(self) -> float | None:
-        """When something has waited long enough."""
-        times = [self._gloo.due, self._victims.due, *(due for due, _ in self._held.values())]
-        return min((at for at in times if at is not None), default=None)
+    def deadline(self) -> float | None:
+        """When something has been held back for long enough."""
+        return min((held.until for held in self._held.values()), default=None)
 
-    def expire(self, now: float) -> list[tuple[int, bytes]]:
+    def expire(self, now: float) -> list[Piece]:
         """What was held back for long enough, to be shown as it is."""
-        return self._release([rank for rank, (due, _) in self._held.items() if due <= now])
-
-    def _release(self, ranks: list[int]) -> list[tuple[int, bytes]]:
-        return [(rank, self._held.pop(rank)[1]) for rank in ranks]
-
-    def words(self, now: float | None = None) -> list[str]:
-        """What to say of lines that were left out, if it is time (None: at the end)."""
-        told = [
-            left_out.take()
-            for left_out in (self._gloo, self._victims)
-            if now is None or (left_out.due is not None and left_out.due <= now)
-        ]
-        return [words for words in told if words]
+        due = [stream for stream, held in self._held.items() if held.until <= now]
+        pieces = [piece for stream in due for piece in self._held.pop(stream).pieces]
+        return self._as_they_are(pieces)
 
 
-def _begins_traceback(begun: bytearray, data: bytes) -> bool:
-    """Whether a traceback begins in `data`, its first line maybe before."""
-    return len(begun) > 0 and (START in data or START in begun[-len(START) :] + data[: len(START)])
+class _BegunLines:
+    """Puts the parts of lines together again, as far as that may matter."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Stream, bytes] = {}
+
+    def of(self, stream: Stream) -> bytes:
+        """A stream's line so far, empty if none has begun."""
+        return self._lines.get(stream, b"")
+
+    def add(self, part: Part) -> bytes | None:
+        """The whole line without its newline, if it is complete with this part."""
+        line = self._lines.pop(part.stream, b"")
+        if len(line) <= _LONGEST_NOISE:
+            line += part.text
+        if part.ends:
+            return line.removesuffix(b"\n")
+        self._lines[part.stream] = line
+        return None
+
+
+def _sift(lines: Lines, unwanted: Callable[[bytes], bool]) -> tuple[list[Piece], int]:
+    """The lines without those that are unwanted, and how many these are.
+
+    Args:
+        lines: lines of one stream.
+        unwanted: called for each line, in order.
+
+    """
+    every = lines.text[:-1].split(b"\n")
+    kept = [line for line in every if not unwanted(line)]
+    if len(kept) == len(every):
+        return [lines], 0
+    text = b"".join(line + b"\n" for line in kept)
+    return [whole_lines(lines.stream, text)] if kept else [], len(every) - len(kept)

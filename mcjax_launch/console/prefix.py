@@ -1,19 +1,26 @@
-"""How a rank is named on the console, and where its log files are; pure."""
+"""What a rank is called on the console, in which colour, and where its log files are; pure."""
 
 import os
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.plan import Plan
+from mcjax_launch.ranks import ranges
+
+_SEVERAL = b"1"  # bold: no rank's colour
+_COLOURS = (b"36", b"33", b"35", b"32", b"34", b"96", b"93", b"95", b"92", b"94")
 
 
 @dataclass(frozen=True)
 class RankLabel:
-    """A rank as the console names it.
+    """What the console has to know of a rank.
 
     Args:
-        host: its host, where there are several.
-        folder: of its log files, if it has any.
+        process_id: its number.
+        host: its host's name, if the job has several hosts.
+        folder: the folder of its log files, if it has any.
 
     """
 
@@ -27,11 +34,48 @@ class RankLabel:
         return os.path.join(self.folder, f"{self.process_id}.{end}")
 
 
+@dataclass(frozen=True)
+class Prefixes:
+    """Makes what stands before the lines of one output.
+
+    Args:
+        shown: whether there are prefixes at all.
+        colour: whether they are coloured.
+
+    """
+
+    shown: bool
+    colour: bool
+
+    def of_rank(self, label: RankLabel, width: int) -> bytes:
+        """The prefix of one rank, whose number takes `width` columns."""
+        name = f"{label.process_id:>{width}}{' ' + label.host if label.host else ''}"
+        return self._make(name, _COLOURS[label.process_id % len(_COLOURS)])
+
+    def of_ranks(self, ranks: Sequence[int]) -> bytes:
+        """The prefix of a line that several ranks have printed."""
+        return self._make(ranges(ranks), _SEVERAL)
+
+    def _make(self, name: str, code: bytes) -> bytes:
+        if not self.shown:
+            return b""
+        if not self.colour:
+            return b"[%s] " % name.encode()
+        return b"\x1b[%sm[%s]\x1b[0m " % (code, name.encode())
+
+
+def time_of_day(seconds: float) -> bytes:
+    """A time, in seconds since the epoch, as `12:34:56.789 `."""
+    clock = time.strftime("%H:%M:%S", time.localtime(seconds))
+    return f"{clock}.{int(seconds * 1000) % 1000:03} ".encode()
+
+
 def labels(plan: Plan, log_dir: str | None) -> list[RankLabel]:
     """The label of each rank.
 
     Args:
-        log_dir: where the log files go, if anywhere; may hold placeholders.
+        plan: has the ranks.
+        log_dir: the folder for the log files, if any; may hold placeholders.
 
     """
     several = len(plan.hosts) > 1
@@ -46,6 +90,6 @@ def labels(plan: Plan, log_dir: str | None) -> list[RankLabel]:
 
 
 def common_folder(named: list[RankLabel]) -> str | None:
-    """The folder that holds all logs, for the report."""
+    """The folder that holds all log files, for the summary."""
     folders = [label.folder for label in named if label.folder is not None]
     return os.path.commonpath(folders) if folders else None

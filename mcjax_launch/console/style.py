@@ -1,6 +1,6 @@
 """How the console looks: a value."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 
@@ -9,12 +9,13 @@ class Style:
     """How the console looks.
 
     Args:
-        prefix: whether lines are prefixed at all.
+        prefix: whether lines have prefixes at all.
         timestamps: whether they carry the time of day.
         colour: "auto", "always" or "never".
         show: the ranks to show; None for all.
         collapse: whether equal lines of several ranks are shown once.
-        quiet, verbose: fewer or more lines of the launcher's own; with verbose all of the ranks'.
+        quiet: only the launcher's own lines that matter.
+        verbose: all of the launcher's own lines, and all of the ranks'.
 
     """
 
@@ -25,3 +26,25 @@ class Style:
     collapse: bool = False
     quiet: bool = False
     verbose: bool = False
+
+    def shows(self, rank: int) -> bool:
+        """Whether a rank's output is shown."""
+        return self.show is None or rank in self.show
+
+
+def wants_colour(choice: str, is_terminal: bool, environ: Mapping[str, str]) -> bool:
+    """Whether to colour.
+
+    Args:
+        choice: the user's: "auto", "always" or "never".
+        is_terminal: whether the output goes to a terminal.
+        environ: may hold NO_COLOR, FORCE_COLOR and TERM.
+
+    """
+    if choice != "auto":
+        return choice == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return True
+    return is_terminal and environ.get("TERM") != "dumb"

@@ -7,7 +7,7 @@ tracebacks of what JAX raises where a peer is lost.
 import enum
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from mcjax_launch.jax_messages.tracebacks import START, is_exception
 
@@ -172,37 +172,3 @@ def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:
 def may_hold_victim(data: bytes) -> bool:
     """Whether `data` may hold the beginning of a victim's account."""
     return b"]" in data and any(mark in data for mark in _VICTIM_MARKS)
-
-
-def sift(
-    begun: bytes | bytearray,
-    shown: bool,
-    data: bytes,
-    unwanted: Callable[[bytes], bool],
-    may_be_in: Callable[[bytes], bool],
-) -> tuple[bool, bytes, int]:
-    """Remove unwanted lines from the next chunk of a stream.
-
-    Args:
-        begun: the unfinished line that the chunk continues.
-        shown: part of that line has been shown, so the rest must be.
-        data: the chunk.
-        unwanted: whether a line is to go; asked for each whole line, in order.
-        may_be_in: a quick check whether a chunk may hold any.
-
-    Returns:
-        Whether the unfinished line is to go as well, what is left of the chunk, and how many lines
-        have been removed.
-
-    """
-    start = data.find(b"\n") + 1 if begun else 0
-    gone = False
-    if start and unwanted(bytes(begun) + data[: start - 1]) and not shown:
-        gone, data, start = True, data[start:], 0
-    if (begun and not gone and not start) or not may_be_in(data):
-        return gone, data, int(gone)
-    *lines, last = data[start:].split(b"\n")
-    kept = [line for line in lines if not unwanted(line)]
-    if len(kept) != len(lines):
-        data = data[:start] + b"".join(line + b"\n" for line in kept) + last
-    return gone, data, gone + len(lines) - len(kept)

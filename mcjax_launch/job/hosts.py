@@ -1,8 +1,8 @@
-"""A hosts file, or a list, as hosts; pure.
+"""Hosts, and the files and lists that name them; pure.
 
-One host a line, as `[user@]name [slots=K] [port=P] [python=PATH] [chdir=DIR]`, `name:K` as MPICH
+One host per line, as `[user@]name [slots=K] [port=P] [python=PATH] [chdir=DIR]`, `name:K` as MPICH
 writes it, `node[01-16]` as Slurm does, `#` comments. Open MPI's and DeepSpeed's files are read as
-they are; a host that is named again adds to its slots.
+they are; naming a host again adds to its slots.
 """
 
 import re
@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from mcjax_launch.errors import LaunchError
 
 LOCAL = "localhost"
-# Open MPI's, which say nothing that we need.
+# Settings of Open MPI's that make no difference here.
 _IGNORED = frozenset(
     ("max_slots", "max-slots", "max", "cpus", "count", "sockets", "cores", "username", "user_name")
 )
-_NAME = re.compile(r"(?:(?P<user>[^\s@:\[\]]+)@)?(?P<name>[^\s@]+)")
-_RANGE = re.compile(r"\[([0-9,\-]+)\]")
+# Not compiled here: most runs read no hosts file, and all wait for this import.
+_NAME = r"(?:(?P<user>[^\s@:\[\]]+)@)?(?P<name>[^\s@]+)"
+_RANGE = r"\[([0-9,\-]+)\]"
 _MOST_OF_A_RANGE = 65_536
 
 
@@ -27,12 +28,12 @@ class Host:
 
     Args:
         name: as the transport knows it; "localhost" is the launcher's own machine.
-        user: to log in as, if the user says so.
-        slots: ranks that it takes.
-        port: of its sshd, if the user says so.
-        python: of its ranks, if the user says so.
-        chdir: working directory of its ranks, if the user says so.
-        gpus: that an engine has assigned to the job there, if it says so.
+        slots: the number of ranks that it takes.
+        user: to log in as; None for ssh's default, as for the port.
+        port: of its sshd.
+        python: interpreter of its ranks, if not the job's.
+        chdir: working directory of its ranks, if not the job's.
+        gpus: that a scheduler has assigned to the job there, where it says so.
 
     """
 
@@ -46,7 +47,7 @@ class Host:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is reached without any transport."""
+        """Whether it is this machine, reached without a transport."""
         return self.name == LOCAL and self.user is None and self.port is None
 
     @property
@@ -61,7 +62,7 @@ def parse_file(text: str, origin: str, default_slots: int) -> tuple[Host, ...]:
     Args:
         text: its content.
         origin: its name, for errors.
-        default_slots: of hosts that do not say theirs.
+        default_slots: of hosts without slots=.
 
     Raises:
         LaunchError: a line cannot be read; as `origin:line`.
@@ -89,7 +90,7 @@ def parse_list(text: str, default_slots: int) -> tuple[Host, ...]:
     for word in re.split(r",(?![^\[]*\])", text):
         try:
             if not word.strip():
-                raise ValueError("a host's name is missing")
+                raise ValueError("a host name is missing")
             hosts += _parse_line([word.strip()], default_slots)
         except ValueError as error:
             raise LaunchError(f"--hosts {text}: {error}") from None
@@ -99,18 +100,18 @@ def parse_list(text: str, default_slots: int) -> tuple[Host, ...]:
 def _parse_line(words: list[str], default_slots: int) -> Iterator[Host]:
     first, *settings = words
     pattern, colon, slots = first.rpartition(":")
-    if not colon or not slots.isdigit() or ":" in pattern:  # no `name:K`, maybe an IPv6 address
+    if not colon or not slots.isdigit() or ":" in pattern:  # not `name:K`, maybe an IPv6 address
         pattern, slots = first, ""
     host = Host(name=pattern, slots=_positive("slots", slots) if slots else default_slots)
     for setting in settings:
         host = _with_setting(host, setting)
-    found = _NAME.fullmatch(pattern)
-    if found is None:
-        raise ValueError(f"{pattern!r} is no host's name")
-    for name in expand(found["name"]):
-        if name.startswith("-") or (found["user"] or "").startswith("-"):
+    match = re.fullmatch(_NAME, pattern)
+    if match is None:
+        raise ValueError(f"{pattern!r} is not a valid host name")
+    for name in expand(match["name"]):
+        if name.startswith("-") or (match["user"] or "").startswith("-"):
             raise ValueError(f"{first!r}: a name must not start with '-'")
-        yield replace(host, name=name, user=found["user"])
+        yield replace(host, name=name, user=match["user"])
 
 
 def _with_setting(host: Host, setting: str) -> Host:
@@ -128,7 +129,7 @@ def _with_setting(host: Host, setting: str) -> Host:
         return replace(host, chdir=value)
     if key in _IGNORED:
         return host
-    raise ValueError(f"unknown setting {key!r}: known are slots, port, python and chdir")
+    raise ValueError(f"unknown setting {key!r}: valid ones are slots, port, python and chdir")
 
 
 def _positive(key: str, value: str) -> int:
@@ -138,19 +139,19 @@ def _positive(key: str, value: str) -> int:
 
 
 def expand(pattern: str) -> list[str]:
-    """The names that a pattern such as `rack[1-2]n[01-04,7]` stands for.
+    """The names in a pattern such as `rack[1-2]n[01-04,7]`.
 
     Raises:
         ValueError: its brackets cannot be read.
 
     """
-    found = _RANGE.search(pattern)
-    if found is None:
+    match = re.search(_RANGE, pattern)
+    if match is None:
         if "[" in pattern or "]" in pattern:
             raise ValueError(f"{pattern!r}: expected a range such as node[01-16]")
         return [pattern]
-    before, after = pattern[: found.start()], expand(pattern[found.end() :])
-    return [f"{before}{middle}{rest}" for middle in _numbers(found[1]) for rest in after]
+    before, after = pattern[: match.start()], expand(pattern[match.end() :])
+    return [f"{before}{middle}{rest}" for middle in _numbers(match[1]) for rest in after]
 
 
 def _numbers(text: str) -> list[str]:
@@ -167,7 +168,7 @@ def _numbers(text: str) -> list[str]:
 
 
 def _merged(hosts: Iterable[Host], origin: str) -> tuple[Host, ...]:
-    """One entry a host, with all its slots."""
+    """One entry per host, with all its slots."""
     merged: dict[tuple[str, str | None, int | None], Host] = {}
     for host in hosts:
         key = host.name, host.user, host.port
@@ -175,5 +176,5 @@ def _merged(hosts: Iterable[Host], origin: str) -> tuple[Host, ...]:
             host = replace(merged[key], slots=merged[key].slots + host.slots)
         merged[key] = host
     if not merged:
-        raise LaunchError(f"{origin}: no hosts in it")
+        raise LaunchError(f"{origin}: no hosts listed")
     return tuple(merged.values())

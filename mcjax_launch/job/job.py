@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-#: The grace between asking the ranks to end and killing them, by what ends the job. Seconds.
+#: Seconds between asking the ranks to exit and killing them, by what ends the job.
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
 
 
@@ -12,8 +12,8 @@ class Job:
 
     program: tuple[str, ...]
     num_processes: int = 1  # of the whole job
-    num_hosts: int = 1  # each with a launcher of its own, started by another engine
-    host_rank: int = 0  # which of them this is
+    num_hosts: int = 1  # more than 1: each has its own launcher, started by a scheduler
+    host_rank: int = 0  # which of these launchers this one is
     module: bool = False
     python: str
     python_given: bool = False
@@ -33,7 +33,7 @@ class Job:
     start_timeout: float | None = None
     stall_timeout: float | None = None
     verify_spmd: bool = False
-    record: bool = False  # keep what the ranks use over time
+    record: bool = False  # for --report: keep what the ranks use over time
     grace: float | None = None
 
     def grace_s(self, reason: str) -> float:
@@ -52,5 +52,5 @@ class Job:
 
     @property
     def is_python(self) -> bool:
-        """Whether we start the program with the ranks' Python ourselves."""
+        """Whether the program is run with the ranks' Python."""
         return self.module or self.program[0].endswith(".py")

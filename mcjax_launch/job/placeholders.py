@@ -1,6 +1,6 @@
-"""`{process_id}` and its like in arguments, `-x` values and `--log-dir`; pure.
+"""Placeholders such as `{process_id}` in arguments, `-x` values and `--log-dir`; pure.
 
-Any other braces are the program's own and stay as they are.
+Any other braces belong to the program and stay as they are.
 """
 
 import re
@@ -17,7 +17,7 @@ NAMES = (
     "job_id",
 )
 _PLACEHOLDER = re.compile(r"\{(" + "|".join(NAMES) + r")\}")
-# What other launchers call the same.
+# Their names in other launchers.
 _ELSEWHERE = {
     "rank": "process_id",
     "global_rank": "process_id",
@@ -31,14 +31,16 @@ _ANY_WORD = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 def fill(text: str, values: Mapping[str, str]) -> str:
     """`text` with every placeholder that `values` names replaced."""
-    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def misspelt(texts: Iterable[str]) -> list[tuple[str, str]]:
-    """Words in braces that look like a placeholder misspelt: (word, the nearest placeholder)."""
+    """Words in braces that look like misspelt placeholders: (word, the nearest placeholder)."""
+    words = dict.fromkeys(word for text in texts for word in _ANY_WORD.findall(text))
+    if not words:
+        return []
     import difflib
 
-    words = dict.fromkeys(word for text in texts for word in _ANY_WORD.findall(text))
     hints = []
     for word in words:
         known = _ELSEWHERE.get(word.lower())

@@ -1,4 +1,4 @@
-"""What will run where: plain values, and how they follow from one another; pure."""
+"""What will run where: each rank's host, command and variables; pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,20 +10,21 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol import hook_environ
 from mcjax_launch.protocol.address import LOOPBACK, join_address
+from mcjax_launch.ranks import counted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a host's agent found out and reserved before anything was started.
+    """What a host's agent reported and reserved before the ranks are started.
 
     Args:
-        python: of its ranks, if they need one.
-        cwd: of its ranks.
-        gpus: how many it shows.
+        python: interpreter of its ranks, if they need one.
+        cwd: working directory of its ranks.
+        gpus: how many are visible to it.
         cores: each rank's share.
         transfer_ports: each rank's, for transfers between CPU processes.
-        address: its own, by which other hosts reach it; empty if nobody needs to.
-        good_name: its own name leads to such an address.
+        address: where other hosts can reach it; empty if none needs to.
+        good_name: whether its own name resolves to such an address.
 
     """
 
@@ -36,17 +37,27 @@ class Facts:
     good_name: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rank:
-    """One process of the job."""
+    """One process of the job.
+
+    Args:
+        process_id: its number in the whole job.
+        host: where it runs.
+        argv: its command, placeholders filled in.
+        env: its own variables, beside the common ones.
+        cwd: its working directory.
+        values: of its placeholders.
+        cores: that it is bound to; empty for all.
+
+    """
 
     process_id: int
-    local_process_id: int
     host: Host
     argv: tuple[str, ...]
-    env: Mapping[str, str]  # its own, beside the common ones
+    env: Mapping[str, str]
     cwd: str
-    values: Mapping[str, str]  # of the placeholders
+    values: Mapping[str, str]
     cores: tuple[int, ...] = ()
 
 
@@ -70,7 +81,7 @@ class Plan:
 
 
 def place(num_processes: int, hosts: Sequence[Host]) -> list[tuple[Host, int]]:
-    """Each rank's host and its number on it, in order of rank: slots are filled in order.
+    """Each rank's host and its number there, in rank order; slots are filled in order.
 
     Raises:
         LaunchError: there are fewer slots than ranks.
@@ -79,14 +90,14 @@ def place(num_processes: int, hosts: Sequence[Host]) -> list[tuple[Host, int]]:
     slots = [(host, local) for host in hosts for local in range(host.slots)]
     if len(slots) < num_processes:
         raise LaunchError(
-            f"-n {num_processes}: the hosts have {len(slots)} slots; add hosts, or slots "
+            f"-n {num_processes}: the hosts have {counted(len(slots), 'slot')}; add hosts or slots "
             "(slots=K in the hosts file, --procs-per-host K)"
         )
     return slots[:num_processes]
 
 
 def used_hosts(num_processes: int, hosts: Sequence[Host]) -> dict[Host, int]:
-    """The hosts that get ranks, in order, and how many each.
+    """The hosts that get ranks, in order, with their number of ranks.
 
     Raises:
         LaunchError: see `place`.
@@ -110,78 +121,114 @@ def make_plan(
     Args:
         job: what the user asked for.
         hosts: where it may run.
-        facts: what each host's agent found.
-        job_id: the job's name for itself.
+        facts: what each host's agent reported.
+        job_id: eight hexadecimal digits.
         coordinator: numeric host:port, reserved.
-        bind: it is an address of rank 0's own host.
+        bind: whether it is an address of rank 0's own host.
         restart: how many times the job has been started before.
 
     Raises:
         LaunchError: there are too few slots, or a host has too few GPUs.
 
     """
-    placed = place(job.processes_here, hosts)
     on_host = used_hosts(job.processes_here, hosts)
-    coordinator_host, _, coordinator_port = coordinator.rpartition(":")
-    shared = {
+    shared = _shared_values(job, job_id, coordinator)
+    placed = enumerate(place(job.processes_here, hosts), job.host_rank * job.processes_here)
+    return Plan(
+        job_id=job_id,
+        coordinator=coordinator,
+        ranks=tuple(
+            _rank(process_id, local, on_host[host], host, job, facts[host], shared)
+            for process_id, (host, local) in placed
+        ),
+        hosts=tuple(on_host),
+        env=_common_settings(job, job_id, coordinator, bind, restart),
+        defaults=_defaults(job, job_id),
+        hook=job.hook,
+    )
+
+
+def _shared_values(job: Job, job_id: str, coordinator: str) -> dict[str, str]:
+    """The placeholders that are the same for all ranks."""
+    host, _, port = coordinator.rpartition(":")
+    return {
         "num_processes": str(job.num_processes),
         "coordinator": coordinator,
-        "coordinator_host": coordinator_host.strip("[]"),
-        "coordinator_port": coordinator_port,
+        "coordinator_host": host.strip("[]"),
+        "coordinator_port": port,
         "job_id": job_id,
     }
-    ranks = []
-    first_here = job.host_rank * job.processes_here
-    for process_id, (host, local) in enumerate(placed, first_here):
-        values = {
-            **shared,
-            "process_id": str(process_id),
-            "local_process_id": str(local),
-            "host": host.name,
-        }
-        own = {
-            "JAX_PROCESS_ID": str(process_id),
-            "MCJAX_LOCAL_PROCESS_ID": str(local),
-            "MCJAX_LOCAL_NUM_PROCESSES": str(on_host[host]),
-            **_own_settings(job, host, local, on_host[host], facts[host]),
-        }
-        own |= {name: placeholders.fill(value, values) for name, value in job.env}
-        words = command(job, facts[host].python or job.python)
-        argv = tuple(placeholders.fill(word, values) for word in words)
-        cores = facts[host].cores[local] if facts[host].cores else ()
-        cwd = facts[host].cwd or job.chdir
-        ranks.append(Rank(process_id, local, host, argv, own, cwd, values, cores))
+
+
+def _rank(
+    process_id: int,
+    local: int,
+    on_host: int,
+    host: Host,
+    job: Job,
+    facts: Facts,
+    shared: Mapping[str, str],
+) -> Rank:
+    """A rank, as the `local`th of the `on_host` ranks on its host."""
+    values = {
+        **shared,
+        "process_id": str(process_id),
+        "local_process_id": str(local),
+        "host": host.name,
+    }
     env = {
+        "JAX_PROCESS_ID": str(process_id),
+        "MCJAX_LOCAL_PROCESS_ID": str(local),
+        "MCJAX_LOCAL_NUM_PROCESSES": str(on_host),
+        **_own_settings(job, host, local, on_host, facts),
+    }
+    env |= {name: placeholders.fill(value, values) for name, value in job.env}
+    words = command(job, facts.python or job.python)
+    return Rank(
+        process_id=process_id,
+        host=host,
+        argv=tuple(placeholders.fill(word, values) for word in words),
+        env=env,
+        cwd=facts.cwd or job.chdir,
+        values=values,
+        cores=facts.cores[local] if facts.cores else (),
+    )
+
+
+def _common_settings(
+    job: Job, job_id: str, coordinator: str, bind: bool, restart: int
+) -> dict[str, str]:
+    """The variables that are set in every rank, whatever its host sets."""
+    settings = {
         "JAX_COORDINATOR_ADDRESS": coordinator,
         "JAX_NUM_PROCESSES": str(job.num_processes),
         "MCJAX_JOB_ID": job_id,
         "MCJAX_RESTART": str(restart),
         "PYTHONUNBUFFERED": "1",
     }
+    if job.cpu_devices is not None:
+        settings["JAX_NUM_CPU_DEVICES"] = str(job.cpu_devices)
+    if job.hook and bind:
+        # JAX's coordination service has no authentication and would listen on every interface.
+        settings[hook_environ.BIND] = coordinator
+    if job.hook and job.start_timeout is not None:
+        settings[hook_environ.JOIN_TIMEOUT] = str(job.start_timeout)
+    if job.hook and job.verify_spmd:
+        settings[hook_environ.LOOK] = "1"
+    return settings
+
+
+def _defaults(job: Job, job_id: str) -> dict[str, str]:
+    """The variables that are set unless a rank's host sets them."""
+    # The same in all ranks: sets of strings must be traced in one order.
     defaults = {"PYTHONHASHSEED": str(int(job_id, 16) % 2**32)}
     if job.cpu_devices is not None:
-        env["JAX_NUM_CPU_DEVICES"] = str(job.cpu_devices)
         defaults["JAX_PLATFORMS"] = "cpu"
-    if job.hook and bind:
-        # JAX's coordination service has no authentication and would listen everywhere.
-        env[hook_environ.BIND] = coordinator
-    if job.hook and job.start_timeout is not None:
-        env[hook_environ.JOIN_TIMEOUT] = str(job.start_timeout)
-    if job.hook and job.verify_spmd:
-        env[hook_environ.LOOK] = "1"
-    return Plan(
-        job_id=job_id,
-        coordinator=coordinator,
-        ranks=tuple(ranks),
-        hosts=tuple(on_host),
-        env=env,
-        defaults=defaults,
-        hook=job.hook,
-    )
+    return defaults
 
 
 def command(job: Job, python: str) -> list[str]:
-    """The command of every rank, placeholders still in it."""
+    """The command of every rank, with its placeholders."""
     if job.module:
         return [python, "-m", *job.program]
     return [python, *job.program] if job.is_python else list(job.program)
@@ -194,8 +241,9 @@ def _own_settings(job: Job, host: Host, local: int, ranks: int, facts: Facts) ->
         each, needed = job.gpus_per_process, job.gpus_per_process * ranks
         if needed > facts.gpus:
             raise LaunchError(
-                f"host {host.name}: {ranks} ranks x {each} GPUs each need {needed}, it shows "
-                f"{facts.gpus} (CUDA_VISIBLE_DEVICES, nvidia-smi -L); lower -n or the GPUs of each"
+                f"host {host.name}: needs {counted(needed, 'GPU')} for {counted(ranks, 'rank')}, "
+                f"sees {facts.gpus} (CUDA_VISIBLE_DEVICES, nvidia-smi -L); lower -n or "
+                "--gpus-per-process"
             )
         mine = range(local * each, (local + 1) * each)
         settings["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, mine))

@@ -49,7 +49,7 @@ class Loop:
     def run_once(self, timers: Iterable[Timer]) -> None:
         """Wait until something is ready or due; call back, then every timer."""
         timers = tuple(timers)
-        self.turn(min((at for t in timers if (at := t.deadline) is not None), default=None))
+        self.turn(earliest(timers))
         now = time.monotonic()
         for timer in timers:
             timer.expire(now)
@@ -64,6 +64,11 @@ class Loop:
             call = self._calls.get(fd)
             if call is not None:  # an earlier callback may have forgotten it
                 call(ready)
+
+
+def earliest(timers: Iterable[Timer]) -> float | None:
+    """The first deadline of several timers."""
+    return min((at for timer in timers if (at := timer.deadline) is not None), default=None)
 
 
 class Signals:

@@ -1,1 +1,1 @@
-"""Schedulers: being inside one, and writing what makes one run the same job."""
+"""Schedulers: detecting that we run under one, and writing what makes one run a job."""

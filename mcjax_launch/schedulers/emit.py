@@ -1,16 +1,18 @@
-"""The same command line, for an engine to run."""
+"""`--emit`: the script or manifest with which a scheduler runs the same command line."""
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.command_line import CommandLine
 from mcjax_launch.job.job import GRACE_S
-from mcjax_launch.schedulers import kubernetes, slurm
+from mcjax_launch.ranks import counted
+from mcjax_launch.schedulers import kubernetes, sbatch
 from mcjax_launch.schedulers.size import Size
 
-# What gives the size or goes to the engine: not for the launcher that the engine starts.
+# Options that give the size or go to the scheduler: not for the launcher that it starts.
 _NOT_PASSED_ON = frozenset(
     {
         "emit",
@@ -21,75 +23,118 @@ _NOT_PASSED_ON = frozenset(
         "coordinator",
         "hosts",
         "via",
+        "image",
+        "name",
+        "namespace",
+        "engine_option",
+        "dry_run",
     }
-    | {"image", "name", "namespace", "engine_option", "dry_run"}
 )
 _DONE_BY_JOBSET = frozenset({"max_restarts"})
 
 
-def emit(options: Mapping[str, Any], given: Callable[[frozenset[str]], list[str]]) -> str:
-    """The script or manifest that runs this command line.
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A job for a scheduler. Durations are in seconds; None where the user says nothing.
 
     Args:
-        options: of the command line.
-        given: the command line again, without the options named.
-
-    Raises:
-        LaunchError: something that the engine needs is missing or will not do.
+        command_line: of the launcher that is to run it.
+        num_hosts: nodes, or pods.
+        num_processes: ranks in the whole job.
+        procs_per_host: ranks on each of the hosts.
+        gpus_per_process: GPUs of each rank; 0 for none.
+        timeout: of each attempt.
+        grace: from asking the ranks to exit to killing them.
+        max_restarts: how often the job may be started again.
+        min_hosts: hosts that a restart can do with.
+        name: of the job; after its program if None.
+        namespace: of Kubernetes.
+        image: of the containers.
+        sbatch_options: more of them.
 
     """
-    kind = options["emit"]
-    if not options["program"]:
-        raise LaunchError("--emit: no PROGRAM: write the command line that is to run there")
-    if options["hosts"] is not None:
-        raise LaunchError("--emit: the engine chooses the hosts; say how many with --num-hosts")
-    size = _size(options)
-    name = options["name"] or default_name(options["program"][0])
+
+    command_line: CommandLine
+    num_hosts: int = 1
+    num_processes: int | None = None
+    procs_per_host: int | None = None
+    gpus_per_process: int = 0
+    timeout: float | None = None
+    grace: float | None = None
+    max_restarts: int = 0
+    min_hosts: int | None = None
+    name: str | None = None
+    namespace: str | None = None
+    image: str | None = None
+    sbatch_options: tuple[str, ...] = ()
+
+
+def emit(kind: Literal["slurm", "jobset", "job"], submission: Submission) -> str:
+    """The script or manifest.
+
+    Raises:
+        LaunchError: something that the scheduler needs is missing or invalid.
+
+    """
+    size = size_of(submission)
+    words = submission.command_line.words
+    name = submission.name or default_name(submission.command_line.program[0])
     if kind == "slurm":
-        command = [*_ourselves(), *given(_NOT_PASSED_ON)]
-        return slurm.script(command, size, name, options["engine_option"])
-    if size.goes_on:
-        raise LaunchError(f"--emit {kind}: all pods take part; leave out --min-hosts")
-    if options["engine_option"]:
-        raise LaunchError(f"--engine-option is for slurm: edit the {kind} instead")
-    if not options["image"]:
-        raise LaunchError(f"--emit {kind} needs --image: one that has this launcher and jax")
+        command = [*_this_launcher(), *words(_NOT_PASSED_ON)]
+        return sbatch.script(command, size, name, submission.sbatch_options)
+    if size.can_shrink:
+        raise LaunchError(f"--emit {kind}: a job needs all its pods; leave out --min-hosts")
+    if submission.sbatch_options:
+        raise LaunchError(f"--engine-option is for slurm only: edit the {kind}'s manifest instead")
+    if not submission.image:
+        raise LaunchError(f"--emit {kind} needs --image: an image with mcjax-launch and JAX")
     make = kubernetes.job if kind == "job" else kubernetes.jobset
     return make(
-        given(_NOT_PASSED_ON | _DONE_BY_JOBSET), size, name, options["namespace"], options["image"]
+        words(_NOT_PASSED_ON | _DONE_BY_JOBSET),
+        size,
+        name,
+        submission.namespace,
+        submission.image,
     )
 
 
-def _size(options: Mapping[str, Any]) -> Size:
-    hosts, whole = options["num_hosts"] or 1, options["num_processes"]
-    ranks = options["procs_per_host"] or (whole or hosts) // hosts
+def size_of(submission: Submission) -> Size:
+    """How big the job is.
+
+    Raises:
+        LaunchError: hosts and ranks per host do not make the ranks of the whole job.
+
+    """
+    hosts, whole = submission.num_hosts, submission.num_processes
+    ranks = submission.procs_per_host or (whole or hosts) // hosts
     if whole is not None and whole != hosts * ranks:
         raise LaunchError(
-            f"--emit: {hosts} hosts with {ranks} ranks each are not -n {whole}: give --num-hosts "
-            "and --procs-per-host"
+            f"--emit: -n {whole} is not {counted(hosts, 'host')} with {counted(ranks, 'rank')} "
+            "each; set --num-hosts and --procs-per-host"
         )
-    seconds = options["timeout"]
-    if seconds is not None:  # of each attempt, and the time to end well
-        grace = GRACE_S["TERM"] if options["grace"] is None else options["grace"]
-        seconds = (seconds + grace) * (options["max_restarts"] + 1)
+    attempts = submission.max_restarts + 1
+    seconds = submission.timeout
+    if seconds is not None:
+        grace = GRACE_S["TERM"] if submission.grace is None else submission.grace
+        seconds = (seconds + grace) * attempts
     return Size(
         hosts=hosts,
         ranks=ranks,
-        gpus=(options["gpus_per_process"] or 0) * ranks,
+        gpus=submission.gpus_per_process * ranks,
         seconds=seconds,
-        restarts=options["max_restarts"],
-        goes_on=options["min_hosts"] is not None,
+        restarts=submission.max_restarts,
+        can_shrink=submission.min_hosts is not None,
     )
 
 
 def default_name(program: str) -> str:
-    """A name that every engine takes, after the program."""
+    """A name that every scheduler accepts, after the program."""
     stem = os.path.basename(program).removesuffix(".py").lower()
     clean = "".join(char if char.isascii() and char.isalnum() else "-" for char in stem).strip("-")
     return clean if clean[:1].isalpha() else f"job-{clean}".rstrip("-")
 
 
-def _ourselves() -> list[str]:
+def _this_launcher() -> list[str]:
     """The launcher, by a path that the nodes of a cluster share."""
     path = os.path.abspath(sys.argv[0])
     if os.path.isfile(path) and os.access(path, os.X_OK) and not path.endswith("__main__.py"):

@@ -1,6 +1,7 @@
 """Kubernetes: manifests that run the same job in pods, one launcher in each; pure.
 
-No service account and no API: a pod knows its index from its Job, and the coordinator's by name.
+The pods need neither a service account nor the API: each knows its index from its Job, and the
+coordinator by name.
 """
 
 import json
@@ -21,12 +22,14 @@ def job(command: Sequence[str], size: Size, name: str, namespace: str | None, im
     """An indexed Job and the headless Service that gives its pods names.
 
     Raises:
-        LaunchError: the name will not do, or a Job cannot do what is wanted.
+        LaunchError: the name is invalid, or restarts are asked for.
 
     """
-    _check_name(name, size.hosts)
+    _check_name(name, f"{name}-{size.hosts - 1}")
     if size.restarts:
-        raise LaunchError("--emit job: a Job cannot start all pods again; use --emit jobset")
+        raise LaunchError(
+            "--emit job: a Job cannot restart all its pods together; use --emit jobset"
+        )
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -54,10 +57,10 @@ def jobset(command: Sequence[str], size: Size, name: str, namespace: str | None,
     """A JobSet: the same pods, and all of them started again after a failure.
 
     Raises:
-        LaunchError: the name will not do.
+        LaunchError: the name is invalid.
 
     """
-    _check_name(f"{name}-{_WORKERS}-0", size.hosts)
+    _check_name(name, f"{name}-{_WORKERS}-0-{size.hosts - 1}")
     address = f"{name}-{_WORKERS}-0-0.{name}:{PORT}"
     pods = _pods(command, size, address, image)
     attempt = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}
@@ -86,17 +89,17 @@ def _metadata(name: str, namespace: str | None) -> dict[str, str]:
     return {"name": name, **({"namespace": namespace} if namespace else {})}
 
 
-def _check_name(name: str, pods: int) -> None:
-    longest = f"{name}-{pods - 1}"
-    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(longest) > 63:
+def _check_name(name: str, last_pod: str) -> None:
+    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(last_pod) > 63:
         raise LaunchError(
-            f"--name {name}: small letters, digits and '-', and with a pod's number at most 63"
+            f"--name {name}: use a-z, 0-9 and '-', a letter first, and at most 63 characters in "
+            f"the name of a pod ({last_pod})"
         )
 
 
 def _pods(command: Sequence[str], size: Size, coordinator: str, image: str) -> dict[str, Any]:
     """The spec of an indexed Job whose pods are the job's hosts."""
-    # As variables, so that any command line of the launcher in the pod knows its place.
+    # As variables, so that a launcher in the pod knows its place whatever its command line.
     place = {
         "MCJAX_NUM_HOSTS": str(size.hosts),
         "MCJAX_PROCS_PER_HOST": str(size.ranks),
@@ -106,7 +109,7 @@ def _pods(command: Sequence[str], size: Size, coordinator: str, image: str) -> d
     container: dict[str, Any] = {
         "name": "main",
         "image": image,
-        # Kubernetes replaces $(NAME) in commands.
+        # Kubernetes would expand $(NAME) in a command.
         "command": [word.replace("$(", "$$(") for word in words],
         "env": [{"name": name, "value": value} for name, value in place.items()],
         "ports": [{"name": "coordinator", "containerPort": PORT}],

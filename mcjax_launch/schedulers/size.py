@@ -1,11 +1,11 @@
-"""How big a job is, for an engine that is to find room for it; pure."""
+"""How big a job is, for a scheduler that is to find room for it; a value."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """What an engine has to know of a job.
+    """What a scheduler must know about a job.
 
     Args:
         hosts: nodes, or pods.
@@ -13,7 +13,7 @@ class Size:
         gpus: on each of them; 0 for none.
         seconds: the longest that the job may take; None for no limit.
         restarts: how often it may be started again.
-        goes_on: it can do with fewer hosts then.
+        can_shrink: it may then run on fewer hosts.
 
     """
 
@@ -22,4 +22,4 @@ class Size:
     gpus: int = 0
     seconds: float | None = None
     restarts: int = 0
-    goes_on: bool = False
+    can_shrink: bool = False

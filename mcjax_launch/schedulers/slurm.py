@@ -1,13 +1,13 @@
-"""Slurm: the hosts of an allocation that we are in, and a batch script for one; pure."""
+"""Slurm: the hosts of the allocation that the launcher runs in."""
 
-import math
 import re
-import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host, parse_list
-from mcjax_launch.schedulers.size import Size
+
+_SCONTROL_S = 20
 
 
 def inside(environ: Mapping[str, str]) -> bool:
@@ -16,21 +16,21 @@ def inside(environ: Mapping[str, str]) -> bool:
 
 
 def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-    """The nodes of the allocation with their tasks.
+    """The nodes of the allocation with their tasks; pure.
 
     Args:
-        slots: ranks on each node, if the user says so; else as many as Slurm has tasks there,
-            where it was told a number, and one where not.
+        environ: our own variables.
+        slots: ranks on each node, if the user says so; else the number of tasks that Slurm has
+            there if the job asked for a number, and 1 if not.
 
     Raises:
         LaunchError: this is one of several tasks that srun has started.
 
     """
-    if environ.get("SLURM_STEP_NUM_TASKS", "1") != "1":
-        count = environ["SLURM_STEP_NUM_TASKS"]
+    if (count := environ.get("SLURM_STEP_NUM_TASKS", "1")) != "1":
         raise LaunchError(
-            f"srun has started {count} launchers, one in each task: start one, without srun, in "
-            "the shell of salloc or the batch script"
+            f"srun has started {count} launchers, one per task: start a single one, without srun, "
+            "in the shell of salloc or in the batch script"
         )
     nodes = parse_list(environ["SLURM_JOB_NODELIST"], 1)
     tasks = [1] * len(nodes)
@@ -45,46 +45,47 @@ def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]
     )
 
 
-def gpus(shown: str) -> dict[str, int]:
-    """Each node's GPUs, out of what `scontrol show job -d` prints."""
-    found: dict[str, int] = {}
-    for nodes, resources in re.findall(r"^\s*Nodes=(\S+) .*GRES=(\S+)", shown, re.MULTILINE):
-        count = sum(map(int, re.findall(r"\bgpu(?::[\w.-]+)?:(\d+)\(", resources)))
-        found |= {node.name: count for node in parse_list(nodes, 1)}
-    return found
-
-
 def tasks_per_node(text: str) -> list[int]:
-    """The numbers that Slurm writes as `2(x3),1`."""
+    """The numbers that Slurm writes as `2(x3),1`; pure.
+
+    Raises:
+        LaunchError: they are written in another way.
+
+    """
     counts: list[int] = []
     for part in text.split(","):
-        found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
-        if found is None:
-            raise LaunchError(f"SLURM_TASKS_PER_NODE={text}: expected 2(x3),1")
-        counts += [int(found[1])] * int(found[2] or 1)
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if match is None:
+            raise LaunchError(f"SLURM_TASKS_PER_NODE={text}: expected a list such as 2(x3),1")
+        counts += [int(match[1])] * int(match[2] or 1)
     return counts
 
 
-def script(command: Sequence[str], size: Size, name: str, options: Sequence[str]) -> str:
-    """The batch script that runs `command`, a launcher's, in an allocation of this size.
+def with_gpus(hosts: Sequence[Host], environ: Mapping[str, str]) -> tuple[Host, ...]:
+    """The nodes with the GPUs that Slurm has given the job there, as far as scontrol says.
 
-    Args:
-        options: more of sbatch's, as `--partition=gpu`.
-
+    A step has to ask for them by number: it would inherit what the job asked for each task.
     """
-    directives = [
-        f"--job-name={name}",
-        f"--nodes={size.hosts}",
-        f"--ntasks-per-node={size.ranks}",
-    ]
-    if size.gpus:
-        directives.append(f"--gpus-per-node={size.gpus}")
-    if size.seconds is not None:
-        directives.append(f"--time={math.ceil(size.seconds / 60) + 1}")
-    if size.restarts:
-        directives.append("--requeue")
-    if size.goes_on:
-        directives.append("--no-kill")  # the allocation stays although a node fails
-    directives += options
-    lines = [f"#SBATCH {directive}" for directive in directives]
-    return "\n".join(["#!/bin/bash", *lines, "", f"exec {shlex.join(command)}", ""])
+    gpus = parse_gpus(_scontrol(environ["SLURM_JOB_ID"]))
+    return tuple(replace(host, gpus=gpus.get(host.name)) for host in hosts)
+
+
+def _scontrol(job_id: str) -> str:
+    """What scontrol shows of a job; nothing if it cannot."""
+    import subprocess
+
+    show = ["scontrol", "show", "job", "-d", job_id]
+    try:
+        ended = subprocess.run(show, capture_output=True, text=True, timeout=_SCONTROL_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return ended.stdout
+
+
+def parse_gpus(shown: str) -> dict[str, int]:
+    """Each node's GPUs, from the output of `scontrol show job -d`; pure."""
+    gpus: dict[str, int] = {}
+    for nodes, resources in re.findall(r"^\s*Nodes=(\S+) .*GRES=(\S+)", shown, re.MULTILINE):
+        count = sum(map(int, re.findall(r"\bgpu(?::[\w.-]+)?:(\d+)\(", resources)))
+        gpus |= {node.name: count for node in parse_list(nodes, 1)}
+    return gpus

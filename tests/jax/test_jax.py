@@ -20,7 +20,7 @@ def test_toy(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:
         assert f"[{rank}] process {rank} of {n}: sum {total:.6f}"[:-2] in ended.stdout
     shown, logged = ended.stdout.count("\n"), logs(tmp_path, "out").count("\n")
     assert shown == n * (d + 1)
-    assert ended.report == (left_out_gloo(logged - shown) if logged > shown else "")
+    assert ended.report == (hid_gloo(logged - shown) if logged > shown else "")
 
 
 def logs(folder: Path, end: str) -> str:
@@ -28,9 +28,9 @@ def logs(folder: Path, end: str) -> str:
     return "".join(path.read_text() for path in sorted(folder.glob(f"*.{end}")))
 
 
-def left_out_gloo(count: int) -> str:
+def hid_gloo(count: int) -> str:
     lines = f"{count} line{'s' * (count != 1)}"
-    return f'left out {lines} of Gloo\'s, "[Gloo] Rank 0 is connected ..."; -v shows them'
+    return f'hid {lines} from Gloo ("[Gloo] Rank 0 is connected ..."); -v shows them'
 
 
 def test_all_is_shown_or_nothing_said(jobs: Jobs, tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_all_is_shown_or_nothing_said(jobs: Jobs, tmp_path: Path) -> None:
     script = ["-n", 2, "-d", 1, "--log-dir", tmp_path, PROGRAMS / "toy.py"]
     ended = jobs.run("-v", *script)
     assert ended.stdout.count("\n") == logs(tmp_path, "out").count("\n")
-    assert "left out" not in ended.report
+    assert "hid " not in ended.report
     ended = jobs.run("-q", *script)
     assert (ended.stdout.count("\n"), ended.stderr) == (4, "")
 
@@ -62,8 +62,8 @@ def test_words_of_victims(jobs: Jobs, tmp_path: Path, verbose: bool) -> None:
     assert said.count("Terminating process because") == 2
     shown = [line for line in ended.stderr.splitlines() if line.startswith("[")]
     assert len(shown) == (said.count("\n") if verbose else 0)
-    words = f"left out {said.count(chr(10))} lines about the end of the job in other ranks"
-    assert (words in ended.report) != verbose
+    note = f"hid {said.count(chr(10))} lines of follow-on errors from other ranks"
+    assert (note in ended.report) != verbose
 
 
 BEREAVED = """

@@ -132,11 +132,14 @@ def test_jobset(jobs: Jobs) -> None:
 
 BAD = {
     "no image": ("--emit job", "needs --image"),
-    "a name that will not do": ("--emit job --image x --name Run_7", "--name Run_7"),
+    "an invalid name": ("--emit job --image x --name Run_7", "--name Run_7"),
     "restarts of a Job": ("--emit job --image x --max-restarts 1", "use --emit jobset"),
     "fewer hosts": ("--emit jobset --image x --min-hosts 1", "leave out --min-hosts"),
-    "a size that is none": ("--emit slurm -n 8 --num-hosts 3", "are not -n 8"),
-    "hosts": ("--emit slurm --hosts a,b", "the engine chooses the hosts"),
+    "a size that does not fit": (
+        "--emit slurm -n 8 --num-hosts 3",
+        "-n 8 is not 3 hosts with 2 ranks each",
+    ),
+    "hosts": ("--emit slurm --hosts a,b", "the scheduler chooses the hosts"),
     "sbatch's options": ("--emit job --image x --engine-option y", "--engine-option is for slurm"),
 }
 
@@ -170,7 +173,10 @@ def test_a_launchers_failure_is_its_ranks(jobs: Jobs) -> None:
     [
         ("--num-hosts 2 --host-rank 0", "needs --coordinator HOST:PORT"),
         ("--num-hosts 2 --host-rank 0 --coordinator h:x", "needs --coordinator HOST:PORT"),
-        ("--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 --max-restarts 1", "to the engine"),
+        (
+            "--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 --max-restarts 1",
+            "to the scheduler",
+        ),
         (
             "--num-hosts 2 --host-rank 0 --start-timeout 1 --coordinator no.invalid:1",
             "waiting for the name no.invalid",
@@ -178,7 +184,10 @@ def test_a_launchers_failure_is_its_ranks(jobs: Jobs) -> None:
         ("--num-hosts 2 --host-rank 0 --coordinator h", "needs --coordinator HOST:PORT"),
         ("--num-hosts 2 --coordinator 127.0.0.1:1", "needs --host-rank"),
         ("--num-hosts 2 --host-rank 2 --coordinator 127.0.0.1:1", "the last is 1"),
-        ("--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 -n 3", "not the same number"),
+        (
+            "--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 -n 3",
+            "not a multiple of --num-hosts 2",
+        ),
         ("--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 --hosts a,b", "leave out --hosts"),
     ],
 )
@@ -186,6 +195,14 @@ def test_bad_place(jobs: Jobs, options: str, words: str) -> None:
     ended = jobs.run(*options.split(), "true")
     assert ended.status == 2
     assert words in ended.report
+
+
+def test_quiet_does_not_say_that_it_waits_for_a_name(jobs: Jobs) -> None:
+    place = "--num-hosts 2 --host-rank 0 --start-timeout 1 --coordinator no.invalid:1"
+    ended = jobs.run("-q", *place.split(), "true")
+    assert ended.status == 2
+    assert ended.stderr.startswith("mcjax-launch: --coordinator no.invalid:1: no.invalid: ")
+    assert ended.stderr.count("\n") == 1
 
 
 # --- restarts ---
@@ -204,7 +221,7 @@ def test_a_failed_job_is_started_again(jobs: Jobs, tmp_path: Path) -> None:
     assert tries[0].split()[-1] != tries[1].split()[-1]  # a fresh port
 
 
-def test_restarts_of_the_engines_own_are_counted(jobs: Jobs) -> None:
+def test_restarts_by_the_scheduler_are_counted(jobs: Jobs) -> None:
     ended = jobs.run(
         "--max-restarts",
         "1",

@@ -156,7 +156,7 @@ def test_an_old_python_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
         (["missing.py"], 127, "host a: missing.py: no such file in "),
         (["no-such-command"], 127, "host a: no-such-command: not found in PATH"),
         (["--python", "/no/python", "-m", "x"], 255, "host a: "),
-        (["-n", "9", "true"], 2, "-n 9: the hosts have 1 slots"),
+        (["-n", "9", "true"], 2, "-n 9: the hosts have 1 slot;"),
     ],
 )
 def test_what_a_host_lacks(jobs: Jobs, args: list[str], status: int, words: str) -> None:

@@ -5,6 +5,8 @@ import random
 import pytest
 
 from mcjax_launch.console.collapse import MOMENT_S, MOST_HELD, Collapse, Group
+from mcjax_launch.console.pieces import Lines, Part, Stream, whole_lines
+from mcjax_launch.protocol.frames import STDERR, STDOUT
 from mcjax_launch.ranks import ranges
 
 
@@ -20,8 +22,12 @@ def lines(groups: list[Group]) -> list[str]:
     return [f"[{ranges(group.ranks)}] {group.text.decode()}" for group in groups]
 
 
+def printed(rank: int, *texts: bytes, stream: int = STDOUT) -> Lines:
+    return whole_lines(Stream(rank, stream), b"".join(text + b"\n" for text in texts))
+
+
 def feed(collapse: Collapse, rank: int, text: str, now: float = 0.0) -> list[str]:
-    return lines(collapse.feed(rank, 1, text.encode().split(), now, b""))
+    return lines(collapse.feed(printed(rank, *text.encode().split()), now))
 
 
 def test_a_line_of_all_ranks_is_shown_at_once() -> None:
@@ -30,16 +36,16 @@ def test_a_line_of_all_ranks_is_shown_at_once() -> None:
     assert feed(collapse, 2, "a") == []
     assert feed(collapse, 1, "a b") == ["[0-2] a"]
     assert feed(collapse, 2, "b") == ["[0-2] b"]
-    assert collapse.due is None
+    assert collapse.deadline is None
 
 
 def test_what_not_all_have_printed_waits_for_a_moment() -> None:
     collapse = Collapse(3)
     feed(collapse, 0, "a", 1.0)
     feed(collapse, 2, "b a", 1.1)
-    assert collapse.due == 1.0 + MOMENT_S
+    assert collapse.deadline == 1.0 + MOMENT_S
     assert lines(collapse.expire(1.0 + MOMENT_S)) == ["[2] b", "[0,2] a"]
-    assert collapse.due is None
+    assert collapse.deadline is None
 
 
 def test_the_order_of_each_rank_is_kept() -> None:
@@ -76,8 +82,23 @@ def test_one_rank_repeats_itself() -> None:
 
 def test_streams_are_kept_apart() -> None:
     collapse = Collapse(2)
-    collapse.feed(0, 1, [b"a"], 0.0, b"")
-    assert collapse.feed(1, 2, [b"a"], 0.0, b"") == []
+    collapse.feed(printed(0, b"a", stream=STDOUT), 0.0)
+    assert collapse.feed(printed(1, b"a", stream=STDERR), 0.0) == []
+
+
+def test_part_of_a_line_overtakes_nothing_of_its_rank() -> None:
+    collapse = Collapse(3)
+    feed(collapse, 0, "a b")
+    assert collapse.make_way(Part(Stream(1, STDOUT), b"Name? ")) == []
+    assert lines(collapse.make_way(Part(Stream(0, STDERR), b"Name? "))) == ["[0] a", "[0] b"]
+    assert collapse.make_way(Part(Stream(0, STDERR), b"Bob\n")) == []
+
+
+def test_lines_bear_the_time_when_they_came() -> None:
+    stamps = iter([b"1 ", b"2 "])
+    collapse = Collapse(2, lambda: next(stamps))
+    collapse.feed(printed(0, b"a"), 0.0)
+    assert [group.stamp for group in collapse.feed(printed(1, b"a"), 0.1)] == [b"1 "]
 
 
 def test_one_rank_alone_never_waits() -> None:
@@ -87,10 +108,10 @@ def test_one_rank_alone_never_waits() -> None:
 def test_a_flood_is_not_held_back() -> None:
     collapse, out = Collapse(2), 0
     for _ in range(3):
-        out += len(collapse.feed(0, 1, [b"x" * 100] * 1000, 0.0, b""))
+        out += len(collapse.feed(printed(0, *[b"x" * 100] * 1000), 0.0))
         assert (3000 - out) * 100 <= MOST_HELD
     assert out > 0
-    assert len(collapse.feed(0, 1, [b"y" * MOST_HELD], 0.0, b"")) == 3000 - out + 1
+    assert len(collapse.feed(printed(0, b"y" * MOST_HELD), 0.0)) == 3000 - out + 1
 
 
 def test_nothing_is_lost_or_reordered_by_chance() -> None:
@@ -103,7 +124,7 @@ def test_nothing_is_lost_or_reordered_by_chance() -> None:
             rank, now = rng.randrange(ranks), now + rng.random() * 0.05
             texts = [rng.choice([b"a", b"b", b"c"]) for _ in range(rng.randrange(1, 5))]
             said[rank] += texts
-            out += collapse.feed(rank, 1, texts, now, b"") + collapse.expire(now)
+            out += collapse.feed(printed(rank, *texts), now) + collapse.expire(now)
         out += collapse.flush()
         for rank in range(ranks):
             assert [group.text for group in out if rank in group.ranks] == said[rank]

@@ -30,7 +30,7 @@ def test_gpus_of_each_node() -> None:
      Nodes=jh4 CPU_IDs=0 Mem=0 GRES=
    MinCPUsNode=1
 """
-    assert slurm.gpus(shown) == {"jh1": 2, "jh2": 2, "jh3": 2}
+    assert slurm.parse_gpus(shown) == {"jh1": 2, "jh2": 2, "jh3": 2}
 
 
 def test_a_step_with_some_of_the_nodes() -> None:

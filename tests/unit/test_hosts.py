@@ -42,15 +42,15 @@ BAD = {
     "a\nb slots=x\n": "h:2: slots=x: expected a whole number",
     "a slots=0": "h:1: slots=0",
     "a port=-1": "h:1: port=-1",
-    "a gpus=4": "h:1: unknown setting 'gpus'",
+    "a gpus=4": "h:1: unknown setting 'gpus': valid ones are slots, port, python and chdir",
     "a two": "h:1: 'two': expected slots=K",
     "\n\n-oProxyCommand=x": "h:3: '-oProxyCommand=x': a name must not start with '-'",
     "-u@a": "h:1: '-u@a': a name must not start with '-'",
     "n[1-": "h:1: 'n[1-': expected a range",
     "n[3-1]": "h:1: [3-1]: expected a range",
     "n[1-9999999]": "h:1: [1-9999999]: more than",
-    "# nothing\n": "h: no hosts in it",
-    "a@b@c": "h:1: 'a@b@c' is no host's name",
+    "# nothing\n": "h: no hosts listed",
+    "a@b@c": "h:1: 'a@b@c' is not a valid host name",
 }
 
 

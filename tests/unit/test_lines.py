@@ -1,19 +1,54 @@
-"""Chunks in, whole prefixed lines out."""
+"""Chunks in, prefixed lines out: unfinished lines and the two renderers."""
 
 import random
 
 import pytest
 
-from mcjax_launch.console.lines import AGAIN_S, GOES_ON, LONGEST, MOMENT_S, Live, Plain, Source
+from mcjax_launch.console.lines import AGAIN_S, GOES_ON, GROWS_S, REDRAW_S, Live, Plain
+from mcjax_launch.console.pieces import Lines, Part, Stream, whole_lines
+from mcjax_launch.console.unfinished import LONGEST, MOMENT_S, UnfinishedLines
+from mcjax_launch.protocol.frames import STDOUT
 
 
 def text(pieces: "list[bytes | memoryview]") -> bytes:
     return b"".join(pieces)
 
 
-def finish(plain: Plain, source: Source) -> bytes:
-    """A stream's end, maybe without a last newline."""
-    return text(plain.feed(source, b"\n", 0.0)) if source.partial else b""
+class Shown:
+    """What a renderer makes of the chunks of streams."""
+
+    def __init__(self, renderer: Plain) -> None:
+        self.renderer = renderer
+        self.unfinished = UnfinishedLines()
+
+    def render(self, pieces: "list[Lines | Part]", now: float) -> bytes:
+        out = b""
+        for piece in pieces:
+            if isinstance(piece, Lines):
+                out += text(self.renderer.lines(piece))
+            else:
+                out += text(self.renderer.part(piece, now))
+        return out
+
+    def feed(self, stream: Stream, chunk: bytes, now: float = 0.0) -> bytes:
+        return self.render(self.unfinished.feed(stream, chunk, now), now)
+
+    def expire(self, now: float) -> bytes:
+        shown = self.render(self.unfinished.expire(now), now)
+        return shown + text(self.renderer.expire(now))
+
+    def finish(self) -> bytes:
+        """All streams end, maybe without a last newline."""
+        return self.render(self.unfinished.finish(), 0.0)
+
+    @property
+    def deadline(self) -> float | None:
+        times = (self.unfinished.deadline, self.renderer.deadline)
+        return min((at for at in times if at is not None), default=None)
+
+
+def stream(rank: int, prefix: bytes | None = None) -> Stream:
+    return Stream(rank, STDOUT, b"%d: " % rank if prefix is None else prefix)
 
 
 @pytest.mark.parametrize(
@@ -30,87 +65,122 @@ def finish(plain: Plain, source: Source) -> bytes:
     ],
 )
 def test_plain(chunks: list[bytes], shown: bytes) -> None:
-    plain, source = Plain(), Source(b"0: ")
-    out = b"".join(text(plain.feed(source, chunk, 0.0)) for chunk in chunks)
-    assert out + finish(plain, source) == shown
+    plain, source = Shown(Plain()), stream(0)
+    out = b"".join(plain.feed(source, chunk) for chunk in chunks)
+    assert out + plain.finish() == shown
 
 
 def test_any_cut_gives_the_same() -> None:
     rng = random.Random(1)
     data = bytes(rng.choice(b"ab\n\r") for _ in range(3000))
-    whole = Plain()
-    source = Source(b"[3] ")
-    expected = text(whole.feed(source, data, 0.0)) + finish(whole, source)
+    whole = Shown(Plain())
+    expected = whole.feed(stream(3, b"[3] "), data) + whole.finish()
+    assert expected == b"".join(b"[3] " + line + b"\n" for line in data.split(b"\n"))
     for _ in range(20):
-        plain, source, at, out = Plain(), Source(b"[3] "), 0, b""
+        plain, source, at, out = Shown(Plain()), stream(3, b"[3] "), 0, b""
         while at < len(data):
             size = rng.randint(1, 200)
-            out += text(plain.feed(source, data[at : at + size], 0.0))
+            out += plain.feed(source, data[at : at + size])
             at += size
-        assert out + finish(plain, source) == expected
+        assert out + plain.finish() == expected
 
 
 def test_an_unfinished_line_is_due_after_a_moment_and_continues_in_place() -> None:
-    plain, source = Plain(), Source(b"0: ")
-    assert text(plain.feed(source, b"Name? ", 5.0)) == b""
-    assert source.due == 5.0 + MOMENT_S
-    assert text(plain.expire(source)) == b"0: Name? "
-    assert text(plain.feed(source, b"Bob\nthanks\n", 6.0)) == b"Bob\n0: thanks\n"
+    plain, source = Shown(Plain()), stream(0)
+    assert plain.feed(source, b"Name? ", 5.0) == b""
+    assert plain.deadline == 5.0 + MOMENT_S
+    assert plain.expire(5.0 + MOMENT_S) == b"0: Name? "
+    assert plain.deadline is None
+    assert plain.feed(source, b"Bob\nthanks\n", 6.0) == b"Bob\n0: thanks\n"
+
+
+def test_an_unfinished_line_that_grows_is_continued_after_a_moment() -> None:
+    plain, source = Plain(), stream(0)
+    assert text(plain.part(Part(source, b"."), 5.0)) == b"0: ."
+    for now in (6.0, 6.1):
+        assert plain.part(Part(source, b"."), now) == []
+    assert plain.deadline == 6.0 + GROWS_S
+    assert plain.expire(6.1) == []
+    assert text(plain.expire(6.0 + GROWS_S)) == b".."
+    assert text(plain.part(Part(source, b" done\n"), 7.0)) == b" done\n"
+    assert plain.deadline is None
 
 
 def test_an_interrupted_line_is_shown_whole_in_the_end() -> None:
-    plain, one, two = Plain(), Source(b"0: "), Source(b"1: ")
+    plain, one, two = Shown(Plain()), stream(0), stream(1)
     plain.feed(one, b"loading", 0.0)
-    assert text(plain.expire(one)) == b"0: loading"
-    assert text(plain.feed(two, b"hello\n", 1.0)) == b"\n1: hello\n"
+    assert plain.expire(MOMENT_S) == b"0: loading"
+    assert plain.feed(two, b"hello\n", 1.0) == b"\n1: hello\n"
     plain.feed(one, b"...", 2.0)
-    assert one.due == 2.0 + AGAIN_S
-    assert text(plain.feed(one, b" done\n", 2.0)) == b"0: loading... done\n"
+    assert plain.deadline == 2.0 + AGAIN_S
+    assert plain.feed(one, b" done\n", 2.0) == b"0: loading... done\n"
 
 
 def test_interrupted_progress_is_shown_again_where_it_stands() -> None:
-    plain, one, two = Plain(), Source(b"0: "), Source(b"1: ")
+    plain, one, two = Shown(Plain()), stream(0), stream(1)
     plain.feed(one, b"\r10%", 0.0)
-    plain.expire(one)
+    plain.expire(MOMENT_S)
     plain.feed(two, b"hello\n", 1.0)
     plain.feed(one, b"\r20%\r30%", 2.0)
-    assert text(plain.expire(one)) == b"0: 30%"
-    assert text(plain.feed(one, b"\r100%\n", 3.0)) == b"\n0: \r10%\r20%\r30%\r100%\n"
+    assert plain.expire(2.0 + AGAIN_S) == b"0: 30%"
+    assert plain.feed(one, b"\r100%\n", 5.0) == b"\n0: \r10%\r20%\r30%\r100%\n"
 
 
 def test_own_lines_do_not_join_a_prompt() -> None:
-    plain, source = Plain(), Source(b"0: ")
-    plain.feed(source, b"Name? ", 0.0)
-    plain.expire(source)
+    plain = Plain()
+    plain.part(Part(stream(0), b"Name? "), 0.0)
     assert text(plain.own(b"note\n")) == b"\nnote\n"
 
 
 def test_a_huge_line_comes_in_pieces() -> None:
-    plain, source = Plain(), Source(b"0: ")
-    out = text(plain.feed(source, b"x" * (LONGEST + 10), 0.0))
+    plain, source = Shown(Plain()), stream(0)
+    out = plain.feed(source, b"x" * (LONGEST + 10))
     assert out == b"0: " + b"x" * LONGEST + GOES_ON
-    assert text(plain.feed(source, b"y\n", 0.0)) == b"0: " + b"x" * 10 + b"y\n"
+    assert plain.deadline == GROWS_S
+    assert plain.feed(source, b"y\n") == b"0: " + b"x" * 10 + b"y\n"
+
+
+def test_a_huge_line_of_which_some_has_been_shown_comes_in_pieces() -> None:
+    plain, source = Shown(Plain()), stream(0)
+    plain.feed(source, b"begun")
+    assert plain.expire(MOMENT_S) == b"0: begun"
+    out = plain.feed(source, b"x" * 2 * LONGEST)
+    assert out == b"%b%b0: %b%b" % (b"x" * (LONGEST - 5), GOES_ON, b"x" * LONGEST, GOES_ON)
+    assert plain.expire(1.0) == b"0: xxxxx"
+    assert plain.finish() == b"\n"
+
+
+def test_the_time_of_day_comes_before_each_prefix() -> None:
+    plain, source = Plain(stamp=lambda: b"12:00 "), stream(0)
+    assert text(plain.lines(whole_lines(source, b"a\nb\n"))) == b"12:00 0: a\n12:00 0: b\n"
+    assert text(plain.part(Part(source, b"c"), 0.0)) == b"12:00 0: c"
 
 
 def test_live_rows_are_redrawn_in_place() -> None:
-    live, one, two = Live(lambda: 24), Source(b"0: "), Source(b"1: ")
+    live, one, two = Shown(Live(lambda: 24)), stream(0), stream(1)
     live.feed(one, b"\r10%", 0.0)
-    live.feed(two, b"\r20%", 0.0)
-    live.expire(one)
-    both = text(live.expire(two))
+    live.feed(two, b"\r20%", 0.1)
+    live.expire(MOMENT_S)
+    both = live.expire(0.1 + MOMENT_S)
     assert both.startswith(b"\r\x1b[J")
     assert b"\x1b[?7l0: 10%\x1b[0m\n1: 20%\x1b[0m\x1b[?7h" in both
-    done = text(live.feed(one, b"\r100%\n", 1.0))
+    done = live.feed(one, b"\r100%\n", 1.0)
     assert done.startswith(b"\r\x1b[1A\x1b[J0: 100%\n")
     assert b"1: 20%" in done
-    assert one.due is None
+    assert live.deadline is None
+
+
+def test_live_rows_show_progress_soon() -> None:
+    live, source = Live(lambda: 24), stream(0)
+    live.part(Part(source, b"10%"), 0.0)
+    assert live.part(Part(source, b"\r20%"), 1.0) == []
+    assert live.deadline == 1.0 + REDRAW_S
+    assert b"0: 20%" in text(live.expire(1.0 + REDRAW_S))
 
 
 def test_live_rows_fit_the_terminal() -> None:
     live = Live(lambda: 5)
     for n in range(9):
-        source = Source(b"%d: " % n)
-        live.feed(source, b"bar", 0.0)
-        shown = text(live.expire(source))
+        shown = text(live.part(Part(stream(n), b"bar"), 0.0))
     assert shown.count(b"bar") == 2
     assert b"(and 7 more)" in shown

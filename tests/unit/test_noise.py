@@ -4,8 +4,17 @@ import random
 
 import pytest
 
-from mcjax_launch.console.lines import MOMENT_S, Plain, Source
-from mcjax_launch.console.noise_filter import HOLD_S, MOST_HELD, QUIET_S, Calm
+from mcjax_launch.console.lines import Plain
+from mcjax_launch.console.noise_filter import (
+    GLOO_S,
+    HOLD_S,
+    MOST_HELD,
+    QUIET_S,
+    NoiseFilter,
+    patience_s,
+)
+from mcjax_launch.console.pieces import Lines, Part, Piece, Stream, whole_lines
+from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
 from mcjax_launch.jax_messages.noise import Listener, Noise, without_noise
 from mcjax_launch.jax_messages.tracebacks import whose
 from mcjax_launch.protocol import frames
@@ -247,13 +256,37 @@ def test_what_a_rank_is_quoted_without(name: str) -> None:
     )
 
 
-def shown(chunks: list[bytes], stream: int, calm: Calm, at: float = 0.0) -> bytes:
-    """What rank 0 is shown to have said."""
-    source, plain, out = Source(b"0: "), Plain(), b""
+OUT, ERR = Stream(0, frames.STDOUT, b"0: "), Stream(0, frames.STDERR, b"0: ")
+
+
+def rendered(pieces: list[Piece], plain: Plain) -> bytes:
+    out = []
+    for piece in pieces:
+        out += plain.lines(piece) if isinstance(piece, Lines) else plain.part(piece, 0.0)
+    return b"".join(out)
+
+
+def shown(chunks: list[bytes], stream: Stream, noise: NoiseFilter, at: float = 0.0) -> bytes:
+    """What is shown of a stream's chunks."""
+    unfinished, plain, out = UnfinishedLines(), Plain(), b""
     for chunk in chunks:
-        data = calm.feed(0, stream, source, chunk, at)
-        out += b"".join(plain.feed(source, data, at)) if data else b""
+        for piece in unfinished.feed(stream, chunk, at):
+            out += rendered(noise.feed(piece, at), plain)
     return out
+
+
+def passed(noise: NoiseFilter, stream: Stream, text: bytes, at: float) -> bytes:
+    """What goes through the filter at once of whole lines."""
+    return bytes_of(noise.feed(whole_lines(stream, text), at))
+
+
+def bytes_of(pieces: list[Piece]) -> bytes:
+    return b"".join(piece.text for piece in pieces)
+
+
+def by_rank(pieces: list[Piece]) -> list[tuple[int, bytes]]:
+    ranks = dict.fromkeys(piece.stream.rank for piece in pieces)
+    return [(rank, bytes_of([p for p in pieces if p.stream.rank == rank])) for rank in ranks]
 
 
 def cuts(data: bytes) -> list[list[bytes]]:
@@ -266,17 +299,17 @@ def cuts(data: bytes) -> list[list[bytes]]:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_any_cut_leaves_out_the_same(name: str) -> None:
-    stream = frames.STDOUT if "Gloo" in name else frames.STDERR
+def test_any_cut_hides_the_same(name: str) -> None:
+    stream = OUT if "Gloo" in name else ERR
     lines = [(line.encode(), kind) for line, kind in STREAMS[name]]
     kept = b"".join(b"0: " + line + b"\n" for line, kind in lines if kind is None)
     count = sum(kind is not None for _, kind in lines)
     for chunks in cuts(b"".join(line + b"\n" for line, _ in lines)):
-        calm = Calm()
-        calm.fold_victims(None, own_term=True)
-        assert shown(chunks, stream, calm) == kept
-        words = calm.words()
-        assert [text.split()[2] for text in words] == ([str(count)] if count else [])
+        noise = NoiseFilter()
+        noise.fold_victims(None, own_term=True, now=0.0)
+        assert shown(chunks, stream, noise) == kept
+        notes = noise.last_notes()
+        assert [note.split()[1] for note in notes] == ([str(count)] if count else [])
 
 
 def test_what_mixed_lines_leave_behind() -> None:
@@ -284,120 +317,151 @@ def test_what_mixed_lines_leave_behind() -> None:
     rest = " peer ranks.  peer ranks. " + CONNECTED[-46:-1]
     for mixed in (f"{both}{rest}{CONNECTED[-46:-1]}11\n\n", f"{both}{rest}1\n1\n"):
         for chunks in cuts(f"a\n{mixed}\n1\nb\n".encode()):
-            assert shown(chunks, frames.STDOUT, Calm()) == b"0: a\n0: \n0: 1\n0: b\n"
+            assert shown(chunks, OUT, NoiseFilter()) == b"0: a\n0: \n0: 1\n0: b\n"
     for chunks in cuts(f"{CONNECTED}\n\n3\n".encode()):
-        assert shown(chunks, frames.STDOUT, Calm()) == b"0: \n0: 3\n"
+        assert shown(chunks, OUT, NoiseFilter()) == b"0: \n0: 3\n"
 
 
 def test_a_line_that_has_been_shown_in_part_is_shown_whole() -> None:
-    calm, source, plain = Calm(), Source(b"0: "), Plain()
-    assert calm.feed(0, frames.STDOUT, source, b"[Gloo] Ra", 0.0) == b"[Gloo] Ra"
-    plain.feed(source, b"[Gloo] Ra", 0.0)
-    assert source.due == MOMENT_S
-    assert b"".join(plain.expire(source)) == b"0: [Gloo] Ra"
+    unfinished, noise, plain = UnfinishedLines(patience_s), NoiseFilter(), Plain()
+    assert unfinished.feed(OUT, b"[Gloo] Ra", 0.0) == []
+    assert unfinished.deadline == MOMENT_S
+    begun = [piece for part in unfinished.expire(MOMENT_S) for piece in noise.feed(part, MOMENT_S)]
+    assert rendered(begun, plain) == b"0: [Gloo] Ra"
     rest = CONNECTED.encode()[9:] + b"\n"
-    assert calm.feed(0, frames.STDOUT, source, rest, 1.0) == rest
-    assert calm.words() == []
+    [part] = unfinished.feed(OUT, rest, 1.0)
+    assert noise.feed(part, 1.0) == [Part(OUT, rest)]
+    assert noise.last_notes() == []
 
 
-def test_it_is_told_after_a_moment_and_then_at_the_end() -> None:
-    calm, line = Calm(), CONNECTED.encode() + b"\n"
+def test_a_line_of_gloos_has_more_time() -> None:
+    unfinished, noise = UnfinishedLines(patience_s), NoiseFilter()
+    assert unfinished.feed(OUT, b"[Gloo] Rank 0 is", 5.0) == []
+    assert unfinished.deadline == 5.0 + MOMENT_S + GLOO_S
+    assert unfinished.expire(5.0 + GLOO_S) == []
+    [whole] = unfinished.feed(OUT, CONNECTED.encode()[16:] + b"\n", 5.0 + GLOO_S)
+    assert noise.feed(whole, 5.0 + GLOO_S) == []
+
+
+def test_a_flood_goes_through_as_it_is() -> None:
+    line = CONNECTED.encode() + b"\n"
+    flood = whole_lines(OUT, line * 1000)
+    [same] = NoiseFilter().feed(flood, 0.0)
+    assert same is flood
+
+
+def test_hidden_lines_are_mentioned_after_a_moment_and_then_at_the_end() -> None:
+    noise, line = NoiseFilter(), CONNECTED.encode() + b"\n"
     for at in (0.0, 1.0):
-        assert calm.feed(0, frames.STDOUT, Source(b""), line, at) == b""
-    assert calm.due == 1.0 + QUIET_S
-    assert calm.words(1.5) == []
-    words = 'of Gloo\'s, "[Gloo] Rank 0 is connected ..."; -v shows them'
-    assert calm.words(1.0 + QUIET_S) == [f"left out 2 lines {words}"]
-    calm.feed(0, frames.STDOUT, Source(b""), line, 9.0)
-    assert calm.due is None
-    assert calm.words() == [f"left out 1 more line {words}"]
-    assert calm.words() == []
+        assert passed(noise, OUT, line, at) == b""
+    assert noise.deadline == 1.0 + QUIET_S
+    assert noise.notes(1.5) == []
+    kind = 'from Gloo ("[Gloo] Rank 0 is connected ..."); -v shows them'
+    assert noise.notes(1.0 + QUIET_S) == [f"hid 2 lines {kind}"]
+    passed(noise, OUT, line, 9.0)
+    assert noise.deadline is None
+    assert noise.last_notes() == [f"hid 1 more line {kind}"]
+    assert noise.last_notes() == []
 
 
 def test_victims_are_left_alone_as_long_as_nothing_has_failed() -> None:
-    calm = Calm()
     stack = f"*** Check failure stack trace: ***\n{FRAME}\n".encode()
-    assert calm.feed(0, frames.STDERR, Source(b""), stack, 0.0) == stack
+    assert passed(NoiseFilter(), ERR, stack, 0.0) == stack
 
 
-def test_the_words_of_a_victim_wait_for_the_news() -> None:
-    words = (POLLED + "\n").encode()
-    calm = Calm()
-    for rank in range(2):
-        assert calm.feed(rank, frames.STDERR, Source(b""), words, 5.0) == b""
-        assert calm.feed(rank, frames.STDERR, Source(b""), b"next\n", 5.1) == b""
-    assert calm.expire(5.2) == []
-    assert calm.due == 5.0 + HOLD_S
-    both = [(0, words + b"next\n"), (1, words + b"next\n")]
-    assert calm.fold_victims(1, own_term=True) == both
-    assert calm.feed(0, frames.STDERR, Source(b""), both[0][1], 5.2) == b"next\n"
-    assert calm.feed(1, frames.STDERR, Source(b""), both[1][1], 5.2) == both[1][1]
+def test_the_errors_of_a_victim_wait_for_the_news() -> None:
+    errors = (POLLED + "\n").encode()
+    noise, streams = NoiseFilter(), [ERR, Stream(1, frames.STDERR)]
+    for stream in streams:
+        assert passed(noise, stream, errors, 5.0) == b""
+        assert passed(noise, stream, b"next\n", 5.1) == b""
+    assert noise.expire(5.2) == []
+    assert noise.deadline == 5.0 + HOLD_S
+    shown = noise.fold_victims(1, own_term=True, now=5.2)
+    assert by_rank(shown) == [(0, b"next\n"), (1, errors + b"next\n")]
+    assert noise.last_notes() == ["hid 1 line of follow-on errors from other ranks; -v shows them"]
 
 
 def test_without_news_they_are_shown() -> None:
-    calm, words = Calm(), (POLLED + "\n").encode()
-    assert calm.feed(3, frames.STDERR, Source(b""), words, 5.0) == b""
-    assert calm.expire(5.0 + HOLD_S) == [(3, words)]
-    assert calm.feed(3, frames.STDERR, Source(b""), b"next\n", 6.0) == b"next\n"
+    noise, errors = NoiseFilter(), (POLLED + "\n").encode()
+    assert passed(noise, ERR, errors, 5.0) == b""
+    assert by_rank(noise.expire(5.0 + HOLD_S)) == [(0, errors)]
+    assert passed(noise, ERR, b"next\n", 6.0) == b"next\n"
 
 
 def test_not_too_much_is_held_back() -> None:
-    calm, words = Calm(), (POLLED + "\n").encode()
-    calm.feed(0, frames.STDERR, Source(b""), words, 0.0)
-    flood = b"x" * MOST_HELD
-    assert calm.feed(0, frames.STDERR, Source(b""), flood, 0.0) == words + flood
-    assert calm.due is None
+    noise, errors = NoiseFilter(), (POLLED + "\n").encode()
+    passed(noise, ERR, errors, 0.0)
+    flood = b"x" * MOST_HELD + b"\n"
+    assert passed(noise, ERR, flood, 0.0) == errors + flood
+    assert noise.deadline is None
 
 
 def test_the_users_own_term_is_news() -> None:
     line = (TERM_CAUGHT + "\n").encode()
     for own_term, kept in ((True, b""), (False, line)):
-        calm = Calm()
-        calm.fold_victims(None, own_term=True)
-        calm.fold_victims(None, own_term=own_term)
-        assert calm.feed(0, frames.STDERR, Source(b""), line, 0.0) == kept
+        noise = NoiseFilter()
+        noise.fold_victims(None, own_term=True, now=0.0)
+        noise.fold_victims(None, own_term=own_term, now=0.0)
+        assert passed(noise, ERR, line, 0.0) == kept
 
 
 def test_a_traceback_waits_for_its_last_line() -> None:
     begun = b"Traceback (most recent call last):\n  File 'x', line 1, in f\n"
-    for over in (False, True):
-        calm, source = Calm(), Source(b"")
-        if over:
-            calm.fold_victims(1, own_term=True)
-        assert calm.feed(0, frames.STDERR, source, begun, 5.0) == b""
-        assert (
-            calm.feed(0, frames.STDERR, source, b"ValueError: 3\n", 5.1)
-            == begun + b"ValueError: 3\n"
-        )
-        assert calm.due is None
-        assert calm.feed(0, frames.STDERR, source, begun, 6.0) == b""
-        assert calm.expire(6.0 + HOLD_S) == [(0, begun)]
-    assert calm.words() == []
+    for ending in (False, True):
+        noise = NoiseFilter()
+        if ending:
+            noise.fold_victims(1, own_term=True, now=0.0)
+        assert passed(noise, ERR, begun, 5.0) == b""
+        assert passed(noise, ERR, b"ValueError: 3\n", 5.1) == begun + b"ValueError: 3\n"
+        assert noise.deadline is None
+        assert passed(noise, ERR, begun, 6.0) == b""
+        assert by_rank(noise.expire(6.0 + HOLD_S)) == [(0, begun)]
+        assert noise.last_notes() == []
 
 
 def test_a_victims_traceback_waits_for_the_news() -> None:
     text = f"Traceback (most recent call last):\n  File 'x'\n{LOST_PEER}\n".encode()
-    calm, source = Calm(), Source(b"")
-    assert calm.feed(0, frames.STDERR, source, text, 5.0) == b""
-    assert calm.fold_victims(1, own_term=True) == [(0, text)]
-    assert calm.feed(0, frames.STDERR, source, text, 5.1) == b""
-    assert calm.words() == [
-        "left out 3 lines about the end of the job in other ranks; -v shows them"
-    ]
+    noise = NoiseFilter()
+    assert passed(noise, ERR, text, 5.0) == b""
+    assert noise.fold_victims(1, own_term=True, now=5.1) == []
+    assert noise.last_notes() == ["hid 3 lines of follow-on errors from other ranks; -v shows them"]
 
 
 def test_the_culprits_traceback_is_shown() -> None:
-    calm, source = Calm(), Source(b"")
-    calm.fold_victims(0, own_term=True)
+    noise = NoiseFilter()
+    noise.fold_victims(0, own_term=True, now=0.0)
     text = f"Traceback (most recent call last):\n  File 'x'\n{LOST_PEER}\n".encode()
-    assert calm.feed(0, frames.STDERR, source, text, 5.0) == text
+    assert passed(noise, ERR, text, 5.0) == text
 
 
-def test_nothing_that_was_held_back_is_lost() -> None:
-    words = (POLLED + "\n").encode()
+@pytest.mark.parametrize("begun", [b"", b"step 3: "])
+def test_nothing_that_was_held_back_is_lost(begun: bytes) -> None:
+    errors = (POLLED + "\n").encode()
     text = b"Traceback (most recent call last):\n  File 'x'\nValueError: 3\n"
-    for begun in (b"", b"step 3: "):
-        calm = Calm()
-        said = shown([begun, words, text, b"end\n"], frames.STDERR, calm)
-        said += b"".join(data for _, data in calm.expire(HOLD_S))
-        assert said.endswith(words + text + b"end\n")
+    noise = NoiseFilter()
+    said = shown([begun, errors, text, b"end\n"], Stream(0, frames.STDERR), noise)
+    said += bytes_of(noise.expire(HOLD_S))
+    assert said == begun + errors + text + b"end\n"
+
+
+def test_part_of_a_line_stays_behind_what_is_held_back() -> None:
+    errors = whole_lines(ERR, (POLLED + "\n").encode())
+    prompt = [Part(ERR, b"Name? "), Part(ERR, b"Bob\n")]
+    for ending, kept in ((False, [errors, *prompt]), (True, prompt)):
+        noise = NoiseFilter()
+        for piece in (errors, *prompt):
+            assert noise.feed(piece, 0.0) == []
+        fold = noise.fold_victims(1, own_term=True, now=0.1) if ending else noise.expire(HOLD_S)
+        assert fold == kept
+
+
+def test_a_traceback_that_has_begun_to_show_is_shown_whole() -> None:
+    noise = NoiseFilter()
+    noise.fold_victims(1, own_term=True, now=0.0)
+    begun = Part(ERR, b"Traceback (most recent")
+    rest = Part(ERR, b" call last):\n")
+    assert noise.feed(begun, 0.0) == [begun]
+    text = f"  File 'x'\n{LOST_PEER}\n".encode()
+    assert noise.feed(rest, 0.1) == [rest]
+    assert passed(noise, ERR, text, 0.2) == text

@@ -95,7 +95,7 @@ def test_gpus_are_shared_out() -> None:
     plan = plan_of(job, Facts(gpus=6))
     ids = [rank.env["JAX_LOCAL_DEVICE_IDS"] for rank in plan.ranks]
     assert ids == ["0,1", "2,3", "4,5"]
-    with pytest.raises(LaunchError, match="localhost: 3 ranks x 2 GPUs each need 6, it shows 5"):
+    with pytest.raises(LaunchError, match="localhost: needs 6 GPUs for 3 ranks, sees 5"):
         plan_of(job, Facts(gpus=5))
 
 

@@ -1,0 +1,50 @@
+"""--coordinator as a numeric address; waits for a name that does not exist yet."""
+
+import time
+from collections.abc import Callable
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.protocol.address import join_address, split_address
+
+_PAUSE_S = 0.5
+
+
+def resolve(text: str, wait_s: float, say: Callable[[str], object]) -> str:
+    """The coordinator's `host:port` with a numeric host; port 0 where the user gives none.
+
+    Args:
+        text: as the user wrote it.
+        wait_s: seconds that the name may take to appear: its pod may not have started yet.
+        say: is called once if there is a wait.
+
+    Raises:
+        LaunchError: the address cannot be read, or its name does not resolve.
+
+    """
+    host, port = _split(text)
+    import socket
+
+    deadline, said = time.monotonic() + wait_s, False
+    while True:
+        try:
+            entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            break
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise LaunchError(f"--coordinator {text}: {host}: {error.strerror}") from None
+            if not said:
+                say(f"waiting for the name {host}")
+            said = True
+            time.sleep(_PAUSE_S)
+    entries.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    return join_address(str(entries[0][4][0]), port)
+
+
+def _split(text: str) -> tuple[str, int]:
+    try:
+        host, port = split_address(text)
+        if not host or not 0 <= port < 65536:
+            raise ValueError
+    except ValueError:
+        raise LaunchError(f"--coordinator {text}: write HOST or HOST:PORT") from None
+    return host, port

@@ -1,0 +1,40 @@
+"""--emit: from the options to the script or manifest of a scheduler."""
+
+import click
+
+from mcjax_launch.cli.given import command_line
+from mcjax_launch.cli.options import Options
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.schedulers.emit import Submission, emit
+
+
+def emission(options: Options, context: click.Context) -> str:
+    """What a scheduler needs to run the command line of this context.
+
+    Raises:
+        LaunchError: an option is missing, or does not go with --emit.
+
+    """
+    assert options.emit is not None
+    if not options.program:
+        raise LaunchError("--emit: no PROGRAM; give the command line that is to run there")
+    if options.hosts is not None:
+        raise LaunchError(
+            "--emit: the scheduler chooses the hosts; say how many with --num-hosts instead"
+        )
+    submission = Submission(
+        command_line=command_line(context, options),
+        num_hosts=options.num_hosts or 1,
+        num_processes=options.num_processes,
+        procs_per_host=options.procs_per_host,
+        gpus_per_process=options.gpus_per_process or 0,
+        timeout=options.timeout,
+        grace=options.grace,
+        max_restarts=options.max_restarts,
+        min_hosts=options.min_hosts,
+        name=options.name,
+        namespace=options.namespace,
+        image=options.image,
+        sbatch_options=options.engine_option,
+    )
+    return emit(options.emit, submission)

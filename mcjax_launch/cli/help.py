@@ -1,0 +1,61 @@
+"""`--help`: the options in their groups, and examples at the end."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+EXAMPLES = (
+    (
+        "Four ranks on this machine, each with two CPU devices:",
+        "mcjax-launch -n 4 -d 2 train.py --steps 100",
+    ),
+    (
+        "Eight ranks on each of the hosts in a file, with their output in logs/:",
+        "mcjax-launch --hosts hosts.txt --procs-per-host 8 --log-dir logs train.py",
+    ),
+    (
+        "A batch script for four Slurm nodes with one rank per node:",
+        "mcjax-launch --emit slurm --num-hosts 4 --timeout 2h -m package.train",
+    ),
+)
+
+
+class GroupedCommand(click.Command):
+    """A command whose help shows the options in groups.
+
+    Args:
+        groups: the options under their headings; --help joins the last group.
+
+    """
+
+    def __init__(
+        self, *args: Any, groups: Mapping[str, Sequence[click.Option]], **settings: Any
+    ) -> None:
+        super().__init__(*args, **settings)
+        self._groups = groups
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups = {title: list(options) for title, options in self._groups.items()}
+        if (help_option := self.get_help_option(ctx)) is not None:
+            groups[list(groups)[-1]].append(help_option)
+        records = {
+            title: [record for option in options if (record := option.get_help_record(ctx))]
+            for title, options in groups.items()
+        }
+        width = max(len(names) for rows in records.values() for names, _ in rows)
+        for title, rows in records.items():
+            with formatter.section(title):
+                # One width for all, so that the columns of the groups are in line.
+                formatter.write_dl([(names.ljust(width), text) for names, text in rows])
+
+    def format_epilog(
+        self,
+        ctx: click.Context,  # noqa: ARG002  click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
+        with formatter.section("Examples"):
+            for number, (purpose, command) in enumerate(EXAMPLES):
+                if number:
+                    formatter.write_paragraph()
+                formatter.write(f"  # {purpose}\n  {command}\n")  # never wrapped: to be copied

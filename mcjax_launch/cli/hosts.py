@@ -1,0 +1,72 @@
+"""The hosts that the options name: a file, a list, a Slurm allocation or this machine."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+
+from mcjax_launch.cli.options import Options
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import LOCAL, Host, parse_file, parse_list
+from mcjax_launch.schedulers import slurm
+
+
+def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]:
+    """The hosts to run on; this machine if the options and `environ` name none.
+
+    Raises:
+        LaunchError: a hosts file or list cannot be read, or options contradict one another.
+
+    """
+    slots = options.procs_per_host or 1
+    if options.num_hosts:
+        return (Host(name=LOCAL, slots=processes_here(options, options.num_hosts)),)
+    if options.hosts is not None:
+        return _read(options.hosts, slots)
+    if slurm.inside(environ):
+        return slurm.with_gpus(slurm.allocated(environ, options.procs_per_host), environ)
+    return (Host(name=LOCAL, slots=options.num_processes or slots),)
+
+
+def default_via(options: Options, environ: Mapping[str, str]) -> str:
+    """The way to the hosts where --via does not say."""
+    return "srun" if options.hosts is None and slurm.inside(environ) else "ssh"
+
+
+def _read(given: str, slots: int) -> tuple[Host, ...]:
+    if given == "-":
+        return parse_file(sys.stdin.read(), "standard input", slots)
+    if os.path.exists(given) and not os.path.isdir(given):
+        with open(given, encoding="utf-8-sig", errors="surrogateescape") as file:
+            return parse_file(file.read(), given, slots)
+    if os.sep in given or given.endswith(".txt"):
+        raise LaunchError(f"--hosts {given}: no such file")
+    return parse_list(given, slots)
+
+
+def processes_here(options: Options, num_hosts: int) -> int:
+    """How many ranks this launcher starts, as one of `num_hosts`.
+
+    Raises:
+        LaunchError: the options do not say which launcher this is, or contradict one another.
+
+    """
+    whole = options.num_processes
+    if options.hosts is not None:
+        raise LaunchError("--num-hosts: each launcher runs its own host's ranks; leave out --hosts")
+    if not re.search(r"[^:]:[0-9]+$", options.coordinator or ""):
+        raise LaunchError("--num-hosts needs --coordinator HOST:PORT, the same for all launchers")
+    if options.max_restarts:
+        raise LaunchError(
+            "--num-hosts: one launcher cannot restart the whole job; leave --max-restarts to the "
+            "scheduler"
+        )
+    if options.host_rank is None:
+        raise LaunchError("--num-hosts needs --host-rank I, or JOB_COMPLETION_INDEX")
+    if options.host_rank >= num_hosts:
+        raise LaunchError(f"--host-rank {options.host_rank}: the last is {num_hosts - 1}")
+    if whole is None:
+        return options.procs_per_host or 1
+    if whole % num_hosts:
+        raise LaunchError(f"-n {whole}: not a multiple of --num-hosts {num_hosts}")
+    return whole // num_hosts

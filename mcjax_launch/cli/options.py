@@ -1,0 +1,330 @@
+"""The options: their values, and what click must know of each, in the groups of --help."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import click
+
+from mcjax_launch import __version__
+from mcjax_launch.cli.param_types import Duration, Ranks, WholeNumber
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Options:
+    """The command line as click read it; None where an option was not given.
+
+    Durations are in seconds. One field per option, named as click names it.
+    """
+
+    program: tuple[str, ...]  # and its arguments
+
+    num_processes: int | None
+    module: bool
+    python: str | None
+    chdir: str | None
+    env: tuple[str, ...]
+    no_hook: bool
+
+    cpu_devices: int | None
+    gpus_per_process: int | None
+    cpu_transfers: bool
+    bind_cores: bool
+
+    hosts: str | None
+    procs_per_host: int | None
+    via: str | None
+    sync: tuple[str, ...]
+    coordinator: str | None
+    num_hosts: int | None
+    host_rank: int | None
+
+    log_dir: str | None
+    show: frozenset[int] | None
+    collapse: bool
+    timestamps: bool
+    no_prefix: bool
+    color: Literal["auto", "always", "never"]
+    quiet: bool
+    verbose: bool
+
+    timeout: float | None
+    start_timeout: float | None
+    stall_timeout: float | None
+    grace: float | None
+    max_restarts: int
+    min_hosts: int | None
+
+    verify_spmd: bool
+    report: str | None
+    dry_run: bool
+
+    emit: Literal["slurm", "jobset", "job"] | None
+    image: str | None
+    name: str | None
+    namespace: str | None
+    engine_option: tuple[str, ...]
+
+
+class Option(click.Option):
+    """What click must know of an option.
+
+    Args:
+        names: as the user writes it.
+        default_text: what --help shows as its default; empty to show none.
+        settings: see click.Option.
+
+    """
+
+    def __init__(self, *names: str, default_text: str = "", **settings: Any) -> None:
+        super().__init__(list(names), **settings)
+        self.default_text = default_text
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        if record is None or not self.default_text:
+            return record
+        return record[0], f"{self.help}  [default: {self.default_text}]"
+
+
+def _flag(*names: str, help: str) -> Option:  # noqa: A002  click's word
+    return Option(*names, is_flag=True, help=help)
+
+
+def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        click.echo(f"mcjax-launch {__version__}")
+        context.exit()
+
+
+_ONE_OR_MORE = WholeNumber(1)
+_NONE_OR_MORE = WholeNumber(0)
+_DURATION = Duration()
+_NO_LIMIT = "no limit"
+
+GROUPS: dict[str, tuple[Option, ...]] = {
+    "Job": (
+        Option(
+            "-n",
+            "-np",
+            "--num-processes",
+            type=_ONE_OR_MORE,
+            metavar="N",
+            default_text="the hosts' slots; 1 locally",
+            help="Number of ranks in the whole job.",
+        ),
+        _flag("-m", "--module", help="PROGRAM is the name of a Python module."),
+        Option(
+            "--python",
+            metavar="PATH",
+            default_text="the launcher's",
+            help="Python interpreter of the ranks.",
+        ),
+        Option(
+            "-C",
+            "--chdir",
+            metavar="DIR",
+            default_text="the current directory",
+            help="Working directory of the ranks.",
+        ),
+        Option(
+            "-x",
+            "--env",
+            multiple=True,
+            metavar="NAME[=VALUE]",
+            help="Set a variable in every rank; without a value, pass on the launcher's. "
+            "Repeatable.",
+        ),
+        _flag("--no-hook", help="Only set variables; load no hook into the ranks' Python."),
+    ),
+    "Devices": (
+        Option(
+            "-d",
+            "--cpu-devices",
+            type=_ONE_OR_MORE,
+            metavar="K",
+            help="Give each rank K CPU devices; sets JAX_PLATFORMS=cpu unless it is set.",
+        ),
+        Option(
+            "--gpus-per-process",
+            type=_ONE_OR_MORE,
+            metavar="K",
+            help="Give each rank K GPUs of its own.",
+        ),
+        _flag(
+            "--cpu-transfers",
+            help="Allow jax.device_put between processes on CPU (experimental in JAX).",
+        ),
+        _flag("--bind-cores", help="Bind each rank to its own share of the host's cores."),
+    ),
+    "Hosts": (
+        Option(
+            "--hosts",
+            metavar="FILE|LIST|-",
+            default_text="Slurm's allocation, or this machine",
+            help="Hosts to run on: a hosts file, a list such as a,b,c, or - for standard input.",
+        ),
+        Option(
+            "--procs-per-host",
+            type=_ONE_OR_MORE,
+            metavar="K",
+            default_text="1; Slurm's tasks per node in an allocation",
+            help="Ranks per host without slots=.",
+        ),
+        Option(
+            "--via",
+            metavar="COMMAND",
+            default_text="ssh; srun in a Slurm allocation",
+            help="How to reach a host: ssh, srun, or a template such as 'ssh -F cfg {host}'.",
+        ),
+        Option(
+            "--sync",
+            multiple=True,
+            metavar="PATH",
+            help="Copy a file or folder to every host and run there. Repeatable.",
+        ),
+        Option(
+            "--coordinator",
+            metavar="HOST[:PORT]",
+            default_text="rank 0's host, a free port",
+            help="Address of JAX's coordinator.",
+        ),
+        Option(
+            "--num-hosts",
+            type=_ONE_OR_MORE,
+            metavar="N",
+            help="Number of hosts when a scheduler starts one launcher on each (needs "
+            "--coordinator); with --emit, the number of hosts to request.",
+        ),
+        Option(
+            "--host-rank",
+            type=_NONE_OR_MORE,
+            envvar=["MCJAX_HOST_RANK", "JOB_COMPLETION_INDEX"],
+            metavar="I",
+            default_text="$JOB_COMPLETION_INDEX",
+            help="Which of these launchers this one is, counted from 0.",
+        ),
+    ),
+    "Output": (
+        Option(
+            "--log-dir",
+            metavar="DIR",
+            help="Write each rank's complete output to DIR/<rank>.out and DIR/<rank>.err.",
+        ),
+        Option(
+            "--show",
+            type=Ranks(),
+            metavar="RANKS",
+            default_text="all",
+            help="Show the output of these ranks only.",
+        ),
+        _flag("--collapse", help="Merge equal lines of several ranks into one: [0-7] text."),
+        _flag("--timestamps", help="Prefix each line with the time of day."),
+        _flag("--no-prefix", help="Do not prefix lines with their rank."),
+        Option(
+            "--color",
+            type=click.Choice(["auto", "always", "never"]),
+            metavar="auto|always|never",
+            default="auto",
+            default_text="auto",
+            help="Color each rank's prefix; auto means on a terminal only.",
+        ),
+        _flag("-q", "--quiet", help="Print only errors, warnings and the summary."),
+        _flag(
+            "-v", "--verbose", help="Print each step of the launcher and all of JAX's log lines."
+        ),
+    ),
+    "Limits and restarts": (
+        Option(
+            "--timeout",
+            type=_DURATION,
+            metavar="D",
+            default_text=_NO_LIMIT,
+            help="Stop the job after D (exit status 124).",
+        ),
+        Option(
+            "--start-timeout",
+            type=_DURATION,
+            metavar="D",
+            default_text=_NO_LIMIT,
+            help="Fail if not all ranks are through initialize() after D (exit status 124).",
+        ),
+        Option(
+            "--stall-timeout",
+            type=_DURATION,
+            metavar="D",
+            default_text=_NO_LIMIT,
+            help="Stop the job when no rank has printed, computed or compiled for D (exit status "
+            "124).",
+        ),
+        Option(
+            "--grace",
+            type=_DURATION,
+            metavar="D",
+            default_text="2s after a failure, 5s after INT, 30s after TERM or HUP",
+            help="Time that ranks get to exit before they are killed.",
+        ),
+        Option(
+            "--max-restarts",
+            type=_NONE_OR_MORE,
+            default=0,
+            metavar="N",
+            default_text="0",
+            help="Restart the whole job after a failure, at most N times.",
+        ),
+        Option(
+            "--min-hosts",
+            type=_ONE_OR_MORE,
+            metavar="N",
+            default_text="all hosts",
+            help="Restart without the hosts that were lost if at least N are left.",
+        ),
+    ),
+    "Diagnosis": (
+        _flag(
+            "--verify-spmd",
+            help="Stop the job when ranks are about to run different programs (exit status 1).",
+        ),
+        Option(
+            "--report", metavar="FILE", help="Write a record of the run to FILE (.json or .html)."
+        ),
+        _flag("--dry-run", help="Print each rank's host, command and variables; start nothing."),
+    ),
+    "Batch scripts and manifests": (
+        Option(
+            "--emit",
+            type=click.Choice(["slurm", "jobset", "job"]),
+            metavar="slurm|jobset|job",
+            help="Print a batch script or manifest that runs this job; start nothing.",
+        ),
+        Option(
+            "--image",
+            metavar="IMAGE",
+            help="Container image with mcjax-launch and JAX (jobset and job need one).",
+        ),
+        Option(
+            "--name",
+            metavar="NAME",
+            default_text="PROGRAM's name",
+            help="Name of the job.",
+        ),
+        Option("--namespace", metavar="NAME", help="Kubernetes namespace of the job."),
+        Option(
+            "--engine-option",
+            multiple=True,
+            metavar="TEXT",
+            help="Extra #SBATCH option, such as --partition=gpu. Repeatable.",
+        ),
+    ),
+    "Other": (
+        Option(
+            "--version",
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_version,
+            help="Show the version and exit.",
+        ),
+    ),
+}
+
+PROGRAM = click.Argument(["program"], nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")

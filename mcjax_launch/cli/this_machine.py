@@ -1,0 +1,103 @@
+"""What only this machine can add to the options: folder, Python, variables, addresses."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from mcjax_launch.cli.options import Options
+from mcjax_launch.cli.program import find_python
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host
+
+# How long a coordinator's name may take to appear, without --start-timeout.
+_NAME_S = 300.0
+
+
+class ThisMachine(NamedTuple):
+    """What this machine adds to the options.
+
+    Args:
+        chdir: working directory of the ranks.
+        python: of the ranks.
+        env: the variables of -x with their values.
+        coordinator: `host:port` with a numeric host, if the user names one.
+
+    """
+
+    chdir: str
+    python: str
+    env: tuple[tuple[str, str], ...] = ()
+    coordinator: str | None = None
+
+
+def runs_here(hosts: Sequence[Host]) -> bool:
+    """Whether ranks run on this machine, in a folder that the options name."""
+    return any(host.is_local and not host.chdir for host in hosts)
+
+
+def look_up(options: Options, hosts: Sequence[Host], say: Callable[[str], object]) -> ThisMachine:
+    """Look up what the options leave to this machine, and check what they name there.
+
+    Args:
+        options: of the command line.
+        hosts: where the job may run.
+        say: is called with what takes long.
+
+    Raises:
+        LaunchError: something that the options name is not there.
+
+    """
+    here = runs_here(hosts)
+    chdir = _folder(options, here)
+    return ThisMachine(
+        chdir=chdir,
+        python=find_python(options.python) if here else options.python or sys.executable,
+        env=tuple(variable(text, os.environ) for text in options.env),
+        coordinator=_coordinator(options, say),
+    )
+
+
+def _folder(options: Options, here: bool) -> str:
+    try:
+        chdir = os.path.abspath(options.chdir or ".")
+    except FileNotFoundError:
+        raise LaunchError("the current directory no longer exists; name one with -C") from None
+    if options.sync:  # in the staging folder
+        return options.chdir or chdir
+    if here and not os.path.isdir(chdir):
+        raise LaunchError(f"-C {options.chdir}: no such directory")
+    return chdir
+
+
+def variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """The name and the value of a -x.
+
+    Raises:
+        LaunchError: it is not a name, or has no value here.
+
+    """
+    name, equals, value = text.partition("=")
+    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise LaunchError(f"-x {text}: {name!r} is not a valid variable name")
+    if equals:
+        return name, value
+    if name not in environ:
+        raise LaunchError(f"-x {name}: not set here; write -x {name}=VALUE")
+    return name, environ[name]
+
+
+def _coordinator(options: Options, say: Callable[[str], object]) -> str | None:
+    if options.coordinator is None:
+        return None
+    from mcjax_launch.cli.coordinator import resolve
+
+    return resolve(options.coordinator, _wait_s(options), say)
+
+
+def _wait_s(options: Options) -> float:
+    """Seconds that the coordinator's name may take to appear."""
+    if not options.num_hosts or options.dry_run:
+        return 0.0
+    return _NAME_S if options.start_timeout is None else options.start_timeout

@@ -1,0 +1,85 @@
+"""Unfinished lines wait here for their ends; pure.
+
+The noise filter and collapse need whole lines, but a prompt has no newline and has to be seen. So
+the last bytes of a chunk wait a moment for the rest of their line. If it does not come, they are
+handed on as a part of a line, and then so is the rest, as soon as it comes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mcjax_launch.console.pieces import Lines, Part, Piece, Stream
+
+#: An unfinished line is shown after this many seconds,
+MOMENT_S = 0.25
+#: or when it has more bytes than this.
+LONGEST = 1 << 20
+
+
+@dataclass(slots=True)
+class _Waiting:
+    text: bytearray
+    due: float
+
+
+class UnfinishedLines:
+    """Makes whole lines out of chunks, and parts out of lines that take too long.
+
+    Args:
+        patience_s: how many seconds more a line that begins with these bytes may wait.
+
+    """
+
+    def __init__(self, patience_s: Callable[[bytes], float] = lambda begun: 0.0) -> None:
+        self._patience_s = patience_s
+        self._waiting: dict[Stream, _Waiting] = {}
+        self._begun: set[Stream] = set()  # those whose line has been handed on in part
+
+    def feed(self, stream: Stream, data: bytes, now: float) -> list[Piece]:
+        """What can be handed on when more bytes of a stream come."""
+        out: list[Piece] = []
+        if stream in self._begun:
+            if not (end := data.find(b"\n") + 1):
+                return [Part(stream, data)]
+            self._begun.discard(stream)
+            out.append(Part(stream, data[:end]))
+            data = data[end:]
+        if end := data.rfind(b"\n") + 1:
+            waiting = self._waiting.pop(stream, None)
+            out.append(Lines(stream, bytes(waiting.text) if waiting else b"", data, end))
+        if end < len(data):
+            out += self._wait(stream, data[end:], now)
+        return out
+
+    def _wait(self, stream: Stream, begun: bytes, now: float) -> list[Piece]:
+        waiting = self._waiting.get(stream)
+        if waiting is None:
+            due = now + MOMENT_S + self._patience_s(begun)
+            waiting = self._waiting[stream] = _Waiting(bytearray(), due)
+        waiting.text += begun
+        return [self._begin(stream)] if len(waiting.text) > LONGEST else []
+
+    def _begin(self, stream: Stream) -> Part:
+        self._begun.add(stream)
+        return Part(stream, bytes(self._waiting.pop(stream).text))
+
+    @property
+    def deadline(self) -> float | None:
+        """When the next line has waited long enough."""
+        return min((waiting.due for waiting in self._waiting.values()), default=None)
+
+    def expire(self, now: float) -> list[Piece]:
+        """The lines that have waited long enough, each as a part."""
+        due = [stream for stream, waiting in self._waiting.items() if waiting.due <= now]
+        return [self._begin(stream) for stream in due]
+
+    def finish(self) -> list[Piece]:
+        """All streams have ended: the lines that have no newline get one."""
+        out: list[Piece] = [
+            Lines(stream, bytes(waiting.text), b"\n", 1)
+            for stream, waiting in self._waiting.items()
+        ]
+        out += [Part(stream, b"\n") for stream in self._begun]
+        self._waiting.clear()
+        self._begun.clear()
+        return out

@@ -1,0 +1,185 @@
+"""The whole console: chunks in, what the user sees on its two streams out."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from mcjax_launch.console.console import Console
+from mcjax_launch.console.prefix import RankLabel
+from mcjax_launch.console.style import Style
+from mcjax_launch.protocol.frames import STDERR, STDOUT
+from mcjax_launch.protocol.loop import Loop
+
+GLOO = (
+    b"[Gloo] Rank 0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3\n"
+)
+POLLED = (
+    b"E1120 10:33:29.981005   26150 coordination_service_agent.cc:289] Polled an error from "
+    b"coordination service (this can be an error from this or another task).\n"
+)
+# Of three ranks, those that show a line of this one.
+PREFIXES = [("0", "0-1", "0,2", "0-2"), ("1", "0-1", "1-2", "0-2"), ("2", "0,2", "1-2", "0-2")]
+Make = Callable[..., Console]
+
+
+@pytest.fixture
+def console(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Make:
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+    def make(ranks: int = 2, **style: object) -> Console:
+        made = Console(
+            Style(**style),  # type: ignore[arg-type]
+            Loop(),
+            lambda error: pytest.fail("the reader is gone"),
+            lambda: None,
+        )
+        made.add_ranks([RankLabel(rank) for rank in range(ranks)], append=False)
+        return made
+
+    return make
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def wait(console: Console) -> None:
+    """Let the time pass until something happens."""
+    assert console.deadline is not None
+    console.expire(console.deadline)
+
+
+def test_lines_go_to_their_streams(console: Make, capfd: Capture) -> None:
+    both = console()
+    both.feed(0, STDOUT, b"a\nb")
+    both.feed(1, STDERR, b"c\n")
+    both.feed(0, STDOUT, b"\n")
+    both.say("one\ntwo")
+    assert capfd.readouterr() == ("[0] a\n[0] b\n", "[1] c\nmcjax-launch: one\nmcjax-launch: two\n")
+    assert both.deadline is None
+    assert both.has_room
+    assert both.empty
+
+
+def test_a_prompt_is_shown_after_a_moment(console: Make, capfd: Capture) -> None:
+    both = console()
+    both.feed(0, STDERR, b"Name? ")
+    assert capfd.readouterr().err == ""
+    wait(both)
+    assert capfd.readouterr().err == "[0] Name? "
+    both.say("note")
+    both.feed(0, STDERR, b"Bob\n")
+    assert capfd.readouterr().err == "\nmcjax-launch: note\n[0] Name? Bob\n"
+
+
+def test_only_some_ranks_are_shown(console: Make, capfd: Capture) -> None:
+    some = console(3, show=(1,))
+    for rank in range(3):
+        some.feed(rank, STDERR, b"x\n")
+    assert capfd.readouterr().err == "[1] x\n"
+    assert some.tails(0) == ("", "x\n")
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_gloos_lines(console: Make, capfd: Capture, verbose: bool) -> None:
+    both = console(verbose=verbose)
+    both.feed(0, STDOUT, GLOO + b"a\n")
+    both.finish_ranks()
+    note = 'mcjax-launch: hid 1 line from Gloo ("[Gloo] Rank 0 is connected ..."); -v shows them\n'
+    shown = "".join(f"[0] {line}\n" for line in (GLOO + b"a").decode().split("\n"))
+    assert capfd.readouterr() == ((shown, "") if verbose else ("[0] a\n", note))
+
+
+def test_hidden_lines_are_mentioned_in_time_but_not_with_quiet(
+    console: Make, capfd: Capture
+) -> None:
+    for quiet in (False, True):
+        both = console(quiet=quiet)
+        both.feed(0, STDOUT, GLOO)
+        wait(both)
+        assert both.deadline is None
+        assert ("hid 1 line" in capfd.readouterr().err) is not quiet
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_follow_on_errors(console: Make, capfd: Capture, culprit: int) -> None:
+    both = console()
+    both.feed(0, STDERR, POLLED)
+    assert both.deadline is not None
+    both.fold_victims(culprit, own_term=True)
+    both.finish_ranks()
+    note = "mcjax-launch: hid 1 line of follow-on errors from other ranks; -v shows them\n"
+    assert capfd.readouterr().err == (note if culprit else f"[0] {POLLED.decode()}")
+
+
+def test_without_news_they_are_shown_after_a_moment(console: Make, capfd: Capture) -> None:
+    both = console()
+    both.feed(0, STDERR, POLLED)
+    wait(both)
+    assert capfd.readouterr().err == f"[0] {POLLED.decode()}"
+
+
+def test_equal_lines_are_shown_once(console: Make, capfd: Capture) -> None:
+    three = console(3, collapse=True)
+    for rank in range(3):
+        three.feed(rank, STDOUT, b"same\n")
+    three.feed(1, STDOUT, b"alone\nName? ")
+    assert capfd.readouterr().out == "[0-2] same\n"
+    wait(three)
+    assert capfd.readouterr().out == "[1] alone\n"
+    wait(three)
+    assert capfd.readouterr().out == "[1] Name? "
+
+
+def test_the_end_shows_all_that_waits(console: Make, capfd: Capture) -> None:
+    three = console(3, collapse=True)
+    three.feed(0, STDOUT, b"a\nb")
+    three.feed(0, STDERR, b"Traceback (most recent call last):")
+    three.feed(1, STDERR, b"Name? ")
+    wait(three)
+    three.finish_ranks()
+    out, err = capfd.readouterr()
+    assert out == "[0] a\n[0] b\n"
+    assert sorted(err.splitlines()) == [
+        "[0] Traceback (most recent call last):",
+        "[1] Name? ",
+    ]
+    assert three.deadline is None
+
+
+@pytest.mark.parametrize("collapse", [False, True])
+@pytest.mark.parametrize("verbose", [False, True])
+def test_nothing_is_lost_torn_or_reordered_by_chance(
+    console: Make, capfd: Capture, collapse: bool, verbose: bool
+) -> None:
+    """A line that was shown in part and then interrupted is shown once more, whole."""
+    rng = random.Random(3)
+    texts = [
+        b"a\n",
+        b"b b\n",
+        b"",
+        b"1%\r2%\r",
+        b"Name? ",
+        b"\n",
+        GLOO[:30],
+        POLLED[:50],
+        b"x" * 99,
+    ]
+    for _ in range(20):
+        three = console(3, collapse=collapse, verbose=verbose)
+        said = {(rank, stream): b"" for rank in range(3) for stream in (STDOUT, STDERR)}
+        for _ in range(60):
+            key = rng.choice(list(said))
+            data = b"".join(rng.choices(texts, k=rng.randrange(1, 6)))
+            said[key] += data
+            three.feed(*key, data)
+            if rng.random() < 0.2 and three.deadline is not None:
+                wait(three)
+        three.finish_ranks()
+        shown = capfd.readouterr()
+        for (rank, stream), text in said.items():
+            lines = (shown.out if stream == STDOUT else shown.err).split("\n")
+            parted = [line[1:].partition("] ") for line in lines]
+            seen = iter([rest for ranks, _, rest in parted if ranks in PREFIXES[rank]])
+            expected = text.decode().removesuffix("\n").split("\n")
+            assert all(line in seen for line in expected), (rank, stream, expected)

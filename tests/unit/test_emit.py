@@ -1,0 +1,78 @@
+"""What a scheduler gets of a command line."""
+
+from dataclasses import replace
+
+import pytest
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.command_line import CommandLine
+from mcjax_launch.schedulers.emit import Submission, emit, size_of
+from mcjax_launch.schedulers.size import Size
+
+LINE = CommandLine(
+    (
+        ("num_hosts", ("--num-hosts", "2")),
+        ("max_restarts", ("--max-restarts", "3")),
+        ("quiet", ("--quiet",)),
+    ),
+    ("train.py", "-n"),
+)
+JOB = Submission(command_line=LINE, num_hosts=2, image="i")
+
+SIZES = [
+    ({}, Size(hosts=2, ranks=1)),
+    ({"num_processes": 8}, Size(hosts=2, ranks=4)),
+    ({"procs_per_host": 3}, Size(hosts=2, ranks=3)),
+    ({"procs_per_host": 3, "num_processes": 6}, Size(hosts=2, ranks=3)),
+    ({"procs_per_host": 3, "gpus_per_process": 2}, Size(hosts=2, ranks=3, gpus=6)),
+    ({"timeout": 60.0}, Size(hosts=2, ranks=1, seconds=90)),
+    ({"timeout": 60.0, "grace": 5.0}, Size(hosts=2, ranks=1, seconds=65)),
+    (
+        {"timeout": 60.0, "grace": 0.0, "max_restarts": 2},
+        Size(hosts=2, ranks=1, seconds=180, restarts=2),
+    ),
+    ({"min_hosts": 1}, Size(hosts=2, ranks=1, can_shrink=True)),
+]
+
+
+@pytest.mark.parametrize(("changes", "size"), SIZES)
+def test_size(changes: dict[str, int], size: Size) -> None:
+    assert size_of(replace(JOB, **changes)) == size  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ranks", "words"),
+    [
+        (2, 3, "--emit: -n 8 is not 2 hosts with 3 ranks each; set --num-hosts and "),
+        (1, 1, "--emit: -n 8 is not 1 host with 1 rank each; set --num-hosts and "),
+    ],
+)
+def test_a_size_that_does_not_fit(hosts: int, ranks: int, words: str) -> None:
+    with pytest.raises(LaunchError, match=words):
+        size_of(replace(JOB, num_processes=8, num_hosts=hosts, procs_per_host=ranks))
+
+
+def test_what_the_launcher_there_is_given() -> None:
+    """Not the size, which it knows from the scheduler; restarts where they are its own."""
+    assert emit("slurm", JOB).endswith(" --max-restarts 3 --quiet -- train.py -n\n")
+    pods = emit("jobset", JOB)
+    assert "--quiet" in pods and "train.py" in pods
+    assert "--max-restarts" not in pods and "--num-hosts" not in pods
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"min_hosts": 1}, "a job needs all its pods; leave out --min-hosts"),
+        ({"sbatch_options": ("-p x",)}, "--engine-option is for slurm only"),
+        ({"image": None}, "needs --image: an image with mcjax-launch and JAX"),
+        ({"name": "Run_7"}, "--name Run_7: use a-z, 0-9 and '-', a letter first, "),
+        (
+            {"name": "a" * 62},
+            rf"at most 63 characters in the name of a pod \({'a' * 62}-workers-0-1\)",
+        ),
+    ],
+)
+def test_what_pods_cannot_do(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(LaunchError, match=words):
+        emit("jobset", replace(JOB, **changes))  # type: ignore[arg-type]

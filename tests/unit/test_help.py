@@ -1,0 +1,143 @@
+"""--help against click's own list of options."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import click
+import pytest
+
+from mcjax_launch.cli.command import command, main
+from mcjax_launch.cli.help import EXAMPLES
+from mcjax_launch.cli.options import GROUPS
+
+# The same groups, in the same order, as docs/options.md.
+TITLES = (
+    "Job",
+    "Devices",
+    "Hosts",
+    "Output",
+    "Limits and restarts",
+    "Diagnosis",
+    "Batch scripts and manifests",
+    "Other",
+)
+
+
+@pytest.fixture(params=[60, 80, 200])
+def shown(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """--help on terminals of several widths."""
+    monkeypatch.setenv("COLUMNS", str(request.param))
+    return command.get_help(context())
+
+
+def context() -> click.Context:
+    return click.Context(command, info_name="mcjax-launch", **command.context_settings)
+
+
+def sections(shown: str) -> dict[str, str]:
+    """What --help says under each heading."""
+    _, *parts = re.split(r"^(\S.*):\n", shown, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def entries(section: str) -> dict[str, str]:
+    """The help text of each option, by its names and its metavar, in one line."""
+    starts = re.split(r"^  (?=-)", section, flags=re.MULTILINE)[1:]
+    words = [re.split(r"\s{2,}", start.strip(), maxsplit=1) for start in starts]
+    return {names: " ".join(text.split()) for names, text in words}
+
+
+def unwrapped(text: str) -> str:
+    """Without blanks: click also breaks lines after hyphens."""
+    return "".join(text.split())
+
+
+def click_options() -> list[click.Option]:
+    return [p for p in command.get_params(context()) if isinstance(p, click.Option)]
+
+
+def test_groups(shown: str) -> None:
+    assert tuple(sections(shown)) == (*TITLES, "Examples")
+    assert tuple(GROUPS) == TITLES
+
+
+def test_every_option_is_in_its_group_once_with_all_its_names(shown: str) -> None:
+    groups = {option: title for title, options in GROUPS.items() for option in options}
+    listed = Counter(
+        (title, tuple(name for name in re.findall(r"(?:^|, )(-[\w-]+)", names)))
+        for title, section in sections(shown).items()
+        for names in entries(section)
+    )
+    assert listed == Counter(
+        (groups.get(option, "Other"), tuple(option.opts)) for option in click_options()
+    )
+    assert set(listed.values()) == {1}
+
+
+def test_every_option_has_its_help_and_its_default(shown: str) -> None:
+    texts = {
+        names.split(" ")[0].rstrip(","): text
+        for section in sections(shown).values()
+        for names, text in entries(section).items()
+    }
+    for option in click_options():
+        text = unwrapped(texts[option.opts[0]])
+        assert option.help
+        assert text.startswith(unwrapped(option.help))
+        default = option.get_default(context())
+        if not option.is_flag and isinstance(default, (int, str)):
+            assert text.endswith(unwrapped(f"[default: {default}]"))
+
+
+def test_every_value_has_a_name() -> None:
+    """Instead of click's own, such as TEXT or INTEGER."""
+    for option in click_options():
+        assert option.is_flag or option.metavar
+
+
+def test_it_fits_the_terminal(shown: str) -> None:
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_every_placeholder_is_named(shown: str) -> None:
+    from mcjax_launch.job import placeholders
+
+    for name in placeholders.NAMES:
+        assert f"{{{name}}}" in shown
+
+
+def test_examples_are_at_the_end(shown: str) -> None:
+    assert len(EXAMPLES) == 3
+    *_, last = shown.rstrip().splitlines()
+    assert last.strip() == EXAMPLES[-1][1]
+    for purpose, line in EXAMPLES:
+        assert f"\n  # {purpose}\n  {line}\n" in f"{shown}\n"
+
+
+@pytest.mark.parametrize("line", [line for _, line in EXAMPLES])
+def test_examples_can_be_copied(
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "hosts.txt").write_text("a\nb slots=4\n")
+    monkeypatch.chdir(tmp_path)
+    name, *words = line.split()
+    assert name == "mcjax-launch"
+    assert main(["--dry-run", *words]) == 0
+    out, err = capfd.readouterr()
+    assert ("train" in out, err) == (True, "")
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "hosts.txt"}
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_both_names_of_help(
+    option: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([option]) == 0
+    out, err = capfd.readouterr()
+    assert (out.strip(), err) == (command.get_help(context()).strip(), "")

@@ -1,0 +1,79 @@
+"""The tee: log files to the byte, and the last bytes in memory."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.console.log_files import TAIL_BYTES, LogFiles, Tails
+from mcjax_launch.console.prefix import RankLabel
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.protocol.frames import STDERR, STDOUT
+
+
+def opened(folder: Path, ranks: int = 1, *, append: bool = False) -> tuple[LogFiles, list[str]]:
+    lost: list[str] = []
+    logs = LogFiles(lost.append)
+    logs.open([RankLabel(rank, folder=str(folder)) for rank in range(ranks)], append=append)
+    return logs, lost
+
+
+def test_each_stream_has_its_file(tmp_path: Path) -> None:
+    logs, lost = opened(tmp_path / "new" / "folder", 2)
+    logs.feed(0, STDOUT, b"\xff\r\nno")
+    logs.feed(0, STDERR, b"err\n")
+    logs.feed(0, STDOUT, b" end")
+    logs.close()
+    names = ("0.out", "0.err", "1.out", "1.err")
+    contents = [(tmp_path / "new" / "folder" / name).read_bytes() for name in names]
+    assert contents == [b"\xff\r\nno end", b"err\n", b"", b""]
+    assert lost == []
+
+
+@pytest.mark.parametrize(("append", "content"), [(False, b"new\n"), (True, b"old\nnew\n")])
+def test_a_restart_appends(tmp_path: Path, append: bool, content: bytes) -> None:
+    (tmp_path / "0.out").write_bytes(b"old\n")
+    logs, _ = opened(tmp_path, append=append)
+    logs.feed(0, STDOUT, b"new\n")
+    logs.close()
+    assert (tmp_path / "0.out").read_bytes() == content
+
+
+def test_a_rank_without_a_folder_has_no_files() -> None:
+    logs = LogFiles(lambda text: pytest.fail(text))
+    logs.open([RankLabel(0)], append=False)
+    logs.feed(0, STDOUT, b"x\n")
+    logs.close()
+
+
+def test_a_file_that_cannot_be_opened() -> None:
+    with pytest.raises(LaunchError, match=r"--log-dir: /dev/null/logs/0\.out: Not a directory"):
+        opened(Path("/dev/null/logs"))
+
+
+def test_a_full_disk_ends_one_log(tmp_path: Path) -> None:
+    os.symlink("/dev/full", tmp_path / "0.out")
+    logs, lost = opened(tmp_path)
+    for _ in range(3):
+        logs.feed(0, STDOUT, b"x\n")
+        logs.feed(0, STDERR, b"y\n")
+    logs.close()
+    assert lost == ["the log of rank 0 ends here: No space left on device; the job goes on"]
+    assert (tmp_path / "0.err").read_bytes() == b"y\n" * 3
+
+
+def test_tails_are_bounded() -> None:
+    tails = Tails(keep_stdout=False)
+    tails.feed(3, STDERR, b"begin")
+    tails.feed(3, STDERR, b"x" * TAIL_BYTES)
+    tails.feed(3, STDERR, b"end\xff")
+    assert tails.of(3) == ("", "x" * (TAIL_BYTES - 4) + "end\N{REPLACEMENT CHARACTER}")
+    assert tails.of(4) == ("", "")
+
+
+@pytest.mark.parametrize("keep_stdout", [True, False])
+def test_tails_of_stdout_where_they_are_wanted(keep_stdout: bool) -> None:
+    tails = Tails(keep_stdout)
+    tails.feed(0, STDOUT, b"out")
+    tails.feed(0, STDERR, b"err")
+    assert tails.of(0) == ("out" if keep_stdout else "", "err")

@@ -1,0 +1,121 @@
+"""From words to typed options, and back to words; and what is wrong with them, in one format."""
+
+import dataclasses
+
+import click
+import pytest
+
+from mcjax_launch.cli.command import command, main
+from mcjax_launch.cli.given import command_line
+from mcjax_launch.cli.options import Options
+
+
+def read(*words: str) -> tuple[Options, click.Context]:
+    context = command.make_context("mcjax-launch", list(words))
+    return Options(**context.params), context
+
+
+def test_one_field_for_each_option() -> None:
+    fields = {field.name for field in dataclasses.fields(Options)}
+    assert fields == {str(p.name) for p in command.params if p.expose_value}
+
+
+def test_typed_values() -> None:
+    words = "-n 4 --show 0,2-3 --timeout 5m -x A=1 -x B -q --color never train.py -n 2"
+    options, _ = read(*words.split())
+    assert options.num_processes == 4
+    assert options.show == {0, 2, 3}
+    assert options.timeout == 300
+    assert options.env == ("A=1", "B")
+    assert options.quiet and not options.verbose
+    assert options.color == "never"
+    assert options.program == ("train.py", "-n", "2")
+
+
+def test_what_is_not_given() -> None:
+    options, context = read()
+    assert (options.program, options.env, options.max_restarts) == ((), (), 0)
+    assert options.color == "auto"
+    assert options.num_processes is options.hosts is options.show is options.timeout is None
+    assert command_line(context, options).options == ()
+
+
+GIVEN = {
+    "-n 4 -q train.py": "--num-processes 4 --quiet -- train.py",
+    "-x A=1 -x B=2 -- bash -c ls": "--env A=1 --env B=2 -- bash -c ls",
+    "--show 0,1,2,7 a.py": "--show 0-2,7 -- a.py",
+    "--timeout 90m --grace 0.5 a.py": "--timeout 5400 --grace 0.5 -- a.py",
+    "--timeout 1234567s --grace 0 a.py": "--timeout 1234567 --grace 0 -- a.py",
+    "--color auto --max-restarts 0 a.py": "--color auto --max-restarts 0 -- a.py",
+    "a.py -n 4": "-- a.py -n 4",
+}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_the_command_line_again(given: str) -> None:
+    options, context = read(*given.split())
+    written = command_line(context, options).words()
+    assert sorted(written) == sorted(GIVEN[given].split())
+    assert (
+        written[written.index("--") :] == GIVEN[given].split()[GIVEN[given].split().index("--") :]
+    )
+    again, _ = read(*written)
+    assert dataclasses.asdict(again) == dataclasses.asdict(options)
+
+
+def test_options_left_out_of_the_command_line() -> None:
+    options, context = read(*"-n 4 -m --num-hosts 2 train".split())
+    given = command_line(context, options)
+    assert given.words({"num_hosts", "num_processes"}) == ["--module", "--", "train"]
+
+
+def test_the_environment_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCJAX_NUM_PROCESSES", "3")
+    monkeypatch.setenv("MCJAX_QUIET", "0")
+    options, context = read("a.py")
+    assert command_line(context, options).words() == ["--num-processes", "3", "--", "a.py"]
+
+
+WRONG = {
+    "--xyz a.py": "--xyz: no such option",
+    "--time 5 a.py": "--time: no such option; did you mean --timeout?",
+    "-n": "-n: requires an argument",
+    "-n 0 a.py": "--num-processes: '0' is not a whole number of 1 or more",
+    "--host-rank -1 a.py": "--host-rank: '-1' is not a whole number of 0 or more",
+    "--quiet=1 a.py": "--quiet: does not take a value",
+    "--color red a.py": "--color: 'red' is not one of 'auto', 'always', 'never'",
+    "--timeout 5x a.py": "--timeout: '5x' is not a duration: write 90, 90s, 5m or 2h",
+    "--show a a.py": "--show: 'a' is not a set of ranks: write 0 or 0,4-7",
+    "-x A-B=1 true": "-x A-B=1: 'A-B' is not a valid variable name",
+    "--start-timeout 1 --no-hook true": "--start-timeout needs the hook: leave out --no-hook",
+    "--verify-spmd --no-hook true": "--verify-spmd needs the hook: leave out --no-hook",
+    "--collapse --no-prefix true": "--collapse needs the prefix: leave out --no-prefix",
+    "--hosts a:1 -n 2 true": "-n 2: the hosts have 1 slot; add hosts or slots (slots=K in the "
+    "hosts file, --procs-per-host K)",
+    "-n 4": "no PROGRAM: try mcjax-launch -n 4 train.py, or --help",
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_one_format(words: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 2
+    assert capfd.readouterr() == ("", f"mcjax-launch: {WRONG[words]}\n")
+
+
+@pytest.mark.parametrize(
+    ("variable", "option"),
+    [
+        ("MCJAX_NUM_PROCESSES", "--num-processes"),
+        ("MCJAX_HOST_RANK", "--host-rank"),
+        ("JOB_COMPLETION_INDEX", "--host-rank"),
+    ],
+)
+def test_a_bad_value_from_the_environment_names_its_variable(
+    variable: str,
+    option: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(variable, "x")
+    assert main(["true"]) == 2
+    assert f": {option} (from {variable}): 'x' is not a whole number" in capfd.readouterr().err

@@ -1,0 +1,48 @@
+"""What stands before a line."""
+
+import time
+
+import pytest
+
+from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day
+from mcjax_launch.console.style import wants_colour
+
+PLAIN, COLOURED = Prefixes(shown=True, colour=False), Prefixes(shown=True, colour=True)
+
+
+def test_the_prefix_of_a_rank() -> None:
+    assert PLAIN.of_rank(RankLabel(3), 1) == b"[3] "
+    assert PLAIN.of_rank(RankLabel(3, "gpu7"), 2) == b"[ 3 gpu7] "
+    assert COLOURED.of_rank(RankLabel(10), 2) == b"\x1b[36m[10]\x1b[0m "
+
+
+def test_the_prefix_of_several_ranks() -> None:
+    assert PLAIN.of_ranks([5, 0, 1]) == b"[0-1,5] "
+    assert COLOURED.of_ranks([0, 1]) == b"\x1b[1m[0-1]\x1b[0m "
+
+
+def test_no_prefix() -> None:
+    prefixes = Prefixes(shown=False, colour=True)
+    assert prefixes.of_rank(RankLabel(3), 1) == prefixes.of_ranks([0, 1]) == b""
+
+
+def test_the_time_of_day() -> None:
+    clock = time.strftime("%H:%M:%S", time.localtime(1_000_000))
+    assert time_of_day(1_000_000.25) == f"{clock}.250 ".encode()
+
+
+@pytest.mark.parametrize(
+    ("choice", "is_terminal", "environ", "colour"),
+    [
+        ("auto", True, {}, True),
+        ("auto", False, {}, False),
+        ("auto", True, {"TERM": "dumb"}, False),
+        ("auto", True, {"NO_COLOR": "1"}, False),
+        ("auto", True, {"NO_COLOR": ""}, True),
+        ("auto", False, {"FORCE_COLOR": "1"}, True),
+        ("never", True, {"FORCE_COLOR": "1"}, False),
+        ("always", False, {"NO_COLOR": "1"}, True),
+    ],
+)
+def test_colour(choice: str, is_terminal: bool, environ: dict[str, str], colour: bool) -> None:
+    assert wants_colour(choice, is_terminal, environ) is colour

@@ -1,0 +1,48 @@
+"""Sets of ranks as text."""
+
+import pytest
+
+from mcjax_launch.ranks import counted, have, parse_ranges, ranges, these_ranks
+
+SETS = {
+    "0": {0},
+    "0,4-7": {0, 4, 5, 6, 7},
+    "0-2,5": {0, 1, 2, 5},
+    "3-4,6,9-11": {3, 4, 6, 9, 10, 11},
+}
+
+
+@pytest.mark.parametrize("text", SETS)
+def test_both_ways(text: str) -> None:
+    assert parse_ranges(text) == SETS[text]
+    assert ranges(SETS[text]) == text
+
+
+@pytest.mark.parametrize("numbers", range(1, 256))
+def test_what_is_written_is_read_again(numbers: int) -> None:
+    """Every set of the ranks 0 to 7 but the empty one."""
+    ranks = {rank for rank in range(8) if numbers >> rank & 1}
+    assert parse_ranges(ranges(ranks)) == ranks
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [(" 0 , 2 ", {0, 2}), ("2,0-1,1", {0, 1, 2}), ("3-3", {3}), ("007", {7})],
+)
+def test_other_ways_to_write_them(text: str, ranks: set[int]) -> None:
+    assert parse_ranges(text) == ranks
+
+
+@pytest.mark.parametrize("text", ["", ",", "0,", "a", "-1", "3-1", "0-", "1 2", "0x1", "1.0", "٣"])
+def test_not_a_set_of_ranks(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a set of ranks: write 0 or 0,4-7"):
+        parse_ranges(text)
+
+
+def test_in_a_sentence() -> None:
+    assert (these_ranks([3]), have([3])) == ("rank 3", "has")
+    assert (these_ranks([2, 0, 1, 5]), have([0, 1])) == ("ranks 0-2,5", "have")
+
+
+def test_counted() -> None:
+    assert [counted(number, "slot") for number in (0, 1, 2)] == ["0 slots", "1 slot", "2 slots"]

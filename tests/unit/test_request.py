@@ -1,0 +1,144 @@
+"""From options to the hosts, the Job and the Style."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcjax_launch.cli import coordinator
+from mcjax_launch.cli.command import command
+from mcjax_launch.cli.hosts import default_via, find_hosts
+from mcjax_launch.cli.options import Options
+from mcjax_launch.cli.request import make_job, make_style
+from mcjax_launch.cli.this_machine import ThisMachine, variable
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.describe import dry_run
+from mcjax_launch.job.hosts import Host
+
+HERE = ThisMachine(chdir="/w", python="/py")
+SLURM = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2]"}
+
+
+def options(words: str) -> Options:
+    return Options(**command.make_context("mcjax-launch", words.split()).params)
+
+
+def slots(words: str, environ: dict[str, str] | None = None) -> list[tuple[str, int]]:
+    return [(host.name, host.slots) for host in find_hosts(options(words), environ or {})]
+
+
+def test_this_machine() -> None:
+    assert slots("a.py") == [("localhost", 1)]
+    assert slots("-n 3 a.py") == [("localhost", 3)]
+    assert slots("--procs-per-host 2 a.py") == [("localhost", 2)]
+
+
+def test_a_list_and_a_file(tmp_path: Path) -> None:
+    assert slots("--hosts a,b:3 --procs-per-host 2 a.py") == [("a", 2), ("b", 3)]
+    (tmp_path / "h").write_text("\N{ZERO WIDTH NO-BREAK SPACE}c slots=4\nd\n")
+    assert slots(f"--hosts {tmp_path}/h a.py") == [("c", 4), ("d", 1)]
+    with pytest.raises(LaunchError, match=r"--hosts hosts\.txt: no such file"):
+        slots("--hosts hosts.txt a.py")
+
+
+def test_an_allocation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The GPUs that scontrol shows; none where it is missing, fails or shows none."""
+    scontrol = tmp_path / "scontrol"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    scontrol.write_text("#!/bin/sh\necho ' Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:2(IDX:0-1)'\n")
+    scontrol.chmod(0o755)
+    found = find_hosts(options("a.py"), SLURM)
+    assert [(host.name, host.slots, host.gpus) for host in found] == [("n1", 1, 2), ("n2", 1, None)]
+    scontrol.write_text("#!/bin/sh\nexit 1\n")
+    assert [host.gpus for host in find_hosts(options("a.py"), SLURM)] == [None, None]
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert [host.gpus for host in find_hosts(options("a.py"), SLURM)] == [None, None]
+
+
+def test_the_way_to_the_hosts() -> None:
+    assert default_via(options("a.py"), SLURM) == "srun"
+    assert default_via(options("--hosts a a.py"), SLURM) == "ssh"
+    assert default_via(options("a.py"), {}) == "ssh"
+
+
+def test_one_of_several_launchers() -> None:
+    place = "--num-hosts 3 --host-rank 2 --coordinator 10.0.0.1:1"
+    assert slots(f"{place} -n 6 a.py") == [("localhost", 2)]
+    assert slots(f"{place} --procs-per-host 4 a.py") == [("localhost", 4)]
+    given = options(f"{place} --procs-per-host 4 a.py")
+    job = make_job(given, find_hosts(given, {}), HERE)
+    assert (job.num_processes, job.num_hosts, job.host_rank, job.processes_here) == (12, 3, 2, 4)
+
+
+def test_what_this_machine_adds() -> None:
+    here = ThisMachine("/w", "/py", (("A", "1"),), "10.0.0.1:7")
+    job = make_job(options("-C x --python p --host-rank 1 a.py"), [Host(name="a", slots=2)], here)
+    assert (job.chdir, job.chdir_given, job.python, job.python_given) == ("/w", True, "/py", True)
+    assert (job.env, job.coordinator) == ((("A", "1"),), "10.0.0.1:7")
+    assert (job.num_processes, job.num_hosts, job.host_rank) == (2, 1, 0)
+
+
+def test_style() -> None:
+    job = make_job(options("-n 4 a.py"), [], HERE)
+    style = make_style(options("--show 1-3 --timestamps -v --color always a.py"), job)
+    assert (style.show, style.timestamps, style.verbose) == ({1, 2, 3}, True, True)
+    assert (style.prefix, style.quiet, style.colour) == (True, False, "always")
+    with pytest.raises(LaunchError, match="--show 4: the last rank is 3"):
+        make_style(options("--show 0,4 a.py"), job)
+
+
+def test_variables() -> None:
+    assert variable("A=b=c", {}) == ("A", "b=c")
+    assert variable("A=", {"A": "x"}) == ("A", "")
+    assert variable("A", {"A": "x"}) == ("A", "x")
+    with pytest.raises(LaunchError, match="-x A: not set here; write -x A=VALUE"):
+        variable("A", {})
+
+
+@pytest.mark.parametrize(
+    ("words", "head"),
+    [
+        ("echo", "# job 00000000: 1 rank on 1 host"),
+        ("-n 3 echo", "# job 00000000: 3 ranks on 1 host"),
+    ],
+)
+def test_dry_run_counts(words: str, head: str) -> None:
+    hosts = find_hosts(options(words), {})
+    assert dry_run(make_job(options(words), hosts, HERE), hosts, {}).startswith(f"{head}\n")
+
+
+def addresses(*found: str) -> Any:
+    kinds = {True: socket.AF_INET6, False: socket.AF_INET}
+    return [(kinds[":" in address], 0, 0, "", (address, 0)) for address in found]
+
+
+def test_a_coordinators_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPv4 first; a port only where the user gives one."""
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses("fd00::1", "10.0.0.1"))
+    assert coordinator.resolve("h:1", 0, pytest.fail) == "10.0.0.1:1"
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses("fd00::1"))
+    assert coordinator.resolve("h", 0, pytest.fail) == "[fd00::1]:0"
+
+
+def test_a_name_that_appears_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    answers = [socket.gaierror(-2, "Name or service not known")] * 2 + [addresses("10.0.0.1")]
+
+    def lookup(*_: object, **__: object) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    monkeypatch.setattr(coordinator, "_PAUSE_S", 0)
+    assert coordinator.resolve("h:1", 60, said.append) == "10.0.0.1:1"
+    assert said == ["waiting for the name h"]
+
+
+@pytest.mark.parametrize("text", ["", ":1", "h:port", "h:65536", "h:-1"])
+def test_not_an_address(text: str) -> None:
+    with pytest.raises(LaunchError, match="write HOST or HOST:PORT"):
+        coordinator.resolve(text, 0, pytest.fail)
