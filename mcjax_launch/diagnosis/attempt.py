@@ -6,7 +6,7 @@ from mcjax_launch.diagnosis.summary import Summary
 from mcjax_launch.run.state import RunState
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Attempt:
     """A run that is over.
 

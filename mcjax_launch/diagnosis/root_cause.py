@@ -10,7 +10,7 @@ from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop import Stop
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RankFailed:
     """The failure of a rank.
 
@@ -35,7 +35,7 @@ class RankFailed:
         return self.first.exit_status
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stopped:
     """A reason other than a rank's failure; `at` is when it came up."""
 
@@ -53,7 +53,7 @@ class Stopped:
         return self.stop.final
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Completed:
     """All ranks have come to their end."""
 
@@ -61,7 +61,7 @@ class Completed:
     final: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NotStarted:
     """The job could not be started."""
 

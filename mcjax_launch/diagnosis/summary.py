@@ -30,7 +30,7 @@ _KILLED = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Summary:
     """How a run ended.
 

@@ -1,6 +1,7 @@
 """What is known of one rank's run.
 
 Times (`..._at`) are seconds since the run began; None where something has not happened.
+Nothing here is compared but by identity: methods for that would cost every start their making.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ class Sample:
     rss_kib: int
 
 
-@dataclass
+@dataclass(eq=False)
 class Process:
     """The rank's own process.
 
@@ -45,7 +46,7 @@ class Process:
     lost: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class Membership:
     """The rank's part in the JAX job.
 
@@ -76,7 +77,7 @@ class Membership:
         return self.call is not None and self.joined_at is None
 
 
-@dataclass
+@dataclass(eq=False)
 class Compilations:
     """What the rank compiles.
 
@@ -99,7 +100,7 @@ class Compilations:
             self.platform = compiling.platform
 
 
-@dataclass
+@dataclass(eq=False)
 class Usage:
     """What the rank uses.
 
@@ -136,7 +137,7 @@ class Usage:
         return main_used_s / seconds > _MAIN_BUSY
 
 
-@dataclass
+@dataclass(eq=False)
 class RankRun:
     """What is known of one rank's run.
 

@@ -79,7 +79,7 @@ def titled(name: str) -> str:
     return f"jit({name[4:]})" if name.startswith("jit_") else name
 
 
-@dataclass
+@dataclass(eq=False)
 class _Pair:
     """How far two ranks have been compared: so many programs, up to these places."""
 

@@ -13,7 +13,7 @@ from mcjax_launch.run.spmd import Comparison
 from mcjax_launch.run.stop import Stop
 
 
-@dataclass
+@dataclass(eq=False)
 class RunState:
     """All that is known of a run.
 
