@@ -12,12 +12,11 @@ ATTRIBUTES = 20
 LONG = {
     "make_plan": "checks all that a command line can get wrong, in the order in which it is reported",
     "run": "the loop over attempts, with what one attempt hands on to the next",
-    "Launcher.__init__": "makes the parts of a job and connects them",
     "reported": "writes the report whichever way a job ends",
 }
 WIDE = {
     "Agent": "everything that runs on one host",
-    "Launcher": "the parts of a job, and how it ends",
+    "AgentConnection": "a client, its streams, and what the agent has said on them",
     "RankRun": "all that is known of a rank, from its start to its end",
 }
 
