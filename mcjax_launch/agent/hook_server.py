@@ -5,15 +5,7 @@ from __future__ import annotations
 import socket
 import time
 
-from ..protocol.hook_messages import (
-    Compiled,
-    Compiling,
-    Hello,
-    HookMessage,
-    Joined,
-    Joining,
-    Leaving,
-)
+from ..protocol import hook_messages
 from ..protocol.loop import READ, Loop
 from ..protocol.message import Malformed, Tagged, from_json
 from ..protocol.messages import FromHook
@@ -23,48 +15,76 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-_MOST_TEXT = 1 << 20
-# A stack dump has no end mark: it is complete when nothing came for a moment. A process that has
-# not begun (it is stopped, or waits for the disk) gets longer.
-_QUIET_S = 0.15
-_SLOWEST_S = 2.0
-# Code that users do not look at, and how much of a line of theirs is shown.
-_LIBRARIES = ("-packages/", "/lib/python", "/lib64/python", "/mcjax_hook/")
-_MOST_SOURCE = 100
+    from ..protocol.hook_messages import HookMessage
+
+_MOST_STACKS = 1 << 20
+# A failure with three texts of full length is shorter than this, all of it escaped.
+_MOST_LINE = 1 << 22
+_MOST_SIGNAL = 64
 
 
-class Hook:
-    """One Python process below a rank that has the hook."""
+class HookConnection:
+    """One Python process below a rank that has the hook, and what is known of it."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
         self.rank = -1
         self.pid = 0
         self.dump_signal = 0
-        self.joining = False  # it has called initialize(), and has not left since
         self.look_signal = 0
+        self.joining = False  # it has called initialize(), and has not left since
         self.joined = False
         self.compilations = 0  # under way
         self.stacks: list[str] = []
         self.last_stack_at = 0.0
+        self._connection = connection
         self._held = b""
+        self._is_skipping = False  # the rest of a line that is too long
+
+    @property
+    def fd(self) -> int:
+        return self._connection.fileno()
+
+    def close(self) -> None:
+        self._connection.close()
 
     def lines(self) -> list[str] | None:
-        """The lines that have arrived; None when the process has closed its end."""
+        """The lines that have arrived, none if nothing has; None: the process has closed its end.
+
+        A part of a line is an empty one.
+        """
         try:
-            data = self.connection.recv(65536)
+            data = self._connection.recv(65536)
         except BlockingIOError:
             return []
         except OSError:
             return None
         if not data:
             return None
-        whole, newline, self._held = (self._held + data).rpartition(b"\n")
-        return whole.decode("utf-8", "replace").split("\n") if newline else []
+        *whole, self._held = (self._held + data).split(b"\n")
+        if whole and self._is_skipping:
+            whole[0], self._is_skipping = b"", False
+        if len(self._held) > _MOST_LINE:
+            self._held, self._is_skipping = b"", True
+        return [line.decode("utf-8", "replace") for line in whole] or [""]
+
+    def take_stack(self, line: str) -> None:
+        """Keep a line of a stack dump."""
+        self.last_stack_at = time.monotonic()
+        if sum(map(len, self.stacks)) < _MOST_STACKS:
+            self.stacks.append(line)
 
 
 class HookServer:
-    """Accepts hooks, tells `say(rank, message)` what they say, and asks them for stacks."""
+    """Accepts hooks, hands on what they say, and asks them for stacks and reruns.
+
+    Args:
+        path: where to make the socket.
+        loop: calls when there is something to read.
+        ranks: of this host.
+        is_main: whether a pid (the first argument) is a rank's own process, not one below it.
+        on_message: is given every message of a hook that is one of these ranks'.
+
+    """
 
     def __init__(
         self,
@@ -74,7 +94,7 @@ class HookServer:
         is_main: Callable[[int, int], bool],
         on_message: Callable[[FromHook], None],
     ) -> None:
-        self.hooks: dict[int, Hook] = {}
+        self._hooks: dict[int, HookConnection] = {}
         self._loop = loop
         self._ranks = ranks
         self._is_main = is_main
@@ -85,16 +105,13 @@ class HookServer:
         self._server.setblocking(False)
         self._listen()
 
-    def _listen(self) -> None:
-        self._loop.watch(self._server.fileno(), READ, lambda ready: self._accept())
-
     def drain(self, rank: int) -> None:
-        """Read all that a rank has said so far, so that its death comes after its own words.
+        """Read all that a rank has said so far, so that its death comes after it.
 
-        What others say of that death comes after it.
+        What others say of that death comes after the death.
         """
         self._accept()
-        for hook in list(self.hooks.values()):
+        for hook in list(self._hooks.values()):
             while hook.rank == rank or not hook.pid:  # or one that has not said whose it is
                 if not self._read(hook):
                     break
@@ -102,19 +119,19 @@ class HookServer:
     @property
     def joined(self) -> set[int]:
         """The processes that have come through initialize()."""
-        return {hook.pid for hook in self.hooks.values() if hook.joined}
+        return {hook.pid for hook in self._hooks.values() if hook.joined}
 
-    def request_stacks(self, of_all_threads: bool) -> list[Hook]:
+    def request_stacks(self, all_threads: bool) -> list[HookConnection]:
         """Ask every process for its stacks; those that were asked.
 
         Args:
-            of_all_threads: also of those that run meanwhile, which may crash the process.
+            all_threads: also of those that run meanwhile, which may crash the process.
 
         """
         asked = []
-        for hook in self.hooks.values():
+        for hook in self._hooks.values():
             # It may have become another program since, which the signal would kill.
-            signum = hook.dump_signal and hook.dump_signal + of_all_threads
+            signum = hook.dump_signal and hook.dump_signal + all_threads
             if hook.rank >= 0 and posix.handles(hook.pid, signum):
                 hook.stacks = []
                 posix.signal_process(hook.pid, signum)
@@ -123,10 +140,15 @@ class HookServer:
 
     def request_reruns(self, ranks: Collection[int]) -> None:
         """Ask the joined processes of these ranks to say which programs they still run."""
-        for hook in self.hooks.values():
+        for hook in self._hooks.values():
             # As with stacks: one that does not expect the signal would die of it.
             if hook.rank in ranks and posix.handles(hook.pid, hook.look_signal):
                 posix.signal_process(hook.pid, hook.look_signal)
+
+    # --- connections ---
+
+    def _listen(self) -> None:
+        self._loop.watch(self._server.fileno(), READ, lambda ready: self._accept())
 
     def _accept(self) -> None:
         while True:
@@ -138,97 +160,91 @@ class HookServer:
                 self._loop.forget(self._server.fileno())
                 return
             connection.setblocking(False)
-            hook = Hook(connection)
-            self.hooks[connection.fileno()] = hook
+            hook = HookConnection(connection)
+            self._hooks[hook.fd] = hook
             self._watch(hook)
 
-    def _watch(self, hook: Hook) -> None:
-        self._loop.watch(hook.connection.fileno(), READ, lambda ready: self._read(hook))
+    def _watch(self, hook: HookConnection) -> None:
+        self._loop.watch(hook.fd, READ, lambda ready: self._read(hook))
 
-    def _read(self, hook: Hook) -> bool:
+    def _read(self, hook: HookConnection) -> bool:
         """Handle what one process has said; whether there may be more."""
         lines = hook.lines()
         if lines is None:
-            self._loop.forget(hook.connection.fileno())
-            del self.hooks[hook.connection.fileno()]
-            hook.connection.close()
-            for _ in range(hook.compilations):  # it died over them
-                self._say(hook, Compiled())
-            self._listen()
+            self._forget(hook)
             return False
         for line in lines:
             if line.startswith('["'):
                 self._take(hook, line)
             elif line:
-                hook.last_stack_at = time.monotonic()
-                if sum(map(len, hook.stacks)) < _MOST_TEXT:
-                    hook.stacks.append(line)
+                hook.take_stack(line)
         return bool(lines)
 
-    def _take(self, hook: Hook, line: str) -> None:
-        """A message; what makes no sense is not ours, and no reason to end a job."""
+    def _forget(self, hook: HookConnection) -> None:
+        self._loop.forget(hook.fd)
+        del self._hooks[hook.fd]
+        hook.close()
+        for _ in range(hook.compilations):  # it died over them
+            self._hand_on(hook, hook_messages.Compiled())
+        self._listen()
+
+    # --- messages ---
+
+    def _take(self, hook: HookConnection, line: str) -> None:
+        """Handle a message; what makes no sense is not ours, and no reason to end a job."""
         try:
             message = Tagged.of_family(from_json(line))
         except Malformed:
             return
-        if isinstance(message, Hello):
-            hook.pid, hook.dump_signal = message.pid, message.dump_signal
-            # The program may have changed the variable for a process of its own.
-            rank = int(message.process_id) if message.process_id.isdecimal() else -1
-            hook.rank = rank if rank in self._ranks else -1
-        elif isinstance(message, HookMessage):
-            self._say(hook, message)
+        if isinstance(message, hook_messages.Hello):
+            self._identify(hook, message)
+        elif isinstance(message, hook_messages.HookMessage):
+            self._hand_on(hook, message)
 
-    def _say(self, hook: Hook, message: HookMessage) -> None:
-        joining = isinstance(message, Joining)
-        said = FromHook(
+    def _identify(self, hook: HookConnection, hello: hook_messages.Hello) -> None:
+        hook.pid = hello.pid
+        hook.dump_signal = _signal_number(hello.dump_signal)
+        try:
+            rank = int(hello.process_id)
+        except ValueError:
+            rank = -1
+        # The program may have changed the variable for a process of its own.
+        hook.rank = rank if rank in self._ranks else -1
+
+    def _hand_on(self, hook: HookConnection, message: HookMessage) -> None:
+        joins = isinstance(message, hook_messages.Joining)
+        from_hook = FromHook(
             hook.rank,
             message,
             main=self._is_main(hook.pid, hook.rank),
-            beside=joining and bool(self._joining_beside(hook)),
-            repeated=joining and hook.joining,
+            beside=joins and self._is_joining_beside(hook),
+            repeated=joins and hook.joining,
         )
-        hook.joining = joining or (hook.joining and not isinstance(message, Leaving))
-        if isinstance(message, Joined):
-            hook.joined, hook.look_signal = True, message.look_signal
-        hook.compilations += isinstance(message, Compiling) - isinstance(message, Compiled)
+        _note(hook, message)
         if hook.rank >= 0:
-            self._on_message(said)
+            self._on_message(from_hook)
 
-    def _joining_beside(self, hook: Hook) -> int:
-        """Another process of the same rank that takes part in the job; 0 if there is none."""
-        others = (other for other in self.hooks.values() if other is not hook and other.joining)
-        return next((other.pid for other in others if other.rank == hook.rank), 0)
-
-
-def with_source(dump: list[str]) -> list[str]:
-    """A dump of stacks, with the user's lines of code after their frames."""
-    from linecache import getline
-
-    lines = []
-    for line in dump:
-        lines.append(line)
-        if line.startswith('  File "/') and not any(part in line for part in _LIBRARIES):
-            file, _, rest = line[8:].partition('", line ')
-            number = rest.split(" ", 1)[0]
-            source = getline(file, int(number)).strip() if number.isdigit() else ""
-            lines += [f"    {source[:_MOST_SOURCE]}"] if source else []
-    return lines
+    def _is_joining_beside(self, hook: HookConnection) -> bool:
+        """Whether another process of the same rank takes part in the job."""
+        others = (other for other in self._hooks.values() if other is not hook)
+        return any(other.joining and other.rank == hook.rank for other in others)
 
 
-class Stacks:
-    """A dump of stacks under way: complete when it has been quiet for a moment."""
+def _note(hook: HookConnection, message: HookMessage) -> None:
+    """What a message says of the process itself."""
+    if isinstance(message, hook_messages.Joining):
+        hook.joining = True
+    elif isinstance(message, hook_messages.Leaving):
+        hook.joining = False
+    elif isinstance(message, hook_messages.Joined):
+        hook.joined = True
+        hook.look_signal = _signal_number(message.look_signal)
+    elif isinstance(message, hook_messages.Compiling):
+        hook.compilations += 1
+    elif isinstance(message, hook_messages.Compiled):
+        hook.compilations -= 1
 
-    def __init__(self, asked: list[Hook], now: float) -> None:
-        self.asked = asked
-        self._since = now
 
-    @property
-    def deadline(self) -> float:
-        """When to take what has come as all that comes."""
-        if not self.asked:
-            return self._since
-        last = max(hook.last_stack_at for hook in self.asked)
-        silent = any(hook.last_stack_at < self._since for hook in self.asked)
-        quiet = max(last, self._since) + (_SLOWEST_S if silent else _QUIET_S)
-        return min(quiet, self._since + _SLOWEST_S)
+def _signal_number(number: int) -> int:
+    """The number of a signal; 0 for what is none."""
+    return number if 0 < number < _MOST_SIGNAL else 0

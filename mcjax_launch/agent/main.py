@@ -10,10 +10,10 @@ import os
 import signal
 import time
 
-from ..protocol import exit_status, frames, hook_messages, messages, rank_environ
+from ..protocol import exit_status, frames, hook_environ, hook_messages, messages, rank_environ
 from ..protocol.loop import READ, Loop, Signals
 from ..protocol.uplink import Uplink, widen
-from . import guardian, hook_server, network, oom, posix, streams, supervisor, usage
+from . import guardian, hook_server, network, oom, posix, stacks, streams, supervisor, usage
 from .startup import Prepared, Refused
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -84,7 +84,7 @@ def _be_agent(
 
 def _write_hook(files: dict[str, str], folder: str) -> str:
     """Write the hook and what it imports; the folder for the ranks' PYTHONPATH."""
-    root = os.path.join(folder, "rank")
+    root = os.path.join(folder, "mcjax_launch")  # by which we know our own lines
     for name, text in files.items():
         if name.startswith(("hook/", "protocol/")):
             path = os.path.join(root, name)
@@ -124,7 +124,7 @@ class Agent:
         self._remote = remote  # over a network, which may fall silent
         self._heard_at = time.monotonic()
         self._ping_at = 0.0
-        self._stacks: hook_server.Stacks | None = None
+        self._stacks: stacks.Stacks | None = None
         self._looker = usage.Looker()
         self._hooks: hook_server.HookServer | None = None
         self._stragglers = 0
@@ -218,7 +218,7 @@ class Agent:
     def _read_signals(self) -> None:
         for signum in self._signals.read():
             if signum in _WAKING:  # an engine ends the job (scancel), or the guardian is gone
-                self._send(messages.Ending(f"it got {signal.Signals(signum).name}"))
+                self._send(messages.Ending(f"{signal.Signals(signum).name}"))
                 self._stop(signal.SIGTERM, self._term_grace)
         self._reap()
 
@@ -318,7 +318,7 @@ class Agent:
             self._hooks = hook_server.HookServer(
                 path, self._loop, local, self._is_main, self._hooked
             )
-            inherited[hook_messages.SOCKET] = path
+            inherited[hook_environ.SOCKET] = path
         common = order.env if order.hook else rank_environ.engines_own(order.env, inherited)
         for rank in order.ranks:
             set_here = rank_environ.changes(
@@ -377,7 +377,7 @@ class Agent:
 
     def _request_stacks(self, all_threads: bool) -> None:
         asked = self._hooks.request_stacks(all_threads) if self._hooks is not None else []
-        self._stacks = hook_server.Stacks(asked, time.monotonic())
+        self._stacks = stacks.Stacks(asked, time.monotonic())
 
     def _request_reruns(self, request: messages.RequestReruns) -> None:
         if self._hooks is not None:
@@ -386,13 +386,9 @@ class Agent:
     def _send_stacks(self) -> None:
         assert self._stacks is not None
         silent = dict(self._pids)
-        members = {hook.rank for hook in self._stacks.asked if hook.joined}
-        for hook in self._stacks.asked:
-            text = "\n".join(hook_server.with_source(hook.stacks))
-            if text:
-                helper = hook.rank in members and not hook.joined
-                self._send(messages.Stacks(hook.rank, hook.pid, text, helper=helper))
-                silent = {pid: rank for pid, rank in silent.items() if rank != hook.rank}
+        for dump in self._stacks.collected():
+            self._send(dump)
+            silent = {pid: rank for pid, rank in silent.items() if rank != dump.rank}
         for pid, rank in silent.items():
             self._send(messages.Stacks(rank, pid, "", state=posix.describe(pid)))
         self._send(messages.StacksComplete())

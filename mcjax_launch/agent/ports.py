@@ -72,5 +72,5 @@ def _words(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} is in use"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"{host} is no address of this host"
+        return f"{host} is not an address of this host"
     return f"{error.strerror}"

@@ -7,7 +7,12 @@ import socket
 
 from ..protocol.exit_status import HOST_LOST, NOT_EXECUTABLE, NOT_FOUND, USAGE
 from ..protocol.messages import HostFacts, Prepare
+from ..protocol.program import Unusable, check_python_file, find_command
 from . import devices, interpreter, network, ports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Refused(Exception):
@@ -44,7 +49,7 @@ class Prepared:
         self._unfit = HOST_LOST if wanted.remote else USAGE
         python = self._python(wanted)
         if wanted.command:
-            self._check_command(wanted.command, {**os.environ, **wanted.env})
+            self._check_command(wanted.command, wanted.env.get("PATH"))
         own_name = tuple(network.own_name()) if wanted.describe or wanted.towards else None
         self.facts = HostFacts(
             python=python,
@@ -71,16 +76,15 @@ class Prepared:
         python = interpreter.find(wanted.pythons, os.environ.get("PATH", os.defpath))
         if python is None:
             raise Refused(
-                f"no Python: {' or '.join(wanted.pythons)} is not there; name one with python= "
-                "in the hosts file or with --python",
+                f"no Python found (tried {', '.join(wanted.pythons)}): set python= in the hosts "
+                "file, or --python",
                 HOST_LOST if wanted.remote else NOT_FOUND,
             )
+        if wanted.program:
+            missing = wanted.remote and not self._staged
+            hint = f"; copy it there, or add --sync {wanted.program}" if missing else ""
+            _attempt(check_python_file, wanted.program, self._cwd, hint)
         program = wanted.program and os.path.join(self._cwd, wanted.program)
-        if program and not os.path.exists(program):
-            cure = "" if self._staged else f"; copy it there, or add --sync {wanted.program}"
-            raise Refused(f"{wanted.program}: no such file in {self._cwd}{cure}", NOT_FOUND)
-        if program and not (os.path.isfile(program) and os.access(program, os.R_OK)):
-            raise Refused(f"{program}: not a readable file", NOT_EXECUTABLE)
         if wanted.needs_jax and program and interpreter.speaks_of_jax(program):
             try:
                 found = interpreter.has_jax(python, self._cwd, {**os.environ, **wanted.env})
@@ -91,13 +95,11 @@ class Prepared:
                 raise Refused(words, self._unfit)
         return python
 
-    def _check_command(self, name: str, environ: dict[str, str]) -> None:
+    def _check_command(self, name: str, path: str | None) -> None:
         """A command that is not there is better known before anything has run elsewhere."""
-        path = os.path.join(self._cwd, name) if os.sep in name else name
-        if interpreter.find([path], environ.get("PATH", os.defpath)) is None:
-            if os.sep in name and os.path.exists(path):
-                raise Refused(f"{name}: not executable", NOT_EXECUTABLE)
-            raise Refused(f"{name}: no such command there", NOT_FOUND)
+        if path is None:
+            path = os.environ.get("PATH", os.defpath)
+        _attempt(find_command, name, self._cwd, path)
 
     def _coordinator(self, wanted: Prepare) -> int:
         """Reserve the coordinator's port, and listen on it for the other hosts' attempts."""
@@ -115,6 +117,13 @@ class Prepared:
             raise Refused(f"{error}; choose another with --coordinator, or leave it out") from None
         self.reserved.append(held)
         return int(held.getsockname()[1])
+
+
+def _attempt(check: Callable[..., object], *args: object) -> None:
+    try:
+        check(*args)
+    except Unusable as error:
+        raise Refused(str(error), error.status) from None
 
 
 def _folder(wanted: Prepare, stage: str) -> str:

@@ -4,13 +4,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from mcjax_launch.protocol import source_lines
 from mcjax_launch.ranks import these_ranks
 
 _SOURCE = "    "  # the agent puts the user's own lines after their frames
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\S+) in (?P<name>.*)')
-_LIBRARY = re.compile(r".*/(?:site|dist)-packages/")
-_PYTHONS_OWN = re.compile(r".*/lib(?:64)?/python3(?:\.\d+)?/")
-_OURS = re.compile(r"/hook/mcjax_hook/\w+\.py$")  # the hook is nobody's concern
 # Of calls inside one library, one after another: the first, and how many there are more.
 _FOLDED = 3
 
@@ -45,15 +43,11 @@ class Frame:
 
     @property
     def library(self) -> str:
-        """The package that it belongs to; empty for the user's own code."""
-        if found := _LIBRARY.match(self.file):
-            return re.split(r"[/.]", self.file[found.end() :])[0]
-        return "python" if _PYTHONS_OWN.match(self.file) or self.file.startswith("<frozen") else ""
+        """The package that it belongs to, or "python"; empty for the user's own code."""
+        return source_lines.owner(self.file)
 
     def __str__(self) -> str:
-        file = self.file
-        for folder in (_LIBRARY, _PYTHONS_OWN):
-            file = folder.sub("", file, count=1)
+        file = source_lines.shortened(self.file)
         return f"{file}:{self.line} in {self.name}" + (f": {self.source}" if self.source else "")
 
 
@@ -65,8 +59,9 @@ def threads(text: str) -> list[tuple[Frame, ...]]:
         if line.startswith(("Thread ", "Current thread ", "Stack ")):
             asked = len(found) if line.startswith("Current") else asked
             found.append([])
-        elif found and (match := _FRAME.match(line)) and not _OURS.search(match["file"]):
-            found[-1].append(Frame(**match.groupdict()))
+        elif found and (match := _FRAME.match(line)):
+            if source_lines.owner(match["file"]) != source_lines.OURS:  # nobody's concern
+                found[-1].append(Frame(**match.groupdict()))
         elif found and found[-1] and line.startswith(_SOURCE):
             found[-1][-1] = replace(found[-1][-1], source=line.strip())
     if found:

@@ -12,21 +12,25 @@ _PRIVATE_NAME = "_mcjax_launch"
 _OLDEST_PYTHON = (3, 9)
 
 
-def _put_hook_in_place():
+def _put_hook_in_place() -> None:
     if sys.version_info < _OLDEST_PYTHON:  # some helper of the program's, without JAX
         return
     try:
         ours = type(sys)(_PRIVATE_NAME)
         ours.__path__ = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
         sys.modules[_PRIVATE_NAME] = ours
-        from _mcjax_launch.hook.mcjax_hook.initialize import install
+        from _mcjax_launch.hook.mcjax_hook.install import install
 
-        install()
+        install(_failed)
     except Exception as error:  # the program comes first: it runs without us
-        sys.stderr.write(f"mcjax-launch: the hook failed: {error!r}; please report this\n")
+        _failed(error)
 
 
-def _step_aside():
+def _failed(error: Exception) -> None:
+    sys.stderr.write(f"mcjax-launch: the hook failed: {error!r}; please report this\n")
+
+
+def _step_aside() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
     mine = sys.modules.pop(__name__)

@@ -8,7 +8,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.protocol import hook_messages
+from mcjax_launch.protocol import hook_environ
 from mcjax_launch.protocol.address import LOOPBACK, join_address
 
 
@@ -164,11 +164,11 @@ def make_plan(
         defaults["JAX_PLATFORMS"] = "cpu"
     if job.hook and bind:
         # JAX's coordination service has no authentication and would listen everywhere.
-        env[hook_messages.BIND] = coordinator
+        env[hook_environ.BIND] = coordinator
     if job.hook and job.start_timeout is not None:
-        env[hook_messages.JOIN_TIMEOUT] = str(job.start_timeout)
+        env[hook_environ.JOIN_TIMEOUT] = str(job.start_timeout)
     if job.hook and job.verify_spmd:
-        env[hook_messages.LOOK] = "1"
+        env[hook_environ.LOOK] = "1"
     return Plan(
         job_id=job_id,
         coordinator=coordinator,
@@ -201,7 +201,7 @@ def _own_settings(job: Job, host: Host, local: int, ranks: int, facts: Facts) ->
         settings["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, mine))
     if facts.transfer_ports:
         address = join_address(facts.address or LOOPBACK, facts.transfer_ports[local])
-        settings[hook_messages.TRANSFER] = address
+        settings[hook_environ.TRANSFER] = address
     if facts.address and not facts.good_name:
-        settings[hook_messages.ADDRESS] = facts.address
+        settings[hook_environ.ADDRESS] = facts.address
     return settings

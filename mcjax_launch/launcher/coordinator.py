@@ -38,8 +38,8 @@ def candidates(
     found = [address for address in dict.fromkeys(found) if address and not is_loopback(address)]
     if not found:
         raise LaunchError(
-            f"host {first.name}: the other hosts need an address of it, and it has none but "
-            "loopback; name one with --coordinator",
+            f"host {first.name}: the other hosts need an address to reach it, and it has only "
+            "loopback; set one with --coordinator",
             HOST_LOST,
         )
     return found
@@ -63,7 +63,7 @@ def choose(
     reasons = ", ".join(f"{address}: {found.errors[address]}" for address in found.errors)
     raise LaunchError(
         f"host {host.name} cannot reach the coordinator on host {first.name}, port {port}, at "
-        f"{reasons}; open the port (--coordinator HOST:PORT fixes it) or name another address",
+        f"{reasons}; open the port (--coordinator HOST:PORT chooses it) or set another address",
         HOST_LOST,
     )
 

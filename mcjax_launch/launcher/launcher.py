@@ -223,7 +223,7 @@ class Launcher:
         """Somebody ends an agent, or a bug of its own does."""
         match message:
             case messages.Ending(reason):
-                words = f"host {link.host.name}: its agent was ended: {reason}"
+                words = f"host {link.host.name}: its agent was stopped by {reason}"
                 stop = Stop(words, exit_status.HOST_LOST)
                 self._perform(self._policy.may_be_stopped(stop, time.monotonic()))
             case messages.InternalError(error, traceback):
@@ -349,7 +349,7 @@ class Launcher:
         self._console.finish_ranks()
         result = root_cause.judge(self._history)
         if self._lost_output:
-            self._console.say("nobody took the rest of the output: it is lost")
+            self._console.say("output lost: nobody read the rest of it")
         if result.report:
             self._console.say("\n".join(result.report))
         elif lines := root_cause.warnings(self._history):

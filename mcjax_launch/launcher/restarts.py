@@ -84,19 +84,19 @@ def run(
         failures.append(f"attempt {restart + 1}: {result.report[0]}")
         job, hosts = without(job, hosts, launcher.lost)
         pause = min(_FIRST_PAUSE_S * 2**restart, _MOST_PAUSE_S)
-        launcher.say(f"starting again in {pause:g} s ({restart + 1} of {job.max_restarts})")
+        launcher.say(f"restarting in {pause:g} s ({restart + 1} of {job.max_restarts})")
         if (signum := _pause(pause, loop, signals)) is not None:
             return 128 + signum
     if result.status:
         _say_what_was(failures, launcher)
     elif failures:
-        launcher.say(f"attempt {len(failures) + 1} ended with 0")
+        launcher.say(f"attempt {len(failures) + 1} succeeded")
     return result.status
 
 
 def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:
     if failures:
-        launcher.say("\n".join(["before that:", *(f"  {failure}" for failure in failures)]))
+        launcher.say("\n".join(["earlier attempts:", *(f"  {failure}" for failure in failures)]))
 
 
 def restarts_before(environ: Mapping[str, str]) -> int:

@@ -195,8 +195,8 @@ class Startup:
         if not self._job.hook and self._job.uses_cpu:
             leads = f"to {names[0]}" if names else "nowhere"
             raise LaunchError(
-                f"host {host.name}: its own name leads {leads}, where JAX's CPU collectives would "
-                f"listen: make /etc/hosts there say {address}, or leave out --no-hook",
+                f"host {host.name}: its own name resolves {leads}, where JAX's CPU collectives "
+                f"would listen: point it to {address} in /etc/hosts there, or leave out --no-hook",
                 HOST_LOST,
             )
         return False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from . import hook_messages
+from . import hook_environ
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def without_outer_job(environ: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in environ.items() if not name.startswith(_OURS)}
     if _JOB in environ:
         kept = {name: value for name, value in kept.items() if name not in _OUTER_JOBS}
-    if hook_messages.FOLDER in environ and "PYTHONPATH" in kept:
+    if hook_environ.FOLDER in environ and "PYTHONPATH" in kept:
         entries = kept["PYTHONPATH"].split(os.pathsep)
-        entries = [entry for entry in entries if entry != environ[hook_messages.FOLDER]]
+        entries = [entry for entry in entries if entry != environ[hook_environ.FOLDER]]
         kept["PYTHONPATH"] = os.pathsep.join(entries)
         if not entries:
             del kept["PYTHONPATH"]
@@ -85,7 +85,7 @@ def with_hook(environ: Mapping[str, str], folder: str) -> dict[str, str]:
     """`environ` with the hook's folder first on PYTHONPATH."""
     found = environ.get("PYTHONPATH")
     path = folder + (os.pathsep + found if found else "")
-    return {**environ, "PYTHONPATH": path, hook_messages.FOLDER: folder}
+    return {**environ, "PYTHONPATH": path, hook_environ.FOLDER: folder}
 
 
 def no_proxy(environ: Mapping[str, str], host: str) -> dict[str, str]:

@@ -32,12 +32,12 @@ _HINTS = (
     ("could not resolve", "check its name in the hosts file"),
     ("identification has changed", "if that is expected: ssh-keygen -R {host}"),
     ("host key verification failed", "log in once by hand to accept its key: ssh {host}"),
-    ("permission denied", "a key without passphrase or an agent is needed: ssh-copy-id {host}"),
-    ("connection refused", "does sshd run there, on that port?"),
+    ("permission denied", "it needs a key that works without a prompt: ssh-copy-id {host}"),
+    ("connection refused", "is sshd running there, on that port?"),
     ("timed out", "is it up, and does a firewall let port 22 through?"),
     ("no route to host", "is it up, and on this network?"),
-    ("not found", "no Python there: name one with python= in the hosts file or --python"),
-    ("no such file", "no Python there: name one with python= in the hosts file or --python"),
+    ("not found", "Python not found there: set python= in the hosts file, or --python"),
+    ("no such file", "Python not found there: set python= in the hosts file, or --python"),
 )
 
 
@@ -57,11 +57,12 @@ def why(link: AgentConnection) -> str:
     if link.status == bootstrap.TOO_OLD:
         oldest = ".".join(map(str, bootstrap.OLDEST_PYTHON))
         version = lines[0].split()[0] if lines else "?"
-        return f"its Python {version} is too old, {oldest} is needed: name one with python="
+        old = f"Python {version} is too old, {oldest} or newer is needed"
+        return f"{old}: set python= in the hosts file, or --python"
     known = [(mark, hint) for mark, hint in _HINTS if mark in text]
     if not known:
         status = f"exit status {link.status}" if link.status is not None else "no answer"
-        return lines[-1] if lines else f"no agent and no word from it ({status})"
+        return lines[-1] if lines else f"its agent did not start and said nothing ({status})"
     mark, hint = known[0]
     said = next((line for line in reversed(lines) if mark in line.lower()), lines[-1])
     return f"{said} ({hint.format(host=link.host.login)})"
@@ -240,7 +241,7 @@ class AgentPool:
             if now >= link.silent_at:
                 link.close()
                 link.kill()
-                self._on_lost(link, f"no sign of it for {frames.SILENCE_S:g} s")
+                self._on_lost(link, f"no heartbeat for {frames.SILENCE_S:g} s")
         if afar and now >= self._ping_at:
             self._ping_at = now + frames.PING_S
             for link in afar:

@@ -94,7 +94,7 @@ def test_a_bad_own_name_without_the_hook(jobs: Jobs, lab: Lab) -> None:
     finally:
         lab.names()
     assert (ended.status, ended.out) == (255, b"")
-    assert "its own name leads to 127.0.1.1" in ended.report
+    assert "its own name resolves to 127.0.1.1" in ended.report
     assert "/etc/hosts there say 10.77.0.1" in ended.report
 
 

@@ -197,8 +197,8 @@ def test_a_failed_job_is_started_again(jobs: Jobs, tmp_path: Path) -> None:
     ended = jobs.run(*options, "sh", "-c", script)
     assert ended.status == 0
     assert "exit status 7" in ended.report  # of one, or of both, whichever is seen
-    assert "starting again in 1 s (1 of 3)" in ended.report
-    assert ended.report.endswith("attempt 2 ended with 0")
+    assert "restarting in 1 s (1 of 3)" in ended.report
+    assert ended.report.endswith("attempt 2 succeeded")
     tries = (tmp_path / "0.out").read_text().splitlines()
     assert [line.split(" at ")[0] for line in tries] == ["try 0", "try 1"]
     assert tries[0].split()[-1] != tries[1].split()[-1]  # a fresh port
@@ -214,14 +214,14 @@ def test_restarts_of_the_engines_own_are_counted(jobs: Jobs) -> None:
         env={"SLURM_RESTART_COUNT": "3"},
     )
     assert ended.status == 0
-    assert "starting again" in ended.report
+    assert "restarting" in ended.report
 
 
 def test_all_restarts_fail(jobs: Jobs) -> None:
     ended = jobs.run("--max-restarts", "1", "sh", "-c", "exit $((7 + MCJAX_RESTART))")
     assert ended.status == 8
     assert ended.report.splitlines()[-2:] == [
-        "before that:",
+        "earlier attempts:",
         "  attempt 1: rank 0 failed: exit status 7",
     ]
 
@@ -242,13 +242,13 @@ def test_a_signal_while_the_reader_is_slow(jobs: Jobs) -> None:
     )  # the launcher alone, with output that has no room
     running.process.terminate()
     ended = running.finish()
-    assert "starting again" not in ended.report
+    assert "restarting" not in ended.report
 
 
 def test_a_signal_between_two_attempts(jobs: Jobs) -> None:
     running = jobs.start("--max-restarts", "9", "false")
     assert running.process.stderr is not None
-    while b"starting again" not in running.process.stderr.readline():
+    while b"restarting" not in running.process.stderr.readline():
         pass
     running.process.terminate()
     assert running.finish().status == 143

@@ -85,7 +85,7 @@ def test_nothing_runs_anywhere_when_a_host_lacks_the_program(jobs: Jobs, tmp_pat
     (tmp_path / "hosts").write_text(f"a chdir={tmp_path}/one\nb chdir={tmp_path}/two\n")
     ended = jobs.run("--hosts", tmp_path / "hosts", "--via", FAKE_SSH, "./prog")
     assert ended.status == 127
-    assert "host b: ./prog: no such command there" in ended.report
+    assert "host b: ./prog: no such file" in ended.report
     assert not (tmp_path / "ran").exists()
 
 
@@ -146,7 +146,7 @@ def test_an_old_python_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
     old.chmod(0o755)
     ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, "--python", old, "true")
     assert ended.status == 255
-    assert "host a: its Python 3.6.9 is too old, 3.9 is needed" in ended.report
+    assert "host a: Python 3.6.9 is too old, 3.9 or newer is needed" in ended.report
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_an_old_python_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
     [
         (["-C", "/no/where", "true"], 255, "host a: /no/where: no such directory"),
         (["missing.py"], 127, "host a: missing.py: no such file in "),
-        (["no-such-command"], 127, "host a: no-such-command: no such command there"),
+        (["no-such-command"], 127, "host a: no-such-command: not found in PATH"),
         (["--python", "/no/python", "-m", "x"], 255, "host a: "),
         (["-n", "9", "true"], 2, "-n 9: the hosts have 1 slots"),
     ],

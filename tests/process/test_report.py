@@ -111,7 +111,7 @@ def test_a_signal_between_two_attempts(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     running = jobs.start("--max-restarts", 3, "--report", path, "bash", "-c", "exit 7")
     assert running.process.stderr is not None
-    next(line for line in running.process.stderr if b"starting again" in line)
+    next(line for line in running.process.stderr if b"restarting" in line)
     running.signal(signal.SIGTERM)
     assert running.finish().status == 143
     found = read(path)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mcjax_launch.agent.hook_server import with_source
+from mcjax_launch.agent.stacks import with_source
 from mcjax_launch.diagnosis.stacks import Stack, in_words, threads
 
 SITE = "/opt/venv/lib/python3.11/site-packages"

@@ -21,9 +21,9 @@ INT, TERM, HUP, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGK
 GRACES = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
 
 BY_INT, BY_TERM = Stop("stopped by SIGINT", 130), Stop("stopped by SIGTERM", 143)
-LOST = Stop("host b: no sign of it for 12 s", 255, final=False)
+LOST = Stop("host b: no heartbeat for 12 s", 255, final=False)
 GONE = Stop("nobody reads the output any more", 141)
-AGENT = Stop("host a: its agent was ended: it got SIGTERM", 255)
+AGENT = Stop("host a: its agent was stopped by SIGTERM", 255)
 TIMEOUT = Stop("--timeout: not done after 5 s", 124, picture=True)
 PARTED = Stop("--verify-spmd: the ranks run different programs", 1)
 ERROR = LaunchError("host a: no Python", 255)

@@ -1,118 +1,28 @@
 """What a rank compiles, and in which order it first runs the programs that span processes.
 
 JAX compares nothing between processes: two that run different programs over one mesh may hang, or
-return wrong numbers. So every compilation is told, with its line, and each program that spans
+return wrong numbers. So every compilation is reported, with its line, and each program that spans
 processes when it runs for the first time, with a fingerprint. From then on JAX runs it without
 Python, and without us, unless the launcher asks to see it again.
 """
 
-from ...protocol.hook_messages import LOOK, Blind, Compiled, Compiling, Program, Rerun
+from __future__ import annotations
+
+from ...protocol.hook_environ import LOOK
+from ...protocol.hook_messages import Blind, Compiled, Compiling, Program, Rerun
 from . import frames
-from . import reruns as looks
+from .reruns import Reruns
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from .agent_link import AgentLink
 
 _MOST_SHAPES = 64
-
-_agent = None
-_process_count = 0
-# By the id of an executable: what is to be told when that first runs.
-_waiting = {}
-_told = set()
-_sees_runs = False
-_is_blind = False
-# The launcher may ask which programs run still.
-_looks = False
-
-
-def install(agent):
-    """What to patch, by module."""
-    global _agent
-    _agent = agent
-    return {"jax._src.compiler": _patch_compiler, "jax._src.interpreters.pxla": _patch_execution}
-
-
-def joined(process_count):
-    """The process is one of so many now."""
-    global _process_count
-    _process_count = process_count
-
-
-def watch():
-    """Tell on a signal which programs run still; its number, 0 where that is not wanted."""
-    global _looks
-    if not _agent.environ.get(LOOK):
-        return 0
-    signum = looks.watch(_tell_again)
-    _looks = signum != 0
-    return signum
-
-
-def _patch_compiler(compiler):
-    real = getattr(compiler, "compile_or_get_cached", None)
-    if real is None:
-        _blind("it has no compile_or_get_cached")
-        return
-
-    def compile_or_get_cached(backend, computation, devices, *args, **kwargs):
-        told = _tell_begin(backend, computation)
-        program = _program(backend, computation, devices)
-        try:
-            executable = real(backend, computation, devices, *args, **kwargs)
-        finally:
-            if told:
-                _agent.tell(Compiled())
-        _compiled(program, executable)
-        return executable
-
-    compiler.compile_or_get_cached = compile_or_get_cached
-    try:  # JAX's tracebacks are without JAX's frames, and without this one
-        from jax._src import traceback_util
-
-        traceback_util.register_exclusion(__file__)
-    except (ImportError, AttributeError):
-        pass
-
-
-def _tell_begin(backend, computation):
-    """Say what is compiled; whether that has been said."""
-    try:
-        _agent.tell(Compiling(_name(computation), frames.place(), backend.platform))
-        return True
-    except Exception as error:  # another JAX than we know: the program comes first
-        _blind(repr(error))
-        return False
-
-
-def _name(computation):
-    return str(computation.operation.attributes["sym_name"]).strip('"')
-
-
-def _program(backend, computation, devices):
-    """What is to be told of a program that spans processes when it runs."""
-    try:
-        devices = list(devices.flat)
-        places = [device.process_index for device in devices]
-        processes, own = sorted(set(places)), backend.process_index()
-        # One on the devices of others does nothing here.
-        if len(processes) < 2 or own not in processes:
-            return None
-        fingerprint, communicates = _look_into(computation, devices)
-        return {
-            "name": _name(computation),
-            "fingerprint": fingerprint,
-            "processes": None if len(processes) == _process_count else processes,
-            "shapes": [],
-            "where": frames.place(),
-            "communicates": communicates,
-            "places": places,
-            "own": own,
-        }
-    except Exception as error:
-        _blind(repr(error))
-        return None
-
-
-# Parts of the names of operations, and of calls, that make processes talk.
-_TALKING = (
+# Parts of the names of operations, and of calls, that make processes communicate.
+_COMMUNICATING = (
     "all_",
     "reduce_scatter",
     "collective",
@@ -123,8 +33,209 @@ _TALKING = (
 )
 
 
-def _look_into(computation, devices):
-    """A fingerprint of a program, and whether it says itself that its processes depend on another.
+class SpanningProgram:
+    """A compiled program that spans processes.
+
+    Args:
+        name: as JAX calls it.
+        fingerprint: of its code and its devices.
+        processes: of its mesh; None for all of the job.
+        places: the process of each of its devices.
+        own: the number of this process.
+        communicates: its code says itself that its processes depend on each other.
+        where: the user's line that compiled it, later the one that ran it.
+
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fingerprint: str,
+        processes: Sequence[int] | None,
+        places: Sequence[int],
+        own: int,
+        communicates: bool,
+        where: str,
+    ) -> None:
+        self.name = name
+        self.fingerprint = fingerprint
+        self.processes = processes
+        self.places = places
+        self.own = own
+        self.communicates = communicates
+        self.where = where
+        self.shapes: tuple[str, ...] = ()
+
+    def message(self, where: str) -> Program:
+        """What the launcher is to know of it, run at this line of the user's."""
+        processes = None if self.processes is None else tuple(self.processes)
+        return Program(self.name, self.fingerprint, processes, self.shapes, where)
+
+
+class Compilation:
+    """Patches JAX's compiler and its execution of what is compiled, and reports both."""
+
+    def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
+        self._link = link
+        self._reruns_wanted = bool(environ.get(LOOK))
+        self._reruns = Reruns(self._report_rerun)
+        self._process_count = 0
+        # By the id of an executable: what is to be reported when that first runs.
+        self._waiting: dict[int, SpanningProgram] = {}
+        self._reported: set[str] = set()
+        self._sees_runs = False
+        self._is_blind = False
+        # The launcher may ask which programs still run.
+        self._looks = False
+
+    def joined(self, process_count: int) -> None:
+        """Take this process for one of so many from now on."""
+        self._process_count = process_count
+
+    def watch_reruns(self) -> int:
+        """Report on a signal which programs still run; its number, 0 where that is not wanted."""
+        if not self._reruns_wanted:
+            return 0
+        signum = self._reruns.watch()
+        self._looks = signum != 0
+        return signum
+
+    # --- compiling ---
+
+    def patch_compiler(self, compiler: Any) -> None:
+        """See what JAX compiles."""
+        real = getattr(compiler, "compile_or_get_cached", None)
+        if real is None:
+            self._report_blind("it has no compile_or_get_cached")
+            return
+
+        def compile_or_get_cached(
+            backend: Any, computation: Any, devices: Any, *args: Any, **kwargs: Any
+        ) -> Any:
+            begun = self._report_begin(backend, computation)
+            program = self._spanning(backend, computation, devices)
+            try:
+                executable = real(backend, computation, devices, *args, **kwargs)
+            finally:
+                if begun:
+                    self._link.send(Compiled())
+            self._keep(program, executable)
+            return executable
+
+        compiler.compile_or_get_cached = compile_or_get_cached
+        try:  # JAX's tracebacks are without JAX's frames, and without this one
+            from jax._src import traceback_util
+
+            traceback_util.register_exclusion(__file__)
+        except (ImportError, AttributeError):
+            pass
+
+    def _report_begin(self, backend: Any, computation: Any) -> bool:
+        """Say what is compiled; whether that has been said."""
+        try:
+            message = Compiling(_name(computation), frames.place(), str(backend.platform))
+            self._link.send(message)
+            return True
+        except Exception as error:  # another JAX than we know: the program comes first
+            self._report_blind(repr(error))
+            return False
+
+    def _spanning(self, backend: Any, computation: Any, devices: Any) -> SpanningProgram | None:
+        """The program, if it spans processes, this one among them."""
+        try:
+            devices = list(devices.flat)
+            places = [int(device.process_index) for device in devices]
+            processes, own = sorted(set(places)), backend.process_index()
+            # One on the devices of others does nothing here.
+            if len(processes) < 2 or own not in processes:
+                return None
+            fingerprint, communicates = _inspect(computation, devices)
+            return SpanningProgram(
+                _name(computation),
+                fingerprint,
+                None if len(processes) == self._process_count else processes,
+                places,
+                own,
+                communicates,
+                frames.place(),
+            )
+        except Exception as error:
+            self._report_blind(repr(error))
+            return None
+
+    def _keep(self, program: SpanningProgram | None, executable: Any) -> None:
+        """Remember what has been compiled until it runs, or report it where runs are not seen."""
+        self._waiting.pop(id(executable), None)
+        self._reruns.see_thread()
+        self._reruns.forget(id(executable))
+        if program is None or (program.fingerprint in self._reported and not self._looks):
+            return
+        if self._sees_runs:
+            self._waiting[id(executable)] = program
+        else:
+            self._report(program)
+
+    # --- running ---
+
+    def patch_execution(self, pxla: Any) -> None:
+        """See what JAX runs through Python."""
+        execution = getattr(pxla, "ExecuteReplicated", None)
+        if execution is None:
+            return
+        real = execution.__call__
+
+        # Looked up here and not by `self` there: this is in the way of programs.
+        waiting, compilation = self._waiting, self
+
+        def call(self: Any, *args: Any) -> Any:
+            if waiting or compilation._looks:
+                compilation._runs(self, args)
+            return real(self, *args)
+
+        execution.__call__ = call
+        self._sees_runs = True
+
+    def _runs(self, execution: Any, args: Sequence[Any]) -> None:
+        """Report an executable that runs for the first time, or was asked for again."""
+        try:
+            program = self._waiting.pop(id(execution.xla_executable), None)
+            if program is None:
+                if self._looks:
+                    self._reruns.ran(execution)
+                return
+            if not program.communicates and _all_whole(execution, args):
+                return  # each process computes it for itself: so one may do it alone
+            program.where = frames.place()
+            program.shapes = tuple(_shape(arg) for arg in args[:_MOST_SHAPES])
+            self._report(program)
+            if self._looks:
+                self._reruns.know(execution, program)
+        except Exception as error:
+            self._report_blind(repr(error))
+
+    # --- reports ---
+
+    def _report(self, program: SpanningProgram) -> None:
+        if program.fingerprint not in self._reported:
+            self._reported.add(program.fingerprint)
+            self._link.send(program.message(program.where))
+
+    def _report_rerun(self, program: SpanningProgram, look: int, partners: Sequence[int]) -> None:
+        self._link.send(Rerun(program.message(frames.place()), look, tuple(partners)))
+
+    def _report_blind(self, reason: str) -> None:
+        """Say once that the programs of this jax cannot be compared."""
+        if not self._is_blind:
+            self._is_blind = True
+            self._link.send(Blind(reason))
+
+
+def _name(computation: Any) -> str:
+    return str(computation.operation.attributes["sym_name"]).strip('"')
+
+
+def _inspect(computation: Any, devices: Sequence[Any]) -> tuple[str, bool]:
+    """A fingerprint of a program, and whether its own code says that its processes communicate.
 
     The fingerprint is one and the same on all processes: it is without names, places in the source
     and callbacks' addresses.
@@ -136,7 +247,7 @@ def _look_into(computation, devices):
 
     communicates = False
 
-    def look(op):
+    def inspect(op: Any) -> Any:
         nonlocal communicates
         name = op.name
         if "call_target_name" in op.attributes:
@@ -146,7 +257,7 @@ def _look_into(computation, devices):
                 for attribute in ("backend_config", "mhlo.backend_config"):
                     if attribute in op.attributes:
                         op.attributes[attribute] = ir.StringAttr.get("")
-        communicates = communicates or _divides(op) or any(word in name for word in _TALKING)
+        communicates = communicates or _divides(op) or any(part in name for part in _COMMUNICATING)
         return ir.WalkResult.ADVANCE
 
     code = io.BytesIO()
@@ -154,103 +265,26 @@ def _look_into(computation, devices):
         copy = computation.operation.clone().operation
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(copy)
         copy.attributes["sym_name"] = ir.StringAttr.get("program")
-        copy.walk(look)
+        copy.walk(inspect)
         copy.write_bytecode(code)
-    found = hashlib.sha256(code.getbuffer())
-    found.update(repr([device.id for device in devices]).encode())
-    return found.hexdigest()[:16], communicates
+    digest = hashlib.sha256(code.getbuffer())
+    digest.update(repr([device.id for device in devices]).encode())
+    return digest.hexdigest()[:16], communicates
 
 
-def _divides(op):
+def _divides(op: Any) -> bool:
     """Whether an operation says of an array that each process has a part of it only."""
     if op.name.startswith("sdy."):
         # By number: iterating gives names in some versions of jaxlib, and attributes in others.
-        found = [op.attributes[number] for number in range(len(op.attributes))]
-        shardings = " ".join(str(one.attr) for one in found if one.name != "manual_axes")
+        attributes = [op.attributes[number] for number in range(len(op.attributes))]
+        shardings = " ".join(str(one.attr) for one in attributes if one.name != "manual_axes")
         return '{"' in shardings.replace('replicated={"', "")
     if "mhlo.sharding" in op.attributes and op.name.endswith("custom_call"):
         return str(op.attributes["mhlo.sharding"]) != '"{replicated}"'
     return False
 
 
-def _blind(why):
-    """Say once that the programs of this jax cannot be compared."""
-    global _is_blind
-    if not _is_blind:
-        _is_blind = True
-        _agent.tell(Blind(why))
-
-
-def _compiled(program, executable):
-    _waiting.pop(id(executable), None)
-    looks.see_thread()
-    looks.forget(id(executable))
-    if program is None or (program["fingerprint"] in _told and not _looks):
-        return
-    if _sees_runs:
-        _waiting[id(executable)] = program
-    else:
-        _tell(program)
-
-
-def _tell(program):
-    if program["fingerprint"] not in _told:
-        _told.add(program["fingerprint"])
-        _agent.tell(_told_of(program))
-
-
-def _told_of(program):
-    """What the launcher is to know of a program."""
-    return Program(
-        program["name"],
-        program["fingerprint"],
-        program["processes"],
-        program["shapes"],
-        program["where"],
-    )
-
-
-def _tell_again(program, look, partners):
-    again = _told_of({**program, "where": frames.place()})
-    _agent.tell(Rerun(again, look, partners))
-
-
-def _patch_execution(pxla):
-    global _sees_runs
-    execution = getattr(pxla, "ExecuteReplicated", None)
-    if execution is None:
-        return
-    real = execution.__call__
-
-    def call(self, *args):
-        if _waiting or _looks:
-            _runs(self, args)
-        return real(self, *args)
-
-    execution.__call__ = call
-    _sees_runs = True
-
-
-def _runs(execution, args):
-    """An executable runs, maybe for the first time."""
-    try:
-        program = _waiting.pop(id(execution.xla_executable), None)
-        if program is None:
-            if _looks:
-                looks.ran(execution)
-            return
-        if not program["communicates"] and _all_whole(execution, args):
-            return  # each process computes it for itself: so one may do it alone
-        program["where"] = frames.place()
-        program["shapes"] = [_shape(arg) for arg in args[:_MOST_SHAPES]]
-        _tell(program)
-        if _looks:
-            looks.know(execution, program)
-    except Exception as error:
-        _blind(repr(error))
-
-
-def _all_whole(execution, args):
+def _all_whole(execution: Any, args: Sequence[Any]) -> bool:
     """Whether each process has all of the arguments, and gets all of the results."""
     results = getattr(getattr(execution, "out_handler", None), "out_shardings", None)
     if results is None:
@@ -259,8 +293,8 @@ def _all_whole(execution, args):
     return all(one is None or one.is_fully_replicated for one in (*shardings, *results))
 
 
-def _shape(value):
+def _shape(value: Any) -> str:
     aval = getattr(value, "aval", None)
     if aval is not None and hasattr(aval, "str_short"):
-        return aval.str_short(short_dtypes=True)
+        return str(aval.str_short(short_dtypes=True))
     return f"{getattr(value, 'dtype', type(value).__name__)}{list(getattr(value, 'shape', ()))}"

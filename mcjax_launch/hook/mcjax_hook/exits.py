@@ -1,77 +1,244 @@
-"""How a rank's program ends: told to the agent before JAX's exit barrier can hide it."""
+"""How a rank's program ends: reported to the agent before JAX's exit barrier can hide it."""
 
-import os
+from __future__ import annotations
+
 import sys
 
-from ...protocol.hook_messages import HandledException, Leaving
+from ...protocol import source_lines
 from . import frames
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from traceback import TracebackException
+    from types import FrameType, ModuleType, TracebackType
+    from typing import Any
+
+    from .agent_link import AgentLink
+
 _MOST_TEXT = 32_000
-
-_agent = None
-_last_exit_code = None
-_last_exit_place = None
-_last_exit_handled = None
-# Of the main thread, from initialize() on: how it ended tells how the program did.
-_outermost_frame = None
+_INTERRUPTED = 130
 
 
-def install(agent):
-    """See every way out of the program, from its first line on."""
-    global _agent
-    _agent = agent
-    _record_exits()
-    _watch_excepthook()
+class Exits:
+    """Sees every way out of the program, and reports the first that is a failure.
 
+    `joined` is set once initialize() has returned: from then on JAX holds up the exit.
+    """
 
-def _watch_excepthook():
-    chain = sys.excepthook
-    if getattr(chain, "_mcjax", False):
-        return
+    def __init__(self, link: AgentLink) -> None:
+        self.joined = False
+        self._link = link
+        self._reported = False
+        self._last_code: Any = None  # of the latest SystemExit, caught or not
+        self._last_place: tuple[str, int, str] | None = None
+        self._last_handled: tuple[str, str] | None = None
+        # Of the main thread, from initialize() on: how it ended says how the program did.
+        self._outermost_frame: FrameType | None = None
 
-    def excepthook(kind, value, traceback):
+    def install(self) -> None:
+        """See every way out of the program, from its first line on."""
+        self._record_exits()
+        self._watch_excepthook()
+
+    def watch(self) -> None:
+        """From initialize() on, report an uncaught exit or exception before JAX's barrier."""
+        import atexit
+        import threading
+
+        if self._outermost_frame is not None:
+            return
+        main_thread = threading.main_thread().ident
+        assert main_thread is not None
+        frame = sys._current_frames()[main_thread]
+        while frame.f_back is not None:
+            frame = frame.f_back
+        self._outermost_frame = frame
+        atexit.register(self._at_exit)  # after JAX's own, so it runs before
+        self._watch_excepthook()  # the program may have put its own on top of ours
+
+    def patch_threading(self, threading: Any) -> None:
+        """Keep a thread's sys.exit() silent: the original hook looks for the one real class."""
+        real = threading.excepthook
+
+        def excepthook(args: Any) -> None:
+            if not issubclass(args.exc_type, SystemExit):
+                real(args)
+
+        threading.excepthook = threading.__excepthook__ = excepthook
+
+    # --- exceptions ---
+
+    def _watch_excepthook(self) -> None:
+        chain = sys.excepthook
+        if getattr(chain, "_mcjax", False):
+            return
+
+        def excepthook(
+            kind: type[BaseException], value: BaseException, traceback: TracebackType | None
+        ) -> None:
+            try:
+                self._report_exception(kind, value, traceback)
+            except ImportError:  # the program may have become a user who may not read us
+                pass
+            finally:
+                chain(kind, value, traceback)
+
+        excepthook._mcjax = True  # type: ignore[attr-defined]
+        sys.excepthook = excepthook
+
+    def _report_exception(
+        self, kind: type[BaseException], value: BaseException, traceback: TracebackType | None
+    ) -> None:
+        import traceback as tb
+
         try:
-            _tell_exception(kind, value, traceback)
-        finally:
-            chain(kind, value, traceback)
+            text = _formatted(tb.TracebackException(kind, value, traceback))
+            summary = "".join(tb.format_exception_only(kind, value)).strip()
+        except Exception as error:  # an exception that cannot be printed
+            text = summary = f"{kind.__name__} (cannot be shown: {error!r})"
+        innermost_first = reversed(tb.extract_tb(traceback))
+        frame = frames.users(innermost_first, lambda frame: frame.filename)
+        module = getattr(value, "name", None) if isinstance(value, ImportError) else None
+        self._report(
+            _INTERRUPTED if issubclass(kind, KeyboardInterrupt) else 1,
+            exception=kind.__name__,
+            summary=summary[:_MOST_TEXT],
+            traceback=text[-_MOST_TEXT:],
+            where=f"{frame.filename}:{frame.lineno} in {frame.name}" if frame else None,
+            line=frame.line if frame else None,
+            module=module if isinstance(module, str) else None,
+            python=sys.executable,
+        )
 
-    excepthook._mcjax = True
-    sys.excepthook = excepthook
+    def _report(self, status: int, **details: Any) -> None:
+        """Say once that this process will end with `status`."""
+        if not self._reported and status & 0xFF:
+            from ...protocol.hook_messages import Failed
+
+            self._reported = True
+            joined = self.joined or _jax_is_initialized()
+            self._link.send(Failed(status & 0xFF, joined, **details))
+
+    # --- exits ---
+
+    def _record_exits(self) -> None:
+        """Make every SystemExit known to us, from the program's first line on.
+
+        Nothing in Python announces one that nobody catches: it reaches no excepthook, and `atexit`
+        does not know the status. So the name leads to a subclass that remembers the last code.
+        """
+        import builtins
+
+        exits, real = self, builtins.SystemExit
+
+        class RecordedExit(SystemExit):
+            def __init__(self, *args: object) -> None:
+                super().__init__(*args)
+                exits._last_code = self.code
+                exits._last_handled = _handled()
+                frame = frames.here()
+                if frame is not None:
+                    code = frame.f_code
+                    exits._last_place = code.co_filename, frame.f_lineno, code.co_name
+
+            def __del__(self) -> None:
+                # Freed while no Python code runs: the interpreter is about to leave because of it.
+                exits._report_if_ended_by_exit(1)
+
+        RecordedExit.__name__ = RecordedExit.__qualname__ = real.__name__
+        RecordedExit.__module__ = real.__module__
+        RecordedExit.__doc__ = real.__doc__
+
+        def exit(status: Any = None, /) -> None:  # noqa: A001
+            """Exit the interpreter by raising SystemExit(status)."""
+            raise RecordedExit(status)
+
+        builtins.SystemExit = RecordedExit  # type: ignore[misc]
+        sys.exit = exit  # type: ignore[assignment]
+        if "threading" in sys.modules:
+            self.patch_threading(sys.modules["threading"])
+
+    def _at_exit(self) -> None:
+        """Report what was not seen at once: a replaced excepthook, an exception somebody holds."""
+        from ...protocol.hook_messages import Leaving
+
+        uncaught = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        if uncaught is not None and self._program_was_cut_off():
+            self._report_exception(type(uncaught), uncaught, uncaught.__traceback__)
+        self._report_if_ended_by_exit(0)
+        self._link.send(Leaving())
+        self._outermost_frame = None  # what is freed from now on means nothing
+
+    def _report_if_ended_by_exit(
+        self, caller: int, getframe: Callable[[int], FrameType] = sys._getframe
+    ) -> None:
+        """Say that the program has ended by a SystemExit, if no Python code runs above us."""
+        if self._outermost_frame is None:
+            return
+        try:
+            if caller and getframe(caller + 1):
+                return
+        except ValueError:
+            pass
+        import threading
+
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and self._program_was_cut_off():
+            self._report_exit(self._last_code)
+
+    def _program_was_cut_off(self) -> bool:
+        """Whether the outermost frame was left by an exception, not by returning."""
+        import opcode
+
+        frame = self._outermost_frame
+        if frame is None:
+            return False
+        last = frame.f_code.co_code[frame.f_lasti]
+        return not opcode.opname[last].startswith("RETURN")
+
+    def _report_exit(self, code: Any) -> None:
+        status = 0 if code is None else code if isinstance(code, int) else 1
+        where = line = None
+        if self._last_place is not None:
+            import linecache
+
+            file, number, name = self._last_place
+            where, line = f"{file}:{number} in {name}", linecache.getline(file, number).strip()
+        handled = None
+        if self._last_handled is not None:
+            from ...protocol.hook_messages import HandledException
+
+            handled = HandledException(*self._last_handled)
+        self._report(status, exited=True, where=where, line=line, handled=handled)
 
 
-def _tell_exception(kind, value, traceback):
-    if _agent is None:
-        return
-    import traceback as tb
-
+def _handled() -> tuple[str, str] | None:
+    """The name and summary of the exception that is being handled: maybe the reason for an exit."""
+    kind, value, _ = sys.exc_info()
+    if kind is None:
+        return None
     try:
-        text = _formatted(tb.TracebackException(kind, value, traceback))
-        summary = "".join(tb.format_exception_only(kind, value)).strip()
-    except Exception as error:  # an exception that cannot be printed
-        text = summary = f"{kind.__name__} (cannot be shown: {error!r})"
-    found = reversed(tb.extract_tb(traceback))
-    frame = frames.users(found, lambda frame: frame.filename)
-    _agent.tell_failed(
-        130 if issubclass(kind, KeyboardInterrupt) else 1,
-        exception=kind.__name__,
-        summary=summary[:_MOST_TEXT],
-        traceback=text[-_MOST_TEXT:],
-        where=frame and f"{frame.filename}:{frame.lineno} in {frame.name}",
-        line=frame and frame.line,
-        module=getattr(value, "name", None) if isinstance(value, ImportError) else None,
-        python=sys.executable,
-    )
+        summary = str(value)[:_MOST_TEXT]
+    except Exception:
+        summary = ""
+    return kind.__name__, summary
 
 
-def _formatted(exception):
+def _formatted(exception: TracebackException) -> str:
     """A traceback without the hook's frames and those that JAX marks as internal."""
-    internal = (os.path.dirname(os.path.abspath(__file__)), *_marked_by_jax())
-    ahead = [exception]
+    marked = _marked_by_jax()
+    ahead: list[Any] = [exception]
     while ahead:
         one = ahead.pop()
         if one is None:
             continue
-        kept = [frame for frame in one.stack if not frame.filename.startswith(internal)]
+        kept = [
+            frame
+            for frame in one.stack
+            if not frame.filename.startswith(marked)
+            and source_lines.owner(frame.filename) != source_lines.OURS
+        ]
         if kept:
             one.stack[:] = kept
         notes = getattr(one, "__notes__", None)
@@ -81,135 +248,14 @@ def _formatted(exception):
     return "".join(exception.format())
 
 
-def _marked_by_jax():
+def _marked_by_jax() -> tuple[str, ...]:
     """The files whose frames JAX leaves out of its own tracebacks."""
-    util = sys.modules.get("jax._src.traceback_util")
+    util: ModuleType | None = sys.modules.get("jax._src.traceback_util")
     return tuple(map(str, getattr(util, "_exclude_paths", ())))
 
 
-def _record_exits():
-    """Make every SystemExit known to us, from the program's first line on.
-
-    Nothing in Python announces one that nobody catches: it reaches no excepthook, and `atexit`
-    does not know the status. So the name leads to a subclass that remembers the last code.
-    """
-    import builtins
-
-    real = builtins.SystemExit
-
-    class RecordedExit(real):
-        def __init__(self, *args):
-            global _last_exit_code, _last_exit_place, _last_exit_handled
-            super().__init__(*args)
-            _last_exit_code = self.code
-            _last_exit_handled = _handled()
-            frame = frames.here()
-            if frame is not None:
-                code = frame.f_code
-                _last_exit_place = code.co_filename, frame.f_lineno, code.co_name
-
-        def __del__(self):
-            # Freed while no Python code runs: the interpreter is about to leave because of it.
-            _tell_if_ended_by_exit(1)
-
-    RecordedExit.__name__ = RecordedExit.__qualname__ = real.__name__
-    RecordedExit.__module__ = real.__module__
-    RecordedExit.__doc__ = real.__doc__
-
-    def exit(status=None, /):  # noqa: A001
-        """Exit the interpreter by raising SystemExit(status)."""
-        raise RecordedExit(status)
-
-    builtins.SystemExit = RecordedExit
-    sys.exit = exit
-    if "threading" in sys.modules:
-        patch_threading(sys.modules["threading"])
-
-
-def _handled():
-    """The exception that is being handled, in words: it may be the reason for an exit."""
-    kind, value, _ = sys.exc_info()
-    if kind is None:
-        return None
+def _jax_is_initialized() -> bool:
     try:
-        summary = str(value)[:_MOST_TEXT]
+        return bool(sys.modules["jax"].distributed.is_initialized())
     except Exception:
-        summary = ""
-    return HandledException(kind.__name__, summary)
-
-
-def patch_threading(threading):
-    """A thread's sys.exit() stays silent: the original hook looks for the one real class."""
-    real = threading.excepthook
-
-    def excepthook(args):
-        if not issubclass(args.exc_type, SystemExit):
-            real(args)
-
-    threading.excepthook = threading.__excepthook__ = excepthook
-
-
-def watch():
-    """From initialize() on, say of an uncaught exit or exception before JAX's barrier hides it."""
-    import atexit
-    import threading
-
-    global _outermost_frame
-    if _outermost_frame is not None:
-        return
-    frame = sys._current_frames()[threading.main_thread().ident]
-    while frame.f_back is not None:
-        frame = frame.f_back
-    _outermost_frame = frame
-    atexit.register(_at_exit)  # after JAX's own, so it runs before
-    _watch_excepthook()  # the program may have put its own on top of ours
-
-
-def _at_exit():
-    """What was not seen at once: an excepthook replaced later, an exception somebody holds."""
-    global _outermost_frame
-    uncaught = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    if uncaught is not None and _program_was_cut_off():
-        _tell_exception(type(uncaught), uncaught, uncaught.__traceback__)
-    _tell_if_ended_by_exit(0)
-    _agent.tell(Leaving())
-    _outermost_frame = None  # what is freed from now on means nothing
-
-
-def _tell_if_ended_by_exit(caller, getframe=sys._getframe):
-    """Say that the program has ended by a SystemExit, if no Python code runs above us."""
-    if _outermost_frame is None or _agent is None:
-        return
-    try:
-        if caller and getframe(caller + 1):
-            return
-    except ValueError:
-        pass
-    import threading
-
-    if threading.current_thread() is threading.main_thread() and _program_was_cut_off():
-        _tell_exit(_last_exit_code)
-
-
-def _program_was_cut_off():
-    """Whether the outermost frame was left by an exception, not by returning."""
-    import opcode
-
-    frame = _outermost_frame
-    if frame is None:
         return False
-    last = frame.f_code.co_code[frame.f_lasti]
-    return not opcode.opname[last].startswith("RETURN")
-
-
-def _tell_exit(code):
-    status = 0 if code is None else code if isinstance(code, int) else 1
-    if _agent is None:
-        return
-    where = line = None
-    if _last_exit_place is not None:
-        import linecache
-
-        file, number, name = _last_exit_place
-        where, line = f"{file}:{number} in {name}", linecache.getline(file, number).strip()
-    _agent.tell_failed(status, exited=True, where=where, line=line, handled=_last_exit_handled)

@@ -1,31 +1,21 @@
-"""The hook inside every Python process of a rank.
+"""`jax.distributed`: fills in what a caller of initialize() left out, and reports joins."""
 
-It fills in what the caller of `jax.distributed.initialize()` left out, and tells the agent, over
-a unix socket, what it cannot see from outside: that this process has joined, and that it has
-failed although JAX's shutdown barrier holds up its exit. It never imports jax itself, and imports
-nothing at start that costs time: `site` runs it before every program.
-"""
+from __future__ import annotations
 
-import os
 import sys
 
-from ...protocol.hook_messages import (
-    ADDRESS,
-    BIND,
-    JOIN_TIMEOUT,
-    SOCKET,
-    TRANSFER,
-    Failed,
-    Hello,
-    ImportedJax,
-    Joined,
-    Joining,
-    Leaving,
-    Left,
-)
-from ...protocol.message import to_json
-from . import compilation as programs
-from . import exits, frames
+from ...protocol.hook_environ import ADDRESS, BIND, JOIN_TIMEOUT, TRANSFER
+from ...protocol.hook_messages import ImportedJax, Joined, Joining, Leaving, Left
+from . import frames
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from .agent_link import AgentLink
+    from .compilation import Compilation
+    from .exits import Exits
 
 # A rank that is done waits in JAX's shutdown barrier for its peers, and JAX aborts all of them
 # when that takes longer than this. With a launcher watching there is no reason to: a week.
@@ -34,188 +24,112 @@ _JAX_INIT_TIMEOUT_S = 300  # JAX's own default
 # After so long a rank says that it waits for the coordinator.
 _PATIENCE_S = 10
 
-_agent = None
 
+class Initialization:
+    """Patches initialize() and shutdown()."""
 
-def install():
-    """Connect to the agent and put the hook in place; without an agent do nothing."""
-    path = os.environ.get(SOCKET)
-    if not path:
-        return
-    global _agent
-    try:
-        _agent = _Agent(path, dict(os.environ))
-    except OSError:  # the agent is gone, or has more to do than it can
-        return
-    exits.install(_agent)
-    patches = {"jax.distributed": _patch, "threading": exits.patch_threading}
-    patches.update(programs.install(_agent))
-    sys.meta_path.insert(0, _Finder(patches))
+    def __init__(
+        self, link: AgentLink, environ: Mapping[str, str], exits: Exits, compilation: Compilation
+    ) -> None:
+        self._link = link
+        self._environ = environ
+        self._exits = exits
+        self._compilation = compilation
 
+    def patch(self, distributed: Any) -> None:
+        """Stand before JAX's own functions."""
+        self._patch_initialize(distributed)
+        self._link.send(ImportedJax())
+        self._patch_shutdown(distributed)
 
-class _Agent:
-    """The connection to the agent; usable from the process that made it alone."""
+    def _patch_initialize(self, distributed: Any) -> None:
+        import functools
 
-    def __init__(self, path, environ):
-        import _socket  # without socket's own imports
+        real = distributed.initialize
 
-        self.pid = os.getpid()
-        self.environ = environ  # as it was: the program may change or clear its own
-        self.joined = False
-        self._told = False
-        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        self._socket.settimeout(1)
-        self._socket.connect(path)
-        self._socket.settimeout(None)
-        signum = self._dump_on_signal()
-        rank = environ.get("JAX_PROCESS_ID", "")
-        self._send(to_json(Hello(self.pid, rank, signum)))
+        @functools.wraps(real)
+        def initialize(*args: Any, **kwargs: Any) -> Any:
+            try:
+                filled = fill_in(real, args, kwargs, self._environ)
+            except TypeError:
+                filled = None
+            if filled is None:  # a wrong call: JAX says what is wrong
+                return real(*args, **kwargs)
+            self._before(filled)
+            result = real(**filled)
+            self._after(filled)
+            return result
 
-    def _dump_on_signal(self):
-        """Have stacks written to the agent on a real-time signal; the next one for all threads.
+        distributed.initialize = initialize
 
-        faulthandler looks at the frames of threads that run meanwhile: that may crash.
-        """
-        try:
-            import _signal
-            import faulthandler
-
-            signum = _signal.SIGRTMIN + 11
-            for all_threads in (False, True):
-                fd = self._socket.fileno()
-                faulthandler.register(signum + all_threads, fd, all_threads=all_threads)
-            return signum
-        except (ImportError, AttributeError):
-            return 0
-
-    def _send(self, line):
-        try:
-            # A line of its own also in the middle of a stack that is being written.
-            self._socket.sendall(b"\n" + line.encode("utf-8", "replace") + b"\n")
-        except OSError:
-            pass
-
-    def tell(self, message):
-        if os.getpid() == self.pid:  # a forked child is not this rank
-            self._send(to_json(message))
-
-    def tell_failed(self, status, **details):
-        """Say once that this process will end with `status`."""
-        if not self._told and status & 0xFF:
-            self._told = True
-            joined = self.joined or _jax_is_initialized()
-            self.tell(Failed(status & 0xFF, joined, **details))
-
-
-def _jax_is_initialized():
-    try:
-        return bool(sys.modules["jax"].distributed.is_initialized())
-    except Exception:
-        return False
-
-
-# --- jax.distributed.initialize ---
-
-
-class _Finder:
-    """Sees modules being imported that are to be patched, and patches them."""
-
-    def __init__(self, patches):
-        self._patches = patches
-
-    def find_spec(self, name, path=None, target=None):
-        if name not in self._patches:
-            return None
-        patch = self._patches.pop(name)
-        for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target) if finder is not self else None
-            if spec is not None:
-                _patch_when_loaded(spec.loader, patch)
-                return spec
-        return None
-
-
-def _patch_when_loaded(loader, patch):
-    load = loader.exec_module
-
-    def exec_module(module):
-        load(module)
-        patch(module)
-
-    loader.exec_module = exec_module
-
-
-def _patch(distributed):
-    import functools
-
-    real = distributed.initialize
-
-    @functools.wraps(real)
-    def initialize(*args, **kwargs):
-        environ = _agent.environ
-        try:
-            filled = fill_in(real, args, kwargs, environ)
-        except TypeError:
-            filled = None
-        if filled is None:  # a wrong call, for which JAX has the words
-            return real(*args, **kwargs)
-        _agent.tell(Joining(**_coordinates(filled), where=frames.place()))
-        _set_transfer_address(environ)
-        _quieten(environ)
-        _adjust_library(environ)
-        exits.watch()
+    def _before(self, filled: Mapping[str, Any]) -> None:
+        """All that has to be done before JAX connects the processes."""
+        count = _whole_number(filled["num_processes"])
+        process_id = _whole_number(filled["process_id"])
+        address = str(filled["coordinator_address"])
+        self._link.send(Joining(address, count, process_id, frames.place()))
+        _set_transfer_address(self._environ)
+        _silence_proxy_warning(self._environ)
+        _adjust_jaxlib(self._environ)
+        self._exits.watch()
         _await_coordinator(filled)
-        result = real(**filled)
-        _agent.joined = True
-        programs.joined(filled["num_processes"])
-        _agent.tell(Joined(_number(filled["process_id"]), programs.watch()))
-        return result
 
-    distributed.initialize = initialize
-    _agent.tell(ImportedJax())
-    _patch_shutdown(distributed)
+    def _after(self, filled: Mapping[str, Any]) -> None:
+        """Record that this process is in the job."""
+        self._exits.joined = True
+        self._compilation.joined(_whole_number(filled["num_processes"]) or 0)
+        process_id = _whole_number(filled["process_id"])
+        if process_id is not None:
+            self._link.send(Joined(process_id, self._compilation.watch_reruns()))
 
+    def _patch_shutdown(self, distributed: Any) -> None:
+        """Let the program leave the job itself, and then end in any way."""
+        import functools
 
-def _patch_shutdown(distributed):
-    """A program may leave the job itself, and then end in any way."""
-    import functools
+        real = distributed.shutdown
 
-    real = distributed.shutdown
+        @functools.wraps(real)
+        def shutdown(*args: Any, **kwargs: Any) -> Any:
+            joined = self._exits.joined
+            if joined:
+                self._link.send(Leaving())
+            result = real(*args, **kwargs)
+            if joined:
+                self._link.send(Left())
+            return result
 
-    @functools.wraps(real)
-    def shutdown(*args, **kwargs):
-        joined = _agent.joined
-        if joined:
-            _agent.tell(Leaving())
-        result = real(*args, **kwargs)
-        if joined:
-            _agent.tell(Left())
-        return result
-
-    distributed.shutdown = shutdown
+        distributed.shutdown = shutdown
 
 
-def _coordinates(filled):
-    numbers = {key: _number(filled[key]) for key in ("num_processes", "process_id")}
-    return {"coordinator_address": str(filled["coordinator_address"]), **numbers}
+def _whole_number(value: Any) -> int | None:
+    """What a program gave as a number, maybe NumPy's; None where it is not one."""
+    import operator
 
-
-def _number(value):
     try:
-        return int(value)
-    except (TypeError, ValueError):
+        return operator.index(value)
+    except TypeError:
         return None
 
 
-def fill_in(real, args, kwargs, environ):
-    """The keyword arguments for `real`: the caller's own, and ours for what was left out."""
+def fill_in(
+    real: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    environ: Mapping[str, str],
+) -> dict[str, Any]:
+    """The keyword arguments for `real`: the caller's own, and ours for what was left out.
+
+    Raises:
+        TypeError: `real` does not take such arguments.
+
+    """
     import inspect
 
     signature = inspect.signature(real)
     given = dict(signature.bind(*args, **kwargs).arguments)
     known = signature.parameters
 
-    def fill(name, value):
+    def fill(name: str, value: object) -> None:
         if name in known and given.get(name) is None and value is not None:
             given[name] = value
 
@@ -232,7 +146,8 @@ def fill_in(real, args, kwargs, environ):
     return given
 
 
-def _bind_address(address, environ):
+def _bind_address(address: str, environ: Mapping[str, str]) -> str | None:
+    """Where rank 0 has to listen, if that is to be somewhere else than JAX would."""
     if address == environ.get(BIND):
         return address
     host = address.rpartition(":")[0]
@@ -241,7 +156,7 @@ def _bind_address(address, environ):
     return None
 
 
-def _set_transfer_address(environ):
+def _set_transfer_address(environ: Mapping[str, str]) -> None:
     address = environ.get(TRANSFER)
     if not address:
         return
@@ -258,7 +173,7 @@ def _set_transfer_address(environ):
         ) from None
 
 
-def _quieten(environ):
+def _silence_proxy_warning(environ: Mapping[str, str]) -> None:
     """Keep JAX, which warns of all variables of proxies, from warning of a `no_proxy` of ours."""
     proxies = {name.lower() for name in environ if "_proxy" in name.lower()}
     if proxies == {"no_proxy"}:
@@ -270,8 +185,8 @@ def _quieten(environ):
             pass
 
 
-def _adjust_library(environ):
-    """Two arguments of jaxlib that jax does not pass on; there is no public way to say them.
+def _adjust_jaxlib(environ: Mapping[str, str]) -> None:
+    """Two arguments of jaxlib that jax does not pass on; there is no public way to give them.
 
     The shutdown barrier's timeout: the argument of initialize() reaches the service in rank 0
     alone, and a client that arrives at the barrier gives up after 300 s of its own and aborts.
@@ -287,7 +202,7 @@ def _adjust_library(environ):
         _default_argument(library, "make_gloo_tcp_collectives", "hostname", environ[ADDRESS])
 
 
-def _default_argument(module, name, argument, value):
+def _default_argument(module: Any, name: str, argument: str, value: object) -> None:
     """Have `module.name` called with `argument=value` where its caller leaves that out."""
     import functools
 
@@ -295,13 +210,13 @@ def _default_argument(module, name, argument, value):
     if real is None or argument not in (real.__doc__ or ""):
         return
 
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         return real(*args, **{argument: value, **kwargs})
 
     setattr(module, name, functools.wraps(real)(call))
 
 
-def _await_coordinator(filled):
+def _await_coordinator(filled: Mapping[str, Any]) -> None:
     """Wait until rank 0 listens.
 
     gRPC's first failed connection costs about a second of back-off; a plain connect that fails
@@ -309,11 +224,12 @@ def _await_coordinator(filled):
     """
     rank, count = filled["process_id"], filled["num_processes"]
     if not (isinstance(rank, int) and isinstance(count, int) and 0 < rank < count):
-        return  # rank 0, or a mistake for which JAX has words
+        return  # rank 0, or a mistake that JAX reports
     import socket
     import time
 
-    host, _, port = filled["coordinator_address"].rpartition(":")
+    address = filled["coordinator_address"]
+    host, _, port = address.rpartition(":")
     if not port.isdigit():
         return
     limit = filled.get("initialization_timeout") or _JAX_INIT_TIMEOUT_S
@@ -322,8 +238,7 @@ def _await_coordinator(filled):
     while time.monotonic() < began + limit:
         if not said and time.monotonic() > began + _PATIENCE_S:
             said = True
-            where = filled["coordinator_address"]
-            print(f"mcjax-launch: waiting for process 0 at {where}", file=sys.stderr, flush=True)
+            print(f"mcjax-launch: waiting for process 0 at {address}", file=sys.stderr, flush=True)
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
             return

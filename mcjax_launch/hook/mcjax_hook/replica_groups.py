@@ -1,4 +1,10 @@
-"""Which processes a compiled program makes wait for each other."""
+"""Which processes a compiled program makes wait for each other; pure."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 # No process of a group comes out of one of these before all of the group have come to it.
 _SYNCHRONIZING = (
@@ -8,10 +14,10 @@ _SYNCHRONIZING = (
 )
 
 
-def partners(text, places, own):
+def partners(text: str, places: Sequence[int], own: int) -> list[int]:
     """The processes that have to run a program as well, before this one can have its results.
 
-    Of a program that is written in a way that we do not know there are none.
+    None of a program whose groups are written in a way that we do not know.
 
     Args:
         text: of the compiled program.
@@ -23,35 +29,35 @@ def partners(text, places, own):
 
     if " conditional(" in text:  # what is below it may not happen
         text = text.partition("\nENTRY ")[2]
-    found = set()
-    for words in set(re.findall(_SYNCHRONIZING, text)):
-        for group in _groups(words, len(places)):
+    waiting: set[int] = set()
+    for groups in set(re.findall(_SYNCHRONIZING, text)):
+        for group in _groups(groups, len(places)):
             processes = {places[place] for place in group if place < len(places)}
             if own in processes:
-                found |= processes
-    return sorted(found - {own})
+                waiting |= processes
+    return sorted(waiting - {own})
 
 
-def _groups(words, count):
+def _groups(text: str, count: int) -> list[Sequence[int]]:
     """The groups of devices in one of the ways to write them."""
     import re
 
-    if words == "{}":
+    if text == "{}":
         return [range(count)]
-    if words.startswith("{{"):
-        return [_numbers(group) for group in re.findall(r"\{([\d, ]+)\}", words)]
-    if words.startswith("mesh"):
-        return _along_axes(words)
-    shape, _, rest = words.partition("<=")  # [2,4]<=[4,2]T(1,0)
+    if text.startswith("{{"):
+        return [_numbers(group) for group in re.findall(r"\{([\d, ]+)\}", text)]
+    if text.startswith("mesh"):
+        return _along_axes(text)
+    shape, _, rest = text.partition("<=")  # [2,4]<=[4,2]T(1,0)
     sizes, _, order = (_numbers(part) for part in rest.partition("T"))
     return _cut(sizes, order or range(len(sizes)), _numbers(shape)[-1])
 
 
-def _along_axes(words):
+def _along_axes(text: str) -> list[Sequence[int]]:
     """As mesh['a'=2,'b'=4] {'b'}."""
     import re
 
-    axes, _, along = words.partition("]")
+    axes, _, along = text.partition("]")
     sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", axes)}
     inner = re.findall(r"'([^']*)'", along)
     if not sizes.keys() >= set(inner) or ":" in along:  # parts of axes
@@ -64,9 +70,10 @@ def _along_axes(words):
     return _cut(list(sizes.values()), order, size)
 
 
-def _cut(sizes, order, size):
+def _cut(sizes: Sequence[int], order: Iterable[int], size: int) -> list[Sequence[int]]:
     """Groups of so many devices, as they follow each other along a mesh's axes in this order."""
-    steps, step = {}, 1
+    steps: dict[int, int] = {}
+    step = 1
     for axis in reversed(range(len(sizes))):
         steps[axis], step = step, step * sizes[axis]
     devices = [0]
@@ -75,7 +82,7 @@ def _cut(sizes, order, size):
     return [devices[at : at + size] for at in range(0, len(devices), size)]
 
 
-def _numbers(text):
+def _numbers(text: str) -> list[int]:
     import re
 
     return [int(number) for number in re.findall(r"\d+", text)]

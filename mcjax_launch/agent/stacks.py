@@ -1,0 +1,60 @@
+"""Python stacks of this host's ranks: which processes were asked, and when no more will come."""
+
+from __future__ import annotations
+
+from ..protocol import messages, source_lines
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .hook_server import HookConnection
+
+# A stack dump has no end mark: it is complete when nothing came for a moment. A process that has
+# not begun (it is stopped, or waits for the disk) gets longer.
+_QUIET_S = 0.15
+_SLOWEST_S = 2.0
+# How much of a line of the user's is shown.
+_MOST_SOURCE = 100
+
+
+class Stacks:
+    """A dump of stacks under way: complete when it has been quiet for a moment."""
+
+    def __init__(self, asked: Sequence[HookConnection], now: float) -> None:
+        self._asked = asked
+        self._since = now
+
+    @property
+    def deadline(self) -> float:
+        """When to take what has come as all that comes."""
+        if not self._asked:
+            return self._since
+        last = max(hook.last_stack_at for hook in self._asked)
+        silent = any(hook.last_stack_at < self._since for hook in self._asked)
+        quiet = max(last, self._since) + (_SLOWEST_S if silent else _QUIET_S)
+        return min(quiet, self._since + _SLOWEST_S)
+
+    def collected(self) -> Iterator[messages.Stacks]:
+        """What has come, by process."""
+        members = {hook.rank for hook in self._asked if hook.joined}
+        for hook in self._asked:
+            text = "\n".join(with_source(hook.stacks))
+            if text:
+                helper = hook.rank in members and not hook.joined
+                yield messages.Stacks(hook.rank, hook.pid, text, helper=helper)
+
+
+def with_source(dump: list[str]) -> list[str]:
+    """A dump of stacks, with the user's lines of code after their frames."""
+    from linecache import getline
+
+    lines = []
+    for line in dump:
+        lines.append(line)
+        file, _, rest = line[len('  File "') :].partition('", line ')
+        if line.startswith('  File "/') and source_lines.is_users(file):
+            number = rest.split(" ", 1)[0]
+            source = getline(file, int(number)).strip() if number.isdecimal() else ""
+            lines += [f"    {source[:_MOST_SOURCE]}"] if source else []
+    return lines

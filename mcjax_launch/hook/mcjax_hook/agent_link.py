@@ -1,0 +1,70 @@
+"""The connection to the agent of the host."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ...protocol.hook_messages import HookMessage
+
+# The first real-time signal is some libraries' own.
+_SIGNAL_OFFSET = 11
+_CONNECT_S = 1
+
+
+class AgentLink:
+    """Takes messages to the agent; from the process that made it alone, not from a forked child.
+
+    Args:
+        path: of the agent's unix socket.
+        process_id: JAX_PROCESS_ID, as this process was given it.
+
+    Raises:
+        OSError: there is no agent, or it has more to do than it can.
+
+    """
+
+    def __init__(self, path: str, process_id: str) -> None:
+        import _socket  # without socket's own imports
+
+        self._pid = os.getpid()
+        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self._socket.settimeout(_CONNECT_S)
+        self._socket.connect(path)
+        self._socket.settimeout(None)
+        # A `Hello` as text: most starts of Python have nothing more to say, and need no messages.
+        signum = self._dump_stacks_on_signal()
+        self._send(f'["Hello",[{self._pid},"{process_id}",{signum}]]')
+
+    def send(self, message: HookMessage) -> None:
+        """Take a message to the agent; if it is gone, nowhere."""
+        from ...protocol.message import to_json
+
+        if os.getpid() == self._pid:
+            self._send(to_json(message))
+
+    def _send(self, line: str) -> None:
+        try:
+            # A line of its own also in the middle of a stack that is being written.
+            self._socket.sendall(b"\n" + line.encode("utf-8", "replace") + b"\n")
+        except OSError:
+            pass
+
+    def _dump_stacks_on_signal(self) -> int:
+        """Have stacks written to the agent on a real-time signal; its number, 0 if that cannot be.
+
+        The next signal is for those of all threads: faulthandler looks at the frames of threads
+        that run meanwhile, which may crash.
+        """
+        try:
+            import _signal  # without signal's own imports
+            import faulthandler
+
+            signum: int = _signal.SIGRTMIN + _SIGNAL_OFFSET
+            for all_threads in (False, True):
+                fd = self._socket.fileno()
+                faulthandler.register(signum + all_threads, fd, all_threads=all_threads)
+            return signum
+        except (ImportError, AttributeError):
+            return 0

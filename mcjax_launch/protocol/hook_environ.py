@@ -1,0 +1,16 @@
+"""The variables by which a hook is told what it needs."""
+
+#: The agent's unix socket.
+SOCKET = "MCJAX_HOOK_SOCKET"
+#: The folder on PYTHONPATH that holds the hook.
+FOLDER = "MCJAX_HOOK_FOLDER"
+#: Where rank 0's coordination service listens, for the coordinator that the launcher chose.
+BIND = "MCJAX_HOOK_BIND"
+#: Seconds that initialize() may take in all, where the user gave a limit.
+JOIN_TIMEOUT = "MCJAX_HOOK_JOIN_TIMEOUT"
+#: This rank's own address for jax.device_put between CPU processes.
+TRANSFER = "MCJAX_HOOK_TRANSFER"
+#: This host's address, where its own name does not lead to one that others can use.
+ADDRESS = "MCJAX_HOOK_ADDRESS"
+#: Set where the launcher compares programs (--verify-spmd).
+LOOK = "MCJAX_HOOK_LOOK"

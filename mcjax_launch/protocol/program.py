@@ -1,0 +1,68 @@
+"""Whether PROGRAM can be run, as far as that can be known before it is: on whichever host."""
+
+from __future__ import annotations
+
+import os
+
+from .exit_status import NOT_EXECUTABLE, NOT_FOUND
+
+
+class Unusable(Exception):
+    """It cannot be run.
+
+    Args:
+        message: what, and what to do.
+        status: the launcher's exit status.
+
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def check_python_file(name: str, cwd: str, hint: str = "") -> None:
+    """Whether a Python program is there.
+
+    Args:
+        name: of the file, from `cwd`.
+        hint: what helps where it is not.
+
+    Raises:
+        Unusable: it is not, or cannot be read.
+
+    """
+    path = os.path.join(cwd, name)
+    if not os.path.exists(path):
+        raise Unusable(f"{name}: no such file in {cwd}{hint}", NOT_FOUND)
+    if not os.path.isfile(path) or not os.access(path, os.R_OK):
+        raise Unusable(f"{name}: not a readable file", NOT_EXECUTABLE)
+
+
+def find_command(name: str, cwd: str, path: str, option: str = "") -> str:
+    """The path of a command as a rank would find it.
+
+    Args:
+        name: of the command; from `cwd` if there is a slash in it, else looked for in PATH.
+        path: PATH.
+        option: the option that names it, in front of what goes wrong.
+
+    Raises:
+        Unusable: there is none, or it is not executable.
+
+    """
+    places = [cwd] if os.sep in name else path.split(os.pathsep)
+    paths = [os.path.join(place, name) for place in places]
+    files = [file for file in paths if os.path.isfile(file)]
+    for file in files:
+        if os.access(file, os.X_OK):
+            return file
+    if os.sep in name and os.path.isdir(paths[0]):
+        raise Unusable(f"{option}{name}: is a directory", NOT_EXECUTABLE)
+    if files:
+        hint = "" if option else f"; chmod +x it, or run it with its interpreter: bash {name}"
+        raise Unusable(f"{option}{name}: not executable{hint}", NOT_EXECUTABLE)
+    where = "no such file" if os.sep in name else "not found in PATH"
+    if os.sep not in name and os.path.isfile(os.path.join(cwd, name)):
+        where += f"; did you mean ./{name}?"
+    raise Unusable(f"{option}{name}: {where}", NOT_FOUND)

@@ -1,0 +1,69 @@
+"""Whose a line of code is, by its file: the user's, a library's, Python's own or ours; pure.
+
+A rank's hook, the agent and the launcher ask this of tracebacks, stacks and calls, to name the
+line that a user can act on.
+"""
+
+from __future__ import annotations
+
+import os
+
+#: Owners that are no installed package.
+USER = ""
+PYTHON = "python"
+OURS = "mcjax-launch"
+_JAX = ("jax", "jaxlib")
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+_PYTHONS = ("/lib/python3", "/lib64/python3")
+# Of this interpreter, whose library may be elsewhere.
+_OWN_LIBRARY = os.path.dirname(os.__file__) + "/"
+# What of us runs inside a user's program.
+_IN_RANKS = ("/mcjax_launch/hook/", "/mcjax_launch/protocol/")
+
+
+def owner(file: str) -> str:
+    """Whose a file is: USER, PYTHON, OURS, or the name of an installed package."""
+    if any(folder in file for folder in _IN_RANKS):
+        return OURS
+    if file.startswith("<frozen"):
+        return PYTHON
+    installed = _below_installed(file)
+    if installed is not None:
+        return installed.partition("/")[0].partition(".")[0]
+    in_library = file.startswith(_OWN_LIBRARY) or _below_library(file) is not None
+    return PYTHON if in_library else USER
+
+
+def is_users(file: str) -> bool:
+    """Whether a file belongs to no library and not to the interpreter."""
+    return owner(file) == USER
+
+
+def is_jax(file: str) -> bool:
+    """Whether a file belongs to JAX."""
+    return owner(file) in _JAX
+
+
+def shortened(file: str) -> str:
+    """A library's file without the folder that libraries are in."""
+    for rest in (_below_installed(file), _below_library(file)):
+        if rest is not None:
+            return rest
+    return file
+
+
+def _below_installed(file: str) -> str | None:
+    """The rest of a name after the folder of installed packages; None if it is in none."""
+    end = max(file.rfind(folder) + len(folder) if folder in file else -1 for folder in _INSTALLED)
+    return file[end:] if end >= 0 else None
+
+
+def _below_library(file: str) -> str | None:
+    """The rest of a name after `lib/python3.11/` or the like; None if there is none."""
+    for folder in _PYTHONS:
+        _, found, rest = file.rpartition(folder)
+        version, slash, rest = rest.partition("/")
+        number = version[1:].rstrip("t")  # 3.13t: without the global lock
+        if found and slash and (not version or (version[0] == "." and number.isdigit())):
+            return rest
+    return None

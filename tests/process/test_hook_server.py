@@ -1,0 +1,242 @@
+"""The agent's end of the hooks, against processes that say anything at all."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mcjax_launch
+from mcjax_launch.agent.hook_server import HookServer
+from mcjax_launch.protocol.hook_messages import (
+    Compiled,
+    Compiling,
+    Failed,
+    Hello,
+    HookMessage,
+    ImportedJax,
+    Joined,
+    Joining,
+    Leaving,
+    Left,
+)
+from mcjax_launch.protocol.loop import Loop
+from mcjax_launch.protocol.message import to_json
+from mcjax_launch.protocol.messages import FromHook
+
+HELLO = Hello(100, "1", 0)
+COMPILING = Compiling("jit_step", "train.py:9", "cpu")
+
+
+class Server:
+    """A server for ranks 0 to 3, rank N's own process being 100 N."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "hook")
+        self.received: list[FromHook] = []
+        self.processes: list[Process] = []
+        self.hooks = HookServer(
+            self.path, Loop(), range(4), lambda pid, rank: pid == 100 * rank, self.received.append
+        )
+
+    def connect(self, *messages: HookMessage) -> "Process":
+        process = Process(self.path)
+        self.processes.append(process)
+        for message in messages:
+            process.say(message)
+        return process
+
+    def read(self) -> list[HookMessage]:
+        """All that has been said so far by what is, or may be, rank 1."""
+        self.hooks.drain(1)
+        return [said.message for said in self.received]
+
+
+class Process:
+    """One that pretends to have a hook."""
+
+    def __init__(self, path: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(path)
+
+    def say(self, message: HookMessage) -> None:
+        self.write(f"\n{to_json(message)}\n".encode())
+
+    def write(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path)
+    yield server
+    for process in server.processes:
+        process.socket.close()
+    server.read()  # which sees that they are gone
+    for hook in server.hooks._hooks.values():
+        hook.close()
+    server.hooks._server.close()
+
+
+def test_what_is_said_is_handed_on_with_who_said_it(server: Server) -> None:
+    server.connect(HELLO, ImportedJax())
+    server.connect(Hello(101, "1", 0), ImportedJax())
+    server.read()
+    assert sorted(server.received, key=lambda said: said.main) == [
+        FromHook(1, ImportedJax(), main=False),
+        FromHook(1, ImportedJax(), main=True),
+    ]
+
+
+@pytest.mark.parametrize("process_id", ["", "x", "-1", "4", "1" * 5000, "²", "1.0"])
+def test_a_process_that_is_no_rank_of_this_host(server: Server, process_id: str) -> None:
+    server.connect(Hello(100, process_id, 0), ImportedJax(), COMPILING).socket.close()
+    assert server.read() == []
+
+
+def test_what_comes_before_a_hello_is_dropped(server: Server) -> None:
+    server.connect(ImportedJax(), HELLO, Leaving())
+    assert server.read() == [Leaving()]
+
+
+MALFORMED = [
+    b'["',
+    b'["]',
+    b'["Left"]',
+    b'["Left", 1]',
+    b'["Left",[0]]',
+    b'["Nothing",[]]',
+    b'["Joined",["1",0]]',
+    b'["Joined",[NaN,0]]',
+    b'["Joined",[1e400,0]]',
+    b'["Joined",[1,' + b"9" * 5000 + b"]]",
+    b'["Joined",[' + b"[" * 60_000,
+    b'["Compiling",["\xff\xfe\x00","",7]]',
+    b'{"failed": {"status": 1}}',
+    b"\x00\xff" * 100,
+]
+
+
+@pytest.mark.parametrize("line", MALFORMED, ids=lambda line: repr(line[:20]))
+def test_a_malformed_line_is_dropped_alone(server: Server, line: bytes) -> None:
+    process = server.connect(HELLO)
+    process.write(line + b"\n")
+    process.say(Leaving())
+    assert server.read() == [Leaving()]
+
+
+def test_a_huge_line_is_dropped_alone(server: Server) -> None:
+    process = server.connect(HELLO)
+    assert server.read() == []
+    process.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    for _ in range(400):  # 25 MiB
+        process.write(b'["Left' + b"x" * 65_000)
+        assert server.read() == []
+    process.write(b'["Left",[]]')  # still the same line
+    assert server.read() == []
+    process.write(b"\n")
+    process.say(Leaving())
+    assert server.read() == [Leaving()]
+    (connection,) = server.hooks._hooks.values()
+    assert sum(map(len, connection.stacks)) == 0
+
+
+def test_the_longest_failure_is_taken_whole(server: Server) -> None:
+    text = "\U0001f600" * 32_000
+    failed = Failed(1, True, summary=text, traceback=text)
+    process = server.connect(HELLO)
+    line = to_json(failed).encode() + b"\n"
+    for start in range(0, len(line), 65_000):
+        process.write(line[start : start + 65_000])
+        assert server.read() == ([] if start + 65_000 < len(line) else [failed])
+
+
+def test_all_that_was_written_is_read_at_once(server: Server) -> None:
+    """A death is reported after what the rank had said before, however long that was."""
+    process = server.connect(HELLO)
+    process.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    failed = Failed(1, False, traceback="x" * 100_000)
+    process.say(failed)
+    assert server.read() == [failed]
+
+
+def test_the_compilations_of_a_process_that_dies_are_over(server: Server) -> None:
+    process = server.connect(HELLO, COMPILING, COMPILING, Compiled())
+    process.socket.close()
+    assert server.read() == [COMPILING, COMPILING, Compiled(), Compiled()]
+
+
+def test_who_joins_beside_whom(server: Server) -> None:
+    joining = Joining("h:1", 4, 1, "train.py:3")
+    first = server.connect(HELLO, joining)
+    server.read()
+    server.connect(Hello(101, "1", 0), joining)
+    server.read()
+    first.say(joining)
+    server.read()
+    first.say(Leaving())
+    server.read()
+    first.say(joining)
+    server.read()
+    joins = [
+        (said.main, said.beside, said.repeated)
+        for said in server.received
+        if said.message == joining
+    ]
+    assert joins == [
+        (True, False, False),
+        (False, True, False),
+        (True, True, True),
+        (True, True, False),
+    ]
+
+
+def test_the_processes_that_have_joined(server: Server) -> None:
+    server.connect(HELLO, Joined(1, 0))
+    server.connect(Hello(101, "1", 0), ImportedJax())
+    server.connect(Hello(400, "9", 0), Joined(9, 0))
+    server.read()
+    assert server.hooks.joined == {100, 400}
+
+
+@pytest.mark.parametrize("number", [-5, 0, 64, 1 << 70])
+def test_nobody_gets_a_signal_that_is_none(server: Server, number: int) -> None:
+    server.connect(Hello(os.getpid(), "1", number), Joined(1, number), Left())
+    assert server.read() == [Joined(1, number), Left()]
+    assert server.hooks.request_stacks(all_threads=False) == []
+    server.hooks.request_reruns([1])
+
+
+def test_nobody_gets_a_signal_that_he_does_not_handle(server: Server) -> None:
+    signum = signal.SIGRTMIN + 11
+    server.connect(Hello(os.getpid(), "1", signum), Joined(1, signum))
+    server.read()
+    assert server.hooks.request_stacks(all_threads=True) == []
+    server.hooks.request_reruns([1])
+
+
+def test_the_hello_of_a_real_hook(server: Server) -> None:
+    """It writes that message itself, without what makes messages."""
+    folder = Path(mcjax_launch.__file__).parent / "hook"
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(folder),
+        "MCJAX_HOOK_SOCKET": server.path,
+        "JAX_PROCESS_ID": "1",
+    }
+    program = (
+        "import sys; print([name for name in sys.modules if name.endswith('message')]); exit(3)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, text=True
+    )
+    out, _ = process.communicate()
+    assert (process.returncode, out) == (3, "[]\n")
+    accepted = []
+    server.hooks._identify = lambda hook, hello: accepted.append(hello)  # type: ignore[method-assign]
+    server.read()
+    assert accepted == [Hello(process.pid, "1", signal.SIGRTMIN + 11)]

@@ -1,0 +1,213 @@
+"""Every message survives its way through JSON, and nothing else becomes one."""
+
+import json
+import sys
+
+import pytest
+
+from mcjax_launch.protocol import hook_messages, messages
+from mcjax_launch.protocol.hook_messages import Failed, HandledException, Hello, Joining, Program
+from mcjax_launch.protocol.message import (
+    Malformed,
+    Message,
+    Tagged,
+    from_json,
+    from_values,
+    to_json,
+)
+
+
+def classes_of(module: object) -> list[type[Message]]:
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Message)
+        and value.__module__ == vars(module)["__name__"]
+    ]
+
+
+HOOK_MESSAGES = [
+    cls
+    for cls in classes_of(hook_messages)
+    if issubclass(cls, Tagged) and cls is not hook_messages.HookMessage
+]
+EVERY = classes_of(messages) + classes_of(hook_messages)
+SCALARS = {"str": 'é"\\\n\ud800', "int": -7, "float": 2.5, "bool": True}
+
+
+def example(cls: type[Message]) -> Message:
+    """A message in which nothing is empty."""
+    return cls(*(value(cls.__annotations__[name], cls) for name in cls._fields))
+
+
+def value(annotation: str, cls: type[Message]) -> object:
+    annotation = annotation.removesuffix(" | None")
+    if annotation.startswith("tuple["):
+        return (value(annotation.removeprefix("tuple[").removesuffix(", ...]"), cls),) * 2
+    if annotation.startswith("dict["):
+        return {"key": value(annotation.removesuffix("]").partition(", ")[2], cls)}
+    if annotation in SCALARS:
+        return SCALARS[annotation]
+    inner = vars(sys.modules[cls.__module__])[annotation]
+    return example(Failed if inner is hook_messages.HookMessage else inner)
+
+
+def decoded(cls: type[Message], text: str) -> Message:
+    return from_values(cls, from_json(text))
+
+
+@pytest.mark.parametrize(
+    "cls", EVERY, ids=lambda cls: f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}"
+)
+def test_every_message_comes_back_as_it_was(cls: type[Message]) -> None:
+    message = example(cls)
+    values = json.loads(to_json(message))
+    if issubclass(cls, Tagged):
+        assert values[0] == cls.__name__
+        values = values[1]
+    assert from_values(cls, values) == message
+
+
+@pytest.mark.parametrize("cls", HOOK_MESSAGES, ids=lambda cls: cls.__name__)
+def test_a_hooks_message_carries_its_name(cls: type[Tagged]) -> None:
+    message = example(cls)
+    assert Tagged.of_family(from_json(to_json(message))) == message
+
+
+@pytest.mark.parametrize("cls", [cls for cls in EVERY if cls._fields], ids=lambda cls: cls.__name__)
+def test_every_field_is_checked(cls: type[Message]) -> None:
+    """No field takes an object with an empty name, which none of them is."""
+    message = example(cls)
+    values = json.loads(to_json(message))
+    values = values[1] if issubclass(cls, Tagged) else values
+    for number, name in enumerate(cls._fields):
+        wrong = [*values[:number], {"": [{}]}, *values[number + 1 :]]
+        with pytest.raises(Malformed):
+            from_values(cls, wrong)
+            pytest.fail(f"{cls.__name__}.{name} takes anything")
+
+
+@pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
+def test_neither_more_fields_nor_fewer(cls: type[Message]) -> None:
+    values = json.loads(to_json(example(cls)))
+    values = values[1] if issubclass(cls, Tagged) else values
+    for wrong in ([*values, 0], values[:-1], {}, None, "x"):
+        if wrong != values:
+            with pytest.raises(Malformed):
+                from_values(cls, wrong)
+
+
+DEEP = "[" * 100_000
+NO_JSON = [
+    "",
+    " ",
+    "[",
+    "]",
+    "[1] ",
+    " [1]",
+    "[1]x",
+    "[1,]",
+    '"a',
+    "'a'",
+    "nil",
+    "1e",
+    "1" * 5000,
+    DEEP,
+    '{"a"',
+    '["Hello"',
+    "\n",
+]
+
+
+@pytest.mark.parametrize("text", NO_JSON, ids=lambda text: repr(text[:8]))
+def test_what_is_no_json(text: str) -> None:
+    with pytest.raises(Malformed):
+        from_json(text)
+
+
+WRONG = {
+    "no list": "1",
+    "an object": '{"Left": []}',
+    "no values": '["Left"]',
+    "three parts": '["Left", [], []]',
+    "no name": '[7, []]',
+    "a list as the name": '[[], []]',
+    "an unknown name": '["Rm", []]',
+    "a family's name": '["HookMessage", [1]]',
+    "a message of another family": '["Refused", ["x", 1]]',
+    "a text for a number": '["Hello", ["1", "0", 45]]',
+    "a number for a text": '["Hello", [1, 0, 45]]',
+    "true for a number": '["Hello", [true, "0", 45]]',
+    "half a number": '["Hello", [1.5, "0", 45]]',
+    "null": '["Hello", [null, "0", 45]]',
+    "not a number": '["Hello", [NaN, "0", 45]]',
+    "too large": '["Hello", [1e400, "0", 45]]',
+    "a number for true": '["Failed", [1, 1, false, "", "", "", null, null, null, "", null]]',
+    "a text for a list": '["Program", ["n", "f", "12", [], ""]]',
+    "texts for numbers": '["Program", ["n", "f", ["1"], [], ""]]',
+    "a list in a list": '["Program", ["n", "f", [[1]], [], ""]]',
+    "another message inside": '["Rerun", [["Left", []], 1, []]]',
+    "an untagged message inside": '["Rerun", [["n", "f", null, [], ""], 1, []]]',
+    "too few values inside": '["Failed", [1, true, false, "", "", "", null, null, null, "", ["x"]]]',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_message_of_a_hook(name: str) -> None:
+    with pytest.raises(Malformed):
+        Tagged.of_family(from_json(WRONG[name]))
+
+
+@pytest.mark.parametrize(
+    "number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "true", '"1"', "null"]
+)
+def test_seconds_are_finite_numbers(number: str) -> None:
+    with pytest.raises(Malformed):
+        decoded(messages.Stop, f"[15,{number}]")
+
+
+def test_seconds_may_be_whole() -> None:
+    assert decoded(messages.Stop, "[15,5]") == messages.Stop(15, 5.0)
+
+
+def test_a_message_of_a_hook_within_one_of_the_agent() -> None:
+    said = messages.FromHook(3, Joining("h:1", None, 3, "train.py:8"), sent=(15,))
+    assert decoded(messages.FromHook, to_json(said)) == said
+    with pytest.raises(Malformed):
+        decoded(messages.FromHook, '[3,["Refused",["x",1]],true,[],false,false]')
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    assert Failed(1, True).handled is None
+    assert Failed(1, True, handled=HandledException("E", "e")).handled == HandledException("E", "e")
+    for wrong in (
+        lambda: Failed(1),
+        lambda: Hello(1, "0", 2, 3),
+        lambda: Hello(1, "0", 2, pid=3),
+        lambda: Hello(1, "0", 2, x=3),
+    ):  # type: ignore[call-arg, misc]
+        with pytest.raises(TypeError):
+            wrong()
+
+
+def test_a_message_is_a_value() -> None:
+    program = Program("p", "f", (0, 1), ("f32[4]",), "train.py:1")
+    same = Program("p", "f", (0, 1), ("f32[4]",), "train.py:1")
+    assert (
+        program == same
+        and hash(program) == hash(same)
+        and program != Program("q", "f", None, (), "")
+    )
+    with pytest.raises(AttributeError):
+        program.name = "q"  # type: ignore[misc]
+    match program:
+        case Program(name, processes=processes):
+            assert (name, processes) == ("p", (0, 1))
+        case _:
+            pytest.fail("no match")
+
+
+def test_there_is_no_json_for_anything_else() -> None:
+    with pytest.raises(TypeError):
+        to_json(object())

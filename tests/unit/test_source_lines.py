@@ -1,0 +1,89 @@
+"""Whose a line of code is."""
+
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.hook.mcjax_hook import frames
+from mcjax_launch.protocol import source_lines
+from mcjax_launch.protocol.source_lines import OURS, PYTHON, USER, owner, shortened
+
+SITE = "/opt/venv/lib/python3.11/site-packages"
+OWNERS = {
+    "/home/me/train.py": USER,
+    "train.py": USER,
+    "<string>": USER,
+    "<stdin>": USER,
+    "/home/me/lib/python/train.py": USER,
+    "/home/me/lib/python3.11-notes/train.py": USER,
+    "/home/me/lib/python3.py": USER,
+    "/home/me/site-packages.py": USER,
+    "/home/me/jax/jaxlib/train.py": USER,
+    f"{SITE}/jax/_src/array.py": "jax",
+    f"{SITE}/jaxlib/xla_client.py": "jaxlib",
+    f"{SITE}/six.py": "six",
+    "/usr/lib/python3/dist-packages/numpy/core.py": "numpy",
+    "/opt/site-packages/outer/dist-packages/inner/x.py": "inner",
+    "/usr/lib/python3.11/threading.py": PYTHON,
+    "/usr/lib64/python3.9/asyncio/runners.py": PYTHON,
+    "/opt/py/lib/python3.13t/threading.py": PYTHON,
+    "<frozen runpy>": PYTHON,
+    sysconfig.get_path("stdlib") + "/threading.py": PYTHON,
+    f"{SITE}/mcjax_launch/hook/mcjax_hook/exits.py": OURS,
+    f"{SITE}/mcjax_launch/hook/sitecustomize.py": OURS,
+    f"{SITE}/mcjax_launch/protocol/message.py": OURS,
+    "/tmp/mcjax-1/mcjax_launch/hook/mcjax_hook/exits.py": OURS,
+    f"{SITE}/mcjax_launch/cli/command.py": "mcjax_launch",
+}
+
+
+@pytest.mark.parametrize("file", OWNERS)
+def test_owner(file: str) -> None:
+    assert owner(file) == OWNERS[file]
+    assert source_lines.is_users(file) == (OWNERS[file] == USER)
+    assert source_lines.is_jax(file) == (OWNERS[file] in ("jax", "jaxlib"))
+
+
+@pytest.mark.parametrize(
+    ("file", "short"),
+    [
+        (f"{SITE}/jax/_src/array.py", "jax/_src/array.py"),
+        ("/usr/lib/python3/dist-packages/numpy/core.py", "numpy/core.py"),
+        ("/usr/lib/python3.11/asyncio/runners.py", "asyncio/runners.py"),
+        ("/home/me/train.py", "/home/me/train.py"),
+        ("<string>", "<string>"),
+    ],
+)
+def test_a_librarys_file_is_shown_without_its_folder(file: str, short: str) -> None:
+    assert shortened(file) == short
+
+
+USERS = "/home/me/train.py"
+LIBRARY = f"{SITE}/flax/loop.py"
+JAX = f"{SITE}/jax/_src/api.py"
+PYTHONS = "/usr/lib/python3.11/runpy.py"
+HOOKS = f"{SITE}/mcjax_launch/hook/mcjax_hook/compilation.py"
+
+
+@pytest.mark.parametrize(
+    ("stack", "chosen"),
+    [
+        ([HOOKS, JAX, LIBRARY, USERS, PYTHONS], USERS),
+        ([HOOKS, JAX, PYTHONS, LIBRARY], LIBRARY),
+        ([HOOKS, "<frozen runpy>", JAX, PYTHONS], JAX),
+        ([PYTHONS, JAX], PYTHONS),
+        ([HOOKS, "<frozen runpy>"], None),
+        ([], None),
+    ],
+)
+def test_the_line_that_a_user_can_act_on(stack: list[str], chosen: str | None) -> None:
+    """Innermost first: the user's own, else a library's, else whatever is not ours."""
+    assert frames.users(stack, lambda file: file) == chosen
+
+
+def test_this_line_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parent)
+    line = sys._getframe().f_lineno + 1
+    assert frames.place() == f"{Path(__file__).name}:{line}"
