@@ -13,12 +13,16 @@ import time
 from ..protocol import exit_status, frames, hook_environ, hook_messages, messages, rank_environ
 from ..protocol.loop import READ, Loop, Signals
 from ..protocol.uplink import Uplink, widen
-from . import guardian, hook_server, network, oom, posix, stacks, streams, supervisor, usage
+from . import guardian, network, oom, posix, streams, supervisor
+from .hook_server import HookServer
+from .launcher_link import LauncherLink
+from .stacks import StackDump
 from .startup import Prepared, Refused
+from .usage import Looker
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable
     from typing import Any, NoReturn
 
     from ..protocol.message import Message
@@ -95,7 +99,18 @@ def _write_hook(files: dict[str, str], folder: str) -> str:
 
 
 class Agent:
-    """Does what the launcher asks and what `supervisor.Group` decides."""
+    """Does what the launcher asks and what `supervisor` decides.
+
+    Args:
+        control: the descriptor to read the launcher's messages from.
+        uplink: the way to the launcher.
+        loop: to wait in.
+        null: a descriptor of /dev/null.
+        folder: the job's private one on this host.
+        hook_folder: for the ranks' PYTHONPATH.
+        remote: the launcher is on another machine.
+
+    """
 
     def __init__(
         self,
@@ -107,26 +122,28 @@ class Agent:
         hook_folder: str,
         remote: bool,
     ) -> None:
-        self._control = control
         self._null = null
         self._folder = folder
         self._hook_folder = hook_folder
         self._loop = loop
-        self._uplink = uplink
-        self._streams = streams.Streams(self._loop, self._uplink)
+        self._link = LauncherLink(
+            control,
+            uplink,
+            loop,
+            remote=remote,
+            on_message=self._receive,
+            on_lost=self._launcher_lost,
+        )
+        self._streams = streams.Streams(loop, uplink)
         self._signals = Signals((signal.SIGCHLD, *_WAKING))
-        self._decoder = frames.Decoder()
         self._supervisor = supervisor.Supervisor(0)
         self._term_grace = 0.0
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
         self._prepared: Prepared | None = None
         self._staging: Staging | None = None
-        self._remote = remote  # over a network, which may fall silent
-        self._heard_at = time.monotonic()
-        self._ping_at = 0.0
-        self._stacks: stacks.Stacks | None = None
-        self._looker = usage.Looker()
-        self._hooks: hook_server.HookServer | None = None
+        self._hooks: HookServer | None = None
+        self._stacks = StackDump(self._send_stacks)
+        self._looker: Looker | None = None
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
         self._said_bye = False
@@ -146,37 +163,20 @@ class Agent:
 
     def run(self) -> None:
         """Serve until the ranks, and all that they started, are gone."""
-        os.set_blocking(self._control, False)
-        self._loop.watch(self._control, READ, lambda ready: self._read_control())
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
-        self._uplink.send(frames.MAGIC)
-        self._send(messages.Hello(messages.VERSION, os.getpid()))
+        self._link.open()
         while not self._finished():
-            self._loop.turn(self._deadline())
-            now = time.monotonic()
-            self._perform(self._supervisor.expired(now))
-            if self._stacks is not None and now >= self._stacks.deadline:
-                self._send_stacks()
-            if self._looker.deadline is not None and now >= self._looker.deadline:
-                pythons = self._hooks.joined if self._hooks is not None else ()
-                self._send(messages.Usage(self._looker.look(self._pids, pythons)))
-            if self._remote:
-                self._keep_in_touch(now)
+            looker = () if self._looker is None else (self._looker,)
+            self._loop.run_once((self, self._stacks, *looker, self._link))
 
-    def _deadline(self) -> float | None:
-        times = [self._supervisor.deadline, self._looker.deadline]
-        times.append(None if self._stacks is None else self._stacks.deadline)
-        if self._remote:
-            times += [self._ping_at, self._heard_at + frames.SILENCE_S]
-        return min((at for at in times if at is not None), default=None)
+    @property
+    def deadline(self) -> float | None:
+        """When the supervisor wants to act."""
+        return self._supervisor.deadline
 
-    def _keep_in_touch(self, now: float) -> None:
-        """A cut cable sends no end of file: silence for long enough means the same."""
-        if now >= self._heard_at + frames.SILENCE_S:
-            self._lose_launcher()
-        elif now >= self._ping_at:
-            self._ping_at = now + frames.PING_S
-            self._send(messages.Ping())
+    def expire(self, now: float) -> None:
+        """Have it act, if it is time."""
+        self._perform(self._supervisor.expired(now))
 
     def _finished(self) -> bool:
         """Whether everything has ended and the launcher has been told everything."""
@@ -187,38 +187,24 @@ class Agent:
         if not self._said_bye:
             left = posix.descendants() if self._leaving.unkillable else []
             unkillable = tuple(f"{pid} ({posix.describe(pid)})" for pid in left)
-            self._send(messages.Bye(unkillable, self._stragglers))
+            self._link.send(messages.Bye(unkillable, self._stragglers))
             self._said_bye = True
-        return self._uplink.empty
-
-    def _send(self, message: Message) -> None:
-        self._uplink.send(frames.encoded(message))
+        return self._link.empty
 
     # --- events ---
 
-    def _read_control(self) -> None:
-        try:
-            data = os.read(self._control, 65536)
-        except OSError:
-            return
-        self._heard_at = time.monotonic()
-        for frame in self._decoder.feed(data):
-            self._handlers[type(frame)](frame)
-        if not data:
-            self._lose_launcher()
+    def _receive(self, message: Message | frames.Content) -> None:
+        self._handlers[type(message)](message)
 
-    def _lose_launcher(self) -> None:
+    def _launcher_lost(self) -> None:
         """It is gone, however it went: end the ranks, and let them not wait for a reader."""
-        self._remote = False
-        self._loop.forget(self._control)
-        self._uplink.drop()
         self._streams.credit(_ENDLESS)
         self._end_early()
 
     def _read_signals(self) -> None:
         for signum in self._signals.read():
             if signum in _WAKING:  # an engine ends the job (scancel), or the guardian is gone
-                self._send(messages.Ending(f"{signal.Signals(signum).name}"))
+                self._link.send(messages.Ending(f"{signal.Signals(signum).name}"))
                 self._stop(signal.SIGTERM, self._term_grace)
         self._reap()
 
@@ -250,13 +236,13 @@ class Agent:
         used = posix.reap(ended.pid)
         failed = ended.status != 0 and -ended.status not in sent
         killer = self._memory.evidence(ended.pid) if failed else ""
-        self._send(messages.Exited(rank, ended.status, tuple(sent), killer, *used))
+        self._link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used))
 
     def _hooked(self, said: messages.FromHook) -> None:
         failed = isinstance(said.message, hook_messages.Failed)
         if failed:
             said = said.replaced(sent=tuple(self._supervisor.sent.get(said.rank, ())))
-        self._send(said)
+        self._link.send(said)
         if isinstance(said.message, hook_messages.Failed) and said.message.joined:
             self._supervisor.ending = posix.ending(self._pids)
             self._perform(self._supervisor.failed(said.rank, time.monotonic()))
@@ -273,10 +259,9 @@ class Agent:
         try:
             self._prepared = Prepared(wanted, self._staging.folder if self._staging else "")
         except Refused as refused:
-            self._send(messages.Refused(str(refused), refused.status))
+            self._link.send(messages.Refused(str(refused), refused.status))
             return
-        self._send(self._prepared.facts)
-        self._heard_at = time.monotonic()  # that may have taken a while, in which nothing was read
+        self._link.send(self._prepared.facts)
 
     def _stage(self, part: messages.StageEntry | frames.Content) -> None:
         """Take a file, or a piece of one, for the staging folder."""
@@ -291,11 +276,11 @@ class Agent:
                 self._staging.begin(part)
         except OSError as error:
             words = f"--sync: {self._staging.path}: {error.strerror}"
-            self._send(messages.Refused(words, exit_status.HOST_LOST))
+            self._link.send(messages.Refused(words, exit_status.HOST_LOST))
 
     def _try_coordinator(self, wanted: messages.TryCoordinator) -> None:
         tried = network.attempt(wanted.addresses, wanted.port)
-        self._send(
+        self._link.send(
             messages.CoordinatorTried(
                 sources={a.address: a.source for a in tried if a.source},
                 errors={a.address: a.error for a in tried if not a.source},
@@ -307,7 +292,6 @@ class Agent:
         self._prepared.stop_listening()
         self._supervisor = supervisor.Supervisor(order.grace_s)
         self._term_grace = order.term_grace_s
-        self._looker = usage.Looker(order.look_s)
         self._memory = oom.OutOfMemory()
         inherited = rank_environ.without_outer_job(os.environ)
         if order.hook:
@@ -315,10 +299,10 @@ class Agent:
                 del inherited[name]
             path = os.path.join(self._folder, "hook")
             local = {rank.process_id for rank in order.ranks}
-            self._hooks = hook_server.HookServer(
-                path, self._loop, local, self._is_main, self._hooked
-            )
+            self._hooks = HookServer(path, self._loop, local, self._is_main, self._hooked)
             inherited[hook_environ.SOCKET] = path
+        joined = self._joined_pythons
+        self._looker = Looker(order.look_s, self._pids, joined, self._link.send)
         common = order.env if order.hook else rank_environ.engines_own(order.env, inherited)
         for rank in order.ranks:
             set_here = rank_environ.changes(
@@ -334,7 +318,7 @@ class Agent:
             try:
                 self._spawn(rank, environ)
             except posix.SpawnError as error:
-                self._send(
+                self._link.send(
                     messages.Refused(
                         f"{error.what}: {os.strerror(error.errno)}",
                         exit_status.of_spawn_error(error.errno),
@@ -359,7 +343,7 @@ class Agent:
             os.close(err_end)
         self._pids[pid] = number
         self._supervisor.started(number)
-        self._send(messages.Started(number, pid))
+        self._link.send(messages.Started(number, pid))
         for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
             widen(fd)
             self._streams.add(fd, number, stream)
@@ -375,24 +359,26 @@ class Agent:
         if not self._pids:
             self._reap()  # without children no death will wake us
 
+    def _joined_pythons(self) -> Collection[int]:
+        return self._hooks.joined if self._hooks is not None else ()
+
     def _request_stacks(self, all_threads: bool) -> None:
         asked = self._hooks.request_stacks(all_threads) if self._hooks is not None else []
-        self._stacks = stacks.Stacks(asked, time.monotonic())
+        self._stacks.begin(asked, time.monotonic())
 
     def _request_reruns(self, request: messages.RequestReruns) -> None:
         if self._hooks is not None:
             self._hooks.request_reruns(request.ranks)
 
-    def _send_stacks(self) -> None:
-        assert self._stacks is not None
+    def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
+        """Send the stacks that have come, and of the other ranks what the kernel knows."""
         silent = dict(self._pids)
-        for dump in self._stacks.collected():
-            self._send(dump)
-            silent = {pid: rank for pid, rank in silent.items() if rank != dump.rank}
+        for stacks in collected:
+            self._link.send(stacks)
+            silent = {pid: rank for pid, rank in silent.items() if rank != stacks.rank}
         for pid, rank in silent.items():
-            self._send(messages.Stacks(rank, pid, "", state=posix.describe(pid)))
-        self._send(messages.StacksComplete())
-        self._stacks = None
+            self._link.send(messages.Stacks(rank, pid, "", state=posix.describe(pid)))
+        self._link.send(messages.StacksComplete())
 
     # --- effects ---
 
@@ -400,7 +386,7 @@ class Agent:
         for effect in effects:
             if isinstance(effect, supervisor.Leave):
                 self._leaving = effect
-                self._send(messages.NothingLeft())
+                self._link.send(messages.NothingLeft())
             elif isinstance(effect, supervisor.Kill):
                 self._kill()
             elif isinstance(effect, supervisor.Tell):

@@ -6,7 +6,7 @@ from ..protocol import messages, source_lines
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from .hook_server import HookConnection
 
@@ -18,24 +18,41 @@ _SLOWEST_S = 2.0
 _MOST_SOURCE = 100
 
 
-class Stacks:
-    """A dump of stacks under way: complete when it has been quiet for a moment."""
+class StackDump:
+    """A dump of stacks under way: complete when it has been quiet for a moment.
 
-    def __init__(self, asked: Sequence[HookConnection], now: float) -> None:
-        self._asked = asked
-        self._since = now
+    Args:
+        on_complete: is given what has come, by process.
+
+    """
+
+    def __init__(self, on_complete: Callable[[Iterable[messages.Stacks]], None]) -> None:
+        self._on_complete = on_complete
+        self._asked: Sequence[HookConnection] = ()
+        self._since: float | None = None
+
+    def begin(self, asked: Sequence[HookConnection], now: float) -> None:
+        """These processes have been asked."""
+        self._asked, self._since = asked, now
 
     @property
-    def deadline(self) -> float:
-        """When to take what has come as all that comes."""
-        if not self._asked:
+    def deadline(self) -> float | None:
+        """When to take what has come as all that comes; None while nothing was asked."""
+        if self._since is None or not self._asked:
             return self._since
         last = max(hook.last_stack_at for hook in self._asked)
         silent = any(hook.last_stack_at < self._since for hook in self._asked)
         quiet = max(last, self._since) + (_SLOWEST_S if silent else _QUIET_S)
         return min(quiet, self._since + _SLOWEST_S)
 
-    def collected(self) -> Iterator[messages.Stacks]:
+    def expire(self, now: float) -> None:
+        """Hand on what has come, if it is complete."""
+        deadline = self.deadline
+        if deadline is not None and now >= deadline:
+            self._since = None
+            self._on_complete(self._collected())
+
+    def _collected(self) -> Iterator[messages.Stacks]:
         """What has come, by process."""
         members = {hook.rank for hook in self._asked if hook.joined}
         for hook in self._asked:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 
-from ..protocol.messages import RankUsage
+from ..protocol.messages import RankUsage, Usage
 from . import posix
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
@@ -72,24 +72,37 @@ def _main_s(pid: int) -> float:
 
 
 class Looker:
-    """Looks every so often.
+    """Looks at what the ranks use every so often.
 
     Args:
         every_s: so often, or half as often where looking is slow; 0: never.
+        ranks: pid of each rank's own process -> rank.
+        pythons: the processes whose main threads count, see `usage`.
+        on_usage: is given what each look shows.
 
     Attributes:
-        deadline: when to look next, in time.monotonic's seconds.
+        deadline: when to look next, in time.monotonic's seconds; None: never.
 
     """
 
-    def __init__(self, every_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        every_s: float,
+        ranks: Mapping[int, int],
+        pythons: Callable[[], Collection[int]],
+        on_usage: Callable[[Usage], None],
+    ) -> None:
         self._every_s = every_s
+        self._ranks = ranks
+        self._pythons = pythons
+        self._on_usage = on_usage
         self.deadline = time.monotonic() + every_s if every_s else None
 
-    def look(self, ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage, ...]:
-        """See `usage`; sets the next deadline."""
+    def expire(self, now: float) -> None:
+        """Look, if it is time."""
+        if self.deadline is None or now < self.deadline:
+            return
         began = time.thread_time()
-        used = usage(ranks, pythons)
+        self._on_usage(Usage(usage(self._ranks, self._pythons())))
         pause_s = (time.thread_time() - began) / _MOST_SHARE
         self.deadline = time.monotonic() + min(max(self._every_s, pause_s), 2 * self._every_s)
-        return used

@@ -13,7 +13,7 @@ from mcjax_launch.launcher.coordinator import candidates, choose, own_address
 from mcjax_launch.launcher.orders import what_to_prepare
 from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_address
-from mcjax_launch.protocol.exit_status import HOST_LOST
+from mcjax_launch.protocol.exit_status import HOST_LOST, INTERNAL_ERROR
 from mcjax_launch.protocol.frames import Content, Data, encoded
 from mcjax_launch.protocol.message import Message
 from mcjax_launch.protocol.messages import HostFacts
@@ -86,6 +86,9 @@ class Startup:
     def received(self, link: AgentConnection, message: Message | Data | Content) -> None:
         """An agent has said something before the ranks are started."""
         match message:
+            case messages.Hello(version) if version != messages.VERSION:
+                words = f"its agent speaks version {version} of the protocol, not "
+                self._fail(link, f"{words}{messages.VERSION}: start again", INTERNAL_ERROR)
             case messages.Hello():
                 self._greeted(link)
             case HostFacts():
@@ -205,9 +208,12 @@ class Startup:
 
     def _refused(self, link: AgentConnection, refused: messages.Refused) -> None:
         """A host cannot run the job."""
+        self._fail(link, refused.reason, refused.status)
+
+    def _fail(self, link: AgentConnection, reason: str, status: int) -> None:
         several = self._several or not link.host.is_local
         where = f"host {link.host.name}: " if several else ""
-        self._on_error(LaunchError(f"{where}{refused.reason}", refused.status))
+        self._on_error(LaunchError(f"{where}{reason}", status))
 
     def failed(self, failure: Failure) -> None:
         """A host's agent could not be started; wait a moment for others to be named with it."""

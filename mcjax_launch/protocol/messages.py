@@ -161,10 +161,9 @@ class Ping(Message):
 
 
 class Hello(Message):
-    """The agent runs."""
+    """The agent runs, and speaks this version."""
 
     version: int
-    pid: int
 
 
 class Refused(Message):

@@ -19,6 +19,26 @@ _BUFFER = memoryview(bytearray(1 << 20))  # shared: what is in it is used up bef
 _MOST_ERRORS = 8192
 
 
+class _Window:
+    """How much output may be on its way, and how much of it has been consumed since the last word.
+
+    Args:
+        size: in bytes.
+
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.consumed = 0
+
+    def taken(self) -> int:
+        """What has been consumed, if that is worth a message, else 0."""
+        if self.consumed < self.size // 4:
+            return 0
+        count, self.consumed = self.consumed, 0
+        return count
+
+
 class AgentConnection:
     """One host's agent.
 
@@ -66,8 +86,7 @@ class AgentConnection:
         self._on_frame = on_frame
         self._on_end = on_end
         self._trace = trace
-        self._window = window
-        self._consumed = 0
+        self._window = _Window(window)
         self._patient_until = 0.0
         loop.watch(pipes.from_agent, READ, lambda ready: self._read())
         loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
@@ -104,13 +123,12 @@ class AgentConnection:
 
     def open_window(self) -> None:
         """Let the first output come."""
-        self.send(Credit(self._window))
+        self.send(Credit(self._window.size))
 
     def give_credit(self) -> None:
         """Let as much output come as has been consumed, if that is worth a message."""
-        if self._consumed >= self._window // 4:
-            self.send(Credit(self._consumed))
-            self._consumed = 0
+        if (count := self._window.taken()) > 0:
+            self.send(Credit(count))
 
     # --- from the agent ---
 
@@ -123,7 +141,7 @@ class AgentConnection:
         data = _BUFFER[:count]
         for frame in self._decoder.feed(data if self.greeted else self._skip_noise(bytes(data))):
             if isinstance(frame, frames.Data):
-                self._consumed += len(frame.payload)
+                self._window.consumed += len(frame.payload)
             if self._trace is not None:
                 self._trace(f"frame from {self.host.name}: {frame!r}")
             self._on_frame(self, frame)

@@ -15,8 +15,6 @@ LONG = {
     "reported": "writes the report whichever way a job ends",
 }
 WIDE = {
-    "Agent": "everything that runs on one host",
-    "AgentConnection": "a client, its streams, and what the agent has said on them",
     "RankRun": "all that is known of a rank, from its start to its end",
 }
 

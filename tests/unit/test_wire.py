@@ -7,7 +7,7 @@ from mcjax_launch.protocol import frames, messages
 BYE = messages.Bye(("12 (sleeping)",), 3)
 EXITED = messages.Exited(3, -9, (15, 9), None, 0.25, 1000)
 STREAM = (
-    frames.encoded(messages.Hello(messages.VERSION, 7))
+    frames.encoded(messages.Hello(messages.VERSION))
     + frames.data_header(70_000, 2, 5)
     + b"hello"
     + frames.encoded(EXITED)
@@ -32,7 +32,7 @@ def test_decoding(size: int) -> None:
             else:
                 seen.append(frame)
     assert data == b"hello"
-    assert seen == [messages.Hello(messages.VERSION, 7), EXITED, b"of a file", BYE]
+    assert seen == [messages.Hello(messages.VERSION), EXITED, b"of a file", BYE]
 
 
 def test_data_is_handed_on_as_it_comes() -> None:

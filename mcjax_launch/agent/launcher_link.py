@@ -1,0 +1,101 @@
+"""The agent's connection to the launcher: messages in and out, and whether it is still there."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ..protocol import frames, messages
+from ..protocol.loop import READ, Loop
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..protocol.message import Message
+    from ..protocol.uplink import Uplink
+
+
+class LauncherLink:
+    """Takes messages to the launcher and hands on those that come from it.
+
+    Args:
+        control: the descriptor to read from.
+        uplink: the way to the launcher.
+        remote: it leads over a network, which may fall silent.
+        on_message: called for each message, and each piece of a file.
+        on_lost: called once, when the launcher is gone.
+
+    """
+
+    def __init__(
+        self,
+        control: int,
+        uplink: Uplink,
+        loop: Loop,
+        *,
+        remote: bool,
+        on_message: Callable[[Message | frames.Content], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._control = control
+        self._uplink = uplink
+        self._loop = loop
+        self._remote = remote
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._decoder = frames.Decoder()
+        self._heard_at = time.monotonic()
+        self._ping_at = 0.0
+
+    def open(self) -> None:
+        """Greet, and listen from now on."""
+        os.set_blocking(self._control, False)
+        self._loop.watch(self._control, READ, lambda ready: self._read())
+        self._uplink.send(frames.MAGIC)
+        self.send(messages.Hello(messages.VERSION))
+
+    def send(self, message: Message) -> None:
+        """Send a message, now or as soon as there is room; nowhere if the launcher is gone."""
+        self._uplink.send(frames.encoded(message))
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything has been sent."""
+        return self._uplink.empty
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._control, 65536)
+        except OSError:
+            return
+        for frame in self._decoder.feed(data):
+            assert not isinstance(frame, frames.Data)
+            self._on_message(frame)
+        # Now: a message may take a while to act on, in which nothing is read.
+        self._heard_at = time.monotonic()
+        if not data:
+            self._lose()
+
+    def _lose(self) -> None:
+        self._remote = False
+        self._loop.forget(self._control)
+        self._uplink.drop()
+        self._on_lost()
+
+    # A cut cable sends no end of file: silence for long enough means the same.
+
+    @property
+    def deadline(self) -> float | None:
+        """When to say something, or to take silence for the end."""
+        return min(self._ping_at, self._heard_at + frames.SILENCE_S) if self._remote else None
+
+    def expire(self, now: float) -> None:
+        """Do so, if it is time."""
+        if not self._remote:
+            return
+        if now >= self._heard_at + frames.SILENCE_S:
+            self._lose()
+        elif now >= self._ping_at:
+            self._ping_at = now + frames.PING_S
+            self.send(messages.Ping())
