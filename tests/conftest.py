@@ -9,6 +9,7 @@ import pytest
 from jobs import Jobs, described, eventually
 
 _HERE = Path(__file__).parent
+_FOLDERS_OF_TESTS = ("unit", "process", "jax", "lab")
 #: What the agents make in the temporary folder.
 _FOLDERS = "mcjax-*"
 
@@ -18,9 +19,11 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with the name of its folder: unit, process, jax or lab."""
+    """Mark each test with the name of its folder; some in programs/ are what a test runs."""
     for item in items:
-        item.add_marker(item.path.relative_to(_HERE).parts[0])
+        folder = item.path.relative_to(_HERE).parts[0]
+        if folder in _FOLDERS_OF_TESTS:
+            item.add_marker(folder)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _ENDLESS = 1 << 60
 _LAST_MESSAGE_S = 5
 _WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# An engine that sends these to a whole step (scancel --signal) means the ranks.
+# A scheduler that sends these to a whole step (scancel --signal) means the ranks.
 _NOT_FOR_US = (signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -203,7 +203,7 @@ class Agent:
 
     def _read_signals(self) -> None:
         for signum in self._signals.read():
-            if signum in _WAKING:  # an engine ends the job (scancel), or the guardian is gone
+            if signum in _WAKING:  # a scheduler ends the job (scancel), or the guardian is gone
                 self._link.send(messages.Ending(f"{signal.Signals(signum).name}"))
                 self._stop(signal.SIGTERM, self._term_grace)
         self._reap()
@@ -303,7 +303,7 @@ class Agent:
             inherited[hook_environ.SOCKET] = path
         joined = self._joined_pythons
         self._looker = Looker(order.look_s, self._pids, joined, self._link.send)
-        common = order.env if order.hook else rank_environ.engines_own(order.env, inherited)
+        common = order.env if order.hook else rank_environ.of_scheduler(order.env, inherited)
         for rank in order.ranks:
             set_here = rank_environ.changes(
                 inherited,

@@ -19,7 +19,7 @@ from mcjax_launch.cli.hosts import default_via, find_hosts
 from mcjax_launch.cli.options import GROUPS, PROGRAM, Options
 from mcjax_launch.cli.program import check_program
 from mcjax_launch.console.style import Style
-from mcjax_launch.errors import LaunchError
+from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -132,18 +132,11 @@ def _run_command(argv: Sequence[str] | None) -> int:
     except (BrokenPipeError, SystemExit):  # click leaves so when nobody reads --help
         return exit_status.READER_GONE
     except Exception as error:
-        _say(f"internal error: {error!r}; please report {_traceback_file()}")
+        import traceback
+
+        path = save_traceback(traceback.format_exc())
+        _say(f"internal error: {error!r}; please report {path}")
         return exit_status.INTERNAL_ERROR
-
-
-def _traceback_file() -> str:
-    """A file with the traceback of the exception that is being handled."""
-    import tempfile
-    import traceback
-
-    with tempfile.NamedTemporaryFile("w", prefix="mcjax-", suffix=".txt", delete=False) as log:
-        traceback.print_exc(file=log)
-    return log.name
 
 
 def _say(message: str) -> None:

@@ -282,7 +282,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     "Diagnosis": (
         _flag(
             "--verify-spmd",
-            help="Stop the job when ranks are about to run different programs (exit status 1).",
+            help="Stop the job when ranks run different programs (exit status 1).",
         ),
         Option(
             "--report", metavar="FILE", help="Write a record of the run to FILE (.json or .html)."

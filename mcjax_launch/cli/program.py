@@ -1,11 +1,15 @@
-"""What can be known of PROGRAM and --python on this machine before anything runs."""
+"""PROGRAM and --python on this machine, looked for before anything is started."""
 
 import os
 import sys
+from collections.abc import Callable
+from typing import TypeVar
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import Job
-from mcjax_launch.protocol import exit_status
+from mcjax_launch.protocol.program import Unusable, check_python_file, find_command
+
+T = TypeVar("T")
 
 
 def find_python(given: str | None) -> str:
@@ -17,7 +21,7 @@ def find_python(given: str | None) -> str:
     """
     if given is None:
         return sys.executable
-    return _find_command(given, os.getcwd(), "--python ")
+    return _checked(lambda: find_command(given, os.getcwd(), _path(), "--python "))
 
 
 def check_program(job: Job) -> None:
@@ -27,47 +31,19 @@ def check_program(job: Job) -> None:
         LaunchError: it is not there, or cannot be run or read.
 
     """
-    if not job.module and not job.program[0].endswith(".py"):
-        _find_command(job.program[0], job.chdir, path=dict(job.env).get("PATH"))
-        return
-    if not job.module:
-        path = os.path.join(job.chdir, job.program[0])
-        if not os.path.exists(path):
-            raise LaunchError(
-                f"{job.program[0]}: no such file in {job.chdir}", exit_status.NOT_FOUND
-            )
-        if not os.path.isfile(path) or not os.access(path, os.R_OK):
-            raise LaunchError(f"{job.program[0]}: not a readable file", exit_status.NOT_EXECUTABLE)
+    name = job.program[0]
+    if not job.is_python:
+        _checked(lambda: find_command(name, job.chdir, dict(job.env).get("PATH", _path())))
+    elif not job.module:
+        _checked(lambda: check_python_file(name, job.chdir))
 
 
-def _find_command(name: str, chdir: str, option: str = "", path: str | None = None) -> str:
-    """The path of a command as a rank would find it.
-
-    Args:
-        path: the PATH to look in, if not our own.
-
-    Raises:
-        LaunchError: there is none, or it is not executable.
-
-    """
-    if os.sep in name:
-        paths = [os.path.join(chdir, name)]
-    else:
-        paths = [os.path.join(folder, name) for folder in _folders(path)]
-    files = [file for file in paths if os.path.isfile(file)]
-    for file in files:
-        if os.access(file, os.X_OK):
-            return file if option else name
-    if any(os.path.isdir(folder) for folder in paths if os.sep in name):
-        raise LaunchError(f"{option}{name}: is a directory", exit_status.NOT_EXECUTABLE)
-    if files:
-        hint = "" if option else f"; chmod +x it, or run it with its interpreter: bash {name}"
-        raise LaunchError(f"{option}{name}: not executable{hint}", exit_status.NOT_EXECUTABLE)
-    where = "no such file" if os.sep in name else "not found in PATH"
-    if os.sep not in name and os.path.isfile(os.path.join(chdir, name)):
-        where += f"; did you mean ./{name}?"
-    raise LaunchError(f"{option}{name}: {where}", exit_status.NOT_FOUND)
+def _path() -> str:
+    return os.environ.get("PATH", os.defpath)
 
 
-def _folders(path: str | None) -> list[str]:
-    return os.get_exec_path(None if path is None else {"PATH": path})
+def _checked(check: Callable[[], T]) -> T:
+    try:
+        return check()
+    except Unusable as error:
+        raise LaunchError(str(error), error.status) from None

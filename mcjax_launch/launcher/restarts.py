@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from mcjax_launch.console.style import Style
@@ -17,6 +17,7 @@ from mcjax_launch.launcher.signals import ENDING, watched
 from mcjax_launch.protocol.exit_status import HOST_LOST
 from mcjax_launch.protocol.loop import READ, Loop, Signals
 from mcjax_launch.run.state import RunState
+from mcjax_launch.schedulers.restarts import restarts_before
 from mcjax_launch.transport.client import Transport
 
 # Between a failure and the next start: doubled each time.
@@ -97,14 +98,6 @@ def run(
 def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:
     if failures:
         launcher.say("\n".join(["earlier attempts:", *(f"  {failure}" for failure in failures)]))
-
-
-def restarts_before(environ: Mapping[str, str]) -> int:
-    """How often an engine has started the job again: a JobSet, or Slurm with --requeue."""
-    for name in ("MCJAX_ENGINE_RESTART", "SLURM_RESTART_COUNT"):
-        if environ.get(name, "").isdecimal():
-            return int(environ[name])
-    return 0
 
 
 def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequence[Host]]:

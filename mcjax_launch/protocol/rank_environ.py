@@ -35,7 +35,7 @@ _OUTER_JOBS = (
     "JAX_PROCESS_ID",
     "JAX_LOCAL_DEVICE_IDS",
 )
-_ENGINES = ("SLURM_JOB_ID", "OMPI_COMM_WORLD_SIZE", "KUBERNETES_SERVICE_HOST")
+_SCHEDULERS = ("SLURM_JOB_ID", "OMPI_COMM_WORLD_SIZE", "KUBERNETES_SERVICE_HOST")
 _JOB = "MCJAX_JOB_ID"
 _OURS = "MCJAX_"  # options of this launcher, which are not another's
 _MISLEADING_FAMILIES = (
@@ -56,12 +56,12 @@ def misleading(environ: Iterable[str]) -> list[str]:
     )
 
 
-def engines_own(common: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    """The common variables where the hook is off and a lone rank is an outer engine's.
+def of_scheduler(common: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+    """The common variables where the hook is off and a lone rank is a scheduler's.
 
     JAX's own detection finds its coordinates there, unless our address overrules it.
     """
-    outer = any(name in inherited for name in _ENGINES)
+    outer = any(name in inherited for name in _SCHEDULERS)
     if not outer or common["JAX_NUM_PROCESSES"] != "1":
         return dict(common)
     return {name: value for name, value in common.items() if name != "JAX_COORDINATOR_ADDRESS"}

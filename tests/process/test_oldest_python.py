@@ -80,9 +80,9 @@ def test_it_is_old_enough(python: str) -> None:
 
 def test_every_module_compiles(python: str) -> None:
     """Also those that a test without jax does not come to."""
-    folders = [PACKAGE / name for name in ("agent", "protocol", "hook", "rank")]
+    folders = [PACKAGE / name for name in ("agent", "protocol", "hook")]
     files = [path for folder in folders for path in folder.rglob("*.py")]
-    assert files
+    assert all(folder.is_dir() for folder in folders)
     script = "import sys\nfor path in sys.argv[1:]: compile(open(path, 'rb').read(), path, 'exec')"
     done = subprocess.run([python, "-c", script, *files], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -112,7 +112,9 @@ def test_a_python_program(
     major, minor = version(python)
     for rank, host in enumerate("ab"):
         assert f"[{rank} {host}] python {major} {minor}\n" in ended.stdout
-        assert f"[{rank} {host}] process {rank} of 2 at " in ended.stdout
+    assert "[1 b] process 1 of 2 at " in ended.stdout
     assert "hook failed" not in ended.stderr
     if raises == "1":
         assert "rank 1 on b failed: ValueError: on purpose" in ended.report
+    else:  # otherwise rank 0 may be stopped before it has printed this
+        assert "[0 a] process 0 of 2 at " in ended.stdout

@@ -9,6 +9,12 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+try:
+    from jax import set_mesh, shard_map
+except ImportError:  # an older jax
+    from jax.experimental.shard_map import shard_map
+    from jax.sharding import use_mesh as set_mesh
+
 jax.distributed.initialize()
 way = sys.argv[1]
 me, last = jax.process_index(), jax.process_count() - 1
@@ -91,9 +97,9 @@ elif way == "rank 0 alone, with a mesh":  # explicit axes put constraints that d
     one = jax.device_put(np.float32(3), whole)
     if me == 0:
         print("times", jax.jit(lambda x: jax.lax.with_sharding_constraint(x * 2, whole))(one))
-        alone = jax.shard_map(lambda x: x + 1, mesh=mesh, in_specs=P(), out_specs=P())
+        alone = shard_map(lambda x: x + 1, mesh=mesh, in_specs=P(), out_specs=P())
         print("alone", jax.jit(alone)(one))
-        with jax.set_mesh(mesh):
+        with set_mesh(mesh):
             print("loss", one * 100)
     spread_out = jax.device_put(np.ones(4 * jax.device_count(), np.float32), parts)
     print("all", jax.jit(lambda x: x.sum())(spread_out))

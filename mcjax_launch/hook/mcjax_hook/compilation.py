@@ -31,6 +31,8 @@ _COMMUNICATING = (
     "replica_id",
     "partition",
 )
+# Ends of the names of calls that do not; the last two are the borders of an older jax's shard_map.
+_SILENT = ("callback", "Sharding", "FullToShardShape", "ShardToFullShape")
 
 
 class SpanningProgram:
@@ -252,7 +254,7 @@ def _inspect(computation: Any, devices: Sequence[Any]) -> tuple[str, bool]:
         name = op.name
         if "call_target_name" in op.attributes:
             name = str(op.attributes["call_target_name"]).strip('"')
-            communicates = communicates or not name.endswith(("callback", "Sharding"))
+            communicates = communicates or not name.endswith(_SILENT)
             if name.endswith("callback") or name == "CustomSPMDPartitioning":
                 for attribute in ("backend_config", "mhlo.backend_config"):
                     if attribute in op.attributes:
@@ -280,7 +282,8 @@ def _divides(op: Any) -> bool:
         shardings = " ".join(str(one.attr) for one in attributes if one.name != "manual_axes")
         return '{"' in shardings.replace('replicated={"', "")
     if "mhlo.sharding" in op.attributes and op.name.endswith("custom_call"):
-        return str(op.attributes["mhlo.sharding"]) != '"{replicated}"'
+        # "manual": inside shard_map, whose borders say how its arrays are divided.
+        return str(op.attributes["mhlo.sharding"]) not in ('"{replicated}"', '"{manual}"')
     return False
 
 
