@@ -176,7 +176,7 @@ class Agent:
 
     def expire(self, now: float) -> None:
         """Have it act, if it is time."""
-        self._perform(self._supervisor.expired(now))
+        self._perform(self._supervisor.expire(now))
 
     def _finished(self) -> bool:
         """Whether everything has ended and the launcher has been told everything."""

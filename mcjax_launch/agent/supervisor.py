@@ -47,7 +47,7 @@ class Supervisor:
     """The ranks of one host, as far as their life and death go.
 
     Times (`now`, `deadline`) are seconds of any steady clock. Methods return what is to be done;
-    `deadline` is the next moment at which `expired` wants to be called. `ending` are the ranks that
+    `deadline` is the next moment at which `expire` wants to be called. `ending` are the ranks that
     can be seen to end by themselves: what ends the others does not end them.
     """
 
@@ -94,7 +94,7 @@ class Supervisor:
         """The launcher is gone, or somebody wants the agent gone."""
         return self._stop(signal.SIGTERM, now + self._grace_s, now)
 
-    def expired(self, now: float) -> list[Effect]:
+    def expire(self, now: float) -> list[Effect]:
         """Act if `deadline` has come."""
         if self.deadline is None or now < self.deadline:
             return []

@@ -146,7 +146,12 @@ class Launcher:
         self._console.add_ranks(named, append=self._restart > 0)
         places = {rank.process_id: rank.host.name for rank in plan.ranks}
         self._state.planned(plan.job_id, plan.coordinator, places, common_folder(named))
-        self._limits = Limits(self._job, self._state, time.monotonic())
+        self._limits = Limits(
+            self._job,
+            self._state,
+            time.monotonic(),
+            lambda stop: self._perform(self._policy.reason_known(stop)),
+        )
         self._policy.ranks_starting()
         for link in self._links:
             link.send(start_order(plan, link.host, self._job, look_s(self._job)))
@@ -320,7 +325,7 @@ class Launcher:
         """Act on what is due by the limits and by the policy."""
         if self._nothing_left():
             self._policy.nothing_left(now)
-        self._perform(self._policy.expired(now))
+        self._perform(self._policy.expire(now))
         if not self._console.has_room:  # a slow reader is no stall
             self._state.active_at = self._now()
         if self._limits is not None and (stop := self._limits.expire(now)) is not None:

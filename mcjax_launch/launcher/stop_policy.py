@@ -118,6 +118,10 @@ class StopPolicy:
             return []
         return self._end(stop, StopRanks(signal.SIGTERM, self._grace_s("failure")))
 
+    def reason_known(self, stop: Stop) -> Effects:
+        """There is a reason; the ranks are stopped for it when more is known."""
+        return self._set_reason(stop)
+
     def limit_reached(self, stop: Stop) -> Effects:
         """The job may not go on; its stacks are wanted first, where the reason says so."""
         if self.stopping:
@@ -173,11 +177,11 @@ class StopPolicy:
 
     @property
     def deadline(self) -> float | None:
-        """When `expired` wants to be called next."""
+        """When `expire` wants to be called next."""
         times = [at for at in (self._pending_until, self._give_up_at) if at is not None]
         return min(times, default=None)
 
-    def expired(self, now: float) -> Effects:
+    def expire(self, now: float) -> Effects:
         """Act if a pending reason has waited long enough."""
         if self._pending is None or self._pending_until is None or now < self._pending_until:
             return []
@@ -199,7 +203,10 @@ class StopPolicy:
         return [*self._set_reason(stop), *self._stop(ranks)]
 
     def _set_reason(self, stop: Stop) -> Effects:
-        if self._reason is not None:
+        """The first reason counts; of that one more may be known later."""
+        if self._reason is not None and self._reason.message != stop.message:
+            return []
+        if self._reason == stop:
             return []
         self._reason = stop
         return [SetReason(stop)]

@@ -101,15 +101,10 @@ class RunState:
         return exited.status != 0
 
     def stopped(self, stop: Stop, at: float) -> None:
-        """There is a reason to end the job; the first one counts."""
+        """There is a reason to end the job, or more is known of that reason."""
         if self.stop is None:
-            self.stop, self.stop_at = stop, at
-            self.stop_order = self.next_order()
-
-    def amend(self, stop: Stop) -> None:
-        """More is known of the reason to end the job, if it still is this one."""
-        if self.stop is not None and self.stop.message == stop.message:
-            self.stop = stop
+            self.stop_at, self.stop_order = at, self.next_order()
+        self.stop = stop
 
     def joined_as(self, rank: int, process: int) -> None:
         """A rank takes part in the job as this JAX process."""

@@ -1,5 +1,6 @@
 """What ends a job that should not go on: it takes too long, it hangs, or its ranks diverge."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from mcjax_launch.job.job import Job
@@ -27,14 +28,19 @@ class Limits:
         job: has the limits.
         state: of the run.
         now: the ranks are being started.
+        on_reason: called as soon as there is a reason to end the job, of which `expire` tells
+            when it is time to.
 
     Attributes:
         spmd: what ranks wait for in vain, with --verify-spmd.
 
     """
 
-    def __init__(self, job: Job, state: RunState, now: float) -> None:
+    def __init__(
+        self, job: Job, state: RunState, now: float, on_reason: Callable[[Stop], object]
+    ) -> None:
         self._state = state
+        self._on_reason = on_reason
         self._job_s = job.timeout
         self._start_s = job.start_timeout
         self._stall_s = job.stall_timeout
@@ -112,11 +118,10 @@ class Limits:
         stop = Stop(_DIVERGED, exit_status.FAILED, tuple(divergence_lines(programs)))
         if self._diverged_at is None:
             self._diverged_at = now
-            self._state.stopped(stop, now - self._state.began_at)
+            self._on_reason(stop)
         if now < self._diverged_at + _SETTLING_S and not programs.settled:
             return None
         self._verify, self._diverged_at = False, None
-        self._state.amend(stop)
         return stop
 
     def _incomparable(self) -> str:

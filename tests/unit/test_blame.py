@@ -192,9 +192,14 @@ def job(**more: object) -> Job:
     return Job(program=("x",), python="python", chdir="/", **more)  # type: ignore[arg-type]
 
 
+def limits_of(job: Job, state: RunState, now: float) -> Limits:
+    """Limits whose reasons the state keeps, as the launcher's does."""
+    return Limits(job, state, now, lambda stop: state.stopped(stop, now))
+
+
 def test_stall_limit() -> None:
     state = state_of(joined="012")
-    limits = Limits(job(stall_timeout=10.0), state, 0.0)
+    limits = limits_of(job(stall_timeout=10.0), state, 0.0)
     assert (limits.deadline, limits.expire(19.0)) == (20.0, None)  # nobody has looked yet
     state.used(Usage(()), 8.0)
     assert (limits.deadline, limits.expire(9.0)) == (10.0, None)
@@ -214,7 +219,7 @@ def test_limits_and_the_times_of_a_run_have_clocks_of_their_own() -> None:
     """Limits count as time.monotonic does, the state from the start of the run."""
     state = state_of(joined="012")
     state.began_at = 1000.0
-    limits = Limits(job(stall_timeout=10.0, timeout=60.0), state, 1002.0)
+    limits = limits_of(job(stall_timeout=10.0, timeout=60.0), state, 1002.0)
     assert (state.active_at, limits.deadline) == (2.0, 1022.0)
     state.printed(1, 5.0)
     state.used(Usage(()), 12.0)
@@ -239,7 +244,7 @@ def usage(cpu_s: float, main_s: float) -> Usage:
 ])  # fmt: skip
 def test_what_counts_as_progress(platform: str, cpu_s: float, main_s: float, busy: bool) -> None:
     state = state_of(joined="012")
-    Limits(job(stall_timeout=10.0), state, 0.0)
+    limits_of(job(stall_timeout=10.0), state, 0.0)
     state.ranks[0].compilations.platform = platform
     state.used(usage(100.0, 1.0), 1.0)
     before = state.active_at
@@ -265,7 +270,7 @@ def ran(state: RunState, rank: int, fingerprint: str) -> None:
 
 def test_where_ranks_part_the_others_get_a_moment_to_show_their_side() -> None:
     state = state_of(joined="012")
-    limits = Limits(job(verify_spmd=True), state, 0.0)
+    limits = limits_of(job(verify_spmd=True), state, 0.0)
     ran(state, 0, "a")
     ran(state, 1, "b")
     assert limits.expire(5.0) is None and limits.deadline == 6.0
@@ -279,19 +284,19 @@ def test_where_ranks_part_the_others_get_a_moment_to_show_their_side() -> None:
 
 def test_a_jax_that_cannot_be_seen_into_is_reported() -> None:
     state = state_of(joined="012")
-    limits = Limits(job(verify_spmd=True), state, 0.0)
+    limits = limits_of(job(verify_spmd=True), state, 0.0)
     say(state, 2, hook.Blind("it has no compile_or_get_cached"), 3.0)
     stop = limits.expire(3.0)
     assert stop is not None and (stop.status, stop.message.rpartition(": ")[2]) == (
         1,
         "it has no compile_or_get_cached",
     )
-    assert Limits(job(), state, 0.0).expire(9.0) is None
+    assert limits_of(job(), state, 0.0).expire(9.0) is None
 
 
 def test_a_failure_that_follows_from_the_divergence_is_not_the_cause() -> None:
     state = state_of(joined="012")
-    limits = Limits(job(verify_spmd=True), state, 0.0)
+    limits = limits_of(job(verify_spmd=True), state, 0.0)
     ran(state, 0, "a")
     ran(state, 1, "b")
     assert limits.expire(5.0) is None

@@ -18,7 +18,7 @@ from mcjax_launch.agent.supervisor import (
 TERM, INT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
 DONE = [Leave(unkillable=False)]
 
-# Each step: a method of Group, its arguments, what it returns. Two ranks, a grace of 2 s.
+# Each step: a method of Supervisor, its arguments, what it returns. Two ranks, a grace of 2 s.
 HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[Effect]]]] = {
     "all end well": [
         ("exited", (0, 0, 1.0), []),
@@ -28,10 +28,10 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[Effect]]]] = {
     "stragglers of a good end are told, then killed": [
         ("exited", (0, 0, 1.0), []),
         ("exited", (1, 0, 1.0), []),
-        ("expired", (1.0 + LINGER_S - 0.01,), []),
-        ("expired", (1.0 + LINGER_S,), [Tell(TERM)]),
+        ("expire", (1.0 + LINGER_S - 0.01,), []),
+        ("expire", (1.0 + LINGER_S,), [Tell(TERM)]),
         ("child_gone", (), []),
-        ("expired", (3.0 + LINGER_S,), [Kill()]),
+        ("expire", (3.0 + LINGER_S,), [Kill()]),
         ("child_gone", (), [Kill()]),
         ("childless", (), DONE),
     ],
@@ -44,25 +44,25 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[Effect]]]] = {
     "a second failure changes nothing": [
         ("exited", (1, 3, 1.0), [Tell(TERM)]),
         ("exited", (0, 4, 2.0), []),
-        ("expired", (2.9,), []),
-        ("expired", (3.0,), [Kill()]),
+        ("expire", (2.9,), []),
+        ("expire", (3.0,), [Kill()]),
     ],
     "who is deaf is killed after the grace": [
         ("exited", (1, 3, 1.0), [Tell(TERM)]),
-        ("expired", (2.99,), []),
-        ("expired", (3.0,), [Kill()]),
+        ("expire", (2.99,), []),
+        ("expire", (3.0,), [Kill()]),
         ("exited", (0, -9, 3.1), []),
         ("childless", (), DONE),
     ],
     "an unkillable process is left at last": [
         ("exited", (1, 3, 1.0), [Tell(TERM)]),
-        ("expired", (3.0,), [Kill()]),
-        ("expired", (3.0 + UNKILLABLE_S,), [Leave(unkillable=True)]),
+        ("expire", (3.0,), [Kill()]),
+        ("expire", (3.0 + UNKILLABLE_S,), [Leave(unkillable=True)]),
     ],
     "a program that failed but lives is spared and then killed": [
         ("failed", (1, 1.0), [Tell(TERM, frozenset([1]))]),
         ("failed", (0, 1.1), []),
-        ("expired", (3.0,), [Kill()]),
+        ("expire", (3.0,), [Kill()]),
     ],
     "a failure told after the end is none": [
         ("exited", (1, 0, 1.0), []),
@@ -81,11 +81,11 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[Effect]]]] = {
     "a later stop can only hasten": [
         ("exited", (1, 3, 1.0), [Tell(TERM)]),
         ("stop", (TERM, 30.0, 1.5), []),
-        ("expired", (3.0,), [Kill()]),
+        ("expire", (3.0,), [Kill()]),
     ],
     "without the launcher": [
         ("abandon", (1.0,), [Tell(TERM)]),
-        ("expired", (3.0,), [Kill()]),
+        ("expire", (3.0,), [Kill()]),
     ],
     "a stop before anything was started": [
         ("stop", (KILL, 0.0, 1.0), [Kill()]),
@@ -108,7 +108,7 @@ def test_signals_that_a_rank_was_sent() -> None:
     for rank in range(3):
         group.started(rank)
     group.failed(1, 1.0)
-    group.expired(3.0)
+    group.expire(3.0)
     assert group.sent == {0: [TERM, KILL], 1: [KILL], 2: [TERM, KILL]}
 
 

@@ -1,6 +1,7 @@
 """Why and how a job ends, as histories: what happens, and what the launcher does about it."""
 
 import signal
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ GONE = Stop("nothing reads the output any more", 141)
 AGENT = Stop("host a: its agent was stopped by SIGTERM", 255)
 TIMEOUT = Stop("--timeout: still running after 5 s", 124, needs_stacks=True)
 PARTED = Stop("--verify-spmd: the ranks run different programs", 1)
+PARTED_HOW = replace(PARTED, details=("program #2: ...",))
 ERROR = LaunchError("host a: no Python", 255)
 
 INT_NOTE = Note(
@@ -98,15 +100,15 @@ HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "the reader goes away": [
         (RUN, None),
         (("may_be_stopped", (GONE, 1.0)), []),
-        (("expired", (1.0,)), []),
-        (("expired", (1.0 + SIGNAL_S,)), [GONE_NOTE, SetReason(GONE), LONG]),
-        (("expired", (9.0,)), []),
+        (("expire", (1.0,)), []),
+        (("expire", (1.0 + SIGNAL_S,)), [GONE_NOTE, SetReason(GONE), LONG]),
+        (("expire", (9.0,)), []),
     ],
     "the reader goes away, and then comes INT": [
         (RUN, None),
         (("may_be_stopped", (GONE, 1.0)), []),
         (interrupt(INT, 1.1), [INT_NOTE, SetReason(BY_INT), USER_INT]),
-        (("expired", (1.0 + SIGNAL_S,)), []),
+        (("expire", (1.0 + SIGNAL_S,)), []),
         (("over",), []),
     ],
     "an agent is ended from outside and all is over before a signal can come": [
@@ -147,6 +149,18 @@ HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "stacks that the user asked for end nothing": [
         (RUN, None),
         (("stacks_shown",), []),
+    ],
+    "ranks diverge, and a moment later more is known": [
+        (RUN, None),
+        (("reason_known", (PARTED,)), [SetReason(PARTED)]),
+        (("rank_failed", (1,)), [FAILED]),
+        (("reason_known", (PARTED,)), []),
+        (("reason_known", (PARTED_HOW,)), [SetReason(PARTED_HOW)]),
+    ],
+    "ranks diverge, and are stopped": [
+        (RUN, None),
+        (("reason_known", (PARTED,)), [SetReason(PARTED)]),
+        (("limit_reached", (PARTED_HOW,)), [SetReason(PARTED_HOW), QUICK]),
     ],
     "a limit that needs no stacks": [
         (RUN, None),
@@ -199,7 +213,7 @@ def test_the_deadline_is_that_of_what_waits() -> None:
     assert policy.deadline is None
     policy.may_be_stopped(GONE, 1.0)
     assert policy.deadline == 1.0 + SIGNAL_S
-    policy.expired(2.0)
+    policy.expire(2.0)
     assert policy.deadline is None
     policy.nothing_left(3.0)
     assert policy.deadline == 3.0 + READER_S
