@@ -63,7 +63,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
 def _be_agent(
     control: int, uplink: int, null: int, folder: str, parent: int, hook: str | dict[str, str]
 ) -> NoReturn:
-    """Serve to the end, below the guardian; a bug of ours is told to the launcher."""
+    """Serve to the end, below the guardian; a bug of ours is reported to the launcher."""
     loop = Loop()
     out = Uplink(uplink, loop)
     try:
@@ -179,7 +179,7 @@ class Agent:
         self._perform(self._supervisor.expire(now))
 
     def _finished(self) -> bool:
-        """Whether everything has ended and the launcher has been told everything."""
+        """Whether everything has ended and the launcher knows it all."""
         if self._leaving is None:
             return False
         if not self._streams.drain():
@@ -275,8 +275,8 @@ class Agent:
             else:
                 self._staging.begin(part)
         except OSError as error:
-            words = f"--sync: {self._staging.path}: {error.strerror}"
-            self._link.send(messages.Refused(words, exit_status.HOST_LOST))
+            message = f"--sync: {self._staging.path}: {error.strerror}"
+            self._link.send(messages.Refused(message, exit_status.HOST_LOST))
 
     def _try_coordinator(self, wanted: messages.TryCoordinator) -> None:
         tried = network.attempt(wanted.addresses, wanted.port)
@@ -389,18 +389,18 @@ class Agent:
                 self._link.send(messages.NothingLeft())
             elif isinstance(effect, supervisor.Kill):
                 self._kill()
-            elif isinstance(effect, supervisor.Tell):
-                self._tell(effect.signum, effect.spare)
-                self._stragglers += self._tell_strays(effect.signum)
+            elif isinstance(effect, supervisor.SignalRanks):
+                self._signal_ranks(effect.signum, effect.spare)
+                self._stragglers += self._signal_strays(effect.signum)
 
-    def _tell(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
+    def _signal_ranks(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
         """Signal the process groups of the ranks."""
         for pid, rank in self._pids.items():
             if rank not in spare:
                 posix.signal_group(pid, signum)
                 posix.signal_group(pid, signal.SIGCONT)  # a stopped process acts on nothing
 
-    def _tell_strays(self, signum: int) -> int:
+    def _signal_strays(self, signum: int) -> int:
         """Signal the processes of the job that have left their rank's group; their number."""
         strays = [pid for pid in posix.descendants() if posix.group_of(pid) not in self._pids]
         for pid in strays:
@@ -409,6 +409,6 @@ class Agent:
         return len(strays)
 
     def _kill(self) -> None:
-        self._tell(signal.SIGKILL)
+        self._signal_ranks(signal.SIGKILL)
         for pid in posix.descendants():
             posix.signal_process(pid, signal.SIGKILL)

@@ -69,19 +69,19 @@ def own_name() -> list[str]:
     A name server that does not answer can hold this up for longer than the launcher waits for a
     sign of life, so a child asks.
     """
-    told, tell = os.pipe()
+    answer, answer_fd = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             entries = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-            os.write(tell, "\n".join(str(entry[4][0]) for entry in entries).encode())
+            os.write(answer_fd, "\n".join(str(entry[4][0]) for entry in entries).encode())
         finally:
             os._exit(0)
-    os.close(tell)
+    os.close(answer_fd)
     poll = select.poll()
-    poll.register(told, select.POLLIN)
-    text = os.read(told, 4096).decode() if poll.poll(int(_MOST_S * 1000)) else ""
-    os.close(told)
+    poll.register(answer, select.POLLIN)
+    text = os.read(answer, 4096).decode() if poll.poll(int(_MOST_S * 1000)) else ""
+    os.close(answer)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return text.split()

@@ -15,7 +15,7 @@ class OutOfMemory:
 
     def __init__(self) -> None:
         self._log = _open_log()
-        self._killed: dict[int, str] = {}  # words on each that the log names
+        self._killed: dict[int, str] = {}  # what the log says of each
         self._folder, self._counter = _own_cgroup()
         self._in_cgroup = self._count_in_cgroup()
         self._on_machine = _count("/proc/vmstat")
@@ -24,7 +24,7 @@ class OutOfMemory:
         """What is known of a process that has just died.
 
         Returns:
-            words; empty where the killer has done nothing; None where that cannot be known.
+            what it says; empty where the killer has done nothing; None where that cannot be known.
 
         """
         if said := self._logged(pid):
@@ -54,8 +54,8 @@ class OutOfMemory:
             if found is not None:
                 used = sum(map(int, re.findall(_RESIDENT, record))) // 1024
                 where = f" at its cgroup's limit{self._limit()}" if found["memcg"] else ""
-                words = f"the kernel's out-of-memory killer ended it{where}; it used {used} MiB"
-                self._killed[int(found["pid"])] = words
+                message = f"the kernel's out-of-memory killer ended it{where}; it used {used} MiB"
+                self._killed[int(found["pid"])] = message
         return self._killed.pop(pid, "")
 
     def _count_in_cgroup(self) -> int | None:
@@ -111,4 +111,4 @@ def _count(path: str) -> int | None:
             counts = [line.split() for line in file]
     except OSError:
         return None
-    return next((int(words[1]) for words in counts if words[0] == "oom_kill"), None)
+    return next((int(fields[1]) for fields in counts if fields[0] == "oom_kill"), None)

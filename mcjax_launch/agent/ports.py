@@ -26,13 +26,13 @@ def reserve(host: str, port: int) -> socket.socket:
             return _bound(socket.AF_INET6, "::", port)
         except OSError as error:
             if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
-                raise PortTaken(_words(host, port, error)) from None
+                raise PortTaken(_message(host, port, error)) from None
             host = "0.0.0.0"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return _bound(family, host, port)
     except OSError as error:
-        raise PortTaken(_words(host, port, error)) from None
+        raise PortTaken(_message(host, port, error)) from None
 
 
 def listener(held: socket.socket) -> socket.socket:
@@ -68,7 +68,7 @@ def _socket(family: int) -> socket.socket:
     return made
 
 
-def _words(host: str, port: int, error: OSError) -> str:
+def _message(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} is in use"
     if error.errno == errno.EADDRNOTAVAIL:

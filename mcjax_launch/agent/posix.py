@@ -69,13 +69,13 @@ def spawn(
         SpawnError: it cannot be executed, or `cwd` cannot be entered.
 
     """
-    told, tell = os.pipe()  # closed by a successful exec
+    failure_end, failure_fd = os.pipe()  # closed by a successful exec
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become(argv, env, cwd, standard, cores, parent, tell)
-    os.close(tell)
-    with os.fdopen(told, "rb") as report:
+        _become(argv, env, cwd, standard, cores, parent, failure_fd)
+    os.close(failure_fd)
+    with os.fdopen(failure_end, "rb") as report:
         failure = report.read()
     if failure:
         os.waitpid(pid, 0)
@@ -91,7 +91,7 @@ def _become(
     standard: Sequence[int],
     cores: Sequence[int] | None,
     parent: int,
-    tell: int,
+    failure_fd: int,
 ) -> None:
     """The child's side of `spawn`: never returns."""
     what = cwd
@@ -114,7 +114,7 @@ def _become(
         what = argv[0]
         os.execvpe(argv[0], list(argv), env)
     except OSError as error:
-        os.write(tell, f"{error.errno} {what}".encode("utf-8", "surrogateescape"))
+        os.write(failure_fd, f"{error.errno} {what}".encode("utf-8", "surrogateescape"))
     finally:
         os._exit(127)
 
@@ -266,7 +266,7 @@ def allow_many_files() -> None:
     _files_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (_files_limit[1], _files_limit[1]))
-    except (OSError, ValueError):  # macOS has a limit that it does not tell
+    except (OSError, ValueError):  # macOS has a limit that it does not failure_fd
         _files_limit = None
 
 
@@ -274,13 +274,13 @@ _files_limit: tuple[int, int] | None = None
 
 
 def describe(pid: int) -> str:
-    """A process in words for a person: state, command and where it waits in the kernel."""
+    """A process for a person: state, command and where it waits in the kernel."""
     states = {"R": "running", "S": "sleeping", "D": "in uninterruptible sleep", "T": "stopped"}
     try:
         state = stat_fields(pid)[0].decode()
     except OSError:
         state = "X"
-    words = [states.get(state, f"state {state}")]
+    parts = [states.get(state, f"state {state}")]
     for name, form in (("comm", "{}"), ("wchan", "waits in {}")):
         try:
             with open(f"/proc/{pid}/{name}") as file:
@@ -288,8 +288,8 @@ def describe(pid: int) -> str:
         except OSError:
             continue
         if text and text != "0":
-            words.append(form.format(text))
-    return ", ".join(words)
+            parts.append(form.format(text))
+    return ", ".join(parts)
 
 
 def group_of(pid: int) -> int:

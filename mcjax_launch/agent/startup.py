@@ -91,8 +91,8 @@ class Prepared:
             except OSError as error:
                 raise Refused(f"{python}: {error.strerror}", NOT_EXECUTABLE) from None
             if not found:
-                words = f"{python} has no jax: install it there, or name another Python"
-                raise Refused(words, self._unfit)
+                message = f"{python} has no jax: install it there, or name another Python"
+                raise Refused(message, self._unfit)
         return python
 
     def _check_command(self, name: str, path: str | None) -> None:
@@ -134,6 +134,6 @@ def _folder(wanted: Prepare, stage: str) -> str:
     if os.path.isdir(place):
         return place
     if wanted.chdir_given:
-        words = f"{place}: no such directory; make it, or choose another with -C or chdir="
-        raise Refused(words, HOST_LOST if wanted.remote else USAGE)
+        message = f"{place}: no such directory; make it, or choose another with -C or chdir="
+        raise Refused(message, HOST_LOST if wanted.remote else USAGE)
     return os.path.expanduser("~")

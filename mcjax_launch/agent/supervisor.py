@@ -1,7 +1,7 @@
 """When the ranks of one host are ended, and how: (state, event) -> effects, and nothing else.
 
 Three reasons to stop (a rank failed, the launcher said so, the launcher is gone) and one way to
-end: the processes are told, given a grace, killed, and it is over when no child is left.
+end: the processes are asked to end, given a grace, killed, and it is over when no child is left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Effect:
         return f"{type(self).__name__}({vars(self)})"
 
 
-class Tell(Effect):
+class SignalRanks(Effect):
     """Signal every rank's process group, but those of `spare`, and all strays of the job."""
 
     def __init__(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
@@ -59,7 +59,7 @@ class Supervisor:
         self._alive: set[int] = set()
         self._stopping = False
         self._killing = False
-        self._told: int | None = None  # the signal that asks the ranks to end
+        self._asked_by: int | None = None  # the signal that asks the ranks to end
 
     def started(self, rank: int) -> None:
         self._alive.add(rank)
@@ -76,7 +76,7 @@ class Supervisor:
             return []
         if self._stopping:
             # Strays may not know the signal that ended the ranks (`sleep &` ignores an INT).
-            return [] if self._told == signal.SIGTERM else [Tell(signal.SIGTERM)]
+            return [] if self._asked_by == signal.SIGTERM else [SignalRanks(signal.SIGTERM)]
         self.deadline = now + LINGER_S
         return []
 
@@ -127,10 +127,10 @@ class Supervisor:
             return self._kill(now)
         if again:
             return []
-        self._told = signum
+        self._asked_by = signum
         for rank in self._alive - spare - self.ending:
             self.sent[rank].append(signum)
-        return [Tell(signum, spare)]
+        return [SignalRanks(signum, spare)]
 
     def _kill(self, now: float) -> list[Effect]:
         self._killing = True

@@ -229,19 +229,19 @@ class Launcher:
         """Somebody ends an agent, or a bug of its own does."""
         match message:
             case messages.Ending(reason):
-                words = f"host {link.host.name}: its agent was stopped by {reason}"
-                stop = Stop(words, exit_status.HOST_LOST)
+                what = f"host {link.host.name}: its agent was stopped by {reason}"
+                stop = Stop(what, exit_status.HOST_LOST)
                 self._perform(self._policy.may_be_stopped(stop, time.monotonic()))
             case messages.InternalError(error, traceback):
-                words = _internal_error(link.host, error, traceback)
-                self._stop(Stop(words, exit_status.INTERNAL_ERROR))
+                what = _internal_error(link.host, error, traceback)
+                self._stop(Stop(what, exit_status.INTERNAL_ERROR))
 
     def _unreachable(self, failure: Failure) -> None:
         self.lost.add(failure.host)
         if failure.traceback:
             error = failure.traceback.strip().rpartition("\n")[2]
-            words = _internal_error(failure.host, error, failure.traceback)
-            self._start_failed(LaunchError(words, exit_status.INTERNAL_ERROR))
+            what = _internal_error(failure.host, error, failure.traceback)
+            self._start_failed(LaunchError(what, exit_status.INTERNAL_ERROR))
         else:
             self._startup.failed(failure)
 

@@ -87,8 +87,8 @@ class Startup:
         """An agent has said something before the ranks are started."""
         match message:
             case messages.Hello(version) if version != messages.VERSION:
-                words = f"its agent speaks version {version} of the protocol, not "
-                self._fail(link, f"{words}{messages.VERSION}: start again", INTERNAL_ERROR)
+                reason = f"its agent speaks version {version} of the protocol, not "
+                self._fail(link, f"{reason}{messages.VERSION}: start again", INTERNAL_ERROR)
             case messages.Hello():
                 self._greeted(link)
             case HostFacts():
@@ -230,5 +230,5 @@ class Startup:
             if more:
                 names = ", ".join(failure.host.name for failure in more[:8])
                 also = f"; {len(more)} more: {names}{', ...' if len(more) > 8 else ''}"
-            words = f"host {first.host.name}: {first.words}{also}"
-            self._on_error(LaunchError(words, HOST_LOST))
+            message = f"host {first.host.name}: {first.reason}{also}"
+            self._on_error(LaunchError(message, HOST_LOST))

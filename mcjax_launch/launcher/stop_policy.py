@@ -72,7 +72,7 @@ class StopPolicy:
     Attributes:
         error: why the job could not be started; nothing of it runs then.
         interrupts: how many signals of the user's have asked for the end.
-        stopping: the ranks have been told to end.
+        stopping: the ranks have been asked to end.
         wants_stacks: a limit has been reached, and the stacks come first.
 
     """
@@ -102,7 +102,7 @@ class StopPolicy:
         return self._stop(StopRanks(signal.SIGKILL, 0.0))
 
     def rank_failed(self, culprit: int | None) -> Effects:
-        """A rank has failed; its own agent knows, the others have to be told.
+        """A rank has failed; its own agent knows, the others do not yet.
 
         Args:
             culprit: that rank, unless it is a victim of another's failure.

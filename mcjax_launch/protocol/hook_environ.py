@@ -1,4 +1,4 @@
-"""The variables by which a hook is told what it needs."""
+"""The variables that tell a hook what it needs."""
 
 #: The agent's unix socket.
 SOCKET = "MCJAX_HOOK_SOCKET"

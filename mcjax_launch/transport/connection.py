@@ -169,7 +169,7 @@ class AgentConnection:
         if not data:
             self._loop.forget(self._pipes.errors)
 
-    def words(self) -> list[str]:
+    def last_lines(self) -> list[str]:
         """What the client, or the host's shell, had to say, in lines; the last is the latest."""
         text = self.errors if self.errors.strip() else self.noise
         lines = (line.strip() for line in text.decode("utf-8", "replace").splitlines())

@@ -46,13 +46,13 @@ class Failure:
     """Why a host's agent could not be started."""
 
     host: Host
-    words: str
+    reason: str
     traceback: str = ""  # of a bug in the agent
 
 
 def why(link: AgentConnection) -> str:
-    """Why an agent that never greeted did not: the client's own words, and what helps."""
-    lines = link.words()
+    """Why an agent that never greeted did not: the client's own message, and what helps."""
+    lines = link.last_lines()
     text = " ".join(lines).lower()
     if link.status == bootstrap.TOO_OLD:
         oldest = ".".join(map(str, bootstrap.OLDEST_PYTHON))
@@ -169,8 +169,8 @@ class AgentPool:
         if link in self._greeting:
             self._judge(link)
         elif not link.said_bye:
-            words = link.words()
-            self._on_lost(link, "its agent is gone" + (f": {words[-1]}" if words else ""))
+            message = link.last_lines()
+            self._on_lost(link, "its agent is gone" + (f": {message[-1]}" if message else ""))
 
     def reap(self) -> None:
         """A child of the launcher has ended."""
@@ -230,7 +230,7 @@ class AgentPool:
             if now >= link.began_at + GREETING_S and not link.host.is_local:
                 self._give_up(link)
                 link.kill()
-                said = link.words()
+                said = link.last_lines()
                 last = f" ({said[-1]})" if said else ""
                 self._on_failure(Failure(link.host, f"no answer within {GREETING_S:g} s{last}"))
         for link in self.links:

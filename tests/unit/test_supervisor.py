@@ -11,8 +11,8 @@ from mcjax_launch.agent.supervisor import (
     Effect,
     Kill,
     Leave,
+    SignalRanks,
     Supervisor,
-    Tell,
 )
 
 TERM, INT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
@@ -29,38 +29,38 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[Effect]]]] = {
         ("exited", (0, 0, 1.0), []),
         ("exited", (1, 0, 1.0), []),
         ("expire", (1.0 + LINGER_S - 0.01,), []),
-        ("expire", (1.0 + LINGER_S,), [Tell(TERM)]),
+        ("expire", (1.0 + LINGER_S,), [SignalRanks(TERM)]),
         ("child_gone", (), []),
         ("expire", (3.0 + LINGER_S,), [Kill()]),
         ("child_gone", (), [Kill()]),
         ("childless", (), DONE),
     ],
     "a failure ends the others": [
-        ("exited", (1, 3, 1.0), [Tell(TERM)]),
+        ("exited", (1, 3, 1.0), [SignalRanks(TERM)]),
         ("exited", (0, -15, 1.1), []),
         ("childless", (), DONE),
     ],
-    "a signal is a failure": [("exited", (1, -9, 1.0), [Tell(TERM)])],
+    "a signal is a failure": [("exited", (1, -9, 1.0), [SignalRanks(TERM)])],
     "a second failure changes nothing": [
-        ("exited", (1, 3, 1.0), [Tell(TERM)]),
+        ("exited", (1, 3, 1.0), [SignalRanks(TERM)]),
         ("exited", (0, 4, 2.0), []),
         ("expire", (2.9,), []),
         ("expire", (3.0,), [Kill()]),
     ],
     "who is deaf is killed after the grace": [
-        ("exited", (1, 3, 1.0), [Tell(TERM)]),
+        ("exited", (1, 3, 1.0), [SignalRanks(TERM)]),
         ("expire", (2.99,), []),
         ("expire", (3.0,), [Kill()]),
         ("exited", (0, -9, 3.1), []),
         ("childless", (), DONE),
     ],
     "an unkillable process is left at last": [
-        ("exited", (1, 3, 1.0), [Tell(TERM)]),
+        ("exited", (1, 3, 1.0), [SignalRanks(TERM)]),
         ("expire", (3.0,), [Kill()]),
         ("expire", (3.0 + UNKILLABLE_S,), [Leave(unkillable=True)]),
     ],
     "a program that failed but lives is spared and then killed": [
-        ("failed", (1, 1.0), [Tell(TERM, frozenset([1]))]),
+        ("failed", (1, 1.0), [SignalRanks(TERM, frozenset([1]))]),
         ("failed", (0, 1.1), []),
         ("expire", (3.0,), [Kill()]),
     ],
@@ -69,22 +69,22 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[Effect]]]] = {
         ("failed", (1, 1.1), []),
     ],
     "a stop with its own signal and grace": [
-        ("stop", (INT, 5.0, 1.0), [Tell(INT)]),
+        ("stop", (INT, 5.0, 1.0), [SignalRanks(INT)]),
         ("exited", (0, 0, 1.5), []),
-        ("exited", (1, -2, 1.5), [Tell(TERM)]),
+        ("exited", (1, -2, 1.5), [SignalRanks(TERM)]),
         ("childless", (), DONE),
     ],
     "a second stop means now": [
-        ("stop", (TERM, 30.0, 1.0), [Tell(TERM)]),
+        ("stop", (TERM, 30.0, 1.0), [SignalRanks(TERM)]),
         ("stop", (TERM, 0.0, 2.0), [Kill()]),
     ],
     "a later stop can only hasten": [
-        ("exited", (1, 3, 1.0), [Tell(TERM)]),
+        ("exited", (1, 3, 1.0), [SignalRanks(TERM)]),
         ("stop", (TERM, 30.0, 1.5), []),
         ("expire", (3.0,), [Kill()]),
     ],
     "without the launcher": [
-        ("abandon", (1.0,), [Tell(TERM)]),
+        ("abandon", (1.0,), [SignalRanks(TERM)]),
         ("expire", (3.0,), [Kill()]),
     ],
     "a stop before anything was started": [
@@ -129,5 +129,5 @@ def test_a_rank_that_is_about_to_end_does_not_end_of_what_the_others_are_sent() 
     for rank in range(3):
         ranks.started(rank)
     ranks.ending = frozenset([1])
-    assert ranks.failed(0, 0.0) == [Tell(signal.SIGTERM, frozenset([0]))]
+    assert ranks.failed(0, 0.0) == [SignalRanks(signal.SIGTERM, frozenset([0]))]
     assert ranks.sent == {0: [], 1: [], 2: [signal.SIGTERM]}
