@@ -12,6 +12,7 @@ import time
 
 from ..protocol import exit_status, frames, hook_environ, hook_messages, messages, rank_environ
 from ..protocol.loop import READ, Loop, Signals
+from ..protocol.signals import ENDING, FORWARDED
 from ..protocol.uplink import Uplink, widen
 from . import guardian, network, oom, posix, streams, supervisor
 from .hook_server import HookServer
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 _ENDLESS = 1 << 60
 _LAST_MESSAGE_S = 5
-_WAKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# A scheduler that sends these to a whole step (scancel --signal) means the ranks.
-_NOT_FOR_US = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main(hook: str | dict[str, str]) -> NoReturn:
@@ -43,7 +41,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
 
     """
     signal.alarm(0)  # the loader's
-    for signum in _NOT_FOR_US:
+    for signum in FORWARDED:  # a scheduler that sends these to a whole step means the ranks
         signal.signal(signum, signal.SIG_IGN)
     # The protocol's descriptors are moved away: a stray print or read must not reach them.
     control, uplink = os.dup(0), os.dup(1)
@@ -135,7 +133,7 @@ class Agent:
             on_lost=self._launcher_lost,
         )
         self._streams = streams.Streams(loop, uplink)
-        self._signals = Signals((signal.SIGCHLD, *_WAKING))
+        self._signals = Signals((signal.SIGCHLD, *ENDING))
         self._supervisor = supervisor.Supervisor(0)
         self._term_grace = 0.0
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
@@ -203,7 +201,7 @@ class Agent:
 
     def _read_signals(self) -> None:
         for signum in self._signals.read():
-            if signum in _WAKING:  # a scheduler ends the job (scancel), or the guardian is gone
+            if signum in ENDING:  # a scheduler ends the job (scancel), or the guardian is gone
                 self._link.send(messages.Ending(f"{signal.Signals(signum).name}"))
                 self._stop(signal.SIGTERM, self._term_grace)
         self._reap()

@@ -11,6 +11,8 @@ import os
 import signal
 import sys
 
+from ..protocol.signals import RESET_IN_RANKS
+
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     import resource
@@ -20,8 +22,6 @@ LINUX = sys.platform.startswith("linux")
 _PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-# Python ignores these, or the launcher's starter may have; a program expects the defaults.
-_RESET = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGCHLD", "SIGXFSZ")
 
 _prctl = ctypes.CDLL(None, use_errno=True).prctl if LINUX else None
 
@@ -98,8 +98,8 @@ def _become(
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for name in _RESET:
-            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        for signum in RESET_IN_RANKS:
+            signal.signal(signum, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         die_with_parent(signal.SIGKILL, parent)
         os.chdir(cwd)

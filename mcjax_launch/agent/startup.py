@@ -7,7 +7,7 @@ import socket
 
 from ..protocol.exit_status import HOST_LOST, NOT_EXECUTABLE, NOT_FOUND, USAGE
 from ..protocol.messages import HostFacts, Prepare
-from ..protocol.program import Unusable, check_python_file, find_command
+from ..protocol.program_check import Unusable, check_python_file, find_command
 from . import devices, interpreter, network, ports
 
 TYPE_CHECKING = False

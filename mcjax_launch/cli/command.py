@@ -24,7 +24,7 @@ from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
-from mcjax_launch.launcher.run import run as run_job
+from mcjax_launch.launcher.entry import run as run_job
 from mcjax_launch.protocol import exit_status
 
 
@@ -93,7 +93,7 @@ def _run_job(
     )
     if options.report is None:
         return run()
-    from mcjax_launch.cli.given import command_line
+    from mcjax_launch.cli.given_options import command_line
     from mcjax_launch.report import write
 
     words = command_line(context, options).words()

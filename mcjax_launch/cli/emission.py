@@ -2,7 +2,7 @@
 
 import click
 
-from mcjax_launch.cli.given import command_line
+from mcjax_launch.cli.given_options import command_line
 from mcjax_launch.cli.options import Options
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.schedulers.emit import Submission, emit

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import Job
-from mcjax_launch.protocol.program import Unusable, check_python_file, find_command
+from mcjax_launch.protocol.program_check import Unusable, check_python_file, find_command
 
 T = TypeVar("T")
 

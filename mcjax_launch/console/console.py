@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.collapse import Collapse
-from mcjax_launch.console.lines import Live, Plain
 from mcjax_launch.console.log_files import LogFiles, Tails
 from mcjax_launch.console.noise_filter import NoiseFilter, patience_s
 from mcjax_launch.console.pieces import Lines, Piece, Stream
 from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day
+from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.sink import Sink
 from mcjax_launch.console.style import Style, wants_colour
 from mcjax_launch.console.unfinished import UnfinishedLines

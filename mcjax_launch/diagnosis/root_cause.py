@@ -7,7 +7,7 @@ from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.protocol import exit_status
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop import Stop
+from mcjax_launch.run.stop_reasons import Stop
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,9 +3,10 @@
 import shlex
 from collections.abc import Mapping, Sequence
 
+from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import Facts, Plan, Rank, make_plan
+from mcjax_launch.job.plan import Plan, Rank, make_plan
 from mcjax_launch.protocol import rank_environ
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_address
 from mcjax_launch.ranks import counted

@@ -6,35 +6,11 @@ from dataclasses import dataclass
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
+from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.protocol import hook_environ
-from mcjax_launch.protocol.address import LOOPBACK, join_address
+from mcjax_launch.job.rank_variables import common_settings, defaults, own_settings
 from mcjax_launch.ranks import counted
-
-
-@dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What a host's agent reported and reserved before the ranks are started.
-
-    Args:
-        python: interpreter of its ranks, if they need one.
-        cwd: working directory of its ranks.
-        gpus: how many are visible to it.
-        cores: each rank's share.
-        transfer_ports: each rank's, for transfers between CPU processes.
-        address: where other hosts can reach it; empty if none needs to.
-        good_name: whether its own name resolves to such an address.
-
-    """
-
-    python: str = ""
-    cwd: str = ""
-    gpus: int = 0
-    cores: tuple[tuple[int, ...], ...] = ()
-    transfer_ports: tuple[int, ...] = ()
-    address: str = ""
-    good_name: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +118,8 @@ def make_plan(
             for process_id, (host, local) in placed
         ),
         hosts=tuple(on_host),
-        env=_common_settings(job, job_id, coordinator, bind, restart),
-        defaults=_defaults(job, job_id),
+        env=common_settings(job, job_id, coordinator, bind, restart),
+        defaults=defaults(job, job_id),
         hook=job.hook,
     )
 
@@ -180,7 +156,7 @@ def _rank(
         "JAX_PROCESS_ID": str(process_id),
         "MCJAX_LOCAL_PROCESS_ID": str(local),
         "MCJAX_LOCAL_NUM_PROCESSES": str(on_host),
-        **_own_settings(job, host, local, on_host, facts),
+        **own_settings(job, host, local, on_host, facts),
     }
     env |= {name: placeholders.fill(value, values) for name, value in job.env}
     words = command(job, facts.python or job.python)
@@ -195,61 +171,8 @@ def _rank(
     )
 
 
-def _common_settings(
-    job: Job, job_id: str, coordinator: str, bind: bool, restart: int
-) -> dict[str, str]:
-    """The variables that are set in every rank, whatever its host sets."""
-    settings = {
-        "JAX_COORDINATOR_ADDRESS": coordinator,
-        "JAX_NUM_PROCESSES": str(job.num_processes),
-        "MCJAX_JOB_ID": job_id,
-        "MCJAX_RESTART": str(restart),
-        "PYTHONUNBUFFERED": "1",
-    }
-    if job.cpu_devices is not None:
-        settings["JAX_NUM_CPU_DEVICES"] = str(job.cpu_devices)
-    if job.hook and bind:
-        # JAX's coordination service has no authentication and would listen on every interface.
-        settings[hook_environ.BIND] = coordinator
-    if job.hook and job.start_timeout is not None:
-        settings[hook_environ.JOIN_TIMEOUT] = str(job.start_timeout)
-    if job.hook and job.verify_spmd:
-        settings[hook_environ.LOOK] = "1"
-    return settings
-
-
-def _defaults(job: Job, job_id: str) -> dict[str, str]:
-    """The variables that are set unless a rank's host sets them."""
-    # The same in all ranks: sets of strings must be traced in one order.
-    defaults = {"PYTHONHASHSEED": str(int(job_id, 16) % 2**32)}
-    if job.cpu_devices is not None:
-        defaults["JAX_PLATFORMS"] = "cpu"
-    return defaults
-
-
 def command(job: Job, python: str) -> list[str]:
     """The command of every rank, with its placeholders."""
     if job.module:
         return [python, "-m", *job.program]
     return [python, *job.program] if job.is_python else list(job.program)
-
-
-def _own_settings(job: Job, host: Host, local: int, ranks: int, facts: Facts) -> dict[str, str]:
-    """A rank's own devices and addresses."""
-    settings = {}
-    if job.gpus_per_process is not None:
-        each, needed = job.gpus_per_process, job.gpus_per_process * ranks
-        if needed > facts.gpus:
-            raise LaunchError(
-                f"host {host.name}: needs {counted(needed, 'GPU')} for {counted(ranks, 'rank')}, "
-                f"sees {facts.gpus} (CUDA_VISIBLE_DEVICES, nvidia-smi -L); lower -n or "
-                "--gpus-per-process"
-            )
-        mine = range(local * each, (local + 1) * each)
-        settings["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, mine))
-    if facts.transfer_ports:
-        address = join_address(facts.address or LOOPBACK, facts.transfer_ports[local])
-        settings[hook_environ.TRANSFER] = address
-    if facts.address and not facts.good_name:
-        settings[hook_environ.ADDRESS] = facts.address
-    return settings

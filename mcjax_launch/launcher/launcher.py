@@ -15,8 +15,7 @@ from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan
-from mcjax_launch.launcher.orders import start_order
-from mcjax_launch.launcher.signals import ENDING, FORWARDED
+from mcjax_launch.launcher.agent_orders import start_order
 from mcjax_launch.launcher.stack_requests import StackRequests
 from mcjax_launch.launcher.startup import Startup
 from mcjax_launch.launcher.stop_policy import (
@@ -31,9 +30,10 @@ from mcjax_launch.protocol import exit_status, hook_messages, messages
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop, Signals
 from mcjax_launch.protocol.message import Message
-from mcjax_launch.run import hook_events
+from mcjax_launch.protocol.signals import ENDING, FORWARDED
+from mcjax_launch.run import hook_events, stop_reasons
 from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop import Stop, interrupted, reader_gone
+from mcjax_launch.run.stop_reasons import Stop
 from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import AgentPool, Failure
@@ -229,19 +229,17 @@ class Launcher:
         """Somebody ends an agent, or a bug of its own does."""
         match message:
             case messages.Ending(reason):
-                what = f"host {link.host.name}: its agent was stopped by {reason}"
-                stop = Stop(what, exit_status.HOST_LOST)
+                stop = stop_reasons.agent_stopped(link.host.name, reason)
                 self._perform(self._policy.may_be_stopped(stop, time.monotonic()))
             case messages.InternalError(error, traceback):
-                what = _internal_error(link.host, error, traceback)
-                self._stop(Stop(what, exit_status.INTERNAL_ERROR))
+                self._stop(stop_reasons.internal_error(_bug_in(link.host, error, traceback)))
 
     def _unreachable(self, failure: Failure) -> None:
         self.lost.add(failure.host)
         if failure.traceback:
             error = failure.traceback.strip().rpartition("\n")[2]
-            what = _internal_error(failure.host, error, failure.traceback)
-            self._start_failed(LaunchError(what, exit_status.INTERNAL_ERROR))
+            bug = _bug_in(failure.host, error, failure.traceback)
+            self._start_failed(LaunchError(bug, exit_status.INTERNAL_ERROR))
         else:
             self._startup.failed(failure)
 
@@ -253,7 +251,7 @@ class Launcher:
         for rank in self._plan.ranks if self._plan is not None else ():
             if rank.host is link.host:
                 self._state.ranks[rank.process_id].process.lost = True
-        self._stop(Stop(f"host {link.host.name}: {why}", exit_status.HOST_LOST, final=False))
+        self._stop(stop_reasons.host_lost(link.host.name, why))
 
     # --- the end ---
 
@@ -291,9 +289,9 @@ class Launcher:
     def _reader_gone(self, error: OSError | None) -> None:
         """Nobody takes the output any more; a signal that comes with that has the first word."""
         if not self._console.on_terminal:
-            stop = reader_gone(error)
+            stop = stop_reasons.reader_gone(error)
         elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # it comes with a closed terminal
-            stop = interrupted(signal.SIGHUP)
+            stop = stop_reasons.interrupted(signal.SIGHUP)
         else:
             return
         self._perform(self._policy.may_be_stopped(stop, time.monotonic()))
@@ -365,7 +363,7 @@ class Launcher:
         return replace(summary, final=summary.final or self._policy.interrupts > 0)
 
 
-def _internal_error(host: Host, error: str, traceback: str) -> str:
+def _bug_in(host: Host, error: str, traceback: str) -> str:
     """One line on a bug in an agent, whose traceback is kept."""
     where = "" if host.is_local else f"host {host.name}: "
     return f"{where}internal error in the agent: {error}; please report {save_traceback(traceback)}"

@@ -13,11 +13,12 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.launcher.launcher import Launcher
-from mcjax_launch.launcher.signals import ENDING, watched
+from mcjax_launch.launcher.signals import watched
 from mcjax_launch.protocol.exit_status import HOST_LOST
 from mcjax_launch.protocol.loop import READ, Loop, Signals
+from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.run.state import RunState
-from mcjax_launch.schedulers.restarts import restarts_before
+from mcjax_launch.schedulers.restart_count import restarts_before
 from mcjax_launch.transport.client import Transport
 
 # Between a failure and the next start: doubled each time.

@@ -1,13 +1,9 @@
-"""The signals that mean something to a launcher."""
+"""The launcher's own signals, as events."""
 
 import signal
 
 from mcjax_launch.protocol.loop import Signals
-
-#: End the job.
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Go to every rank, and mean nothing else.
-FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
+from mcjax_launch.protocol.signals import ENDING, FORWARDED
 
 
 def watched() -> Signals:

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import Facts, Plan, make_plan, used_hosts
+from mcjax_launch.job.plan import Plan, make_plan, used_hosts
+from mcjax_launch.launcher.agent_orders import what_to_prepare
 from mcjax_launch.launcher.coordinator import candidates, choose, own_address
-from mcjax_launch.launcher.orders import what_to_prepare
 from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_address
 from mcjax_launch.protocol.exit_status import HOST_LOST, INTERNAL_ERROR

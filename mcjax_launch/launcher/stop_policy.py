@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.run.stop import Stop
+from mcjax_launch.run.stop_reasons import Stop, interrupted
 
 # Ctrl-C ends a whole pipeline, and scancel a whole job: what it does to our reader or our agents
 # may be seen here before the signal that is for us.
@@ -160,8 +160,8 @@ class StopPolicy:
             effects.append(Note(_forwarded(name, grace)))
         if self.interrupts > 2 or (self.interrupts > 1 and nothing_left):
             self._give_up_at = now
-        stop = Stop(f"stopped by {name}", 128 + signum)
-        return [*effects, *self._end(stop, StopRanks(signum, grace, by_user=True))]
+        ranks = StopRanks(signum, grace, by_user=True)
+        return [*effects, *self._end(interrupted(signum), ranks)]
 
     def nothing_left(self, now: float) -> None:
         """No process of the job is left: from now on only a reader is waited for."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from mcjax_launch.protocol.messages import Exited, Usage
 from mcjax_launch.run.rank_run import RankRun, Sample
 from mcjax_launch.run.spmd import Comparison
-from mcjax_launch.run.stop import Stop
+from mcjax_launch.run.stop_reasons import Stop
 
 
 @dataclass(eq=False)

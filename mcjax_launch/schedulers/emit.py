@@ -9,7 +9,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.command_line import CommandLine
 from mcjax_launch.job.job import GRACE_S
 from mcjax_launch.ranks import counted
-from mcjax_launch.schedulers import kubernetes, sbatch
+from mcjax_launch.schedulers import kubernetes, slurm_script
 from mcjax_launch.schedulers.size import Size
 
 # Options that give the size or go to the scheduler: not for the launcher that it starts.
@@ -81,7 +81,7 @@ def emit(kind: Literal["slurm", "jobset", "job"], submission: Submission) -> str
     name = submission.name or default_name(submission.command_line.program[0])
     if kind == "slurm":
         command = [*_this_launcher(), *words(_NOT_PASSED_ON)]
-        return sbatch.script(command, size, name, submission.sbatch_options)
+        return slurm_script.script(command, size, name, submission.sbatch_options)
     if size.can_shrink:
         raise LaunchError(f"--emit {kind}: a job needs all its pods; leave out --min-hosts")
     if submission.sbatch_options:

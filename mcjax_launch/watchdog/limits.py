@@ -1,13 +1,11 @@
 """What ends a job that should not go on: it takes too long, it hangs, or its ranks diverge."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from mcjax_launch.job.job import Job
-from mcjax_launch.protocol import exit_status
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop import Stop
+from mcjax_launch.run.stop_reasons import Stop, diverged, incomparable, out_of_time
 from mcjax_launch.watchdog.spmd import SpmdWatch
 
 # How often agents report usage within --stall-timeout.
@@ -16,7 +14,6 @@ _SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.1, 15.0
 _RECORD_S = 1.0
 # Where ranks diverge, the others get so long to show which side they are on.
 _SETTLING_S = 1.0
-_DIVERGED = "--verify-spmd: the ranks run different programs"
 
 
 class Limits:
@@ -76,7 +73,7 @@ class Limits:
         """The reason to end the job, if there is one by now."""
         if self._job_s is not None and now >= self._began_at + self._job_s:
             seconds, self._job_s = self._job_s, None
-            return self._out_of_time(f"--timeout: still running after {seconds:g} s")
+            return self._out_of_time(f"--timeout: still running after {seconds:g} s", final=True)
         if self._start_s is not None:
             seconds = self._start_s
             if all(_has_started(run) for run in self._state.ranks.values()):
@@ -84,7 +81,7 @@ class Limits:
             elif now >= self._began_at + seconds:
                 self._start_s = None
                 message = f"--start-timeout: not all ranks have joined after {seconds:g} s"
-                return replace(self._out_of_time(message, jax=True), final=False)
+                return self._out_of_time(message, final=False, jax=True)
         return self._stalled(now) or self._diverged(now)
 
     def _stalled(self, now: float) -> Stop | None:
@@ -93,14 +90,13 @@ class Limits:
             return None
         self._stall_s = None
         message = f"--stall-timeout: no rank has printed, computed or compiled for {seconds:g} s"
-        return replace(self._out_of_time(message), final=False)
+        return self._out_of_time(message, final=False)
 
-    def _out_of_time(self, message: str, *, jax: bool = False) -> Stop:
-        """The end of a job that makes no progress."""
+    def _out_of_time(self, message: str, *, final: bool, jax: bool = False) -> Stop:
         from mcjax_launch.diagnosis.hang import hints, whereabouts
 
         details = whereabouts(self._state, jax=jax) + hints(self._state)
-        return Stop(message, exit_status.TIMED_OUT, tuple(details), needs_stacks=True)
+        return out_of_time(message, details, final=final)
 
     def _diverged(self, now: float) -> Stop | None:
         """The end where ranks diverge; from the first moment that is what ends the job."""
@@ -109,13 +105,12 @@ class Limits:
             self.spmd.expire(now)
         if self._verify and (why := self._incomparable()):
             self._verify = False
-            message = f"--verify-spmd: the programs of this jax cannot be compared: {why}"
-            return Stop(message, exit_status.FAILED)
+            return incomparable(why)
         if not self._verify or programs.divergence is None:
             return None
         from mcjax_launch.diagnosis.spmd import divergence_lines
 
-        stop = Stop(_DIVERGED, exit_status.FAILED, tuple(divergence_lines(programs)))
+        stop = diverged(divergence_lines(programs))
         if self._diverged_at is None:
             self._diverged_at = now
             self._on_reason(stop)

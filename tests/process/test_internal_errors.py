@@ -14,7 +14,7 @@ PACKAGE = Path(mcjax_launch.__file__).parent
 HOSTS = {"here": (), "on other hosts": ("--hosts", "a,b", "--via", FAKE_SSH)}
 # Where the bug is: while the module is loaded, and after the first rank has been started.
 BUGS = {
-    "at its start": ("\n_WAKING = ", "\nraise RuntimeError('boom')\n_WAKING = "),
+    "at its start": ("\n_ENDLESS = ", "\nraise RuntimeError('boom')\n_ENDLESS = "),
     "with ranks": (".started(number)\n", ".started(number); raise RuntimeError('boom')\n"),
 }
 

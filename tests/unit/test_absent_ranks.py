@@ -7,7 +7,7 @@ from mcjax_launch.protocol.hook_messages import Joined, Joining, Leaving
 from mcjax_launch.protocol.messages import Exited, FromHook
 from mcjax_launch.run import hook_events
 from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop import Stop
+from mcjax_launch.run.stop_reasons import Stop
 from mcjax_launch.watchdog.absent_ranks import AbsentRanks
 
 Event = FromHook | Exited

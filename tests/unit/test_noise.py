@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from mcjax_launch.console.lines import Plain
 from mcjax_launch.console.noise_filter import (
     GLOO_S,
     HOLD_S,
@@ -14,6 +13,7 @@ from mcjax_launch.console.noise_filter import (
     patience_s,
 )
 from mcjax_launch.console.pieces import Lines, Part, Piece, Stream, whole_lines
+from mcjax_launch.console.renderers import Plain
 from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
 from mcjax_launch.jax_messages.noise import Listener, Noise, without_noise
 from mcjax_launch.jax_messages.tracebacks import whose

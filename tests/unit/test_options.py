@@ -6,7 +6,7 @@ import click
 import pytest
 
 from mcjax_launch.cli.command import command, main
-from mcjax_launch.cli.given import command_line
+from mcjax_launch.cli.given_options import command_line
 from mcjax_launch.cli.options import Options
 
 

@@ -7,9 +7,10 @@ import pytest
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.describe import describe
+from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import Facts, Plan, make_plan, place
+from mcjax_launch.job.plan import Plan, make_plan, place
 from mcjax_launch.protocol import rank_environ
 from mcjax_launch.protocol.address import split_address
 

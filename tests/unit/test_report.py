@@ -17,7 +17,7 @@ from mcjax_launch.protocol.messages import RankUsage, Usage
 from mcjax_launch.report import record, write
 from mcjax_launch.run.rank_run import RankRun, Sample
 from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop import Stop
+from mcjax_launch.run.stop_reasons import Stop
 
 VICTIM = "Terminating process because the JAX distributed service detected fatal errors"
 

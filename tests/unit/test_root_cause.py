@@ -9,7 +9,7 @@ from mcjax_launch.diagnosis.root_cause import first_failure
 from mcjax_launch.diagnosis.summary import status_text, summarize
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop import Stop
+from mcjax_launch.run.stop_reasons import Stop
 
 ABORTED = "F1 client.h:80] Terminating process because the JAX distributed service detected fatal"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.hook.mcjax_hook import frames
+from mcjax_launch.hook.mcjax_hook import user_lines
 from mcjax_launch.protocol import source_lines
 from mcjax_launch.protocol.source_lines import OURS, PYTHON, USER, owner, shortened
 
@@ -80,10 +80,10 @@ HOOKS = f"{SITE}/mcjax_launch/hook/mcjax_hook/compilation.py"
 )
 def test_the_line_that_a_user_can_act_on(stack: list[str], chosen: str | None) -> None:
     """Innermost first: the user's own, else a library's, else whatever is not ours."""
-    assert frames.users(stack, lambda file: file) == chosen
+    assert user_lines.users(stack, lambda file: file) == chosen
 
 
 def test_this_line_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parent)
     line = sys._getframe().f_lineno + 1
-    assert frames.place() == f"{Path(__file__).name}:{line}"
+    assert user_lines.place() == f"{Path(__file__).name}:{line}"

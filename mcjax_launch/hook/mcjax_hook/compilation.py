@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ...protocol.hook_environ import LOOK
 from ...protocol.hook_messages import Blind, Compiled, Compiling, Program, Rerun
-from . import frames
+from . import user_lines
 from .reruns import Reruns
 
 TYPE_CHECKING = False
@@ -135,7 +135,7 @@ class Compilation:
     def _report_begin(self, backend: Any, computation: Any) -> bool:
         """Say what is compiled; whether that has been said."""
         try:
-            message = Compiling(_name(computation), frames.place(), str(backend.platform))
+            message = Compiling(_name(computation), user_lines.place(), str(backend.platform))
             self._link.send(message)
             return True
         except Exception as error:  # another JAX than we know: the program comes first
@@ -159,7 +159,7 @@ class Compilation:
                 places,
                 own,
                 communicates,
-                frames.place(),
+                user_lines.place(),
             )
         except Exception as error:
             self._report_blind(repr(error))
@@ -207,7 +207,7 @@ class Compilation:
                 return
             if not program.communicates and _all_whole(execution, args):
                 return  # each process computes it for itself: so one may do it alone
-            program.where = frames.place()
+            program.where = user_lines.place()
             program.shapes = tuple(_shape(arg) for arg in args[:_MOST_SHAPES])
             self._report(program)
             if self._looks:
@@ -223,7 +223,7 @@ class Compilation:
             self._link.send(program.message(program.where))
 
     def _report_rerun(self, program: SpanningProgram, look: int, partners: Sequence[int]) -> None:
-        self._link.send(Rerun(program.message(frames.place()), look, tuple(partners)))
+        self._link.send(Rerun(program.message(user_lines.place()), look, tuple(partners)))
 
     def _report_blind(self, reason: str) -> None:
         """Say once that the programs of this jax cannot be compared."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ...protocol import source_lines
-from . import frames
+from . import user_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Exits:
         except Exception as error:  # an exception that cannot be printed
             text = summary = f"{kind.__name__} (cannot be shown: {error!r})"
         innermost_first = reversed(tb.extract_tb(traceback))
-        frame = frames.users(innermost_first, lambda frame: frame.filename)
+        frame = user_lines.users(innermost_first, lambda frame: frame.filename)
         module = getattr(value, "name", None) if isinstance(value, ImportError) else None
         self._report(
             _INTERRUPTED if issubclass(kind, KeyboardInterrupt) else 1,
@@ -137,7 +137,7 @@ class Exits:
                 super().__init__(*args)
                 exits._last_code = self.code
                 exits._last_handled = _handled()
-                frame = frames.here()
+                frame = user_lines.here()
                 if frame is not None:
                     code = frame.f_code
                     exits._last_place = code.co_filename, frame.f_lineno, code.co_name

@@ -6,7 +6,7 @@ import sys
 
 from ...protocol.hook_environ import ADDRESS, BIND, JOIN_TIMEOUT, TRANSFER
 from ...protocol.hook_messages import ImportedJax, Joined, Joining, Leaving, Left
-from . import frames
+from . import user_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Initialization:
         count = _whole_number(filled["num_processes"])
         process_id = _whole_number(filled["process_id"])
         address = str(filled["coordinator_address"])
-        self._link.send(Joining(address, count, process_id, frames.place()))
+        self._link.send(Joining(address, count, process_id, user_lines.place()))
         _set_transfer_address(self._environ)
         _silence_proxy_warning(self._environ)
         _adjust_jaxlib(self._environ)

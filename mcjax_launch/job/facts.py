@@ -1,0 +1,27 @@
+"""What is known of a host before the ranks are started; a value."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a host's agent reported and reserved before the ranks are started.
+
+    Args:
+        python: interpreter of its ranks, if they need one.
+        cwd: working directory of its ranks.
+        gpus: how many are visible to it.
+        cores: each rank's share.
+        transfer_ports: each rank's, for transfers between CPU processes.
+        address: where other hosts can reach it; empty if none needs to.
+        good_name: whether its own name resolves to such an address.
+
+    """
+
+    python: str = ""
+    cwd: str = ""
+    gpus: int = 0
+    cores: tuple[tuple[int, ...], ...] = ()
+    transfer_ports: tuple[int, ...] = ()
+    address: str = ""
+    good_name: bool = True

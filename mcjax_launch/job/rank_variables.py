@@ -1,0 +1,62 @@
+"""The variables that ranks get, of the job and of their own; pure."""
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.facts import Facts
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.protocol import hook_environ
+from mcjax_launch.protocol.address import LOOPBACK, join_address
+from mcjax_launch.ranks import counted
+
+
+def common_settings(
+    job: Job, job_id: str, coordinator: str, bind: bool, restart: int
+) -> dict[str, str]:
+    """The variables that are set in every rank, whatever its host sets."""
+    settings = {
+        "JAX_COORDINATOR_ADDRESS": coordinator,
+        "JAX_NUM_PROCESSES": str(job.num_processes),
+        "MCJAX_JOB_ID": job_id,
+        "MCJAX_RESTART": str(restart),
+        "PYTHONUNBUFFERED": "1",
+    }
+    if job.cpu_devices is not None:
+        settings["JAX_NUM_CPU_DEVICES"] = str(job.cpu_devices)
+    if job.hook and bind:
+        # JAX's coordination service has no authentication and would listen on every interface.
+        settings[hook_environ.BIND] = coordinator
+    if job.hook and job.start_timeout is not None:
+        settings[hook_environ.JOIN_TIMEOUT] = str(job.start_timeout)
+    if job.hook and job.verify_spmd:
+        settings[hook_environ.LOOK] = "1"
+    return settings
+
+
+def defaults(job: Job, job_id: str) -> dict[str, str]:
+    """The variables that are set unless a rank's host sets them."""
+    # The same in all ranks: sets of strings must be traced in one order.
+    values = {"PYTHONHASHSEED": str(int(job_id, 16) % 2**32)}
+    if job.cpu_devices is not None:
+        values["JAX_PLATFORMS"] = "cpu"
+    return values
+
+
+def own_settings(job: Job, host: Host, local: int, ranks: int, facts: Facts) -> dict[str, str]:
+    """A rank's own devices and addresses."""
+    settings = {}
+    if job.gpus_per_process is not None:
+        each, needed = job.gpus_per_process, job.gpus_per_process * ranks
+        if needed > facts.gpus:
+            raise LaunchError(
+                f"host {host.name}: needs {counted(needed, 'GPU')} for {counted(ranks, 'rank')}, "
+                f"sees {facts.gpus} (CUDA_VISIBLE_DEVICES, nvidia-smi -L); lower -n or "
+                "--gpus-per-process"
+            )
+        mine = range(local * each, (local + 1) * each)
+        settings["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, mine))
+    if facts.transfer_ports:
+        address = join_address(facts.address or LOOPBACK, facts.transfer_ports[local])
+        settings[hook_environ.TRANSFER] = address
+    if facts.address and not facts.good_name:
+        settings[hook_environ.ADDRESS] = facts.address
+    return settings

@@ -1,0 +1,92 @@
+"""Reasons to end a job other than a rank's failure: values."""
+
+import errno
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mcjax_launch.protocol import exit_status
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A reason to end the job other than a rank's failure.
+
+    Args:
+        message: what happened.
+        status: the exit status it leads to.
+        details: further lines.
+        final: starting the job again would be no use, or is not wanted.
+        needs_stacks: the ranks' stacks are to be shown first.
+
+    """
+
+    message: str
+    status: int
+    details: tuple[str, ...] = ()
+    final: bool = True
+    needs_stacks: bool = False
+
+
+def interrupted(signum: int) -> Stop:
+    """The end of a job by a signal to the launcher."""
+    name = signal.Signals(signum).name
+    return Stop(f"stopped by {name}", exit_status.of_signal(signum))
+
+
+def reader_gone(error: OSError | None) -> Stop:
+    """The end of a job whose output nothing reads, or which cannot be written.
+
+    Args:
+        error: what writing it led to, if anything.
+
+    """
+    message = "nothing reads the output any more"
+    if error is not None and error.errno not in (errno.EPIPE, errno.EIO):
+        message = f"stdout cannot be written: {error.strerror}"
+    return Stop(message, exit_status.READER_GONE)
+
+
+def host_lost(host: str, why: str) -> Stop:
+    """The end of a job one of whose hosts is gone, with its ranks."""
+    return Stop(f"host {host}: {why}", exit_status.HOST_LOST, final=False)
+
+
+def agent_stopped(host: str, signal_name: str) -> Stop:
+    """The end of a job one of whose agents somebody ends: a scheduler, as a rule."""
+    return Stop(f"host {host}: its agent was stopped by {signal_name}", exit_status.HOST_LOST)
+
+
+def internal_error(message: str) -> Stop:
+    """The end of a job by a bug of ours."""
+    return Stop(message, exit_status.INTERNAL_ERROR)
+
+
+def out_of_time(message: str, details: Sequence[str], *, final: bool) -> Stop:
+    """The end of a job that makes no progress, or not enough.
+
+    Args:
+        message: which limit was reached.
+        details: where the ranks are.
+        final: starting it again would be no use.
+
+    """
+    status = exit_status.TIMED_OUT
+    return Stop(message, status, tuple(details), final=final, needs_stacks=True)
+
+
+def diverged(details: Sequence[str]) -> Stop:
+    """The end of a job whose ranks run different programs.
+
+    Args:
+        details: which.
+
+    """
+    message = "--verify-spmd: the ranks run different programs"
+    return Stop(message, exit_status.FAILED, tuple(details))
+
+
+def incomparable(why: str) -> Stop:
+    """The end of a job whose programs should be compared and cannot be."""
+    message = f"--verify-spmd: the programs of this jax cannot be compared: {why}"
+    return Stop(message, exit_status.FAILED)
