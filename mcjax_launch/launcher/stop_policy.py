@@ -181,7 +181,7 @@ class StopPolicy:
         return [*effects, *self._end(interrupted(signum), ranks)]
 
     def nothing_left(self, now: float) -> None:
-        """No process of the job is left; the reader of one that was stopped has had its time soon."""
+        """No process of the job is left; one that was stopped does not wait long for its reader."""
         if self._was_stopped and self._give_up_at is None:
             self._give_up_at = now + READER_S
 
