@@ -9,6 +9,8 @@ import os
 import signal
 import stat
 
+from ..protocol import exit_status
+from ..protocol.signals import ENDING
 from . import posix
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -32,7 +34,7 @@ def make_folder() -> str:
 def guard(agent: int, folder: str) -> NoReturn:
     """Wait for the agent; then end whatever is left below us and take its exit status."""
     posix.adopt_orphans()
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for signum in ENDING:
         signal.signal(signum, lambda signum, frame: posix.signal_process(agent, signal.SIGTERM))
     status = 1
     signal.signal(signal.SIGALRM, lambda signum, frame: _leave(folder, status))
@@ -51,7 +53,7 @@ def guard(agent: int, folder: str) -> NoReturn:
 
 def _leave(folder: str, status: int) -> NoReturn:
     remove(folder)
-    os._exit(status if status >= 0 else 128 - status)
+    os._exit(exit_status.of_wait(status))
 
 
 def remove(path: str) -> None:

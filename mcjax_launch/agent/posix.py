@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 
+from ..protocol.exit_status import NOT_FOUND
 from ..protocol.signals import RESET_IN_RANKS
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -116,7 +117,7 @@ def _become(
     except OSError as error:
         os.write(failure_fd, f"{error.errno} {what}".encode("utf-8", "surrogateescape"))
     finally:
-        os._exit(127)
+        os._exit(NOT_FOUND)
 
 
 class Ended:

@@ -128,7 +128,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
         _say(in_one_line(error))
         return exit_status.USAGE
     except (click.Abort, KeyboardInterrupt):
-        return 128 + signal.SIGINT
+        return exit_status.of_signal(signal.SIGINT)
     except (BrokenPipeError, SystemExit):  # click leaves so when nobody reads --help
         return exit_status.READER_GONE
     except Exception as error:

@@ -6,6 +6,7 @@ Nothing here is compared but by identity: methods for that would cost every star
 
 from dataclasses import dataclass, field
 
+from mcjax_launch.protocol.exit_status import of_wait
 from mcjax_launch.protocol.hook_messages import Compiling, Failed, Joining
 
 # Using less of a core than this is no progress: heartbeats and idle threads need some.
@@ -190,4 +191,4 @@ class RankRun:
             return failure.status
         status = self.process.status
         assert status is not None
-        return status if status >= 0 else 128 - status
+        return of_wait(status)
