@@ -6,8 +6,8 @@ import socket
 import time
 
 from ..protocol import hook_messages
+from ..protocol.codec import Malformed, Tagged, from_json
 from ..protocol.loop import READ, Loop
-from ..protocol.message import Malformed, Tagged, from_json
 from ..protocol.messages import FromHook
 from . import posix
 

@@ -23,10 +23,10 @@ from .usage import Looker
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-    from typing import Any, NoReturn
+    from collections.abc import Collection, Iterable
+    from typing import NoReturn
 
-    from ..protocol.message import Message
+    from ..protocol.codec import Message
     from .sync import Staging
 
 _ENDLESS = 1 << 60
@@ -141,23 +141,11 @@ class Agent:
         self._staging: Staging | None = None
         self._hooks: HookServer | None = None
         self._stacks = StackDump(self._send_stacks)
+        self._memory: oom.OutOfMemory | None = None
         self._looker: Looker | None = None
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
         self._said_bye = False
-        self._handlers: dict[type, Callable[[Any], object]] = {
-            messages.Prepare: self._prepare,
-            messages.Start: self._start,
-            messages.Credit: lambda credit: self._streams.credit(credit.count),
-            messages.Forward: lambda forward: self._forward(forward.signum),
-            messages.Stop: lambda stop: self._stop(stop.signum, stop.grace_s),
-            messages.RequestStacks: lambda request: self._request_stacks(request.all_threads),
-            messages.RequestReruns: self._request_reruns,
-            messages.TryCoordinator: self._try_coordinator,
-            messages.StageEntry: self._stage,
-            frames.Content: self._stage,
-            messages.Ping: lambda ping: None,
-        }
 
     def run(self) -> None:
         """Serve until the ranks, and all that they started, are gone."""
@@ -192,7 +180,30 @@ class Agent:
     # --- events ---
 
     def _receive(self, message: Message | frames.Content) -> None:
-        self._handlers[type(message)](message)
+        if isinstance(message, messages.Credit):
+            self._streams.credit(message.count)
+        elif isinstance(message, messages.Forward):
+            self._forward(message.signum)
+        elif isinstance(message, messages.Stop):
+            self._stop(message.signum, message.grace_s)
+        elif isinstance(message, messages.RequestStacks):
+            self._request_stacks(message.all_threads)
+        elif isinstance(message, messages.RequestReruns):
+            self._request_reruns(message.ranks)
+        elif not isinstance(message, messages.Ping):
+            self._receive_before_start(message)
+
+    def _receive_before_start(self, message: Message | frames.Content) -> None:
+        if isinstance(message, (messages.StageEntry, frames.Content)):
+            self._stage(message)
+        elif isinstance(message, messages.Prepare):
+            self._prepare(message)
+        elif isinstance(message, messages.TryCoordinator):
+            self._try_coordinator(message)
+        elif isinstance(message, messages.Start):
+            self._start(message)
+        else:
+            raise TypeError(f"no message to an agent: {message!r}")
 
     def _launcher_lost(self) -> None:
         """It is gone, however it went: end the ranks, and let them not wait for a reader."""
@@ -233,15 +244,17 @@ class Agent:
         del self._pids[ended.pid]
         used = posix.reap(ended.pid)
         failed = ended.status != 0 and -ended.status not in sent
-        killer = self._memory.evidence(ended.pid) if failed else ""
+        killer = self._memory.evidence(ended.pid) if failed and self._memory else ""
         self._link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used))
 
     def _hooked(self, said: messages.FromHook) -> None:
-        failed = isinstance(said.message, hook_messages.Failed)
-        if failed:
-            said = said.replaced(sent=tuple(self._supervisor.sent.get(said.rank, ())))
-        self._link.send(said)
-        if isinstance(said.message, hook_messages.Failed) and said.message.joined:
+        failed = said.message
+        if not isinstance(failed, hook_messages.Failed):
+            self._link.send(said)
+            return
+        sent = tuple(self._supervisor.sent.get(said.rank, ()))
+        self._link.send(messages.FromHook(said.rank, failed, main=said.main, sent=sent))
+        if failed.joined:
             self._supervisor.ending = posix.ending(self._pids)
             self._perform(self._supervisor.failed(said.rank, time.monotonic()))
 
@@ -364,9 +377,9 @@ class Agent:
         asked = self._hooks.request_stacks(all_threads) if self._hooks is not None else []
         self._stacks.begin(asked, time.monotonic())
 
-    def _request_reruns(self, request: messages.RequestReruns) -> None:
+    def _request_reruns(self, ranks: Collection[int]) -> None:
         if self._hooks is not None:
-            self._hooks.request_reruns(request.ranks)
+            self._hooks.request_reruns(ranks)
 
     def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
         """Send the stacks that have come, and of the other ranks what the kernel knows."""

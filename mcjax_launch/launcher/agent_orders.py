@@ -35,7 +35,6 @@ def what_to_prepare(
         command=None if job.is_python else job.program[0],
         program=job.program[0] if job.is_python and not job.module else None,
         pythons=tuple(pythons),
-        python_named=bool(host.python) or job.python_given,
         needs_jax=bool(host.python) or job.python_given or not host.is_local,
         env=dict(job.env),
         chdir=host.chdir or job.chdir,

@@ -29,9 +29,9 @@ from mcjax_launch.launcher.stop_policy import (
 )
 from mcjax_launch.launcher.timers import Acting, Asking
 from mcjax_launch.protocol import exit_status, hook_messages, messages
+from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop, Signals
-from mcjax_launch.protocol.message import Message
 from mcjax_launch.protocol.signals import ENDING, FORWARDED
 from mcjax_launch.run import hook_events, stop_reasons
 from mcjax_launch.run.state import RunState

@@ -9,14 +9,14 @@ from __future__ import annotations
 import struct
 
 from . import messages
-from .message import from_json, to_json
+from .codec import from_json, to_json
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
 
-    from .message import Message
+    from .codec import Message
 
     Frame: TypeAlias = "Message | Data | Content"
 

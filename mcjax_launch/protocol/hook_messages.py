@@ -6,7 +6,7 @@ malformed. Places (`where`) are `train.py:88`, the user's line; empty where ther
 
 from __future__ import annotations
 
-from .message import Message, Tagged
+from .codec import Message, Tagged
 
 
 class HookMessage(Tagged):

@@ -7,8 +7,8 @@ ids of the job.
 
 from __future__ import annotations
 
+from .codec import Malformed, Message, from_values
 from .hook_messages import HookMessage
-from .message import Message, from_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ class Prepare(Message):
         command: a PROGRAM that is no Python program of ours to start.
         program: a PROGRAM that is a Python file.
         pythons: interpreters for it, the first that exists is taken; none are needed where empty.
-        python_named: the user has named that interpreter.
         needs_jax: look whether it has jax, where the program seems to want it.
         env: the user's own variables.
         chdir, chdir_given: the working directory, and whether the user named it.
@@ -64,7 +63,6 @@ class Prepare(Message):
     command: str | None
     program: str | None
     pythons: tuple[str, ...]
-    python_named: bool
     needs_jax: bool
     env: dict[str, str]
     chdir: str
@@ -322,12 +320,13 @@ DATA = 0
 CONTENT = 1
 
 _FIRST = 16
-_CLASSES: tuple[type[Message], ...] = (
+_MESSAGES: tuple[type[Message], ...] = (
     *(StageEntry, Prepare, TryCoordinator, Start, Credit, Forward, Stop, RequestStacks),
     *(RequestReruns, Ping, Hello, Refused, HostFacts, CoordinatorTried, Started, Exited),
     *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
 )
-_KINDS = {cls: number for number, cls in enumerate(_CLASSES, _FIRST)}
+_CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
+_KINDS = {cls: kind for kind, cls in _CLASSES.items()}
 
 
 def kind_of(message: Message) -> int:
@@ -339,7 +338,10 @@ def decoded(kind: int, values: Any) -> Message:
     """The message of a frame.
 
     Raises:
-        Malformed: the values are not those of this kind.
+        Malformed: there is no such kind, or the values are not those of it.
 
     """
-    return from_values(_CLASSES[kind - _FIRST], values)
+    cls = _CLASSES.get(kind)
+    if cls is None:
+        raise Malformed(f"unknown kind of message {kind}")
+    return from_values(cls, values)

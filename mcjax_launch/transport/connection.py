@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
+from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop
-from mcjax_launch.protocol.message import Message
 from mcjax_launch.protocol.messages import Credit
 from mcjax_launch.protocol.uplink import Uplink
 from mcjax_launch.transport.client import Pipes

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
+from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import Loop
-from mcjax_launch.protocol.message import Message
 from mcjax_launch.protocol.messages import Bye, Hello, Ping
 from mcjax_launch.transport import bootstrap
 from mcjax_launch.transport.client import Transport
