@@ -19,7 +19,7 @@ from .hook_server import HookServer
 from .launcher_link import LauncherLink
 from .stacks import StackDump
 from .startup import Prepared, Refused
-from .usage import Looker
+from .usage import UsageSampler
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Agent:
         self._hooks: HookServer | None = None
         self._stacks = StackDump(self._send_stacks)
         self._memory: oom.OutOfMemory | None = None
-        self._looker: Looker | None = None
+        self._usage: UsageSampler | None = None
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
         self._said_bye = False
@@ -152,8 +152,8 @@ class Agent:
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
         self._link.open()
         while not self._finished():
-            looker = () if self._looker is None else (self._looker,)
-            self._loop.run_once((self, self._stacks, *looker, self._link))
+            usage = () if self._usage is None else (self._usage,)
+            self._loop.run_once((self, self._stacks, *usage, self._link))
 
     @property
     def deadline(self) -> float | None:
@@ -313,7 +313,7 @@ class Agent:
             self._hooks = HookServer(path, self._loop, local, self._is_main, self._hooked)
             inherited[hook_environ.SOCKET] = path
         joined = self._joined_pythons
-        self._looker = Looker(order.look_s, self._pids, joined, self._link.send)
+        self._usage = UsageSampler(order.sample_every_s, self._pids, joined, self._link.send)
         common = order.env if order.hook else rank_environ.of_scheduler(order.env, inherited)
         for rank in order.ranks:
             set_here = rank_environ.changes(

@@ -160,7 +160,7 @@ _usage_of_reaped: dict[int, resource.struct_rusage] = {}
 
 
 def _reaped_child() -> Ended | None:
-    """A child that has ended, where it cannot be looked at without being reaped."""
+    """A child that has ended, where that cannot be seen without being reaped."""
     pid, status, used = os.wait4(-1, os.WNOHANG)
     if pid == 0:
         return None

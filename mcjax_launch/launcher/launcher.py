@@ -40,7 +40,7 @@ from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import AgentPool, Failure
 from mcjax_launch.watchdog.absent_ranks import AbsentRanks
-from mcjax_launch.watchdog.limits import Limits, look_s
+from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
 # Less than the pipe from the agent holds, so that the agent seldom has to wait for room.
 _MOST_WINDOW = 3 << 18
@@ -171,7 +171,7 @@ class Launcher:
             self._timers.append(Asking(limits.spmd, self._console.note, self._request_reruns))
         self._policy.ranks_starting()
         for link in self._links:
-            link.send(start_order(plan, link.host, self._job, look_s(self._job)))
+            link.send(start_order(plan, link.host, self._job, usage_every_s(self._job)))
             link.open_window()
         self._console.detail(
             f"job {plan.job_id}: {len(plan.ranks)} ranks, coordinator {plan.coordinator}"

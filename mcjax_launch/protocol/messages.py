@@ -47,7 +47,7 @@ class Prepare(Message):
         command: a PROGRAM that is no Python program of ours to start.
         program: a PROGRAM that is a Python file.
         pythons: interpreters for it, the first that exists is taken; none are needed where empty.
-        needs_jax: look whether it has jax, where the program seems to want it.
+        needs_jax: check that it has jax, where the program seems to want it.
         env: the user's own variables.
         chdir, chdir_given: the working directory, and whether the user named it.
         coordinator: to be reserved; on rank 0's host only.
@@ -101,7 +101,7 @@ class Start(Message):
         defaults: variables that the host's own win over.
         hook: put it in place, and take misleading variables out.
         coordinator_host: is not to be reached through a proxy.
-        look_s: look so often at what ranks use; 0: never.
+        sample_every_s: so often report what ranks use; 0: never.
         grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
             when somebody ends the agent.
 
@@ -112,7 +112,7 @@ class Start(Message):
     defaults: dict[str, str]
     hook: bool
     coordinator_host: str
-    look_s: float
+    sample_every_s: float
     grace_s: float
     term_grace_s: float
 

@@ -55,7 +55,7 @@ def find_command(name: str, cwd: str, path: str, option: str = "") -> str:
     """The path of a command as a rank would find it.
 
     Args:
-        name: of the command; from `cwd` if there is a slash in it, else looked for in PATH.
+        name: of the command; from `cwd` if there is a slash in it, else searched for in PATH.
         path: PATH.
         option: the option that names it, in front of what goes wrong.
 

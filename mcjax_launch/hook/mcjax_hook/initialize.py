@@ -193,7 +193,7 @@ def _silence_proxy_warning(environ: Mapping[str, str]) -> None:
 
         try:
             jax.config.update("jax_check_proxy_envs", False)
-        except AttributeError:  # a jax that does not look
+        except AttributeError:  # a jax that does not check
             pass
 
 
