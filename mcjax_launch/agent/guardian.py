@@ -18,14 +18,43 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _PATIENCE_S = 5
+_LAST_RESORT = "/tmp"
 _LONGEST_SOCKET_FOLDER = 80  # a unix socket's path has 107 bytes in all
 
 
+class NoFolder(Exception):
+    """There is no place for the job's private folder on this host: a full or read-only disk.
+
+    Args:
+        place: where it was to be.
+        error: what the system said.
+
+    """
+
+    def __init__(self, place: str, error: OSError) -> None:
+        super().__init__(f"cannot write to {place}: {error.strerror}; set TMPDIR to another folder")
+
+
 def make_folder() -> str:
-    """A new private folder (0700), short enough for a unix socket's path."""
-    base = os.path.abspath(os.environ.get("TMPDIR") or "/tmp")
-    if len(os.fsencode(base)) > _LONGEST_SOCKET_FOLDER or not os.access(base, os.W_OK | os.X_OK):
-        base = "/tmp"
+    """A new private folder (0700), in TMPDIR or /tmp.
+
+    Raises:
+        NoFolder: neither can be written.
+
+    """
+    base = os.path.abspath(os.environ.get("TMPDIR") or _LAST_RESORT)
+    if len(os.fsencode(base)) <= _LONGEST_SOCKET_FOLDER and os.access(base, os.W_OK | os.X_OK):
+        try:
+            return _new_folder(base)
+        except OSError:
+            pass
+    try:
+        return _new_folder(_LAST_RESORT)
+    except OSError as error:
+        raise NoFolder(_LAST_RESORT, error) from None
+
+
+def _new_folder(base: str) -> str:
     folder = os.path.join(base, f"mcjax-{os.urandom(6).hex()}")
     os.mkdir(folder, 0o700)
     return folder

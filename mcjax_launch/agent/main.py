@@ -48,7 +48,10 @@ def main(hook: str | dict[str, str]) -> NoReturn:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    folder = guardian.make_folder()
+    try:
+        folder = guardian.make_folder()
+    except guardian.NoFolder as error:
+        _leave_unfit(error)
     parent = os.getpid()
     agent = os.fork()
     if agent:
@@ -66,13 +69,14 @@ def _be_agent(
     out = Uplink(uplink, loop)
     try:
         posix.adopt_orphans()
-        posix.allow_many_files()
         remote = not isinstance(hook, str)
         hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
         agent = Agent(control, out, loop, null, folder, hook_folder, remote)
         posix.die_with_parent(signal.SIGTERM, parent)
         agent.run()
         guardian.remove(folder)
+    except guardian.NoFolder as error:
+        _leave_unfit(error)
     except BaseException as error:
         import traceback
 
@@ -84,16 +88,34 @@ def _be_agent(
     os._exit(0)  # nothing to finalize: it would only cost time
 
 
+def _leave_unfit(error: guardian.NoFolder) -> NoReturn:
+    """End before the greeting: this host cannot take part, and the launcher is told why."""
+    os.write(2, f"{frames.UNFIT}{error}\n".encode("utf-8", "replace"))
+    os._exit(exit_status.HOST_LOST)
+
+
 def _write_hook(files: dict[str, str], folder: str) -> str:
-    """Write the hook and what it imports; the folder for the ranks' PYTHONPATH."""
+    """Write the hook and what it imports; the folder for the ranks' PYTHONPATH.
+
+    Raises:
+        NoFolder: there is no room for it.
+
+    """
     root = os.path.join(folder, "mcjax_launch")  # by which we know our own lines
+    try:
+        _write_files(files, root)
+    except OSError as error:
+        raise guardian.NoFolder(os.path.dirname(folder), error) from None
+    return os.path.join(root, "hook")
+
+
+def _write_files(files: dict[str, str], root: str) -> None:
     for name, text in files.items():
         if name.startswith(("hook/", "protocol/")):
             path = os.path.join(root, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
-    return os.path.join(root, "hook")
 
 
 class Agent:
@@ -121,6 +143,7 @@ class Agent:
         remote: bool,
     ) -> None:
         self._null = null
+        self._files_limit = posix.allow_many_files()
         self._folder = folder
         self._hook_folder = hook_folder
         self._loop = loop
@@ -344,7 +367,7 @@ class Agent:
         err, err_end = os.pipe()
         try:
             ends = (self._null, out_end, err_end)
-            pid = posix.spawn(rank.argv, environ, rank.cwd, ends, rank.cores)
+            pid = posix.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit)
         except posix.SpawnError:
             os.close(out)
             os.close(err)

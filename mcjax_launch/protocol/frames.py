@@ -25,6 +25,9 @@ HEADER = struct.Struct("!BBII")  # kind, stream, rank, length
 #: Comes before the agent's first frame: what is before it is a login's own noise.
 MAGIC = b"\x00mcjax-launch agent\x00\n"
 
+#: Begins the line on stderr of an agent whose host cannot take part: it ends without a greeting.
+UNFIT = "mcjax-launch agent: "
+
 STDOUT, STDERR = 1, 2
 
 #: Over a network each side says something this often,

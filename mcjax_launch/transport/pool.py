@@ -59,6 +59,8 @@ def why(link: AgentConnection) -> str:
         version = lines[0].split()[0] if lines else "?"
         old = f"Python {version} is too old, {oldest} or newer is needed"
         return f"{old}: set python= in the hosts file, or --python"
+    if (unfit := next((line for line in lines if line.startswith(frames.UNFIT)), None)) is not None:
+        return unfit[len(frames.UNFIT) :]
     known = [(mark, hint) for mark, hint in _HINTS if mark in text]
     if not known:
         status = f"exit status {link.status}" if link.status is not None else "no answer"
