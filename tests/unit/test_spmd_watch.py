@@ -27,7 +27,6 @@ class Job:
                 self.programs.ran(rank, program)
         self.now = 100.0
         self.watch.expire(self.now)
-        self.look = 0
         self.programs.ran(0, METRIC)
         self.now += LOOK_AFTER_S
         self.watch.expire(self.now)
