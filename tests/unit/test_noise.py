@@ -430,7 +430,9 @@ def test_a_victims_traceback_waits_for_the_news() -> None:
     assert noise.fold_victims(1, own_term=True, now=5.1) == []
     assert noise.last_notes() == ["hid 3 lines of follow-on errors from other ranks; -v shows them"]
     assert passed(noise, ERR, text, 5.2) == b""
-    assert noise.last_notes() == ["hid 3 more lines of follow-on errors from other ranks; -v shows them"]
+    assert noise.last_notes() == [
+        "hid 3 more lines of follow-on errors from other ranks; -v shows them"
+    ]
 
 
 def test_the_culprits_traceback_is_shown() -> None:
