@@ -92,7 +92,7 @@ def _run_job(
         log_dir=options.log_dir,
     )
     if options.report is None:
-        return run()
+        return run().status
     from mcjax_launch.cli.given_options import command_line
     from mcjax_launch.report import write
 

@@ -1,6 +1,6 @@
 """What is known of one rank's run.
 
-Times (`..._at`) are seconds since the run began; None where something has not happened.
+Times (`..._at`) are time.monotonic's seconds; None where something has not happened.
 Nothing here is compared but by identity: methods for that would cost every start their making.
 """
 

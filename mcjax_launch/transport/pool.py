@@ -153,15 +153,17 @@ class AgentPool:
         return not self._waiting and not self._greeting
 
     def _frame(self, link: AgentConnection, frame: Message | Data | Content) -> None:
-        if isinstance(frame, Hello):
-            self._greeting.remove(link)
-            self._limit = min(self._limit + 1, _MOST_LIMIT)
-            self.begin()
-        if isinstance(frame, Bye):
-            link.said_bye = True
-            link.end_input()
-        if not isinstance(frame, Ping):
-            self._on_frame(link, frame)
+        match frame:
+            case Ping():
+                return
+            case Hello():
+                self._greeting.remove(link)
+                self._limit = min(self._limit + 1, _MOST_LIMIT)
+                self.begin()
+            case Bye():
+                link.said_bye = True
+                link.end_input()
+        self._on_frame(link, frame)
 
     # --- ends ---
 

@@ -45,7 +45,7 @@ class Limits:
         self.spmd = SpmdWatch(state) if job.verify_spmd else None
         self._diverged_at: float | None = None
         self._began_at = now
-        state.active_at = now - state.began_at
+        state.active_at = now
 
     @property
     def deadline(self) -> float | None:
@@ -63,7 +63,7 @@ class Limits:
         """When it will have stalled; later, where agents are late with their reports of usage."""
         state = self._state
         reported = state.usage_at >= state.active_at + seconds / 2
-        return state.began_at + state.active_at + (seconds if reported else 2 * seconds)
+        return state.active_at + (seconds if reported else 2 * seconds)
 
     @property
     def _compiling(self) -> bool:
