@@ -17,7 +17,6 @@ LONG = {
 WIDE: dict[str, str] = {}
 LATE = {
     "agent/main.py Agent._memory": "opened when the ranks are started",
-    "launcher/launcher.py Launcher._lost_output": "set when the loop has ended",
 }
 
 Modules = dict[str, ast.Module]
