@@ -162,6 +162,7 @@ def test_who_does_not_greet_in_time_is_given_up(agents_of: Make) -> None:
     agents.made[1].errors = b"Welcome\nto the swamp\n"
     agents.after(GREETING_S - 0.1)
     assert agents.failures == []
+    assert agents.pool.deadline == agents.made[1].began_at + GREETING_S
     agents.after(0.1)
     assert agents.failures == [("b", "no answer within 14 s (to the swamp)")]
     assert agents.made[1].closed and agents.made[1].killed == [signal.SIGKILL]
@@ -191,6 +192,7 @@ def test_over_a_network_silence_is_a_loss(agents_of: Make) -> None:
     agents.made[2].silent_at += 1
     agents.after(SILENCE_S - 0.1)
     assert agents.lost == []
+    assert agents.pool.deadline == agents.made[1].silent_at
     agents.after(0.1)
     assert agents.lost == [("b", "no heartbeat for 12 s")]
     assert agents.made[1].closed and agents.made[1].killed == [signal.SIGKILL]
@@ -235,7 +237,7 @@ def test_after_a_goodbye_silence_is_no_loss(agents_of: Make) -> None:
 
 
 def test_a_stop_lets_go_of_what_has_not_greeted(agents_of: Make) -> None:
-    agents = agents_of(LOCAL, *(f"n{number}" for number in range(9)))
+    agents = agents_of(LOCAL, *(f"n{number}" for number in range(19)))
     agents.made[1].says(HELLO)
     count = len(agents.made)
     agents.pool.stop()
