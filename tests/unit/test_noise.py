@@ -386,13 +386,16 @@ def test_the_errors_of_a_victim_wait_for_the_news() -> None:
     shown = noise.fold_victims(1, own_term=True, now=5.2)
     assert by_rank(shown) == [(0, b"next\n"), (1, errors + b"next\n")]
     assert last_notes(noise) == ["hid 1 line of follow-on errors from other ranks; -v shows them"]
+    assert passed(noise, streams[0], errors + b"next\n", 5.3) == b"next\n"
+    assert passed(noise, streams[1], errors + b"next\n", 5.3) == errors + b"next\n"
 
 
 def test_without_news_they_are_shown() -> None:
     noise, errors = NoiseFilter(), (POLLED + "\n").encode()
-    assert passed(noise, ERR, errors, 5.0) == b""
-    assert by_rank(noise.expire(5.0 + HOLD_S)) == [(0, errors)]
-    assert passed(noise, ERR, b"next\n", 6.0) == b"next\n"
+    stream = Stream(3, frames.STDERR)
+    assert passed(noise, stream, errors, 5.0) == b""
+    assert by_rank(noise.expire(5.0 + HOLD_S)) == [(3, errors)]
+    assert passed(noise, stream, b"next\n", 6.0) == b"next\n"
 
 
 def test_not_too_much_is_held_back() -> None:
@@ -432,6 +435,10 @@ def test_a_victims_traceback_waits_for_the_news() -> None:
     assert passed(noise, ERR, text, 5.0) == b""
     assert noise.fold_victims(1, own_term=True, now=5.1) == []
     assert last_notes(noise) == ["hid 3 lines of follow-on errors from other ranks; -v shows them"]
+    assert passed(noise, ERR, text, 5.2) == b""
+    assert last_notes(noise) == [
+        "hid 3 more lines of follow-on errors from other ranks; -v shows them"
+    ]
 
 
 def test_the_culprits_traceback_is_shown() -> None:
