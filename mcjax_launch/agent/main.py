@@ -184,7 +184,7 @@ class Agent:
             return False  # until the launcher takes the rest
         if not self._said_bye:
             left = posix.descendants() if self._leaving.unkillable else []
-            unkillable = tuple(f"{pid} ({posix.describe(pid)})" for pid in left)
+            unkillable = tuple(f"pid {pid}: {posix.describe(pid)}" for pid in left)
             self._link.send(messages.Bye(unkillable, self._stragglers))
             self._said_bye = True
         return self._link.empty

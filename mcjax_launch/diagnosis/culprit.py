@@ -10,10 +10,7 @@ from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 
 #: What a rank did that ended as by os._exit(0).
-LEFT = (
-    "exited with 0 without leaving the job (as os._exit() does), so that JAX considers the process "
-    "dead"
-)
+LEFT = "exited with 0 without leaving the job (as os._exit() does), so JAX considers it dead"
 
 
 def culprit_of(state: RunState, victims: Sequence[RankRun]) -> Blame | None:

@@ -31,6 +31,7 @@ from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop, Signals
 from mcjax_launch.protocol.message import Message
 from mcjax_launch.protocol.signals import ENDING, FORWARDED
+from mcjax_launch.ranks import counted
 from mcjax_launch.run import hook_events, stop_reasons
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import Stop
@@ -157,7 +158,7 @@ class Launcher:
             link.send(start_order(plan, link.host, self._job, look_s(self._job)))
             link.open_window()
         self._console.detail(
-            f"job {plan.job_id}: {len(plan.ranks)} ranks, coordinator {plan.coordinator}"
+            f"job {plan.job_id}: {counted(len(plan.ranks), 'rank')}, coordinator {plan.coordinator}"
         )
 
     def _start_failed(self, error: LaunchError) -> None:
@@ -353,7 +354,7 @@ class Launcher:
         self._console.finish_ranks()
         summary = summarize(self._state)
         if self._lost_output:
-            self._console.say("output lost: nobody read the rest of it")
+            self._console.say("output lost: the reader stopped reading")
         if summary.lines:
             self._console.say("\n".join(summary.lines))
         elif lines := warnings(self._state):

@@ -88,8 +88,8 @@ class Startup:
         """An agent has said something before the ranks are started."""
         match message:
             case messages.Hello(version) if version != messages.VERSION:
-                reason = f"its agent speaks version {version} of the protocol, not "
-                self._fail(link, f"{reason}{messages.VERSION}: start again", INTERNAL_ERROR)
+                versions = f"protocol version {version}, the launcher {messages.VERSION}"
+                self._fail(link, f"its agent has {versions}: run it again", INTERNAL_ERROR)
             case messages.Hello():
                 self._greeted(link)
             case HostFacts():

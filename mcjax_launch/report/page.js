@@ -5,7 +5,7 @@ const MARK = {ended: "✓", failed: "✕", consequence: "↯", stopped: "■", l
 const NAMED = {ended: "exited with 0", failed: "failed", consequence: "failed as a consequence",
   stopped: "stopped", lost: "lost", unknown: "not started"};
 const ORDER = ["failed", "lost", "unknown", "consequence", "stopped", "ended"];
-const STATUSES = {0: "success", 1: "failed", 2: "a bad command line", 124: "a timeout",
+const STATUSES = {0: "success", 1: "failed", 2: "usage error", 124: "a timeout",
   125: "an internal error", 126: "not executable", 127: "not found",
   129: "stopped by SIGHUP", 130: "stopped by SIGINT", 141: "nothing read the output",
   143: "stopped by SIGTERM", 255: "a host lost or unreachable"};
@@ -364,7 +364,7 @@ function showLegend() {
     has("starting") && part(el("i", {class: "starting"}), "until initialize()"),
     has("joining") && part(el("i", {class: "joining"}), "in initialize()"),
     part(el("i", {class: "running"}), has("joining") ? "joined" : "runs"),
-    has("held") && part(el("i", {class: "held"}), "program over, process not yet"),
+    has("held") && part(el("i", {class: "held"}), "program finished, process still running"),
     has("gone") && part(el("i", {class: "gone"}), "nothing known"),
     part(el("u", {}), "first output"), part(el("b", {}), "end"),
     ranks.some(rank => rank.failed_s != null) && part(el("b", {class: "failure"}), "failure"),

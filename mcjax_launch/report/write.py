@@ -40,7 +40,7 @@ def check(path: str) -> None:
         message = f"cannot be written: {error.strerror}"
         folder = os.path.dirname(os.path.realpath(path))
         if not os.path.isdir(folder):
-            message = f"no such folder: {folder}"
+            message = f"no such directory: {folder}"
         raise LaunchError(f"--report {path}: {message}") from None
 
 

@@ -41,7 +41,7 @@ def reader_gone(error: OSError | None) -> Stop:
         error: what writing it led to, if anything.
 
     """
-    message = "nothing reads the output any more"
+    message = "the reader of stdout is gone"
     if error is not None and error.errno not in (errno.EPIPE, errno.EIO):
         message = f"stdout cannot be written: {error.strerror}"
     return Stop(message, exit_status.READER_GONE)
@@ -88,5 +88,5 @@ def diverged(details: Sequence[str]) -> Stop:
 
 def incomparable(why: str) -> Stop:
     """The end of a job whose programs should be compared and cannot be."""
-    message = f"--verify-spmd: the programs of this jax cannot be compared: {why}"
+    message = f"--verify-spmd: not supported with this jax version: {why}"
     return Stop(message, exit_status.FAILED)

@@ -57,7 +57,7 @@ def script(python: str, or_python3: bool) -> str:
     from mcjax_launch.transport import bootstrap
 
     if bad := _UNQUOTABLE & set(python):
-        raise LaunchError(f"python={python}: {min(bad)!r} cannot stand in this path")
+        raise LaunchError(f"python={python}: {min(bad)!r} is not allowed in this path")
     if python.startswith("~/"):
         python = f"$HOME{python[1:]}"
     other = 'test -x "$p" || p=python3; ' if or_python3 else ""

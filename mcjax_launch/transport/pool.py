@@ -62,7 +62,7 @@ def why(link: AgentConnection) -> str:
     known = [(mark, hint) for mark, hint in _HINTS if mark in text]
     if not known:
         status = f"exit status {link.status}" if link.status is not None else "no answer"
-        return lines[-1] if lines else f"its agent did not start and said nothing ({status})"
+        return lines[-1] if lines else f"its agent did not start (no output, {status})"
     mark, hint = known[0]
     said = next((line for line in reversed(lines) if mark in line.lower()), lines[-1])
     return f"{said} ({hint.format(host=link.host.login)})"
@@ -170,7 +170,9 @@ class AgentPool:
             self._judge(link)
         elif not link.said_bye:
             message = link.last_lines()
-            self._on_lost(link, "its agent is gone" + (f": {message[-1]}" if message else ""))
+            self._on_lost(
+                link, "its agent exited unexpectedly" + (f": {message[-1]}" if message else "")
+            )
 
     def reap(self) -> None:
         """A child of the launcher has ended."""

@@ -3,7 +3,10 @@
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 
-_NEVER_CAME = "exited with 0 and never called initialize(), where the others are waiting for it"
+_NEVER_CAME = (
+    "exited with 0 without calling initialize(); the other ranks are waiting for it there "
+    "(Ctrl-C ends the job, --start-timeout does so by itself)"
+)
 
 
 class AbsentRanks:

@@ -55,7 +55,7 @@ def test_a_rank_that_leaves_or_stands_still(jobs: Jobs, way: str) -> None:
 
 def test_a_rank_that_the_others_miss_is_told_at_once(jobs: Jobs) -> None:
     for way, words in {
-        "never": "rank 1 exited with 0 and never called initialize(), where the others are waiting for it",
+        "never": "rank 1 exited with 0 without calling initialize(); the other ranks are waiting for it there",
         "_exit": "rank 1 exited with 0 without leaving the job (as os._exit() does)",
     }.items():
         found = report(jobs, PROGRAMS / "leaving.py", way)
@@ -143,7 +143,7 @@ MISTAKES = {
         "RuntimeError: ",
         "hint: call jax.distributed.initialize() before anything that uses",
     ),
-    "memory": ("ranks failed, rank ", "hint: out of memory: put less on each device"),
+    "memory": ("ranks failed, rank ", "hint: out of memory: use less per device"),
 }
 
 

@@ -44,7 +44,7 @@ def test_every_way_out_is_seen(jobs: Jobs, name: str) -> None:
     body = LEAVING[name] if name == "main" else "start()\n" + LEAVING[name]
     ended = jobs.run("-n", 2, "--grace", "0.2", sys.executable, "-c", START + body, limit=30)
     assert ended.status == 3, ended.stderr
-    assert "rank 1 failed: it exited with status 3" in ended.report
+    assert "rank 1 failed: exit status 3" in ended.report
     assert "Exception" not in ended.stderr
 
 

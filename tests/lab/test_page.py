@@ -249,7 +249,7 @@ def block(dom: str, name: str) -> list[str] | None:
         (2, {"signal": None}, "the rank's own"),
         (139, {"signal": "SIGSEGV"}, "died of SIGSEGV"),
         (143, {"signal": "SIGTERM"}, "died of SIGTERM"),
-        (2, None, "a bad command line"),
+        (2, None, "usage error"),
         (124, None, "a timeout"),
         (125, None, "an internal error"),
         (126, None, "not executable"),

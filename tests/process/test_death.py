@@ -60,7 +60,7 @@ def test_exit_status_of_a_rank(jobs: Jobs, rank: int) -> None:
     assert ended.status == 7
     assert f"rank {rank} failed: exit status 7" in ended.report
     assert "| last words" in ended.report
-    assert "the 3 other ranks: 3 ended by SIGTERM" in ended.report
+    assert "the 3 other ranks: ended by SIGTERM" in ended.report
     assert ended.seconds < 10
 
 
@@ -223,7 +223,7 @@ def test_timeout(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--timeout", "0.5", *bash(WAIT))
     assert ended.status == 124
     assert "--timeout: still running after 0.5 s" in ended.report
-    assert "no Python stack; sleeping" in ended.report  # where stacks would be
+    assert 'no Python stack: "' in ended.report  # where stacks would be
 
 
 def test_timeout_long_enough(jobs: Jobs) -> None:

@@ -172,10 +172,10 @@ def test_a_program_that_cannot_be_started(jobs: Jobs, tmp_path: Path) -> None:
 
 BAD = {
     "run.txt": "--report run.txt: the name must end in .json or .html",
-    "no/run.json": "--report no/run.json: no such folder: {here}/no",
+    "no/run.json": "--report no/run.json: no such directory: {here}/no",
     "/proc/run.json": "--report /proc/run.json: cannot be written: ",
     "folder.html": "--report folder.html: cannot be written: Is a directory",
-    "file/run.json": "--report file/run.json: no such folder: {here}/file",
+    "file/run.json": "--report file/run.json: no such directory: {here}/file",
 }
 
 

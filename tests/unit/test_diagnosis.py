@@ -61,7 +61,7 @@ def test_heartbeats(task: str) -> None:
         "rank 1 exited with 0 without leaving the job (as os._exit() does)"
     )
     assert summarize(state).status == 134
-    assert summarize(state).lines[1] == "the 2 other ranks: 2 aborted by JAX as a consequence"
+    assert summarize(state).lines[1] == "the 2 other ranks: aborted by JAX as a consequence"
 
 
 @pytest.mark.parametrize("task", ["", TASK])
@@ -140,7 +140,7 @@ ADVICE = {
     "E server_chttp2.cc Failed to add port to server: No address added": "the port is in use",
     "RPC failed: different incarnation": "two processes joined as one",
     "AssertionError: sync_global_devices name mismatch ('a')": "the ranks are at different places",
-    "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating": "out of memory: put less on each device",
+    "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating": "out of memory: use less per device",
     "F parse_flags Unknown flags in XLA_FLAGS: --xla_x": "XLA_FLAGS names a flag",
     "ValueError: Number of processes must be defined.": "the hook did not run in this Python",
 }  # fmt: skip
@@ -173,11 +173,11 @@ def test_the_picture_of_ranks_that_wait() -> None:
     for rank in (0, 2):
         compiled(state, rank, "jit_step")
     assert whereabouts(state) == [
-        "never called initialize(): rank 1",
+        "rank 1: never called initialize()",
         "ranks 0,2: last compiled jit(step) at train.py:8",
     ]
     assert hints(state) == [
-        "hint: a rank that does not call initialize() blocks all others: what is it waiting for?"
+        "hint: every rank has to call initialize(): see in its stack what the missing one is doing"
     ]
     compiled(state, 0, "jit_other", done=False)
     assert hints(state) == []
@@ -185,7 +185,7 @@ def test_the_picture_of_ranks_that_wait() -> None:
 
 def test_no_picture_of_a_job_without_jax() -> None:
     assert whereabouts(state_of()) == []
-    assert whereabouts(state_of(), jax=True)[0] == "never called initialize(): ranks 0-2"
+    assert whereabouts(state_of(), jax=True)[0] == "ranks 0-2: never called initialize()"
 
 
 def job(**more: object) -> Job:
@@ -278,7 +278,7 @@ def test_where_ranks_part_the_others_get_a_moment_to_show_their_side() -> None:
     stop = limits.expire(5.5)
     assert stop is not None and (stop.status, stop.final, stop.needs_stacks) == (1, True, False)
     assert stop.details[0] == "program #1: ranks 0-2 t.py:1 jit(f)"
-    assert stop.details[1].startswith("but the program differs between ranks 0,2 · 1: ")
+    assert stop.details[1].startswith("same name and shapes, different code on ranks 0,2 · 1: ")
     assert limits.expire(9.0) is None
 
 

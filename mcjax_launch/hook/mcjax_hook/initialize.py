@@ -169,7 +169,7 @@ def _set_transfer_address(environ: Mapping[str, str]) -> None:
         jax.config.update("jax_cross_host_transport_addresses", ",".join([f"{host}:0"] * 4))
     except AttributeError:
         raise RuntimeError(
-            f"--cpu-transfers: this jax ({jax.__version__}) cannot do it; a newer one can"
+            f"--cpu-transfers: not supported by jax {jax.__version__}; upgrade jax"
         ) from None
 
 
