@@ -73,7 +73,7 @@ def test_sync_of_what_is_no_file(jobs: Jobs, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, "--sync", "pipe", "true", cwd=tmp_path)
     assert ended.status == 2
-    assert "--sync pipe: neither a file nor a folder" in ended.report
+    assert "--sync pipe: neither a file nor a directory" in ended.report
 
 
 def test_nothing_runs_anywhere_when_a_host_lacks_the_program(jobs: Jobs, tmp_path: Path) -> None:

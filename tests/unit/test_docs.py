@@ -19,6 +19,7 @@ OPTIONS = ROOT / "docs" / "options.md"
 FOREIGN = {
     *("--gpus-per-node", "--job-name", "--no-kill", "--nodes", "--ntasks-per-node", "--partition"),
     *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag"),
+    *("--nproc-per-node", "--nnodes", "--hostfile", "--host", "--wdir"),
 }
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
