@@ -61,7 +61,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
 def _be_agent(
     control: int, uplink: int, null: int, folder: str, parent: int, hook: str | dict[str, str]
 ) -> NoReturn:
-    """Serve to the end, below the guardian; a bug of ours is reported to the launcher."""
+    """Serve to the end, below the guardian; a bug of the agent is reported to the launcher."""
     loop = Loop()
     out = Uplink(uplink, loop)
     try:
@@ -86,7 +86,7 @@ def _be_agent(
 
 def _write_hook(files: dict[str, str], folder: str) -> str:
     """Write the hook and what it imports; the folder for the ranks' PYTHONPATH."""
-    root = os.path.join(folder, "mcjax_launch")  # by which we know our own lines
+    root = os.path.join(folder, "mcjax_launch")  # marks these lines as mcjax-launch's own
     for name, text in files.items():
         if name.startswith(("hook/", "protocol/")):
             path = os.path.join(root, name)
@@ -169,7 +169,7 @@ class Agent:
 
     @property
     def deadline(self) -> float | None:
-        """When the supervisor wants to act."""
+        """When the supervisor has something to do."""
         return self._supervisor.deadline
 
     def expire(self, now: float) -> None:
@@ -195,7 +195,7 @@ class Agent:
         self._handlers[type(message)](message)
 
     def _launcher_lost(self) -> None:
-        """It is gone, however it went: end the ranks, and let them not wait for a reader."""
+        """The launcher is gone, however it went: end the ranks, which must not wait for it."""
         self._streams.credit(_ENDLESS)
         self._end_early()
 

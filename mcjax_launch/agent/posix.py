@@ -183,7 +183,7 @@ def signal_group(pgid: int, signum: int) -> None:
 
 
 def signal_process(pid: int, signum: int) -> None:
-    """Signal one process, if it is still there and ours to signal."""
+    """Signal one process, if it is still there and this user may signal it."""
     try:
         os.kill(pid, signum)
     except (ProcessLookupError, PermissionError):

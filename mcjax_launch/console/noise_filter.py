@@ -23,7 +23,7 @@ from mcjax_launch.jax_messages.tracebacks import START, whose
 from mcjax_launch.protocol import frames
 from mcjax_launch.protocol.loop import earliest
 
-# A rank that prints so much at once prints more than anybody reads: no look slows it down.
+# A rank that prints so much at once prints more than anybody reads: it is not searched.
 _FLOOD = 1 << 16
 #: Stderr is held back for so many seconds,
 HOLD_S = 0.5

@@ -1,4 +1,4 @@
-"""The rank that took the others down, where all that failed are victims, by what JAX says; pure."""
+"""The rank that took the others down when all that failed are victims, by JAX's messages; pure."""
 
 from collections.abc import Sequence
 
@@ -112,7 +112,7 @@ def _missed_collective(state: RunState, text: str) -> Blame | None:
 
 
 def _exit_barrier(state: RunState, text: str) -> Blame | None:
-    """A rank that waited in the exit barrier for longer than it, or JAX, has patience."""
+    """A rank that waited in the exit barrier for longer than its timeout allows."""
     barrier = lost_peer.failed_exit_barrier(text)
     run = state.rank_of(barrier.first) if barrier is not None else None
     if barrier is None or run is None:

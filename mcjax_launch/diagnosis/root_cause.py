@@ -18,7 +18,7 @@ class RankFailed:
         first: the first rank that failed and is no victim, or the first victim if all are.
         culprit: the rank to blame: that one, or the one that took it down.
         alike: the ranks that failed in the same way as the culprit, itself included.
-        action: what the culprit did to the others, in words that follow its name; "": it failed.
+        action: what the culprit did to the others, as a phrase to follow its name; "": it failed.
         final: the job is not to be started again.
 
     """

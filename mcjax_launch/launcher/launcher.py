@@ -41,7 +41,7 @@ from mcjax_launch.transport.pool import AgentPool, Failure
 from mcjax_launch.watchdog.absent_ranks import AbsentRanks
 from mcjax_launch.watchdog.limits import Limits, look_s
 
-# Less than the pipe from the agent holds, so that the agent seldom has to wait for room.
+# Less than the pipe from the agent holds, so the agent seldom has to wait for room.
 _MOST_WINDOW = 3 << 18
 _WINDOW_OF_ALL = 16 << 20
 _AGENT_END_S = 10.0
@@ -66,7 +66,7 @@ class Launcher:
         lost: hosts that could not be reached, or were lost.
 
     Raises:
-        LaunchError: there is nothing to be sent where --sync says, or too few slots.
+        LaunchError: a path of --sync does not exist, or there are too few slots.
 
     """
 
@@ -91,7 +91,9 @@ class Launcher:
         self._restart = restart
         self._state = state
         self._plan: Plan | None = None
-        self._empty: set[AgentConnection] = set()  # those on whose hosts nothing is left
+        self._empty: set[AgentConnection] = (
+            set()
+        )  # those with no process of the job left on their hosts
         self._policy = StopPolicy(job.grace_s)
         self._console = Console(style, loop, self._reader_gone, self._give_credit, job.record)
         trace = self._console.say if "frames" in os.environ.get(_DEBUG, "") else None
@@ -172,7 +174,7 @@ class Launcher:
     def _links(self) -> list[AgentConnection]:
         return self._pool.links
 
-    # --- what agents say ---
+    # --- messages from agents ---
 
     def _received(self, link: AgentConnection, frame: Message | Data | Content) -> None:
         match frame:
@@ -227,7 +229,7 @@ class Launcher:
             self._perform(self._policy.rank_failed(None if is_victim(run) else rank))
 
     def _agent_ends(self, link: AgentConnection, message: Message) -> None:
-        """Somebody ends an agent, or a bug of its own does."""
+        """An agent ends early: somebody stopped it, or it has a bug."""
         match message:
             case messages.Ending(reason):
                 stop = stop_reasons.agent_stopped(link.host.name, reason)
@@ -288,7 +290,7 @@ class Launcher:
                 self._pool.reap()
 
     def _reader_gone(self, error: OSError | None) -> None:
-        """Nobody takes the output any more; a signal that comes with that has the first word."""
+        """The reader of stdout is gone; a signal that comes with that takes precedence."""
         if not self._console.on_terminal:
             stop = stop_reasons.reader_gone(error)
         elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # it comes with a closed terminal
@@ -314,7 +316,7 @@ class Launcher:
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` wants to be called."""
+        """When to call `expire` next."""
         times = [self._policy.deadline]
         if self._limits is not None:
             times.append(self._limits.deadline)
@@ -325,7 +327,7 @@ class Launcher:
         if self._nothing_left():
             self._policy.nothing_left(now)
         self._perform(self._policy.expire(now))
-        if not self._console.has_room:  # a slow reader is no stall
+        if not self._console.has_room:  # a slow reader is not a stall
             self._state.active_at = self._now()
         if self._limits is not None and (stop := self._limits.expire(now)) is not None:
             self._perform(self._policy.limit_reached(stop))

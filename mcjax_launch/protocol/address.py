@@ -27,5 +27,5 @@ def join_address(host: str, port: object) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is good on its own host only."""
+    """Whether an address works on its own host only."""
     return address.startswith("127.") or address in ("::1", "0.0.0.0", "::")

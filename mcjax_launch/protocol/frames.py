@@ -27,9 +27,9 @@ MAGIC = b"\x00mcjax-launch agent\x00\n"
 
 STDOUT, STDERR = 1, 2
 
-#: Over a network each side says something this often,
+#: Over a network each side sends something this often (seconds),
 PING_S = 3.0
-#: and takes the other for lost after so much silence.
+#: and takes the other for lost after this much silence.
 SILENCE_S = 12.0
 
 

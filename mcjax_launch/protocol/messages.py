@@ -1,8 +1,8 @@
-"""What the launcher and an agent say to each other: the protocol's specification.
+"""The messages between the launcher and an agent: the protocol's specification.
 
-Both ends are of one version, since the launcher brings the agent along; VERSION says so all the
-same, for a launcher that is replaced while its files are read. Seconds are `_s`; ranks are process
-ids of the job.
+Both ends have one version, since the launcher brings the agent along; VERSION is checked all the
+same, in case the launcher's files are replaced while they are read. Seconds are `_s`; ranks are
+process ids of the job.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Bind(Message):
 
 
 class Prepare(Message):
-    """What to find out and to hold before anything is started: answered by HostFacts or Refused.
+    """What to look up and reserve before anything is started: answered by HostFacts or Refused.
 
     Args:
         remote: the agent is not on the launcher's machine.
-        command: a PROGRAM that is no Python program of ours to start.
+        command: PROGRAM, if it is not run with the ranks' Python.
         program: a PROGRAM that is a Python file.
         pythons: interpreters for it, the first that exists is taken; none are needed where empty.
         python_named: the user has named that interpreter.
@@ -103,7 +103,7 @@ class Start(Message):
         defaults: variables that the host's own win over.
         hook: put it in place, and take misleading variables out.
         coordinator_host: is not to be reached through a proxy.
-        look_s: look so often at what ranks use; 0: never.
+        look_s: how often to sample what ranks use, in seconds; 0: never.
         grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
             when somebody ends the agent.
 
@@ -120,7 +120,7 @@ class Start(Message):
 
 
 class Credit(Message):
-    """So many more bytes of output may be sent."""
+    """Allows so many more bytes of output."""
 
     count: int
 
@@ -139,9 +139,9 @@ class Stop(Message):
 
 
 class RequestStacks(Message):
-    """The Python stacks of all ranks, please: answered by Stacks and StacksComplete.
+    """Asks for the Python stacks of all ranks: answered by Stacks and StacksComplete.
 
-    `all_threads`: also of threads that run meanwhile, which may crash a rank.
+    `all_threads`: of running threads too, which may crash a rank.
     """
 
     all_threads: bool
@@ -154,7 +154,7 @@ class RequestReruns(Message):
 
 
 class Ping(Message):
-    """Still there; in both directions, over a network."""
+    """A heartbeat, in both directions, over a network."""
 
 
 # --- agent to launcher ---
@@ -236,7 +236,7 @@ class Exited(Message):
 
 
 class FromHook(Message):
-    """A hook inside a rank has said something.
+    """A message from a hook inside a rank.
 
     Args:
         main: in the rank's own process, not in one that it has started.

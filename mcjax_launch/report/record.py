@@ -157,7 +157,7 @@ def _cause(ended: Attempt) -> Json:
 
 
 def _rank(run: RankRun, count: int) -> Json:
-    """The record of one rank of so many."""
+    """The record of one rank, of `count` in all."""
     process, membership, usage = run.process, run.membership, run.usage
     samples = thinned(usage.samples, max(_LEAST_SAMPLES, _MOST_SAMPLES // count))
     tail = max(_LEAST_TAIL, _MOST_TAIL // (2 * count))
@@ -224,7 +224,7 @@ def _compiled_last(run: RankRun) -> Json | None:
 
 
 def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
-    """At most so many of the samples: of neighbours the one with the most memory, and the last."""
+    """At most `most` samples: of neighbours the one with the most memory, and the last."""
     if len(samples) <= most:
         return list(samples)
     rest, parts = samples[:-1], most - 1

@@ -27,7 +27,7 @@ _REFUSED = re.compile(
     rb"kex_exchange_identification|ssh_exchange_identification|banner exchange"
     rb"|Connection (reset|closed) by "
 )
-# What ssh says, and what helps.
+# ssh's messages, and the hint for each.
 _HINTS = (
     ("could not resolve", "check its name in the hosts file"),
     ("identification has changed", "if that is expected: ssh-keygen -R {host}"),
@@ -138,7 +138,7 @@ class AgentPool:
         self._greeting.append(link)
 
     def stop(self) -> None:
-        """Start no more, and let go of what has not greeted: nothing runs there."""
+        """Start no more agents, and close those that have not greeted: no ranks run there."""
         self._stopped = True
         self._waiting.clear()
         for link in self._greeting:
@@ -211,7 +211,7 @@ class AgentPool:
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` wants to be called next."""
+        """When to call `expire` next."""
         times = [link.began_at + GREETING_S for link in self._greeting if not link.host.is_local]
         if len(self._greeting) < self._limit:
             times += [at for at, _ in self._waiting]
@@ -250,7 +250,7 @@ class AgentPool:
                 link.send(Ping())
 
     def hang_up(self, limit_s: float) -> None:
-        """Let go of all agents; wait, but not longer than this, for their transports to end."""
+        """Close all connections; wait, but no longer than this, for their transports to end."""
         links = self.links
         for link in links:
             link.close()

@@ -91,7 +91,7 @@ def _walk(place: str, source: str) -> Iterator[Entry]:
 
 
 def frames(staged: list[Entry], same: Mapping[str, str]) -> Iterator[bytes]:
-    """The frames that stage these on one host; a content that was sent is not sent again.
+    """The frames that stage these on one host; content that was sent once is not sent again.
 
     Args:
         same: see `same_content`.

@@ -55,7 +55,7 @@ class Exits:
             frame = frame.f_back
         self._outermost_frame = frame
         atexit.register(self._at_exit)  # after JAX's own, so it runs before
-        self._watch_excepthook()  # the program may have put its own on top of ours
+        self._watch_excepthook()  # the program may have replaced it
 
     def patch_threading(self, threading: Any) -> None:
         """Keep a thread's sys.exit() silent: the original hook looks for the one real class."""
@@ -123,7 +123,7 @@ class Exits:
     # --- exits ---
 
     def _record_exits(self) -> None:
-        """Make every SystemExit known to us, from the program's first line on.
+        """See every SystemExit, from the program's first line on.
 
         Nothing in Python announces one that nobody catches: it reaches no excepthook, and `atexit`
         does not know the status. So the name leads to a subclass that remembers the last code.
