@@ -106,13 +106,13 @@ class HookServer:
         self._listen()
 
     def drain(self, rank: int) -> None:
-        """Read all that a rank has said so far, so that its death comes after it.
+        """Read all messages that a rank has sent so far, so that its death is handled after them.
 
-        What others say of that death comes after the death.
+        What others report of that death is handled after the death.
         """
         self._accept()
         for hook in list(self._hooks.values()):
-            while hook.rank == rank or not hook.pid:  # or one that has not said whose it is
+            while hook.rank == rank or not hook.pid:  # or one that has not said hello yet
                 if not self._read(hook):
                     break
 
@@ -168,7 +168,7 @@ class HookServer:
         self._loop.watch(hook.fd, READ, lambda ready: self._read(hook))
 
     def _read(self, hook: HookConnection) -> bool:
-        """Handle what one process has said; whether there may be more."""
+        """Handle the messages of one process; whether there may be more."""
         lines = hook.lines()
         if lines is None:
             self._forget(hook)

@@ -1,4 +1,4 @@
-"""On real JAX: what no generic launcher knows of it."""
+"""On real JAX: what a generic launcher does not do for it."""
 
 import math
 import os
@@ -54,7 +54,7 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_words_of_victims(jobs: Jobs, tmp_path: Path, verbose: bool) -> None:
+def test_messages_of_victims(jobs: Jobs, tmp_path: Path, verbose: bool) -> None:
     options = ["-n", 3, "--log-dir", tmp_path, *(["-v"] if verbose else [])]
     ended = jobs.run(*options, sys.executable, "-c", ORPHANS)
     assert ended.status == 137
@@ -87,7 +87,7 @@ def test_tracebacks_of_victims(jobs: Jobs, tmp_path: Path) -> None:
     assert f" failed as a consequence at {program}:7 in <module>" in ended.report
 
 
-def test_the_launchers_own_term_is_no_news(jobs: Jobs, tmp_path: Path) -> None:
+def test_the_launchers_own_term_is_hidden(jobs: Jobs, tmp_path: Path) -> None:
     options = ["-n", 3, "--grace", "1", "--log-dir", tmp_path]
     ended = jobs.run(*options, PROGRAMS / "fail.py", "raise")
     assert "SIGTERM caught" in logs(tmp_path, "err")
@@ -176,7 +176,7 @@ def test_one_rank_is_done_well_before_the_others(jobs: Jobs) -> None:
     assert "[0] slow one done" in ended.stdout
 
 
-def test_nobody_gives_up_on_a_slow_peer_at_exit(jobs: Jobs) -> None:
+def test_no_rank_gives_up_on_a_slow_peer_at_exit(jobs: Jobs) -> None:
     """The timeouts that JAX really gets, of the service and of each client."""
     program = """
 import jax, jax._src.distributed as d
@@ -210,7 +210,7 @@ def test_term_reaches_the_preemption_service(jobs: Jobs) -> None:
     assert "all 2 ranks: exited with 0" in ended.report
 
 
-def test_no_warning_of_our_own_no_proxy(jobs: Jobs) -> None:
+def test_no_warning_about_the_launchers_no_proxy(jobs: Jobs) -> None:
     options = ["-n", 1, "-d", 1]
     ended = jobs.run(*options, PROGRAMS / "coordinates.py", "nothing")
     assert (ended.status, ended.stderr) == (0, "")

@@ -82,7 +82,7 @@ def test_the_guides_programs_do_not_diverge(jobs: Jobs, program: str) -> None:
     assert ended.status == 0, ended.stderr
 
 
-def test_without_the_option_it_is_told_only(jobs: Jobs) -> None:
+def test_without_the_option_a_divergence_is_only_reported(jobs: Jobs) -> None:
     ended = jobs.run("-n", 4, "-d", 1, DIVERGING, "shape", cwd=PROGRAMS)
     assert ended.status == 0, ended.stderr
     assert APART["shape"].format(file="diverging.py", **places()) in ended.report

@@ -86,7 +86,7 @@ def test_a_flood_is_whole(jobs: Jobs) -> None:
         assert mine == [str(n) for n in range(1, count + 1)]
 
 
-def test_it_needs_prefixes(jobs: Jobs) -> None:
+def test_collapse_needs_prefixes(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--collapse", "--no-prefix", "echo", "x")
     assert (ended.status, ended.out) == (2, b"")
     assert ended.report == "--collapse cannot be combined with --no-prefix"

@@ -1,4 +1,4 @@
-"""What is printed for other schedulers, and how one of their launchers knows its place."""
+"""What --emit prints, and how a launcher started by a scheduler learns its place."""
 
 import gzip
 import subprocess
@@ -197,7 +197,7 @@ def test_bad_place(jobs: Jobs, options: str, words: str) -> None:
     assert words in ended.report
 
 
-def test_quiet_does_not_say_that_it_waits_for_a_name(jobs: Jobs) -> None:
+def test_quiet_hides_the_wait_for_a_name(jobs: Jobs) -> None:
     place = "--num-hosts 2 --host-rank 0 --start-timeout 1 --coordinator no.invalid:1"
     ended = jobs.run("-q", *place.split(), "true")
     assert ended.status == 2

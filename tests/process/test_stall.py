@@ -22,7 +22,7 @@ def test_a_job_that_computes_or_prints(jobs: Jobs, program: str) -> None:
     assert ended.status == 0, ended.stderr
 
 
-def test_a_slow_reader_is_no_stall(jobs: Jobs) -> None:
+def test_a_slow_reader_is_not_a_stall(jobs: Jobs) -> None:
     running = jobs.start("--stall-timeout", "1", "bash", "-c", "yes | head -c 20000000")
     with pytest.raises(subprocess.TimeoutExpired):
         running.process.wait(timeout=4)

@@ -86,7 +86,7 @@ def test_reported_once(state: RunState, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HOPELESS)
-def test_what_cannot_be(state: RunState, name: str) -> None:
+def test_hopeless_calls(state: RunState, name: str) -> None:
     events, lines = HOPELESS[name]
     assert notes(events, state) == lines
 

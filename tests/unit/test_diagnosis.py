@@ -101,13 +101,13 @@ def test_other_coordinates(field: str, value: object, words: str) -> None:
     assert first_line(state) == f"rank 2 called initialize() with {words}"
 
 
-def test_nobody_to_blame_but_the_one_that_said_it_first() -> None:
+def test_without_a_culprit_the_first_failure_is_blamed() -> None:
     state = state_of(joined="012")
     ended(state, 2, -signal.SIGABRT, FATAL + "INTERNAL: something new\n")
     assert first_line(state) == "rank 2 failed: killed by SIGABRT"
 
 
-def test_a_culprit_among_victims_is_state_without_their_words() -> None:
+def test_a_culprit_among_victims_is_found_without_their_messages() -> None:
     state = state_of(joined="012")
     ended(state, 1, -signal.SIGABRT, FATAL + "Failed to send RPC to coordination service")
     ended(state, 0, -signal.SIGSEGV)
@@ -268,7 +268,7 @@ def ran(state: RunState, rank: int, fingerprint: str) -> None:
     say(state, rank, hook.Program("jit_f", fingerprint, None, (), "t.py:1"), 5.0)
 
 
-def test_where_ranks_part_the_others_get_a_moment_to_show_their_side() -> None:
+def test_after_a_divergence_the_others_get_a_moment_to_show_their_side() -> None:
     state = state_of(joined="012")
     limits = limits_of(job(verify_spmd=True), state, 0.0)
     ran(state, 0, "a")
@@ -282,7 +282,7 @@ def test_where_ranks_part_the_others_get_a_moment_to_show_their_side() -> None:
     assert limits.expire(9.0) is None
 
 
-def test_a_jax_that_cannot_be_seen_into_is_reported() -> None:
+def test_an_unsupported_jax_is_reported() -> None:
     state = state_of(joined="012")
     limits = limits_of(job(verify_spmd=True), state, 0.0)
     say(state, 2, hook.Blind("it has no compile_or_get_cached"), 3.0)

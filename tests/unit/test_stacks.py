@@ -26,7 +26,7 @@ Current thread 0x00007f01 (most recent call first):
 """
 
 
-def test_threads_come_with_the_asked_one_first() -> None:
+def test_the_current_thread_comes_first() -> None:
     asked, other = threads(LOADING)
     assert [frame.line for frame in asked] == ["5", "87"]
     assert [frame.library for frame in other] == ["python", ""]

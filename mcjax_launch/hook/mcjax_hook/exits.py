@@ -112,7 +112,7 @@ class Exits:
         )
 
     def _report(self, status: int, **details: Any) -> None:
-        """Say once that this process will end with `status`."""
+        """Report once that this process will end with `status`."""
         if not self._reported and status & 0xFF:
             from ...protocol.hook_messages import Failed
 
@@ -173,7 +173,7 @@ class Exits:
     def _report_if_ended_by_exit(
         self, caller: int, getframe: Callable[[int], FrameType] = sys._getframe
     ) -> None:
-        """Say that the program has ended by a SystemExit, if no Python code runs above us."""
+        """Report that the program has ended by a SystemExit, if no Python code runs above this."""
         if self._outermost_frame is None:
             return
         try:
