@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from mcjax_launch.protocol.message import Message
+from mcjax_launch.protocol.codec import Message
 
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.protocol import frames

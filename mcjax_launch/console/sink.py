@@ -16,15 +16,15 @@ _MOST_PIECES = 512  # of one writev
 
 
 class Sink:
-    """A file, pipe or terminal that somebody else may share with us.
+    """A file, pipe or terminal that other processes may share.
 
-    Its description is not ours to make non-blocking, so a pipe or terminal is opened a second
-    time where the system can do that (/proc/self/fd); elsewhere it is written in pieces that a
-    writable pipe takes at once.
+    A shared file description must not be made non-blocking, so a pipe or terminal is opened a
+    second time where the system can do that (/proc/self/fd); elsewhere it is written in pieces
+    that a writable pipe takes at once.
 
     Attributes:
         queued: bytes that are waiting for the reader.
-        gone: nobody will ever read any more.
+        gone: the reader is gone for good.
 
     """
 

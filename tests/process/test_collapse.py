@@ -87,7 +87,7 @@ def test_a_flood_is_whole(jobs: Jobs, tmp_path: Path) -> None:
         assert (tmp_path / f"{rank}.out").read_text().splitlines() == written
 
 
-def test_it_needs_prefixes(jobs: Jobs) -> None:
+def test_collapse_needs_prefixes(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--collapse", "--no-prefix", "echo", "x")
     assert (ended.status, ended.out) == (2, b"")
-    assert ended.report == "--collapse needs the prefix: leave out --no-prefix"
+    assert ended.report == "--collapse cannot be combined with --no-prefix"

@@ -148,10 +148,10 @@ def test_a_huge_line_in_pieces_and_bounded_memory(jobs: Jobs, tmp_path: object) 
     assert most < 100 << 20
 
 
-def test_a_huge_line_says_that_it_goes_on(jobs: Jobs) -> None:
+def test_a_huge_line_is_marked_as_continued(jobs: Jobs) -> None:
     ended = jobs.run("-n", 1, *python("print('x' * 2_500_000)"))
     pieces = lines_of(0, ended.stdout)
-    mark = " [mcjax-launch: this line goes on]"
+    mark = " [mcjax-launch: line continues]"
     assert [piece.endswith(mark) for piece in pieces] == [True, True, False]
     assert "".join(piece.removesuffix(mark) for piece in pieces) == "x" * 2_500_000
 

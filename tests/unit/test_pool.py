@@ -131,7 +131,7 @@ def test_who_is_refused_is_tried_again_after_a_pause(agents_of: Make) -> None:
         (b"Connection to a port 22 timed out\nConnection reset by a\n", 255, "(is it up, and does"),
         (REFUSED, 1, "Connection reset by peer"),
         (b"3.6.9 (default)\n", bootstrap.TOO_OLD, "Python 3.6.9 is too old"),
-        (b"", 3, "said nothing (exit status 3)"),
+        (b"", 3, "did not start (no output, exit status 3)"),
     ],
 )
 def test_who_fails_otherwise_is_given_up(
@@ -219,8 +219,8 @@ def test_an_end_without_a_goodbye_is_a_loss(agents_of: Make) -> None:
     assert agents.made[2].input_ended
     agents.made[2].ends(b"Connection closed\n")
     assert agents.lost == [
-        ("a", "its agent is gone: Connection closed"),
-        ("b", "its agent is gone"),
+        ("a", "its agent exited unexpectedly: Connection closed"),
+        ("b", "its agent exited unexpectedly"),
     ]
 
 

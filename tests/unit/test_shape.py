@@ -16,7 +16,6 @@ LONG = {
 }
 WIDE: dict[str, str] = {}
 LATE = {
-    "agent/main.py Agent._memory": "opened when the ranks are started",
 }
 
 Modules = dict[str, ast.Module]

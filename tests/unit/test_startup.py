@@ -188,7 +188,7 @@ def test_another_version_is_asked_nothing(start_on: Make) -> None:
     start = start_on("a", "b")
     start.says(0, Hello(VERSION + 1))
     [error] = start.errors
-    assert str(error).startswith("host a: its agent speaks version ")
+    assert str(error).startswith("host a: its agent has protocol version ")
     assert error.status == 125
     assert start.links[0].sent == []
 

@@ -4,7 +4,7 @@ import pytest
 from fakes import Clock
 
 from mcjax_launch.agent import usage
-from mcjax_launch.agent.usage import Looker
+from mcjax_launch.agent.usage import UsageSampler
 from mcjax_launch.protocol.messages import RankUsage, Usage
 
 RANKS = {71: 0, 72: 1}
@@ -19,7 +19,7 @@ class Looks:
         self.cost_s = 0.0
         self.came: list[Usage] = []
         patch.setattr(usage, "usage", self._usage)
-        self.looker = Looker(every_s, RANKS, lambda: {71}, self.came.append)
+        self.looker = UsageSampler(every_s, RANKS, lambda: {71}, self.came.append)
 
     def _usage(self, ranks: dict[int, int], pythons: set[int]) -> tuple[RankUsage, ...]:
         assert (ranks, pythons) == (RANKS, {71})
