@@ -9,6 +9,8 @@ import os
 import signal
 import stat
 
+from ..protocol import exit_status
+from ..protocol.signals import ENDING
 from . import posix
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -16,14 +18,43 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _PATIENCE_S = 5
+_LAST_RESORT = "/tmp"
 _LONGEST_SOCKET_FOLDER = 80  # a unix socket's path has 107 bytes in all
 
 
+class NoFolder(Exception):
+    """There is no place for the job's private folder on this host: a full or read-only disk.
+
+    Args:
+        place: where it was to be.
+        error: what the system said.
+
+    """
+
+    def __init__(self, place: str, error: OSError) -> None:
+        super().__init__(f"cannot write to {place}: {error.strerror}; set TMPDIR to another folder")
+
+
 def make_folder() -> str:
-    """A new private folder (0700), short enough for a unix socket's path."""
-    base = os.path.abspath(os.environ.get("TMPDIR") or "/tmp")
-    if len(os.fsencode(base)) > _LONGEST_SOCKET_FOLDER or not os.access(base, os.W_OK | os.X_OK):
-        base = "/tmp"
+    """A new private folder (0700), in TMPDIR or /tmp.
+
+    Raises:
+        NoFolder: neither can be written.
+
+    """
+    base = os.path.abspath(os.environ.get("TMPDIR") or _LAST_RESORT)
+    if len(os.fsencode(base)) <= _LONGEST_SOCKET_FOLDER and os.access(base, os.W_OK | os.X_OK):
+        try:
+            return _new_folder(base)
+        except OSError:
+            pass
+    try:
+        return _new_folder(_LAST_RESORT)
+    except OSError as error:
+        raise NoFolder(_LAST_RESORT, error) from None
+
+
+def _new_folder(base: str) -> str:
     folder = os.path.join(base, f"mcjax-{os.urandom(6).hex()}")
     os.mkdir(folder, 0o700)
     return folder
@@ -32,7 +63,7 @@ def make_folder() -> str:
 def guard(agent: int, folder: str) -> NoReturn:
     """Wait for the agent; then end whatever is left below us and take its exit status."""
     posix.adopt_orphans()
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for signum in ENDING:
         signal.signal(signum, lambda signum, frame: posix.signal_process(agent, signal.SIGTERM))
     status = 1
     signal.signal(signal.SIGALRM, lambda signum, frame: _leave(folder, status))
@@ -51,7 +82,7 @@ def guard(agent: int, folder: str) -> NoReturn:
 
 def _leave(folder: str, status: int) -> NoReturn:
     remove(folder)
-    os._exit(status if status >= 0 else 128 - status)
+    os._exit(exit_status.of_wait(status))
 
 
 def remove(path: str) -> None:

@@ -6,8 +6,8 @@ import socket
 import time
 
 from ..protocol import hook_messages
+from ..protocol.codec import Malformed, Tagged, from_json
 from ..protocol.loop import READ, Loop
-from ..protocol.message import Malformed, Tagged, from_json
 from ..protocol.messages import FromHook
 from . import posix
 
@@ -30,7 +30,7 @@ class HookConnection:
         self.rank = -1
         self.pid = 0
         self.dump_signal = 0
-        self.look_signal = 0
+        self.rerun_signal = 0
         self.joining = False  # it has called initialize(), and has not left since
         self.joined = False
         self.compilations = 0  # under way
@@ -142,8 +142,8 @@ class HookServer:
         """Ask the joined processes of these ranks to say which programs they still run."""
         for hook in self._hooks.values():
             # As with stacks: one that does not expect the signal would die of it.
-            if hook.rank in ranks and posix.handles(hook.pid, hook.look_signal):
-                posix.signal_process(hook.pid, hook.look_signal)
+            if hook.rank in ranks and posix.handles(hook.pid, hook.rerun_signal):
+                posix.signal_process(hook.pid, hook.rerun_signal)
 
     # --- connections ---
 
@@ -238,7 +238,7 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
         hook.joining = False
     elif isinstance(message, hook_messages.Joined):
         hook.joined = True
-        hook.look_signal = _signal_number(message.look_signal)
+        hook.rerun_signal = _signal_number(message.rerun_signal)
     elif isinstance(message, hook_messages.Compiling):
         hook.compilations += 1
     elif isinstance(message, hook_messages.Compiled):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 
+from ..protocol.program_check import executable
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MOST_S = 8.0
-_LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('jax') is None)"
+_FINDS_JAX = "import importlib.util, sys; sys.exit(importlib.util.find_spec('jax') is None)"
 
 
 def speaks_of_jax(path: str) -> bool:
@@ -28,8 +30,8 @@ def has_jax(python: str, cwd: str, environ: dict[str, str]) -> bool:
     import subprocess
 
     try:
-        look = [python, "-c", _LOOK]
-        done = subprocess.run(look, capture_output=True, cwd=cwd, env=environ, timeout=_MOST_S)
+        check = [python, "-c", _FINDS_JAX]
+        done = subprocess.run(check, capture_output=True, cwd=cwd, env=environ, timeout=_MOST_S)
     except subprocess.TimeoutExpired:
         return True  # a slow disk: the rank will see
     return done.returncode == 0
@@ -37,9 +39,5 @@ def has_jax(python: str, cwd: str, environ: dict[str, str]) -> bool:
 
 def find(names: Sequence[str], path: str) -> str | None:
     """The first of these commands, or paths, that there is and that can be executed."""
-    for name in names:
-        places = [name] if os.sep in name else [os.path.join(p, name) for p in path.split(":")]
-        for place in map(os.path.expanduser, places):
-            if os.path.isfile(place) and os.access(place, os.X_OK):
-                return place
-    return None
+    found = (executable(os.path.expanduser(name), "", path) for name in names)
+    return next((python for python in found if python is not None), None)

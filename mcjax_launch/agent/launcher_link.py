@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..protocol.message import Message
+    from ..protocol.codec import Message
     from ..protocol.uplink import Uplink
 
 

@@ -19,14 +19,14 @@ from .hook_server import HookServer
 from .launcher_link import LauncherLink
 from .stacks import StackDump
 from .startup import Prepared, Refused
-from .usage import Looker
+from .usage import UsageSampler
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-    from typing import Any, NoReturn
+    from collections.abc import Collection, Iterable
+    from typing import NoReturn
 
-    from ..protocol.message import Message
+    from ..protocol.codec import Message
     from .sync import Staging
 
 _ENDLESS = 1 << 60
@@ -48,7 +48,10 @@ def main(hook: str | dict[str, str]) -> NoReturn:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    folder = guardian.make_folder()
+    try:
+        folder = guardian.make_folder()
+    except guardian.NoFolder as error:
+        _leave_unfit(error)
     parent = os.getpid()
     agent = os.fork()
     if agent:
@@ -66,13 +69,14 @@ def _be_agent(
     out = Uplink(uplink, loop)
     try:
         posix.adopt_orphans()
-        posix.allow_many_files()
         remote = not isinstance(hook, str)
         hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
         agent = Agent(control, out, loop, null, folder, hook_folder, remote)
         posix.die_with_parent(signal.SIGTERM, parent)
         agent.run()
         guardian.remove(folder)
+    except guardian.NoFolder as error:
+        _leave_unfit(error)
     except BaseException as error:
         import traceback
 
@@ -84,16 +88,34 @@ def _be_agent(
     os._exit(0)  # nothing to finalize: it would only cost time
 
 
+def _leave_unfit(error: guardian.NoFolder) -> NoReturn:
+    """End before the greeting: this host cannot take part, and the launcher is told why."""
+    os.write(2, f"{frames.UNFIT}{error}\n".encode("utf-8", "replace"))
+    os._exit(exit_status.HOST_LOST)
+
+
 def _write_hook(files: dict[str, str], folder: str) -> str:
-    """Write the hook and what it imports; the folder for the ranks' PYTHONPATH."""
-    root = os.path.join(folder, "mcjax_launch")  # marks these lines as mcjax-launch's own
+    """Write the hook and what it imports; the folder for the ranks' PYTHONPATH.
+
+    Raises:
+        NoFolder: there is no room for it.
+
+    """
+    root = os.path.join(folder, "mcjax_launch")  # by which we know our own lines
+    try:
+        _write_files(files, root)
+    except OSError as error:
+        raise guardian.NoFolder(os.path.dirname(folder), error) from None
+    return os.path.join(root, "hook")
+
+
+def _write_files(files: dict[str, str], root: str) -> None:
     for name, text in files.items():
         if name.startswith(("hook/", "protocol/")):
             path = os.path.join(root, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
-    return os.path.join(root, "hook")
 
 
 class Agent:
@@ -121,6 +143,7 @@ class Agent:
         remote: bool,
     ) -> None:
         self._null = null
+        self._files_limit = posix.allow_many_files()
         self._folder = folder
         self._hook_folder = hook_folder
         self._loop = loop
@@ -141,31 +164,19 @@ class Agent:
         self._staging: Staging | None = None
         self._hooks: HookServer | None = None
         self._stacks = StackDump(self._send_stacks)
-        self._looker: Looker | None = None
+        self._memory: oom.OutOfMemory | None = None
+        self._usage: UsageSampler | None = None
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
         self._said_bye = False
-        self._handlers: dict[type, Callable[[Any], object]] = {
-            messages.Prepare: self._prepare,
-            messages.Start: self._start,
-            messages.Credit: lambda credit: self._streams.credit(credit.count),
-            messages.Forward: lambda forward: self._forward(forward.signum),
-            messages.Stop: lambda stop: self._stop(stop.signum, stop.grace_s),
-            messages.RequestStacks: lambda request: self._request_stacks(request.all_threads),
-            messages.RequestReruns: self._request_reruns,
-            messages.TryCoordinator: self._try_coordinator,
-            messages.StageEntry: self._stage,
-            frames.Content: self._stage,
-            messages.Ping: lambda ping: None,
-        }
 
     def run(self) -> None:
         """Serve until the ranks, and all that they started, are gone."""
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
         self._link.open()
         while not self._finished():
-            looker = () if self._looker is None else (self._looker,)
-            self._loop.run_once((self, self._stacks, *looker, self._link))
+            usage = () if self._usage is None else (self._usage,)
+            self._loop.run_once((self, self._stacks, *usage, self._link))
 
     @property
     def deadline(self) -> float | None:
@@ -192,7 +203,30 @@ class Agent:
     # --- events ---
 
     def _receive(self, message: Message | frames.Content) -> None:
-        self._handlers[type(message)](message)
+        if isinstance(message, messages.Credit):
+            self._streams.credit(message.count)
+        elif isinstance(message, messages.Forward):
+            self._forward(message.signum)
+        elif isinstance(message, messages.Stop):
+            self._stop(message.signum, message.grace_s)
+        elif isinstance(message, messages.RequestStacks):
+            self._request_stacks(message.all_threads)
+        elif isinstance(message, messages.RequestReruns):
+            self._request_reruns(message.ranks)
+        elif not isinstance(message, messages.Ping):
+            self._receive_before_start(message)
+
+    def _receive_before_start(self, message: Message | frames.Content) -> None:
+        if isinstance(message, (messages.StageEntry, frames.Content)):
+            self._stage(message)
+        elif isinstance(message, messages.Prepare):
+            self._prepare(message)
+        elif isinstance(message, messages.TryCoordinator):
+            self._try_coordinator(message)
+        elif isinstance(message, messages.Start):
+            self._start(message)
+        else:
+            raise TypeError(f"no message to an agent: {message!r}")
 
     def _launcher_lost(self) -> None:
         """The launcher is gone, however it went: end the ranks, which must not wait for it."""
@@ -233,15 +267,17 @@ class Agent:
         del self._pids[ended.pid]
         used = posix.reap(ended.pid)
         failed = ended.status != 0 and -ended.status not in sent
-        killer = self._memory.evidence(ended.pid) if failed else ""
+        killer = self._memory.evidence(ended.pid) if failed and self._memory else ""
         self._link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used))
 
     def _hooked(self, said: messages.FromHook) -> None:
-        failed = isinstance(said.message, hook_messages.Failed)
-        if failed:
-            said = said.replaced(sent=tuple(self._supervisor.sent.get(said.rank, ())))
-        self._link.send(said)
-        if isinstance(said.message, hook_messages.Failed) and said.message.joined:
+        failed = said.message
+        if not isinstance(failed, hook_messages.Failed):
+            self._link.send(said)
+            return
+        sent = tuple(self._supervisor.sent.get(said.rank, ()))
+        self._link.send(messages.FromHook(said.rank, failed, main=said.main, sent=sent))
+        if failed.joined:
             self._supervisor.ending = posix.ending(self._pids)
             self._perform(self._supervisor.failed(said.rank, time.monotonic()))
 
@@ -300,7 +336,7 @@ class Agent:
             self._hooks = HookServer(path, self._loop, local, self._is_main, self._hooked)
             inherited[hook_environ.SOCKET] = path
         joined = self._joined_pythons
-        self._looker = Looker(order.look_s, self._pids, joined, self._link.send)
+        self._usage = UsageSampler(order.sample_every_s, self._pids, joined, self._link.send)
         common = order.env if order.hook else rank_environ.of_scheduler(order.env, inherited)
         for rank in order.ranks:
             set_here = rank_environ.changes(
@@ -331,7 +367,7 @@ class Agent:
         err, err_end = os.pipe()
         try:
             ends = (self._null, out_end, err_end)
-            pid = posix.spawn(rank.argv, environ, rank.cwd, ends, rank.cores)
+            pid = posix.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit)
         except posix.SpawnError:
             os.close(out)
             os.close(err)
@@ -364,9 +400,9 @@ class Agent:
         asked = self._hooks.request_stacks(all_threads) if self._hooks is not None else []
         self._stacks.begin(asked, time.monotonic())
 
-    def _request_reruns(self, request: messages.RequestReruns) -> None:
+    def _request_reruns(self, ranks: Collection[int]) -> None:
         if self._hooks is not None:
-            self._hooks.request_reruns(request.ranks)
+            self._hooks.request_reruns(ranks)
 
     def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
         """Send the stacks that have come, and of the other ranks what the kernel knows."""

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 
+from ..protocol.exit_status import NOT_FOUND
 from ..protocol.signals import RESET_IN_RANKS
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -58,12 +59,14 @@ def spawn(
     cwd: str,
     standard: Sequence[int],
     cores: Sequence[int] | None = None,
+    files_limit: tuple[int, int] | None = None,
 ) -> int:
     """Start `argv` in a session of its own that dies with this process; its pid.
 
     Args:
         standard: the descriptors that become its 0, 1 and 2.
         cores: what it may run on; None for all.
+        files_limit: of its open files (see `allow_many_files`); None for this process's.
 
     Raises:
         SpawnError: it cannot be executed, or `cwd` cannot be entered.
@@ -73,7 +76,7 @@ def spawn(
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become(argv, env, cwd, standard, cores, parent, failure_fd)
+        _become(argv, env, cwd, standard, cores, files_limit, parent, failure_fd)
     os.close(failure_fd)
     with os.fdopen(failure_end, "rb") as report:
         failure = report.read()
@@ -90,6 +93,7 @@ def _become(
     cwd: str,
     standard: Sequence[int],
     cores: Sequence[int] | None,
+    files_limit: tuple[int, int] | None,
     parent: int,
     failure_fd: int,
 ) -> None:
@@ -103,10 +107,10 @@ def _become(
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         die_with_parent(signal.SIGKILL, parent)
         os.chdir(cwd)
-        if _files_limit is not None:
+        if files_limit is not None:
             import resource
 
-            resource.setrlimit(resource.RLIMIT_NOFILE, _files_limit)
+            resource.setrlimit(resource.RLIMIT_NOFILE, files_limit)
         if cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, cores)
         for target, fd in enumerate(standard):
@@ -116,7 +120,7 @@ def _become(
     except OSError as error:
         os.write(failure_fd, f"{error.errno} {what}".encode("utf-8", "surrogateescape"))
     finally:
-        os._exit(127)
+        os._exit(NOT_FOUND)
 
 
 class Ended:
@@ -159,7 +163,7 @@ _usage_of_reaped: dict[int, resource.struct_rusage] = {}
 
 
 def _reaped_child() -> Ended | None:
-    """A child that has ended, where it cannot be looked at without being reaped."""
+    """A child that has ended, where that cannot be seen without being reaped."""
     pid, status, used = os.wait4(-1, os.WNOHANG)
     if pid == 0:
         return None
@@ -258,19 +262,21 @@ def handles(pid: int, signum: int) -> bool:
         return False
 
 
-def allow_many_files() -> None:
-    """Raise the limit on this process's open files as far as it goes; children get the old one."""
-    global _files_limit
+def allow_many_files() -> tuple[int, int] | None:
+    """Raise the limit on this process's open files as far as it goes.
+
+    Returns:
+        the limit before, for children; None where nothing has changed.
+
+    """
     import resource
 
-    _files_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (_files_limit[1], _files_limit[1]))
-    except (OSError, ValueError):  # macOS has a limit that it does not failure_fd
-        _files_limit = None
-
-
-_files_limit: tuple[int, int] | None = None
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    except (OSError, ValueError):  # macOS reports a limit that it does not accept
+        return None
+    return before
 
 
 def describe(pid: int) -> str:

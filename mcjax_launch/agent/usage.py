@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
-# Looking should take no more than this share of one processor.
+# Sampling should take no more than this share of one processor.
 _MOST_SHARE = 0.01
 
 
@@ -71,17 +71,17 @@ def _main_s(pid: int) -> float:
         return 0.0
 
 
-class Looker:
-    """Looks at what the ranks use every so often.
+class UsageSampler:
+    """Reports periodically what the ranks use.
 
     Args:
-        every_s: so often, or half as often where looking is slow; 0: never.
+        every_s: the period in seconds, twice that where sampling is slow; 0: never.
         ranks: pid of each rank's own process -> rank.
         pythons: the processes whose main threads count, see `usage`.
-        on_usage: is given what each look shows.
+        on_usage: is given each sample.
 
     Attributes:
-        deadline: when to look next, in time.monotonic's seconds; None: never.
+        deadline: when to take the next sample, in time.monotonic's seconds; None: never.
 
     """
 
@@ -99,7 +99,7 @@ class Looker:
         self.deadline = time.monotonic() + every_s if every_s else None
 
     def expire(self, now: float) -> None:
-        """Look, if it is time."""
+        """Take a sample, if it is time."""
         if self.deadline is None or now < self.deadline:
             return
         began = time.thread_time()

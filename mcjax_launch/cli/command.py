@@ -92,7 +92,7 @@ def _run_job(
         log_dir=options.log_dir,
     )
     if options.report is None:
-        return run()
+        return run().status
     from mcjax_launch.cli.given_options import command_line
     from mcjax_launch.report import write
 
@@ -128,7 +128,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
         _say(in_one_line(error))
         return exit_status.USAGE
     except (click.Abort, KeyboardInterrupt):
-        return 128 + signal.SIGINT
+        return exit_status.of_signal(signal.SIGINT)
     except (BrokenPipeError, SystemExit):  # click leaves so when nobody reads --help
         return exit_status.READER_GONE
     except Exception as error:

@@ -113,7 +113,12 @@ class Console:
         self._tails = Tails(keep_stdout)
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
         self._noise = NoiseFilter()  # with --verbose nothing goes through it
-        self._timers: tuple[Timer, ...] = (self._unfinished, self._noise, *outputs.values())
+        self._timers: tuple[Timer, ...] = (
+            self._unfinished,
+            self._noise,
+            *self._noise.hidden,
+            *outputs.values(),
+        )
 
     # --- the ranks ---
 
@@ -163,7 +168,8 @@ class Console:
         self._show(self._noise.expire(math.inf), now)
         for output in self._outputs.values():
             output.finish()
-        self._note_all(self._noise.last_notes())
+        for hidden in self._noise.hidden:
+            self._note_all(hidden.take())
         self._logs.close()
 
     def tails(self, rank: int) -> tuple[str, str]:
@@ -202,7 +208,8 @@ class Console:
         """Show what has waited long enough; `now` in seconds of time.monotonic."""
         self._filter(self._unfinished.expire(now), now)
         self._show(self._noise.expire(now), now)
-        self._note_all(self._noise.notes(now))
+        for hidden in self._noise.hidden:
+            self._note_all(hidden.expire(now))
         for output in self._outputs.values():
             output.expire(now)
 

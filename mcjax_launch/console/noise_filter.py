@@ -21,7 +21,6 @@ from mcjax_launch.jax_messages.noise import (
 )
 from mcjax_launch.jax_messages.tracebacks import START, whose
 from mcjax_launch.protocol import frames
-from mcjax_launch.protocol.loop import earliest
 
 # A rank that prints so much at once prints more than anybody reads: it is not searched.
 _FLOOD = 1 << 16
@@ -43,12 +42,17 @@ def patience_s(begun: bytes) -> float:
 
 
 class NoiseFilter:
-    """Takes the pieces of all ranks' streams, and hands on what is not noise."""
+    """Takes the pieces of all ranks' streams, and hands on what is not noise.
+
+    Attributes:
+        hidden: counts of hidden lines, each a timer that says what to tell the user.
+
+    """
 
     def __init__(self) -> None:
         self._gloo = GlooFilter()
         self._follow_on = FollowOnFilter()
-        self._timers = (self._gloo.hidden, self._follow_on, self._follow_on.hidden)
+        self.hidden = (self._gloo.hidden, self._follow_on.hidden)
 
     def feed(self, piece: Piece, now: float) -> list[Piece]:
         """What to show when another piece of a stream comes."""
@@ -63,19 +67,11 @@ class NoiseFilter:
     @property
     def deadline(self) -> float | None:
         """When something has waited long enough."""
-        return earliest(self._timers)
+        return self._follow_on.deadline
 
     def expire(self, now: float) -> list[Piece]:
         """What was held back for long enough, to be shown as it is."""
         return self._follow_on.expire(now)
-
-    def notes(self, now: float) -> list[str]:
-        """What to tell the user about hidden lines, if it is time."""
-        return self._gloo.hidden.expire(now) + self._follow_on.hidden.expire(now)
-
-    def last_notes(self) -> list[str]:
-        """What to tell the user at the end about those not yet mentioned."""
-        return self._gloo.hidden.take() + self._follow_on.hidden.take()
 
 
 class HiddenLines:

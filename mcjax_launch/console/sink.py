@@ -33,6 +33,7 @@ class Sink:
         self.gone = False
         self._loop = loop
         self._on_room = on_room
+        self._on_gone: Callable[[OSError | None], None] | None = None
         self._queue: deque[memoryview] = deque()
         self._fd = fd
         self._shared = False
@@ -70,7 +71,8 @@ class Sink:
         self._queue.clear()
         self.queued = 0
         self._loop.forget(self._fd)
-        self._on_gone(error)
+        if self._on_gone is not None:
+            self._on_gone(error)
         self._on_room()
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> None:

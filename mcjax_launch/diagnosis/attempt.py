@@ -1,4 +1,4 @@
-"""One run of a job, over: what happened, and how it ended."""
+"""What is over: one run of a job, and the launcher's whole work."""
 
 from dataclasses import dataclass
 
@@ -22,3 +22,17 @@ class Attempt:
     seconds: float
     state: RunState
     summary: Summary
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the launcher's whole work ended.
+
+    Args:
+        status: the exit status.
+        message: in one line.
+
+    """
+
+    status: int
+    message: str

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mcjax_launch.diagnosis.victims import is_victim
-from mcjax_launch.protocol import exit_status
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import Stop
@@ -18,8 +17,7 @@ class RankFailed:
         first: the first rank that failed and is no victim, or the first victim if all are.
         culprit: the rank to blame: that one, or the one that took it down.
         alike: the ranks that failed in the same way as the culprit, itself included.
-        action: what the culprit did to the others, as a phrase to follow its name; "": it failed.
-        final: the job is not to be started again.
+        action: what the culprit did to the others, in words that follow its name; "": it failed.
 
     """
 
@@ -27,7 +25,6 @@ class RankFailed:
     culprit: RankRun
     alike: tuple[RankRun, ...]
     action: str = ""
-    final: bool = False
 
     @property
     def status(self) -> int:
@@ -47,18 +44,12 @@ class Stopped:
         """The run's exit status."""
         return self.stop.status
 
-    @property
-    def final(self) -> bool:
-        """The job is not to be started again."""
-        return self.stop.final
-
 
 @dataclass(frozen=True, eq=False)
 class Completed:
     """All ranks have come to their end."""
 
     status: int
-    final: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +58,6 @@ class NotStarted:
 
     message: str
     status: int
-    final: bool
 
 
 Ending = RankFailed | Stopped | Completed | NotStarted
@@ -76,11 +66,11 @@ Ending = RankFailed | Stopped | Completed | NotStarted
 def ending_of(state: RunState) -> Ending:
     """What ended a run that is over."""
     runs = state.ranks.values()
-    first, stop = first_failure(runs), state.stop
-    if stop is not None and (first is None or _stopped_before(state, stop, first)):
-        return Stopped(stop, state.stop_at)
+    if state.stop is not None:
+        return Stopped(state.stop, state.stop_at)
+    first = first_failure(runs)
     if first is not None:
-        return _rank_failed(state, first, final=stop is not None and stop.final)
+        return _rank_failed(state, first)
     assert all(run.status is not None for run in runs), "the end of a rank was not reported"
     return Completed(next((run.exit_status for run in runs if run.status), 0))
 
@@ -96,14 +86,7 @@ def _failed(runs: Iterable[RankRun]) -> list[RankRun]:
     return sorted((run for run in runs if run.failed), key=lambda run: run.order)
 
 
-def _stopped_before(state: RunState, stop: Stop, first: RankRun) -> bool:
-    """Whether the reason to stop was there before a rank failed."""
-    # What the loss of a host does to others may be seen before the loss itself.
-    lost = stop.status == exit_status.HOST_LOST and is_victim(first)
-    return lost or state.stop_order < first.order
-
-
-def _rank_failed(state: RunState, first: RankRun, *, final: bool) -> RankFailed:
+def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
     runs = list(state.ranks.values())
     # A second process of a rank may fail in its own way before JAX ends them for it.
     if is_victim(first) or first.membership.second_process is not None:
@@ -111,12 +94,12 @@ def _rank_failed(state: RunState, first: RankRun, *, final: bool) -> RankFailed:
 
         blame = culprit_of(state, _failed(runs))
         if blame is not None:
-            return RankFailed(first, blame.run, (blame.run,), blame.action, final)
+            return RankFailed(first, blame.run, (blame.run,), blame.action)
     # Some may be killed while they fail for the same reason.
     failing = [run for run in runs if run.failed or run.failure is not None]
     victim = is_victim(first)
     alike = tuple(run for run in failing if _alike(run, first) and is_victim(run) == victim)
-    return RankFailed(first, first, alike, final=final)
+    return RankFailed(first, first, alike)
 
 
 def _alike(run: RankRun, other: RankRun) -> bool:

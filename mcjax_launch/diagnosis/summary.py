@@ -13,6 +13,7 @@ from mcjax_launch.diagnosis.root_cause import (
     ending_of,
 )
 from mcjax_launch.diagnosis.victims import is_victim
+from mcjax_launch.protocol import exit_status
 from mcjax_launch.protocol.hook_messages import Failed
 from mcjax_launch.ranks import counted, these_ranks
 from mcjax_launch.run.rank_run import RankRun
@@ -52,8 +53,14 @@ class Summary:
         return self.ending.status
 
 
-def summarize(state: RunState) -> Summary:
-    """How a run ended that is over."""
+def summarize(state: RunState, *, final: bool = False) -> Summary:
+    """How a run ended that is over.
+
+    Args:
+        state: of the run.
+        final: whatever it ended with, the job is not to be started again.
+
+    """
     ending, runs = ending_of(state), list(state.ranks.values())
     lines: list[str] = []
     match ending:
@@ -65,12 +72,17 @@ def summarize(state: RunState) -> Summary:
         lines.append("could not be killed: " + "; ".join(state.unkillable))
     if lines and state.log_dir:
         lines.append(f"logs: {state.log_dir}")
-    return Summary(ending, tuple(_printable(line) for line in lines), ending.final)
+    return Summary(
+        ending,
+        tuple(_printable(line) for line in lines),
+        final or isinstance(ending, Completed),
+    )
 
 
-def not_started(message: str, status: int, *, final: bool) -> Summary:
-    """The end of a run that could not be started."""
-    return Summary(NotStarted(message, status, final), (message,), final)
+def not_started(message: str, status: int) -> Summary:
+    """The end of a run that could not be started: a host that is away now may come back."""
+    final = status != exit_status.HOST_LOST
+    return Summary(NotStarted(message, status), (message,), final)
 
 
 def in_one_line(summary: Summary, state: RunState) -> str:

@@ -10,6 +10,7 @@ from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.rank_variables import common_settings, defaults, own_settings
+from mcjax_launch.protocol.address import split_text
 from mcjax_launch.ranks import counted
 
 
@@ -126,11 +127,11 @@ def make_plan(
 
 def _shared_values(job: Job, job_id: str, coordinator: str) -> dict[str, str]:
     """The placeholders that are the same for all ranks."""
-    host, _, port = coordinator.rpartition(":")
+    host, port = split_text(coordinator)
     return {
         "num_processes": str(job.num_processes),
         "coordinator": coordinator,
-        "coordinator_host": host.strip("[]"),
+        "coordinator_host": host,
         "coordinator_port": port,
         "job_id": job_id,
     }

@@ -35,7 +35,6 @@ def what_to_prepare(
         command=None if job.is_python else job.program[0],
         program=job.program[0] if job.is_python and not job.module else None,
         pythons=tuple(pythons),
-        python_named=bool(host.python) or job.python_given,
         needs_jax=bool(host.python) or job.python_given or not host.is_local,
         env=dict(job.env),
         chdir=host.chdir or job.chdir,
@@ -56,11 +55,11 @@ def _other_launchers_coordinator(job: Job) -> str | None:
     return split_address(job.coordinator)[0]
 
 
-def start_order(plan: Plan, host: Host, job: Job, look_s: float) -> messages.Start:
+def start_order(plan: Plan, host: Host, job: Job, sample_every_s: float) -> messages.Start:
     """What the agent of `host` needs to start its ranks.
 
     Args:
-        look_s: how often it samples what they use, in seconds; 0: never.
+        sample_every_s: how often it reports what they use, in seconds; 0: never.
 
     """
     ranks = tuple(
@@ -74,7 +73,7 @@ def start_order(plan: Plan, host: Host, job: Job, look_s: float) -> messages.Sta
         defaults=dict(plan.defaults),
         hook=plan.hook,
         coordinator_host=split_address(plan.coordinator)[0],
-        look_s=look_s,
+        sample_every_s=sample_every_s,
         grace_s=job.grace_s("failure"),
         term_grace_s=job.grace_s("TERM"),
     )

@@ -9,7 +9,7 @@ from mcjax_launch.transport.client import Transport
 
 if TYPE_CHECKING:
     from mcjax_launch.console.style import Style
-    from mcjax_launch.diagnosis.attempt import Attempt
+    from mcjax_launch.diagnosis.attempt import Attempt, Outcome
 
 
 def run(
@@ -20,8 +20,8 @@ def run(
     *,
     log_dir: str | None,
     ended: "Callable[[Attempt], object]" = lambda attempt: None,
-) -> int:
-    """Run a job; the exit status.
+) -> "Outcome":
+    """Run a job; how that ended.
 
     Args:
         job: what to run.

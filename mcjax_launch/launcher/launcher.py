@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import common_folder, labels
@@ -21,15 +21,17 @@ from mcjax_launch.launcher.startup import Startup
 from mcjax_launch.launcher.stop_policy import (
     Effects,
     Note,
+    RankFailure,
     SetReason,
     ShowStacks,
     StopPolicy,
     StopRanks,
 )
+from mcjax_launch.launcher.timers import Acting, Asking
 from mcjax_launch.protocol import exit_status, hook_messages, messages
+from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop, Signals
-from mcjax_launch.protocol.message import Message
 from mcjax_launch.protocol.signals import ENDING, FORWARDED
 from mcjax_launch.ranks import counted
 from mcjax_launch.run import hook_events, stop_reasons
@@ -39,13 +41,17 @@ from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import AgentPool, Failure
 from mcjax_launch.watchdog.absent_ranks import AbsentRanks
-from mcjax_launch.watchdog.limits import Limits, look_s
+from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
 # Less than the pipe from the agent holds, so the agent seldom has to wait for room.
 _MOST_WINDOW = 3 << 18
 _WINDOW_OF_ALL = 16 << 20
 _AGENT_END_S = 10.0
 _DEBUG = "MCJAX_DEBUG"
+
+
+if TYPE_CHECKING:
+    from mcjax_launch.protocol.loop import Timer
 
 
 class Launcher:
@@ -112,7 +118,15 @@ class Launcher:
         )
         self._stacks = StackRequests(self._show_stacks)
         self._absent_ranks = AbsentRanks()
-        self._limits: Limits | None = None
+        policy = Acting(self._policy, self._perform)
+        self._timers: list[Timer] = [
+            self._console,
+            self._pool,
+            self._startup,
+            self._stacks,
+            policy,
+        ]
+        self._lost_output = False
 
     def run(self) -> Summary:
         """Run the job; its summary, which has been printed.
@@ -126,7 +140,7 @@ class Launcher:
             self._pool.begin()
             while not self._over():
                 self._turn()
-            self._limits = None
+            self._timers = [self._console, self._pool]
             self._perform(self._policy.over())
             self._lost_output = any(link.greeted and not link.ended for link in self._links)
         finally:
@@ -149,15 +163,18 @@ class Launcher:
         self._console.add_ranks(named, append=self._restart > 0)
         places = {rank.process_id: rank.host.name for rank in plan.ranks}
         self._state.planned(plan.job_id, plan.coordinator, places, common_folder(named))
-        self._limits = Limits(
+        limits = Limits(
             self._job,
             self._state,
             time.monotonic(),
             lambda stop: self._perform(self._policy.reason_known(stop)),
         )
+        self._timers.append(Acting(limits, self._limit_reached))
+        if limits.spmd is not None:
+            self._timers.append(Asking(limits.spmd, self._console.note, self._request_reruns))
         self._policy.ranks_starting()
         for link in self._links:
-            link.send(start_order(plan, link.host, self._job, look_s(self._job)))
+            link.send(start_order(plan, link.host, self._job, usage_every_s(self._job)))
             link.open_window()
         self._console.detail(
             f"job {plan.job_id}: {counted(len(plan.ranks), 'rank')}, coordinator {plan.coordinator}"
@@ -165,10 +182,6 @@ class Launcher:
 
     def _start_failed(self, error: LaunchError) -> None:
         self._perform(self._policy.start_failed(error))
-
-    def _now(self) -> float:
-        """Seconds since this run began: the clock of its state."""
-        return time.monotonic() - self._state.began_at
 
     @property
     def _links(self) -> list[AgentConnection]:
@@ -179,7 +192,7 @@ class Launcher:
     def _received(self, link: AgentConnection, frame: Message | Data | Content) -> None:
         match frame:
             case Data(rank=rank, stream=stream, payload=payload):
-                self._state.printed(rank, self._now())
+                self._state.printed(rank, time.monotonic())
                 self._console.feed(rank, stream, payload)
                 if self._console.has_room:
                     link.give_credit()
@@ -203,30 +216,33 @@ class Launcher:
     def _received_of_ranks(self, link: AgentConnection, message: Message) -> None:
         match message:
             case messages.Started(rank, pid):
-                self._state.started(rank, pid, self._now())
+                self._state.started(rank, pid, time.monotonic())
                 self._console.detail(f"rank {rank} on {link.host.name}: pid {pid}")
             case messages.Exited(rank):
-                if self._state.exited(message, self._now()):
-                    self._rank_failed(rank)
+                if self._state.exited(message, time.monotonic()):
+                    self._rank_ended(rank)
                 self._console.detail(f"rank {rank}: {fate(self._state.ranks[rank])}")
                 self._note_absent_ranks()
             case messages.FromHook(rank, said):
-                if hook_events.take(self._state, message, self._now()):
-                    self._rank_failed(rank)
+                if hook_events.take(self._state, message, time.monotonic()):
+                    self._rank_ended(rank)
                 if isinstance(said, hook_messages.Joining):
                     self._note_absent_ranks()
             case messages.Usage():
-                self._state.used(message, self._now())
+                self._state.used(message, time.monotonic())
 
     def _note_absent_ranks(self) -> None:
         for line in self._absent_ranks.notes(self._state):
             self._console.note(line)
 
-    def _rank_failed(self, rank: int) -> None:
-        if not self._policy.stopping:
-            run = self._state.ranks[rank]
-            run.stderr = self._console.tails(rank)[1]
-            self._perform(self._policy.rank_failed(None if is_victim(run) else rank))
+    def _rank_ended(self, rank: int) -> None:
+        """A rank has ended, or will end, otherwise than with 0."""
+        run = self._state.ranks[rank]
+        failure = None
+        if run.failed and not run.after_signal:
+            run.stderr = self._console.tails(rank)[1]  # what shows whether it is a victim
+            failure = RankFailure(rank, is_victim(run))
+        self._perform(self._policy.rank_ended(failure))
 
     def _agent_ends(self, link: AgentConnection, message: Message) -> None:
         """An agent ends early: somebody stopped it, or it has a bug."""
@@ -265,7 +281,7 @@ class Launcher:
         for effect in effects:
             match effect:
                 case SetReason(stop):
-                    self._state.stopped(stop, self._now())
+                    self._state.stopped(stop, time.monotonic())
                 case StopRanks(signum, grace_s, culprit, by_user):
                     self._startup.stop()
                     self._console.fold_victims(culprit, own_term=not by_user)
@@ -312,30 +328,18 @@ class Launcher:
     # --- time ---
 
     def _turn(self) -> None:
-        self._loop.run_once((self._console, self._pool, self._startup, self._stacks, self))
-
-    @property
-    def deadline(self) -> float | None:
-        """When to call `expire` next."""
-        times = [self._policy.deadline]
-        if self._limits is not None:
-            times.append(self._limits.deadline)
-        return min((at for at in times if at is not None), default=None)
-
-    def expire(self, now: float) -> None:
-        """Act on what is due by the limits and by the policy."""
+        self._loop.run_once(self._timers)
+        now = time.monotonic()
         if self._nothing_left():
             self._policy.nothing_left(now)
-        self._perform(self._policy.expire(now))
-        if not self._console.has_room:  # a slow reader is not a stall
-            self._state.active_at = self._now()
-        if self._limits is not None and (stop := self._limits.expire(now)) is not None:
-            self._perform(self._policy.limit_reached(stop))
-        if self._limits is not None and (spmd := self._limits.spmd) is not None:
-            for line in spmd.take_notes():
-                self._console.note(line)
-            if ranks := spmd.take_ranks_to_ask():
-                self._pool.send_all(messages.RequestReruns(tuple(ranks)))
+        if not self._console.has_room:  # a slow reader is no stall
+            self._state.active_at = now
+
+    def _limit_reached(self, stop: Stop) -> None:
+        self._perform(self._policy.limit_reached(stop))
+
+    def _request_reruns(self, ranks: Sequence[int]) -> None:
+        self._pool.send_all(messages.RequestReruns(tuple(ranks)))
 
     def _nothing_left(self) -> bool:
         """Whether no process of the job is left, as far as can be known."""
@@ -354,7 +358,7 @@ class Launcher:
     def _conclude(self) -> Summary:
         """Print what is left, and the summary."""
         self._console.finish_ranks()
-        summary = summarize(self._state)
+        summary = summarize(self._state, final=self._policy.final)
         if self._lost_output:
             self._console.say("output lost: the reader stopped reading")
         if summary.lines:
@@ -363,7 +367,7 @@ class Launcher:
             self._console.say("\n".join(lines))
         while not self._console.empty and not self._policy.gives_up(time.monotonic()):
             self._turn()
-        return replace(summary, final=summary.final or self._policy.interrupts > 0)
+        return summary
 
 
 def _bug_in(host: Host, error: str, traceback: str) -> str:

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from mcjax_launch.console.style import Style
-from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.summary import not_started
+from mcjax_launch.diagnosis.attempt import Attempt, Outcome
+from mcjax_launch.diagnosis.summary import in_one_line, not_started
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.launcher.launcher import Launcher
 from mcjax_launch.launcher.signals import watched
-from mcjax_launch.protocol.exit_status import HOST_LOST
 from mcjax_launch.protocol.loop import READ, Loop, Signals
 from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.run.state import RunState
+from mcjax_launch.run.stop_reasons import interrupted
 from mcjax_launch.schedulers.restart_count import restarts_before
 from mcjax_launch.transport.client import Transport
 
@@ -34,8 +34,8 @@ def run(
     *,
     log_dir: str | None,
     ended: Callable[[Attempt], object] = lambda attempt: None,
-) -> int:
-    """Run a job, again and again as far as --max-restarts allows; the exit status.
+) -> Outcome:
+    """Run a job, again and again as far as --max-restarts allows; how that ended.
 
     Args: see Launcher.
         ended: called after each run.
@@ -65,8 +65,7 @@ def run(
             summary, refused = launcher.run(), None
         except LaunchError as error:
             refused = error
-            final = error.status != HOST_LOST
-            summary = not_started(str(error), error.status, final=final)
+            summary = not_started(str(error), error.status)
         attempt = Attempt(
             restart=before + restart,
             hosts=tuple(host.name for host in hosts),
@@ -88,12 +87,13 @@ def run(
         pause = min(_FIRST_PAUSE_S * 2**restart, _MOST_PAUSE_S)
         launcher.say(f"restarting in {pause:g} s ({restart + 1} of {job.max_restarts})")
         if (signum := _pause(pause, loop, signals)) is not None:
-            return 128 + signum
+            stop = interrupted(signum)
+            return Outcome(stop.status, f"{stop.message} before another attempt")
     if summary.status:
         _say_what_was(failures, launcher)
     elif failures:
         launcher.say(f"attempt {len(failures) + 1} succeeded")
-    return summary.status
+    return Outcome(summary.status, in_one_line(summary, state))
 
 
 def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:

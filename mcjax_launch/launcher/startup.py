@@ -14,9 +14,9 @@ from mcjax_launch.launcher.agent_orders import what_to_prepare
 from mcjax_launch.launcher.coordinator import candidates, choose, own_address
 from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_address
+from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.exit_status import HOST_LOST, INTERNAL_ERROR
 from mcjax_launch.protocol.frames import Content, Data, encoded
-from mcjax_launch.protocol.message import Message
 from mcjax_launch.protocol.messages import HostFacts
 from mcjax_launch.transport import sync
 from mcjax_launch.transport.connection import AgentConnection

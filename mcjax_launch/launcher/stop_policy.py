@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.protocol.exit_status import HOST_LOST
 from mcjax_launch.run.stop_reasons import Stop, interrupted
 
 # Ctrl-C ends a whole pipeline, and scancel a whole job: what it does to our reader or our agents
@@ -61,6 +62,14 @@ class Note(Effect):
 Effects = list[Effect]
 
 
+@dataclass(frozen=True)
+class RankFailure:
+    """The failure of a rank; a victim's failure is due to that of another."""
+
+    rank: int
+    is_victim: bool = False
+
+
 class StopPolicy:
     """The end of one run of a job, from the first reason for it on.
 
@@ -71,6 +80,7 @@ class StopPolicy:
 
     Attributes:
         error: why the job could not be started; nothing of it runs then.
+        final: the job is not to be started again.
         interrupts: how many signals of the user's have asked for the end.
         stopping: the ranks have been asked to end.
         wants_stacks: a limit has been reached, and the stacks come first.
@@ -79,11 +89,14 @@ class StopPolicy:
 
     def __init__(self, grace_s: Callable[[str], float]) -> None:
         self.error: LaunchError | None = None
+        self.final = False
         self.interrupts = 0
         self.stopping = False
         self._grace_s = grace_s
         self._running = False  # ranks may have been started
-        self._reason: Stop | None = None
+        self._was_stopped = False  # not only by the failure of a rank
+        self._reason: Stop | RankFailure | None = None
+        self._early: Stop | None = None  # a reason of which more will be known
         self.wants_stacks = False
         self._pending: Stop | None = None  # a reason, unless a signal comes with it
         self._pending_until: float | None = None
@@ -97,19 +110,22 @@ class StopPolicy:
 
     def start_failed(self, error: LaunchError) -> Effects:
         """The job cannot be started, or not all of it."""
-        if self.error is None and self._reason is None:
+        if self.error is None and not isinstance(self._reason, Stop):
             self.error = error
         return self._stop(StopRanks(signal.SIGKILL, 0.0))
 
-    def rank_failed(self, culprit: int | None) -> Effects:
-        """A rank has failed; its own agent knows, the others do not yet.
+    def rank_ended(self, failure: RankFailure | None) -> Effects:
+        """A rank has ended otherwise than with 0; its own agent knows, the others do not yet.
 
         Args:
-            culprit: that rank, unless it is a victim of another's failure.
+            failure: whose, unless it only followed from a signal that the rank was sent.
 
         """
+        if failure is not None and (self._reason is None or self._blames_a_victim):
+            self._reason = failure
         if self.stopping:
             return []
+        culprit = None if failure is None or failure.is_victim else failure.rank
         return self._stop(StopRanks(signal.SIGTERM, self._grace_s("failure"), culprit))
 
     def stopped(self, stop: Stop) -> Effects:
@@ -120,12 +136,13 @@ class StopPolicy:
 
     def reason_known(self, stop: Stop) -> Effects:
         """There is a reason; the ranks are stopped for it when more is known."""
+        self._early = stop
         return self._set_reason(stop)
 
     def limit_reached(self, stop: Stop) -> Effects:
         """The job may not go on; its stacks are wanted first, where the reason says so."""
-        if self.stopping:
-            return []
+        if self.stopping:  # the end has come before: only the reason may be known better now
+            return self._set_reason(stop) if self._is_early else []
         if not stop.needs_stacks:
             return self.stopped(stop)
         self.wants_stacks = True
@@ -139,7 +156,7 @@ class StopPolicy:
 
     def may_be_stopped(self, stop: Stop, now: float) -> Effects:
         """There is a reason that a signal of the user's may explain: wait a moment for that."""
-        if self._pending is None and self._reason is None:
+        if self._pending is None and not isinstance(self._reason, Stop):
             self._pending, self._pending_until = stop, now + SIGNAL_S
         return []
 
@@ -164,8 +181,8 @@ class StopPolicy:
         return [*effects, *self._end(interrupted(signum), ranks)]
 
     def nothing_left(self, now: float) -> None:
-        """No process of the job is left: from now on only a reader is waited for."""
-        if self._reason is not None and self._give_up_at is None:
+        """No process of the job is left; one that was stopped does not wait long for its reader."""
+        if self._was_stopped and self._give_up_at is None:
             self._give_up_at = now + READER_S
 
     def over(self) -> Effects:
@@ -189,9 +206,9 @@ class StopPolicy:
         if self.interrupts:
             return []
         grace = self._grace_s("TERM")
-        effects = self._end(self._pending, StopRanks(signal.SIGTERM, grace))
         note = Note(f"{self._pending.message}: SIGTERM to the ranks; {grace:g} s to exit")
-        return [note, *effects]
+        notes = [] if self.stopping else [note]
+        return [*notes, *self._end(self._pending, StopRanks(signal.SIGTERM, grace))]
 
     def gives_up(self, now: float) -> bool:
         """Whether to leave although something is still stuck."""
@@ -203,13 +220,25 @@ class StopPolicy:
         return [*self._set_reason(stop), *self._stop(ranks)]
 
     def _set_reason(self, stop: Stop) -> Effects:
-        """The first reason counts; of that one more may be known later."""
-        if self._reason is not None and self._reason.message != stop.message:
+        """The first reason counts, but for two that were known too early."""
+        self.final = self.final or stop.final
+        self._was_stopped = True
+        # What the loss of a host does to its peers may be seen before the loss itself.
+        follows = self._blames_a_victim and stop.status == HOST_LOST
+        if self._reason is not None and not self._is_early and not follows:
             return []
-        if self._reason == stop:
+        if stop == self._reason:
             return []
         self._reason = stop
         return [SetReason(stop)]
+
+    @property
+    def _is_early(self) -> bool:
+        return self._early is not None and self._reason is self._early
+
+    @property
+    def _blames_a_victim(self) -> bool:
+        return isinstance(self._reason, RankFailure) and self._reason.is_victim
 
     def _stop(self, ranks: StopRanks) -> Effects:
         self.stopping = True

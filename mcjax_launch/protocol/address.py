@@ -5,19 +5,25 @@ from __future__ import annotations
 LOOPBACK = "127.0.0.1"
 
 
+def split_text(address: str) -> tuple[str, str]:
+    """`host`, `host:port` or `[v6]:port` as host and whatever is the port, or ""."""
+    if address.startswith("["):
+        host, _, rest = address[1:].partition("]")
+        return host, rest[1:]
+    if address.count(":") > 1:
+        return address, ""
+    host, _, port = address.partition(":")
+    return host, port
+
+
 def split_address(address: str) -> tuple[str, int]:
-    """`host`, `host:port` or `[v6]:port` as host and port; 0 where there is no port.
+    """An address as host and port; 0 where there is no port.
 
     Raises:
         ValueError: the port is no number.
 
     """
-    if address.startswith("["):
-        host, _, rest = address[1:].partition("]")
-        return host, int(rest[1:] or 0)
-    if address.count(":") > 1:
-        return address, 0
-    host, _, port = address.partition(":")
+    host, port = split_text(address)
     return host, int(port or 0)
 
 
@@ -27,5 +33,5 @@ def join_address(host: str, port: object) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address works on its own host only."""
-    return address.startswith("127.") or address in ("::1", "0.0.0.0", "::")
+    """Whether an address is good on its own host only."""
+    return address.startswith("127.") or address in ("localhost", "::1", "0.0.0.0", "::")

@@ -19,6 +19,11 @@ def of_signal(signum: int) -> int:
     return 128 + signum
 
 
+def of_wait(status: int) -> int:
+    """What a shell says of a process with this status: below 0, minus the signal that ended it."""
+    return status if status >= 0 else of_signal(-status)
+
+
 def of_spawn_error(code: int) -> int:
     """The status that a shell reports for a command that it cannot start for this reason."""
     return NOT_FOUND if code in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE

@@ -9,14 +9,14 @@ from __future__ import annotations
 import struct
 
 from . import messages
-from .message import from_json, to_json
+from .codec import from_json, to_json
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
 
-    from .message import Message
+    from .codec import Message
 
     Frame: TypeAlias = "Message | Data | Content"
 
@@ -24,6 +24,9 @@ HEADER = struct.Struct("!BBII")  # kind, stream, rank, length
 
 #: Comes before the agent's first frame: what is before it is a login's own noise.
 MAGIC = b"\x00mcjax-launch agent\x00\n"
+
+#: Begins the line on stderr of an agent whose host cannot take part: it ends without a greeting.
+UNFIT = "mcjax-launch agent: "
 
 STDOUT, STDERR = 1, 2
 

@@ -6,7 +6,7 @@ The hook runs in the user's process, so the agent drops malformed messages. Plac
 
 from __future__ import annotations
 
-from .message import Message, Tagged
+from .codec import Message, Tagged
 
 
 class HookMessage(Tagged):
@@ -39,10 +39,10 @@ class Joining(HookMessage):
 
 
 class Joined(HookMessage):
-    """initialize() has returned. `look_signal` asks which programs it still runs, 0: it cannot."""
+    """initialize() has returned. `rerun_signal` asks which programs it still runs, 0: it cannot."""
 
     process_id: int
-    look_signal: int = 0
+    rerun_signal: int = 0
 
 
 class Leaving(HookMessage):
@@ -79,13 +79,14 @@ class Program(HookMessage):
 
 
 class Rerun(HookMessage):
-    """Asked which programs it still runs (the `look`-th time), it has run this one again.
+    """Asked which programs it still runs, it has run this one again.
 
+    `request` is the number of the latest such question, from 1 on;
     `partners` are the processes that have to run it too before this one can have its results.
     """
 
     program: Program
-    look: int
+    request: int
     partners: tuple[int, ...]
 
 

@@ -7,8 +7,8 @@ process ids of the job.
 
 from __future__ import annotations
 
+from .codec import Malformed, Message, from_values
 from .hook_messages import HookMessage
-from .message import Message, from_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class Prepare(Message):
         command: PROGRAM, if it is not run with the ranks' Python.
         program: a PROGRAM that is a Python file.
         pythons: interpreters for it, the first that exists is taken; none are needed where empty.
-        python_named: the user has named that interpreter.
-        needs_jax: look whether it has jax, where the program seems to want it.
+        needs_jax: check that it has jax, where the program seems to want it.
         env: the user's own variables.
         chdir, chdir_given: the working directory, and whether the user named it.
         coordinator: to be reserved; on rank 0's host only.
@@ -64,7 +63,6 @@ class Prepare(Message):
     command: str | None
     program: str | None
     pythons: tuple[str, ...]
-    python_named: bool
     needs_jax: bool
     env: dict[str, str]
     chdir: str
@@ -103,7 +101,7 @@ class Start(Message):
         defaults: variables that the host's own win over.
         hook: put it in place, and take misleading variables out.
         coordinator_host: is not to be reached through a proxy.
-        look_s: how often to sample what ranks use, in seconds; 0: never.
+        sample_every_s: so often report what ranks use; 0: never.
         grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
             when somebody ends the agent.
 
@@ -114,7 +112,7 @@ class Start(Message):
     defaults: dict[str, str]
     hook: bool
     coordinator_host: str
-    look_s: float
+    sample_every_s: float
     grace_s: float
     term_grace_s: float
 
@@ -322,12 +320,13 @@ DATA = 0
 CONTENT = 1
 
 _FIRST = 16
-_CLASSES: tuple[type[Message], ...] = (
+_MESSAGES: tuple[type[Message], ...] = (
     *(StageEntry, Prepare, TryCoordinator, Start, Credit, Forward, Stop, RequestStacks),
     *(RequestReruns, Ping, Hello, Refused, HostFacts, CoordinatorTried, Started, Exited),
     *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
 )
-_KINDS = {cls: number for number, cls in enumerate(_CLASSES, _FIRST)}
+_CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
+_KINDS = {cls: kind for kind, cls in _CLASSES.items()}
 
 
 def kind_of(message: Message) -> int:
@@ -339,7 +338,10 @@ def decoded(kind: int, values: Any) -> Message:
     """The message of a frame.
 
     Raises:
-        Malformed: the values are not those of this kind.
+        Malformed: there is no such kind, or the values are not those of it.
 
     """
-    return from_values(_CLASSES[kind - _FIRST], values)
+    cls = _CLASSES.get(kind)
+    if cls is None:
+        raise Malformed(f"unknown kind of message {kind}")
+    return from_values(cls, values)

@@ -39,11 +39,23 @@ def check_python_file(name: str, cwd: str, hint: str = "") -> None:
         raise Unusable(f"{name}: not a readable file", NOT_EXECUTABLE)
 
 
+def executable(name: str, cwd: str, path: str) -> str | None:
+    """The path of a command, see `find_command`; None if there is none that can be executed."""
+    return next((file for file in _files(name, cwd, path) if os.access(file, os.X_OK)), None)
+
+
+def _files(name: str, cwd: str, path: str) -> list[str]:
+    """The files that a command's name may stand for, the first choice first."""
+    places = [cwd] if os.sep in name else path.split(os.pathsep)
+    paths = [os.path.join(place, name) for place in places]
+    return [file for file in paths if os.path.isfile(file)]
+
+
 def find_command(name: str, cwd: str, path: str, option: str = "") -> str:
     """The path of a command as a rank would find it.
 
     Args:
-        name: of the command; from `cwd` if there is a slash in it, else looked for in PATH.
+        name: of the command; from `cwd` if there is a slash in it, else searched for in PATH.
         path: PATH.
         option: the option that names it, in front of what goes wrong.
 
@@ -51,15 +63,12 @@ def find_command(name: str, cwd: str, path: str, option: str = "") -> str:
         Unusable: there is none, or it is not executable.
 
     """
-    places = [cwd] if os.sep in name else path.split(os.pathsep)
-    paths = [os.path.join(place, name) for place in places]
-    files = [file for file in paths if os.path.isfile(file)]
-    for file in files:
-        if os.access(file, os.X_OK):
-            return file
-    if os.sep in name and os.path.isdir(paths[0]):
+    found = executable(name, cwd, path)
+    if found is not None:
+        return found
+    if os.sep in name and os.path.isdir(os.path.join(cwd, name)):
         raise Unusable(f"{option}{name}: is a directory", NOT_EXECUTABLE)
-    if files:
+    if _files(name, cwd, path):
         hint = "" if option else f"; chmod +x it, or run it with its interpreter: bash {name}"
         raise Unusable(f"{option}{name}: not executable{hint}", NOT_EXECUTABLE)
     where = "no such file" if os.sep in name else "not found in PATH"

@@ -25,7 +25,7 @@ def owner(file: str) -> str:
     """Whose a file is: USER, PYTHON, OURS, or the name of an installed package."""
     if any(folder in file for folder in _IN_RANKS):
         return OURS
-    if file.startswith("<frozen"):
+    if is_frozen(file):
         return PYTHON
     installed = _below_installed(file)
     if installed is not None:
@@ -42,6 +42,11 @@ def is_users(file: str) -> bool:
 def is_jax(file: str) -> bool:
     """Whether a file belongs to JAX."""
     return owner(file) in _JAX
+
+
+def is_frozen(file: str) -> bool:
+    """Whether a file is a module inside the interpreter: there is no source to show."""
+    return file.startswith("<frozen")
 
 
 def shortened(file: str) -> str:

@@ -25,9 +25,16 @@ def widen(pipe: int, size: int = _PIPE_SIZE) -> None:
 
 
 class Uplink:
-    """The agent's way to the launcher: frames out, in order, without ever blocking.
+    """One direction of a connection, at either end: bytes out, in order, without ever blocking.
 
-    Only output is bounded (by the launcher's credit, see Streams); everything else is small.
+    The queue has no bound of its own: a rank's output is bounded by the launcher's credit, files
+    are sent as there is room (`on_empty`), and everything else is small.
+
+    Args:
+        fd: the descriptor to write to.
+        loop: calls when there is room again.
+        on_empty: called when all has been written that had to wait.
+
     """
 
     def __init__(self, fd: int, loop: Loop, on_empty: Callable[[], None] | None = None) -> None:

@@ -24,6 +24,7 @@ from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.job.job import Job
 from mcjax_launch.run.rank_run import RankRun, Sample
 from mcjax_launch.run.spmd import titled
+from mcjax_launch.run.state import RunState
 
 #: JSON: what `json.dumps` takes.
 Json = dict[str, Any]
@@ -114,15 +115,8 @@ def attempt(ended: Attempt, began_at: float) -> Json:
         "divergence": divergence_lines(state.programs) if state.diverged else [],
         "stacks": list(state.stacks),
         "complete": True,
-        "ranks": [_rank(run, len(state.ranks)) for run in state.ranks.values()],
+        "ranks": [_rank(run, state) for run in state.ranks.values()],
     }
-
-
-def last_words(attempts: Sequence[Json], status: int) -> str:
-    """How a launcher ended that made these attempts, in one line."""
-    if attempts and attempts[-1]["exit_status"] == status:
-        return str(attempts[-1]["cause"]["words"])
-    return f"stopped by {signal_name(status - 128)} before another attempt"
 
 
 def lighten(attempts: Sequence[Json]) -> None:
@@ -150,14 +144,14 @@ def _cause(ended: Attempt) -> Json:
         "rank": None if culprit is None else culprit.process_id,
         "host": None if culprit is None else culprit.host,
         "alike": [run.process_id for run in alike],
-        "at_s": _rounded(at),
+        "at_s": _since(ended.state.began_at, at),
         "words": in_one_line(ended.summary, ended.state),
         "report": list(ended.summary.lines),
     }
 
 
-def _rank(run: RankRun, count: int) -> Json:
-    """The record of one rank, of `count` in all."""
+def _rank(run: RankRun, state: RunState) -> Json:
+    count, began_at = len(state.ranks), state.began_at
     process, membership, usage = run.process, run.membership, run.usage
     samples = thinned(usage.samples, max(_LEAST_SAMPLES, _MOST_SAMPLES // count))
     tail = max(_LEAST_TAIL, _MOST_TAIL // (2 * count))
@@ -169,13 +163,13 @@ def _rank(run: RankRun, count: int) -> Json:
         "rank": run.process_id,
         "host": run.host,
         "pid": process.pid,
-        "started_s": _rounded(process.started_at),
-        "joining_s": _rounded(membership.joining_at),
-        "joined_s": _rounded(membership.joined_at),
-        "first_output_s": _rounded(process.first_output_at),
-        "leaving_s": _rounded(membership.leaving_at),
-        "failed_s": _rounded(run.failed_at),
-        "ended_s": _rounded(process.ended_at),
+        "started_s": _since(began_at, process.started_at),
+        "joining_s": _since(began_at, membership.joining_at),
+        "joined_s": _since(began_at, membership.joined_at),
+        "first_output_s": _since(began_at, process.first_output_at),
+        "leaving_s": _since(began_at, membership.leaving_at),
+        "failed_s": _since(began_at, run.failed_at),
+        "ended_s": _since(began_at, process.ended_at),
         "outcome": outcome(run),
         "words": reason(run) if run.failed and not is_victim(run) else fate(run),
         "exit_status": run.exit_status if status is not None or run.hidden_failure else None,
@@ -187,7 +181,7 @@ def _rank(run: RankRun, count: int) -> Json:
         "compiled_last": _compiled_last(run),
         "cpu_s": round(cpu_s, 2) if used else None,
         "peak_kib": peak_kib if used else None,
-        "samples": [[round(s.at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],
+        "samples": [[round(s.at - began_at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],
         "last_lines": {
             "stdout": last_lines(run.stdout, tail),
             "stderr": last_lines(run.stderr, tail),
@@ -250,5 +244,6 @@ def last_lines(text: str, most: int) -> list[str]:
     return [line if len(line) <= _LONGEST else f"... {line[-_LONGEST:]}" for line in shown]
 
 
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
+def _since(began_at: float, at: float | None) -> float | None:
+    """Seconds from the beginning of the run to a moment, as the record has them."""
+    return None if at is None else round(at - began_at, 3)

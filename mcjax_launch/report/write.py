@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.diagnosis.attempt import Attempt, Outcome
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol import exit_status
@@ -48,7 +48,7 @@ def reported(
     path: str,
     job: Job,
     arguments: Sequence[str],
-    run: Callable[..., int],
+    run: Callable[..., Outcome],
     say: Callable[[str], None],
     verbose: bool,
 ) -> int:
@@ -76,7 +76,7 @@ def reported(
         attempts.append(record.attempt(attempt, began_at))
         record.lighten(attempts)
 
-    def write(status: int, end: str | None = None) -> None:
+    def write(status: int, end: str) -> None:
         seconds = time.monotonic() - began_at
         whole = record.run(
             job,
@@ -85,7 +85,7 @@ def reported(
             began=began,
             seconds=seconds,
             status=status,
-            end=record.last_words(attempts, status) if end is None else end,
+            end=end,
             host=os.uname().nodename,
         )
         try:
@@ -97,15 +97,15 @@ def reported(
             say(f"report: {path}")
 
     try:
-        status = run(ended=ended)
+        outcome = run(ended=ended)
     except LaunchError as error:
         write(error.status, str(error))
         raise
     except Exception as error:
         write(exit_status.INTERNAL_ERROR, f"internal error: {error!r}")
         raise
-    write(status)
-    return status
+    write(outcome.status, outcome.message)
+    return outcome.status
 
 
 def page(text: str) -> str:

@@ -1,11 +1,12 @@
 """What is known of one rank's run.
 
-Times (`..._at`) are seconds since the run began; None if something has not happened.
+Times (`..._at`) are time.monotonic's seconds; None where something has not happened.
 All is compared by identity only: making methods for comparison would slow down every start.
 """
 
 from dataclasses import dataclass, field
 
+from mcjax_launch.protocol.exit_status import of_wait
 from mcjax_launch.protocol.hook_messages import Compiling, Failed, Joining
 
 # Using less of a core than this is no progress: heartbeats and idle threads need some.
@@ -190,4 +191,4 @@ class RankRun:
             return failure.status
         status = self.process.status
         assert status is not None
-        return status if status >= 0 else 128 - status
+        return of_wait(status)

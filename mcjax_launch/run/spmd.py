@@ -55,14 +55,14 @@ class Rerun:
     """A rank has run a program that it had run before.
 
     Args:
-        look: the number of the request that made it report that.
+        request: the number of the request that made it report that.
         partners: the ranks that have to run it too before this one can have its results.
 
     """
 
     rank: int
     program: Program
-    look: int
+    request: int
     partners: frozenset[int]
 
     @classmethod
@@ -71,7 +71,7 @@ class Rerun:
     ) -> "Rerun":
         """One as the rank's hook reports it; see Program.from_hook."""
         partners = frozenset(ranks[number] for number in message.partners if number in ranks)
-        return cls(rank, Program.from_hook(message.program, ranks), message.look, partners)
+        return cls(rank, Program.from_hook(message.program, ranks), message.request, partners)
 
 
 def titled(name: str) -> str:

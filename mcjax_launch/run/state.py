@@ -1,7 +1,7 @@
 """What happened in one run of a job, in the order in which it became known; pure.
 
-Times (`at`, `..._at`) are seconds since the run began, by the launcher's clock: the clocks of
-hosts are never compared.
+Times (`at`, `..._at`) are time.monotonic's seconds in the launcher: the clocks of hosts are never
+compared.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,11 +18,10 @@ class RunState:
     """All that is known of a run.
 
     Attributes:
-        began_at: when it began, in time.monotonic's seconds; all other times count from then.
         num_processes: of the whole job.
         hosts: how many.
-        stop: the reason to end it other than a rank's failure, if there is one.
-        stop_order: its place among the ends and failures of ranks.
+        began_at: when it began.
+        stop: the reason for which it ended, unless that was a rank's failure.
         stacks: the ranks' stacks when a limit was reached, as they were shown.
         active_at: when a rank last printed, compiled, computed, started or ended.
         usage_at: when an agent last reported what ranks use.
@@ -38,7 +37,6 @@ class RunState:
     coordinator: str = ""
     log_dir: str | None = None
     stop: Stop | None = None
-    stop_order: int = 0
     stop_at: float | None = None
     stacks: tuple[str, ...] = ()
     unkillable: list[str] = field(default_factory=list)
@@ -101,9 +99,9 @@ class RunState:
         return exited.status != 0
 
     def stopped(self, stop: Stop, at: float) -> None:
-        """There is a reason to end the job, or more is known of that reason."""
+        """The job ends for this reason, or more is known of that."""
         if self.stop is None:
-            self.stop_at, self.stop_order = at, self.next_order()
+            self.stop_at = at
         self.stop = stop
 
     def joined_as(self, rank: int, process: int) -> None:

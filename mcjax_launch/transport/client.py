@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
+from mcjax_launch.protocol.exit_status import HOST_LOST
 from mcjax_launch.protocol.uplink import widen
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -167,7 +168,8 @@ def start(argv: Sequence[str]) -> Pipes:
             os.pipe() for _ in range(3)
         )
     except OSError as error:
-        raise LaunchError(f"{error.strerror}: raise `ulimit -n`, or use fewer hosts", 255) from None
+        message = f"{error.strerror}: raise `ulimit -n`, or use fewer hosts"
+        raise LaunchError(message, HOST_LOST) from None
     theirs = (agent_in, agent_out, agent_err)
     try:
         pid = os.posix_spawnp(
@@ -182,7 +184,7 @@ def start(argv: Sequence[str]) -> Pipes:
     except OSError as error:
         for fd in (to_agent, from_agent, errors):
             os.close(fd)
-        raise LaunchError(f"{argv[0]}: {error.strerror}; is it installed?", 255) from None
+        raise LaunchError(f"{argv[0]}: {error.strerror}; is it installed?", HOST_LOST) from None
     finally:
         for fd in theirs:
             os.close(fd)

@@ -8,15 +8,18 @@ from dataclasses import replace
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
+from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop
-from mcjax_launch.protocol.message import Message
 from mcjax_launch.protocol.messages import Credit
 from mcjax_launch.protocol.uplink import Uplink
 from mcjax_launch.transport.client import Pipes
 
 _BUFFER = memoryview(bytearray(1 << 20))  # shared: what is in it is used up before the next read
 _MOST_ERRORS = 8192
+# What the names of the agent's files begin with or contain.
+_STREAMED = b"<mcjax-launch>/"
+_INSTALLED = (b"/mcjax_launch/agent/", b"/mcjax_launch/protocol/")
 
 
 class _Window:
@@ -37,6 +40,15 @@ class _Window:
             return 0
         count, self.consumed = self.consumed, 0
         return count
+
+
+def _is_agents(line: bytes) -> bool:
+    """Whether a traceback's line names a file of the agent's, installed or streamed.
+
+    A client may be somebody's Python program with a bug of its own.
+    """
+    file = line.strip().partition(b'File "')[2].partition(b'", line ')[0]
+    return file.startswith(_STREAMED) or any(folder in file for folder in _INSTALLED)
 
 
 class AgentConnection:
@@ -178,9 +190,11 @@ class AgentConnection:
     @property
     def traceback(self) -> str:
         """The traceback that an agent has left on stderr, if it ended by a bug before it spoke."""
-        text = self.errors.decode("utf-8", "replace")
-        _, start, rest = text.rpartition("Traceback (most recent call last):")
-        return start + rest if "mcjax" in rest else ""
+        from mcjax_launch.jax_messages import tracebacks
+
+        _, start, rest = self.errors.rpartition(tracebacks.START)
+        ours = any(_is_agents(line) for line in rest.splitlines())
+        return (start + rest).decode("utf-8", "replace") if ours else ""
 
     # --- the end ---
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
+from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import Loop
-from mcjax_launch.protocol.message import Message
 from mcjax_launch.protocol.messages import Bye, Hello, Ping
 from mcjax_launch.transport import bootstrap
 from mcjax_launch.transport.client import Transport
@@ -59,6 +59,8 @@ def why(link: AgentConnection) -> str:
         version = lines[0].split()[0] if lines else "?"
         old = f"Python {version} is too old, {oldest} or newer is needed"
         return f"{old}: set python= in the hosts file, or --python"
+    if (unfit := next((line for line in lines if line.startswith(frames.UNFIT)), None)) is not None:
+        return unfit[len(frames.UNFIT) :]
     known = [(mark, hint) for mark, hint in _HINTS if mark in text]
     if not known:
         status = f"exit status {link.status}" if link.status is not None else "no answer"
@@ -153,15 +155,17 @@ class AgentPool:
         return not self._waiting and not self._greeting
 
     def _frame(self, link: AgentConnection, frame: Message | Data | Content) -> None:
-        if isinstance(frame, Hello):
-            self._greeting.remove(link)
-            self._limit = min(self._limit + 1, _MOST_LIMIT)
-            self.begin()
-        if isinstance(frame, Bye):
-            link.said_bye = True
-            link.end_input()
-        if not isinstance(frame, Ping):
-            self._on_frame(link, frame)
+        match frame:
+            case Ping():
+                return
+            case Hello():
+                self._greeting.remove(link)
+                self._limit = min(self._limit + 1, _MOST_LIMIT)
+                self.begin()
+            case Bye():
+                link.said_bye = True
+                link.end_input()
+        self._on_frame(link, frame)
 
     # --- ends ---
 

@@ -9,8 +9,8 @@ from mcjax_launch.run.stop_reasons import Stop, diverged, incomparable, out_of_t
 from mcjax_launch.watchdog.spmd import SpmdWatch
 
 # How often agents report usage within --stall-timeout.
-_LOOKS = 4
-_SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.1, 15.0
+_SAMPLES = 4
+_SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.1, 15.0
 _RECORD_S = 1.0
 # When ranks diverge, the others get so many seconds to show which side they are on.
 _SETTLING_S = 1.0
@@ -45,7 +45,7 @@ class Limits:
         self.spmd = SpmdWatch(state) if job.verify_spmd else None
         self._diverged_at: float | None = None
         self._began_at = now
-        state.active_at = now - state.began_at
+        state.active_at = now
 
     @property
     def deadline(self) -> float | None:
@@ -63,7 +63,7 @@ class Limits:
         """When it will have stalled; later, where agents are late with their reports of usage."""
         state = self._state
         reported = state.usage_at >= state.active_at + seconds / 2
-        return state.began_at + state.active_at + (seconds if reported else 2 * seconds)
+        return state.active_at + (seconds if reported else 2 * seconds)
 
     @property
     def _compiling(self) -> bool:
@@ -124,12 +124,14 @@ class Limits:
         return next((run.incomparable for run in runs if run.incomparable), "")
 
 
-def look_s(job: Job) -> float:
+def usage_every_s(job: Job) -> float:
     """How often agents report what their ranks use, in seconds; 0: never."""
-    looks = [_RECORD_S] if job.record else []
+    periods = [_RECORD_S] if job.record else []
     if job.stall_timeout is not None:
-        looks.append(min(max(job.stall_timeout / _LOOKS, _SHORTEST_LOOK_S), _LONGEST_LOOK_S))
-    return min(looks, default=0.0)
+        periods.append(
+            min(max(job.stall_timeout / _SAMPLES, _SHORTEST_PERIOD_S), _LONGEST_PERIOD_S)
+        )
+    return min(periods, default=0.0)
 
 
 def _has_started(run: RankRun) -> bool:

@@ -35,7 +35,7 @@ class _Wait:
         self.there: Collection[int] = ()
         self.missing: Collection[int] = ()
         # By a missing rank and one that is there, which it needed for what it ran meanwhile:
-        self._last_look: dict[tuple[int, int], int] = {}
+        self._last_request: dict[tuple[int, int], int] = {}
         self._lag: Counter[tuple[int, int]] = Counter()
         self._reruns: dict[int, dict[str, Program]] = {}
 
@@ -52,8 +52,8 @@ class _Wait:
             return
         for other in rerun.partners.intersection(self.there):
             pair = rerun.rank, other
-            if rerun.look > self._last_look.get(pair, 0):  # one program counts per look
-                self._last_look[pair] = rerun.look
+            if rerun.request > self._last_request.get(pair, 0):  # one program counts per request
+                self._last_request[pair] = rerun.request
                 self._lag[pair] += 1
             programs = self._reruns.setdefault(rerun.rank, {})
             programs.setdefault(rerun.program.fingerprint, rerun.program)

@@ -12,6 +12,7 @@ import pytest
 
 import mcjax_launch
 from mcjax_launch.agent.hook_server import HookServer
+from mcjax_launch.protocol.codec import to_json
 from mcjax_launch.protocol.hook_messages import (
     Compiled,
     Compiling,
@@ -25,7 +26,6 @@ from mcjax_launch.protocol.hook_messages import (
     Left,
 )
 from mcjax_launch.protocol.loop import Loop
-from mcjax_launch.protocol.message import to_json
 from mcjax_launch.protocol.messages import FromHook
 
 HELLO = Hello(100, "1", 0)
@@ -219,24 +219,29 @@ def test_only_handled_signals_are_sent(server: Server) -> None:
     server.hooks.request_reruns([1])
 
 
-def test_the_hello_of_a_real_hook(server: Server) -> None:
-    """It writes that message itself, without what makes messages."""
+@pytest.mark.parametrize(
+    ("process_id", "imported"),
+    [("1", []), ('1"]],[["\\n', ["_mcjax_launch.protocol.codec"]), ("", None), ("\udcff\n", None)],
+)
+def test_the_hello_of_a_real_hook(
+    server: Server, process_id: str, imported: list[str] | None
+) -> None:
+    """Where it can it writes that message itself, without what makes messages."""
     folder = Path(mcjax_launch.__file__).parent / "hook"
     env = {
         **os.environ,
         "PYTHONPATH": str(folder),
         "MCJAX_HOOK_SOCKET": server.path,
-        "JAX_PROCESS_ID": "1",
+        "JAX_PROCESS_ID": process_id,
     }
-    program = (
-        "import sys; print([name for name in sys.modules if name.endswith('message')]); exit(3)"
-    )
+    program = "import sys; print([name for name in sys.modules if name.endswith('codec')]); exit(3)"
     process = subprocess.Popen(
         [sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, text=True
     )
     out, _ = process.communicate()
-    assert (process.returncode, out) == (3, "[]\n")
+    assert process.returncode == 3
+    assert imported is None or out == f"{imported}\n"
     accepted = []
     server.hooks._identify = lambda hook, hello: accepted.append(hello)  # type: ignore[method-assign]
     server.read()
-    assert accepted == [Hello(process.pid, "1", signal.SIGRTMIN + 11)]
+    assert accepted == [Hello(process.pid, process_id, signal.SIGRTMIN + 11)]

@@ -19,10 +19,22 @@ BUGS = {
 }
 
 
-def with_bug(folder: Path, old: str, new: str) -> list[str]:
-    """A launcher whose agent has a bug, as a command."""
+# What keeps an agent from having a folder of its own.
+DISKS = {
+    "that is read-only": ("guardian.py", '_LAST_RESORT = "/tmp"', '_LAST_RESORT = "/proc"'),
+    "that is full": ("main.py", 'open(path, "w",', 'open("/dev/full", "w",'),
+}
+# Clients, as Python programs, that fail in their own ways.
+CLIENTS = {
+    "in a folder called like us": "raise RuntimeError('boom')",
+    "that shows another's traceback": "import sys; sys.exit('Traceback (most recent call last):\\n  File \"/a/mcjax_launch/cli/x.py\", line 1')",
+}
+
+
+def with_bug(folder: Path, old: str, new: str, name: str = "main.py") -> list[str]:
+    """A launcher whose agent has a bug, or meets one of the system's, as a command."""
     shutil.copytree(PACKAGE, folder / "mcjax_launch")
-    module = folder / "mcjax_launch" / "agent" / "main.py"
+    module = folder / "mcjax_launch" / "agent" / name
     source = module.read_text()
     assert source.count(old) == 1
     module.write_text(source.replace(old, new))
@@ -49,6 +61,42 @@ def test_a_bug_in_the_agent(jobs: Jobs, tmp_path: Path, where: str, bug: str) ->
     check(ended, host)
     for file in Path(jobs.environment()["TMPDIR"]).glob("mcjax-*.txt"):
         file.unlink()
+
+
+@pytest.mark.parametrize("where", HOSTS)
+def test_a_place_that_cannot_be_written_is_not_the_last(jobs: Jobs, where: str) -> None:
+    ended = jobs.run(*HOSTS[where], "true", env={"TMPDIR": "/proc"})
+    assert (ended.status, ended.report) == (0, "")
+
+
+# On the launcher's own host nothing is written before the ranks are started.
+@pytest.mark.parametrize(
+    ("where", "disk"),
+    [("here", "that is read-only"), *(("on other hosts", disk) for disk in DISKS)],
+)
+def test_a_disk_is_no_bug(jobs: Jobs, tmp_path: Path, where: str, disk: str) -> None:
+    name, old, new = DISKS[disk]
+    launcher = with_bug(tmp_path, old, new, name)
+    env = {"TMPDIR": "/proc"} if disk == "that is read-only" else {}
+    ended = jobs.run(*HOSTS[where], "true", launcher=launcher, env=env)
+    assert ended.status == 255
+    host = "localhost" if where == "here" else "a" if "host a: " in ended.report else "b"
+    (line,) = ended.report.splitlines()
+    assert line.startswith(f"host {host}: cannot write to /"), line
+    assert "; set TMPDIR to another folder" in line
+    assert "Traceback" not in ended.stderr and "internal error" not in ended.stderr
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_bug_in_the_client_is_not_ours(jobs: Jobs, tmp_path: Path, client: str) -> None:
+    program = tmp_path / "mcjax" / "client.py"
+    program.parent.mkdir()
+    program.write_text(CLIENTS[client])
+    via = f"{sys.executable} {program} {{host}}"
+    ended = jobs.run("--hosts", "a", "--via", via, "true")
+    assert ended.status == 255
+    assert ended.report.startswith("host a: ")
+    assert "internal error" not in ended.stderr
 
 
 def test_frames_are_shown_where_that_is_wanted(jobs: Jobs) -> None:

@@ -215,14 +215,12 @@ def test_stall_limit() -> None:
     assert limits.expire(200.0) is None
 
 
-def test_limits_and_the_times_of_a_run_have_clocks_of_their_own() -> None:
-    """Limits count as time.monotonic does, the state from the start of the run."""
+def test_limits_count_from_the_start_of_the_ranks() -> None:
     state = state_of(joined="012")
-    state.began_at = 1000.0
     limits = limits_of(job(stall_timeout=10.0, timeout=60.0), state, 1002.0)
-    assert (state.active_at, limits.deadline) == (2.0, 1022.0)
-    state.printed(1, 5.0)
-    state.used(Usage(()), 12.0)
+    assert (state.active_at, limits.deadline) == (1002.0, 1022.0)
+    state.printed(1, 1005.0)
+    state.used(Usage(()), 1012.0)
     assert (limits.deadline, limits.expire(1014.0)) == (1015.0, None)
     stop = limits.expire(1015.0)
     assert stop is not None and stop.message.startswith("--stall-timeout: ")

@@ -1,5 +1,7 @@
 """What the hook fills in for jax.distributed.initialize()."""
 
+import pytest
+
 from mcjax_launch.hook.mcjax_hook import initialize as hook
 
 ENVIRON = {
@@ -61,6 +63,13 @@ def test_explicit_arguments_win() -> None:
 def test_a_local_address_of_the_programs_own_is_bound_locally() -> None:
     filled = hook.fill_in(new_jax, ("localhost:10000", 4, 1), {}, ENVIRON)
     assert filled["coordinator_bind_address"] == "localhost:10000"
+    filled = hook.fill_in(new_jax, ("[::1]:10000", 4, 1), {}, ENVIRON)
+    assert filled["coordinator_bind_address"] == "[::1]:10000"
+
+
+@pytest.mark.parametrize("address", ["localhost:port", "localhost:", ":", "", "a:b:c"])
+def test_an_address_that_is_none_is_left_to_jax(address: str) -> None:
+    assert hook.fill_in(new_jax, (address, 4, 1), {}, ENVIRON)["coordinator_address"] == address
 
 
 def test_an_explicit_bind_address_wins() -> None:

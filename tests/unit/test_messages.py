@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from mcjax_launch.protocol import hook_messages, messages
-from mcjax_launch.protocol.hook_messages import Failed, HandledException, Hello, Joining, Program
-from mcjax_launch.protocol.message import (
+from mcjax_launch.protocol.codec import (
     Malformed,
     Message,
     Tagged,
@@ -15,6 +14,7 @@ from mcjax_launch.protocol.message import (
     from_values,
     to_json,
 )
+from mcjax_launch.protocol.hook_messages import Failed, HandledException, Hello, Joining, Program
 
 
 def classes_of(module: object) -> list[type[Message]]:
@@ -208,6 +208,12 @@ def test_a_message_is_a_value() -> None:
             pytest.fail("no match")
 
 
-def test_other_types_have_no_json() -> None:
+@pytest.mark.parametrize("kind", [-1, messages.DATA, messages.CONTENT, 15, 60, 255])
+def test_an_unknown_kind_of_frame(kind: int) -> None:
+    with pytest.raises(Malformed):
+        messages.decoded(kind, [])
+
+
+def test_there_is_no_json_for_anything_else() -> None:
     with pytest.raises(TypeError):
         to_json(object())

@@ -275,6 +275,11 @@ def shown(chunks: list[bytes], stream: Stream, noise: NoiseFilter, at: float = 0
     return out
 
 
+def last_notes(noise: NoiseFilter) -> list[str]:
+    """What the user is told at the end about hidden lines."""
+    return [line for hidden in noise.hidden for line in hidden.take()]
+
+
 def passed(noise: NoiseFilter, stream: Stream, text: bytes, at: float) -> bytes:
     """What goes through the filter at once of whole lines."""
     return bytes_of(noise.feed(whole_lines(stream, text), at))
@@ -308,7 +313,7 @@ def test_chunk_borders_do_not_matter(name: str) -> None:
         noise = NoiseFilter()
         noise.fold_victims(None, own_term=True, now=0.0)
         assert shown(chunks, stream, noise) == kept
-        notes = noise.last_notes()
+        notes = last_notes(noise)
         assert [note.split()[1] for note in notes] == ([str(count)] if count else [])
 
 
@@ -331,7 +336,7 @@ def test_a_line_that_has_been_shown_in_part_is_shown_whole() -> None:
     rest = CONNECTED.encode()[9:] + b"\n"
     [part] = unfinished.feed(OUT, rest, 1.0)
     assert noise.feed(part, 1.0) == [Part(OUT, rest)]
-    assert noise.last_notes() == []
+    assert last_notes(noise) == []
 
 
 def test_a_line_from_gloo_gets_more_time() -> None:
@@ -354,14 +359,15 @@ def test_hidden_lines_are_mentioned_after_a_moment_and_then_at_the_end() -> None
     noise, line = NoiseFilter(), CONNECTED.encode() + b"\n"
     for at in (0.0, 1.0):
         assert passed(noise, OUT, line, at) == b""
-    assert noise.deadline == 1.0 + QUIET_S
-    assert noise.notes(1.5) == []
+    gloo, _ = noise.hidden
+    assert (noise.deadline, gloo.deadline) == (None, 1.0 + QUIET_S)
+    assert gloo.expire(1.5) == []
     kind = 'from Gloo ("[Gloo] Rank 0 is connected ..."); -v shows them'
-    assert noise.notes(1.0 + QUIET_S) == [f"hid 2 lines {kind}"]
+    assert gloo.expire(1.0 + QUIET_S) == [f"hid 2 lines {kind}"]
     passed(noise, OUT, line, 9.0)
     assert noise.deadline is None
-    assert noise.last_notes() == [f"hid 1 more line {kind}"]
-    assert noise.last_notes() == []
+    assert last_notes(noise) == [f"hid 1 more line {kind}"]
+    assert last_notes(noise) == []
 
 
 def test_nothing_is_hidden_before_a_failure() -> None:
@@ -379,14 +385,17 @@ def test_a_victims_errors_are_held_until_the_failure_is_known() -> None:
     assert noise.deadline == 5.0 + HOLD_S
     shown = noise.fold_victims(1, own_term=True, now=5.2)
     assert by_rank(shown) == [(0, b"next\n"), (1, errors + b"next\n")]
-    assert noise.last_notes() == ["hid 1 line of follow-on errors from other ranks; -v shows them"]
+    assert last_notes(noise) == ["hid 1 line of follow-on errors from other ranks; -v shows them"]
+    assert passed(noise, streams[0], errors + b"next\n", 5.3) == b"next\n"
+    assert passed(noise, streams[1], errors + b"next\n", 5.3) == errors + b"next\n"
 
 
 def test_without_a_failure_they_are_shown() -> None:
     noise, errors = NoiseFilter(), (POLLED + "\n").encode()
-    assert passed(noise, ERR, errors, 5.0) == b""
-    assert by_rank(noise.expire(5.0 + HOLD_S)) == [(0, errors)]
-    assert passed(noise, ERR, b"next\n", 6.0) == b"next\n"
+    stream = Stream(3, frames.STDERR)
+    assert passed(noise, stream, errors, 5.0) == b""
+    assert by_rank(noise.expire(5.0 + HOLD_S)) == [(3, errors)]
+    assert passed(noise, stream, b"next\n", 6.0) == b"next\n"
 
 
 def test_not_too_much_is_held_back() -> None:
@@ -417,7 +426,7 @@ def test_a_traceback_waits_for_its_last_line() -> None:
         assert noise.deadline is None
         assert passed(noise, ERR, begun, 6.0) == b""
         assert by_rank(noise.expire(6.0 + HOLD_S)) == [(0, begun)]
-        assert noise.last_notes() == []
+        assert last_notes(noise) == []
 
 
 def test_a_victims_traceback_is_held_until_the_failure_is_known() -> None:
@@ -425,7 +434,11 @@ def test_a_victims_traceback_is_held_until_the_failure_is_known() -> None:
     noise = NoiseFilter()
     assert passed(noise, ERR, text, 5.0) == b""
     assert noise.fold_victims(1, own_term=True, now=5.1) == []
-    assert noise.last_notes() == ["hid 3 lines of follow-on errors from other ranks; -v shows them"]
+    assert last_notes(noise) == ["hid 3 lines of follow-on errors from other ranks; -v shows them"]
+    assert passed(noise, ERR, text, 5.2) == b""
+    assert last_notes(noise) == [
+        "hid 3 more lines of follow-on errors from other ranks; -v shows them"
+    ]
 
 
 def test_the_culprits_traceback_is_shown() -> None:

@@ -6,7 +6,7 @@ import pytest
 from records import failure, rank_run
 
 from mcjax_launch.diagnosis.root_cause import first_failure
-from mcjax_launch.diagnosis.summary import status_text, summarize
+from mcjax_launch.diagnosis.summary import not_started, status_text, summarize
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import Stop
@@ -81,11 +81,19 @@ def test_root_cause(name: str) -> None:
     assert bool(summary.lines) == (status != 0)
 
 
-def test_a_stop_counts_if_it_came_first() -> None:
+def test_a_reason_to_stop_counts_and_not_what_follows_from_it() -> None:
     ranks = {0: end(0, 2, 5, (signal.SIGINT,))}
-    stop = Stop("stopped by SIGINT", 130)
-    assert summarize(RunState(ranks, stop=stop, stop_order=1)).status == 130
-    assert summarize(RunState(ranks, stop=stop, stop_order=3)).status == 5
+    assert summarize(RunState(ranks, stop=Stop("stopped by SIGINT", 130))).status == 130
+    assert summarize(RunState(ranks)).status == 5
+
+
+def test_what_is_final() -> None:
+    failed = {0: end(0, 1, 5)}
+    assert not summarize(RunState(failed)).final
+    assert summarize(RunState(failed), final=True).final
+    assert summarize(RunState({0: end(0, 1, 0)})).final
+    assert not not_started("host a: no answer", 255).final
+    assert not_started("no such file", 127).final
 
 
 def test_the_lines_of_a_summary() -> None:

@@ -33,7 +33,7 @@ OWNERS = {
     sysconfig.get_path("stdlib") + "/threading.py": PYTHON,
     f"{SITE}/mcjax_launch/hook/mcjax_hook/exits.py": OURS,
     f"{SITE}/mcjax_launch/hook/sitecustomize.py": OURS,
-    f"{SITE}/mcjax_launch/protocol/message.py": OURS,
+    f"{SITE}/mcjax_launch/protocol/codec.py": OURS,
     "/tmp/mcjax-1/mcjax_launch/hook/mcjax_hook/exits.py": OURS,
     f"{SITE}/mcjax_launch/cli/command.py": "mcjax_launch",
 }

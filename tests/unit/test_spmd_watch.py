@@ -39,10 +39,12 @@ class Job:
             self.watch.expire(self.now)
         return self.watch.take_notes()
 
-    def run(self, rank: int, program: Program, looks: int, partners: frozenset[int] = ALL) -> None:
-        """A rank runs a program again in each of so many looks."""
-        for look in range(looks):
-            self.programs.reruns.append(Rerun(rank, program, look + 1, partners - {rank}))
+    def run(
+        self, rank: int, program: Program, requests: int, partners: frozenset[int] = ALL
+    ) -> None:
+        """A rank runs a program again for each of so many requests."""
+        for request in range(requests):
+            self.programs.reruns.append(Rerun(rank, program, request + 1, partners - {rank}))
         self.wait(LOOK_EVERY_S)
 
 
@@ -74,7 +76,9 @@ def test_passed_by(job: Job, program: Program) -> None:
     for rank in (1, 2):
         job.run(rank, program, MOST_LAG - 1)
     assert job.programs.divergence is None
-    job.programs.reruns += [Rerun(1, program, look, ALL - {1}) for look in range(MOST_LAG, 60)]
+    job.programs.reruns += [
+        Rerun(1, program, request, ALL - {1}) for request in range(MOST_LAG, 60)
+    ]
     job.wait(1)
     name = program.title
     assert job.programs.settled
@@ -113,7 +117,7 @@ INNOCENT = {
     "it comes after all": lambda job: (job.run(1, STEP, 39), job.programs.ran(1, METRIC)),
     "it needs nobody": lambda job: job.run(1, STEP, 100, frozenset()),
     "it needs one that has not come either": lambda job: job.run(1, STEP, 100, frozenset({2})),
-    "all in one look": lambda job: [job.run(1, STEP, 1) for _ in range(100)],
+    "all for one request": lambda job: [job.run(1, STEP, 1) for _ in range(100)],
     "who has come": lambda job: job.run(0, STEP, 100),
 }
 

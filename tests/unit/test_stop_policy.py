@@ -11,6 +11,7 @@ from mcjax_launch.launcher.stop_policy import (
     READER_S,
     SIGNAL_S,
     Note,
+    RankFailure,
     SetReason,
     ShowStacks,
     StopPolicy,
@@ -37,6 +38,7 @@ INT_NOTE = Note(
 TERM_NOTE = Note("SIGTERM forwarded to the ranks; 30 s to exit, send it again to kill them now")
 GONE_NOTE = Note("the reader of stdout is gone: SIGTERM to the ranks; 30 s to exit")
 
+OWN, VICTIM = RankFailure(1), RankFailure(2, is_victim=True)
 FAILED = StopRanks(TERM, 2.0, 1)
 QUICK = StopRanks(TERM, 2.0)
 USER_INT, USER_INT_NOW = StopRanks(INT, 5.0, by_user=True), StopRanks(INT, 0.0, by_user=True)
@@ -53,17 +55,17 @@ RUN = ("ranks_starting",)
 HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "a rank fails": [
         (RUN, None),
-        (("rank_failed", (1,)), [FAILED]),
-        (("rank_failed", (2,)), []),
+        (("rank_ended", (OWN,)), [FAILED]),
+        (("rank_ended", (RankFailure(2),)), []),
     ],
     "a victim is seen first: nobody's messages are kept for it": [
         (RUN, None),
-        (("rank_failed", (None,)), [QUICK]),
+        (("rank_ended", (VICTIM,)), [QUICK]),
     ],
     "INT": [
         (RUN, None),
         (interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT]),
-        (("rank_failed", (1,)), []),
+        (("rank_ended", (OWN,)), []),
     ],
     "INT twice kills now": [
         (RUN, None),
@@ -90,12 +92,12 @@ HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "TERM, then a rank fails over it": [
         (RUN, None),
         (interrupt(TERM, 1.0), [TERM_NOTE, SetReason(BY_TERM), USER_TERM]),
-        (("rank_failed", (0,)), []),
+        (("rank_ended", (None,)), []),
     ],
     "a signal after a failure hastens the end and changes no reason but its own": [
         (RUN, None),
-        (("rank_failed", (1,)), [FAILED]),
-        (interrupt(INT, 1.0), [SetReason(BY_INT), USER_INT]),
+        (("rank_ended", (OWN,)), [FAILED]),
+        (interrupt(INT, 1.0), [USER_INT]),
     ],
     "the reader goes away": [
         (RUN, None),
@@ -125,10 +127,33 @@ HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
         (interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT]),
         (("stopped", (LOST,)), [QUICK]),
     ],
-    "a host is lost that a failure had ended": [
+    "a host is lost after a failure": [
         (RUN, None),
-        (("rank_failed", (1,)), [FAILED]),
+        (("rank_ended", (OWN,)), [FAILED]),
+        (("stopped", (LOST,)), [QUICK]),
+    ],
+    "a host is lost, and its victims were seen before": [
+        (RUN, None),
+        (("rank_ended", (VICTIM,)), [QUICK]),
         (("stopped", (LOST,)), [SetReason(LOST), QUICK]),
+        (interrupt(INT, 1.0), [USER_INT]),
+    ],
+    "a victim, the one that took it down, and a lost host": [
+        (RUN, None),
+        (("rank_ended", (VICTIM,)), [QUICK]),
+        (("rank_ended", (OWN,)), []),
+        (("stopped", (LOST,)), [QUICK]),
+    ],
+    "a victim is seen first, and then comes INT": [
+        (RUN, None),
+        (("rank_ended", (VICTIM,)), [QUICK]),
+        (interrupt(INT, 1.0), [USER_INT]),
+    ],
+    "ranks end of what a scheduler sends to their agent, before it can say so": [
+        (RUN, None),
+        (("rank_ended", (None,)), [QUICK]),
+        (("may_be_stopped", (AGENT, 1.0)), []),
+        (("over",), [SetReason(AGENT)]),
     ],
     "a timeout": [
         (RUN, None),
@@ -143,19 +168,24 @@ HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     ],
     "a timeout while the job ends": [
         (RUN, None),
-        (("rank_failed", (1,)), [FAILED]),
+        (("rank_ended", (OWN,)), [FAILED]),
         (("limit_reached", (TIMEOUT,)), []),
     ],
     "stacks that the user asked for end nothing": [
         (RUN, None),
         (("stacks_shown",), []),
     ],
-    "ranks diverge, and a moment later more is known": [
+    "ranks diverge, and fail over it before more is known": [
         (RUN, None),
         (("reason_known", (PARTED,)), [SetReason(PARTED)]),
-        (("rank_failed", (1,)), [FAILED]),
+        (("rank_ended", (OWN,)), [FAILED]),
+        (("limit_reached", (PARTED_HOW,)), [SetReason(PARTED_HOW)]),
+    ],
+    "ranks diverge after a failure": [
+        (RUN, None),
+        (("rank_ended", (OWN,)), [FAILED]),
         (("reason_known", (PARTED,)), []),
-        (("reason_known", (PARTED_HOW,)), [SetReason(PARTED_HOW)]),
+        (("limit_reached", (PARTED_HOW,)), []),
     ],
     "ranks diverge, and are stopped": [
         (RUN, None),
@@ -174,7 +204,19 @@ HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
         (interrupt(INT, 1.0), [SetReason(BY_INT), USER_INT_NOW]),
         (("start_failed", (ERROR,)), [StopRanks(KILL, 0.0)]),
     ],
-    "the last output waits for its reader, but not for ever": [
+    "the reader goes away while a failure ends the job": [
+        (RUN, None),
+        (("rank_ended", (OWN,)), [FAILED]),
+        (("may_be_stopped", (GONE, 1.0)), []),
+        (("expire", (1.0 + SIGNAL_S,)), [LONG]),
+    ],
+    "the last output of a job that failed waits for its reader": [
+        (RUN, None),
+        (("rank_ended", (OWN,)), [FAILED]),
+        (("nothing_left", (2.0,)), None),
+        (("gives_up", (1e6,)), False),
+    ],
+    "the last output of a job that was stopped waits for its reader, but not for ever": [
         (RUN, None),
         (("nothing_left", (0.5,)), None),
         (("gives_up", (60.0,)), False),
@@ -217,3 +259,21 @@ def test_the_deadline_is_that_of_what_waits() -> None:
     assert policy.deadline is None
     policy.nothing_left(3.0)
     assert policy.deadline == 3.0 + READER_S
+
+
+@pytest.mark.parametrize(
+    ("events", "final"),
+    [
+        ([("rank_ended", (OWN,))], False),
+        ([("rank_ended", (OWN,)), ("stopped", (LOST,))], False),
+        ([("rank_ended", (OWN,)), ("stopped", (GONE,))], True),
+        ([("stopped", (LOST,)), ("stopped", (BY_INT,))], True),
+        ([("stopped", (LOST,))], False),
+        ([("limit_reached", (TIMEOUT,))], True),
+    ],
+)
+def test_what_is_not_started_again(events: list[tuple[str, tuple[Any, ...]]], final: bool) -> None:
+    policy = StopPolicy(GRACES.__getitem__)
+    for method, args in events:
+        getattr(policy, method)(*args)
+    assert policy.final == final

@@ -33,13 +33,20 @@ class AgentLink:
         self._socket.settimeout(_CONNECT_S)
         self._socket.connect(path)
         self._socket.settimeout(None)
-        # A `Hello` as text: most starts of Python have nothing more to say, and need no messages.
-        signum = self._dump_stacks_on_signal()
-        self._send(f'["Hello",[{self._pid},"{process_id}",{signum}]]')
+        self._greet(process_id, self._dump_stacks_on_signal())
+
+    def _greet(self, process_id: str, signum: int) -> None:
+        """Send a `Hello`, as text: most starts of Python need nothing that makes messages."""
+        quoted = f'"{process_id}"'
+        if not process_id.isdigit():  # set by the program, to anything
+            from ...protocol.codec import to_json
+
+            quoted = to_json(process_id)
+        self._send(f'["Hello",[{self._pid},{quoted},{signum}]]')
 
     def send(self, message: HookMessage) -> None:
         """Take a message to the agent; if it is gone, nowhere."""
-        from ...protocol.message import to_json
+        from ...protocol.codec import to_json
 
         if os.getpid() == self._pid:
             self._send(to_json(message))

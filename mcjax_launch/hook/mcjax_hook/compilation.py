@@ -8,10 +8,11 @@ Python, unseen by the hook, unless the launcher asks to see it again.
 
 from __future__ import annotations
 
-from ...protocol.hook_environ import LOOK
-from ...protocol.hook_messages import Blind, Compiled, Compiling, Program, Rerun
+from ...protocol.hook_environ import RERUNS
+from ...protocol.hook_messages import Blind, Compiled, Compiling, Rerun
 from . import user_lines
 from .reruns import Reruns
+from .spmd_program import SpanningProgram
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,51 +36,12 @@ _COMMUNICATING = (
 _SILENT = ("callback", "Sharding", "FullToShardShape", "ShardToFullShape")
 
 
-class SpanningProgram:
-    """A compiled program that spans processes.
-
-    Args:
-        name: as JAX calls it.
-        fingerprint: of its code and its devices.
-        processes: of its mesh; None for all of the job.
-        places: the process of each of its devices.
-        own: the number of this process.
-        communicates: its code says itself that its processes depend on each other.
-        where: the user's line that compiled it, later the one that ran it.
-
-    """
-
-    def __init__(
-        self,
-        name: str,
-        fingerprint: str,
-        processes: Sequence[int] | None,
-        places: Sequence[int],
-        own: int,
-        communicates: bool,
-        where: str,
-    ) -> None:
-        self.name = name
-        self.fingerprint = fingerprint
-        self.processes = processes
-        self.places = places
-        self.own = own
-        self.communicates = communicates
-        self.where = where
-        self.shapes: tuple[str, ...] = ()
-
-    def message(self, where: str) -> Program:
-        """What the launcher is to know of it, run at this line of the user's."""
-        processes = None if self.processes is None else tuple(self.processes)
-        return Program(self.name, self.fingerprint, processes, self.shapes, where)
-
-
 class Compilation:
     """Patches JAX's compiler and its execution of what is compiled, and reports both."""
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
         self._link = link
-        self._reruns_wanted = bool(environ.get(LOOK))
+        self._reruns_wanted = bool(environ.get(RERUNS))
         self._reruns = Reruns(self._report_rerun)
         self._process_count = 0
         # By the id of an executable: what is to be reported when that first runs.
@@ -88,7 +50,7 @@ class Compilation:
         self._sees_runs = False
         self._is_blind = False
         # The launcher may ask which programs still run.
-        self._looks = False
+        self._reports_reruns = False
 
     def joined(self, process_count: int) -> None:
         """Record the number of processes."""
@@ -99,7 +61,7 @@ class Compilation:
         if not self._reruns_wanted:
             return 0
         signum = self._reruns.watch()
-        self._looks = signum != 0
+        self._reports_reruns = signum != 0
         return signum
 
     # --- compiling ---
@@ -170,7 +132,7 @@ class Compilation:
         self._waiting.pop(id(executable), None)
         self._reruns.see_thread()
         self._reruns.forget(id(executable))
-        if program is None or (program.fingerprint in self._reported and not self._looks):
+        if program is None or (program.fingerprint in self._reported and not self._reports_reruns):
             return
         if self._sees_runs:
             self._waiting[id(executable)] = program
@@ -186,11 +148,11 @@ class Compilation:
             return
         real = execution.__call__
 
-        # Looked up here and not by `self` there: this is in the way of programs.
+        # Bound here and not reached by `self` there: this is in the way of programs.
         waiting, compilation = self._waiting, self
 
         def call(self: Any, *args: Any) -> Any:
-            if waiting or compilation._looks:
+            if waiting or compilation._reports_reruns:
                 compilation._runs(self, args)
             return real(self, *args)
 
@@ -202,7 +164,7 @@ class Compilation:
         try:
             program = self._waiting.pop(id(execution.xla_executable), None)
             if program is None:
-                if self._looks:
+                if self._reports_reruns:
                     self._reruns.ran(execution)
                 return
             if not program.communicates and _all_whole(execution, args):
@@ -210,7 +172,7 @@ class Compilation:
             program.where = user_lines.place()
             program.shapes = tuple(_shape(arg) for arg in args[:_MOST_SHAPES])
             self._report(program)
-            if self._looks:
+            if self._reports_reruns:
                 self._reruns.know(execution, program)
         except Exception as error:
             self._report_blind(repr(error))
@@ -222,8 +184,10 @@ class Compilation:
             self._reported.add(program.fingerprint)
             self._link.send(program.message(program.where))
 
-    def _report_rerun(self, program: SpanningProgram, look: int, partners: Sequence[int]) -> None:
-        self._link.send(Rerun(program.message(user_lines.place()), look, tuple(partners)))
+    def _report_rerun(
+        self, program: SpanningProgram, request: int, partners: Sequence[int]
+    ) -> None:
+        self._link.send(Rerun(program.message(user_lines.place()), request, tuple(partners)))
 
     def _report_blind(self, reason: str) -> None:
         """Report once that the programs of this jax version cannot be compared."""

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType, TracebackType
     from typing import Any
 
+    from ...protocol.hook_messages import Failed
     from .agent_link import AgentLink
 
 _MOST_TEXT = 32_000
-_INTERRUPTED = 130
 
 
 class Exits:
@@ -100,25 +100,31 @@ class Exits:
         innermost_first = reversed(tb.extract_tb(traceback))
         frame = user_lines.users(innermost_first, lambda frame: frame.filename)
         module = getattr(value, "name", None) if isinstance(value, ImportError) else None
+        from ...protocol.hook_messages import Failed
+
         self._report(
-            _INTERRUPTED if issubclass(kind, KeyboardInterrupt) else 1,
-            exception=kind.__name__,
-            summary=summary[:_MOST_TEXT],
-            traceback=text[-_MOST_TEXT:],
-            where=f"{frame.filename}:{frame.lineno} in {frame.name}" if frame else None,
-            line=frame.line if frame else None,
-            module=module if isinstance(module, str) else None,
-            python=sys.executable,
+            Failed(
+                _status_of(kind),
+                self._in_job,
+                exception=kind.__name__,
+                summary=summary[:_MOST_TEXT],
+                traceback=text[-_MOST_TEXT:],
+                where=f"{frame.filename}:{frame.lineno} in {frame.name}" if frame else None,
+                line=frame.line if frame else None,
+                module=module if isinstance(module, str) else None,
+                python=sys.executable,
+            )
         )
 
-    def _report(self, status: int, **details: Any) -> None:
-        """Report once that this process will end with `status`."""
-        if not self._reported and status & 0xFF:
-            from ...protocol.hook_messages import Failed
-
+    def _report(self, failed: Failed) -> None:
+        """Say once that this process will end so, if that is a failure."""
+        if failed.status and not self._reported:
             self._reported = True
-            joined = self.joined or _jax_is_initialized()
-            self._link.send(Failed(status & 0xFF, joined, **details))
+            self._link.send(failed)
+
+    @property
+    def _in_job(self) -> bool:
+        return self.joined or _jax_is_initialized()
 
     # --- exits ---
 
@@ -198,6 +204,8 @@ class Exits:
         return not opcode.opname[last].startswith("RETURN")
 
     def _report_exit(self, code: Any) -> None:
+        from ...protocol.hook_messages import Failed, HandledException
+
         status = 0 if code is None else code if isinstance(code, int) else 1
         where = line = None
         if self._last_place is not None:
@@ -205,12 +213,23 @@ class Exits:
 
             file, number, name = self._last_place
             where, line = f"{file}:{number} in {name}", linecache.getline(file, number).strip()
-        handled = None
-        if self._last_handled is not None:
-            from ...protocol.hook_messages import HandledException
+        handled = HandledException(*self._last_handled) if self._last_handled else None
+        self._report(
+            Failed(
+                status & 0xFF, self._in_job, exited=True, where=where, line=line, handled=handled
+            )
+        )
 
-            handled = HandledException(*self._last_handled)
-        self._report(status, exited=True, where=where, line=line, handled=handled)
+
+def _status_of(kind: type[BaseException]) -> int:
+    """The exit status of a process that this exception ends."""
+    if not issubclass(kind, KeyboardInterrupt):
+        return 1
+    from _signal import SIGINT  # without signal's own imports
+
+    from ...protocol.exit_status import of_signal
+
+    return of_signal(SIGINT)
 
 
 def _handled() -> tuple[str, str] | None:

@@ -150,10 +150,20 @@ def _bind_address(address: str, environ: Mapping[str, str]) -> str | None:
     """Where rank 0 has to listen, if that is to be somewhere else than JAX would."""
     if address == environ.get(BIND):
         return address
-    host = address.rpartition(":")[0]
-    if host == "localhost" or host.startswith("127.") or host == "[::1]":
-        return address  # a program's own local address needs no other interface either
-    return None
+    from ...protocol.address import is_loopback
+
+    # A program's own local address needs no other interface either.
+    return address if is_loopback(_split(address)[0]) else None
+
+
+def _split(address: str) -> tuple[str, int]:
+    """Host and port of an address that a program gave; 0 where there is no port, or no number."""
+    from ...protocol.address import split_address
+
+    try:
+        return split_address(address)
+    except ValueError:
+        return address, 0
 
 
 def _set_transfer_address(environ: Mapping[str, str]) -> None:
@@ -162,11 +172,13 @@ def _set_transfer_address(environ: Mapping[str, str]) -> None:
         return
     import jax
 
-    host = address.rpartition(":")[0]
+    from ...protocol.address import join_address
+
+    anywhere = join_address(_split(address)[0], 0)
     try:
         jax.config.update("jax_cross_host_transfer_socket_address", address)
         # Where the data itself goes: by default to an address of the receiver's own machine.
-        jax.config.update("jax_cross_host_transport_addresses", ",".join([f"{host}:0"] * 4))
+        jax.config.update("jax_cross_host_transport_addresses", ",".join([anywhere] * 4))
     except AttributeError:
         raise RuntimeError(
             f"--cpu-transfers: not supported by jax {jax.__version__}; upgrade jax"
@@ -181,7 +193,7 @@ def _silence_proxy_warning(environ: Mapping[str, str]) -> None:
 
         try:
             jax.config.update("jax_check_proxy_envs", False)
-        except AttributeError:  # a jax that does not look
+        except AttributeError:  # a jax that does not check
             pass
 
 
@@ -229,8 +241,8 @@ def _await_coordinator(filled: Mapping[str, Any]) -> None:
     import time
 
     address = filled["coordinator_address"]
-    host, _, port = address.rpartition(":")
-    if not port.isdigit():
+    host, port = _split(address)
+    if not 0 < port < 65536:
         return
     limit = filled.get("initialization_timeout") or _JAX_INIT_TIMEOUT_S
     began = time.monotonic()
@@ -240,7 +252,7 @@ def _await_coordinator(filled: Mapping[str, Any]) -> None:
             said = True
             print(f"mcjax-launch: waiting for process 0 at {address}", file=sys.stderr, flush=True)
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+            socket.create_connection((host, port), timeout=1).close()
             return
         except OSError:
             time.sleep(pause)

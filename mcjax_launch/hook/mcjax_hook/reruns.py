@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from .compilation import SpanningProgram
+    from .spmd_program import SpanningProgram
 
 # After faulthandler's two.
 _SIGNAL_OFFSET = 13
 _CACHES = ("_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
-# What C++ calls in the middle of a look into a cache: one that is emptied meanwhile crashes it.
+# What C++ calls while it reads a cache: one that is emptied meanwhile crashes it.
 _IN_A_CACHE = ("__eq__", "__hash__", "__ne__", "__del__")
 _MOST_KNOWN = 1024
 
 
 class _Known:
-    """A program that has run: at which look that was last reported, and who has to run it too."""
+    """A program that has run: for which request it was last reported, and who must run it too."""
 
-    def __init__(self, program: SpanningProgram, name: str, look: int) -> None:
+    def __init__(self, program: SpanningProgram, name: str, request: int) -> None:
         self.program = program
         self.name = name
-        self.look = look
+        self.request = request
         self.partners: list[int] | None = None
 
 
@@ -41,19 +41,19 @@ class Reruns:
     """Sees known programs run again, once for each time that the launcher asks.
 
     Args:
-        report: is given what still runs: the program, the number of the look, and the processes
+        report: is given what still runs: the program, the number of the request, and the processes
             that have to run it too.
 
     """
 
     def __init__(self, report: Callable[[SpanningProgram, int, list[int]], None]) -> None:
         self._report = report
-        self._asked = 0  # how often the launcher has
+        self._request = 0  # the number of the launcher's latest
         self._caches: list[Any] = []
-        self._is_looking = False
+        self._is_busy = False
         self._main_thread: int | None = None
-        # Whether other threads run programs too: one may fill a cache again while another looks
-        # into it.
+        # Whether other threads run programs too: one may fill a cache again while another reads
+        # it.
         self._is_shared = False
         # By the id of an executable. JAX may run it through another object each time.
         self._known: dict[int, _Known] = {}
@@ -61,7 +61,7 @@ class Reruns:
     def watch(self) -> int:
         """Act on the launcher's signal from now on; its number, 0 where that cannot be."""
         if not getattr(sys, "_is_gil_enabled", lambda: True)():
-            return 0  # a cache may not be emptied while other threads look into it
+            return 0  # a cache may not be emptied while other threads read it
         pjit = sys.modules.get("jax._src.pjit")
         caches = [getattr(pjit, name, None) for name in _CACHES]
         self._caches = [cache for cache in caches if hasattr(cache, "clear")]
@@ -72,30 +72,30 @@ class Reruns:
             # Another handler would be the program's own.
             if not self._caches or signal.getsignal(signum) is not signal.SIG_DFL:
                 return 0
-            signal.signal(signum, self._look)
+            signal.signal(signum, self._clear_caches)
             signal.siginterrupt(signum, False)  # C code may not expect to be interrupted
         except (AttributeError, ValueError, OSError):  # not in the main thread
             return 0
         self._main_thread = _thread.get_ident()
         return int(signum)
 
-    def _look(self, _signum: int, _frame: FrameType | None) -> None:
+    def _clear_caches(self, _signum: int, _frame: FrameType | None) -> None:
         """Have every program that runs from now on go through Python once.
 
         This may happen between any two steps of the program; it is asked for again if not now.
         """
-        if self._is_looking or self._is_shared:
+        if self._is_busy or self._is_shared:
             return
-        self._is_looking = True
+        self._is_busy = True
         try:
             if not any(map(_is_in_a_cache, sys._current_frames().values())):
-                self._asked += 1
+                self._request += 1
                 for cache in self._caches:
                     cache.clear()
         except Exception:
             pass
         finally:
-            self._is_looking = False
+            self._is_busy = False
 
     def see_thread(self) -> None:
         """Note that this thread runs programs."""
@@ -106,7 +106,7 @@ class Reruns:
         """Remember a program that spans processes and runs for the first time."""
         if len(self._known) >= _MOST_KNOWN:
             self.forget(next(iter(self._known)))
-        known = _Known(program, execution.name, self._asked)
+        known = _Known(program, execution.name, self._request)
         self._known[id(execution.xla_executable)] = known
 
     def forget(self, number: int) -> None:
@@ -118,12 +118,12 @@ class Reruns:
         self.see_thread()
         known = self._known.get(id(execution.xla_executable))
         # One that was not compiled here may have got the id of one that is gone.
-        if known is None or known.look == self._asked or known.name != execution.name:
+        if known is None or known.request == self._request or known.name != execution.name:
             return
-        known.look = self._asked
+        known.request = self._request
         if known.partners is None:
             known.partners = _partners(execution, known.program)
-        self._report(known.program, self._asked, known.partners)
+        self._report(known.program, self._request, known.partners)
 
 
 def _is_in_a_cache(frame: FrameType | None) -> bool:

@@ -30,7 +30,7 @@ def users(frames: Iterable[F], filename: Callable[[F], str]) -> F | None:
         owner = source_lines.owner(name)
         if owner == source_lines.USER:
             return frame
-        if owner == source_lines.OURS or name.startswith("<frozen"):
+        if owner == source_lines.OURS or source_lines.is_frozen(name):
             continue
         if library is None and owner != source_lines.PYTHON and not source_lines.is_jax(name):
             library = frame

@@ -79,10 +79,6 @@ class Message:
         def __setattr__(self, name: str, value: object) -> None:
             raise AttributeError(f"{type(self).__name__} is immutable")
 
-    def replaced(self: M, **changes: object) -> M:
-        """The same message with other values in some fields."""
-        return type(self)(**{**{name: getattr(self, name) for name in self._fields}, **changes})
-
     def _values(self) -> list[object]:
         return [getattr(self, name) for name in self._fields]
 
@@ -200,10 +196,9 @@ def _converter(annotation: str, known: dict[str, Any]) -> Convert:
     if annotation.startswith("tuple["):
         each = _converter(annotation[len("tuple[") : -len(", ...]")], known)
         return lambda value: tuple(each(one) for one in _checked(list, value))
-    if annotation.startswith("dict["):
-        key, _, rest = annotation[len("dict[") : -1].partition(", ")
-        name, child = _KEYS[key], _converter(rest, known)
-        return lambda value: {name(k): child(v) for k, v in _checked(dict, value).items()}
+    if annotation.startswith("dict[str, "):  # JSON has no other keys
+        child = _converter(annotation[len("dict[str, ") : -1], known)
+        return lambda value: {key: child(one) for key, one in _checked(dict, value).items()}
     if annotation in _SCALARS:
         scalar: Convert = _SCALARS[annotation]
         return scalar
@@ -237,4 +232,3 @@ _SCALARS: dict[str, Convert] = {
     "int": _integer,
     "float": _number,
 }
-_KEYS: dict[str, Convert] = {"str": str, "int": int}

@@ -1,0 +1,75 @@
+"""Parts that decide and parts that act, as timers of the one loop."""
+
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from mcjax_launch.watchdog.spmd import SpmdWatch
+
+T = TypeVar("T", covariant=True)
+U = TypeVar("U")
+
+
+class Deciding(Protocol[T]):
+    """A part that says what is to be done, and does nothing itself."""
+
+    @property
+    def deadline(self) -> float | None:
+        """When `expire` wants to be called; None while there is nothing to wait for."""
+
+    def expire(self, now: float) -> T | None:
+        """What is to be done, if it is time."""
+
+
+class Acting(Generic[U]):
+    """A timer that does what a part decides.
+
+    Args:
+        part: that decides.
+        act: is given what is to be done.
+
+    """
+
+    def __init__(self, part: Deciding[U], act: Callable[[U], object]) -> None:
+        self._part = part
+        self._act = act
+
+    @property
+    def deadline(self) -> float | None:
+        """When the part wants to decide."""
+        return self._part.deadline
+
+    def expire(self, now: float) -> None:
+        """Have it decide, and act on that."""
+        decision = self._part.expire(now)
+        if decision is not None:
+            self._act(decision)
+
+
+class Asking:
+    """A timer that does what the watch over programs decides: notes, and questions to ranks.
+
+    Args:
+        watch: whose own time the limits keep.
+        note: shows a line.
+        ask: asks ranks which programs they still run.
+
+    """
+
+    deadline = None
+
+    def __init__(
+        self,
+        watch: SpmdWatch,
+        note: Callable[[str], None],
+        ask: Callable[[Sequence[int]], None],
+    ) -> None:
+        self._watch = watch
+        self._note = note
+        self._ask = ask
+
+    def expire(self, now: float) -> None:
+        """Act on what the limits have just had it decide."""
+        for line in self._watch.take_notes():
+            self._note(line)
+        if ranks := self._watch.take_ranks_to_ask():
+            self._ask(ranks)
