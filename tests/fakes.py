@@ -5,10 +5,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from mcjax_launch.protocol.codec import Message
 
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.protocol import frames
+from mcjax_launch.protocol.codec import Message
 
 
 class Clock:
