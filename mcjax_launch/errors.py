@@ -1,4 +1,4 @@
-"""What goes wrong: in one line with an exit status, or as a traceback where the bug is ours."""
+"""LaunchError, and the file with the traceback of an internal error."""
 
 from mcjax_launch.protocol.exit_status import USAGE
 

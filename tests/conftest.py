@@ -1,7 +1,10 @@
 """A leak check around every test that starts a launcher; marks that come from folders."""
 
+import contextlib
+import gc
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +63,20 @@ def check_nothing_left(started: Jobs, scratch: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_descriptors_left() -> Iterator[None]:
-    before = len(os.listdir("/proc/self/fd"))
+    before = _descriptors()
     yield
-    assert len(os.listdir("/proc/self/fd")) <= before + 2  # pytest's own capture may add
+    deadline = time.monotonic() + 2
+    while len(after := _descriptors()) > len(before) + 2:  # pytest's own capture may add
+        gc.collect()  # what a traceback held
+        more = sorted(after.items() - before.items())
+        assert time.monotonic() < deadline, f"descriptors left open: {more}"
+        time.sleep(0.01)
+
+
+def _descriptors() -> dict[int, str]:
+    """What each open descriptor leads to."""
+    found = {}
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(FileNotFoundError):  # that of the listing itself
+            found[fd] = os.readlink(f"/proc/self/fd/{fd}")
+    return found

@@ -1,4 +1,4 @@
-"""The first of our code that runs on another host: makes modules of the streamed sources.
+"""The first code that runs on another host: makes modules of the streamed sources.
 
 Its own source is sent before them, so it stands alone.
 """
@@ -40,13 +40,13 @@ class Streamed:
 
 
 def module_name(path: str) -> str:
-    """The dotted name of a file of our package."""
+    """The dotted name of a file of the package."""
     stem = path[: -len(".py")].replace("/", ".")
     return "mcjax_launch." + (stem[: -len(".__init__")] if stem.endswith("__init__") else stem)
 
 
 def assemble(files: dict[str, str]) -> None:
-    """Run the agent from the texts of its files, by their paths below our package."""
+    """Run the agent from the texts of its files, by their paths below the package."""
     sources = {module_name(path): text for path, text in files.items()}
     sys.meta_path.insert(0, Streamed({"mcjax_launch": "", **sources}))
     from mcjax_launch.agent.main import main

@@ -75,7 +75,7 @@ def guard(agent: int, folder: str) -> NoReturn:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
                 for left in posix.descendants():
                     posix.signal_process(left, signal.SIGKILL)
-                os.waitpid(-1, 0)  # a death may have made its children ours
+                os.waitpid(-1, 0)  # its orphans may have become children of this process
     except ChildProcessError:
         _leave(folder, status)
 

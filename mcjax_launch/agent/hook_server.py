@@ -48,9 +48,9 @@ class HookConnection:
         self._connection.close()
 
     def lines(self) -> list[str] | None:
-        """The lines that have arrived, none if nothing has; None: the process has closed its end.
+        """The lines that have arrived; None if the process has closed its end.
 
-        A part of a line is an empty one.
+        An incomplete line is kept; if there is nothing else, the result is one empty line.
         """
         try:
             data = self._connection.recv(65536)
@@ -75,14 +75,14 @@ class HookConnection:
 
 
 class HookServer:
-    """Accepts hooks, hands on what they say, and asks them for stacks and reruns.
+    """Accepts hooks, passes on their messages, and asks them for stacks and reruns.
 
     Args:
         path: where to make the socket.
         loop: calls when there is something to read.
         ranks: of this host.
         is_main: whether a pid (the first argument) is a rank's own process, not one below it.
-        on_message: is given every message of a hook that is one of these ranks'.
+        on_message: called with every message from a hook of these ranks.
 
     """
 
@@ -106,13 +106,13 @@ class HookServer:
         self._listen()
 
     def drain(self, rank: int) -> None:
-        """Read all that a rank has said so far, so that its death comes after it.
+        """Read all messages that a rank has sent so far, so that its death is handled after them.
 
-        What others say of that death comes after the death.
+        What others report of that death is handled after the death.
         """
         self._accept()
         for hook in list(self._hooks.values()):
-            while hook.rank == rank or not hook.pid:  # or one that has not said whose it is
+            while hook.rank == rank or not hook.pid:  # or one that has not said hello yet
                 if not self._read(hook):
                     break
 
@@ -125,7 +125,7 @@ class HookServer:
         """Ask every process for its stacks; those that were asked.
 
         Args:
-            all_threads: also of those that run meanwhile, which may crash the process.
+            all_threads: of running threads too, which may crash the process.
 
         """
         asked = []
@@ -168,7 +168,7 @@ class HookServer:
         self._loop.watch(hook.fd, READ, lambda ready: self._read(hook))
 
     def _read(self, hook: HookConnection) -> bool:
-        """Handle what one process has said; whether there may be more."""
+        """Handle the messages of one process; whether there may be more."""
         lines = hook.lines()
         if lines is None:
             self._forget(hook)
@@ -191,7 +191,7 @@ class HookServer:
     # --- messages ---
 
     def _take(self, hook: HookConnection, line: str) -> None:
-        """Handle a message; what makes no sense is not ours, and no reason to end a job."""
+        """Handle a message; a malformed one is dropped, for it is no reason to end a job."""
         try:
             message = Tagged.of_family(from_json(line))
         except Malformed:

@@ -87,7 +87,7 @@ class LauncherLink:
 
     @property
     def deadline(self) -> float | None:
-        """When to say something, or to take silence for the end."""
+        """When to send a heartbeat, or to take silence for the end."""
         return min(self._ping_at, self._heard_at + frames.SILENCE_S) if self._remote else None
 
     def expire(self, now: float) -> None:

@@ -64,7 +64,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
 def _be_agent(
     control: int, uplink: int, null: int, folder: str, parent: int, hook: str | dict[str, str]
 ) -> NoReturn:
-    """Serve to the end, below the guardian; a bug of ours is reported to the launcher."""
+    """Serve to the end, below the guardian; a bug of the agent is reported to the launcher."""
     loop = Loop()
     out = Uplink(uplink, loop)
     try:
@@ -180,7 +180,7 @@ class Agent:
 
     @property
     def deadline(self) -> float | None:
-        """When the supervisor wants to act."""
+        """When the supervisor has something to do."""
         return self._supervisor.deadline
 
     def expire(self, now: float) -> None:
@@ -195,7 +195,7 @@ class Agent:
             return False  # until the launcher takes the rest
         if not self._said_bye:
             left = posix.descendants() if self._leaving.unkillable else []
-            unkillable = tuple(f"{pid} ({posix.describe(pid)})" for pid in left)
+            unkillable = tuple(f"pid {pid}: {posix.describe(pid)}" for pid in left)
             self._link.send(messages.Bye(unkillable, self._stragglers))
             self._said_bye = True
         return self._link.empty
@@ -229,7 +229,7 @@ class Agent:
             raise TypeError(f"no message to an agent: {message!r}")
 
     def _launcher_lost(self) -> None:
-        """It is gone, however it went: end the ranks, and let them not wait for a reader."""
+        """The launcher is gone, however it went: end the ranks, which must not wait for it."""
         self._streams.credit(_ENDLESS)
         self._end_early()
 

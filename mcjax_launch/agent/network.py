@@ -29,7 +29,7 @@ def machine() -> str:
 
 
 def ssh_addresses() -> tuple[str, str]:
-    """By which address the launcher came, and to which: (its, ours); empty if not over ssh."""
+    """The launcher's address and this host's, on the way it came; empty if not over ssh."""
     fields = os.environ.get("SSH_CONNECTION", "").split()
     return (fields[0], fields[2]) if len(fields) == 4 else ("", "")
 

@@ -1,4 +1,4 @@
-"""TCP ports that stay ours from before the ranks start until the job ends.
+"""TCP ports that stay reserved from before the ranks start until the job ends.
 
 A bound socket that never listens, with SO_REUSEPORT: strangers are refused (by connect and by
 bind), while a server of the same user that sets SO_REUSEPORT too, as gRPC does, can listen there.

@@ -187,7 +187,7 @@ def signal_group(pgid: int, signum: int) -> None:
 
 
 def signal_process(pid: int, signum: int) -> None:
-    """Signal one process, if it is still there and ours to signal."""
+    """Signal one process, if it is still there and this user may signal it."""
     try:
         os.kill(pid, signum)
     except (ProcessLookupError, PermissionError):
@@ -280,22 +280,28 @@ def allow_many_files() -> tuple[int, int] | None:
 
 
 def describe(pid: int) -> str:
-    """A process for a person: state, command and where it waits in the kernel."""
-    states = {"R": "running", "S": "sleeping", "D": "in uninterruptible sleep", "T": "stopped"}
+    """A process for a person: `"sleep" is sleeping in the kernel (hrtimer_nanosleep)`."""
+    states = {
+        "R": "running",
+        "S": "sleeping in the kernel",
+        "D": "in uninterruptible sleep",
+        "T": "stopped",
+    }
     try:
         state = stat_fields(pid)[0].decode()
     except OSError:
-        state = "X"
-    parts = [states.get(state, f"state {state}")]
-    for name, form in (("comm", "{}"), ("wchan", "waits in {}")):
-        try:
-            with open(f"/proc/{pid}/{name}") as file:
-                text = file.read().strip()
-        except OSError:
-            continue
-        if text and text != "0":
-            parts.append(form.format(text))
-    return ", ".join(parts)
+        return "the process has ended"
+    name, place = _read_proc(pid, "comm"), _read_proc(pid, "wchan")
+    text = f'"{name}" is {states.get(state, f"in state {state}")}'
+    return f"{text} ({place})" if place not in ("", "0") else text
+
+
+def _read_proc(pid: int, name: str) -> str:
+    try:
+        with open(f"/proc/{pid}/{name}") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def group_of(pid: int) -> int:

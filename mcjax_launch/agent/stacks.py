@@ -37,7 +37,7 @@ class StackDump:
 
     @property
     def deadline(self) -> float | None:
-        """When to take what has come as all that comes; None while nothing was asked."""
+        """When to consider the dump complete; None while none is under way."""
         if self._since is None or not self._asked:
             return self._since
         last = max(hook.last_stack_at for hook in self._asked)

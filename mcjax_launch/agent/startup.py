@@ -1,4 +1,4 @@
-"""What has to be known and held on a host before any rank is started."""
+"""What has to be looked up and reserved on a host before any rank is started."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Supervisor:
     """The ranks of one host, as far as their life and death go.
 
     Times (`now`, `deadline`) are seconds of any steady clock. Methods return what is to be done;
-    `deadline` is the next moment at which `expire` wants to be called. `ending` are the ranks that
+    `deadline` is when to call `expire` next. `ending` are the ranks that
     can be seen to end by themselves: what ends the others does not end them.
     """
 
@@ -106,7 +106,7 @@ class Supervisor:
         return self._stop(signal.SIGTERM, now + self._grace_s, now)  # stragglers of a good end
 
     def child_gone(self) -> list[Effect]:
-        """Some process below us ended; while killing, its children are ours to kill now."""
+        """A process below the agent ended; while killing, its orphans are to be killed as well."""
         return [Kill()] if self._killing else []
 
     def childless(self) -> list[Effect]:

@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_command(argv: Sequence[str] | None) -> int:
     """The one error handler."""
     try:
-        # Anything that click returns is ours but for --help and --version, which return 0.
+        # The command's own status; --help and --version return 0.
         return int(command.main(argv, prog_name="mcjax-launch", standalone_mode=False) or 0)
     except LaunchError as error:
         _say(str(error))

@@ -17,7 +17,7 @@ def emission(options: Options, context: click.Context) -> str:
     """
     assert options.emit is not None
     if not options.program:
-        raise LaunchError("--emit: no PROGRAM; give the command line that is to run there")
+        raise LaunchError("--emit: no PROGRAM; add the PROGRAM to run")
     if options.hosts is not None:
         raise LaunchError(
             "--emit: the scheduler chooses the hosts; say how many with --num-hosts instead"

@@ -64,7 +64,7 @@ def processes_here(options: Options, num_hosts: int) -> int:
     if options.host_rank is None:
         raise LaunchError("--num-hosts needs --host-rank I, or JOB_COMPLETION_INDEX")
     if options.host_rank >= num_hosts:
-        raise LaunchError(f"--host-rank {options.host_rank}: the last is {num_hosts - 1}")
+        raise LaunchError(f"--host-rank {options.host_rank}: must be 0 to {num_hosts - 1}")
     if whole is None:
         return options.procs_per_host or 1
     if whole % num_hosts:

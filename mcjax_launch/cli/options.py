@@ -180,7 +180,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "--sync",
             multiple=True,
             metavar="PATH",
-            help="Copy a file or folder to every host and run there. Repeatable.",
+            help="Copy a file or directory to every host and run there. Repeatable.",
         ),
         Option(
             "--coordinator",
@@ -282,7 +282,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     "Diagnosis": (
         _flag(
             "--verify-spmd",
-            help="Stop the job when ranks run different programs (exit status 1).",
+            help="Stop the job when ranks run different compiled programs (exit status 1).",
         ),
         Option(
             "--report", metavar="FILE", help="Write a record of the run to FILE (.json or .html)."
@@ -312,7 +312,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "--engine-option",
             multiple=True,
             metavar="TEXT",
-            help="Extra #SBATCH option, such as --partition=gpu. Repeatable.",
+            help="Slurm only: extra #SBATCH option, such as --partition=gpu. Repeatable.",
         ),
     ),
     "Other": (

@@ -8,6 +8,7 @@ from mcjax_launch.console.style import Style
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.ranks import ranges
 
 
 def check(options: Options) -> None:
@@ -24,9 +25,9 @@ def check(options: Options) -> None:
         ("--verify-spmd", options.verify_spmd),
     ):
         if value and options.no_hook:
-            raise LaunchError(f"{name} needs the hook: leave out --no-hook")
+            raise LaunchError(f"{name} cannot be combined with --no-hook")
     if options.collapse and options.no_prefix:
-        raise LaunchError("--collapse needs the prefix: leave out --no-prefix")
+        raise LaunchError("--collapse cannot be combined with --no-prefix")
 
 
 def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
@@ -77,7 +78,8 @@ def make_style(options: Options, job: Job) -> Style:
     """
     show = options.show
     if show is not None and max(show) >= job.num_processes:
-        raise LaunchError(f"--show {max(show)}: the last rank is {job.num_processes - 1}")
+        ranks = ranges(range(job.num_processes))
+        raise LaunchError(f"--show {max(show)}: no such rank; ranks are {ranks}")
     return Style(
         prefix=not options.no_prefix,
         timestamps=options.timestamps,

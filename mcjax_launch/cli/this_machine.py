@@ -1,4 +1,4 @@
-"""What only this machine can add to the options: folder, Python, variables, addresses."""
+"""What only this machine can add to the options: directory, Python, variables, addresses."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What click finds wrong with a command line, in the format of our own errors."""
+"""What click finds wrong with a command line, in the launcher's own format."""
 
 import os
 

@@ -85,7 +85,7 @@ class Console:
     Args:
         style: how it looks.
         loop: where the sinks wait for room.
-        on_reader_gone: called when nobody reads the launcher's stdout any more.
+        on_reader_gone: called when the reader of the launcher's stdout is gone.
         on_room: called when output may flow again.
         keep_stdout: whether `tails` has the last of stdout too.
 
@@ -184,7 +184,7 @@ class Console:
         self._outputs[frames.STDERR].own(lines)
 
     def note(self, text: str) -> None:
-        """As `say`, unless the user wants quiet."""
+        """As `say`, but not with --quiet."""
         if not self._style.quiet:
             self.say(text)
 
@@ -193,7 +193,7 @@ class Console:
             self.note(text)
 
     def detail(self, text: str) -> None:
-        """As `say`, if the user wants details."""
+        """As `say`, but only with --verbose."""
         if self._style.verbose:
             self.say(text)
 

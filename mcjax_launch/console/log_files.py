@@ -46,7 +46,9 @@ class LogFiles:
                 rest = rest[os.write(file, rest) :]
         except OSError as error:
             os.close(self._files.pop((rank, stream)))
-            self._on_lost(f"the log of rank {rank} ends here: {error.strerror}; the job goes on")
+            self._on_lost(
+                f"rank {rank}: log file incomplete from here ({error.strerror}); the job continues"
+            )
 
     def close(self) -> None:
         """All streams have ended."""

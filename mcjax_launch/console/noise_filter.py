@@ -1,10 +1,10 @@
 """Hides what JAX and Gloo print that tells the user nothing, and counts it; pure.
 
 Gloo announces each connection on stdout: those lines are hidden at any time. The ranks that end
-because another has failed say so at length on stderr: that is hidden once the job ends. Such a rank
-can be faster with its errors than the kernel is with the news of the other's death, so from the
-first of them on its stderr is held back for a moment. So is a traceback, until its last line shows
-whether it is a follow-on error.
+because another has failed report that at length on stderr: it is hidden once the job ends. Such a
+rank can be faster with its errors than the kernel is with the news of the other's death, so from
+the first of them on its stderr is held back for a moment. So is a traceback, until its last line
+shows whether it is a follow-on error.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from mcjax_launch.jax_messages.noise import (
 from mcjax_launch.jax_messages.tracebacks import START, whose
 from mcjax_launch.protocol import frames
 
-# A rank that prints so much at once prints more than anybody reads: no look slows it down.
+# A rank that prints so much at once prints more than anybody reads: it is not searched.
 _FLOOD = 1 << 16
 #: Stderr is held back for so many seconds,
 HOLD_S = 0.5

@@ -13,7 +13,7 @@ from mcjax_launch.console.collapse import Group
 from mcjax_launch.console.pieces import Lines, Part, Stream
 from mcjax_launch.console.unfinished import LONGEST
 
-GOES_ON = b" [mcjax-launch: this line goes on]\n"
+GOES_ON = b" [mcjax-launch: line continues]\n"
 #: What is added to an unfinished line is shown after so many seconds,
 GROWS_S = 0.25
 #: on a terminal after so many,

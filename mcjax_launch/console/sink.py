@@ -16,15 +16,15 @@ _MOST_PIECES = 512  # of one writev
 
 
 class Sink:
-    """A file, pipe or terminal that somebody else may share with us.
+    """A file, pipe or terminal that other processes may share.
 
-    Its description is not ours to make non-blocking, so a pipe or terminal is opened a second
-    time where the system can do that (/proc/self/fd); elsewhere it is written in pieces that a
-    writable pipe takes at once.
+    A shared file description must not be made non-blocking, so a pipe or terminal is opened a
+    second time where the system can do that (/proc/self/fd); elsewhere it is written in pieces
+    that a writable pipe takes at once.
 
     Attributes:
         queued: bytes that are waiting for the reader.
-        gone: nobody will ever read any more.
+        gone: the reader is gone for good.
 
     """
 
@@ -33,6 +33,7 @@ class Sink:
         self.gone = False
         self._loop = loop
         self._on_room = on_room
+        self._on_gone: Callable[[OSError | None], None] | None = None
         self._queue: deque[memoryview] = deque()
         self._fd = fd
         self._shared = False
@@ -70,7 +71,8 @@ class Sink:
         self._queue.clear()
         self.queued = 0
         self._loop.forget(self._fd)
-        self._on_gone(error)
+        if self._on_gone is not None:
+            self._on_gone(error)
         self._on_room()
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> None:

@@ -10,7 +10,7 @@ class Blame(NamedTuple):
 
     Args:
         run: the rank's.
-        action: what it did, in words that follow its name.
+        action: what it did, as a phrase to follow its name.
 
     """
 

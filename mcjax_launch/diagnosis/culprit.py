@@ -1,4 +1,4 @@
-"""The rank that took the others down, where all that failed are victims, by what JAX says; pure."""
+"""The rank that took the others down when all that failed are victims, by JAX's messages; pure."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,7 @@ from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 
 #: What a rank did that ended as by os._exit(0).
-LEFT = (
-    "exited with 0 without leaving the job (as os._exit() does), so that JAX considers the process "
-    "dead"
-)
+LEFT = "exited with 0 without leaving the job (as os._exit() does), so JAX considers it dead"
 
 
 def culprit_of(state: RunState, victims: Sequence[RankRun]) -> Blame | None:
@@ -115,7 +112,7 @@ def _missed_collective(state: RunState, text: str) -> Blame | None:
 
 
 def _exit_barrier(state: RunState, text: str) -> Blame | None:
-    """A rank that waited in the exit barrier for longer than it, or JAX, has patience."""
+    """A rank that waited in the exit barrier for longer than its timeout allows."""
     barrier = lost_peer.failed_exit_barrier(text)
     run = state.rank_of(barrier.first) if barrier is not None else None
     if barrier is None or run is None:

@@ -12,8 +12,8 @@ from mcjax_launch.run.state import RunState
 
 _MOST_HOSTS = 3
 _ABSENT = "never called initialize()"
-_GONE = "exited with 0, never called initialize()"
-_LEAVING = "finished, waiting for the others in JAX's exit barrier"
+_GONE = "exited with 0 without calling initialize()"
+_LEAVING = "waiting for the others in JAX's exit barrier"
 
 
 def whereabouts(state: RunState, *, jax: bool = False) -> list[str]:
@@ -67,7 +67,7 @@ def _stages(state: RunState) -> list[str]:
         groups.setdefault(_stage(run), []).append(run)
     groups.pop("", None)
     several = state.hosts > 1
-    return [f"{stage}: {_placed(group, several)}" for stage, group in groups.items()]
+    return [f"{_placed(group, several)}: {stage}" for stage, group in groups.items()]
 
 
 def _stage(run: RankRun) -> str:

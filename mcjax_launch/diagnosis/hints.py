@@ -31,14 +31,14 @@ _OF_ERRORS = {
         "the ranks are at different places in the program; --verify-spmd shows where they diverge"
     ),
     KnownError.OUT_OF_MEMORY: (
-        "out of memory: put less on each device, or fewer ranks on each host; for ranks that share "
+        "out of memory: use less per device, or run fewer ranks per host; for ranks that share "
         "GPUs, try --gpus-per-process or XLA_PYTHON_CLIENT_MEM_FRACTION"
     ),
     KnownError.UNKNOWN_XLA_FLAG: "XLA_FLAGS names a flag that the ranks' jaxlib does not have",
-    KnownError.STDIN_EMPTY: "the standard input of ranks is empty",
+    KnownError.STDIN_EMPTY: "ranks have no standard input: input() cannot work",
     KnownError.KEY_NEVER_SET: (
-        "a rank timed out waiting for a value that another rank should have set: did that one get "
-        "there?"
+        "a rank timed out waiting for a value that another rank should have set: did that rank "
+        "reach the code that sets it?"
     ),
 }
 
@@ -46,10 +46,10 @@ _OF_ERRORS = {
 class Hang(Enum):
     """What a job that hangs looks like."""
 
-    RANK_GONE = auto()  # a rank exited with 0 and never called initialize()
+    RANK_GONE = auto()  # a rank exited with 0 without calling initialize()
     RANK_ABSENT = auto()  # a rank has not called initialize()
     RANK_LEAVING = auto()  # a rank waits in the exit barrier
-    RANK_BEHIND = auto()  # ranks wait in a program that others have not reached
+    RANK_BEHIND = auto()  # ranks wait in a program that others do not run
     UNKNOWN = auto()
 
 
@@ -59,13 +59,13 @@ _OF_HANGS = {
         "branch?"
     ),
     Hang.RANK_ABSENT: (
-        "a rank that does not call initialize() blocks all others: what is it waiting for?"
+        "every rank has to call initialize(): see in its stack what the missing one is doing"
     ),
     Hang.RANK_LEAVING: (
         "the ranks do not take the same number of steps: do they all have the same amount of data?"
     ),
     Hang.RANK_BEHIND: (
-        "a rank that has not reached a program took another branch, or waits for something else"
+        "a rank that does not run the same program took another branch, or waits for something else"
     ),
     Hang.UNKNOWN: (
         "a rank whose stack differs from the others' took another branch, or skipped a program "
@@ -97,8 +97,8 @@ def _failure_hint(run: RankRun, *, diverged: bool) -> str:
         text = f"{failure.exception}: {failure.summary}"
     if membership.joining_at is None and lacks_coordinates(text):
         return (
-            "the hook did not run in this Python: python -I, -E or -S, a PYTHONPATH that replaces "
-            "ours, or --no-hook keeps it out"
+            "the hook did not run in this Python: python -I, -E or -S, a replaced PYTHONPATH, "
+            "or --no-hook keeps it out"
         )
     if failure is not None and failure.module in ("jax", "jaxlib"):
         return (
@@ -112,7 +112,7 @@ def _failure_hint(run: RankRun, *, diverged: bool) -> str:
     if error is not None:
         return "" if error is KnownError.OUT_OF_STEP and diverged else _OF_ERRORS[error]
     if -(run.status or 0) in _FAULTS and not has_fault_traceback(run.stderr):
-        return "-x PYTHONFAULTHANDLER=1 shows the line at which that happens"
+        return "rerun with -x PYTHONFAULTHANDLER=1 to see the line that crashed"
     return ""
 
 

@@ -23,16 +23,27 @@ def wrong_call(state: RunState) -> Blame | None:
 
 def hopeless_call(state: RunState) -> Blame | None:
     """A rank that waits in initialize() for what can never happen."""
-    seen: dict[tuple[str, int | None], RankRun] = {}
+    seen: dict[tuple[str, int | None], tuple[RankRun, Joining]] = {}
     for run, call in _calls([run for run in state.running if run.membership.is_joining]):
         if call.num_processes is not None and call.num_processes > state.num_processes:
             size = f"num_processes={call.num_processes}, but the job has {state.num_processes}"
             return _blame(run, call, size)
-        other = seen.setdefault((call.coordinator_address, call.process_id), run)
-        if other is not run:
-            same = f"process_id={call.process_id}, as rank {other.process_id} did"
-            return _blame(run, call, same)
+        other = seen.setdefault((call.coordinator_address, call.process_id), (run, call))
+        if other[0] is not run:
+            return _same_as(other, (run, call))
     return None
+
+
+def _same_as(first: tuple[RankRun, Joining], second: tuple[RankRun, Joining]) -> Blame:
+    """Two calls with one process id: to blame is the rank whose own it is not."""
+    (other, _), (run, call) = (first, second) if _not_its_own(*second) else (second, first)
+    arguments = f"process_id={call.process_id}, the same as rank {other.process_id}"
+    own = f"; its own is {run.process_id}" if _not_its_own(run, call) else ""
+    return _blame(run, call, arguments + own)
+
+
+def _not_its_own(run: RankRun, call: Joining) -> bool:
+    return call.process_id != run.process_id
 
 
 def _calls(runs: list[RankRun]) -> _Calls:

@@ -26,8 +26,8 @@ def divergence_lines(comparison: Comparison) -> list[str]:
         if len(same) > 1:  # only their code differs
             between = " · ".join(ranges(side.ranks) for side in same[:_MOST_GROUPS])
             lines.append(
-                f"but the program differs between ranks {between}: in an operation, a Python value "
-                "in the code (a seed, a setting, process_index()), shardings or devices"
+                f"same name and shapes, different code on ranks {between}: an operation, a Python "
+                "value in it (a seed, a setting, process_index()), sharding or device order"
             )
     return lines
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from mcjax_launch.protocol import source_lines
-from mcjax_launch.ranks import these_ranks
+from mcjax_launch.ranks import counted, these_ranks
 
 K = TypeVar("K")
 
@@ -21,8 +21,8 @@ class Stack:
     """The stacks of one process of a rank.
 
     Args:
-        text: faulthandler's dump; empty where there is no hook to ask.
-        state: then, what the kernel knows of the process.
+        text: faulthandler's dump; empty if the process has no hook.
+        state: in that case, what the kernel knows of the process.
         helper: another process of the rank is the one that takes part in the job.
 
     """
@@ -76,7 +76,7 @@ def stack_lines(stacks: Sequence[Stack]) -> list[str]:
     """All stacks: that of most ranks first; below them all, the ranks' other threads."""
     several = len({stack.host for stack in stacks}) > 1
     ranks = {stack.rank for stack in stacks}
-    lines = [f"stacks of {len(ranks)} rank{'s' * (len(ranks) > 1)}, innermost call first:"]
+    lines = [f"stacks of {counted(len(ranks), 'rank')}, innermost call first:"]
     mains: dict[tuple[tuple[Frame, ...], str, bool], list[Stack]] = {}
     others: dict[tuple[Frame, ...], list[Stack]] = {}
     for stack in sorted(stacks, key=lambda stack: (stack.rank, stack.pid)):
@@ -86,7 +86,7 @@ def stack_lines(stacks: Sequence[Stack]) -> list[str]:
             others.setdefault(thread, []).append(stack)
     for (current, state, helper), same in _biggest_first(mains):
         name = ("helpers of " if helper else "") + _name(same, several)
-        lines.append(f"{name}:" if not state else f"{name}: no Python stack; {state}")
+        lines.append(f"{name}:" if not state else f"{name}: no Python stack: {state}")
         lines += _calls(current) if not state else ()
     for thread, same in _biggest_first(others):
         lines.append(f"another thread of {_name(same, several)}:")

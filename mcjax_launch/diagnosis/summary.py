@@ -15,6 +15,7 @@ from mcjax_launch.diagnosis.root_cause import (
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.protocol import exit_status
 from mcjax_launch.protocol.hook_messages import Failed
+from mcjax_launch.ranks import counted, these_ranks
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 
@@ -157,7 +158,7 @@ def _tail(run: RankRun) -> list[str]:
     kept = kept or run.stderr.splitlines()[:1]
     lines = [f"  | {line.rstrip()}" for line in kept[-_TAIL_LINES:]]
     if hidden and lines:
-        lines.append(f"  ({hidden} line{'s' * (hidden != 1)} of JAX's own hidden)")
+        lines.append(f"  ({counted(hidden, 'JAX log line')} hidden)")
     return ["the last lines of its stderr:", *lines] if lines else []
 
 
@@ -174,14 +175,17 @@ def _others(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
     if not counts:
         return []
     total = sum(counts.values())
-    other = "other " if described else ""
     if total == 1:
-        return [f"the {other}rank: {next(iter(counts))}"]
+        alone = "the other rank" if described else these_ranks(run.process_id for run in runs)
+        return [f"{alone}: {next(iter(counts))}"]
+    name = f"the {total} other ranks" if described else f"all {total} ranks"
+    if len(counts) == 1:
+        return [f"{name}: {next(iter(counts))}"]
     fates = sorted(counts.items(), key=lambda counted: -counted[1])
     parts = [f"{count} {end}" for end, count in fates[:_MOST_FATES]]
     if rest := sum(count for _, count in fates[_MOST_FATES:]):
-        parts.append(f"{rest} otherwise")
-    return [f"the {total} {other}ranks: {', '.join(parts)}"]
+        parts.append(f"{rest} in other ways")
+    return [f"{name}: {', '.join(parts)}"]
 
 
 def fate(run: RankRun) -> str:
@@ -219,7 +223,7 @@ def reason(run: RankRun) -> str:
     if failure is None:
         assert run.status is not None
         return status_text(run.status, run.process.killer)
-    return f"exited with status {failure.status}" if failure.exited else headline(failure)
+    return status_text(failure.status) if failure.exited else headline(failure)
 
 
 def status_text(status: int, killer: str | None = None) -> str:

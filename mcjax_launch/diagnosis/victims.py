@@ -1,4 +1,4 @@
-"""Whether a rank was taken down by another's failure, by what JAX says in it; pure."""
+"""Whether a rank was taken down by another's failure, by JAX's messages in it; pure."""
 
 import signal
 

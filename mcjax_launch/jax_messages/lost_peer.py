@@ -1,4 +1,4 @@
-"""What JAX says in a rank that has lost another, and which one it names; pure.
+"""JAX's messages in a rank that has lost another, and which one they name; pure.
 
 Tasks are JAX's processes: `1` in new releases, `/job:jax_worker/replica:0/task:1` in old ones.
 """

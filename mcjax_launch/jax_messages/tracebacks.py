@@ -16,7 +16,7 @@ def is_exception(line: bytes) -> bool:
 
 
 def whose(data: bytes | bytearray) -> list[bool | None]:
-    """Of each traceback in whole lines of `data`: whether it is a victim's; None: it goes on."""
+    """For each traceback in the whole lines of `data`: whether it is a victim's; None: not over."""
     answers: list[bool | None] = []
     for line in data.split(b"\n")[:-1]:
         if line == START:

@@ -1,4 +1,4 @@
-"""The command line that was given, for those who write it down again; a value."""
+"""The command line that was given, to be written out again; a value."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

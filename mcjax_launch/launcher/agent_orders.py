@@ -1,4 +1,4 @@
-"""What the agents are asked for before and at the start of the ranks; pure."""
+"""Orders for the agents: what to prepare, and what to start; pure."""
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -10,12 +10,12 @@ from mcjax_launch.protocol.address import split_address
 def what_to_prepare(
     job: Job, host: Host, ranks: int, *, first: bool, several: bool
 ) -> messages.Prepare:
-    """What an agent is to find out and to hold before anything is started.
+    """What an agent must look up and reserve before anything is started.
 
     Args:
         ranks: how many will run there.
         first: it is the coordinator's host.
-        several: there are other hosts.
+        several: the job has other hosts.
 
     """
     pythons = []
@@ -25,7 +25,7 @@ def what_to_prepare(
     coordinator: messages.Bind | None = None
     if first:
         address, port = split_address(job.coordinator) if job.coordinator else ("", 0)
-        # Another host's way to this one may lead through an address that is not its own.
+        # Other hosts may reach this one by an address that is not its own (NAT).
         elsewhere = several or job.num_hosts > 1
         coordinator = messages.Bind("" if elsewhere else address, port)
     if job.host_rank:

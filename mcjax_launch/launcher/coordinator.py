@@ -1,4 +1,4 @@
-"""The coordinator's address: by which all hosts can reach rank 0's; pure.
+"""Choosing an address of rank 0's host that all hosts can reach; pure.
 
 The agents try it (`TryCoordinator`) before anything is started, so that an unreachable
 coordinator is an error that names both ends, not a hang of five minutes.
@@ -16,7 +16,7 @@ from mcjax_launch.protocol.messages import CoordinatorTried, HostFacts
 def candidates(
     hosts: Sequence[Host], answers: Mapping[Host, HostFacts], given: str | None
 ) -> list[str]:
-    """Addresses of rank 0's host that may do, the likeliest first.
+    """Candidate addresses of rank 0's host, the most likely first.
 
     Args:
         hosts: all of the job, rank 0's first.
@@ -33,7 +33,7 @@ def candidates(
     if len({answers[host].machine for host in hosts}) == 1:
         return [LOOPBACK]
     found = list(answers[first].addresses)
-    if first.is_local:  # the others know by which address the launcher came
+    if first.is_local:  # the others know the address from which the launcher reached them
         found = [answers[host].launcher for host in others] + found
     found = [address for address in dict.fromkeys(found) if address and not is_loopback(address)]
     if not found:
@@ -71,7 +71,7 @@ def choose(
 def own_address(
     host: Host, first: Host, coordinator: str, checked: Mapping[Host, CoordinatorTried]
 ) -> str:
-    """By which address of its own a host takes part; empty where loopback does."""
+    """The address by which a host takes part in the job; empty if loopback is enough."""
     if is_loopback(coordinator):
         return ""
     return coordinator if host is first else checked[host].sources[coordinator]

@@ -33,6 +33,7 @@ from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop, Signals
 from mcjax_launch.protocol.signals import ENDING, FORWARDED
+from mcjax_launch.ranks import counted
 from mcjax_launch.run import hook_events, stop_reasons
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import Stop
@@ -42,7 +43,7 @@ from mcjax_launch.transport.pool import AgentPool, Failure
 from mcjax_launch.watchdog.absent_ranks import AbsentRanks
 from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
-# Less than the pipe from the agent holds, so that the agent seldom has to wait for room.
+# Less than the pipe from the agent holds, so the agent seldom has to wait for room.
 _MOST_WINDOW = 3 << 18
 _WINDOW_OF_ALL = 16 << 20
 _AGENT_END_S = 10.0
@@ -71,7 +72,7 @@ class Launcher:
         lost: hosts that could not be reached, or were lost.
 
     Raises:
-        LaunchError: there is nothing to be sent where --sync says, or too few slots.
+        LaunchError: a path of --sync does not exist, or there are too few slots.
 
     """
 
@@ -96,7 +97,9 @@ class Launcher:
         self._restart = restart
         self._state = state
         self._plan: Plan | None = None
-        self._empty: set[AgentConnection] = set()  # those on whose hosts nothing is left
+        self._empty: set[AgentConnection] = (
+            set()
+        )  # those with no process of the job left on their hosts
         self._policy = StopPolicy(job.grace_s)
         self._console = Console(style, loop, self._reader_gone, self._give_credit, job.record)
         trace = self._console.say if "frames" in os.environ.get(_DEBUG, "") else None
@@ -174,7 +177,7 @@ class Launcher:
             link.send(start_order(plan, link.host, self._job, usage_every_s(self._job)))
             link.open_window()
         self._console.detail(
-            f"job {plan.job_id}: {len(plan.ranks)} ranks, coordinator {plan.coordinator}"
+            f"job {plan.job_id}: {counted(len(plan.ranks), 'rank')}, coordinator {plan.coordinator}"
         )
 
     def _start_failed(self, error: LaunchError) -> None:
@@ -184,7 +187,7 @@ class Launcher:
     def _links(self) -> list[AgentConnection]:
         return self._pool.links
 
-    # --- what agents say ---
+    # --- messages from agents ---
 
     def _received(self, link: AgentConnection, frame: Message | Data | Content) -> None:
         match frame:
@@ -242,7 +245,7 @@ class Launcher:
         self._perform(self._policy.rank_ended(failure))
 
     def _agent_ends(self, link: AgentConnection, message: Message) -> None:
-        """Somebody ends an agent, or a bug of its own does."""
+        """An agent ends early: somebody stopped it, or it has a bug."""
         match message:
             case messages.Ending(reason):
                 stop = stop_reasons.agent_stopped(link.host.name, reason)
@@ -303,7 +306,7 @@ class Launcher:
                 self._pool.reap()
 
     def _reader_gone(self, error: OSError | None) -> None:
-        """Nobody takes the output any more; a signal that comes with that has the first word."""
+        """The reader of stdout is gone; a signal that comes with that takes precedence."""
         if not self._console.on_terminal:
             stop = stop_reasons.reader_gone(error)
         elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # it comes with a closed terminal
@@ -357,7 +360,7 @@ class Launcher:
         self._console.finish_ranks()
         summary = summarize(self._state, final=self._policy.final)
         if self._lost_output:
-            self._console.say("output lost: nobody read the rest of it")
+            self._console.say("output lost: the reader stopped reading")
         if summary.lines:
             self._console.say("\n".join(summary.lines))
         elif lines := warnings(self._state):

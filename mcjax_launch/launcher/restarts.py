@@ -102,7 +102,7 @@ def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:
 
 
 def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequence[Host]]:
-    """The job without its lost hosts, if the user says how few will do."""
+    """The job without its lost hosts, if --min-hosts allows that."""
     left = [host for host in hosts if host not in lost]
     if not lost or job.min_hosts is None or len(left) < max(1, job.min_hosts):
         return job, hosts
@@ -112,7 +112,7 @@ def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequ
 
 
 def _pause(seconds: float, loop: Loop, signals: Signals) -> int | None:
-    """Wait; the signal, if one ends that."""
+    """Wait; return the signal that cut the wait short, if one did."""
     got: list[int] = []
     loop.watch(signals.fd, READ, lambda ready: got.extend(signals.read()))
     deadline = time.monotonic() + seconds

@@ -17,10 +17,10 @@ class StackRequests:
     """One request at a time; it is over when every agent has answered, or after some seconds.
 
     Args:
-        on_complete: called with what came of it, in lines.
+        on_complete: called with the result, as lines.
 
     Attributes:
-        deadline: when not to wait any longer (time.monotonic); None while nothing is asked.
+        deadline: when to stop waiting (time.monotonic); None while nothing is asked.
 
     """
 
@@ -34,7 +34,7 @@ class StackRequests:
         """Ask all agents, unless that is under way already.
 
         Args:
-            all_threads: also of those that run meanwhile, which may crash a rank.
+            all_threads: of running threads too, which may crash a rank.
 
         """
         if self.deadline is None:
@@ -45,7 +45,7 @@ class StackRequests:
                 link.send(messages.RequestStacks(all_threads))
 
     def add(self, link: AgentConnection, stacks: messages.Stacks) -> None:
-        """Those of one process have come."""
+        """The stacks of one process have arrived."""
         from mcjax_launch.diagnosis.stacks import Stack
 
         self._stacks.append(

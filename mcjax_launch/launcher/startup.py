@@ -1,4 +1,4 @@
-"""From agents that have greeted to a plan: questions, answers, and the coordinator's address."""
+"""From the agents' greetings to a plan: questions, answers, and the coordinator's address."""
 
 import os
 import signal
@@ -22,9 +22,9 @@ from mcjax_launch.transport import sync
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import Failure
 
-# After a first failure, others that come so soon are named with it.
+# Failures within so many seconds of the first are reported together with it.
 _GATHER_S = 0.5
-# An agent that asks nvidia-smi, or a name server that does not answer, says nothing meanwhile.
+# An agent is silent while it waits for nvidia-smi or for a name server that does not answer.
 _PREPARE_S = 20.0
 
 
@@ -40,7 +40,7 @@ class Startup:
         restart: how many times the job has been started before.
 
     Attributes:
-        job_id: the job's name for itself.
+        job_id: eight hexadecimal digits.
         deadline: when to stop gathering failures; None while there are none.
 
     """
@@ -81,15 +81,15 @@ class Startup:
         return split_address(self._job.coordinator)[0] if self._job.coordinator else None
 
     def stop(self) -> None:
-        """The job is to end: nothing more is prepared, and an agent that comes is sent away."""
+        """The job is to end: prepare nothing more, and dismiss agents that still arrive."""
         self._stopped = True
 
     def received(self, link: AgentConnection, message: Message | Data | Content) -> None:
-        """An agent has said something before the ranks are started."""
+        """A message from an agent, before the ranks are started."""
         match message:
             case messages.Hello(version) if version != messages.VERSION:
-                reason = f"its agent speaks version {version} of the protocol, not "
-                self._fail(link, f"{reason}{messages.VERSION}: start again", INTERNAL_ERROR)
+                versions = f"protocol version {version}, the launcher {messages.VERSION}"
+                self._fail(link, f"its agent has {versions}: run it again", INTERNAL_ERROR)
             case messages.Hello():
                 self._greeted(link)
             case HostFacts():
@@ -100,7 +100,7 @@ class Startup:
                 self._refused(link, message)
 
     def _greeted(self, link: AgentConnection) -> None:
-        """An agent runs: send it the files, and ask."""
+        """An agent has greeted: send it the files, and ask."""
         if self._stopped:
             link.send(messages.Stop(int(signal.SIGKILL), 0))
             return
@@ -154,7 +154,7 @@ class Startup:
         first = self._hosts[0]
         port, bind = self._answers[first].port, True
         address = self._given or LOOPBACK
-        if self._job.num_hosts > 1:  # the other launchers know it by this address alone
+        if self._job.num_hosts > 1:  # the only address that the other launchers know
             assert self._job.coordinator is not None
             port, bind = split_address(self._job.coordinator)[1], False
         if self._several:
@@ -190,8 +190,8 @@ class Startup:
     def _name_is_good(self, host: Host, address: str) -> bool:
         """Whether a host's own name leads to the address by which the others reach it.
 
-        Gloo, JAX's collectives on CPU, listens where the own name leads: Debian's 127.0.1.1 cannot
-        be reached from elsewhere, and a name that leads nowhere is an error.
+        Gloo, JAX's collectives on CPU, listens at the address that the host's own name resolves to:
+        Debian's 127.0.1.1 cannot be reached from other hosts, and no address at all is an error.
         """
         names = self._answers[host].own_name
         if not address or names is None or address in names:

@@ -246,7 +246,7 @@ class StopPolicy:
 
 
 def _forwarded(name: str, grace_s: float) -> str:
-    again = "a second one kills them now"
+    again = "send it again to kill them now"
     if name == "SIGINT":
         again = "press again to kill now; Ctrl-\\ shows where they are"
     return f"{name} forwarded to the ranks; {grace_s:g} s to exit, {again}"

@@ -1,8 +1,9 @@
 """What a message is: an immutable value, and its way through JSON; pure.
 
-As dataclasses to a type checker and in use, but made without importing `dataclasses`, which would
-cost the start of an agent more than all else that it imports. Every value is checked against its
-annotation where it is decoded: what comes out of a decoder is what the annotations say.
+They are dataclasses to a type checker and to their users, but are made without importing
+`dataclasses`, which would cost the start of an agent more than all its other imports. Every value
+is checked against its annotation where it is decoded: what comes out of a decoder is what the
+annotations say.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ else:
 
 
 class Malformed(ValueError):
-    """Data that is not the message that it should be."""
+    """Data that is not a valid message."""
 
 
 @dataclass_transform(frozen_default=True)

@@ -15,7 +15,7 @@ HOST_LOST = 255
 
 
 def of_signal(signum: int) -> int:
-    """What a shell says of a process that this signal has ended."""
+    """The status that a shell reports for a process ended by this signal."""
     return 128 + signum
 
 
@@ -25,5 +25,5 @@ def of_wait(status: int) -> int:
 
 
 def of_spawn_error(code: int) -> int:
-    """What a shell says of a command that it cannot start for this reason."""
+    """The status that a shell reports for a command that it cannot start for this reason."""
     return NOT_FOUND if code in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE

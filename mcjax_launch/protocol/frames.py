@@ -30,9 +30,9 @@ UNFIT = "mcjax-launch agent: "
 
 STDOUT, STDERR = 1, 2
 
-#: Over a network each side says something this often,
+#: Over a network each side sends something this often (seconds),
 PING_S = 3.0
-#: and takes the other for lost after so much silence.
+#: and takes the other for lost after this much silence.
 SILENCE_S = 12.0
 
 

@@ -1,7 +1,7 @@
-"""What a hook may say to the agent of its host, one line of JSON each: `["Joined", [...]]`.
+"""Messages from a hook to the agent of its host, one line of JSON each: `["Joined", [...]]`.
 
-The hook is the launcher's own, but the process that it is in is not: the agent drops what is
-malformed. Places (`where`) are `train.py:88`, the user's line; empty where there is none.
+The hook runs in the user's process, so the agent drops malformed messages. Places (`where`) are
+`train.py:88`, the user's line; empty where there is none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Leaving(HookMessage):
 
 
 class Left(HookMessage):
-    """shutdown() has returned: the process is none of the job's any more."""
+    """shutdown() has returned: the process has left the job."""
 
 
 class Compiling(HookMessage):
@@ -62,7 +62,7 @@ class Compiling(HookMessage):
 
 
 class Compiled(HookMessage):
-    """It is over, well or not."""
+    """The compilation is over, successful or not."""
 
 
 class Program(HookMessage):
@@ -91,7 +91,7 @@ class Rerun(HookMessage):
 
 
 class Blind(HookMessage):
-    """The programs of this jax cannot be compared."""
+    """The programs of this jax version cannot be compared."""
 
     reason: str
 

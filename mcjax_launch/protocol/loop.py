@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Timer(Protocol):
-        """A part that wants to act at some time, by time.monotonic's clock."""
+        """A part that has something to do at some time, by time.monotonic's clock."""
 
         @property
         def deadline(self) -> float | None:
-            """When `expire` wants to be called; None while there is nothing to wait for."""
+            """When to call `expire`; None while there is nothing to wait for."""
 
         def expire(self, now: float) -> object:
             """Act, if it is time."""
@@ -58,7 +58,7 @@ class Loop:
         """Wait until something is ready or `deadline` (time.monotonic) has come, and call back."""
         timeout = None
         if deadline is not None:
-            # Rounded up: waking a little early would mean turning in place until it is time.
+            # Rounded up: waking a little early would mean a busy wait until it is time.
             timeout = max(0, int((deadline - time.monotonic()) * 1000) + 1)
         for fd, ready in self._poll.poll(timeout):
             call = self._calls.get(fd)

@@ -1,8 +1,8 @@
-"""What the launcher and an agent say to each other: the protocol's specification.
+"""The messages between the launcher and an agent: the protocol's specification.
 
-Both ends are of one version, since the launcher brings the agent along; VERSION says so all the
-same, for a launcher that is replaced while its files are read. Seconds are `_s`; ranks are process
-ids of the job.
+Both ends have one version, since the launcher brings the agent along; VERSION is checked all the
+same, in case the launcher's files are replaced while they are read. Seconds are `_s`; ranks are
+process ids of the job.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Bind(Message):
 
 
 class Prepare(Message):
-    """What to find out and to hold before anything is started: answered by HostFacts or Refused.
+    """What to look up and reserve before anything is started: answered by HostFacts or Refused.
 
     Args:
         remote: the agent is not on the launcher's machine.
-        command: a PROGRAM that is no Python program of ours to start.
+        command: PROGRAM, if it is not run with the ranks' Python.
         program: a PROGRAM that is a Python file.
         pythons: interpreters for it, the first that exists is taken; none are needed where empty.
         needs_jax: check that it has jax, where the program seems to want it.
@@ -118,7 +118,7 @@ class Start(Message):
 
 
 class Credit(Message):
-    """So many more bytes of output may be sent."""
+    """Allows so many more bytes of output."""
 
     count: int
 
@@ -137,9 +137,9 @@ class Stop(Message):
 
 
 class RequestStacks(Message):
-    """The Python stacks of all ranks, please: answered by Stacks and StacksComplete.
+    """Asks for the Python stacks of all ranks: answered by Stacks and StacksComplete.
 
-    `all_threads`: also of threads that run meanwhile, which may crash a rank.
+    `all_threads`: of running threads too, which may crash a rank.
     """
 
     all_threads: bool
@@ -152,7 +152,7 @@ class RequestReruns(Message):
 
 
 class Ping(Message):
-    """Still there; in both directions, over a network."""
+    """A heartbeat, in both directions, over a network."""
 
 
 # --- agent to launcher ---
@@ -234,7 +234,7 @@ class Exited(Message):
 
 
 class FromHook(Message):
-    """A hook inside a rank has said something.
+    """A message from a hook inside a rank.
 
     Args:
         main: in the rank's own process, not in one that it has started.

@@ -28,7 +28,7 @@ _MISLEADING = (
     "SLURM_SRUN_COMM_HOST",
     "SLURM_SRUN_COMM_PORT",
 )
-# Those of an outer job of ours, where one of its ranks starts the launcher again.
+# Those of an outer mcjax-launch job, one of whose ranks has started this launcher.
 _OUTER_JOBS = (
     "JAX_COORDINATOR_ADDRESS",
     "JAX_NUM_PROCESSES",
@@ -59,7 +59,7 @@ def misleading(environ: Iterable[str]) -> list[str]:
 def of_scheduler(common: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
     """The common variables where the hook is off and a lone rank is a scheduler's.
 
-    JAX's own detection finds its coordinates there, unless our address overrules it.
+    JAX's own detection finds its coordinates there, unless the launcher's address overrides it.
     """
     outer = any(name in inherited for name in _SCHEDULERS)
     if not outer or common["JAX_NUM_PROCESSES"] != "1":

@@ -1,4 +1,4 @@
-"""Whose a line of code is, by its file: the user's, a library's, Python's own or ours; pure.
+"""Whose code a line is, by its file: the user's, a library's, Python's or mcjax-launch's; pure.
 
 A rank's hook, the agent and the launcher ask this of tracebacks, stacks and calls, to name the
 line that a user can act on.
@@ -17,7 +17,7 @@ _INSTALLED = ("/site-packages/", "/dist-packages/")
 _PYTHONS = ("/lib/python3", "/lib64/python3")
 # Of this interpreter, whose library may be elsewhere.
 _OWN_LIBRARY = os.path.dirname(os.__file__) + "/"
-# What of us runs inside a user's program.
+# The part of mcjax-launch that runs inside a user's program.
 _IN_RANKS = ("/mcjax_launch/hook/", "/mcjax_launch/protocol/")
 
 

@@ -5,9 +5,9 @@ const MARK = {ended: "✓", failed: "✕", consequence: "↯", stopped: "■", l
 const NAMED = {ended: "exited with 0", failed: "failed", consequence: "failed as a consequence",
   stopped: "stopped", lost: "lost", unknown: "not started"};
 const ORDER = ["failed", "lost", "unknown", "consequence", "stopped", "ended"];
-const STATUSES = {0: "success", 1: "failed", 2: "a bad command line", 124: "a timeout",
+const STATUSES = {0: "success", 1: "failed", 2: "usage error", 124: "a timeout",
   125: "an internal error", 126: "not executable", 127: "not found",
-  129: "stopped by SIGHUP", 130: "stopped by SIGINT", 141: "nothing read the output",
+  129: "stopped by SIGHUP", 130: "stopped by SIGINT", 141: "the reader of stdout is gone",
   143: "stopped by SIGTERM", 255: "a host lost or unreachable"};
 const SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 4: "ILL", 5: "TRAP", 6: "ABRT", 7: "BUS", 8: "FPE",
   9: "KILL", 10: "USR1", 11: "SEGV", 12: "USR2", 13: "PIPE", 14: "ALRM", 15: "TERM", 24: "XCPU",
@@ -364,7 +364,7 @@ function showLegend() {
     has("starting") && part(el("i", {class: "starting"}), "until initialize()"),
     has("joining") && part(el("i", {class: "joining"}), "in initialize()"),
     part(el("i", {class: "running"}), has("joining") ? "joined" : "runs"),
-    has("held") && part(el("i", {class: "held"}), "program over, process not yet"),
+    has("held") && part(el("i", {class: "held"}), "program finished, process still running"),
     has("gone") && part(el("i", {class: "gone"}), "nothing known"),
     part(el("u", {}), "first output"), part(el("b", {}), "end"),
     ranks.some(rank => rank.failed_s != null) && part(el("b", {class: "failure"}), "failure"),
@@ -532,7 +532,7 @@ function pickLines() { charts.forEach(one => one.pick()); }
 function moments(rank) {
   return [["process started", rank.started_s], ["first output", rank.first_output_s],
     ["called initialize()", rank.joining_s], ["joined", rank.joined_s],
-    ["program over", rank.leaving_s],
+    ["program finished", rank.leaving_s],
     ["failed", rank.failed_s !== rank.ended_s ? rank.failed_s : null],
     ["process ended", rank.ended_s]]
     .filter(([, at]) => at != null).sort((a, b) => a[1] - b[1]);

@@ -218,7 +218,7 @@ def _compiled_last(run: RankRun) -> Json | None:
 
 
 def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
-    """At most so many of the samples: of neighbours the one with the most memory, and the last."""
+    """At most `most` samples: of neighbours the one with the most memory, and the last."""
     if len(samples) <= most:
         return list(samples)
     rest, parts = samples[:-1], most - 1

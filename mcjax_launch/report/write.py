@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _ENDINGS = (".json", ".html")
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# Where page.html has what is put into it.
+# The places in page.html that are filled in.
 _PLACES = {"page.css": "/* page.css */\n", "page.js": "// page.js\n"}
 _RECORD = '"the record"'
 
@@ -40,7 +40,7 @@ def check(path: str) -> None:
         message = f"cannot be written: {error.strerror}"
         folder = os.path.dirname(os.path.realpath(path))
         if not os.path.isdir(folder):
-            message = f"no such folder: {folder}"
+            message = f"no such directory: {folder}"
         raise LaunchError(f"--report {path}: {message}") from None
 
 
@@ -122,7 +122,7 @@ def page(text: str) -> str:
         template = before + _part(name) + after
     before, found, after = template.partition(_RECORD)
     assert found and text.isascii()
-    return before + text.replace("<", "\\u003c") + after  # nothing in it ends its element
+    return before + text.replace("<", "\\u003c") + after  # it cannot contain </script>
 
 
 def _part(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a rank's hook says, and what that changes in the state of the run."""
+"""Messages from a rank's hook, and what each changes in the state of the run."""
 
 from mcjax_launch.protocol import hook_messages as hook
 from mcjax_launch.protocol.messages import FromHook
@@ -8,7 +8,7 @@ from mcjax_launch.run.state import RunState
 
 
 def take(state: RunState, event: FromHook, at: float) -> bool:
-    """Take what a hook has said; whether it is that its program has failed, and the job with it.
+    """Apply a hook's message; whether its program has failed, and the job with it.
 
     Args:
         state: of the run; changes.

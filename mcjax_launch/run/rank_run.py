@@ -1,7 +1,7 @@
 """What is known of one rank's run.
 
 Times (`..._at`) are time.monotonic's seconds; None where something has not happened.
-Nothing here is compared but by identity: methods for that would cost every start their making.
+All is compared by identity only: making methods for comparison would slow down every start.
 """
 
 from dataclasses import dataclass, field
@@ -186,7 +186,7 @@ class RankRun:
 
     @property
     def exit_status(self) -> int:
-        """What a shell would say of it; the program's own status where JAX's exit hid that."""
+        """The status that a shell would report; the program's own where JAX's exit hid that."""
         if (failure := self.hidden_failure) is not None:
             return failure.status
         status = self.process.status

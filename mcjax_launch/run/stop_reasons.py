@@ -35,13 +35,13 @@ def interrupted(signum: int) -> Stop:
 
 
 def reader_gone(error: OSError | None) -> Stop:
-    """The end of a job whose output nothing reads, or which cannot be written.
+    """The end of a job whose output has lost its reader, or cannot be written.
 
     Args:
         error: what writing it led to, if anything.
 
     """
-    message = "nothing reads the output any more"
+    message = "the reader of stdout is gone"
     if error is not None and error.errno not in (errno.EPIPE, errno.EIO):
         message = f"stdout cannot be written: {error.strerror}"
     return Stop(message, exit_status.READER_GONE)
@@ -53,12 +53,12 @@ def host_lost(host: str, why: str) -> Stop:
 
 
 def agent_stopped(host: str, signal_name: str) -> Stop:
-    """The end of a job one of whose agents somebody ends: a scheduler, as a rule."""
+    """The end of a job one of whose agents was stopped, by a scheduler as a rule."""
     return Stop(f"host {host}: its agent was stopped by {signal_name}", exit_status.HOST_LOST)
 
 
 def internal_error(message: str) -> Stop:
-    """The end of a job by a bug of ours."""
+    """The end of a job by a bug of mcjax-launch."""
     return Stop(message, exit_status.INTERNAL_ERROR)
 
 
@@ -88,5 +88,5 @@ def diverged(details: Sequence[str]) -> Stop:
 
 def incomparable(why: str) -> Stop:
     """The end of a job whose programs should be compared and cannot be."""
-    message = f"--verify-spmd: the programs of this jax cannot be compared: {why}"
+    message = f"--verify-spmd: not supported with this jax version: {why}"
     return Stop(message, exit_status.FAILED)

@@ -1,1 +1,1 @@
-"""Schedulers: detecting that we run under one, and writing what makes one run a job."""
+"""Schedulers: detecting one around the launcher, and writing what makes one run a job."""

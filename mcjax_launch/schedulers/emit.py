@@ -109,8 +109,8 @@ def size_of(submission: Submission) -> Size:
     ranks = submission.procs_per_host or (whole or hosts) // hosts
     if whole is not None and whole != hosts * ranks:
         raise LaunchError(
-            f"--emit: -n {whole} is not {counted(hosts, 'host')} with {counted(ranks, 'rank')} "
-            "each; set --num-hosts and --procs-per-host"
+            f"--emit: -n {whole} does not fit {counted(hosts, 'host')} with "
+            f"{counted(ranks, 'rank')} each; set --num-hosts and --procs-per-host"
         )
     attempts = submission.max_restarts + 1
     seconds = submission.timeout

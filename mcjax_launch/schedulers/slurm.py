@@ -19,7 +19,7 @@ def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]
     """The nodes of the allocation with their tasks; pure.
 
     Args:
-        environ: our own variables.
+        environ: the launcher's own variables.
         slots: ranks on each node, if the user says so; else the number of tasks that Slurm has
             there if the job asked for a number, and 1 if not.
 

@@ -1,4 +1,4 @@
-"""The agent as bytes for a host that has nothing of ours, and the line that takes them there."""
+"""The agent as bytes for a host without mcjax-launch, and the one-line loader that runs them."""
 
 import os
 import zlib
@@ -15,14 +15,14 @@ TOO_OLD = 93
 
 @cache
 def payload() -> bytes:
-    """What the loader reads: our sources, and what makes modules of them."""
+    """What the loader reads: the sources, and the code that makes modules of them."""
     files = streamed_files()
     assemble = files["agent/assemble.py"]
     return zlib.compress(f"{assemble}\nassemble({files!r})\n".encode(), 9)
 
 
 def streamed_files() -> dict[str, str]:
-    """The text of each file that a host gets, by its path below our package."""
+    """The text of each file that a host gets, by its path below the package."""
     files = {}
     for package in STREAMED:
         for folder, _, names in os.walk(os.path.join(_PACKAGE, package)):

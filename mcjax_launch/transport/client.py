@@ -1,4 +1,4 @@
-"""How to reach a host: an argv whose stdin and stdout speak with an agent; starting that."""
+"""How to reach a host: the command whose stdin and stdout lead to an agent, and its start."""
 
 import os
 import shlex
@@ -21,7 +21,7 @@ from mcjax_launch.agent.main import main
 main({hook!r})
 """
 _SSH_OPTIONS = {
-    "RemoteCommand": "none",  # of the user's configuration: ours is another
+    "RemoteCommand": "none",  # the user's configuration may set one; the agent's is given instead
     "ClearAllForwardings": "yes",
     "BatchMode": "yes",  # a question would hang the job
     "ConnectTimeout": "10",
@@ -33,7 +33,7 @@ _TAKES_WORDS = frozenset(
     {"apptainer", "chroot", "crictl", "docker", "env", "ip", "kubectl", "lxc", "nerdctl"}
     | {"nsenter", "oc", "podman", "singularity", "srun", "sudo", "systemd-run", "unshare"}
 )
-# Characters that not every login shell takes inside the quotes that we use.
+# Characters that not every login shell takes inside the quotes used here.
 _UNQUOTABLE = frozenset("'\"\\$`!\n")
 
 
@@ -49,7 +49,7 @@ def script(python: str, or_python3: bool) -> str:
 
     Args:
         python: path or name of an interpreter there.
-        or_python3: that will do where `python` is not.
+        or_python3: python3 will do if there is no `python`.
 
     Raises:
         LaunchError: the path has characters that cannot be quoted for every shell.
@@ -58,7 +58,7 @@ def script(python: str, or_python3: bool) -> str:
     from mcjax_launch.transport import bootstrap
 
     if bad := _UNQUOTABLE & set(python):
-        raise LaunchError(f"python={python}: {min(bad)!r} cannot stand in this path")
+        raise LaunchError(f"python={python}: {min(bad)!r} is not allowed in this path")
     if python.startswith("~/"):
         python = f"$HOME{python[1:]}"
     other = 'test -x "$p" || p=python3; ' if or_python3 else ""
@@ -75,7 +75,7 @@ def ssh_argv(host: Host, script: str) -> list[str]:
 
 
 def _ssh_options(host: Host, template: str = "") -> list[str]:
-    """Ours, but for what the user's own template sets: ssh takes the first value it is given."""
+    """Options for ssh, but for those that a template sets: ssh takes the first value given."""
     wanted = {name: value for name, value in _SSH_OPTIONS.items() if name not in template}
     options = [word for name, value in wanted.items() for word in ("-o", f"{name}={value}")]
     return [*options, *(["-p", str(host.port)] if host.port else [])]
@@ -95,7 +95,7 @@ def srun_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def srun_argv(host: Host, script: str) -> list[str]:
-    """A step of one task on one node of the allocation that we are in."""
+    """A step of one task on one node of this allocation."""
     here = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}"]
     # Beside other steps, with all that the job has on the node, and nothing of MPI's.
     shared = ["--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--export=ALL"]
@@ -146,7 +146,7 @@ def remote_argv(host: Host, via: str, python: str, python_given: bool) -> list[s
 
 @dataclass(frozen=True)
 class Pipes:
-    """A started agent: our ends of its three pipes, and the process to wait for."""
+    """A started agent: this end of its three pipes, and the process to wait for."""
 
     pid: int
     to_agent: int

@@ -23,7 +23,7 @@ _INSTALLED = (b"/mcjax_launch/agent/", b"/mcjax_launch/protocol/")
 
 
 class _Window:
-    """How much output may be on its way, and how much of it has been consumed since the last word.
+    """How much output may be on its way, and how much has been consumed since the last credit.
 
     Args:
         size: in bytes.
@@ -104,7 +104,7 @@ class AgentConnection:
         loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
 
     def be_patient(self, seconds: float) -> None:
-        """Do not take silence for the end before so much time has passed from now."""
+        """Allow this much silence from now before it means that the agent is gone."""
         self._patient_until = time.monotonic() + seconds
 
     @property
@@ -182,7 +182,7 @@ class AgentConnection:
             self._loop.forget(self._pipes.errors)
 
     def last_lines(self) -> list[str]:
-        """What the client, or the host's shell, had to say, in lines; the last is the latest."""
+        """The last lines that the client or the host's shell printed, oldest first."""
         text = self.errors if self.errors.strip() else self.noise
         lines = (line.strip() for line in text.decode("utf-8", "replace").splitlines())
         return [line for line in lines if line]
@@ -199,7 +199,7 @@ class AgentConnection:
     # --- the end ---
 
     def end_input(self) -> None:
-        """There is nothing more to tell: a transport may wait for that before it ends."""
+        """Nothing more will be sent: a transport may wait for that before it ends."""
         if self._pipes.to_agent >= 0:
             self._loop.forget(self._pipes.to_agent)
             os.close(self._pipes.to_agent)

@@ -27,7 +27,7 @@ _REFUSED = re.compile(
     rb"kex_exchange_identification|ssh_exchange_identification|banner exchange"
     rb"|Connection (reset|closed) by "
 )
-# What ssh says, and what helps.
+# ssh's messages, and the hint for each.
 _HINTS = (
     ("could not resolve", "check its name in the hosts file"),
     ("identification has changed", "if that is expected: ssh-keygen -R {host}"),
@@ -64,7 +64,7 @@ def why(link: AgentConnection) -> str:
     known = [(mark, hint) for mark, hint in _HINTS if mark in text]
     if not known:
         status = f"exit status {link.status}" if link.status is not None else "no answer"
-        return lines[-1] if lines else f"its agent did not start and said nothing ({status})"
+        return lines[-1] if lines else f"its agent did not start (no output, {status})"
     mark, hint = known[0]
     said = next((line for line in reversed(lines) if mark in line.lower()), lines[-1])
     return f"{said} ({hint.format(host=link.host.login)})"
@@ -140,7 +140,7 @@ class AgentPool:
         self._greeting.append(link)
 
     def stop(self) -> None:
-        """Start no more, and let go of what has not greeted: nothing runs there."""
+        """Start no more agents, and close those that have not greeted: no ranks run there."""
         self._stopped = True
         self._waiting.clear()
         for link in self._greeting:
@@ -174,7 +174,9 @@ class AgentPool:
             self._judge(link)
         elif not link.said_bye:
             message = link.last_lines()
-            self._on_lost(link, "its agent is gone" + (f": {message[-1]}" if message else ""))
+            self._on_lost(
+                link, "its agent exited unexpectedly" + (f": {message[-1]}" if message else "")
+            )
 
     def reap(self) -> None:
         """A child of the launcher has ended."""
@@ -213,7 +215,7 @@ class AgentPool:
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` wants to be called next."""
+        """When to call `expire` next."""
         times = [link.began_at + GREETING_S for link in self._greeting if not link.host.is_local]
         if len(self._greeting) < self._limit:
             times += [at for at, _ in self._waiting]
@@ -252,7 +254,7 @@ class AgentPool:
                 link.send(Ping())
 
     def hang_up(self, limit_s: float) -> None:
-        """Let go of all agents; wait, but not longer than this, for their transports to end."""
+        """Close all connections; wait, but no longer than this, for their transports to end."""
         links = self.links
         for link in links:
             link.close()

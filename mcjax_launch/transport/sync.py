@@ -42,9 +42,9 @@ def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
     for path in paths:
         source = os.path.join(cwd, path)
         if not os.path.exists(source):
-            raise LaunchError(f"--sync {path}: no such file or folder in {cwd}")
+            raise LaunchError(f"--sync {path}: no such file or directory in {cwd}")
         if not os.path.isdir(source) and not os.path.isfile(source):
-            raise LaunchError(f"--sync {path}: neither a file nor a folder")
+            raise LaunchError(f"--sync {path}: neither a file nor a directory")
         place = os.path.normpath(path)
         if os.path.isabs(place) or place.startswith(".."):
             place = os.path.basename(os.path.realpath(source))
@@ -91,7 +91,7 @@ def _walk(place: str, source: str) -> Iterator[Entry]:
 
 
 def frames(staged: list[Entry], same: Mapping[str, str]) -> Iterator[bytes]:
-    """The frames that stage these on one host; a content that was sent is not sent again.
+    """The frames that stage these on one host; content that was sent once is not sent again.
 
     Args:
         same: see `same_content`.

@@ -1,1 +1,1 @@
-"""What may not go on: limits of time, ranks that diverge, ranks that never come."""
+"""What must not go on: time limits, ranks that diverge, ranks that never join."""

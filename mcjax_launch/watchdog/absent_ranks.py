@@ -1,13 +1,16 @@
-"""Ranks that wait in vain: for one that is gone, or for what cannot happen; reported once."""
+"""Ranks that wait in vain, for a rank that is gone or for what cannot happen; reported once."""
 
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 
-_NEVER_CAME = "exited with 0 and never called initialize(), where the others are waiting for it"
+_NEVER_CAME = (
+    "exited with 0 without calling initialize(); the other ranks are waiting for it there "
+    "(Ctrl-C ends the job, --start-timeout does so by itself)"
+)
 
 
 class AbsentRanks:
-    """Knows which of them have been reported."""
+    """Remembers which ranks have been reported."""
 
     def __init__(self) -> None:
         self._reported: set[int] = set()
@@ -16,7 +19,7 @@ class AbsentRanks:
     def notes(self, state: RunState) -> list[str]:
         """Lines on what has not been reported yet.
 
-        To be asked whenever a rank ends or begins to wait: either may come first.
+        Call it whenever a rank ends or begins to wait: either may come first.
         """
         if not state.initialize_calls or state.ending:
             return []
@@ -40,7 +43,7 @@ class AbsentRanks:
 
 
 def _action(run: RankRun, awaited: bool) -> str:
-    """What a rank that exited with 0 has done to the others, in words that follow its name."""
+    """What a rank that exited with 0 has done to the others, as a phrase to follow its name."""
     if run.membership.joining_at is None:
         return _NEVER_CAME if awaited else ""
     if run.membership.joined_at is not None and run.membership.leaving_at is None:

@@ -12,7 +12,7 @@ from mcjax_launch.watchdog.spmd import SpmdWatch
 _SAMPLES = 4
 _SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.1, 15.0
 _RECORD_S = 1.0
-# Where ranks diverge, the others get so long to show which side they are on.
+# When ranks diverge, the others get so many seconds to show which side they are on.
 _SETTLING_S = 1.0
 
 
@@ -24,12 +24,12 @@ class Limits:
     Args:
         job: has the limits.
         state: of the run.
-        now: the ranks are being started.
-        on_reason: called as soon as there is a reason to end the job, of which `expire` tells
-            when it is time to.
+        now: when the ranks are started.
+        on_reason: called as soon as there is a reason to end the job; `expire` returns it when
+            the job is to end.
 
     Attributes:
-        spmd: what ranks wait for in vain, with --verify-spmd.
+        spmd: the watch over programs that ranks wait in, with --verify-spmd.
 
     """
 
@@ -99,7 +99,7 @@ class Limits:
         return out_of_time(message, details, final=final)
 
     def _diverged(self, now: float) -> Stop | None:
-        """The end where ranks diverge; from the first moment that is what ends the job."""
+        """The reason to end a job whose ranks diverge; it counts from the moment of divergence."""
         programs = self._state.programs
         if self.spmd is not None:
             self.spmd.expire(now)

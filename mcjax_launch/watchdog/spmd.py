@@ -14,13 +14,13 @@ from mcjax_launch.ranks import have, these_ranks
 from mcjax_launch.run.spmd import Comparison, Program, Rerun
 from mcjax_launch.run.state import RunState
 
-#: Until then ranks may simply be slower than others.
+#: For so many seconds a rank may simply be slower than others.
 LOOK_AFTER_S = 2.0
-#: From then on they are asked at most so often which programs they still run.
+#: After that it is asked which programs it still runs, at most once in so many seconds.
 LOOK_EVERY_S = 0.25
-# The longer the wait, the less often: once in each such part of it.
+# The longer the wait, the less often: once in a hundredth of it.
 _LOOKS = 100
-#: A rank that has run others so often has passed the program by.
+#: A rank that has run others this many times has passed the program by.
 MOST_LAG = 40
 _NOTED_AFTER_S = 10.0
 

@@ -1,4 +1,4 @@
-"""The root cause, on real JAX: who was it, and why."""
+"""The root cause, on real JAX: which rank failed first, and why."""
 
 import os
 import signal
@@ -53,9 +53,9 @@ def test_a_rank_that_leaves_or_stands_still(jobs: Jobs, way: str) -> None:
     assert "stack trace" not in found
 
 
-def test_a_rank_that_the_others_miss_is_told_at_once(jobs: Jobs) -> None:
+def test_a_missing_rank_is_reported_at_once(jobs: Jobs) -> None:
     for way, words in {
-        "never": "rank 1 exited with 0 and never called initialize(), where the others are waiting for it",
+        "never": "rank 1 exited with 0 without calling initialize(); the other ranks are waiting for it there",
         "_exit": "rank 1 exited with 0 without leaving the job (as os._exit() does)",
     }.items():
         found = report(jobs, PROGRAMS / "leaving.py", way)
@@ -93,7 +93,7 @@ def test_a_second_process_of_a_rank(jobs: Jobs) -> None:
     assert "in_turn.py:12: put the code that starts processes under" in found
 
 
-def test_what_cannot_be_is_told_at_once(jobs: Jobs) -> None:
+def test_a_hopeless_call_is_reported_at_once(jobs: Jobs) -> None:
     program = "import jax; jax.distributed.initialize(num_processes=4)"
     command = ["-n", 2, "-d", 1, sys.executable, "-c", program]
     running = jobs.start(*command, stderr=subprocess.STDOUT)
@@ -107,7 +107,7 @@ def test_a_job_of_another_size(jobs: Jobs) -> None:
     assert "with num_processes=4, like the others, but the job has 3\n" in found
 
 
-def test_what_ends_by_our_own_signal_is_not_the_cause(jobs: Jobs) -> None:
+def test_a_rank_ended_by_our_signal_is_not_the_cause(jobs: Jobs) -> None:
     """Ranks that handle a TERM and leave with a status of their own come after the culprit."""
     ended = jobs.run(*OPTIONS, PROGRAMS / "handling.py")
     assert ended.status == 1
@@ -116,7 +116,7 @@ def test_what_ends_by_our_own_signal_is_not_the_cause(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("program", ["jax.jit(lambda x: x + 1)(1.0)", "jax.device_count()"])
-def test_a_job_that_never_calls_initialize_is_told(jobs: Jobs, program: str) -> None:
+def test_a_job_that_never_calls_initialize_gets_a_note(jobs: Jobs, program: str) -> None:
     ended = jobs.run("-n", 2, "-d", 1, sys.executable, "-c", f"import jax; print({program})")
     assert ended.status == 0
     assert ended.report == (
@@ -124,7 +124,7 @@ def test_a_job_that_never_calls_initialize_is_told(jobs: Jobs, program: str) -> 
     )
 
 
-def test_an_exception_of_all_is_told_once(jobs: Jobs) -> None:
+def test_an_exception_of_all_ranks_is_reported_once(jobs: Jobs) -> None:
     ended = jobs.run("-n", 4, "-d", 1, "--grace", "5", PROGRAMS / "mistaken.py", "shapes")
     assert ended.status == 1
     first, place, *_ = ended.report.splitlines()
@@ -143,7 +143,7 @@ MISTAKES = {
         "RuntimeError: ",
         "hint: call jax.distributed.initialize() before anything that uses",
     ),
-    "memory": ("ranks failed, rank ", "hint: out of memory: put less on each device"),
+    "memory": ("ranks failed, rank ", "hint: out of memory: use less per device"),
 }
 
 
@@ -163,7 +163,7 @@ def test_a_port_in_use(jobs: Jobs) -> None:
     assert "hint: the port is in use" in found
 
 
-def test_a_rank_killed_by_somebody(jobs: Jobs) -> None:
+def test_a_rank_killed_from_outside(jobs: Jobs) -> None:
     found = report(jobs, PROGRAMS / "fail.py", "SIGKILL")
     assert "rank 1 failed: killed by SIGKILL (an external kill -9" in found
 

@@ -39,12 +39,12 @@ def caught(code):
 
 
 @pytest.mark.parametrize("name", LEAVING)
-def test_every_way_out_is_seen(jobs: Jobs, name: str) -> None:
+def test_every_exit_is_seen(jobs: Jobs, name: str) -> None:
     """JAX's barrier would hold each of them up for as long as rank 0 waits."""
     body = LEAVING[name] if name == "main" else "start()\n" + LEAVING[name]
     ended = jobs.run("-n", 2, "--grace", "0.2", sys.executable, "-c", START + body, limit=30)
     assert ended.status == 3, ended.stderr
-    assert "rank 1 failed: it exited with status 3" in ended.report
+    assert "rank 1 failed: exit status 3" in ended.report
     assert "Exception" not in ended.stderr
 
 
@@ -64,7 +64,7 @@ STAYING = {
 
 
 @pytest.mark.parametrize("name", STAYING)
-def test_what_is_no_way_out(jobs: Jobs, name: str) -> None:
+def test_what_is_not_an_exit(jobs: Jobs, name: str) -> None:
     program = START + "jax.distributed.initialize()\n" + STAYING[name]
     ended = jobs.run("-n", 1, sys.executable, "-c", program)
     assert ended.status == 0, ended.stderr

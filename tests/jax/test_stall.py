@@ -23,13 +23,13 @@ def test_a_rank_that_never_comes_to_a_collective(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("way", [("step", 5), ("compile", 200)])
-def test_a_long_step_or_compilation_is_no_stall(jobs: Jobs, way: tuple[str, int]) -> None:
+def test_a_long_step_or_compilation_is_not_a_stall(jobs: Jobs, way: tuple[str, int]) -> None:
     ended = jobs.run("-n", 2, "-d", 1, "--stall-timeout", "1", PROGRAMS / "slow.py", *way)
     assert ended.status == 0, ended.stderr
     assert ended.seconds > (5 if way[0] == "step" else 1)
 
 
-def test_a_helper_killed_while_it_compiles_is_no_compilation_for_ever(jobs: Jobs) -> None:
+def test_a_compilation_ends_with_its_killed_helper(jobs: Jobs) -> None:
     ended = jobs.run("-n", 1, "-d", 1, "--stall-timeout", "3", PROGRAMS / "helper.py")
     assert ended.status == 124, ended.stderr
     assert "[0] the helper is gone" in ended.stdout

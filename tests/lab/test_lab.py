@@ -31,11 +31,11 @@ def test_the_guides_tour(jobs: Jobs, lab: Lab) -> None:
 
 
 @pytest.mark.jax
-def test_a_lost_host_is_the_cause_and_not_what_its_peers_say(jobs: Jobs, lab: Lab) -> None:
+def test_a_lost_host_is_the_cause_not_its_peers_errors(jobs: Jobs, lab: Lab) -> None:
     ended = lab.run(jobs, "jh1,jh2,jh3", "-d", 1, "--grace", "1", PROGRAMS / "fail.py", "agent")
     assert ended.status == 255
     assert "host jh2: " in ended.report
-    assert "the 3 ranks: 2 failed as a consequence at " in ended.report
+    assert "all 3 ranks: 2 failed as a consequence at " in ended.report
     assert ", 1 lost with host jh2" in ended.report
 
 
@@ -77,7 +77,7 @@ def test_the_coordinator_is_where_the_others_reach_it(jobs: Jobs, lab: Lab) -> N
         "10.77.0.250 jh1 jh2 jh3\n",
     ],
 )
-def test_hosts_whose_own_name_is_no_good(jobs: Jobs, lab: Lab, names: str) -> None:
+def test_hosts_whose_own_name_is_unusable(jobs: Jobs, lab: Lab, names: str) -> None:
     """Debian's 127.0.1.1, and a name that leads nowhere: JAX alone fails on both."""
     lab.names(names)
     try:

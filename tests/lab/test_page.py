@@ -222,7 +222,7 @@ TRACEBACK = [
         ([], None),
     ],
 )
-def test_a_traceback_stands_once(
+def test_a_traceback_is_shown_once(
     tmp_path: Path, browse: Browse, stderr: list[str], shown: list[str] | None
 ) -> None:
     made = record_of(4)
@@ -249,7 +249,7 @@ def block(dom: str, name: str) -> list[str] | None:
         (2, {"signal": None}, "the rank's own"),
         (139, {"signal": "SIGSEGV"}, "died of SIGSEGV"),
         (143, {"signal": "SIGTERM"}, "died of SIGTERM"),
-        (2, None, "a bad command line"),
+        (2, None, "usage error"),
         (124, None, "a timeout"),
         (125, None, "an internal error"),
         (126, None, "not executable"),
@@ -257,7 +257,7 @@ def block(dom: str, name: str) -> list[str] | None:
         (129, None, "stopped by SIGHUP"),
         (130, None, "stopped by SIGINT"),
         (137, None, "died of SIGKILL"),
-        (141, None, "nothing read the output"),
+        (141, None, "the reader of stdout is gone"),
         (143, None, "stopped by SIGTERM"),
         (255, None, "a host lost or unreachable"),
     ],

@@ -108,7 +108,7 @@ def test_nothing_is_left_when_a_link_of_the_chain_is_killed(
     eventually(lambda: not jobs.left(), 20)
     if victim != "launcher":
         assert ended.status == 255
-        assert "its agent is gone" in ended.report
+        assert "its agent exited unexpectedly" in ended.report
 
 
 def _is_guardian(process: psutil.Process) -> bool:
@@ -183,7 +183,7 @@ def test_sync_of_a_program(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
     assert jobs.run(*options, "--sync", "demo.py", "demo.py", cwd=tmp_path).stdout == "[0] ran\n"
     ended = jobs.run(*options, "--sync", "other.py", "demo.py", cwd=tmp_path)
     assert ended.status == 2
-    assert "--sync other.py: no such file or folder" in ended.report
+    assert "--sync other.py: no such file or directory" in ended.report
 
 
 @needs_sshd

@@ -33,7 +33,11 @@ BAD: dict[str, tuple[list[str], int, str]] = {
         2,
         "--show: '3-1' is not a set of ranks: write 0 or 0,4-7",
     ),
-    "ranks that are not there": (["--show", "4", "-n", "4", "echo"], 2, "the last rank is 3"),
+    "ranks that are not there": (
+        ["--show", "4", "-n", "4", "echo"],
+        2,
+        "no such rank; ranks are 0-3",
+    ),
     "bad coordinator": (["--coordinator", "h:port", "echo"], 2, "write HOST or HOST:PORT"),
     "coordinator elsewhere": (
         ["--coordinator", "10.9.8.7:1", "echo"],

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from jobs import Jobs
+from shown import check_whole
 
 
 def test_a_job(jobs: Jobs) -> None:
@@ -76,17 +77,17 @@ def test_a_prompt_is_completed_in_place(jobs: Jobs) -> None:
 PAIRS = ("0-1", "0,2", "1-2")
 
 
-def test_a_flood_is_whole(jobs: Jobs) -> None:
-    count = 20_000
-    ended = jobs.run("-n", 3, "--collapse", "seq", count)
+def test_a_flood_is_whole(jobs: Jobs, tmp_path: Path) -> None:
+    written = [str(n) for n in range(1, 20_001)]
+    ended = jobs.run("-n", 3, "--collapse", "--log-dir", tmp_path, "seq", len(written))
+    seen = [line.split() for line in ended.stdout.splitlines()]
     for rank in range(3):
-        shown = [f"[{rank}]", "[0-2]", *(f"[{two}]" for two in PAIRS if str(rank) in two)]
-        seen = [line.split() for line in ended.stdout.splitlines()]
-        mine = [text for ranks, text in seen if ranks in shown]
-        assert mine == [str(n) for n in range(1, count + 1)]
+        prefixes = [f"[{rank}]", "[0-2]", *(f"[{two}]" for two in PAIRS if str(rank) in two)]
+        check_whole([text for ranks, text in seen if ranks in prefixes], written)
+        assert (tmp_path / f"{rank}.out").read_text().splitlines() == written
 
 
-def test_it_needs_prefixes(jobs: Jobs) -> None:
+def test_collapse_needs_prefixes(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--collapse", "--no-prefix", "echo", "x")
     assert (ended.status, ended.out) == (2, b"")
-    assert ended.report == "--collapse needs the prefix: leave out --no-prefix"
+    assert ended.report == "--collapse cannot be combined with --no-prefix"

@@ -41,7 +41,7 @@ EXITS = {
 
 
 @pytest.mark.parametrize("program", EXITS)
-def test_exits_without_jax_are_as_ever(jobs: Jobs, program: str) -> None:
+def test_exits_without_jax_are_unchanged(jobs: Jobs, program: str) -> None:
     ended = jobs.run(sys.executable, "-c", program)
     assert ended.status == EXITS[program]
 

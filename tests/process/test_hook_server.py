@@ -1,4 +1,4 @@
-"""The agent's end of the hooks, against processes that say anything at all."""
+"""The agent's end of the hooks, against processes that send anything at all."""
 
 import os
 import signal
@@ -82,7 +82,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server.hooks._server.close()
 
 
-def test_what_is_said_is_handed_on_with_who_said_it(server: Server) -> None:
+def test_messages_are_passed_on_with_their_sender(server: Server) -> None:
     server.connect(HELLO, ImportedJax())
     server.connect(Hello(101, "1", 0), ImportedJax())
     server.read()
@@ -93,7 +93,7 @@ def test_what_is_said_is_handed_on_with_who_said_it(server: Server) -> None:
 
 
 @pytest.mark.parametrize("process_id", ["", "x", "-1", "4", "1" * 5000, "²", "1.0"])
-def test_a_process_that_is_no_rank_of_this_host(server: Server, process_id: str) -> None:
+def test_a_process_that_is_not_a_rank_of_this_host(server: Server, process_id: str) -> None:
     server.connect(Hello(100, process_id, 0), ImportedJax(), COMPILING).socket.close()
     assert server.read() == []
 
@@ -145,7 +145,7 @@ def test_a_huge_line_is_dropped_alone(server: Server) -> None:
     assert sum(map(len, connection.stacks)) == 0
 
 
-def test_the_longest_failure_is_taken_whole(server: Server) -> None:
+def test_the_longest_failure_is_accepted(server: Server) -> None:
     text = "\U0001f600" * 32_000
     failed = Failed(1, True, summary=text, traceback=text)
     process = server.connect(HELLO)
@@ -204,14 +204,14 @@ def test_the_processes_that_have_joined(server: Server) -> None:
 
 
 @pytest.mark.parametrize("number", [-5, 0, 64, 1 << 70])
-def test_nobody_gets_a_signal_that_is_none(server: Server, number: int) -> None:
+def test_an_invalid_signal_number_is_not_sent(server: Server, number: int) -> None:
     server.connect(Hello(os.getpid(), "1", number), Joined(1, number), Left())
     assert server.read() == [Joined(1, number), Left()]
     assert server.hooks.request_stacks(all_threads=False) == []
     server.hooks.request_reruns([1])
 
 
-def test_nobody_gets_a_signal_that_he_does_not_handle(server: Server) -> None:
+def test_only_handled_signals_are_sent(server: Server) -> None:
     signum = signal.SIGRTMIN + 11
     server.connect(Hello(os.getpid(), "1", signum), Joined(1, signum))
     server.read()

@@ -1,4 +1,4 @@
-"""A bug of ours, in whichever process: exit 125, one line, and a traceback in a file."""
+"""A bug of mcjax-launch, in whichever process: exit 125, one line, and a traceback in a file."""
 
 import shutil
 import sys

@@ -9,6 +9,7 @@ import time
 import psutil
 import pytest
 from jobs import LAUNCHER, Jobs
+from shown import check_whole
 
 
 def python(program: str) -> tuple[str, str, str]:
@@ -92,12 +93,13 @@ for n in range(30):
 
 def test_nothing_is_lost_or_reordered(jobs: Jobs, tmp_path: object) -> None:
     count = 20_000
+    written = [str(n) for n in range(1, count + 1)]
     ended = jobs.run("-n", 4, "--log-dir", tmp_path, "bash", "-c", f"seq {count}; seq {count} >&2")
     for rank in range(4):
-        for text in (ended.stdout, ended.stderr):
-            assert lines_of(rank, text) == [str(n) for n in range(1, count + 1)]
-        with open(f"{tmp_path}/{rank}.err") as log:
-            assert log.read() == "".join(f"{n}\n" for n in range(1, count + 1))
+        for text, end in ((ended.stdout, "out"), (ended.stderr, "err")):
+            check_whole(lines_of(rank, text), written)
+            with open(f"{tmp_path}/{rank}.{end}") as log:
+                assert log.read() == "".join(f"{n}\n" for n in written)
 
 
 def test_burst_before_a_violent_death(jobs: Jobs) -> None:
@@ -146,10 +148,10 @@ def test_a_huge_line_in_pieces_and_bounded_memory(jobs: Jobs, tmp_path: object) 
     assert most < 100 << 20
 
 
-def test_a_huge_line_says_that_it_goes_on(jobs: Jobs) -> None:
+def test_a_huge_line_is_marked_as_continued(jobs: Jobs) -> None:
     ended = jobs.run("-n", 1, *python("print('x' * 2_500_000)"))
     pieces = lines_of(0, ended.stdout)
-    mark = " [mcjax-launch: this line goes on]"
+    mark = " [mcjax-launch: line continues]"
     assert [piece.endswith(mark) for piece in pieces] == [True, True, False]
     assert "".join(piece.removesuffix(mark) for piece in pieces) == "x" * 2_500_000
 

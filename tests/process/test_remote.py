@@ -34,7 +34,7 @@ def test_a_bad_hosts_file(jobs: Jobs, tmp_path: Path) -> None:
     assert (ended.status, "no/hosts.txt: no such file" in ended.report) == (2, True)
 
 
-def test_a_slow_sync_is_no_silence(jobs: Jobs, tmp_path: Path) -> None:
+def test_a_slow_sync_is_not_taken_for_silence(jobs: Jobs, tmp_path: Path) -> None:
     """Over a transport that takes longer for it than the launcher waits for a sign of life."""
     (tmp_path / "big").write_bytes(os.urandom(1_500_000))
     slow = "import os, sys, time\nwhile b := os.read(0, 20_000): os.write(1, b); time.sleep(0.2)"
@@ -69,11 +69,11 @@ def test_what_a_transport_has_started_ends_with_it(jobs: Jobs) -> None:
     assert ended.status == 255
 
 
-def test_sync_of_what_is_no_file(jobs: Jobs, tmp_path: Path) -> None:
+def test_sync_of_something_that_is_not_a_file(jobs: Jobs, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, "--sync", "pipe", "true", cwd=tmp_path)
     assert ended.status == 2
-    assert "--sync pipe: neither a file nor a folder" in ended.report
+    assert "--sync pipe: neither a file nor a directory" in ended.report
 
 
 def test_nothing_runs_anywhere_when_a_host_lacks_the_program(jobs: Jobs, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_no_such_transport(jobs: Jobs) -> None:
     assert "no-such-ssh: No such file or directory; is it installed?" in ended.report
 
 
-def test_dry_run_reaches_nobody(jobs: Jobs) -> None:
+def test_dry_run_connects_to_no_host(jobs: Jobs) -> None:
     ended = jobs.run("--hosts", "u@a:2,b", "--dry-run", "x.py")
     assert ended.status == 0
     assert "# rank 1 on u@a" in ended.stdout

@@ -50,7 +50,7 @@ def test_a_good_end(jobs: Jobs, tmp_path: Path, end: str) -> None:
         assert 64 << 10 < rss_kib <= rank["peak_kib"]
 
 
-def test_it_says_where_it_is_after_a_failure_and_when_asked(jobs: Jobs, tmp_path: Path) -> None:
+def test_the_path_is_shown_after_a_failure_and_with_verbose(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     failed = jobs.run("--report", "run.json", "bash", "-c", "exit 3", cwd=tmp_path)
     assert failed.report.splitlines()[-1] == f"report: {path}"
@@ -172,15 +172,15 @@ def test_a_program_that_cannot_be_started(jobs: Jobs, tmp_path: Path) -> None:
 
 BAD = {
     "run.txt": "--report run.txt: the name must end in .json or .html",
-    "no/run.json": "--report no/run.json: no such folder: {here}/no",
+    "no/run.json": "--report no/run.json: no such directory: {here}/no",
     "/proc/run.json": "--report /proc/run.json: cannot be written: ",
     "folder.html": "--report folder.html: cannot be written: Is a directory",
-    "file/run.json": "--report file/run.json: no such folder: {here}/file",
+    "file/run.json": "--report file/run.json: no such directory: {here}/file",
 }
 
 
 @pytest.mark.parametrize("path", BAD)
-def test_a_path_that_will_not_do(jobs: Jobs, tmp_path: Path, path: str) -> None:
+def test_an_unusable_path(jobs: Jobs, tmp_path: Path, path: str) -> None:
     (tmp_path / "folder.html").mkdir()
     (tmp_path / "file").touch()
     done = jobs.run("--report", path, "echo", "started", cwd=tmp_path)
@@ -210,7 +210,7 @@ def test_what_was_there_is_replaced_whole(jobs: Jobs, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["link.json", "run.json"]
 
 
-def test_a_fault_of_the_launchers_own_is_recorded(tmp_path: Path) -> None:
+def test_an_internal_error_is_recorded(tmp_path: Path) -> None:
     def run(**how: object) -> int:
         raise ZeroDivisionError("its own")
 

@@ -1,4 +1,4 @@
-"""The guide's toy program, in our own words: a sum over an array that spans all processes."""
+"""The guide's toy program, rewritten: a sum over an array that spans all processes."""
 
 import jax
 import jax.numpy as jnp

@@ -29,7 +29,8 @@ JOINED = FromHook(1, Joined(1))
 LEAVING = FromHook(1, Leaving())
 
 NEVER_CAME = [
-    "rank 1 exited with 0 and never called initialize(), where the others are waiting for it"
+    "rank 1 exited with 0 without calling initialize(); the other ranks are waiting for it there "
+    "(Ctrl-C ends the job, --start-timeout does so by itself)"
 ]
 
 CASES: dict[str, tuple[list[Event], list[str]]] = {
@@ -50,7 +51,7 @@ HOPELESS: dict[str, tuple[list[Event], list[str]]] = {
     ),
     "one number twice": (
         [joining(0), joining(2, of=0)],
-        ["rank 2 called initialize() with process_id=0, as rank 0 did"],
+        ["rank 2 called initialize() with process_id=0, the same as rank 0; its own is 2"],
     ),
     "two jobs": ([joining(0, 1), joining(2, 1, "b:2", of=0)], []),
     "more than numbers": (
@@ -85,7 +86,7 @@ def test_reported_once(state: RunState, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HOPELESS)
-def test_what_cannot_be(state: RunState, name: str) -> None:
+def test_hopeless_calls(state: RunState, name: str) -> None:
     events, lines = HOPELESS[name]
     assert notes(events, state) == lines
 

@@ -112,7 +112,7 @@ def test_follow_on_errors(console: Make, capfd: Capture, culprit: int) -> None:
     assert capfd.readouterr().err == (note if culprit else f"[0] {POLLED.decode()}")
 
 
-def test_without_news_they_are_shown_after_a_moment(console: Make, capfd: Capture) -> None:
+def test_without_a_failure_they_are_shown_after_a_moment(console: Make, capfd: Capture) -> None:
     both = console()
     both.feed(0, STDERR, POLLED)
     wait(both)

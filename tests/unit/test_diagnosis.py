@@ -61,7 +61,7 @@ def test_heartbeats(task: str) -> None:
         "rank 1 exited with 0 without leaving the job (as os._exit() does)"
     )
     assert summarize(state).status == 134
-    assert summarize(state).lines[1] == "the 2 other ranks: 2 aborted by JAX as a consequence"
+    assert summarize(state).lines[1] == "the 2 other ranks: aborted by JAX as a consequence"
 
 
 @pytest.mark.parametrize("task", ["", TASK])
@@ -101,13 +101,13 @@ def test_other_coordinates(field: str, value: object, words: str) -> None:
     assert first_line(state) == f"rank 2 called initialize() with {words}"
 
 
-def test_nobody_to_blame_but_the_one_that_said_it_first() -> None:
+def test_without_a_culprit_the_first_failure_is_blamed() -> None:
     state = state_of(joined="012")
     ended(state, 2, -signal.SIGABRT, FATAL + "INTERNAL: something new\n")
     assert first_line(state) == "rank 2 failed: killed by SIGABRT"
 
 
-def test_a_culprit_among_victims_is_state_without_their_words() -> None:
+def test_a_culprit_among_victims_is_found_without_their_messages() -> None:
     state = state_of(joined="012")
     ended(state, 1, -signal.SIGABRT, FATAL + "Failed to send RPC to coordination service")
     ended(state, 0, -signal.SIGSEGV)
@@ -140,7 +140,7 @@ ADVICE = {
     "E server_chttp2.cc Failed to add port to server: No address added": "the port is in use",
     "RPC failed: different incarnation": "two processes joined as one",
     "AssertionError: sync_global_devices name mismatch ('a')": "the ranks are at different places",
-    "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating": "out of memory: put less on each device",
+    "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating": "out of memory: use less per device",
     "F parse_flags Unknown flags in XLA_FLAGS: --xla_x": "XLA_FLAGS names a flag",
     "ValueError: Number of processes must be defined.": "the hook did not run in this Python",
 }  # fmt: skip
@@ -173,11 +173,11 @@ def test_the_picture_of_ranks_that_wait() -> None:
     for rank in (0, 2):
         compiled(state, rank, "jit_step")
     assert whereabouts(state) == [
-        "never called initialize(): rank 1",
+        "rank 1: never called initialize()",
         "ranks 0,2: last compiled jit(step) at train.py:8",
     ]
     assert hints(state) == [
-        "hint: a rank that does not call initialize() blocks all others: what is it waiting for?"
+        "hint: every rank has to call initialize(): see in its stack what the missing one is doing"
     ]
     compiled(state, 0, "jit_other", done=False)
     assert hints(state) == []
@@ -185,7 +185,7 @@ def test_the_picture_of_ranks_that_wait() -> None:
 
 def test_no_picture_of_a_job_without_jax() -> None:
     assert whereabouts(state_of()) == []
-    assert whereabouts(state_of(), jax=True)[0] == "never called initialize(): ranks 0-2"
+    assert whereabouts(state_of(), jax=True)[0] == "ranks 0-2: never called initialize()"
 
 
 def job(**more: object) -> Job:
@@ -266,7 +266,7 @@ def ran(state: RunState, rank: int, fingerprint: str) -> None:
     say(state, rank, hook.Program("jit_f", fingerprint, None, (), "t.py:1"), 5.0)
 
 
-def test_where_ranks_part_the_others_get_a_moment_to_show_their_side() -> None:
+def test_after_a_divergence_the_others_get_a_moment_to_show_their_side() -> None:
     state = state_of(joined="012")
     limits = limits_of(job(verify_spmd=True), state, 0.0)
     ran(state, 0, "a")
@@ -276,11 +276,11 @@ def test_where_ranks_part_the_others_get_a_moment_to_show_their_side() -> None:
     stop = limits.expire(5.5)
     assert stop is not None and (stop.status, stop.final, stop.needs_stacks) == (1, True, False)
     assert stop.details[0] == "program #1: ranks 0-2 t.py:1 jit(f)"
-    assert stop.details[1].startswith("but the program differs between ranks 0,2 · 1: ")
+    assert stop.details[1].startswith("same name and shapes, different code on ranks 0,2 · 1: ")
     assert limits.expire(9.0) is None
 
 
-def test_a_jax_that_cannot_be_seen_into_is_reported() -> None:
+def test_an_unsupported_jax_is_reported() -> None:
     state = state_of(joined="012")
     limits = limits_of(job(verify_spmd=True), state, 0.0)
     say(state, 2, hook.Blind("it has no compile_or_get_cached"), 3.0)

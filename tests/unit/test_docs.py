@@ -19,6 +19,7 @@ OPTIONS = ROOT / "docs" / "options.md"
 FOREIGN = {
     *("--gpus-per-node", "--job-name", "--no-kill", "--nodes", "--ntasks-per-node", "--partition"),
     *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag"),
+    *("--nproc-per-node", "--nnodes", "--hostfile", "--host", "--wdir"),
 }
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -68,7 +69,7 @@ def test_each_option_is_documented_once_under_all_its_names() -> None:
     assert written == sorted(sorted(names(option)) for option in options().values())
 
 
-def test_defaults_are_clicks() -> None:
+def test_defaults_match_click() -> None:
     stated = {max(found, key=len): default for found, default in rows()}
     for name, option in options().items():
         # No default is None or, for newer versions of click, a mark of its own.
@@ -84,7 +85,7 @@ def test_flags_are_off() -> None:
             assert stated[name] == "off", name
 
 
-def test_metavars_are_clicks() -> None:
+def test_metavars_match_click() -> None:
     stated = {}
     for table in groups().values():
         for cell, *_ in table:

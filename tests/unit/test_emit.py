@@ -43,8 +43,8 @@ def test_size(changes: dict[str, int], size: Size) -> None:
 @pytest.mark.parametrize(
     ("hosts", "ranks", "words"),
     [
-        (2, 3, "--emit: -n 8 is not 2 hosts with 3 ranks each; set --num-hosts and "),
-        (1, 1, "--emit: -n 8 is not 1 host with 1 rank each; set --num-hosts and "),
+        (2, 3, "--emit: -n 8 does not fit 2 hosts with 3 ranks each; set --num-hosts and "),
+        (1, 1, "--emit: -n 8 does not fit 1 host with 1 rank each; set --num-hosts and "),
     ],
 )
 def test_a_size_that_does_not_fit(hosts: int, ranks: int, words: str) -> None:

@@ -34,7 +34,7 @@ def old_jax(
     """One that knows none of it."""
 
 
-def test_everything_is_filled() -> None:
+def test_missing_arguments_are_filled_in() -> None:
     assert hook.fill_in(new_jax, (), {}, ENVIRON) == {
         "coordinator_address": "127.0.0.1:5000",
         "num_processes": 4,
@@ -45,7 +45,7 @@ def test_everything_is_filled() -> None:
     }
 
 
-def test_only_what_this_jax_knows() -> None:
+def test_only_arguments_that_this_jax_knows() -> None:
     filled = hook.fill_in(old_jax, (), {}, ENVIRON)
     assert set(filled) == {"coordinator_address", "num_processes", "process_id"}
 
@@ -77,6 +77,6 @@ def test_an_explicit_bind_address_wins() -> None:
     assert "coordinator_bind_address" not in hook.fill_in(new_jax, (), {}, environ)
 
 
-def test_the_start_timeout_is_jaxs_too() -> None:
+def test_the_start_timeout_is_passed_to_jax() -> None:
     environ = {**ENVIRON, "MCJAX_HOOK_JOIN_TIMEOUT": "40.0"}
     assert hook.fill_in(new_jax, (), {}, environ)["initialization_timeout"] == 40

@@ -1,6 +1,7 @@
 """Imports run one way, between packages and in every module of them."""
 
 import ast
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,19 +26,20 @@ FOREIGN = {"cli": {"click"}, "hook": {"jax", "jaxlib", "sitecustomize"}}
 OURS = "mcjax_launch"
 
 
-def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+def modules(root: Path) -> list[str]:
+    """Every module of a package, as a path below its folder."""
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*.py"))
 
 
-def room(path: Path) -> str:
+def room(module: str) -> str:
     """The package, or the small module at the top, that a file belongs to."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return Path(module).parts[0].removesuffix(".py")
 
 
-def imported(path: Path) -> Iterator[str]:
-    """The dotted names that a file imports, relative ones resolved; of ours below the package."""
-    package = [OURS, *path.relative_to(PACKAGE).parts[:-1]]
-    for node in ast.walk(ast.parse(path.read_text())):
+def imported(root: Path, module: str) -> Iterator[str]:
+    """The dotted names that a file imports anywhere in it, relative ones resolved."""
+    package = [OURS, *Path(module).parts[:-1]]
+    for node in ast.walk(ast.parse((root / module).read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -46,46 +48,94 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{stem}.{alias.name}" for alias in node.names)
 
 
-def floor(name: str) -> int:
-    return next(number for number, rooms in enumerate(FLOORS) if name in rooms)
-
-
-def ours(name: str) -> str | None:
+def ours(root: Path, name: str) -> str | None:
     """The package of ours that a dotted name leads to; None for another's."""
     first, _, rest = name.partition(".")
     # The hook finds us under another name, beside a program's own import of this package.
     if first not in (OURS, f"_{OURS}"):
         return None
     second = rest.partition(".")[0]
-    known = (PACKAGE / second).is_dir() or (PACKAGE / f"{second}.py").exists()
+    known = (root / second).is_dir() or (root / f"{second}.py").exists()
     return second if second and known else "__init__"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_run_downwards(path: Path) -> None:
-    here = room(path)
-    allowed = {here} | ({"protocol"} if here in STREAMED else set())
-    if here not in STREAMED:
-        allowed |= {name for rooms in FLOORS[: floor(here)] for name in rooms}
-    for name in imported(path):
-        package = ours(name)
-        if package is not None:
-            # The first module that runs on a host names the agent as the host knows it.
-            assert package in allowed, f"{path.relative_to(PACKAGE)} imports {name}"
-        else:
-            top = name.partition(".")[0]
-            known = sys.stdlib_module_names | FOREIGN.get(here, set())
-            assert top in known, f"{path.relative_to(PACKAGE)} imports {name}"
+def allowed(here: str) -> set[str]:
+    """The packages that a package may import."""
+    if here in STREAMED:
+        return {here, "protocol"}
+    floor = next(number for number, rooms in enumerate(FLOORS) if here in rooms)
+    return {here, *(name for rooms in FLOORS[:floor] for name in rooms)}
+
+
+def wrong_imports(root: Path, module: str) -> list[str]:
+    """What a module of the package in the folder `root` imports, but may not."""
+    here = room(module)
+    foreign = sys.stdlib_module_names | FOREIGN.get(here, set())
+    return [
+        f"{module} imports {name}"
+        for name in imported(root, module)
+        if (
+            name.partition(".")[0] not in foreign
+            if (package := ours(root, name)) is None
+            else package not in allowed(here)
+        )
+    ]
+
+
+@pytest.mark.parametrize("module", modules(PACKAGE))
+def test_imports_run_downwards(module: str) -> None:
+    assert wrong_imports(PACKAGE, module) == []
 
 
 def test_the_top_level_is_the_architecture() -> None:
-    rooms = {room(path) for path in modules()}
+    rooms = {room(module) for module in modules(PACKAGE)}
     assert rooms == {name for rooms in FLOORS for name in rooms} | set(STREAMED)
     assert len(list(PACKAGE.glob("*.py"))) <= 5
 
 
-def test_an_import_upwards_in_a_deep_module_is_seen(tmp_path: Path) -> None:
-    """The check itself would not notice nothing at all."""
-    deep = PACKAGE / "schedulers" / "slurm.py"
-    assert any(ours(name) == "job" for name in imported(deep))
-    assert floor("cli") > floor("schedulers")
+# Where an import is added, the import, and what is said of it; nothing where it is allowed.
+PLANTED = {
+    "upwards": (
+        "schedulers/size.py",
+        "from mcjax_launch.cli import command",
+        "mcjax_launch.cli.command",
+    ),
+    "upwards, relative": ("run/state.py", "from ..launcher import launcher", "launcher.launcher"),
+    "on one floor": ("console/sink.py", "import mcjax_launch.transport.pool", "transport.pool"),
+    "of what is streamed": (
+        "launcher/launcher.py",
+        "import mcjax_launch.agent.main",
+        "mcjax_launch.agent.main",
+    ),
+    "out of what is streamed": ("agent/main.py", "from ..job import hosts", "job.hosts"),
+    "in the hook, by its other name": (
+        "hook/mcjax_hook/exits.py",
+        "import _mcjax_launch.run.state",
+        "_mcjax_launch.run.state",
+    ),
+    "of a third party": ("report/record.py", "import numpy.linalg", "numpy.linalg"),
+    "of click elsewhere": ("job/plan.py", "import click", "click"),
+    "of click": ("cli/command.py", "import click", ""),
+    "downwards": ("cli/command.py", "import mcjax_launch.job.plan", ""),
+}
+WHERE = {
+    "in a function": "\n\ndef planted() -> None:\n    {}\n",
+    "for types alone": "\n\nif TYPE_CHECKING:\n    {}\n",
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_import_is_seen(tmp_path: Path, name: str, where: str) -> None:
+    module, statement, found = PLANTED[name]
+    copy = tmp_path / OURS
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    with (copy / module).open("a") as file:
+        file.write(WHERE[where].format(statement))
+    assert module in modules(copy)
+    wrong = wrong_imports(copy, module)
+    if not found:
+        assert wrong == []
+    else:
+        [line] = wrong
+        assert line.startswith(f"{module} imports ") and line.endswith(found)

@@ -70,7 +70,7 @@ def test_plain(chunks: list[bytes], shown: bytes) -> None:
     assert out + plain.finish() == shown
 
 
-def test_any_cut_gives_the_same() -> None:
+def test_chunk_borders_do_not_matter() -> None:
     rng = random.Random(1)
     data = bytes(rng.choice(b"ab\n\r") for _ in range(3000))
     whole = Shown(Plain())

@@ -58,7 +58,9 @@ def test_a_full_disk_ends_one_log(tmp_path: Path) -> None:
         logs.feed(0, STDOUT, b"x\n")
         logs.feed(0, STDERR, b"y\n")
     logs.close()
-    assert lost == ["the log of rank 0 ends here: No space left on device; the job goes on"]
+    assert lost == [
+        "rank 0: log file incomplete from here (No space left on device); the job continues"
+    ]
     assert (tmp_path / "0.err").read_bytes() == b"y\n" * 3
 
 

@@ -60,7 +60,7 @@ def decoded(cls: type[Message], text: str) -> Message:
 @pytest.mark.parametrize(
     "cls", EVERY, ids=lambda cls: f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}"
 )
-def test_every_message_comes_back_as_it_was(cls: type[Message]) -> None:
+def test_messages_survive_a_round_trip(cls: type[Message]) -> None:
     message = example(cls)
     values = json.loads(to_json(message))
     if issubclass(cls, Tagged):
@@ -89,7 +89,7 @@ def test_every_field_is_checked(cls: type[Message]) -> None:
 
 
 @pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
-def test_neither_more_fields_nor_fewer(cls: type[Message]) -> None:
+def test_the_number_of_fields_is_checked(cls: type[Message]) -> None:
     values = json.loads(to_json(example(cls)))
     values = values[1] if issubclass(cls, Tagged) else values
     for wrong in ([*values, 0], values[:-1], {}, None, "x"):
@@ -121,7 +121,7 @@ NO_JSON = [
 
 
 @pytest.mark.parametrize("text", NO_JSON, ids=lambda text: repr(text[:8]))
-def test_what_is_no_json(text: str) -> None:
+def test_invalid_json(text: str) -> None:
     with pytest.raises(Malformed):
         from_json(text)
 
@@ -154,7 +154,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_no_message_of_a_hook(name: str) -> None:
+def test_invalid_hook_messages(name: str) -> None:
     with pytest.raises(Malformed):
         Tagged.of_family(from_json(WRONG[name]))
 

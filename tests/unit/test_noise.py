@@ -247,7 +247,7 @@ def test_kinds(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in STREAMS if "exception" not in name])
-def test_what_a_rank_is_quoted_without(name: str) -> None:
+def test_noise_is_left_out_of_quotes(name: str) -> None:
     """Its own tracebacks stay, whatever they say."""
     kept = [line for line, kind in STREAMS[name] if kind in (None, TRACEBACK) or "^^F" in line]
     assert without_noise([line for line, _ in STREAMS[name]]) == (
@@ -304,7 +304,7 @@ def cuts(data: bytes) -> list[list[bytes]]:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_any_cut_hides_the_same(name: str) -> None:
+def test_chunk_borders_do_not_matter(name: str) -> None:
     stream = OUT if "Gloo" in name else ERR
     lines = [(line.encode(), kind) for line, kind in STREAMS[name]]
     kept = b"".join(b"0: " + line + b"\n" for line, kind in lines if kind is None)
@@ -339,7 +339,7 @@ def test_a_line_that_has_been_shown_in_part_is_shown_whole() -> None:
     assert last_notes(noise) == []
 
 
-def test_a_line_of_gloos_has_more_time() -> None:
+def test_a_line_from_gloo_gets_more_time() -> None:
     unfinished, noise = UnfinishedLines(patience_s), NoiseFilter()
     assert unfinished.feed(OUT, b"[Gloo] Rank 0 is", 5.0) == []
     assert unfinished.deadline == 5.0 + MOMENT_S + GLOO_S
@@ -370,12 +370,12 @@ def test_hidden_lines_are_mentioned_after_a_moment_and_then_at_the_end() -> None
     assert last_notes(noise) == []
 
 
-def test_victims_are_left_alone_as_long_as_nothing_has_failed() -> None:
+def test_nothing_is_hidden_before_a_failure() -> None:
     stack = f"*** Check failure stack trace: ***\n{FRAME}\n".encode()
     assert passed(NoiseFilter(), ERR, stack, 0.0) == stack
 
 
-def test_the_errors_of_a_victim_wait_for_the_news() -> None:
+def test_a_victims_errors_are_held_until_the_failure_is_known() -> None:
     errors = (POLLED + "\n").encode()
     noise, streams = NoiseFilter(), [ERR, Stream(1, frames.STDERR)]
     for stream in streams:
@@ -386,13 +386,16 @@ def test_the_errors_of_a_victim_wait_for_the_news() -> None:
     shown = noise.fold_victims(1, own_term=True, now=5.2)
     assert by_rank(shown) == [(0, b"next\n"), (1, errors + b"next\n")]
     assert last_notes(noise) == ["hid 1 line of follow-on errors from other ranks; -v shows them"]
+    assert passed(noise, streams[0], errors + b"next\n", 5.3) == b"next\n"
+    assert passed(noise, streams[1], errors + b"next\n", 5.3) == errors + b"next\n"
 
 
-def test_without_news_they_are_shown() -> None:
+def test_without_a_failure_they_are_shown() -> None:
     noise, errors = NoiseFilter(), (POLLED + "\n").encode()
-    assert passed(noise, ERR, errors, 5.0) == b""
-    assert by_rank(noise.expire(5.0 + HOLD_S)) == [(0, errors)]
-    assert passed(noise, ERR, b"next\n", 6.0) == b"next\n"
+    stream = Stream(3, frames.STDERR)
+    assert passed(noise, stream, errors, 5.0) == b""
+    assert by_rank(noise.expire(5.0 + HOLD_S)) == [(3, errors)]
+    assert passed(noise, stream, b"next\n", 6.0) == b"next\n"
 
 
 def test_not_too_much_is_held_back() -> None:
@@ -403,7 +406,7 @@ def test_not_too_much_is_held_back() -> None:
     assert noise.deadline is None
 
 
-def test_the_users_own_term_is_news() -> None:
+def test_the_users_own_term_is_shown() -> None:
     line = (TERM_CAUGHT + "\n").encode()
     for own_term, kept in ((True, b""), (False, line)):
         noise = NoiseFilter()
@@ -426,12 +429,16 @@ def test_a_traceback_waits_for_its_last_line() -> None:
         assert last_notes(noise) == []
 
 
-def test_a_victims_traceback_waits_for_the_news() -> None:
+def test_a_victims_traceback_is_held_until_the_failure_is_known() -> None:
     text = f"Traceback (most recent call last):\n  File 'x'\n{LOST_PEER}\n".encode()
     noise = NoiseFilter()
     assert passed(noise, ERR, text, 5.0) == b""
     assert noise.fold_victims(1, own_term=True, now=5.1) == []
     assert last_notes(noise) == ["hid 3 lines of follow-on errors from other ranks; -v shows them"]
+    assert passed(noise, ERR, text, 5.2) == b""
+    assert last_notes(noise) == [
+        "hid 3 more lines of follow-on errors from other ranks; -v shows them"
+    ]
 
 
 def test_the_culprits_traceback_is_shown() -> None:

@@ -87,9 +87,9 @@ WRONG = {
     "--timeout 5x a.py": "--timeout: '5x' is not a duration: write 90, 90s, 5m or 2h",
     "--show a a.py": "--show: 'a' is not a set of ranks: write 0 or 0,4-7",
     "-x A-B=1 true": "-x A-B=1: 'A-B' is not a valid variable name",
-    "--start-timeout 1 --no-hook true": "--start-timeout needs the hook: leave out --no-hook",
-    "--verify-spmd --no-hook true": "--verify-spmd needs the hook: leave out --no-hook",
-    "--collapse --no-prefix true": "--collapse needs the prefix: leave out --no-prefix",
+    "--start-timeout 1 --no-hook true": "--start-timeout cannot be combined with --no-hook",
+    "--verify-spmd --no-hook true": "--verify-spmd cannot be combined with --no-hook",
+    "--collapse --no-prefix true": "--collapse cannot be combined with --no-prefix",
     "--hosts a:1 -n 2 true": "-n 2: the hosts have 1 slot; add hosts or slots (slots=K in the "
     "hosts file, --procs-per-host K)",
     "-n 4": "no PROGRAM: try mcjax-launch -n 4 train.py, or --help",

@@ -38,7 +38,7 @@ ENDS: dict[str, tuple[RankRun, str, str, int | None, str | None]] = {
     "exception, still there": (ended(None, failure=failure()), "failed", "ValueError: x", 1, None),
     "exit that JAX holds up": (
         ended(-KILL, (KILL,), failure=Failed(9, joined=True, exited=True)),
-        "failed", "exited with status 9", 9, "SIGKILL",
+        "failed", "exit status 9", 9, "SIGKILL",
     ),
     "told to end": (ended(-TERM, (TERM,)), "stopped", "ended by SIGTERM", 143, "SIGTERM"),
     "told to end, and did so well": (ended(0, (TERM,)), "ended", "exited with 0", 0, None),

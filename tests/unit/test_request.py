@@ -85,7 +85,7 @@ def test_style() -> None:
     style = make_style(options("--show 1-3 --timestamps -v --color always a.py"), job)
     assert (style.show, style.timestamps, style.verbose) == ({1, 2, 3}, True, True)
     assert (style.prefix, style.quiet, style.colour) == (True, False, "always")
-    with pytest.raises(LaunchError, match="--show 4: the last rank is 3"):
+    with pytest.raises(LaunchError, match="--show 4: no such rank; ranks are 0-3"):
         make_style(options("--show 0,4 a.py"), job)
 
 

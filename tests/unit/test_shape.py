@@ -3,78 +3,145 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 PACKAGE = Path(__file__).parents[2] / "mcjax_launch"
 LINES = 60
 ATTRIBUTES = 20
 
-# What is longer, and why. An entry that is no longer needed has to go.
+# What goes beyond a limit, and why. An entry that is no longer needed has to go.
 LONG = {
-    "run": "the loop over attempts, with what one attempt hands on to the next",
-    "reported": "writes the report whichever way a job ends",
+    "launcher/restarts.py run": "the loop over attempts, with what one hands on to the next",
+    "report/write.py reported": "writes the report whichever way a job ends",
 }
 WIDE: dict[str, str] = {}
+LATE = {}
+
+Modules = dict[str, ast.Module]
+Node = TypeVar("Node", bound=ast.AST)
 
 
-def nodes(kind: type, name: str = "", tree: ast.AST | None = None) -> Iterator[tuple[str, ast.AST]]:
-    """Each function or class of the package, with its name: `Class.method`."""
-    if tree is None:
-        for path in sorted(PACKAGE.rglob("*.py")):
-            yield from nodes(kind, "", ast.parse(path.read_text()))
-        return
+def parsed() -> Modules:
+    """Every module of the package, by its path."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in files}
+
+
+def nodes(kind: type[Node], modules: Modules) -> Iterator[tuple[str, Node]]:
+    """Each function or class, with where it is: `folder/module.py Class.method`."""
+    for module, tree in modules.items():
+        for name, node in _inside(tree, ""):
+            if isinstance(node, kind):
+                yield f"{module} {name}", node
+
+
+def _inside(tree: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
     for child in ast.iter_child_nodes(tree):
         inner = name
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             inner = f"{name}.{child.name}".lstrip(".")
-            if isinstance(child, kind):
-                yield inner, child
-        yield from nodes(kind, inner, child)
+            yield inner, child
+        yield from _inside(child, inner)
 
 
-def lines(function: ast.AST) -> int:
-    assert isinstance(function, ast.FunctionDef)
+def lines(function: ast.FunctionDef) -> int:
     return (function.end_lineno or 0) - function.lineno + 1
 
 
-def attributes(cls: ast.AST) -> int:
+def declared(cls: ast.ClassDef) -> set[str]:
+    """The names that a class gives to its objects in its body."""
+    names = set()
+    for node in cls.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+def stored(cls: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Each method that sets an attribute of its object, and the attribute."""
+    for method in cls.body:
+        if isinstance(method, ast.FunctionDef) and method.args.args:
+            this = method.args.args[0].arg
+            for node in ast.walk(method):
+                match node:
+                    case ast.Attribute(ast.Name(name), attribute, ast.Store()) if name == this:
+                        yield method.name, attribute
+
+
+def attributes(cls: ast.ClassDef) -> int:
     """What an object holds that may change: a frozen dataclass is a value, of any size."""
-    assert isinstance(cls, ast.ClassDef)
     if any("frozen=True" in ast.unparse(decorator) for decorator in cls.decorator_list):
         return 0
-    names = {
+    annotated = {
         node.target.id
         for node in cls.body
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
-    for method in cls.body:
-        if isinstance(method, ast.FunctionDef) and method.args.args:
-            this = method.args.args[0].arg
-            names |= {
-                node.attr
-                for node in ast.walk(method)
-                if isinstance(node, ast.Attribute)
-                and isinstance(node.ctx, ast.Store)
-                and isinstance(node.value, ast.Name)
-                and node.value.id == this
-            }
-    return len(names)
+    return len(annotated | {name for _, name in stored(cls)})
+
+
+def late(modules: Modules) -> set[str]:
+    """The attributes that an object does not have from the start, as `folder/module.py Class.a`."""
+    classes = dict(nodes(ast.ClassDef, modules))
+    by_name = {cls.name: cls for cls in classes.values()}
+
+    def early(cls: ast.ClassDef) -> set[str]:
+        bases = [by_name[base.id] for base in cls.bases if getattr(base, "id", "") in by_name]
+        own = {name for method, name in stored(cls) if method == "__init__"} | declared(cls)
+        return own.union(*map(early, bases))
+
+    return {
+        f"{where}.{name}"
+        for where, cls in classes.items()
+        for name in {name for _, name in stored(cls)} - early(cls)
+    }
 
 
 def test_functions_are_short() -> None:
-    long = {name for name, node in nodes(ast.FunctionDef) if lines(node) > LINES}
+    long = {name for name, node in nodes(ast.FunctionDef, parsed()) if lines(node) > LINES}
     assert long == set(LONG)
 
 
 def test_objects_hold_little() -> None:
-    wide = {name for name, node in nodes(ast.ClassDef) if attributes(node) > ATTRIBUTES}
+    wide = {name for name, node in nodes(ast.ClassDef, parsed()) if attributes(node) > ATTRIBUTES}
     assert wide == set(WIDE)
+
+
+def test_objects_have_all_their_attributes_from_the_start() -> None:
+    assert late(parsed()) == set(LATE)
 
 
 def test_what_counts() -> None:
     """The limits see what they are meant to see."""
-    source = "class A:\n  a: int\n  def f(self):\n    self.b, x = 1, 2\n    self.a += self.c\n"
-    tree = ast.parse(source)
-    ((_, cls),) = nodes(ast.ClassDef, tree=tree)
-    assert attributes(cls) == 2
-    ((name, method),) = nodes(ast.FunctionDef, tree=tree)
-    assert (name, lines(method)) == ("A.f", 3)
+    source = """
+class Base:
+    def __init__(self):
+        self.base = 1
+
+class A(Base):
+    a: int
+    def __init__(self):
+        self.d = 0
+    def f(self):
+        self.b, x = 1, 2
+        self.a += self.c
+        self.base = self.d = self.other.e = 3
+    class Inner:
+        def g(self):
+            def h(): self.late: int = 1
+"""
+    modules = {"m.py": ast.parse(source)}
+    classes = dict(nodes(ast.ClassDef, modules))
+    assert {name: attributes(cls) for name, cls in classes.items()} == {
+        "m.py Base": 1,
+        "m.py A": 4,
+        "m.py A.Inner": 1,
+    }
+    assert {name: lines(node) for name, node in nodes(ast.FunctionDef, modules)} == {
+        "m.py Base.__init__": 2,
+        "m.py A.__init__": 2,
+        "m.py A.f": 4,
+        "m.py A.Inner.g": 2,
+        "m.py A.Inner.g.h": 1,
+    }
+    assert late(modules) == {"m.py A.b", "m.py A.Inner.late"}

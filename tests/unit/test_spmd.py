@@ -81,7 +81,7 @@ def test_equal_lines_with_other_code() -> None:
     line, why = divergence_lines(found)
     assert line == "program #1: ranks 0-3 train.py:3 jit(f) f32[]"
     assert why.startswith(
-        "but the program differs between ranks 0,2 · 1,3: in an operation, a Python value"
+        "same name and shapes, different code on ranks 0,2 · 1,3: an operation, a Python value"
     )
 
 

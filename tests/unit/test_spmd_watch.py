@@ -52,7 +52,7 @@ def job() -> Job:
     return Job()
 
 
-def test_nothing_is_done_while_nobody_waits(job: Job) -> None:
+def test_nothing_is_done_while_no_rank_waits(job: Job) -> None:
     job.wait(3)
     assert job.watch.take_ranks_to_ask() == [1, 2]
     for rank in (1, 2):
@@ -64,13 +64,13 @@ def test_nothing_is_done_while_nobody_waits(job: Job) -> None:
     assert job.watch.take_ranks_to_ask() == []
 
 
-def test_nobody_is_asked_at_once(job: Job) -> None:
+def test_no_rank_is_asked_at_once(job: Job) -> None:
     job.wait(LOOK_AFTER_S - LOOK_EVERY_S)
     assert job.watch.take_ranks_to_ask() == []
 
 
 @pytest.mark.parametrize("program", [STEP, LOSS])
-def test_gone_on(job: Job, program: Program) -> None:
+def test_passed_by(job: Job, program: Program) -> None:
     job.wait(3)
     for rank in (1, 2):
         job.run(rank, program, MOST_LAG - 1)
@@ -87,7 +87,7 @@ def test_gone_on(job: Job, program: Program) -> None:
     ]
 
 
-def test_one_has_gone_on_and_one_is_slow(job: Job) -> None:
+def test_one_rank_passed_by_and_one_is_slow(job: Job) -> None:
     job.wait(3)
     job.run(2, STEP, MOST_LAG)
     [words] = divergence_lines(job.programs)
@@ -97,7 +97,7 @@ def test_one_has_gone_on_and_one_is_slow(job: Job) -> None:
     assert not job.programs.settled
 
 
-def test_the_first_has_gone_on() -> None:
+def test_the_first_rank_passed_by() -> None:
     job = Job()
     last = Program("jit_last", "z", ALL, (), "train.py:20")
     for rank in (1, 2):
@@ -122,7 +122,7 @@ INNOCENT = {
 
 
 @pytest.mark.parametrize("name", INNOCENT)
-def test_not_gone_on(job: Job, name: str) -> None:
+def test_not_passed_by(job: Job, name: str) -> None:
     job.wait(3)
     INNOCENT[name](job)
     job.wait(20)

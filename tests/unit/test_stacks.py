@@ -26,7 +26,7 @@ Current thread 0x00007f01 (most recent call first):
 """
 
 
-def test_threads_come_with_the_asked_one_first() -> None:
+def test_the_current_thread_comes_first() -> None:
     asked, other = threads(LOADING)
     assert [frame.line for frame in asked] == ["5", "87"]
     assert [frame.library for frame in other] == ["python", ""]
@@ -54,15 +54,17 @@ def test_equal_stacks_once_the_odd_ones_apart() -> None:
 
 def test_hosts_are_named_where_there_are_several() -> None:
     stacks = [Stack(rank, f"gpu0{rank}", 1, WAITING) for rank in range(2)]
-    stacks.append(Stack(2, "gpu02", 7, "", "sleeping, bash"))
+    stacks.append(Stack(2, "gpu02", 7, "", '"bash" is sleeping in the kernel'))
     lines = stack_lines(stacks)
     assert "ranks 0-1 on gpu00, gpu01:" in lines
-    assert "rank 2 on gpu02 (pid 7): no Python stack; sleeping, bash" in lines
+    assert 'rank 2 on gpu02 (pid 7): no Python stack: "bash" is sleeping in the kernel' in lines
 
 
 def test_many_ranks_without_python() -> None:
-    lines = stack_lines([Stack(rank, "h", rank, "", "sleeping, bash") for rank in range(256)])
-    assert lines[1:] == ["ranks 0-255: no Python stack; sleeping, bash"]
+    lines = stack_lines(
+        [Stack(rank, "h", rank, "", '"bash" is sleeping in the kernel') for rank in range(256)]
+    )
+    assert lines[1:] == ['ranks 0-255: no Python stack: "bash" is sleeping in the kernel']
 
 
 def test_the_users_lines_are_shown() -> None:

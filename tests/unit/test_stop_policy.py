@@ -24,7 +24,7 @@ GRACES = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
 
 BY_INT, BY_TERM = Stop("stopped by SIGINT", 130), Stop("stopped by SIGTERM", 143)
 LOST = Stop("host b: no heartbeat for 12 s", 255, final=False)
-GONE = Stop("nothing reads the output any more", 141)
+GONE = Stop("the reader of stdout is gone", 141)
 AGENT = Stop("host a: its agent was stopped by SIGTERM", 255)
 TIMEOUT = Stop("--timeout: still running after 5 s", 124, needs_stacks=True)
 PARTED = Stop("--verify-spmd: the ranks run different programs", 1)
@@ -35,8 +35,8 @@ INT_NOTE = Note(
     "SIGINT forwarded to the ranks; 5 s to exit, press again to kill now; "
     "Ctrl-\\ shows where they are"
 )
-TERM_NOTE = Note("SIGTERM forwarded to the ranks; 30 s to exit, a second one kills them now")
-GONE_NOTE = Note("nothing reads the output any more: SIGTERM to the ranks; 30 s to exit")
+TERM_NOTE = Note("SIGTERM forwarded to the ranks; 30 s to exit, send it again to kill them now")
+GONE_NOTE = Note("the reader of stdout is gone: SIGTERM to the ranks; 30 s to exit")
 
 OWN, VICTIM = RankFailure(1), RankFailure(2, is_victim=True)
 FAILED = StopRanks(TERM, 2.0, 1)

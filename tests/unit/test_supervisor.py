@@ -124,7 +124,7 @@ def test_deadline_is_the_next_thing_to_happen() -> None:
     assert group.deadline is None
 
 
-def test_a_rank_that_is_about_to_end_does_not_end_of_what_the_others_are_sent() -> None:
+def test_an_exiting_rank_is_not_blamed_on_our_signal() -> None:
     ranks = Supervisor(2.0)
     for rank in range(3):
         ranks.started(rank)

@@ -3,7 +3,7 @@
 JAX compares nothing between processes: two that run different programs over one mesh may hang, or
 return wrong numbers. So every compilation is reported, with its line, and each program that spans
 processes when it runs for the first time, with a fingerprint. From then on JAX runs it without
-Python, and without us, unless the launcher asks to see it again.
+Python, unseen by the hook, unless the launcher asks to see it again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Compilation:
         self._reports_reruns = False
 
     def joined(self, process_count: int) -> None:
-        """Take this process for one of so many from now on."""
+        """Record the number of processes."""
         self._process_count = process_count
 
     def watch_reruns(self) -> int:
@@ -95,7 +95,7 @@ class Compilation:
             pass
 
     def _report_begin(self, backend: Any, computation: Any) -> bool:
-        """Say what is compiled; whether that has been said."""
+        """Report that a compilation begins; whether it has been reported."""
         try:
             message = Compiling(_name(computation), user_lines.place(), str(backend.platform))
             self._link.send(message)
@@ -190,7 +190,7 @@ class Compilation:
         self._link.send(Rerun(program.message(user_lines.place()), request, tuple(partners)))
 
     def _report_blind(self, reason: str) -> None:
-        """Say once that the programs of this jax cannot be compared."""
+        """Report once that the programs of this jax version cannot be compared."""
         if not self._is_blind:
             self._is_blind = True
             self._link.send(Blind(reason))

@@ -55,7 +55,7 @@ class Exits:
             frame = frame.f_back
         self._outermost_frame = frame
         atexit.register(self._at_exit)  # after JAX's own, so it runs before
-        self._watch_excepthook()  # the program may have put its own on top of ours
+        self._watch_excepthook()  # the program may have replaced it
 
     def patch_threading(self, threading: Any) -> None:
         """Keep a thread's sys.exit() silent: the original hook looks for the one real class."""
@@ -129,7 +129,7 @@ class Exits:
     # --- exits ---
 
     def _record_exits(self) -> None:
-        """Make every SystemExit known to us, from the program's first line on.
+        """See every SystemExit, from the program's first line on.
 
         Nothing in Python announces one that nobody catches: it reaches no excepthook, and `atexit`
         does not know the status. So the name leads to a subclass that remembers the last code.
@@ -179,7 +179,7 @@ class Exits:
     def _report_if_ended_by_exit(
         self, caller: int, getframe: Callable[[int], FrameType] = sys._getframe
     ) -> None:
-        """Say that the program has ended by a SystemExit, if no Python code runs above us."""
+        """Report that the program has ended by a SystemExit, if no Python code runs above this."""
         if self._outermost_frame is None:
             return
         try:

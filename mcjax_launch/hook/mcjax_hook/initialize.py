@@ -117,7 +117,7 @@ def fill_in(
     kwargs: Mapping[str, Any],
     environ: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The keyword arguments for `real`: the caller's own, and ours for what was left out.
+    """The keyword arguments for `real`: the caller's own, and the launcher's for what was left out.
 
     Raises:
         TypeError: `real` does not take such arguments.
@@ -181,12 +181,12 @@ def _set_transfer_address(environ: Mapping[str, str]) -> None:
         jax.config.update("jax_cross_host_transport_addresses", ",".join([anywhere] * 4))
     except AttributeError:
         raise RuntimeError(
-            f"--cpu-transfers: this jax ({jax.__version__}) cannot do it; a newer one can"
+            f"--cpu-transfers: not supported by jax {jax.__version__}; upgrade jax"
         ) from None
 
 
 def _silence_proxy_warning(environ: Mapping[str, str]) -> None:
-    """Keep JAX, which warns of all variables of proxies, from warning of a `no_proxy` of ours."""
+    """Keep JAX, which warns of any proxy variable, from warning of the launcher's `no_proxy`."""
     proxies = {name.lower() for name in environ if "_proxy" in name.lower()}
     if proxies == {"no_proxy"}:
         import jax

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def users(frames: Iterable[F], filename: Callable[[F], str]) -> F | None:
-    """The innermost of `frames` that is the user's own, else a library's; None: ours at most.
+    """The innermost of `frames` that is the user's own, else a library's; None if there is neither.
 
     Args:
         frames: innermost first.

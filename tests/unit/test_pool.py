@@ -1,0 +1,264 @@
+"""Agents brought up a bounded number at a time, tried again, given up, and missed."""
+
+import random
+import signal
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+from fakes import Clock, Connection
+
+from mcjax_launch.job.hosts import LOCAL, Host
+from mcjax_launch.protocol.frames import PING_S, SILENCE_S
+from mcjax_launch.protocol.messages import VERSION, Bye, Hello, NothingLeft, Ping
+from mcjax_launch.transport import bootstrap, pool
+from mcjax_launch.transport.pool import GREETING_S, AgentPool
+
+HELLO, BYE = Hello(VERSION), Bye((), 0)
+REFUSED = b"kex_exchange_identification: read: Connection reset by peer\n"
+
+
+class Agents:
+    """A pool whose transport starts nothing, and all that it reports."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *names: str) -> None:
+        self.clock = Clock(patch, pool)
+        patch.setattr(pool, "AgentConnection", self._connection)
+        patch.setattr(random, "uniform", lambda low, high: (low + high) / 2)
+        self.made: list[Connection] = []
+        self.frames: list[object] = []
+        self.lost: list[tuple[str, str]] = []
+        self.failures: list[tuple[str, str]] = []
+        self.pool = AgentPool(
+            [Host(name=name, slots=1) for name in names],
+            SimpleNamespace(start=lambda host: None),  # type: ignore[arg-type]
+            SimpleNamespace(turn=self._turn),  # type: ignore[arg-type]
+            1,
+            lambda link, frame: self.frames.append(frame),
+            lambda link, reason: self.lost.append((link.host.name, reason)),
+            lambda failure: self.failures.append((failure.host.name, failure.reason)),
+        )
+        self.pool.begin()
+
+    def _connection(self, *arguments: object) -> Connection:
+        link = Connection(*arguments)  # type: ignore[arg-type]
+        link.began_at, link.silent_at = self.clock.now, self.clock.now + SILENCE_S
+        self.made.append(link)
+        return link
+
+    def _turn(self, deadline: float) -> None:
+        self.clock.now = deadline
+
+    @property
+    def started(self) -> list[str]:
+        """The hosts whose transports have been started, in order."""
+        return [link.host.name for link in self.made]
+
+    def after(self, seconds: float) -> None:
+        """So much more time goes by."""
+        self.clock.now += seconds
+        self.pool.expire(self.clock.now)
+
+
+Make = Callable[..., Agents]
+
+
+@pytest.fixture
+def agents_of(monkeypatch: pytest.MonkeyPatch) -> Make:
+    return partial(Agents, monkeypatch)
+
+
+# --- how many at a time ---
+
+
+def test_eight_at_first_and_more_as_it_goes_well(agents_of: Make) -> None:
+    names = [f"n{number}" for number in range(20)]
+    agents = agents_of(*names)
+    assert agents.started == names[:8]
+    agents.made[0].says(HELLO)
+    assert agents.started == names[:10]
+    agents.made[1].says(HELLO)
+    assert agents.started == names[:12]
+    assert not agents.pool.settled
+    for link in agents.made[2:12]:
+        link.says(HELLO)
+    assert agents.started == names
+    for link in agents.made[12:]:
+        link.says(HELLO)
+    assert agents.pool.settled
+    assert agents.frames == [HELLO] * 20
+    assert [link.host.name for link in agents.pool.links] == names
+
+
+def test_half_as_many_where_one_is_refused(agents_of: Make) -> None:
+    names = [f"n{number}" for number in range(20)]
+    agents = agents_of(*names)
+    for link in agents.made[:4]:
+        link.ends(REFUSED, 255)
+    assert agents.started == names[:8]  # four greet, and no more than two may
+    for link in agents.made[4:6]:
+        link.says(HELLO)
+    assert agents.started == names[:10]  # two more, of four that may
+
+
+# --- again, and no more ---
+
+
+def test_who_is_refused_is_tried_again_after_a_pause(agents_of: Make) -> None:
+    agents = agents_of("a")
+    pauses = []
+    for attempt in range(1, 7):
+        assert agents.started == ["a"] * attempt
+        agents.made[-1].ends(REFUSED, 255)
+        assert agents.made[-1].closed and agents.pool.links == []
+        assert agents.pool.deadline is not None and not agents.pool.settled
+        pauses.append(round(agents.pool.deadline - agents.clock.now, 6))
+        agents.after(pauses[-1] / 2)
+        assert agents.started == ["a"] * attempt
+        agents.after(pauses[-1] / 2 + 1e-6)
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4]
+    assert agents.failures == []
+    agents.made[-1].ends(REFUSED, 255)
+    assert agents.failures == [("a", REFUSED.decode().strip())]
+    assert agents.pool.settled and agents.pool.deadline is None
+
+
+@pytest.mark.parametrize(
+    ("errors", "status", "reason"),
+    [
+        (b"me@a: Permission denied (publickey).\n", 255, "(publickey). (it needs a key that works"),
+        (b"Connection to a port 22 timed out\nConnection reset by a\n", 255, "(is it up, and does"),
+        (REFUSED, 1, "Connection reset by peer"),
+        (b"3.6.9 (default)\n", bootstrap.TOO_OLD, "Python 3.6.9 is too old"),
+        (b"", 3, "did not start (no output, exit status 3)"),
+    ],
+)
+def test_who_fails_otherwise_is_given_up(
+    agents_of: Make, errors: bytes, status: int, reason: str
+) -> None:
+    agents = agents_of("a", "b")
+    agents.made[0].ends(errors, status)
+    [(host, said)] = agents.failures
+    assert host == "a" and reason in said
+    assert agents.started == ["a", "b"]
+    assert agents.pool.links == agents.made[1:]
+
+
+def test_the_exit_status_is_waited_for(agents_of: Make) -> None:
+    agents = agents_of("a")
+    agents.made[0].ends(REFUSED)
+    agents.pool.reap()
+    assert not agents.made[0].closed and agents.failures == []
+    agents.made[0].status = 1
+    agents.pool.reap()
+    assert agents.made[0].closed and len(agents.failures) == 1
+
+
+def test_who_does_not_greet_in_time_is_given_up(agents_of: Make) -> None:
+    agents = agents_of(LOCAL, "b", "c")
+    agents.made[2].says(HELLO)
+    agents.made[2].silent_at += 100
+    agents.made[1].errors = b"Welcome\nto the swamp\n"
+    agents.after(GREETING_S - 0.1)
+    assert agents.failures == []
+    assert agents.pool.deadline == agents.made[1].began_at + GREETING_S
+    agents.after(0.1)
+    assert agents.failures == [("b", "no answer within 14 s (to the swamp)")]
+    assert agents.made[1].closed and agents.made[1].killed == [signal.SIGKILL]
+    assert not agents.made[0].closed  # no network is between us
+    assert agents.lost == []
+
+
+# --- silence, and ends ---
+
+
+def test_over_a_network_agents_are_told_that_we_are_there(agents_of: Make) -> None:
+    agents = agents_of(LOCAL, "b", "c")
+    for link in agents.made[:2]:
+        link.says(HELLO)
+    agents.after(0)
+    agents.after(PING_S - 0.1)
+    assert [link.sent for link in agents.made] == [[], [Ping()], []]
+    assert agents.pool.deadline == pytest.approx(agents.clock.now + 0.1)
+    agents.after(0.1)
+    assert [link.sent for link in agents.made] == [[], [Ping()] * 2, []]
+
+
+def test_over_a_network_silence_is_a_loss(agents_of: Make) -> None:
+    agents = agents_of(LOCAL, "b", "c")
+    for link in agents.made:
+        link.says(HELLO)
+    agents.made[2].silent_at += 1
+    agents.after(SILENCE_S - 0.1)
+    assert agents.lost == []
+    assert agents.pool.deadline == agents.made[1].silent_at
+    agents.after(0.1)
+    assert agents.lost == [("b", "no heartbeat for 12 s")]
+    assert agents.made[1].closed and agents.made[1].killed == [signal.SIGKILL]
+    agents.after(1)
+    assert [host for host, _ in agents.lost] == ["b", "c"]
+    agents.after(100)
+    assert len(agents.lost) == 2 and not agents.made[0].closed
+
+
+def test_a_ping_is_not_handed_on(agents_of: Make) -> None:
+    agents = agents_of("a")
+    for message in (HELLO, Ping(), NothingLeft()):
+        agents.made[0].says(message)
+    assert agents.frames == [HELLO, NothingLeft()]
+
+
+def test_an_end_without_a_goodbye_is_a_loss(agents_of: Make) -> None:
+    agents = agents_of("a", "b", "c")
+    for link in agents.made:
+        link.says(HELLO)
+    agents.made[0].ends(b"banner\nConnection closed\n")
+    agents.made[1].ends()
+    agents.made[2].says(BYE)
+    assert agents.made[2].input_ended
+    agents.made[2].ends(b"Connection closed\n")
+    assert agents.lost == [
+        ("a", "its agent exited unexpectedly: Connection closed"),
+        ("b", "its agent exited unexpectedly"),
+    ]
+
+
+def test_after_a_goodbye_silence_is_no_loss(agents_of: Make) -> None:
+    agents = agents_of(LOCAL, "b")
+    for link in agents.made:
+        link.says(HELLO)
+        link.says(BYE)
+    assert agents.pool.deadline == agents.made[0].silent_at
+    agents.after(SILENCE_S)
+    assert all(link.closed and not link.killed for link in agents.made)
+    assert agents.lost == []
+    assert agents.pool.deadline is None
+
+
+def test_a_stop_lets_go_of_what_has_not_greeted(agents_of: Make) -> None:
+    agents = agents_of(LOCAL, *(f"n{number}" for number in range(19)))
+    agents.made[1].says(HELLO)
+    count = len(agents.made)
+    agents.pool.stop()
+    assert agents.pool.settled
+    assert [link.killed for link in agents.made] == [[], [], *[[signal.SIGTERM]] * (count - 2)]
+    assert [link.closed for link in agents.made] == [True, False, *[True] * (count - 2)]
+    agents.after(100)
+    assert agents.failures == [] and len(agents.made) == count
+
+
+def test_transports_get_so_much_time_to_end(agents_of: Make) -> None:
+    agents = agents_of(LOCAL, "b", "c")
+    for link in agents.made:
+        link.says(HELLO)
+    agents.made[1].status = 0
+    began = agents.clock.now
+    agents.pool.hang_up(5)
+    assert agents.clock.now == began + 5
+    assert all(link.closed for link in agents.made)
+    assert [link.killed for link in agents.made] == [[], [], [signal.SIGKILL]]
+    for link in agents.made:
+        link.status = 0
+    agents.pool.hang_up(5)
+    assert agents.clock.now == began + 5  # all had ended

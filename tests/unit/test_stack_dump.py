@@ -1,0 +1,92 @@
+"""A dump of stacks has no end mark: when it is taken as complete."""
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+
+import pytest
+
+from mcjax_launch.agent.stacks import StackDump
+from mcjax_launch.protocol.messages import Stacks
+
+BEGAN = 100.0
+QUIET_S, SLOWEST_S = 0.15, 2.0
+
+
+def process(
+    rank: int, *lines: str, at: float = 0.0, joined: bool = False, pid: int = 0
+) -> SimpleNamespace:
+    """A process that was asked, and what it has said last when."""
+    return SimpleNamespace(
+        rank=rank, pid=pid or 70 + rank, joined=joined, stacks=list(lines), last_stack_at=at
+    )
+
+
+class Dumped:
+    def __init__(self, *processes: SimpleNamespace) -> None:
+        self.stacks: list[Stacks] | None = None
+        self.dump = StackDump(self._complete)
+        self.dump.begin(processes, BEGAN)  # type: ignore[arg-type]
+
+    def _complete(self, stacks: Iterable[Stacks]) -> None:
+        assert self.stacks is None
+        self.stacks = list(stacks)
+
+    def at(self, now: float) -> "list[Stacks] | None":
+        self.dump.expire(now)
+        return self.stacks
+
+
+def test_nothing_is_asked() -> None:
+    dump = StackDump(lambda stacks: pytest.fail("nothing was asked"))
+    assert dump.deadline is None
+    dump.expire(BEGAN)
+
+
+def test_no_process_has_a_hook() -> None:
+    dumped = Dumped()
+    assert dumped.dump.deadline == BEGAN
+    assert dumped.at(BEGAN) == []
+    assert dumped.dump.deadline is None
+
+
+def test_complete_when_it_has_been_quiet_for_a_moment() -> None:
+    one, two = process(0, "a", "b", at=BEGAN + 0.1), process(1, "c", at=BEGAN + 0.3)
+    dumped = Dumped(one, two)
+    assert dumped.dump.deadline == pytest.approx(BEGAN + 0.3 + QUIET_S)
+    assert dumped.at(BEGAN + 0.4) is None
+    one.stacks.append("more")
+    one.last_stack_at = BEGAN + 0.4
+    assert dumped.at(BEGAN + 0.5) is None
+    assert dumped.at(BEGAN + 0.4 + QUIET_S + 0.01) == [
+        Stacks(0, 70, "a\nb\nmore"),
+        Stacks(1, 71, "c"),
+    ]
+    assert dumped.dump.deadline is None
+    dumped.at(BEGAN + 9)  # is complete once
+
+
+def test_one_that_has_not_begun_gets_longer() -> None:
+    """What it said to an earlier question does not count."""
+    dumped = Dumped(process(0, "a", at=BEGAN + 0.1), process(1, at=BEGAN - 5))
+    assert dumped.at(BEGAN + SLOWEST_S - 0.01) is None
+    assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a")]
+
+
+def test_one_that_does_not_stop_is_cut() -> None:
+    dumped = Dumped(process(0, "a", at=BEGAN + SLOWEST_S - 0.01))
+    assert dumped.dump.deadline == BEGAN + SLOWEST_S
+    assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a")]
+
+
+def test_beside_the_process_that_has_joined_the_others_are_helpers() -> None:
+    at = BEGAN + 0.1
+    dumped = Dumped(
+        process(0, "a", at=at, joined=True),
+        process(0, "b", at=at, pid=99),
+        process(1, "c", at=at),
+    )
+    assert dumped.at(BEGAN + 1) == [
+        Stacks(0, 70, "a"),
+        Stacks(0, 99, "b", helper=True),
+        Stacks(1, 71, "c"),
+    ]

@@ -1,0 +1,113 @@
+"""Requests for stacks: when they are over, and what comes of them."""
+
+import pytest
+from fakes import Clock, Connection
+
+from mcjax_launch.launcher import stack_requests
+from mcjax_launch.launcher.stack_requests import StackRequests
+from mcjax_launch.protocol.messages import RequestStacks, Stacks
+
+DUMP = 'Current thread 0x1 (most recent call first):\n  File "/home/me/train.py", line {} in step\n'
+
+
+class Asked:
+    """A request for the stacks of three hosts, each with one rank."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.links = [Connection(name) for name in "abc"]
+        for link in self.links:
+            link.greeted = True
+        self.came: list[list[str]] = []
+        self.requests = StackRequests(self.came.append)
+        self.clock = clock
+        self.request()
+
+    def request(self, *, all_threads: bool = False) -> None:
+        self.requests.request(self.links, all_threads=all_threads)  # type: ignore[arg-type]
+
+    def answer(self, *ranks: int) -> None:
+        for rank in ranks:
+            link = self.links[rank]
+            self.requests.add(link, Stacks(rank, 70 + rank, DUMP.format(rank)))  # type: ignore[arg-type]
+            self.requests.completed(link)  # type: ignore[arg-type]
+
+    def expire(self) -> list[list[str]]:
+        self.requests.expire(self.clock.now)
+        return self.came
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    return Asked(Clock(monkeypatch, stack_requests))
+
+
+def test_it_is_over_when_all_have_answered(asked: Asked) -> None:
+    assert [link.sent for link in asked.links] == [[RequestStacks(False)]] * 3
+    asked.answer(2, 0)
+    assert asked.expire() == []
+    asked.answer(1)
+    [lines] = asked.expire()
+    assert lines[0] == "stacks of 3 ranks, innermost call first:"
+    assert [line for line in lines if line.startswith("rank ")] == [
+        f"rank {rank} on {name} (pid {70 + rank}):" for rank, name in ((0, "a"), (1, "b"), (2, "c"))
+    ]
+    assert asked.requests.deadline is None
+    assert len(asked.expire()) == 1
+
+
+def test_it_is_over_in_time_although_an_agent_has_not_answered(asked: Asked) -> None:
+    assert asked.requests.deadline == asked.clock.now + 4
+    asked.answer(0, 1)
+    asked.clock.now += 3.9
+    assert asked.expire() == []
+    asked.clock.now += 0.1
+    [lines] = asked.expire()
+    assert lines[0] == "stacks of 2 ranks, innermost call first:"
+    assert asked.requests.deadline is None
+
+
+def test_what_has_come_of_a_host_that_has_not_sent_all_counts(asked: Asked) -> None:
+    asked.requests.add(asked.links[1], Stacks(1, 71, DUMP.format(1)))  # type: ignore[arg-type]
+    asked.clock.now += 4
+    [lines] = asked.expire()
+    assert lines[1] == "rank 1 (pid 71):"
+
+
+def test_nothing_has_come(asked: Asked) -> None:
+    asked.clock.now += 4
+    assert asked.expire() == [[]]
+
+
+def test_an_agent_that_ends_meanwhile_is_not_waited_for(asked: Asked) -> None:
+    asked.answer(0, 2)
+    asked.links[1].ended = True
+    [lines] = asked.expire()
+    assert lines[0] == "stacks of 2 ranks, innermost call first:"
+
+
+def test_asked_twice_is_asked_once(asked: Asked) -> None:
+    deadline = asked.requests.deadline
+    asked.clock.now += 1
+    asked.request(all_threads=True)
+    assert [link.sent for link in asked.links] == [[RequestStacks(False)]] * 3
+    assert asked.requests.deadline == deadline
+
+
+def test_asked_again_afterwards_begins_anew(asked: Asked) -> None:
+    asked.answer(0, 1, 2)
+    asked.expire()
+    asked.links[0].ended = True
+    asked.request(all_threads=True)
+    assert [len(link.sent) for link in asked.links] == [1, 2, 2]
+    assert asked.links[1].sent[1] == RequestStacks(True)
+    asked.answer(1, 2)
+    assert asked.expire()[1][0] == "stacks of 2 ranks, innermost call first:"
+
+
+def test_where_no_agent_has_greeted_it_is_over_at_once(asked: Asked) -> None:
+    asked.answer(0, 1, 2)
+    asked.expire()
+    for link in asked.links:
+        link.greeted = False
+    asked.request()
+    assert asked.expire()[1] == []

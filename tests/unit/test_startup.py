@@ -1,0 +1,258 @@
+"""From agents that have greeted to a plan: what is asked in which order, and what goes wrong."""
+
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fakes import Clock, Connection
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import LOCAL, Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.job.plan import Plan
+from mcjax_launch.launcher import startup
+from mcjax_launch.launcher.startup import Startup
+from mcjax_launch.protocol.messages import (
+    VERSION,
+    Bind,
+    CoordinatorTried,
+    Hello,
+    HostFacts,
+    Prepare,
+    Refused,
+    StageEntry,
+    Stop,
+    TryCoordinator,
+)
+from mcjax_launch.transport.pool import Failure
+
+HELLO = Hello(VERSION)
+ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"}
+
+
+class Start:
+    """A startup on these hosts, and what came of it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *names: str, **more: object) -> None:
+        self.clock = Clock(patch, startup)
+        self.links = [Connection(name) for name in names]
+        hosts = [link.host for link in self.links]
+        job = Job(program=("x",), num_processes=len(names), python="p", chdir="/", **more)  # type: ignore[arg-type]
+        self.plans: list[Plan] = []
+        self.errors: list[LaunchError] = []
+        self.settled = False
+        self.startup = Startup(
+            job, hosts, self.plans.append, self.errors.append, lambda: self.settled, restart=0
+        )
+
+    def says(self, number: int, message: object) -> None:
+        self.startup.received(self.links[number], message)  # type: ignore[arg-type]
+
+    def greet(self) -> None:
+        for number in range(len(self.links)):
+            self.says(number, HELLO)
+
+    def answer(self, *numbers: int) -> None:
+        for number in numbers:
+            name = self.links[number].host.name
+            self.says(number, facts(name, port=0 if number else 4000))
+
+    def reach(self, number: int, *addresses: str) -> None:
+        """An agent has reached the coordinator at these addresses, and at no other."""
+        own = ADDRESSES[self.links[number].host.name]
+        tried = self.links[number].sent[-1]
+        assert isinstance(tried, TryCoordinator)
+        errors = {address: "timed out" for address in tried.addresses if address not in addresses}
+        self.says(number, CoordinatorTried(dict.fromkeys(addresses, own), errors))
+
+    def fail(self, name: str, reason: str = "no route to host") -> None:
+        self.startup.failed(Failure(Host(name=name, slots=1), reason))
+
+    def after(self, seconds: float) -> list[str]:
+        """What has gone wrong when so many more seconds have gone by."""
+        self.clock.now += seconds
+        self.startup.expire(self.clock.now)
+        return self.said
+
+    @property
+    def said(self) -> list[str]:
+        return [str(error) for error in self.errors]
+
+
+def facts(name: str, port: int = 0) -> HostFacts:
+    return HostFacts(
+        "p", "/", port=port, addresses=(ADDRESSES.get(name, "127.0.0.1"),), machine=name
+    )
+
+
+Make = Callable[..., Start]
+
+
+@pytest.fixture
+def start_on(monkeypatch: pytest.MonkeyPatch) -> Make:
+    return partial(Start, monkeypatch)
+
+
+# --- the order of questions ---
+
+
+def test_this_machine_alone(start_on: Make) -> None:
+    start = start_on(LOCAL)
+    start.greet()
+    [question] = start.links[0].sent
+    assert isinstance(question, Prepare)
+    assert (question.coordinator, question.listen, question.describe) == (Bind("", 0), False, False)
+    assert start.plans == []
+    start.answer(0)
+    [plan] = start.plans
+    assert plan.coordinator == "127.0.0.1:4000"
+    assert [rank.process_id for rank in plan.ranks] == [0]
+    assert len(start.links[0].sent) == 1
+
+
+def test_several_hosts_try_the_coordinator_before_there_is_a_plan(
+    start_on: Make,
+) -> None:
+    start = start_on("a", "b", "c")
+    start.greet()
+    first, *others = [link.sent[0] for link in start.links]
+    assert isinstance(first, Prepare)
+    assert (first.coordinator, first.listen) == (Bind("", 0), True)
+    for other in others:
+        assert isinstance(other, Prepare)
+        assert (other.coordinator, other.listen, other.describe) == (None, False, True)
+    start.answer(2, 0)
+    assert [len(link.sent) for link in start.links] == [1, 1, 1]
+    start.answer(1)
+    assert len(start.links[0].sent) == 1
+    for link in start.links[1:]:
+        assert link.sent[1:] == [TryCoordinator(("10.0.0.1",), 4000)]
+    start.reach(2, "10.0.0.1")
+    assert start.plans == []
+    start.reach(1, "10.0.0.1")
+    [plan] = start.plans
+    assert plan.coordinator == "10.0.0.1:4000"
+    assert [rank.host.name for rank in plan.ranks] == ["a", "b", "c"]
+    assert start.errors == []
+
+
+def test_an_agent_that_prepares_may_be_silent(start_on: Make) -> None:
+    start = start_on("a", "b")
+    start.greet()
+    assert [link.patience_s for link in start.links] == [20, 20]
+    start.answer(0)
+    assert [link.patience_s for link in start.links] == [0, 20]
+
+
+def test_files_come_before_the_question(
+    start_on: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "data").write_text("of a file")
+    monkeypatch.chdir(tmp_path)
+    start = start_on("a", sync=("data",))
+    start.greet()
+    file, content, question = start.links[0].sent
+    assert isinstance(file, StageEntry) and (file.path, file.kind) == ("data", "file")
+    assert repr(content) == "Content(9 bytes)"
+    assert isinstance(question, Prepare)
+
+
+# --- what goes wrong ---
+
+
+def test_a_host_that_cannot_reach_the_coordinator(start_on: Make) -> None:
+    start = start_on("a", "b", "c")
+    start.greet()
+    start.answer(0, 1, 2)
+    start.reach(1, "10.0.0.1")
+    start.reach(2)
+    [error] = start.said
+    assert error.startswith("host c cannot reach the coordinator on host a, port 4000, at 10.0.0.1")
+    assert start.plans == []
+
+
+@pytest.mark.parametrize(
+    ("names", "where"), [((LOCAL,), ""), (("a",), "host a: "), ((LOCAL, "b"), "host localhost: ")]
+)
+def test_refused(start_on: Make, names: tuple[str, ...], where: str) -> None:
+    start = start_on(*names)
+    start.greet()
+    start.says(0, Refused("x: not found in PATH", 127))
+    assert (start.said, start.errors[0].status) == ([f"{where}x: not found in PATH"], 127)
+    assert start.plans == []
+
+
+def test_another_version_is_asked_nothing(start_on: Make) -> None:
+    start = start_on("a", "b")
+    start.says(0, Hello(VERSION + 1))
+    [error] = start.errors
+    assert str(error).startswith("host a: its agent has protocol version ")
+    assert error.status == 125
+    assert start.links[0].sent == []
+
+
+def test_failures_that_come_soon_are_reported_together(start_on: Make) -> None:
+    start = start_on("a", "b", "c")
+    start.greet()
+    start.fail("c")
+    assert start.startup.deadline == start.clock.now + 0.5
+    assert start.after(0.3) == []
+    start.fail("b", "permission denied")
+    assert start.after(0.1) == []
+    assert start.after(0.2) == ["host c: no route to host; 1 more: b"]
+    assert start.errors[0].status == 255
+    assert start.startup.deadline is None
+    assert len(start.after(10)) == 1
+
+
+def test_where_no_more_can_fail_nothing_is_waited_for(start_on: Make) -> None:
+    start = start_on("a", "b")
+    start.fail("b")
+    start.settled = True
+    assert start.after(0) == ["host b: no route to host"]
+
+
+def test_many_failures_are_not_all_named(start_on: Make) -> None:
+    names = [f"n{number}" for number in range(12)]
+    start = start_on(*names)
+    for name in names:
+        start.fail(name)
+    some = ", ".join(names[1:9])
+    assert start.after(1) == [f"host n0: no route to host; 11 more: {some}, ..."]
+
+
+def test_after_a_failure_nothing_is_started(start_on: Make) -> None:
+    start = start_on("a", "b")
+    start.greet()
+    start.fail("b")
+    start.answer(0, 1)
+    assert [len(link.sent) for link in start.links] == [1, 1]
+
+
+def test_who_greets_after_a_stop_is_sent_away(start_on: Make) -> None:
+    start = start_on("a", "b")
+    start.says(0, HELLO)
+    start.startup.stop()
+    start.says(1, HELLO)
+    assert start.links[1].sent == [Stop(signal.SIGKILL, 0)]
+    start.answer(0, 1)
+    assert len(start.links[0].sent) == 1 and start.plans == []
+
+
+def test_an_answer_after_a_stop_makes_no_plan(start_on: Make) -> None:
+    start = start_on(LOCAL)
+    start.greet()
+    start.startup.stop()
+    start.answer(0)
+    assert start.plans == [] and start.errors == []
+
+
+def test_after_a_stop_there_is_no_plan(start_on: Make) -> None:
+    start = start_on("a", "b")
+    start.greet()
+    start.answer(0, 1)
+    start.startup.stop()
+    start.reach(1, "10.0.0.1")
+    assert start.plans == [] and start.errors == []

@@ -1,0 +1,58 @@
+"""How often an agent looks at what its ranks use."""
+
+import pytest
+from fakes import Clock
+
+from mcjax_launch.agent import usage
+from mcjax_launch.agent.usage import UsageSampler
+from mcjax_launch.protocol.messages import RankUsage, Usage
+
+RANKS = {71: 0, 72: 1}
+USED = (RankUsage(0, 1.5, 1024, 1.0), RankUsage(1, 0.5, 2048, 0.5))
+
+
+class Looks:
+    """A looker, and what its looks show."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, every_s: float) -> None:
+        self.clock = Clock(patch, usage)
+        self.cost_s = 0.0
+        self.came: list[Usage] = []
+        patch.setattr(usage, "usage", self._usage)
+        self.looker = UsageSampler(every_s, RANKS, lambda: {71}, self.came.append)
+
+    def _usage(self, ranks: dict[int, int], pythons: set[int]) -> tuple[RankUsage, ...]:
+        assert (ranks, pythons) == (RANKS, {71})
+        self.clock.worked_s += self.cost_s
+        self.clock.now += self.cost_s
+        return USED
+
+    def after(self, seconds: float) -> int:
+        """So many looks there have been when some more seconds have gone by."""
+        self.clock.now += seconds
+        self.looker.expire(self.clock.now)
+        return len(self.came)
+
+
+def test_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch, 0)
+    assert looks.looker.deadline is None
+    assert looks.after(1000) == 0
+
+
+def test_every_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch, 2.0)
+    assert looks.looker.deadline == 102
+    assert [looks.after(1), looks.after(1), looks.after(1.5), looks.after(0.5)] == [0, 1, 1, 2]
+    assert looks.looker.deadline == 106
+    assert looks.came == [Usage(USED)] * 2
+
+
+@pytest.mark.parametrize(("cost_s", "pause_s"), [(0.01, 2.0), (0.03, 3.0), (1.0, 4.0)])
+def test_less_often_where_looking_is_slow(
+    monkeypatch: pytest.MonkeyPatch, cost_s: float, pause_s: float
+) -> None:
+    looks = Looks(monkeypatch, 2.0)
+    looks.cost_s = cost_s
+    assert looks.after(2) == 1
+    assert looks.looker.deadline == pytest.approx(looks.clock.now + pause_s)
