@@ -32,7 +32,9 @@ class NoFolder(Exception):
     """
 
     def __init__(self, place: str, error: OSError) -> None:
-        super().__init__(f"cannot write to {place}: {error.strerror}; set TMPDIR to another folder")
+        super().__init__(
+            f"cannot write to {place}: {error.strerror}; set TMPDIR to another directory"
+        )
 
 
 def make_folder() -> str:
@@ -61,7 +63,7 @@ def _new_folder(base: str) -> str:
 
 
 def guard(agent: int, folder: str) -> NoReturn:
-    """Wait for the agent; then end whatever is left below us and take its exit status."""
+    """Wait for the agent; then end whatever is left below this process and take its exit status."""
     posix.adopt_orphans()
     for signum in ENDING:
         signal.signal(signum, lambda signum, frame: posix.signal_process(agent, signal.SIGTERM))

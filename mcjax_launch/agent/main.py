@@ -89,7 +89,7 @@ def _be_agent(
 
 
 def _leave_unfit(error: guardian.NoFolder) -> NoReturn:
-    """End before the greeting: this host cannot take part, and the launcher is told why."""
+    """End before the greeting: this host cannot take part, and the launcher learns why."""
     os.write(2, f"{frames.UNFIT}{error}\n".encode("utf-8", "replace"))
     os._exit(exit_status.HOST_LOST)
 

@@ -76,7 +76,7 @@ def ending_of(state: RunState) -> Ending:
 
 
 def first_failure(runs: Iterable[RankRun]) -> RankRun | None:
-    """The rank that failed first and is no victim: neither of another nor of our signals."""
+    """The rank that failed first and is no victim, nor was ended by the launcher."""
     failed = _failed(runs)
     own = (run for run in failed if not run.after_signal and not is_victim(run))
     return next(own, failed[0] if failed else None)

@@ -54,7 +54,7 @@ class Summary:
 
 
 def summarize(state: RunState, *, final: bool = False) -> Summary:
-    """How a run ended that is over.
+    """How a finished run ended.
 
     Args:
         state: of the run.

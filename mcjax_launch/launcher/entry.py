@@ -21,7 +21,7 @@ def run(
     log_dir: str | None,
     ended: "Callable[[Attempt], object]" = lambda attempt: None,
 ) -> "Outcome":
-    """Run a job; how that ended.
+    """Run a job, and return how it ended.
 
     Args:
         job: what to run.

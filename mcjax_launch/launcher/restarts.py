@@ -35,7 +35,7 @@ def run(
     log_dir: str | None,
     ended: Callable[[Attempt], object] = lambda attempt: None,
 ) -> Outcome:
-    """Run a job, again and again as far as --max-restarts allows; how that ended.
+    """Run a job, again and again as far as --max-restarts allows; how it ended.
 
     Args: see Launcher.
         ended: called after each run.

@@ -64,7 +64,7 @@ Effects = list[Effect]
 
 @dataclass(frozen=True)
 class RankFailure:
-    """The failure of a rank; a victim's failure is due to that of another."""
+    """The failure of a rank; a victim's failure follows from that of another."""
 
     rank: int
     is_victim: bool = False
@@ -194,7 +194,7 @@ class StopPolicy:
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` wants to be called next."""
+        """When to call `expire` next."""
         times = [at for at in (self._pending_until, self._give_up_at) if at is not None]
         return min(times, default=None)
 

@@ -14,7 +14,7 @@ class Deciding(Protocol[T]):
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` wants to be called; None while there is nothing to wait for."""
+        """When to call `expire`; None while there is nothing to wait for."""
 
     def expire(self, now: float) -> T | None:
         """What is to be done, if it is time."""
@@ -25,7 +25,7 @@ class Acting(Generic[U]):
 
     Args:
         part: that decides.
-        act: is given what is to be done.
+        act: called with what is to be done.
 
     """
 
@@ -35,11 +35,11 @@ class Acting(Generic[U]):
 
     @property
     def deadline(self) -> float | None:
-        """When the part wants to decide."""
+        """When the part has something to decide."""
         return self._part.deadline
 
     def expire(self, now: float) -> None:
-        """Have it decide, and act on that."""
+        """Let it decide, and act on the decision."""
         decision = self._part.expire(now)
         if decision is not None:
             self._act(decision)

@@ -6,7 +6,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def split_text(address: str) -> tuple[str, str]:
-    """`host`, `host:port` or `[v6]:port` as host and whatever is the port, or ""."""
+    """`host`, `host:port` or `[v6]:port` as host and port, as text; "" where there is no port."""
     if address.startswith("["):
         host, _, rest = address[1:].partition("]")
         return host, rest[1:]
@@ -33,5 +33,5 @@ def join_address(host: str, port: object) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is good on its own host only."""
+    """Whether an address works on its own host only."""
     return address.startswith("127.") or address in ("localhost", "::1", "0.0.0.0", "::")

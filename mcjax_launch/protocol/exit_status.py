@@ -20,7 +20,7 @@ def of_signal(signum: int) -> int:
 
 
 def of_wait(status: int) -> int:
-    """What a shell says of a process with this status: below 0, minus the signal that ended it."""
+    """The status that a shell reports; `status` below 0 is minus the signal that ended it."""
     return status if status >= 0 else of_signal(-status)
 
 

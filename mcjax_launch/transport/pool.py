@@ -51,7 +51,7 @@ class Failure:
 
 
 def why(link: AgentConnection) -> str:
-    """Why an agent that never greeted did not: the client's own message, and what helps."""
+    """Why an agent never greeted: the client's own message, and a hint."""
     lines = link.last_lines()
     text = " ".join(lines).lower()
     if link.status == bootstrap.TOO_OLD:
@@ -230,7 +230,7 @@ class AgentPool:
         return link.greeted and not settled and not link.host.is_local
 
     def expire(self, now: float) -> None:
-        """Act on what took too long."""
+        """Give up on what took too long."""
         self.begin()
         for link in list(self._greeting):
             if now >= link.began_at + GREETING_S and not link.host.is_local:

@@ -83,7 +83,7 @@ def test_a_disk_is_no_bug(jobs: Jobs, tmp_path: Path, where: str, disk: str) -> 
     host = "localhost" if where == "here" else "a" if "host a: " in ended.report else "b"
     (line,) = ended.report.splitlines()
     assert line.startswith(f"host {host}: cannot write to /"), line
-    assert "; set TMPDIR to another folder" in line
+    assert "; set TMPDIR to another directory" in line
     assert "Traceback" not in ended.stderr and "internal error" not in ended.stderr
 
 
