@@ -15,7 +15,7 @@ LONG = {
     "report/write.py reported": "writes the report whichever way a job ends",
 }
 WIDE: dict[str, str] = {}
-LATE = {}
+LATE: dict[str, str] = {}
 
 Modules = dict[str, ast.Module]
 Node = TypeVar("Node", bound=ast.AST)
