@@ -1,16 +1,15 @@
 """The options: their values, and what click must know of each, in the groups of --help."""
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import click
 
 from mcjax_launch import __version__
 from mcjax_launch.cli.param_types import Duration, Ranks, WholeNumber
+from mcjax_launch.protocol.value import Value
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Options:
+class Options(Value):
     """The command line as click read it; None where an option was not given.
 
     Durations are in seconds. One field per option, named as click names it.

@@ -1,13 +1,11 @@
 """What is over: one run of a job, and the launcher's whole work."""
 
-from dataclasses import dataclass
-
 from mcjax_launch.diagnosis.summary import Summary
+from mcjax_launch.protocol.value import Value
 from mcjax_launch.run.state import RunState
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Attempt:
+class Attempt(Value):
     """A run that is over.
 
     Args:
@@ -24,8 +22,7 @@ class Attempt:
     summary: Summary
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Value):
     """How the launcher's whole work ended.
 
     Args:

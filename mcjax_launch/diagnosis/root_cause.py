@@ -1,16 +1,15 @@
 """What ended a run: decided here, once, for the summary and the record; pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from mcjax_launch.diagnosis.victims import is_victim
+from mcjax_launch.protocol.value import Value
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import Stop
 
 
-@dataclass(frozen=True, eq=False)
-class RankFailed:
+class RankFailed(Value):
     """The failure of a rank.
 
     Args:
@@ -32,8 +31,7 @@ class RankFailed:
         return self.first.exit_status
 
 
-@dataclass(frozen=True, eq=False)
-class Stopped:
+class Stopped(Value):
     """A reason other than a rank's failure; `at` is when it came up."""
 
     stop: Stop
@@ -45,15 +43,13 @@ class Stopped:
         return self.stop.status
 
 
-@dataclass(frozen=True, eq=False)
-class Completed:
+class Completed(Value):
     """All ranks have come to their end."""
 
     status: int
 
 
-@dataclass(frozen=True, eq=False)
-class NotStarted:
+class NotStarted(Value):
     """The job could not be started."""
 
     message: str

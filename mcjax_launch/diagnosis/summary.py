@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mcjax_launch.diagnosis.root_cause import (
     Completed,
@@ -15,6 +14,7 @@ from mcjax_launch.diagnosis.root_cause import (
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.protocol import exit_status
 from mcjax_launch.protocol.hook_messages import Failed
+from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted, these_ranks
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
@@ -32,8 +32,7 @@ _KILLED = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Summary:
+class Summary(Value):
     """How a run ended.
 
     Args:

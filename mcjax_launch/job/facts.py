@@ -1,10 +1,9 @@
 """What is known of a host before the ranks are started; a value."""
 
-from dataclasses import dataclass
+from mcjax_launch.protocol.value import Value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facts:
+class Facts(Value):
     """What a host's agent reported and reserved before the ranks are started.
 
     Args:

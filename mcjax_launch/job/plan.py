@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
@@ -11,11 +10,11 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.rank_variables import common_settings, defaults, own_settings
 from mcjax_launch.protocol.address import split_text
+from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rank:
+class Rank(Value):
     """One process of the job.
 
     Args:
@@ -38,8 +37,7 @@ class Rank:
     cores: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Value):
     """Everything resolved: each rank's command and variables.
 
     Args:

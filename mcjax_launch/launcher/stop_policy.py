@@ -7,10 +7,10 @@ ranks of one host are ended is the agent's affair, see `agent.supervisor`.
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.protocol.exit_status import HOST_LOST
+from mcjax_launch.protocol.value import Value
 from mcjax_launch.run.stop_reasons import Stop, interrupted
 
 # Ctrl-C ends a whole pipeline, and scancel a whole job: what it does to our reader or our agents
@@ -20,18 +20,16 @@ SIGNAL_S = 0.3
 READER_S = 5.0
 
 
-class Effect:
+class Effect(Value):
     """Something for the launcher to do."""
 
 
-@dataclass(frozen=True)
 class SetReason(Effect):
     """Why the job ends."""
 
     stop: Stop
 
 
-@dataclass(frozen=True)
 class StopRanks(Effect):
     """Have every agent send its ranks this signal, and SIGKILL after the grace.
 
@@ -47,12 +45,10 @@ class StopRanks(Effect):
     by_user: bool = False
 
 
-@dataclass(frozen=True)
 class ShowStacks(Effect):
     """Have the stacks of all ranks shown, with all their threads; then call `stacks_shown`."""
 
 
-@dataclass(frozen=True)
 class Note(Effect):
     """A line for the user."""
 
@@ -62,8 +58,7 @@ class Note(Effect):
 Effects = list[Effect]
 
 
-@dataclass(frozen=True)
-class RankFailure:
+class RankFailure(Value):
     """The failure of a rank; a victim's failure follows from that of another."""
 
     rank: int

@@ -1,14 +1,14 @@
-"""What a message is: an immutable value, and its way through JSON; pure.
+"""What a message is: a value, and its way through JSON; pure.
 
-They are dataclasses to a type checker and to their users, but are made without importing
-`dataclasses`, which would cost the start of an agent more than all its other imports. Every value
-is checked against its annotation where it is decoded: what comes out of a decoder is what the
-annotations say.
+Every field is checked against its annotation where it is decoded: what comes out of a decoder is
+what the annotations say.
 """
 
 from __future__ import annotations
 
 import sys
+
+from .value import Value
 
 # Of `json` the parts in C: the rest of it compiles regular expressions, which takes an agent's
 # start longer than all messages.
@@ -33,67 +33,24 @@ else:
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, ClassVar, TypeVar, dataclass_transform
+    from typing import Any, ClassVar, TypeVar
 
     M = TypeVar("M", bound="Message")
     Convert = Callable[[Any], Any]
-else:
-
-    def dataclass_transform(**_: bool):  # noqa: D103
-        return lambda cls: cls
 
 
 class Malformed(ValueError):
     """Data that is not a valid message."""
 
 
-@dataclass_transform(frozen_default=True)
-class Message:
-    """An immutable value with the fields that a subclass annotates, in that order."""
+class Message(Value):
+    """A value that crosses the boundary of a process."""
 
-    _fields: ClassVar[tuple[str, ...]] = ()
     _converters: ClassVar[tuple[Convert, ...] | None] = None
 
     def __init_subclass__(cls) -> None:
-        cls._fields = tuple(cls.__dict__.get("__annotations__", ()))  # noqa: RUF063, nor inspect
-        setattr(cls, "__match_args__", cls._fields)  # noqa: B010, a checker knows its own
+        super().__init_subclass__()
         cls._converters = None
-
-    if not TYPE_CHECKING:
-
-        def __init__(self, *args: object, **kwargs: object) -> None:
-            given = dict(zip(self._fields, args))
-            if len(args) > len(self._fields) or not given.keys().isdisjoint(kwargs):
-                raise TypeError(f"{type(self).__name__}: too many arguments")
-            given.update(kwargs)
-            for name in self._fields:
-                if name not in given:
-                    try:
-                        given[name] = getattr(type(self), name)
-                    except AttributeError:
-                        raise TypeError(f"{type(self).__name__}: {name} is missing") from None
-            if len(given) > len(self._fields):
-                raise TypeError(f"{type(self).__name__}: no such field: {list(given)}")
-            self.__dict__.update(given)
-
-        def __setattr__(self, name: str, value: object) -> None:
-            raise AttributeError(f"{type(self).__name__} is immutable")
-
-    def _values(self) -> list[object]:
-        return [getattr(self, name) for name in self._fields]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Message) and (type(self), self._values()) == (
-            type(other),
-            other._values(),
-        )
-
-    def __hash__(self) -> int:
-        return hash((type(self), repr(self)))
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
-        return f"{type(self).__name__}({shown})"
 
 
 # --- values out ---

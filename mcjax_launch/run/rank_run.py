@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from mcjax_launch.protocol.exit_status import of_wait
 from mcjax_launch.protocol.hook_messages import Compiling, Failed, Joining
+from mcjax_launch.protocol.value import Value
 
 # Using less of a core than this is no progress: heartbeats and idle threads need some.
 _BUSY = 0.05
@@ -16,8 +17,7 @@ _MAIN_BUSY = 1e-4
 _MOST_SAMPLES = 512
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(Value):
     """What the processes of a rank use: seconds of processor time so far, and memory in KiB."""
 
     at: float

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mcjax_launch.protocol import hook_messages
+from mcjax_launch.protocol.value import Value
 
 # Of each rank at least so many are kept until the others have run as many.
 _MOST_PROGRAMS = 1024
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Value):
     """A program that spans processes, as one rank ran it.
 
     Args:
@@ -50,8 +50,7 @@ class Program:
         return cls(message.name, message.fingerprint, taking_part, message.shapes, message.where)
 
 
-@dataclass(frozen=True)
-class Rerun:
+class Rerun(Value):
     """A rank has run a program that it had run before.
 
     Args:
@@ -108,8 +107,7 @@ class _Sequence:
         return self.start + len(self.programs)
 
 
-@dataclass(frozen=True)
-class Divergence:
+class Divergence(Value):
     """Two ranks diverge: after `count` shared programs `first` runs `program`, at `place`."""
 
     first: int
@@ -119,8 +117,7 @@ class Divergence:
     program: Program | None
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(Value):
     """What some ranks do where others do something else: a program, none any more, or not yet."""
 
     ranks: tuple[int, ...]

@@ -3,13 +3,12 @@
 import errno
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mcjax_launch.protocol import exit_status
+from mcjax_launch.protocol.value import Value
 
 
-@dataclass(frozen=True)
-class Stop:
+class Stop(Value):
     """A reason to end the job other than a rank's failure.
 
     Args:

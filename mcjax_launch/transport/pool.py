@@ -4,7 +4,6 @@ import re
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
@@ -12,6 +11,7 @@ from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import Loop
 from mcjax_launch.protocol.messages import Bye, Hello, Ping
+from mcjax_launch.protocol.value import Value
 from mcjax_launch.transport import bootstrap
 from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
@@ -41,8 +41,7 @@ _HINTS = (
 )
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(Value):
     """Why a host's agent could not be started."""
 
     host: Host

@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,7 +79,8 @@ def test_times_and_use_of_a_rank() -> None:
     say(state, 0, failure(), 106.2345)
     say(state, 0, Compiling("jit_f", "", "cpu"), 105.5)
     state.exited(end_of(0, -KILL, (TERM, KILL), 1.75, 1024), 108.0)
-    summary = replace(summarize(state), lines=("rank 0 failed: ValueError: x", "more"))
+    lines = ("rank 0 failed: ValueError: x", "more")
+    summary = Summary(summarize(state).ending, lines, final=False)
     attempt = Attempt(restart=2, hosts=("h",), seconds=3.1, state=state, summary=summary)
     found = record.attempt(attempt, 100.0)
     (rank,) = found.pop("ranks")

@@ -8,6 +8,8 @@ from typing import TypeVar
 PACKAGE = Path(__file__).parents[2] / "mcjax_launch"
 LINES = 60
 ATTRIBUTES = 20
+# Bases of immutable values.
+VALUES = {"Value", "Message", "HookMessage", "Effect"}
 
 # What goes beyond a limit, and why. An entry that is no longer needed has to go.
 LONG = {
@@ -69,8 +71,9 @@ def stored(cls: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def attributes(cls: ast.ClassDef) -> int:
-    """What an object holds that may change: a frozen dataclass is a value, of any size."""
-    if any("frozen=True" in ast.unparse(decorator) for decorator in cls.decorator_list):
+    """What an object holds that may change: a value may have any size."""
+    bases = {ast.unparse(base) for base in cls.bases}
+    if bases & VALUES or any("frozen=True" in ast.unparse(one) for one in cls.decorator_list):
         return 0
     annotated = {
         node.target.id

@@ -1,7 +1,6 @@
 """Why and how a job ends, as histories: what happens, and what the launcher does about it."""
 
 import signal
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ GONE = Stop("the reader of stdout is gone", 141)
 AGENT = Stop("host a: its agent was stopped by SIGTERM", 255)
 TIMEOUT = Stop("--timeout: still running after 5 s", 124, needs_stacks=True)
 PARTED = Stop("--verify-spmd: the ranks run different programs", 1)
-PARTED_HOW = replace(PARTED, details=("program #2: ...",))
+PARTED_HOW = Stop(PARTED.message, 1, ("program #2: ...",))
 ERROR = LaunchError("host a: no Python", 255)
 
 INT_NOTE = Note(
