@@ -64,7 +64,7 @@ class Launcher:
         style: how the console looks.
         log_dir: where each rank's whole output goes, if anywhere; may hold placeholders.
         loop: to wait in.
-        signals: the launcher's own, see `mcjax_launch.launcher.signals`.
+        signals: the launcher's own, see `mcjax_launch.launcher.signal_events`.
         state: where to keep what happens.
         restart: how many times the job has been started before.
 

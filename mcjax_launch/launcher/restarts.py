@@ -13,7 +13,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.launcher.launcher import Launcher
-from mcjax_launch.launcher.signals import watched
+from mcjax_launch.launcher.signal_events import watched
 from mcjax_launch.protocol.loop import READ, Loop, Signals
 from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.run.state import RunState
