@@ -177,14 +177,15 @@ def _others(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
     if total == 1:
         alone = "the other rank" if described else these_ranks(run.process_id for run in runs)
         return [f"{alone}: {next(iter(counts))}"]
-    name = f"the {total} other ranks" if described else f"all {total} ranks"
+    several = f"the {total} other ranks" if described else f"the {total} ranks"
     if len(counts) == 1:
+        name = several if described else f"all {total} ranks"
         return [f"{name}: {next(iter(counts))}"]
     fates = sorted(counts.items(), key=lambda counted: -counted[1])
     parts = [f"{count} {end}" for end, count in fates[:_MOST_FATES]]
     if rest := sum(count for _, count in fates[_MOST_FATES:]):
         parts.append(f"{rest} in other ways")
-    return [f"{name}: {', '.join(parts)}"]
+    return [f"{several}: {', '.join(parts)}"]
 
 
 def fate(run: RankRun) -> str:

@@ -35,7 +35,7 @@ def test_a_lost_host_is_the_cause_not_its_peers_errors(jobs: Jobs, lab: Lab) -> 
     ended = lab.run(jobs, "jh1,jh2,jh3", "-d", 1, "--grace", "1", PROGRAMS / "fail.py", "agent")
     assert ended.status == 255
     assert "host jh2: " in ended.report
-    assert "all 3 ranks: 2 failed as a consequence at " in ended.report
+    assert "the 3 ranks: 2 failed as a consequence at " in ended.report
     assert ", 1 lost with host jh2" in ended.report
 
 

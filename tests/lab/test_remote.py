@@ -84,7 +84,7 @@ def test_failure_anywhere_ends_all(jobs: Jobs, sshd: Sshd, culprit: int) -> None
     ended = jobs.run("--hosts", "a:2,b:2", "--via", sshd.via, "bash", "-c", script)
     assert ended.status == 7
     assert f"rank {culprit} on {'ab'[culprit // 2]} failed: exit status 7" in ended.report
-    assert "3 ended by SIGTERM" in ended.report
+    assert "the 3 other ranks: ended by SIGTERM" in ended.report
 
 
 @needs_sshd

@@ -1,6 +1,5 @@
 """From words to typed options, and back to words; and what is wrong with them, in one format."""
 
-
 import click
 import pytest
 
