@@ -97,9 +97,8 @@ class Launcher:
         self._restart = restart
         self._state = state
         self._plan: Plan | None = None
-        self._empty: set[AgentConnection] = (
-            set()
-        )  # those with no process of the job left on their hosts
+        # Those on whose hosts no process of the job is left.
+        self._empty: set[AgentConnection] = set()
         self._policy = StopPolicy(job.grace_s)
         self._console = Console(style, loop, self._reader_gone, self._give_credit, job.record)
         trace = self._console.say if "frames" in os.environ.get(_DEBUG, "") else None

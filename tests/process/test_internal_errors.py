@@ -31,7 +31,7 @@ CLIENTS = {
 }
 
 
-def with_bug(folder: Path, old: str, new: str, name: str = "main.py") -> list[str]:
+def with_bug(folder: Path, old: str, new: str, name: str = "agent.py") -> list[str]:
     """A launcher whose agent has a bug, or meets one of the system's, as a command."""
     shutil.copytree(PACKAGE, folder / "mcjax_launch")
     module = folder / "mcjax_launch" / "agent" / name

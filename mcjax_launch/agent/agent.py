@@ -1,0 +1,361 @@
+"""What an agent does between its start and its end: what the launcher asks, and what is due.
+
+prepare -> start -> serve until no child is left. All waiting is done here, in one place; what to
+do about a death is decided in `supervisor`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from ..protocol import exit_status, frames, hook_environ, hook_messages, messages, rank_environ
+from ..protocol.loop import READ, Loop, Signals
+from ..protocol.signals import ENDING
+from ..protocol.uplink import Uplink, widen
+from . import network, oom, posix, streams, supervisor
+from .hook_server import HookServer
+from .launcher_link import LauncherLink
+from .stacks import StackDump
+from .startup import Prepared, Refused
+from .usage import UsageSampler
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from ..protocol.codec import Message
+    from .sync import Staging
+
+_ENDLESS = 1 << 60
+
+
+class Agent:
+    """Does what the launcher asks and what `supervisor` decides.
+
+    Args:
+        control: the descriptor to read the launcher's messages from.
+        uplink: the way to the launcher.
+        loop: to wait in.
+        null: a descriptor of /dev/null.
+        folder: the job's private one on this host.
+        hook_folder: for the ranks' PYTHONPATH.
+        remote: the launcher is on another machine.
+
+    """
+
+    def __init__(
+        self,
+        control: int,
+        uplink: Uplink,
+        loop: Loop,
+        null: int,
+        folder: str,
+        hook_folder: str,
+        remote: bool,
+    ) -> None:
+        self._null = null
+        self._files_limit = posix.allow_many_files()
+        self._folder = folder
+        self._hook_folder = hook_folder
+        self._loop = loop
+        self._link = LauncherLink(
+            control,
+            uplink,
+            loop,
+            remote=remote,
+            on_message=self._receive,
+            on_lost=self._launcher_lost,
+        )
+        self._streams = streams.Streams(loop, uplink)
+        self._signals = Signals((signal.SIGCHLD, *ENDING))
+        self._supervisor = supervisor.Supervisor(0)
+        self._term_grace = 0.0
+        self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
+        self._prepared: Prepared | None = None
+        self._staging: Staging | None = None
+        self._hooks: HookServer | None = None
+        self._stacks = StackDump(self._send_stacks)
+        self._memory: oom.OutOfMemory | None = None
+        self._usage: UsageSampler | None = None
+        self._stragglers = 0
+        self._leaving: supervisor.Leave | None = None
+        self._said_bye = False
+
+    def run(self) -> None:
+        """Serve until the ranks, and all that they started, are gone."""
+        self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
+        self._link.open()
+        while not self._finished():
+            usage = () if self._usage is None else (self._usage,)
+            self._loop.run_once((self, self._stacks, *usage, self._link))
+
+    @property
+    def deadline(self) -> float | None:
+        """When the supervisor has something to do."""
+        return self._supervisor.deadline
+
+    def expire(self, now: float) -> None:
+        """Have it act, if it is time."""
+        self._perform(self._supervisor.expire(now))
+
+    def _finished(self) -> bool:
+        """Whether everything has ended and the launcher knows it all."""
+        if self._leaving is None:
+            return False
+        if not self._streams.drain():
+            return False  # until the launcher takes the rest
+        if not self._said_bye:
+            left = posix.descendants() if self._leaving.unkillable else []
+            unkillable = tuple(f"pid {pid}: {posix.describe(pid)}" for pid in left)
+            self._link.send(messages.Bye(unkillable, self._stragglers))
+            self._said_bye = True
+        return self._link.empty
+
+    # --- events ---
+
+    def _receive(self, message: Message | frames.Content) -> None:
+        if isinstance(message, messages.Credit):
+            self._streams.credit(message.count)
+        elif isinstance(message, messages.Forward):
+            self._forward(message.signum)
+        elif isinstance(message, messages.Stop):
+            self._stop(message.signum, message.grace_s)
+        elif isinstance(message, messages.RequestStacks):
+            self._request_stacks(message.all_threads)
+        elif isinstance(message, messages.RequestReruns):
+            self._request_reruns(message.ranks)
+        elif not isinstance(message, messages.Ping):
+            self._receive_before_start(message)
+
+    def _receive_before_start(self, message: Message | frames.Content) -> None:
+        if isinstance(message, (messages.StageEntry, frames.Content)):
+            self._stage(message)
+        elif isinstance(message, messages.Prepare):
+            self._prepare(message)
+        elif isinstance(message, messages.TryCoordinator):
+            self._try_coordinator(message)
+        elif isinstance(message, messages.Start):
+            self._start(message)
+        else:
+            raise TypeError(f"no message to an agent: {message!r}")
+
+    def _launcher_lost(self) -> None:
+        """The launcher is gone, however it went: end the ranks, which must not wait for it."""
+        self._streams.credit(_ENDLESS)
+        self._end_early()
+
+    def _read_signals(self) -> None:
+        for signum in self._signals.read():
+            if signum in ENDING:  # a scheduler ends the job (scancel), or the guardian is gone
+                self._link.send(messages.Ending(f"{signal.Signals(signum).name}"))
+                self._stop(signal.SIGTERM, self._term_grace)
+        self._reap()
+
+    def _end_early(self) -> None:
+        self._perform(self._supervisor.abandon(time.monotonic()))
+        if not self._pids:
+            self._reap()
+
+    def _reap(self) -> None:
+        """Handle every child that has ended: status first, then its group, the zombie last."""
+        try:
+            while (ended := posix.ended_child()) is not None:
+                if ended.pid in self._pids:
+                    self._handle_end(ended)
+                else:
+                    posix.reap(ended.pid)
+            self._perform(self._supervisor.child_gone())
+        except posix.Childless:
+            self._perform(self._supervisor.childless())
+
+    def _handle_end(self, ended: posix.Ended) -> None:
+        rank = self._pids[ended.pid]
+        if self._hooks is not None:
+            self._hooks.drain(rank)
+        sent = list(self._supervisor.sent[rank])
+        self._supervisor.ending = posix.ending(self._pids)
+        self._perform(self._supervisor.exited(rank, ended.status, time.monotonic()))
+        del self._pids[ended.pid]
+        used = posix.reap(ended.pid)
+        failed = ended.status != 0 and -ended.status not in sent
+        killer = self._memory.evidence(ended.pid) if failed and self._memory else ""
+        self._link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used))
+
+    def _hooked(self, said: messages.FromHook) -> None:
+        failed = said.message
+        if not isinstance(failed, hook_messages.Failed):
+            self._link.send(said)
+            return
+        sent = tuple(self._supervisor.sent.get(said.rank, ()))
+        self._link.send(messages.FromHook(said.rank, failed, main=said.main, sent=sent))
+        if failed.joined:
+            self._supervisor.ending = posix.ending(self._pids)
+            self._perform(self._supervisor.failed(said.rank, time.monotonic()))
+
+    def _is_main(self, pid: int, rank: int) -> bool:
+        return self._pids.get(pid) == rank
+
+    # --- what the launcher asks ---
+
+    def _prepare(self, wanted: messages.Prepare) -> None:
+        """Find out and hold what the launcher wants to know and have held on this host."""
+        if self._staging is not None:
+            self._staging.finish()
+        try:
+            self._prepared = Prepared(wanted, self._staging.folder if self._staging else "")
+        except Refused as refused:
+            self._link.send(messages.Refused(str(refused), refused.status))
+            return
+        self._link.send(self._prepared.facts)
+
+    def _stage(self, part: messages.StageEntry | frames.Content) -> None:
+        """Take a file, or a piece of one, for the staging folder."""
+        if self._staging is None:
+            from .sync import Staging
+
+            self._staging = Staging(os.path.join(self._folder, "stage"))
+        try:
+            if isinstance(part, frames.Content):
+                self._staging.write(part.payload)
+            else:
+                self._staging.begin(part)
+        except OSError as error:
+            message = f"--sync: {self._staging.path}: {error.strerror}"
+            self._link.send(messages.Refused(message, exit_status.HOST_LOST))
+
+    def _try_coordinator(self, wanted: messages.TryCoordinator) -> None:
+        tried = network.attempt(wanted.addresses, wanted.port)
+        self._link.send(
+            messages.CoordinatorTried(
+                sources={a.address: a.source for a in tried if a.source},
+                errors={a.address: a.error for a in tried if not a.source},
+            )
+        )
+
+    def _start(self, order: messages.Start) -> None:
+        assert self._prepared is not None
+        self._prepared.stop_listening()
+        self._supervisor = supervisor.Supervisor(order.grace_s)
+        self._term_grace = order.term_grace_s
+        self._memory = oom.OutOfMemory()
+        inherited = rank_environ.without_outer_job(os.environ)
+        if order.hook:
+            for name in rank_environ.misleading(inherited):
+                del inherited[name]
+            path = os.path.join(self._folder, "hook")
+            local = {rank.process_id for rank in order.ranks}
+            self._hooks = HookServer(path, self._loop, local, self._is_main, self._hooked)
+            inherited[hook_environ.SOCKET] = path
+        joined = self._joined_pythons
+        self._usage = UsageSampler(order.sample_every_s, self._pids, joined, self._link.send)
+        common = order.env if order.hook else rank_environ.of_scheduler(order.env, inherited)
+        for rank in order.ranks:
+            set_here = rank_environ.changes(
+                inherited,
+                common=common,
+                defaults=order.defaults,
+                own=rank.env,
+                coordinator_host=order.coordinator_host,
+            )
+            environ = {**inherited, **set_here}
+            if order.hook:
+                environ = rank_environ.with_hook(environ, self._hook_folder)
+            try:
+                self._spawn(rank, environ)
+            except posix.SpawnError as error:
+                self._link.send(
+                    messages.Refused(
+                        f"{error.what}: {os.strerror(error.errno)}",
+                        exit_status.of_spawn_error(error.errno),
+                    )
+                )
+                self._stop(signal.SIGKILL, 0)
+                return
+
+    def _spawn(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
+        number = rank.process_id
+        out, out_end = os.pipe()
+        err, err_end = os.pipe()
+        try:
+            ends = (self._null, out_end, err_end)
+            pid = posix.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit)
+        except posix.SpawnError:
+            os.close(out)
+            os.close(err)
+            raise
+        finally:
+            os.close(out_end)
+            os.close(err_end)
+        self._pids[pid] = number
+        self._supervisor.started(number)
+        self._link.send(messages.Started(number, pid))
+        for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
+            widen(fd)
+            self._streams.add(fd, number, stream)
+
+    def _forward(self, signum: int) -> None:
+        """Signal the ranks themselves: a helper in their group may die of what they handle."""
+        for pid in self._pids:
+            posix.signal_process(pid, signum)
+
+    def _stop(self, signum: int, grace: float) -> None:
+        self._supervisor.ending = posix.ending(self._pids)
+        self._perform(self._supervisor.stop(signum, grace, time.monotonic()))
+        if not self._pids:
+            self._reap()  # without children no death will wake us
+
+    def _joined_pythons(self) -> Collection[int]:
+        return self._hooks.joined if self._hooks is not None else ()
+
+    def _request_stacks(self, all_threads: bool) -> None:
+        asked = self._hooks.request_stacks(all_threads) if self._hooks is not None else []
+        self._stacks.begin(asked, time.monotonic())
+
+    def _request_reruns(self, ranks: Collection[int]) -> None:
+        if self._hooks is not None:
+            self._hooks.request_reruns(ranks)
+
+    def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
+        """Send the stacks that have come, and of the other ranks what the kernel knows."""
+        silent = dict(self._pids)
+        for stacks in collected:
+            self._link.send(stacks)
+            silent = {pid: rank for pid, rank in silent.items() if rank != stacks.rank}
+        for pid, rank in silent.items():
+            self._link.send(messages.Stacks(rank, pid, "", state=posix.describe(pid)))
+        self._link.send(messages.StacksComplete())
+
+    # --- effects ---
+
+    def _perform(self, effects: list[supervisor.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, supervisor.Leave):
+                self._leaving = effect
+                self._link.send(messages.NothingLeft())
+            elif isinstance(effect, supervisor.Kill):
+                self._kill()
+            elif isinstance(effect, supervisor.SignalRanks):
+                self._signal_ranks(effect.signum, effect.spare)
+                self._stragglers += self._signal_strays(effect.signum)
+
+    def _signal_ranks(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
+        """Signal the process groups of the ranks."""
+        for pid, rank in self._pids.items():
+            if rank not in spare:
+                posix.signal_group(pid, signum)
+                posix.signal_group(pid, signal.SIGCONT)  # a stopped process acts on nothing
+
+    def _signal_strays(self, signum: int) -> int:
+        """Signal the processes of the job that have left their rank's group; their number."""
+        strays = [pid for pid in posix.descendants() if posix.group_of(pid) not in self._pids]
+        for pid in strays:
+            posix.signal_process(pid, signum)
+            posix.signal_process(pid, signal.SIGCONT)
+        return len(strays)
+
+    def _kill(self) -> None:
+        self._signal_ranks(signal.SIGKILL)
+        for pid in posix.descendants():
+            posix.signal_process(pid, signal.SIGKILL)
