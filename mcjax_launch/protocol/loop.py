@@ -23,6 +23,9 @@ if TYPE_CHECKING:
             """Act, if it is time."""
 
 
+# What poll can count to: after so long there is one turn more.
+_LONGEST_MS = (1 << 31) - 1
+
 READ = select.POLLIN
 WRITE = select.POLLOUT
 #: Hang-up and error are always reported, also to a watch that asks for nothing else.
@@ -60,6 +63,7 @@ class Loop:
         if deadline is not None:
             # Rounded up: waking a little early would mean a busy wait until it is time.
             timeout = max(0, int((deadline - time.monotonic()) * 1000) + 1)
+            timeout = min(timeout, _LONGEST_MS)
         for fd, ready in self._poll.poll(timeout):
             call = self._calls.get(fd)
             if call is not None:  # an earlier callback may have forgotten it

@@ -187,3 +187,15 @@ def test_python_without_jax(jobs: Jobs, tmp_path: Path) -> None:
     ended = jobs.run("--python", tmp_path / "bare/bin/python", PROGRAMS / "toy.py")
     assert ended.status == 2
     assert "has no jax: install it there" in ended.report
+
+
+@pytest.mark.parametrize("option", ["--timeout", "--start-timeout", "--stall-timeout", "--grace"])
+def test_a_limit_may_be_of_any_length(jobs: Jobs, option: str) -> None:
+    """poll counts milliseconds in 32 bits: 600 hours are more."""
+    ended = jobs.run(option, "1000h", "sh", "-c", "sleep 0.2; echo x")
+    assert (ended.status, ended.stdout) == (0, "[0] x\n"), ended.stderr
+
+
+def test_a_grace_of_any_length(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "--grace", "1000h", "sh", "-c", "exit 3")
+    assert ended.status == 3
