@@ -8,6 +8,8 @@ from pathlib import Path
 from jobs import Jobs
 from shown import check_whole
 
+from mcjax_launch.ranks import parse_ranges
+
 
 def test_a_job(jobs: Jobs) -> None:
     program = """
@@ -34,20 +36,42 @@ print('err', file=sys.stderr)
     assert ended.stderr == "[0-3] err\n"
 
 
-def test_some_ranks_of_those_that_are_shown(jobs: Jobs) -> None:
+def together(jobs: Jobs, gate: Path, shown: int, options: list[object], script: str) -> str:
+    """What ranks print that run a script at the same time, however late each was started."""
+    wait = f"echo ready; until [ -e {gate} ]; do sleep 0.01; done; {script}"
+    running = jobs.start(*options, "--collapse", "bash", "-c", wait)
+    running.read_until("ready")
+    while ranks_in(running.out) < shown:
+        running.read_some()
+    running.out = b""
+    gate.touch()
+    ended = running.finish()
+    assert ended.status == 0, ended.stderr
+    return ended.stdout
+
+
+def ranks_in(out: bytes) -> int:
+    """How many ranks have said that they are ready, in collapsed lines."""
+    found: set[int] = set()
+    for line in out.decode().rpartition("\n")[0].splitlines():
+        found |= parse_ranges(line[1:].split("]")[0].split(" ")[0])
+    return len(found)
+
+
+def test_some_ranks_of_those_that_are_shown(jobs: Jobs, tmp_path: Path) -> None:
     script = "echo all; [ {process_id} = 2 ] || echo some"
-    ended = jobs.run("-n", 6, "--show", "0-4", "--collapse", "bash", "-c", script)
-    assert ended.stdout == "[0-4] all\n[0-1,3-4] some\n"
+    out = together(jobs, tmp_path / "go", 5, ["-n", 6, "--show", "0-4"], script)
+    assert out == "[0-4] all\n[0-1,3-4] some\n"
 
 
 def test_hosts_are_named_where_a_rank_is_alone(jobs: Jobs, tmp_path: Path) -> None:
     via = tmp_path / "via"
     via.write_text('#!/bin/sh\nshift\nexec sh -c "$1"\n')
     via.chmod(0o755)
-    options = ["--hosts", "a:2,b", "--via", f"{via} {{host}} {{command}}", "--collapse"]
-    ended = jobs.run(*options, "bash", "-c", "[ {process_id} = 2 ] && echo alone; echo all")
-    assert ended.stdout.splitlines()[0] == "[2 b] alone"
-    assert ended.stdout.splitlines()[1:] == ["[0-2] all"]
+    options: list[object] = ["--hosts", "a:2,b", "--via", f"{via} {{host}} {{command}}"]
+    script = "[ {process_id} = 2 ] && echo alone; echo all"
+    out = together(jobs, tmp_path / "go", 3, options, script)
+    assert out.splitlines() == ["[2 b] alone", "[0-2] all"]
 
 
 def test_colour_and_time(jobs: Jobs) -> None:
