@@ -130,7 +130,7 @@ class GlooFilter:
             if (line := self._begun.add(piece)) is not None:
                 listener.unwanted(line)
             return [piece]
-        if piece.end >= _FLOOD:
+        if len(piece.data) >= _FLOOD:
             del self._listeners[piece.stream]
             return [piece]
         text = piece.text
