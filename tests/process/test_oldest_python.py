@@ -88,8 +88,10 @@ def test_every_module_compiles(python: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_command(jobs: Jobs, hosts: Path) -> None:
-    script = "echo rank $JAX_PROCESS_ID; exit $((3 * JAX_PROCESS_ID))"
+def test_a_command(jobs: Jobs, hosts: Path, tmp_path: Path) -> None:
+    printed = tmp_path / "printed"  # by rank 0, which the failure of rank 1 may end
+    wait = f"until [ -e {printed} ]; do sleep 0.01; done; exit 3"
+    script = f"echo rank {{process_id}}; [ {{process_id}} = 0 ] && exec touch {printed}; {wait}"
     ended = jobs.run("--hosts", hosts, "--via", FAKE_SSH, "sh", "-c", script)
     assert ended.status == 3, ended.stderr
     assert sorted(ended.stdout.splitlines()) == ["[0 a] rank 0", "[1 b] rank 1"]
