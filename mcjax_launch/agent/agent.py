@@ -12,13 +12,14 @@ import time
 
 from ..protocol import exit_status, frames, hook_environ, hook_messages, messages, rank_environ
 from ..protocol.loop import READ, Loop, Signals
+from ..protocol.program_check import Unusable
 from ..protocol.signals import ENDING
 from ..protocol.uplink import Uplink, widen
 from . import network, oom, posix, streams, supervisor
 from .hook_server import HookServer
 from .launcher_link import LauncherLink
 from .stacks import StackDump
-from .startup import Prepared, Refused
+from .startup import Prepared
 from .usage import UsageSampler
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -149,7 +150,7 @@ class Agent:
     def _read_signals(self) -> None:
         for signum in self._signals.read():
             if signum in ENDING:  # a scheduler ends the job (scancel), or the guardian is gone
-                self._link.send(messages.Ending(f"{signal.Signals(signum).name}"))
+                self._link.send(messages.Ending(signal.Signals(signum).name))
                 self._stop(signal.SIGTERM, self._term_grace)
         self._reap()
 
@@ -205,7 +206,7 @@ class Agent:
             self._staging.finish()
         try:
             self._prepared = Prepared(wanted, self._staging.folder if self._staging else "")
-        except Refused as refused:
+        except Unusable as refused:
             self._link.send(messages.Refused(str(refused), refused.status))
             return
         self._link.send(self._prepared.facts)

@@ -10,13 +10,9 @@ from ..protocol.messages import HostFacts, Prepare
 from ..protocol.program_check import Unusable, check_python_file, find_command
 from . import devices, interpreter, network, ports
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-
-class Refused(Exception):
-    """The job cannot run here.
+class Refused(Unusable):
+    """The job cannot run here, for a reason that is not PROGRAM's.
 
     Args:
         message: what, and what to do; without the host's name.
@@ -25,8 +21,7 @@ class Refused(Exception):
     """
 
     def __init__(self, message: str, status: int = USAGE) -> None:
-        super().__init__(message)
-        self.status = status
+        super().__init__(message, status)
 
 
 class Prepared:
@@ -37,7 +32,7 @@ class Prepared:
         stage: the folder of the files that were sent, or "".
 
     Raises:
-        Refused: the job cannot run here.
+        Unusable: the job cannot run here, as Refused or as PROGRAM cannot be run.
 
     """
 
@@ -83,7 +78,7 @@ class Prepared:
         if wanted.program:
             missing = wanted.remote and not self._staged
             hint = f"; copy it there, or add --sync {wanted.program}" if missing else ""
-            _attempt(check_python_file, wanted.program, self._cwd, hint)
+            check_python_file(wanted.program, self._cwd, hint)
         program = wanted.program and os.path.join(self._cwd, wanted.program)
         if wanted.needs_jax and program and interpreter.speaks_of_jax(program):
             try:
@@ -99,7 +94,7 @@ class Prepared:
         """A command that is not there is better known before anything has run elsewhere."""
         if path is None:
             path = os.environ.get("PATH", os.defpath)
-        _attempt(find_command, name, self._cwd, path)
+        find_command(name, self._cwd, path)
 
     def _coordinator(self, wanted: Prepare) -> int:
         """Reserve the coordinator's port, and listen on it for the other hosts' attempts."""
@@ -117,13 +112,6 @@ class Prepared:
             raise Refused(f"{error}; choose another with --coordinator, or leave it out") from None
         self.reserved.append(held)
         return int(held.getsockname()[1])
-
-
-def _attempt(check: Callable[..., object], *args: object) -> None:
-    try:
-        check(*args)
-    except Unusable as error:
-        raise Refused(str(error), error.status) from None
 
 
 def _folder(wanted: Prepare, stage: str) -> str:

@@ -21,6 +21,7 @@ from mcjax_launch.jax_messages.noise import (
 )
 from mcjax_launch.jax_messages.tracebacks import START, whose
 from mcjax_launch.protocol import frames
+from mcjax_launch.ranks import counted
 
 # A rank that prints so much at once prints more than anybody reads: it is not searched.
 _FLOOD = 1 << 16
@@ -107,7 +108,7 @@ class HiddenLines:
         if not count:
             return []
         more, self._mentioned = "more " if self._mentioned else "", True
-        return [f"hid {count} {more}line{'s' * (count != 1)} {self._kind}; -v shows them"]
+        return [f"hid {counted(count, more + 'line')} {self._kind}; -v shows them"]
 
 
 class GlooFilter:
