@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,7 +11,8 @@ if TYPE_CHECKING:
 
 # The first real-time signal is some libraries' own.
 _SIGNAL_OFFSET = 11
-_CONNECT_S = 1
+# A C timeval: seconds to wait for the agent, which may have hundreds of processes to start first.
+_LONGEST_WAIT = (10).to_bytes(8, sys.byteorder) + bytes(8)
 
 
 class AgentLink:
@@ -26,13 +28,9 @@ class AgentLink:
     """
 
     def __init__(self, path: str, process_id: str) -> None:
-        import _socket  # without socket's own imports
-
         self._pid = os.getpid()
-        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        self._socket.settimeout(_CONNECT_S)
-        self._socket.connect(path)
-        self._socket.settimeout(None)
+        self._fd = _connected(path)
+        self._file = _identity(self._fd)
         self._greet(process_id, self._dump_stacks_on_signal())
 
     def _greet(self, process_id: str, signum: int) -> None:
@@ -52,9 +50,12 @@ class AgentLink:
             self._send(to_json(message))
 
     def _send(self, line: str) -> None:
+        # A line of its own also in the middle of a stack that is being written.
+        rest = b"\n" + line.encode("utf-8", "replace") + b"\n"
         try:
-            # A line of its own also in the middle of a stack that is being written.
-            self._socket.sendall(b"\n" + line.encode("utf-8", "replace") + b"\n")
+            # The program may have closed all that it did not open, and opened a file of its own.
+            while rest and _identity(self._fd) == self._file:
+                rest = rest[os.write(self._fd, rest) :]
         except OSError:
             pass
 
@@ -70,8 +71,32 @@ class AgentLink:
 
             signum: int = _signal.SIGRTMIN + _SIGNAL_OFFSET
             for all_threads in (False, True):
-                fd = self._socket.fileno()
-                faulthandler.register(signum + all_threads, fd, all_threads=all_threads)
+                faulthandler.register(signum + all_threads, self._fd, all_threads=all_threads)
             return signum
         except (ImportError, AttributeError):
             return 0
+
+
+def _connected(path: str) -> int:
+    """A descriptor that nothing closes, and nothing complains of, before the process ends.
+
+    Raises:
+        OSError: there is no agent, or it has not answered for long.
+
+    """
+    import _socket  # without socket's own imports
+
+    link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        # Where many start at once, this waits for the agent; with settimeout() it would fail.
+        link.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDTIMEO, _LONGEST_WAIT)
+        link.connect(path)
+        link.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDTIMEO, bytes(len(_LONGEST_WAIT)))
+        return link.detach()
+    finally:
+        link.close()
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino

@@ -68,11 +68,14 @@ class Compilation:
 
     def patch_compiler(self, compiler: Any) -> None:
         """See what JAX compiles."""
+        import functools
+
         real = getattr(compiler, "compile_or_get_cached", None)
         if real is None:
             self._report_blind("it has no compile_or_get_cached")
             return
 
+        @functools.wraps(real)
         def compile_or_get_cached(
             backend: Any, computation: Any, devices: Any, *args: Any, **kwargs: Any
         ) -> Any:
@@ -146,11 +149,14 @@ class Compilation:
         execution = getattr(pxla, "ExecuteReplicated", None)
         if execution is None:
             return
+        import functools
+
         real = execution.__call__
 
         # Bound here and not reached by `self` there: this is in the way of programs.
         waiting, compilation = self._waiting, self
 
+        @functools.wraps(real)
         def call(self: Any, *args: Any) -> Any:
             if waiting or compilation._reports_reruns:
                 compilation._runs(self, args)

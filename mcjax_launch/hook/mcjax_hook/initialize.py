@@ -38,16 +38,28 @@ class Initialization:
 
     def patch(self, distributed: Any) -> None:
         """Stand before JAX's own functions."""
-        self._patch_initialize(distributed)
+        self._replace(distributed, "initialize", self._initialize)
         self._link.send(ImportedJax())
-        self._patch_shutdown(distributed)
+        self._replace(distributed, "shutdown", self._shutdown)
 
-    def _patch_initialize(self, distributed: Any) -> None:
+    def _replace(
+        self,
+        distributed: Any,
+        name: str,
+        make: Callable[[Callable[..., Any]], Callable[..., Any]],
+    ) -> None:
+        """Put a function in the place of JAX's, and where that says of itself that it is."""
         import functools
+        import inspect
 
-        real = distributed.initialize
+        real = getattr(distributed, name)
+        replacement: Any = functools.wraps(real)(make(real))
+        replacement.__signature__ = inspect.signature(real)  # inspect.getfullargspec asks for it
+        for module in (distributed, sys.modules.get(real.__module__)):
+            if getattr(module, name, None) is real:
+                setattr(module, name, replacement)
 
-        @functools.wraps(real)
+    def _initialize(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def initialize(*args: Any, **kwargs: Any) -> Any:
             try:
                 filled = fill_in(real, args, kwargs, self._environ)
@@ -60,7 +72,7 @@ class Initialization:
             self._after(filled)
             return result
 
-        distributed.initialize = initialize
+        return initialize
 
     def _before(self, filled: Mapping[str, Any]) -> None:
         """All that has to be done before JAX connects the processes."""
@@ -82,23 +94,20 @@ class Initialization:
         if process_id is not None:
             self._link.send(Joined(process_id, self._compilation.watch_reruns()))
 
-    def _patch_shutdown(self, distributed: Any) -> None:
-        """Let the program leave the job itself, and then end in any way."""
-        import functools
+    def _shutdown(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        """Let the program leave the job itself, and then end in any way, or join it again."""
 
-        real = distributed.shutdown
-
-        @functools.wraps(real)
         def shutdown(*args: Any, **kwargs: Any) -> Any:
             joined = self._exits.joined
             if joined:
                 self._link.send(Leaving())
             result = real(*args, **kwargs)
             if joined:
+                self._exits.joined = False
                 self._link.send(Left())
             return result
 
-        distributed.shutdown = shutdown
+        return shutdown
 
 
 def _whole_number(value: Any) -> int | None:
@@ -219,7 +228,8 @@ def _default_argument(module: Any, name: str, argument: str, value: object) -> N
     import functools
 
     real = getattr(module, name, None)
-    if real is None or argument not in (real.__doc__ or ""):
+    is_done = hasattr(real, "__wrapped__")  # by an earlier initialize()
+    if real is None or is_done or argument not in (real.__doc__ or ""):
         return
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -10,6 +10,7 @@ import os
 import sys
 
 from ...protocol import hook_environ
+from . import uncaught
 from .agent_link import AgentLink
 from .exits import Exits
 
@@ -33,35 +34,52 @@ def install(failed: Callable[[Exception], None]) -> None:
 
     """
     path = os.environ.get(hook_environ.SOCKET)
-    if not path:
+    if not path or not _is_main_interpreter():
         return
     environ = dict(os.environ)  # as it is: the program may change or clear its own
     try:
         link = AgentLink(path, environ.get("JAX_PROCESS_ID", ""))
     except OSError:
         return
-    Hook(link, environ).install(failed)
+    Hook(link, environ, failed).install()
+
+
+def _is_main_interpreter() -> bool:
+    """Whether this is not one of several in a process, each of which runs `site`."""
+    import _thread
+
+    is_main = getattr(_thread, "_is_main_interpreter", None)
+    return bool(is_main()) if is_main is not None else not uncaught.is_watched()
 
 
 class Hook:
-    """Brings the hook's parts together, those for JAX when the program imports it."""
+    """Brings the hook's parts together, those for JAX when the program imports it.
 
-    def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
+    Args:
+        link: to the agent.
+        environ: the environment that the process was given.
+        failed: is given what goes wrong in the hook later on.
+
+    """
+
+    def __init__(
+        self, link: AgentLink, environ: Mapping[str, str], failed: Callable[[Exception], None]
+    ) -> None:
         self._link = link
         self._environ = environ
-        self._exits = Exits(link)
+        self._failed = failed
+        self._exits = Exits(link, failed)
         self._made: Compilation | None = None
 
-    def install(self, failed: Callable[[Exception], None]) -> None:
+    def install(self) -> None:
         """See every way out of the program, and the imports of what is to be patched."""
         self._exits.install()
         patches: dict[str, Patch] = {
-            "threading": self._exits.patch_threading,
             "jax.distributed": self._patch_distributed,
             "jax._src.compiler": lambda module: self._compilation.patch_compiler(module),
             "jax._src.interpreters.pxla": lambda module: self._compilation.patch_execution(module),
         }
-        sys.meta_path.insert(0, ImportPatches(patches, failed))
+        sys.meta_path.insert(0, ImportPatches(patches, self._failed))
 
     @property
     def _compilation(self) -> Compilation:
@@ -80,6 +98,8 @@ class Hook:
 class ImportPatches:
     """A finder that finds only modules that are to be patched, which is done once they are loaded.
 
+    It leaves sys.meta_path with the last of them.
+
     Args:
         patches: by the names of the modules.
         failed: is given what a patch raises.
@@ -96,22 +116,31 @@ class ImportPatches:
         """The spec of a module to be patched, from the first other finder that has one."""
         if name not in self._patches:
             return None
-        patch = self._patches.pop(name)
         for finder in sys.meta_path:
             spec = finder.find_spec(name, path, target) if finder is not self else None
             if spec is not None:
-                self._patch_when_loaded(spec.loader, patch)
+                self._patch_when_loaded(name, spec.loader)
                 return spec
         return None
 
-    def _patch_when_loaded(self, loader: Any, patch: Patch) -> None:
+    def _patch_when_loaded(self, name: str, loader: Any) -> None:
         load = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
+            del loader.exec_module  # which leaves the loader as it was
             load(module)
-            try:
-                patch(module)
-            except Exception as error:  # the program comes first: it imports what it wants
-                self._failed(error)
+            if module.__name__ == name:  # it may load others too
+                self._patch(name, module)
 
         loader.exec_module = exec_module
+
+    def _patch(self, name: str, module: ModuleType) -> None:
+        patch = self._patches.pop(name, None)
+        if patch is None:  # it is loaded again
+            return
+        if not self._patches and self in sys.meta_path:
+            sys.meta_path.remove(self)
+        try:
+            patch(module)
+        except Exception as error:  # the program comes first: it imports what it wants
+            self._failed(error)
