@@ -48,6 +48,27 @@ def test_every_exit_is_seen(jobs: Jobs, name: str) -> None:
     assert "Exception" not in ended.stderr
 
 
+# And by an exception: whoever handles it first, and whatever then waits.
+RAISING = {
+    "nobody": "1/0",
+    "finally": "try: 1/0\nfinally: print('cleaned')",
+    "raised again": "try: 1/0\nexcept Exception: raise",
+    "own hook, silent": "sys.excepthook = lambda *args: None\n1/0",
+    "own hook, which passes it on": "old = sys.excepthook; sys.excepthook = lambda *args: old(*args)\n1/0",
+    "own hook, and a thread": "sys.excepthook = lambda *args: None; threading.Thread(target=forever.wait).start()\n1/0",
+    "Python's hook put back": "sys.excepthook = sys.__excepthook__\n1/0",
+    "handed on before": "try: [][0]\nexcept Exception: sys.excepthook(*sys.exc_info())\n1/0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_every_exception_is_seen(jobs: Jobs, name: str) -> None:
+    program = START + "forever = threading.Event(); start()\n" + RAISING[name]
+    ended = jobs.run("-n", 2, "--grace", "0.2", sys.executable, "-c", program, limit=30)
+    assert ended.status == 1, ended.stderr
+    assert "rank 1 failed: ZeroDivisionError: division by zero" in ended.report
+
+
 # And what is no way out must not be taken for one.
 STAYING = {
     "caught": "caught(3)",
@@ -71,6 +92,40 @@ def test_what_is_not_an_exit(jobs: Jobs, name: str) -> None:
     assert ended.report == ""
     if name != "in atexit":  # of which Python itself says something
         assert ended.stderr == ""
+
+
+# Who shows an exception by the means of Python, and goes on.
+SHOWING = {
+    "caught": "try: 1/0\nexcept Exception: sys.excepthook(*sys.exc_info())",
+    "kept": "e = kept(); sys.excepthook(type(e), e, e.__traceback__)",
+    "made": "sys.excepthook(ValueError, ValueError('made'), None)",
+    "console": "import code; code.InteractiveInterpreter().runsource('1/0')",
+    "by a thread": "t = threading.Thread(target=lambda: sys.excepthook(type(e := kept()), e, e.__traceback__)); t.start(); t.join()",
+    "of a thread": "threading.excepthook = lambda args: sys.excepthook(*args[:3]); t = threading.Thread(target=lambda: 1/0); t.start(); t.join()",
+    "of a bare thread": "import _thread; done = threading.Event(); _thread.start_new_thread(keep, ()); done.wait(); e = held[0]; sys.excepthook(type(e), e, e.__traceback__)",
+    "in C": "import ctypes; ctypes.pythonapi.PyRun_SimpleString(b'1/0')",
+    "finalizer at exit": "import weakref; weakref.finalize(Own, lambda: 1/0)",
+    "folder at exit": "import tempfile, os; folder = tempfile.TemporaryDirectory(); os.rmdir(folder.name); open(folder.name, 'w').close()",
+    "kept until exit": "import atexit; e = kept(); atexit.register(lambda: sys.excepthook(type(e), e, e.__traceback__))",
+    "post mortem": "try: 1/0\nexcept Exception as e: sys.last_value = sys.last_exc = e; import traceback; traceback.print_exc()",
+}  # fmt: skip
+KEPT = """
+def kept():
+    try: 1/0
+    except Exception as e: return e
+def keep():
+    try: 1/0
+    except Exception as e: held.append(e)
+    done.set()
+"""
+
+
+@pytest.mark.parametrize("name", SHOWING)
+def test_what_is_shown_is_no_failure(jobs: Jobs, name: str) -> None:
+    program = START + KEPT + "jax.distributed.initialize()\n" + SHOWING[name]
+    ended = jobs.run("-n", 1, sys.executable, "-c", program)
+    assert (ended.status, ended.report) == (0, ""), ended.stderr
+    assert "Error" in ended.stderr
 
 
 def test_a_mistake_that_jax_reports_is_not_waited_for(jobs: Jobs) -> None:
