@@ -7,6 +7,10 @@ the user's own, which this one shadows, still runs.
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 # Ours under a name that no program imports: a rank may use the installed package itself.
 _PRIVATE_NAME = "_mcjax_launch"
 _OLDEST_PYTHON = (3, 9)
@@ -17,13 +21,34 @@ def _put_hook_in_place() -> None:
         return
     try:
         ours = type(sys)(_PRIVATE_NAME)
-        ours.__path__ = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+        ours.__path__ = _importable(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         sys.modules[_PRIVATE_NAME] = ours
         from _mcjax_launch.hook.mcjax_hook.install import install
 
         install(_failed)
     except Exception as error:  # the program comes first: it runs without us
         _failed(error)
+
+
+def _importable(folder: str) -> list[str]:
+    """The `__path__` of a package whose code is in no file, as far as tools can see.
+
+    Coverage, `trace` and debuggers leave such code alone, as they do Python's own frozen modules.
+    """
+    import _frozen_importlib_external as importing
+    import _imp
+
+    class Loader(importing.SourceFileLoader):
+        def get_code(self, name: str) -> "Any":
+            code = super().get_code(name)
+            shown = self.path.replace("/./", "/")
+            _imp._fix_co_filename(code, f"<{shown}>")  # type: ignore[attr-defined]
+            return code
+
+    root = f"{folder}/."  # not as who imports the installed package may spell it
+    for path in (root, *(f"{root}/{name}" for name in ("hook", "hook/mcjax_hook", "protocol"))):
+        sys.path_importer_cache[path] = importing.FileFinder(path, (Loader, [".py"]))
+    return [root]
 
 
 def _failed(error: Exception) -> None:

@@ -93,7 +93,7 @@ class Compilation:
         try:  # JAX's tracebacks are without JAX's frames, and without this one
             from jax._src import traceback_util
 
-            traceback_util.register_exclusion(__file__)
+            traceback_util.register_exclusion(Compilation.__init__.__code__.co_filename)
         except (ImportError, AttributeError):
             pass
 

@@ -73,6 +73,8 @@ class Exits:
         self, kind: type[BaseException], value: BaseException, traceback: TracebackType | None
     ) -> None:
         """Report what sys.excepthook is given, if it has ended the program."""
+        if self._outermost is None and issubclass(kind, KeyboardInterrupt):
+            return  # the imports that a report takes make Python forget to die of the signal
         try:
             if not self._reported and self._has_left(traceback):
                 from . import failure
