@@ -16,6 +16,8 @@ import pytest
 from conftest import check_nothing_left
 from jobs import Jobs, alive, eventually
 
+from mcjax_launch.agent import posix
+
 # A rank that says so when it is ready, and then waits.
 WAIT = "echo ready pid $$; exec sleep 1000"
 DEAF = "trap '' TERM INT HUP; echo ready pid $$; while :; do sleep 1000; done"
@@ -129,6 +131,21 @@ def test_signal_to_the_launcher(jobs: Jobs, name: str) -> None:
 _SPIN = "echo ready; while :; do sleep 0.05; done"
 
 
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
+def test_a_signal_at_any_moment_of_the_start(jobs: Jobs, name: str) -> None:
+    """From the first line of the entry point on, which is where it begins to handle them."""
+    signum = signal.Signals[f"SIG{name}"]
+    for pause_ms in range(0, 300, 40):
+        running = jobs.start("-n", 2, *bash(WAIT))
+        pid = running.process.pid
+        eventually(lambda: posix.handles(pid, signal.SIGTERM))  # noqa: B023, it is called here
+        time.sleep(pause_ms / 1000)  # any moment will do
+        running.signal(signum)
+        assert running.process.wait(20) == 128 + signum
+        assert jobs.left() == []  # not even for a moment
+        assert "Traceback" not in running.finish().stderr
+
+
 @pytest.mark.parametrize("name", ["INT", "TERM"])
 def test_a_second_signal_kills_now(jobs: Jobs, name: str) -> None:
     signum = signal.Signals[f"SIG{name}"]
@@ -201,7 +218,7 @@ OBEDIENT = "trap 'exit 0' TERM INT HUP; echo ready; sleep 1000 & wait"
 @pytest.mark.parametrize("whom", ["agent", "guardian"])
 def test_an_agent_that_is_stopped_at_any_moment(jobs: Jobs, name: str, whom: str) -> None:
     """From its first moment, before its ranks are started, to a few moments after that."""
-    for pause_ms in range(0, 80, 9):
+    for pause_ms in range(0, 80, 16):
         running = jobs.start("-n", 2, "--max-restarts", 2, *bash(OBEDIENT))
         eventually(lambda: _child(running.process.pid))  # noqa: B023, it is called here
         pid = guardian = _child(running.process.pid)
