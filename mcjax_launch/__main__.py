@@ -1,11 +1,48 @@
 """`python -m mcjax_launch`, and the installed command."""
 
+# First of all, and without what `signal` imports: a Ctrl-C during the imports is no traceback.
+import _signal
 import os
 import sys
-from typing import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
-def run() -> NoReturn:
+_MOST_FILES = 256
+_AGENT_END_S = 2
+
+
+def _leave_on_signals() -> None:
+    """End at once of a signal that ends jobs, until the job's own events take over."""
+    ending = [_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP]
+    if _signal.getsignal(_signal.SIGHUP) == _signal.SIG_IGN:  # nohup
+        ending.remove(_signal.SIGHUP)
+    for signum in ending:
+        _signal.signal(signum, lambda signum, frame: _leave(128 + signum))
+    # A parent may hold them back, or ignore its children.
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, ending)
+
+
+def _leave(status: int) -> None:
+    """End with this status; an agent that has been started sees the launcher go, and ends too."""
+    os.closerange(3, _MOST_FILES)
+    _signal.signal(_signal.SIGALRM, lambda signum, frame: os._exit(status))
+    _signal.alarm(_AGENT_END_S)
+    try:
+        while True:
+            os.waitpid(-1, 0)
+    except ChildProcessError:
+        os._exit(status)
+
+
+if os.name == "posix":
+    _leave_on_signals()
+
+
+def run() -> "NoReturn":
     """Run the command line and exit at once: Python has nothing to clean up."""
     if os.name != "posix":
         sys.exit("mcjax-launch: needs Linux (or macOS, with fewer guarantees); on Windows, use WSL")

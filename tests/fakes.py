@@ -44,11 +44,12 @@ class Connection:
         self.greeted = self.ended = self.said_bye = False
         self.began_at = self.silent_at = 0.0
         self.status: int | None = None
+        self.client = "ssh"
         self.errors = b""
         self.traceback = ""
         self.sent: list[Message] = []
         self.patience_s = 0.0
-        self.closed = self.input_ended = False
+        self.closed = self.input_ended = self.woken = False
         self.killed: list[int] = []
         self._on_frame: Callable[..., None] | None = None
         if arguments:
@@ -92,8 +93,11 @@ class Connection:
     def close(self) -> None:
         self.closed = self.ended = True
 
-    def kill(self, signum: int = 9) -> None:
+    def kill(self, signum: int) -> None:
         self.killed.append(signum)
+
+    def wake(self) -> None:
+        self.woken = True
 
     def reap(self) -> bool:
         return self.status is not None

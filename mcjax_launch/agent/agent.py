@@ -15,7 +15,7 @@ from ..protocol.loop import READ, Loop, Signals
 from ..protocol.program_check import Unusable
 from ..protocol.signals import ENDING
 from ..protocol.uplink import Uplink, widen
-from . import network, oom, posix, streams, supervisor
+from . import network, oom, posix, private_folder, streams, supervisor
 from .hook_server import HookServer
 from .launcher_link import LauncherLink
 from .stacks import StackDump
@@ -110,9 +110,15 @@ class Agent:
         if not self._said_bye:
             left = posix.descendants() if self._leaving.unkillable else []
             unkillable = tuple(f"pid {pid}: {posix.describe(pid)}" for pid in left)
-            self._link.send(messages.Bye(unkillable, self._stragglers))
+            not_removed = private_folder.remove(self._folder, self._keep_in_touch)
+            self._link.send(messages.Bye(unkillable, self._stragglers, not_removed))
             self._said_bye = True
         return self._link.empty
+
+    def _keep_in_touch(self) -> None:
+        """Let heartbeats come and go while something takes its time."""
+        self._loop.turn(0.0)
+        self._link.expire(time.monotonic())
 
     # --- events ---
 
@@ -176,7 +182,6 @@ class Agent:
         if self._hooks is not None:
             self._hooks.drain(rank)
         sent = list(self._supervisor.sent[rank])
-        self._supervisor.ending = posix.ending(self._pids)
         self._perform(self._supervisor.exited(rank, ended.status, time.monotonic()))
         del self._pids[ended.pid]
         used = posix.reap(ended.pid)
@@ -192,7 +197,6 @@ class Agent:
         sent = tuple(self._supervisor.sent.get(said.rank, ()))
         self._link.send(messages.FromHook(said.rank, failed, main=said.main, sent=sent))
         if failed.joined:
-            self._supervisor.ending = posix.ending(self._pids)
             self._perform(self._supervisor.failed(said.rank, time.monotonic()))
 
     def _is_main(self, pid: int, rank: int) -> bool:
@@ -236,9 +240,11 @@ class Agent:
         )
 
     def _start(self, order: messages.Start) -> None:
+        if self._supervisor.stopping:
+            return  # somebody has ended this agent meanwhile, and the launcher knows
         assert self._prepared is not None
         self._prepared.stop_listening()
-        self._supervisor = supervisor.Supervisor(order.grace_s)
+        self._supervisor = supervisor.Supervisor(order.grace_s, self._ending_ranks)
         self._term_grace = order.term_grace_s
         self._memory = oom.OutOfMemory()
         inherited = rank_environ.without_outer_job(os.environ)
@@ -263,29 +269,31 @@ class Agent:
             environ = {**inherited, **set_here}
             if order.hook:
                 environ = rank_environ.with_hook(environ, self._hook_folder)
-            try:
-                self._spawn(rank, environ)
-            except posix.SpawnError as error:
-                self._link.send(
-                    messages.Refused(
-                        f"{error.what}: {os.strerror(error.errno)}",
-                        exit_status.of_spawn_error(error.errno),
-                    )
-                )
+            if not self._spawned(rank, environ):
                 self._stop(signal.SIGKILL, 0)
                 return
+
+    def _spawned(self, rank: messages.RankOrder, environ: dict[str, str]) -> bool:
+        """Start a rank; where that cannot be done the launcher is told why."""
+        try:
+            self._spawn(rank, environ)
+        except posix.SpawnError as error:
+            why = f"{error.what}: {os.strerror(error.errno)}"
+            self._link.send(messages.Refused(why, exit_status.of_spawn_error(error.errno)))
+        except OSError as error:  # too many processes, or files
+            why = f"rank {rank.process_id} cannot be started: {posix.limit_in_words(error)}"
+            self._link.send(messages.Refused(why, exit_status.HOST_LOST))
+        else:
+            return True
+        return False
 
     def _spawn(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
         number = rank.process_id
         out, out_end = os.pipe()
         err, err_end = os.pipe()
+        ends = (self._null, out_end, err_end)
         try:
-            ends = (self._null, out_end, err_end)
             pid = posix.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit)
-        except posix.SpawnError:
-            os.close(out)
-            os.close(err)
-            raise
         finally:
             os.close(out_end)
             os.close(err_end)
@@ -302,10 +310,12 @@ class Agent:
             posix.signal_process(pid, signum)
 
     def _stop(self, signum: int, grace: float) -> None:
-        self._supervisor.ending = posix.ending(self._pids)
         self._perform(self._supervisor.stop(signum, grace, time.monotonic()))
         if not self._pids:
             self._reap()  # without children no death will wake us
+
+    def _ending_ranks(self) -> Collection[int]:
+        return posix.ending(self._pids)
 
     def _joined_pythons(self) -> Collection[int]:
         return self._hooks.joined if self._hooks is not None else ()

@@ -7,9 +7,9 @@ import signal
 
 from ..protocol import exit_status, frames, messages
 from ..protocol.loop import Loop
-from ..protocol.signals import FORWARDED
+from ..protocol.signals import ENDING, FORWARDED
 from ..protocol.uplink import Uplink
-from . import guardian, posix
+from . import guardian, posix, private_folder
 from .agent import Agent
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -27,6 +27,8 @@ def main(hook: str | dict[str, str]) -> NoReturn:
 
     """
     signal.alarm(0)  # the loader's
+    # Until the agent and its guardian can handle them: a folder may be there to be removed.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     for signum in FORWARDED:  # a scheduler that sends these to a whole step means the ranks
         signal.signal(signum, signal.SIG_IGN)
     # The protocol's descriptors are moved away: a stray print or read must not reach them.
@@ -35,15 +37,20 @@ def main(hook: str | dict[str, str]) -> NoReturn:
     os.dup2(null, 0)
     os.dup2(null, 1)
     try:
-        folder = guardian.make_folder()
-    except guardian.NoFolder as error:
-        _leave_unfit(error)
+        folder = private_folder.make()
+    except private_folder.NoFolder as error:
+        _leave_unfit(str(error))
     parent = os.getpid()
-    agent = os.fork()
+    try:
+        agent = os.fork()
+    except OSError as error:
+        private_folder.remove(folder)
+        _leave_unfit(f"cannot start a process: {posix.limit_in_words(error)}")
     if agent:
         for fd in (control, uplink, null):
             os.close(fd)
         guardian.guard(agent, folder)
+    os.setsid()  # whoever ends the whole group of a client leaves the agent to tidy up
     _be_agent(control, uplink, null, folder, parent, hook)
 
 
@@ -60,9 +67,8 @@ def _be_agent(
         agent = Agent(control, out, loop, null, folder, hook_folder, remote)
         posix.die_with_parent(signal.SIGTERM, parent)
         agent.run()
-        guardian.remove(folder)
-    except guardian.NoFolder as error:
-        _leave_unfit(error)
+    except private_folder.NoFolder as error:
+        _leave_unfit(str(error))
     except BaseException as error:
         import traceback
 
@@ -74,9 +80,9 @@ def _be_agent(
     os._exit(0)  # nothing to finalize: it would only cost time
 
 
-def _leave_unfit(error: guardian.NoFolder) -> NoReturn:
+def _leave_unfit(why: str) -> NoReturn:
     """End before the greeting: this host cannot take part, and the launcher learns why."""
-    os.write(2, f"{frames.UNFIT}{error}\n".encode("utf-8", "replace"))
+    os.write(2, f"{frames.UNFIT}{why}\n".encode("utf-8", "replace"))
     os._exit(exit_status.HOST_LOST)
 
 
@@ -91,7 +97,7 @@ def _write_hook(files: dict[str, str], folder: str) -> str:
     try:
         _write_files(files, root)
     except OSError as error:
-        raise guardian.NoFolder(os.path.dirname(folder), error) from None
+        raise private_folder.NoFolder(os.path.dirname(folder), error) from None
     return os.path.join(root, "hook")
 
 

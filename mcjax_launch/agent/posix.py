@@ -7,12 +7,13 @@ The one module that knows how Linux differs from elsewhere. Without /proc, prctl
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import sys
 
 from ..protocol.exit_status import NOT_FOUND
-from ..protocol.signals import RESET_IN_RANKS
+from ..protocol.signals import ENDING, RESET_IN_RANKS
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -70,14 +71,23 @@ def spawn(
 
     Raises:
         SpawnError: it cannot be executed, or `cwd` cannot be entered.
+        OSError: there is no room for another process.
 
     """
     failure_end, failure_fd = os.pipe()  # closed by a successful exec
     parent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        _become(argv, env, cwd, standard, cores, files_limit, parent, failure_fd)
-    os.close(failure_fd)
+    # What comes before the program runs is kept for it, not taken by the handlers of this process.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become(argv, env, cwd, standard, cores, files_limit, parent, failure_fd)
+    except OSError:
+        os.close(failure_end)
+        raise
+    finally:
+        os.close(failure_fd)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     with os.fdopen(failure_end, "rb") as report:
         failure = report.read()
     if failure:
@@ -277,6 +287,12 @@ def allow_many_files() -> tuple[int, int] | None:
     except (OSError, ValueError):  # macOS reports a limit that it does not accept
         return None
     return before
+
+
+def limit_in_words(error: OSError) -> str:
+    """Why there is no room for another process or file, and what limits it."""
+    limits = {errno.EAGAIN: "; see `ulimit -u`", errno.EMFILE: "; raise `ulimit -n`"}
+    return f"{error.strerror}{limits.get(error.errno or 0, '')}"
 
 
 def describe(pid: int) -> str:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import signal
 
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
 #: What a finished job's stragglers get to end by themselves (the `tee` of a `> >(tee log)`).
 LINGER_S = 0.5
 #: What the kernel gets to end killed processes before we name them and leave.
@@ -47,19 +51,30 @@ class Supervisor:
     """The ranks of one host, as far as their life and death go.
 
     Times (`now`, `deadline`) are seconds of any steady clock. Methods return what is to be done;
-    `deadline` is when to call `expire` next. `ending` are the ranks that
-    can be seen to end by themselves: what ends the others does not end them.
+    `deadline` is when to call `expire` next.
+
+    Args:
+        grace_s: between asking the ranks to end and killing them, after a failure or without a
+            launcher.
+        ending: the ranks that can be seen to end by themselves: what ends the others does not end
+            them. Asked only when ranks are to be ended, for it looks at each of them.
+
     """
 
-    def __init__(self, grace_s: float) -> None:
+    def __init__(self, grace_s: float, ending: Callable[[], Collection[int]] = lambda: ()) -> None:
         self.deadline: float | None = None
         self.sent: dict[int, list[int]] = {}  # rank -> the signals it got to end it
-        self.ending: frozenset[int] = frozenset()
+        self._ending = ending
         self._grace_s = grace_s  # after a failure, or when the launcher is gone
         self._alive: set[int] = set()
         self._stopping = False
         self._killing = False
         self._asked_by: int | None = None  # the signal that asks the ranks to end
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the ranks have been asked to end, or would have been."""
+        return self._stopping
 
     def started(self, rank: int) -> None:
         self._alive.add(rank)
@@ -128,13 +143,13 @@ class Supervisor:
         if again:
             return []
         self._asked_by = signum
-        for rank in self._alive - spare - self.ending:
+        for rank in self._alive - spare - set(self._ending()):
             self.sent[rank].append(signum)
         return [SignalRanks(signum, spare)]
 
     def _kill(self, now: float) -> list[Effect]:
         self._killing = True
         self.deadline = now + UNKILLABLE_S
-        for rank in self._alive - self.ending:
+        for rank in self._alive - set(self._ending()):
             self.sent[rank].append(signal.SIGKILL)
         return [Kill()]

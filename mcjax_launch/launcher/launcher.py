@@ -35,6 +35,7 @@ from mcjax_launch.protocol.loop import READ, Loop, Signals
 from mcjax_launch.protocol.signals import ENDING, FORWARDED
 from mcjax_launch.ranks import counted
 from mcjax_launch.run import hook_events, stop_reasons
+from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import Stop
 from mcjax_launch.transport.client import Transport
@@ -140,7 +141,7 @@ class Launcher:
             while not self._over():
                 self._turn()
             self._timers = [self._console, self._pool]
-            self._perform(self._policy.over())
+            self._account_for_all()
             self._lost_output = any(link.greeted and not link.ended for link in self._links)
         finally:
             self._pool.hang_up(_AGENT_END_S if self._policy.interrupts < 3 else 1)
@@ -157,6 +158,8 @@ class Launcher:
 
     def _start(self, plan: Plan) -> None:
         """Every host is ready."""
+        if self._policy.ending:
+            return  # and no rank need be started for that
         self._plan = plan
         named = labels(plan, self._log_dir)
         self._console.add_ranks(named, append=self._restart > 0)
@@ -205,8 +208,10 @@ class Launcher:
                 self._agent_ends(link, frame)
             case messages.NothingLeft():
                 self._empty.add(link)
-            case messages.Bye(unkillable, stragglers):
+            case messages.Bye(unkillable, stragglers, not_removed):
                 self._state.unkillable += unkillable
+                if not_removed:
+                    self._console.note(f"{link.host.name}: could not be removed: {not_removed}")
                 if stragglers:
                     self._console.detail(f"{link.host.name}: ended {stragglers} stray processes")
             case _:
@@ -240,14 +245,15 @@ class Launcher:
         failure = None
         if run.failed and not run.after_signal:
             run.stderr = self._console.tails(rank)[1]  # what shows whether it is a victim
-            failure = RankFailure(rank, is_victim(run))
+            failure = RankFailure(rank, is_victim(run), _is_signalled(run))
         self._perform(self._policy.rank_ended(failure))
 
     def _agent_ends(self, link: AgentConnection, message: Message) -> None:
         """An agent ends early: somebody stopped it, or it has a bug."""
         match message:
             case messages.Ending(reason):
-                stop = stop_reasons.agent_stopped(link.host.name, reason)
+                why = f"its agent was stopped by {reason}"
+                stop = stop_reasons.agent_stopped(link.host.name, why)
                 self._perform(self._policy.may_be_stopped(stop, time.monotonic()))
             case messages.InternalError(error, traceback):
                 self._stop(stop_reasons.internal_error(_bug_in(link.host, error, traceback)))
@@ -258,6 +264,9 @@ class Launcher:
             error = failure.traceback.strip().rpartition("\n")[2]
             bug = _bug_in(failure.host, error, failure.traceback)
             self._start_failed(LaunchError(bug, exit_status.INTERNAL_ERROR))
+        elif failure.stopped:
+            stop = stop_reasons.agent_stopped(failure.host.name, failure.reason)
+            self._perform(self._policy.may_be_stopped(stop, time.monotonic()))
         else:
             self._startup.failed(failure)
 
@@ -284,7 +293,7 @@ class Launcher:
                 case StopRanks(signum, grace_s, culprit, by_user):
                     self._startup.stop()
                     self._console.fold_victims(culprit, own_term=not by_user)
-                    self._pool.stop()
+                    self._pool.stop(grace_s)
                     self._pool.send_all(messages.Stop(int(signum), grace_s))
                 case ShowStacks():
                     self._stacks.request(self._links, all_threads=True)
@@ -350,9 +359,16 @@ class Launcher:
                 link.give_credit()
 
     def _over(self) -> bool:
-        if self._policy.gives_up(time.monotonic()):
-            return True
-        return self._pool.settled and all(link.ended for link in self._links)
+        return self._policy.gives_up(time.monotonic()) or self._pool.over
+
+    def _account_for_all(self) -> None:
+        """A job that nothing has ended is over only if each of its ranks has told its end."""
+        untold = [run.host for run in self._state.running]
+        if self._plan is None:
+            untold = [link.host.name for link in self._links]
+        if untold and not self._policy.ending:
+            why = "its agent has ended, and its ranks' ends were not reported"
+            self._stop(stop_reasons.host_lost(untold[0], why))
 
     def _conclude(self) -> Summary:
         """Print what is left, and the summary."""
@@ -367,6 +383,11 @@ class Launcher:
         while not self._console.empty and not self._policy.gives_up(time.monotonic()):
             self._turn()
         return summary
+
+
+def _is_signalled(run: RankRun) -> bool:
+    """Whether a rank has ended of a signal that ends jobs."""
+    return run.exit_status in map(exit_status.of_signal, ENDING)
 
 
 def _bug_in(host: Host, error: str, traceback: str) -> str:

@@ -59,10 +59,23 @@ Effects = list[Effect]
 
 
 class RankFailure(Value):
-    """The failure of a rank; a victim's failure follows from that of another."""
+    """The failure of a rank.
+
+    Args:
+        rank: that failed.
+        is_victim: it follows from the failure of another rank.
+        is_signalled: a signal that ends jobs ended it; its agent may have got one as well.
+
+    """
 
     rank: int
     is_victim: bool = False
+    is_signalled: bool = False
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether the loss of a host, or the end of its agent, may turn out to be the reason."""
+        return self.is_victim or self.is_signalled
 
 
 class StopPolicy:
@@ -93,8 +106,9 @@ class StopPolicy:
         self._reason: Stop | RankFailure | None = None
         self._early: Stop | None = None  # a reason of which more will be known
         self.wants_stacks = False
-        self._pending: Stop | None = None  # a reason, unless a signal comes with it
-        self._pending_until: float | None = None
+        # The reason, unless a signal of the user's explains it; and how long that may take.
+        self._unexplained: Stop | None = None
+        self._unexplained_until: float | None = None
         self._give_up_at: float | None = None
 
     # --- events ---
@@ -116,9 +130,10 @@ class StopPolicy:
             failure: whose, unless it only followed from a signal that the rank was sent.
 
         """
-        if failure is not None and (self._reason is None or self._blames_a_victim):
+        blames_a_victim = isinstance(self._reason, RankFailure) and self._reason.is_victim
+        if failure is not None and (self._reason is None or blames_a_victim):
             self._reason = failure
-        if self.stopping:
+        if self.stopping or (self.ending and (failure is None or failure.may_follow)):
             return []
         culprit = None if failure is None or failure.is_victim else failure.rank
         return self._stop(StopRanks(signal.SIGTERM, self._grace_s("failure"), culprit))
@@ -136,7 +151,7 @@ class StopPolicy:
 
     def limit_reached(self, stop: Stop) -> Effects:
         """The job may not go on; its stacks are wanted first, where the reason says so."""
-        if self.stopping:  # the end has come before: only the reason may be known better now
+        if self.ending:  # the end has come before: only the reason may be known better now
             return self._set_reason(stop) if self._is_early else []
         if not stop.needs_stacks:
             return self.stopped(stop)
@@ -151,9 +166,15 @@ class StopPolicy:
 
     def may_be_stopped(self, stop: Stop, now: float) -> Effects:
         """There is a reason that a signal of the user's may explain: wait a moment for that."""
-        if self._pending is None and not isinstance(self._reason, Stop):
-            self._pending, self._pending_until = stop, now + SIGNAL_S
-        return []
+        if self.error is not None or self._unexplained or isinstance(self._reason, Stop):
+            return []
+        self._unexplained, self._unexplained_until = stop, now + SIGNAL_S
+        return self._set_reason(stop)
+
+    @property
+    def ending(self) -> bool:
+        """Whether the job is about to end, though its ranks may not have been asked to yet."""
+        return self.stopping or self._unexplained_until is not None
 
     def interrupted(self, signum: int, now: float, *, nothing_left: bool) -> Effects:
         """The user wants the job to end; again: now; and again: whatever is still stuck.
@@ -172,6 +193,10 @@ class StopPolicy:
             effects.append(Note(_forwarded(name, grace)))
         if self.interrupts > 2 or (self.interrupts > 1 and nothing_left):
             self._give_up_at = now
+        if self._unexplained_until is not None:
+            self._unexplained_until = None
+            if self._reason is self._unexplained:
+                self._reason = None
         ranks = StopRanks(signum, grace, by_user=True)
         return [*effects, *self._end(interrupted(signum), ranks)]
 
@@ -180,30 +205,24 @@ class StopPolicy:
         if self._was_stopped and self._give_up_at is None:
             self._give_up_at = now + READER_S
 
-    def over(self) -> Effects:
-        """The run is over; a reason that was waiting for a signal is the reason after all."""
-        pending, self._pending_until = self._pending, None
-        return self._set_reason(pending) if pending is not None else []
-
     # --- time ---
 
     @property
     def deadline(self) -> float | None:
         """When to call `expire` next."""
-        times = [at for at in (self._pending_until, self._give_up_at) if at is not None]
+        times = [at for at in (self._unexplained_until, self._give_up_at) if at is not None]
         return min(times, default=None)
 
     def expire(self, now: float) -> Effects:
-        """Act if a pending reason has waited long enough."""
-        if self._pending is None or self._pending_until is None or now < self._pending_until:
+        """Act if a reason has waited long enough for a signal that explains it."""
+        until, stop = self._unexplained_until, self._unexplained
+        if until is None or stop is None or now < until:
             return []
-        self._pending_until = None
-        if self.interrupts:
-            return []
+        self._unexplained_until = None
         grace = self._grace_s("TERM")
-        note = Note(f"{self._pending.message}: SIGTERM to the ranks; {grace:g} s to exit")
+        note = Note(f"{stop.message}: SIGTERM to the ranks; {grace:g} s to exit")
         notes = [] if self.stopping else [note]
-        return [*notes, *self._end(self._pending, StopRanks(signal.SIGTERM, grace))]
+        return [*notes, *self._stop(StopRanks(signal.SIGTERM, grace))]
 
     def gives_up(self, now: float) -> bool:
         """Whether to leave although something is still stuck."""
@@ -219,7 +238,8 @@ class StopPolicy:
         self.final = self.final or stop.final
         self._was_stopped = True
         # What the loss of a host does to its peers may be seen before the loss itself.
-        follows = self._blames_a_victim and stop.status == HOST_LOST
+        may_follow = isinstance(self._reason, RankFailure) and self._reason.may_follow
+        follows = may_follow and stop.status == HOST_LOST
         if self._reason is not None and not self._is_early and not follows:
             return []
         if stop == self._reason:
@@ -230,10 +250,6 @@ class StopPolicy:
     @property
     def _is_early(self) -> bool:
         return self._early is not None and self._reason is self._early
-
-    @property
-    def _blames_a_victim(self) -> bool:
-        return isinstance(self._reason, RankFailure) and self._reason.is_victim
 
     def _stop(self, ranks: StopRanks) -> Effects:
         self.stopping = True

@@ -76,15 +76,20 @@ def earliest(timers: Iterable[Timer]) -> float | None:
 
 
 class Signals:
-    """Turns signals into bytes on a pipe that a Loop can watch; handlers do nothing else."""
+    """Turns signals into bytes on a pipe that a Loop can watch; handlers do nothing else.
+
+    Whatever the parent process has blocked: these come through from now on.
+    """
 
     def __init__(self, wanted: Iterable[int]) -> None:
         self.fd, self._write = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write, False)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        wanted = tuple(wanted)
         for signum in wanted:
             signal.signal(signum, _ignore)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, wanted)
 
     def read(self) -> list[int]:
         """The signals that have come since the last call."""

@@ -306,10 +306,18 @@ class NothingLeft(Message):
 
 
 class Bye(Message):
-    """The last message: what could not be killed, and how many stray processes were ended."""
+    """The last message.
+
+    Args:
+        unkillable: the processes that could not be killed.
+        stragglers: how many stray processes were ended.
+        not_removed: what of the job's private folder is left, and why; "" for nothing.
+
+    """
 
     unkillable: tuple[str, ...]
     stragglers: int
+    not_removed: str = ""
 
 
 # --- kinds of frames ---

@@ -51,9 +51,9 @@ def host_lost(host: str, why: str) -> Stop:
     return Stop(f"host {host}: {why}", exit_status.HOST_LOST, final=False)
 
 
-def agent_stopped(host: str, signal_name: str) -> Stop:
+def agent_stopped(host: str, why: str) -> Stop:
     """The end of a job one of whose agents was stopped, by a scheduler as a rule."""
-    return Stop(f"host {host}: its agent was stopped by {signal_name}", exit_status.HOST_LOST)
+    return Stop(f"host {host}: {why}", exit_status.HOST_LOST)
 
 
 def internal_error(message: str) -> Stop:

@@ -146,18 +146,28 @@ def remote_argv(host: Host, via: str, python: str, python_given: bool) -> list[s
 
 @dataclass(frozen=True)
 class Pipes:
-    """A started agent: this end of its three pipes, and the process to wait for."""
+    """A started agent: this end of its three pipes, and the process to wait for.
+
+    Args:
+        client: the name of the program that was started, where it only leads to the agent.
+
+    """
 
     pid: int
     to_agent: int
     from_agent: int
     errors: int
+    client: str = ""
 
 
-def start(argv: Sequence[str]) -> Pipes:
+def start(argv: Sequence[str], client: str = "") -> Pipes:
     """Start a transport.
 
     It gets a session of its own: a terminal's interrupt is for the launcher, which passes it on.
+
+    Args:
+        argv: its command line.
+        client: see Pipes.
 
     Raises:
         LaunchError: there is no such program.
@@ -179,7 +189,7 @@ def start(argv: Sequence[str]) -> Pipes:
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(theirs)],
             setsid=True,
             setsigmask=(),
-            setsigdef=[signal.SIGPIPE],
+            setsigdef=[signal.SIGPIPE, signal.SIGCHLD],
         )
     except OSError as error:
         for fd in (to_agent, from_agent, errors):
@@ -191,7 +201,7 @@ def start(argv: Sequence[str]) -> Pipes:
     widen(from_agent, _PIPE_SIZE)
     for fd in (to_agent, from_agent, errors):
         os.set_blocking(fd, False)
-    return Pipes(pid, to_agent, from_agent, errors)
+    return Pipes(pid, to_agent, from_agent, errors, client)
 
 
 class Transport:
@@ -222,6 +232,7 @@ class Transport:
 
         """
         if not host.is_local:
-            return start(remote_argv(host, self._via, self._python, self._python_given))
+            argv = remote_argv(host, self._via, self._python, self._python_given)
+            return start(argv, os.path.basename(argv[0]))
         pipes, self._local = self._local, None
         return pipes or start(local_argv())

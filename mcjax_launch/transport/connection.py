@@ -103,6 +103,11 @@ class AgentConnection:
         loop.watch(pipes.from_agent, READ, lambda ready: self._read())
         loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
 
+    @property
+    def client(self) -> str:
+        """The program that leads to the agent, such as ssh; "" where there is none."""
+        return self._pipes.client
+
     def be_patient(self, seconds: float) -> None:
         """Allow this much silence from now before it means that the agent is gone."""
         self._patient_until = time.monotonic() + seconds
@@ -212,15 +217,22 @@ class AgentConnection:
             if fd >= 0:
                 self._loop.forget(fd)
                 os.close(fd)
-        self._pipes = Pipes(self.pid, -1, -1, -1)
+        self._pipes = replace(self._pipes, from_agent=-1, errors=-1, to_agent=-1)
         self._supply = iter(())
         self._out.broken = True
         self.ended = True
 
-    def kill(self, signum: int = signal.SIGKILL) -> None:
-        """End the transport, and what it has started: it has a session of its own."""
+    def kill(self, signum: int) -> None:
+        """Signal the transport, and what it has started in its session: not the agent itself."""
         if not self.reap():
-            os.killpg(self.pid, signum)
+            try:
+                os.killpg(self.pid, signum)
+            except PermissionError:  # sudo's: its agent ends with the connection
+                pass
+
+    def wake(self) -> None:
+        """Let a transport that has been stopped go on; its guardian does the same for the agent."""
+        self.kill(signal.SIGCONT)
 
     def reap(self) -> bool:
         """Whether the transport's process has ended."""

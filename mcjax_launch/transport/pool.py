@@ -1,5 +1,6 @@
 """Brings the agents of all hosts up, and says which host could not be reached, and why."""
 
+import math
 import re
 import signal
 import time
@@ -10,7 +11,8 @@ from mcjax_launch.protocol import frames
 from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import Loop
-from mcjax_launch.protocol.messages import Bye, Hello, Ping
+from mcjax_launch.protocol.messages import Bye, Hello, NothingLeft, Ping
+from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.transport import bootstrap
 from mcjax_launch.transport.client import Transport
@@ -23,10 +25,16 @@ GREETING_S = 14.0
 _FIRST_LIMIT = 8
 _MOST_LIMIT = 64
 _MOST_ATTEMPTS = 7
+# The client of an agent that is gone ends as well; how it ends says more.
+_CLIENT_END_S = 1.0
+# What an agent whose ranks are to end needs beyond their grace: it gives up on what cannot be
+# killed after 5 s.
+_STOP_S = 15.0
 _REFUSED = re.compile(
     rb"kex_exchange_identification|ssh_exchange_identification|banner exchange"
     rb"|Connection (reset|closed) by "
 )
+_KILLED = re.compile(rb"^Killed by signal (\d+)\.", re.MULTILINE)
 # ssh's messages, and the hint for each.
 _HINTS = (
     ("could not resolve", "check its name in the hosts file"),
@@ -47,6 +55,43 @@ class Failure(Value):
     host: Host
     reason: str
     traceback: str = ""  # of a bug in the agent
+    stopped: bool = False  # somebody ended it
+
+
+class Killed(Value):
+    """How a transport was ended from outside.
+
+    Args:
+        what: its agent, or the client that leads to it.
+        signum: the signal.
+
+    """
+
+    what: str
+    signum: int
+
+    def __str__(self) -> str:
+        verb = "stopped" if self.signum in ENDING else "killed"
+        return f"{self.what} was {verb} by {signal.Signals(self.signum).name}"
+
+
+def killed(link: AgentConnection) -> Killed | None:
+    """The signal of which a transport, or the agent behind it, has ended."""
+    client = f"its {link.client} client" if link.client else "its agent"
+    said = _KILLED.search(link.errors)  # ssh's own words: it handles some signals
+    if said is not None and link.status == 255:
+        return Killed(client, int(said[1]))
+    status = link.status or 0
+    signum, what = (-status, client) if status < 0 else (status - 128, "its agent")
+    return Killed(what, signum) if signum in signal.valid_signals() else None
+
+
+def why_gone(link: AgentConnection) -> str:
+    """Why an agent that had greeted is gone, as far as can be known."""
+    message = link.last_lines()
+    if (by := killed(link)) is not None:
+        return str(by)
+    return "its agent exited unexpectedly" + (f": {message[-1]}" if message else "")
 
 
 def why(link: AgentConnection) -> str:
@@ -61,12 +106,22 @@ def why(link: AgentConnection) -> str:
     if (unfit := next((line for line in lines if line.startswith(frames.UNFIT)), None)) is not None:
         return unfit[len(frames.UNFIT) :]
     known = [(mark, hint) for mark, hint in _HINTS if mark in text]
+    if not known and (by := killed(link)) is not None:
+        return str(by)
     if not known:
         status = f"exit status {link.status}" if link.status is not None else "no answer"
         return lines[-1] if lines else f"its agent did not start (no output, {status})"
     mark, hint = known[0]
     said = next((line for line in reversed(lines) if mark in line.lower()), lines[-1])
     return f"{said} ({hint.format(host=link.host.login)})"
+
+
+def _failure(link: AgentConnection) -> Failure:
+    """What a transport that ended without a greeting says of its host."""
+    by = killed(link)
+    if by is not None and by.signum in ENDING:
+        return Failure(link.host, str(by), stopped=True)
+    return Failure(link.host, why(link), link.traceback)
 
 
 class AgentPool:
@@ -107,9 +162,12 @@ class AgentPool:
         self._waiting: list[tuple[float, Host]] = [(0.0, host) for host in hosts]
         self._attempts: dict[Host, int] = {}
         self._greeting: list[AgentConnection] = []  # started, not greeted yet
+        self._missed: dict[AgentConnection, float] = {}  # gone; how long its client may live
+        self._due: dict[AgentConnection, float] = {}  # when nothing may be left of its ranks
         self._limit = _FIRST_LIMIT
         self._ping_at = 0.0
         self._stopped = False
+        self._given_up: list[AgentConnection] = []  # that never greeted
 
     def send_all(self, message: Message) -> None:
         """Send a message to every agent."""
@@ -138,9 +196,19 @@ class AgentPool:
         self.links.append(link)
         self._greeting.append(link)
 
-    def stop(self) -> None:
-        """Start no more agents, and close those that have not greeted: no ranks run there."""
+    def stop(self, grace_s: float) -> None:
+        """Start no more agents, and close those that have not greeted: no ranks run there.
+
+        Args:
+            grace_s: what the ranks of the others get; an agent that does not end them is given up.
+
+        """
         self._stopped = True
+        due = time.monotonic() + grace_s + _STOP_S
+        for link in self.links:
+            if link not in self._greeting and not link.ended:
+                link.wake()
+                self._due[link] = min(due, self._due.get(link, due))
         self._waiting.clear()
         for link in self._greeting:
             link.close()
@@ -153,6 +221,11 @@ class AgentPool:
         """Whether every host has been reached or has failed."""
         return not self._waiting and not self._greeting
 
+    @property
+    def over(self) -> bool:
+        """Whether no agent is there, or may still come."""
+        return self.settled and not self._missed and all(link.ended for link in self.links)
+
     def _frame(self, link: AgentConnection, frame: Message | Data | Content) -> None:
         match frame:
             case Ping():
@@ -161,6 +234,8 @@ class AgentPool:
                 self._greeting.remove(link)
                 self._limit = min(self._limit + 1, _MOST_LIMIT)
                 self.begin()
+            case NothingLeft():
+                self._due[link] = math.inf
             case Bye():
                 link.said_bye = True
                 link.end_input()
@@ -172,22 +247,27 @@ class AgentPool:
         if link in self._greeting:
             self._judge(link)
         elif not link.said_bye:
-            message = link.last_lines()
-            self._on_lost(
-                link, "its agent exited unexpectedly" + (f": {message[-1]}" if message else "")
-            )
+            self._missed[link] = time.monotonic() + _CLIENT_END_S
+            self._judge_missed(link)
+
+    def _judge_missed(self, link: AgentConnection) -> None:
+        if link.reap() or time.monotonic() >= self._missed[link]:
+            del self._missed[link]
+            self._on_lost(link, why_gone(link))
 
     def reap(self) -> None:
         """A child of the launcher has ended."""
         for link in list(self.links):
             if link.reap() and link.ended and link in self._greeting:
                 self._judge(link)
+        for link in list(self._missed):
+            self._judge_missed(link)
 
     def _judge(self, link: AgentConnection) -> None:
         """A transport ended without a greeting: try again, or give up."""
         if not link.reap():
             return  # its exit status says more; SIGCHLD is about to come
-        self._give_up(link)
+        self._forget(link)
         refused = link.status == 255 and _REFUSED.search(link.errors)
         if self._stopped:
             return
@@ -202,10 +282,10 @@ class AgentPool:
             pause = 0.1 * 2 ** self._attempts[link.host] * random.uniform(0.5, 1.5)
             self._waiting.append((time.monotonic() + pause, link.host))
         else:
-            self._on_failure(Failure(link.host, why(link), link.traceback))
+            self._on_failure(_failure(link))
         self.begin()
 
-    def _give_up(self, link: AgentConnection) -> None:
+    def _forget(self, link: AgentConnection) -> None:
         self._greeting.remove(link)
         self.links.remove(link)
         link.close()
@@ -219,6 +299,8 @@ class AgentPool:
         if len(self._greeting) < self._limit:
             times += [at for at, _ in self._waiting]
         times += [link.silent_at for link in self.links if link.said_bye and not link.ended]
+        times += self._missed.values()
+        times += [due for link, due in self._due.items() if due < math.inf and not link.ended]
         afar = [link for link in self.links if self._is_afar(link)]
         if afar:
             times += [self._ping_at, min(link.silent_at for link in afar)]
@@ -233,28 +315,38 @@ class AgentPool:
         self.begin()
         for link in list(self._greeting):
             if now >= link.began_at + GREETING_S and not link.host.is_local:
-                self._give_up(link)
-                link.kill()
+                self._forget(link)
+                link.kill(signal.SIGTERM)  # `hang_up` waits for it, or kills it
+                self._given_up.append(link)
                 said = link.last_lines()
                 last = f" ({said[-1]})" if said else ""
                 self._on_failure(Failure(link.host, f"no answer within {GREETING_S:g} s{last}"))
         for link in self.links:
             if link.said_bye and not link.ended and now >= link.silent_at:
                 link.close()
+        for link in list(self._missed):
+            self._judge_missed(link)
+        for link, due in self._due.items():
+            if now >= due and not link.ended:
+                self._give_up(link, "its agent does not answer")
         afar = [link for link in self.links if self._is_afar(link)]
         for link in afar:
             if now >= link.silent_at:
-                link.close()
-                link.kill()
-                self._on_lost(link, f"no heartbeat for {frames.SILENCE_S:g} s")
+                self._give_up(link, f"no heartbeat for {frames.SILENCE_S:g} s")
         if afar and now >= self._ping_at:
             self._ping_at = now + frames.PING_S
             for link in afar:
                 link.send(Ping())
 
+    def _give_up(self, link: AgentConnection, why: str) -> None:
+        """Let go of an agent; it gets the time to tidy up, see `hang_up`."""
+        link.close()
+        link.kill(signal.SIGTERM)
+        self._on_lost(link, why)
+
     def hang_up(self, limit_s: float) -> None:
         """Close all connections; wait, but no longer than this, for their transports to end."""
-        links = self.links
+        links = [*self.links, *self._given_up]
         for link in links:
             link.close()
         deadline = time.monotonic() + limit_s
@@ -262,4 +354,4 @@ class AgentPool:
             self._loop.turn(deadline)  # SIGCHLD wakes it
         for link in links:
             if not link.reap() and not link.host.is_local:
-                link.kill()
+                link.kill(signal.SIGKILL)

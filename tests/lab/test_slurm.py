@@ -136,6 +136,36 @@ def test_a_users_signal_reaches_the_ranks(jobs: Jobs, cluster: Cluster, tmp_path
     assert out.read_text().count("got it") == 2, out.read_text()
 
 
+OBEDIENT = "trap 'exit 0' TERM; echo ready; sleep 1000 & wait"
+
+
+@pytest.mark.parametrize("script", [OBEDIENT, "echo ready; exec sleep 1000"])
+def test_a_signal_to_the_steps_ends_the_job(jobs: Jobs, cluster: Cluster, script: str) -> None:
+    """It reaches guardians, agents and ranks in any order, and not the launcher."""
+    running = cluster.salloc(jobs, "-N2", "--max-restarts", 2, "bash", "-c", script)
+    running.read_until("ready", 2)
+    number = cluster.slurm("squeue", "-h", "-o", "%i").strip()
+    cluster.slurm("scancel", "--signal=TERM", number)
+    ended = running.finish()
+    assert ended.status == 255, ended.stderr
+    assert "its agent was stopped by SIGTERM" in ended.report.splitlines()[-2]
+    assert "restarting" not in ended.report
+    cluster.idle()
+
+
+def test_a_signal_to_the_steps_that_still_start(jobs: Jobs, cluster: Cluster) -> None:
+    for pause_s in (0.1, 0.2, 0.3, 0.4):
+        running = cluster.salloc(jobs, "-N2", "--max-restarts", 2, "bash", "-c", OBEDIENT)
+        eventually(lambda: ".0" in cluster.slurm("squeue", "-h", "--steps", "-o", "%i"))
+        number = cluster.slurm("squeue", "-h", "-o", "%i").strip()
+        time.sleep(pause_s)
+        cluster.slurm("scancel", "--signal=TERM", number)
+        ended = running.finish()
+        assert ended.status == 255, ended.stderr
+        assert "its agent was stopped by SIGTERM" in ended.report
+        cluster.idle()
+
+
 def test_nothing_is_left_of_a_killed_launcher(jobs: Jobs, cluster: Cluster) -> None:
     script = "setsid sleep 1000 & trap '' TERM; echo ready; while :; do sleep 1000; done"
     running = cluster.salloc(jobs, "-N3", "--grace", "1", "bash", "-c", script)

@@ -16,6 +16,8 @@ import pytest
 from conftest import check_nothing_left
 from jobs import Jobs, alive, eventually
 
+from mcjax_launch.agent import posix
+
 # A rank that says so when it is ready, and then waits.
 WAIT = "echo ready pid $$; exec sleep 1000"
 DEAF = "trap '' TERM INT HUP; echo ready pid $$; while :; do sleep 1000; done"
@@ -129,6 +131,21 @@ def test_signal_to_the_launcher(jobs: Jobs, name: str) -> None:
 _SPIN = "echo ready; while :; do sleep 0.05; done"
 
 
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
+def test_a_signal_at_any_moment_of_the_start(jobs: Jobs, name: str) -> None:
+    """From the first line of the entry point on, which is where it begins to handle them."""
+    signum = signal.Signals[f"SIG{name}"]
+    for pause_ms in range(0, 300, 40):
+        running = jobs.start("-n", 2, *bash(WAIT))
+        pid = running.process.pid
+        eventually(lambda: posix.handles(pid, signal.SIGTERM))  # noqa: B023, it is called here
+        time.sleep(pause_ms / 1000)  # any moment will do
+        running.signal(signum)
+        assert running.process.wait(20) == 128 + signum
+        assert jobs.left() == []  # not even for a moment
+        assert "Traceback" not in running.finish().stderr
+
+
 @pytest.mark.parametrize("name", ["INT", "TERM"])
 def test_a_second_signal_kills_now(jobs: Jobs, name: str) -> None:
     signum = signal.Signals[f"SIG{name}"]
@@ -191,6 +208,70 @@ def test_agent_killed(jobs: Jobs, victim: str) -> None:
     assert ended.status == 255
     assert jobs.left() == []
     assert "host localhost: its agent " in ended.report
+
+
+# Ranks that end with 0 whenever they are asked to: nobody but the agent knows what happened.
+OBEDIENT = "trap 'exit 0' TERM INT HUP; echo ready; sleep 1000 & wait"
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])
+@pytest.mark.parametrize("whom", ["agent", "guardian"])
+def test_an_agent_that_is_stopped_at_any_moment(jobs: Jobs, name: str, whom: str) -> None:
+    """From its first moment, before its ranks are started, to a few moments after that."""
+    for pause_ms in range(0, 80, 16):
+        running = jobs.start("-n", 2, "--max-restarts", 2, *bash(OBEDIENT))
+        eventually(lambda: _child(running.process.pid))  # noqa: B023, it is called here
+        pid = guardian = _child(running.process.pid)
+        if whom == "agent":
+            eventually(lambda: _child(guardian))  # noqa: B023
+            pid = _child(guardian)
+        time.sleep(pause_ms / 1000)  # any moment will do
+        os.kill(pid, signal.Signals[f"SIG{name}"])
+        ended = running.finish()
+        assert (pause_ms, ended.status) == (pause_ms, 255)
+        assert f"host localhost: its agent was stopped by SIG{name}" in ended.report
+        assert "restarting" not in ended.report
+
+
+def _child(pid: int) -> int:
+    """The first child of a process; 0 if it has none."""
+    try:
+        return int((Path(f"/proc/{pid}/task/{pid}/children").read_text().split() or ["0"])[0])
+    except OSError:
+        return 0
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_obedient_ranks_do_not_hide_that_their_agent_was_stopped(jobs: Jobs, restarts: int) -> None:
+    running = jobs.start("-n", 3, "--max-restarts", restarts, *bash(OBEDIENT))
+    running.read_until("ready", 3)
+    os.kill(_child(_child(running.process.pid)), signal.SIGTERM)
+    ended = running.finish()
+    assert ended.status == 255
+    assert ended.report.splitlines()[-2:] == [
+        "host localhost: its agent was stopped by SIGTERM",
+        "all 3 ranks: exited with 0",
+    ]
+
+
+def test_an_agent_that_is_stopped_together_with_its_ranks(jobs: Jobs) -> None:
+    """A scheduler signals all processes of a step, in any order."""
+    running = jobs.start("-n", 3, *bash(WAIT))
+    running.read_until("ready", 3)
+    for pid in (*running.pids(), _child(_child(running.process.pid))):
+        os.kill(pid, signal.SIGTERM)
+    ended = running.finish()
+    assert ended.status == 255
+    assert "host localhost: its agent was stopped by SIGTERM" in ended.report
+
+
+def test_a_killed_guardian_ends_the_job(jobs: Jobs) -> None:
+    running = jobs.start("-n", 2, "--max-restarts", 2, *bash(OBEDIENT))
+    running.read_until("ready", 2)
+    os.kill(_child(running.process.pid), signal.SIGKILL)
+    ended = running.finish()
+    assert ended.status == 255
+    assert "host localhost: its agent was stopped by SIGTERM" in ended.report
 
 
 def test_reader_gone_while_no_rank_writes(jobs: Jobs) -> None:

@@ -13,7 +13,7 @@ from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.protocol.frames import PING_S, SILENCE_S
 from mcjax_launch.protocol.messages import VERSION, Bye, Hello, NothingLeft, Ping
 from mcjax_launch.transport import bootstrap, pool
-from mcjax_launch.transport.pool import GREETING_S, AgentPool
+from mcjax_launch.transport.pool import GREETING_S, AgentPool, Failure
 
 HELLO, BYE = Hello(VERSION), Bye((), 0)
 REFUSED = b"kex_exchange_identification: read: Connection reset by peer\n"
@@ -29,6 +29,7 @@ class Agents:
         self.made: list[Connection] = []
         self.frames: list[object] = []
         self.lost: list[tuple[str, str]] = []
+        self.failed: list[Failure] = []
         self.failures: list[tuple[str, str]] = []
         self.pool = AgentPool(
             [Host(name=name, slots=1) for name in names],
@@ -37,7 +38,7 @@ class Agents:
             1,
             lambda link, frame: self.frames.append(frame),
             lambda link, reason: self.lost.append((link.host.name, reason)),
-            lambda failure: self.failures.append((failure.host.name, failure.reason)),
+            self._failed,
         )
         self.pool.begin()
 
@@ -46,6 +47,10 @@ class Agents:
         link.began_at, link.silent_at = self.clock.now, self.clock.now + SILENCE_S
         self.made.append(link)
         return link
+
+    def _failed(self, failure: Failure) -> None:
+        self.failed.append(failure)
+        self.failures.append((failure.host.name, failure.reason))
 
     def _turn(self, deadline: float) -> None:
         self.clock.now = deadline
@@ -165,7 +170,7 @@ def test_who_does_not_greet_in_time_is_given_up(agents_of: Make) -> None:
     assert agents.pool.deadline == agents.made[1].began_at + GREETING_S
     agents.after(0.1)
     assert agents.failures == [("b", "no answer within 14 s (to the swamp)")]
-    assert agents.made[1].closed and agents.made[1].killed == [signal.SIGKILL]
+    assert agents.made[1].closed and agents.made[1].killed == [signal.SIGTERM]
     assert not agents.made[0].closed  # no network is between us
     assert agents.lost == []
 
@@ -195,7 +200,7 @@ def test_over_a_network_silence_is_a_loss(agents_of: Make) -> None:
     assert agents.pool.deadline == agents.made[1].silent_at
     agents.after(0.1)
     assert agents.lost == [("b", "no heartbeat for 12 s")]
-    assert agents.made[1].closed and agents.made[1].killed == [signal.SIGKILL]
+    assert agents.made[1].closed and agents.made[1].killed == [signal.SIGTERM]
     agents.after(1)
     assert [host for host, _ in agents.lost] == ["b", "c"]
     agents.after(100)
@@ -213,8 +218,8 @@ def test_an_end_without_a_goodbye_is_a_loss(agents_of: Make) -> None:
     agents = agents_of("a", "b", "c")
     for link in agents.made:
         link.says(HELLO)
-    agents.made[0].ends(b"banner\nConnection closed\n")
-    agents.made[1].ends()
+    agents.made[0].ends(b"banner\nConnection closed\n", 255)
+    agents.made[1].ends(status=1)
     agents.made[2].says(BYE)
     assert agents.made[2].input_ended
     agents.made[2].ends(b"Connection closed\n")
@@ -222,6 +227,68 @@ def test_an_end_without_a_goodbye_is_a_loss(agents_of: Make) -> None:
         ("a", "its agent exited unexpectedly: Connection closed"),
         ("b", "its agent exited unexpectedly"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("status", "errors", "reason"),
+    [
+        (-signal.SIGKILL, b"", "its ssh client was killed by SIGKILL"),
+        (255, b"Killed by signal 15.\n", "its ssh client was stopped by SIGTERM"),
+        (128 + signal.SIGKILL, b"", "its agent was killed by SIGKILL"),
+        (
+            255,
+            b"client_loop: send disconnect: Broken pipe\n",
+            "its agent exited unexpectedly: client",
+        ),
+    ],
+)
+def test_how_a_client_ends_says_what_has_happened(
+    agents_of: Make, status: int, errors: bytes, reason: str
+) -> None:
+    agents = agents_of("a")
+    agents.made[0].says(HELLO)
+    agents.made[0].ends(errors)
+    assert agents.lost == [] and not agents.pool.over  # it may end a moment after its pipe
+    agents.made[0].status = status
+    agents.pool.reap()
+    [(host, said)] = agents.lost
+    assert host == "a" and said.startswith(reason) and agents.pool.over
+
+
+def test_a_client_that_stays_is_not_waited_for(agents_of: Make) -> None:
+    agents = agents_of("a")
+    agents.made[0].says(HELLO)
+    agents.made[0].ends()
+    assert agents.pool.deadline is not None
+    agents.after(agents.pool.deadline - agents.clock.now)
+    assert agents.lost == [("a", "its agent exited unexpectedly")]
+    assert agents.pool.over and agents.pool.deadline is None
+
+
+@pytest.mark.parametrize("status", [-signal.SIGTERM, 128 + signal.SIGTERM])
+def test_who_is_stopped_before_it_greets_has_not_failed(agents_of: Make, status: int) -> None:
+    agents = agents_of("a")
+    agents.made[0].ends(status=status)
+    [failure] = agents.failed
+    assert failure.stopped and "was stopped by SIGTERM" in failure.reason
+
+
+def test_an_agent_that_does_not_end_its_ranks_is_given_up(agents_of: Make) -> None:
+    agents = agents_of(LOCAL, "b")
+    for link in agents.made:
+        link.says(HELLO)
+        link.silent_at += 1000
+    agents.pool.stop(30.0)
+    agents.pool.stop(2.0)
+    assert all(link.woken for link in agents.made)
+    agents.made[1].says(NothingLeft())
+    agents.after(2.0 + pool._STOP_S - 0.1)
+    assert agents.lost == []
+    agents.after(0.1)
+    assert [reason for _, reason in agents.lost] == ["its agent does not answer"]
+    assert agents.made[0].closed and agents.made[0].killed == [signal.SIGTERM]
+    agents.after(100)
+    assert len(agents.lost) == 1
 
 
 def test_after_a_goodbye_silence_is_no_loss(agents_of: Make) -> None:
@@ -240,7 +307,7 @@ def test_a_stop_lets_go_of_what_has_not_greeted(agents_of: Make) -> None:
     agents = agents_of(LOCAL, *(f"n{number}" for number in range(19)))
     agents.made[1].says(HELLO)
     count = len(agents.made)
-    agents.pool.stop()
+    agents.pool.stop(2.0)
     assert agents.pool.settled
     assert [link.killed for link in agents.made] == [[], [], *[[signal.SIGTERM]] * (count - 2)]
     assert [link.closed for link in agents.made] == [True, False, *[True] * (count - 2)]

@@ -35,9 +35,11 @@ INT_NOTE = Note(
     "Ctrl-\\ shows where they are"
 )
 TERM_NOTE = Note("SIGTERM forwarded to the ranks; 30 s to exit, send it again to kill them now")
+AGENT_NOTE = Note(f"{AGENT.message}: SIGTERM to the ranks; 30 s to exit")
 GONE_NOTE = Note("the reader of stdout is gone: SIGTERM to the ranks; 30 s to exit")
 
 OWN, VICTIM = RankFailure(1), RankFailure(2, is_victim=True)
+SIGNALLED = RankFailure(3, is_signalled=True)
 FAILED = StopRanks(TERM, 2.0, 1)
 QUICK = StopRanks(TERM, 2.0)
 USER_INT, USER_INT_NOW = StopRanks(INT, 5.0, by_user=True), StopRanks(INT, 0.0, by_user=True)
@@ -100,22 +102,65 @@ HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     ],
     "the reader goes away": [
         (RUN, None),
-        (("may_be_stopped", (GONE, 1.0)), []),
+        (("may_be_stopped", (GONE, 1.0)), [SetReason(GONE)]),
         (("expire", (1.0,)), []),
-        (("expire", (1.0 + SIGNAL_S,)), [GONE_NOTE, SetReason(GONE), LONG]),
+        (("expire", (1.0 + SIGNAL_S,)), [GONE_NOTE, LONG]),
         (("expire", (9.0,)), []),
     ],
     "the reader goes away, and then comes INT": [
         (RUN, None),
-        (("may_be_stopped", (GONE, 1.0)), []),
+        (("may_be_stopped", (GONE, 1.0)), [SetReason(GONE)]),
         (interrupt(INT, 1.1), [INT_NOTE, SetReason(BY_INT), USER_INT]),
         (("expire", (1.0 + SIGNAL_S,)), []),
-        (("over",), []),
+    ],
+    "the reader goes away, and long after that comes INT": [
+        (RUN, None),
+        (("may_be_stopped", (GONE, 1.0)), [SetReason(GONE)]),
+        (("expire", (1.0 + SIGNAL_S,)), [GONE_NOTE, LONG]),
+        (interrupt(INT, 2.0), [USER_INT]),
     ],
     "an agent is ended from outside and all is over before a signal can come": [
         (RUN, None),
+        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
+    ],
+    "an agent is ended from outside before any rank is started": [
+        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
+        (("expire", (1.0 + SIGNAL_S,)), [AGENT_NOTE, LONG]),
+    ],
+    "an agent is ended from outside, and its ranks end of what it sends them": [
+        (RUN, None),
+        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
+        (("rank_ended", (None,)), []),  # the grace of a TERM is theirs
+        (("rank_ended", (SIGNALLED,)), []),
+        (("rank_ended", (VICTIM,)), []),
+        (("expire", (1.0 + SIGNAL_S,)), [AGENT_NOTE, LONG]),
+    ],
+    "an agent is ended from outside, and a rank fails over it": [
+        (RUN, None),
+        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
+        (("rank_ended", (OWN,)), [FAILED]),
+        (("expire", (1.0 + SIGNAL_S,)), [LONG]),
+    ],
+    "an agent is ended from outside, and then it is lost": [
+        (RUN, None),
+        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
+        (("stopped", (LOST,)), [QUICK]),
+    ],
+    "an agent and the launcher are ended from outside": [
+        (RUN, None),
+        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
+        (("rank_ended", (None,)), []),
+        (interrupt(TERM, 1.1), [TERM_NOTE, SetReason(BY_TERM), USER_TERM]),
+    ],
+    "a rank is ended by the signal that its agent gets a moment later": [
+        (RUN, None),
+        (("rank_ended", (SIGNALLED,)), [StopRanks(TERM, 2.0, 3)]),
+        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
+    ],
+    "a rank fails, and its agent is ended a moment later": [
+        (RUN, None),
+        (("rank_ended", (OWN,)), [FAILED]),
         (("may_be_stopped", (AGENT, 1.0)), []),
-        (("over",), [SetReason(AGENT)]),
     ],
     "a host is lost": [
         (RUN, None),
@@ -151,8 +196,7 @@ HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "ranks end of what a scheduler sends to their agent, before it can say so": [
         (RUN, None),
         (("rank_ended", (None,)), [QUICK]),
-        (("may_be_stopped", (AGENT, 1.0)), []),
-        (("over",), [SetReason(AGENT)]),
+        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
     ],
     "a timeout": [
         (RUN, None),
@@ -173,6 +217,11 @@ HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "stacks that the user asked for end nothing": [
         (RUN, None),
         (("stacks_shown",), []),
+    ],
+    "a timeout while the reader's end waits for a signal": [
+        (RUN, None),
+        (("may_be_stopped", (GONE, 1.0)), [SetReason(GONE)]),
+        (("limit_reached", (TIMEOUT,)), []),
     ],
     "ranks diverge, and fail over it before more is known": [
         (RUN, None),

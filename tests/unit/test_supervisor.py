@@ -125,9 +125,8 @@ def test_deadline_is_the_next_thing_to_happen() -> None:
 
 
 def test_an_exiting_rank_is_not_blamed_on_our_signal() -> None:
-    ranks = Supervisor(2.0)
+    ranks = Supervisor(2.0, ending=lambda: [1])
     for rank in range(3):
         ranks.started(rank)
-    ranks.ending = frozenset([1])
     assert ranks.failed(0, 0.0) == [SignalRanks(signal.SIGTERM, frozenset([0]))]
     assert ranks.sent == {0: [], 1: [], 2: [signal.SIGTERM]}
