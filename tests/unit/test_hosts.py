@@ -39,8 +39,8 @@ def test_default_slots() -> None:
 
 
 BAD = {
-    "a\nb slots=x\n": "h:2: slots=x: expected a whole number",
-    "a slots=0": "h:1: slots=0",
+    "a\nb slots=x\n": "h:2: slots=x is not a whole number of 1 or more",
+    "a slots=0": "h:1: slots=0 is not a whole number of 1 or more",
     "a port=-1": "h:1: port=-1",
     "a gpus=4": "h:1: unknown setting 'gpus': valid ones are slots, port, python and chdir",
     "a two": "h:1: 'two': expected slots=K",

@@ -26,4 +26,4 @@ def test_ranks() -> None:
 @pytest.mark.parametrize("text", ["", "x", "0", "-1", "1.5"])
 def test_not_a_whole_number(text: str) -> None:
     with pytest.raises(click.BadParameter):
-        WholeNumber(1).convert(text, None, None)
+        WholeNumber(1, 9).convert(text, None, None)
