@@ -88,8 +88,13 @@ def parse_file(text: str, origin: str, default_slots: int) -> tuple[Host, ...]:
     return tuple(host for host, _ in hosts.values())
 
 
-def parse_list(text: str, default_slots: int) -> tuple[Host, ...]:
+def parse_list(text: str, default_slots: int, option: str = "--hosts ") -> tuple[Host, ...]:
     """The hosts of a list such as `a,b:2,node[01-03]`.
+
+    Args:
+        text: the list.
+        default_slots: of hosts without a number.
+        option: where it comes from, for errors.
 
     Raises:
         LaunchError: it cannot be read.
@@ -102,7 +107,7 @@ def parse_list(text: str, default_slots: int) -> tuple[Host, ...]:
                 raise ValueError("a host name is missing")
             _add(hosts, _parse_line([word.strip()], default_slots), 1)
         except ValueError as error:
-            raise LaunchError(f"--hosts {text}: {error}") from None
+            raise LaunchError(f"{option}{text}: {error}") from None
     return tuple(host for host, _ in hosts.values())
 
 
