@@ -205,7 +205,8 @@ class Agent:
         if self._staging is not None:
             self._staging.finish()
         try:
-            self._prepared = Prepared(wanted, self._staging.folder if self._staging else "")
+            stage = self._staging.folder if self._staging else ""
+            self._prepared = Prepared(wanted, stage, self._loop)
         except Unusable as refused:
             self._link.send(messages.Refused(str(refused), refused.status))
             return
@@ -227,6 +228,7 @@ class Agent:
             self._link.send(messages.Refused(message, exit_status.HOST_LOST))
 
     def _try_coordinator(self, wanted: messages.TryCoordinator) -> None:
+        time.sleep(wanted.after_s)
         tried = network.attempt(wanted.addresses, wanted.port)
         self._link.send(
             messages.CoordinatorTried(

@@ -6,6 +6,7 @@ import os
 import socket
 
 from ..protocol.exit_status import HOST_LOST, NOT_EXECUTABLE, NOT_FOUND, USAGE
+from ..protocol.loop import Loop
 from ..protocol.messages import HostFacts, Prepare
 from ..protocol.program_check import Unusable, check_python_file, find_command
 from . import devices, interpreter, network, ports
@@ -30,15 +31,17 @@ class Prepared:
     Args:
         wanted: what the launcher asks for.
         stage: the folder of the files that were sent, or "".
+        loop: calls when somebody tries the coordinator's port.
 
     Raises:
         Unusable: the job cannot run here, as Refused or as PROGRAM cannot be run.
 
     """
 
-    def __init__(self, wanted: Prepare, stage: str) -> None:
+    def __init__(self, wanted: Prepare, stage: str, loop: Loop) -> None:
         self.reserved: list[socket.socket] = []
-        self._listening: socket.socket | None = None
+        self._loop = loop
+        self._listening: ports.Listener | None = None
         self._cwd = _folder(wanted, stage)
         self._staged = bool(stage)
         self._unfit = HOST_LOST if wanted.remote else USAGE
@@ -102,7 +105,7 @@ class Prepared:
             return 0
         port = self._reserve(wanted.coordinator.host, wanted.coordinator.port)
         if wanted.listen:
-            self._listening = ports.listener(self.reserved[0])
+            self._listening = ports.Listener(self.reserved[0], self._loop)
         return port
 
     def _reserve(self, host: str, port: int) -> int:

@@ -77,10 +77,14 @@ class Prepare(Message):
 
 
 class TryCoordinator(Message):
-    """Connect to each of these, once: answered by CoordinatorTried."""
+    """Connect to each of these: answered by CoordinatorTried.
+
+    `after_s`: wait so long before, for a thousand hosts must not come at the same time.
+    """
 
     addresses: tuple[str, ...]
     port: int
+    after_s: float = 0.0
 
 
 class RankOrder(Message):
