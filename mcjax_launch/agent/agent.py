@@ -12,6 +12,7 @@ import time
 
 from ..protocol import exit_status, frames, hook_environ, hook_messages, messages, rank_environ
 from ..protocol.loop import READ, Loop, Signals
+from ..protocol.open_files import allow_many
 from ..protocol.program_check import Unusable
 from ..protocol.signals import ENDING
 from ..protocol.uplink import Uplink, widen
@@ -57,7 +58,7 @@ class Agent:
         remote: bool,
     ) -> None:
         self._null = null
-        self._files_limit = posix.allow_many_files()
+        self._files_limit = allow_many()
         self._folder = folder
         self._hook_folder = hook_folder
         self._loop = loop

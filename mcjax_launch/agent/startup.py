@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
+from ..protocol import open_files
 from ..protocol.exit_status import HOST_LOST, NOT_EXECUTABLE, NOT_FOUND, USAGE
 from ..protocol.loop import Loop
 from ..protocol.messages import HostFacts, Prepare
@@ -45,6 +46,7 @@ class Prepared:
         self._cwd = _folder(wanted, stage)
         self._staged = bool(stage)
         self._unfit = HOST_LOST if wanted.remote else USAGE
+        self._check_limit(wanted)
         python = self._python(wanted)
         if wanted.command:
             self._check_command(wanted.command, wanted.env.get("PATH"))
@@ -67,6 +69,12 @@ class Prepared:
         """Leave the port to the coordinator."""
         if self._listening is not None:
             self._listening.close()
+
+    def _check_limit(self, wanted: Prepare) -> None:
+        """Two pipes of each rank, and the hook's connection, are better known to fit before."""
+        each = 3 if wanted.pythons else 2
+        if why := open_files.lacking(each * wanted.ranks):
+            raise Refused(why, self._unfit)
 
     def _python(self, wanted: Prepare) -> str:
         if not wanted.pythons:

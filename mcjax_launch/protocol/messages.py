@@ -56,6 +56,7 @@ class Prepare(Message):
         towards: the coordinator, where other launchers have the other hosts.
         transfer_ports, cores: so many to reserve or to share out.
         gpus: count them.
+        ranks: that will run there.
 
     """
 
@@ -74,6 +75,7 @@ class Prepare(Message):
     transfer_ports: int = 0
     gpus: bool = False
     cores: int = 0
+    ranks: int = 1
 
 
 class TryCoordinator(Message):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol.exit_status import HOST_LOST
+from mcjax_launch.protocol.open_files import Limit, allow_many, set_limit
 from mcjax_launch.protocol.uplink import widen
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -154,10 +155,14 @@ class Pipes:
     errors: int
 
 
-def start(argv: Sequence[str]) -> Pipes:
+def start(argv: Sequence[str], files_limit: Limit | None = None) -> Pipes:
     """Start a transport.
 
     It gets a session of its own: a terminal's interrupt is for the launcher, which passes it on.
+
+    Args:
+        argv: its command.
+        files_limit: of its open files; None for this process's.
 
     Raises:
         LaunchError: there is no such program.
@@ -171,6 +176,7 @@ def start(argv: Sequence[str]) -> Pipes:
         message = f"{error.strerror}: raise `ulimit -n`, or use fewer hosts"
         raise LaunchError(message, HOST_LOST) from None
     theirs = (agent_in, agent_out, agent_err)
+    ours = set_limit(files_limit)  # inherited: there is no other way to give it one
     try:
         pid = os.posix_spawnp(
             argv[0],
@@ -186,6 +192,7 @@ def start(argv: Sequence[str]) -> Pipes:
             os.close(fd)
         raise LaunchError(f"{argv[0]}: {error.strerror}; is it installed?", HOST_LOST) from None
     finally:
+        set_limit(ours)
         for fd in theirs:
             os.close(fd)
     widen(from_agent, _PIPE_SIZE)
@@ -209,6 +216,11 @@ class Transport:
         self._python = python
         self._python_given = python_given
         self._local: Pipes | None = None
+        self._files_limit: Limit | None = None
+
+    def allow_many_files(self) -> None:
+        """Raise the launcher's own limit on open files; what is started keeps the user's."""
+        self._files_limit = allow_many()
 
     def start_local(self) -> None:
         """Start the agent of this machine now, ahead of `start`."""
@@ -222,6 +234,7 @@ class Transport:
 
         """
         if not host.is_local:
-            return start(remote_argv(host, self._via, self._python, self._python_given))
+            argv = remote_argv(host, self._via, self._python, self._python_given)
+            return start(argv, self._files_limit)
         pipes, self._local = self._local, None
-        return pipes or start(local_argv())
+        return pipes or start(local_argv(), self._files_limit)
