@@ -1,9 +1,35 @@
-"""Sets of ranks as text, read and written; pure."""
+"""Whole numbers and sets of ranks as text, read and written; pure."""
 
 import re
 from collections.abc import Iterable
 
+#: The most ranks that a job may have: beyond this it is a slip of the finger.
+MOST_RANKS = 65_536
+
 _RANGE = r"\s*([0-9]+)(?:-([0-9]+))?\s*"
+
+
+def whole_number(text: str, low: int, high: int) -> int:
+    """The number that plain digits stand for.
+
+    Args:
+        text: from a user: of any length, and in any script.
+        low: the least that is allowed, 0 or more.
+        high: the most.
+
+    Raises:
+        ValueError: it is none, or out of bounds; says what was expected, not what was found.
+
+    """
+    digits = text.lstrip("0") or text[-1:]
+    if text.isascii() and text.isdigit():
+        # Python refuses to read numbers of thousands of digits.
+        number = int(digits) if len(digits) <= len(str(high)) else high + 1
+        if number > high:
+            raise ValueError(f"more than {high}")
+        if number >= low:
+            return number
+    raise ValueError(f"not a whole number of {low} or more")
 
 
 def ranges(ranks: Iterable[int]) -> str:
@@ -21,16 +47,26 @@ def parse_ranges(text: str) -> frozenset[int]:
     """The ranks that `0` or `0-2,5` stands for.
 
     Raises:
-        ValueError: it is not written like that.
+        ValueError: it is not written like that, or names a rank that no job has.
 
     """
     ranks: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(_RANGE, part)
-        if match is None or int(match[2] or match[1]) < int(match[1]):
+        if match is None:
             raise ValueError(f"{text!r} is not a set of ranks: write 0 or 0,4-7")
-        ranks.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+        low, high = (_rank(end) for end in (match[1], match[2] or match[1]))
+        if high < low:
+            raise ValueError(f"{text!r} is not a set of ranks: write 0 or 0,4-7")
+        ranks.update(range(low, high + 1))
     return frozenset(ranks)
+
+
+def _rank(text: str) -> int:
+    try:
+        return whole_number(text, 0, MOST_RANKS - 1)
+    except ValueError as error:
+        raise ValueError(f"rank {text} is {error}") from None
 
 
 def these_ranks(ranks: Iterable[int]) -> str:

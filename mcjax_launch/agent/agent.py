@@ -12,6 +12,7 @@ import time
 
 from ..protocol import exit_status, frames, hook_environ, hook_messages, messages, rank_environ
 from ..protocol.loop import READ, Loop, Signals
+from ..protocol.open_files import allow_many
 from ..protocol.program_check import Unusable
 from ..protocol.signals import ENDING
 from ..protocol.uplink import Uplink, widen
@@ -57,7 +58,7 @@ class Agent:
         remote: bool,
     ) -> None:
         self._null = null
-        self._files_limit = posix.allow_many_files()
+        self._files_limit = allow_many()
         self._folder = folder
         self._hook_folder = hook_folder
         self._loop = loop
@@ -209,7 +210,8 @@ class Agent:
         if self._staging is not None:
             self._staging.finish()
         try:
-            self._prepared = Prepared(wanted, self._staging.folder if self._staging else "")
+            stage = self._staging.folder if self._staging else ""
+            self._prepared = Prepared(wanted, stage, self._loop)
         except Unusable as refused:
             self._link.send(messages.Refused(str(refused), refused.status))
             return
@@ -231,6 +233,7 @@ class Agent:
             self._link.send(messages.Refused(message, exit_status.HOST_LOST))
 
     def _try_coordinator(self, wanted: messages.TryCoordinator) -> None:
+        time.sleep(wanted.after_s)
         tried = network.attempt(wanted.addresses, wanted.port)
         self._link.send(
             messages.CoordinatorTried(

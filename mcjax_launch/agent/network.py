@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MOST_S = 3.0
+_NO_ANSWER = "no answer (a firewall?)"
 
 
 def machine() -> str:
@@ -93,7 +94,7 @@ class Attempt:
     def __init__(self, address: str, port: int) -> None:
         self.address = address
         self.source = ""
-        self.error = "no answer (a firewall?)"
+        self.error = _NO_ANSWER
         self.socket = socket.socket()
         try:
             if ":" in address:
@@ -121,7 +122,20 @@ class Attempt:
 
 
 def attempt(addresses: Sequence[str], port: int) -> list[Attempt]:
-    """Connect to all of these addresses at the same time, for a few seconds at the most."""
+    """Connect to all of these addresses at the same time, for a few seconds at the most.
+
+    If none can be reached, those that have not answered are tried once more: where very many hosts
+    come at once, or the coordinator's is busy, the first packets may have been dropped.
+    """
+    first = _attempt_once(addresses, port)
+    silent = [a.address for a in first if a.error == _NO_ANSWER]
+    if any(a.source for a in first) or not silent:
+        return first
+    again = {a.address: a for a in _attempt_once(silent, port)}
+    return [again.get(a.address, a) for a in first]
+
+
+def _attempt_once(addresses: Sequence[str], port: int) -> list[Attempt]:
     attempts = [Attempt(address, port) for address in addresses]
     deadline = time.monotonic() + _MOST_S
     while pending := {a.socket.fileno(): a for a in attempts if a.pending}:

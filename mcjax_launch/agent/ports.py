@@ -9,6 +9,11 @@ from __future__ import annotations
 import errno
 import socket
 
+from ..protocol.loop import READ, Loop
+
+# As many as the system allows (net.core.somaxconn).
+_BACKLOG = 65_535
+
 
 class PortTaken(Exception):
     """Somebody else has the port, or the address is not this host's; the text says which."""
@@ -35,13 +40,37 @@ def reserve(host: str, port: int) -> socket.socket:
         raise PortTaken(_message(host, port, error)) from None
 
 
-def listener(held: socket.socket) -> socket.socket:
-    """A socket that listens on a reserved port, as the coordinator will."""
-    made = _socket(held.family)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    made.bind(held.getsockname()[:2])
-    made.listen(512)
-    return made
+class Listener:
+    """Listens on a reserved port, as the coordinator will, for those who try to connect.
+
+    Every caller is accepted and dismissed at once: the kernel holds few who wait for that.
+
+    Args:
+        held: the reserved port.
+        loop: calls when somebody connects.
+
+    """
+
+    def __init__(self, held: socket.socket, loop: Loop) -> None:
+        self._loop = loop
+        self._socket = _socket(held.family)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._socket.bind(held.getsockname()[:2])
+        self._socket.listen(_BACKLOG)
+        self._socket.setblocking(False)
+        loop.watch(self._socket.fileno(), READ, lambda ready: self._dismiss_all())
+
+    def _dismiss_all(self) -> None:
+        try:
+            while True:
+                self._socket.accept()[0].close()
+        except OSError:  # nobody waits any more
+            pass
+
+    def close(self) -> None:
+        """Leave the port to the coordinator."""
+        self._loop.forget(self._socket.fileno())
+        self._socket.close()
 
 
 def _bound(family: int, host: str, port: int) -> socket.socket:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 
+from ..protocol import open_files
 from ..protocol.exit_status import NOT_FOUND
 from ..protocol.signals import ENDING, RESET_IN_RANKS
 
@@ -19,6 +20,8 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     import resource
     from collections.abc import Iterator, Sequence
+
+    from ..protocol.open_files import Limit
 
 LINUX = sys.platform.startswith("linux")
 _PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
@@ -60,14 +63,14 @@ def spawn(
     cwd: str,
     standard: Sequence[int],
     cores: Sequence[int] | None = None,
-    files_limit: tuple[int, int] | None = None,
+    files_limit: Limit | None = None,
 ) -> int:
     """Start `argv` in a session of its own that dies with this process; its pid.
 
     Args:
         standard: the descriptors that become its 0, 1 and 2.
         cores: what it may run on; None for all.
-        files_limit: of its open files (see `allow_many_files`); None for this process's.
+        files_limit: of its open files (see `open_files.allow_many`); None for this process's.
 
     Raises:
         SpawnError: it cannot be executed, or `cwd` cannot be entered.
@@ -103,7 +106,7 @@ def _become(
     cwd: str,
     standard: Sequence[int],
     cores: Sequence[int] | None,
-    files_limit: tuple[int, int] | None,
+    files_limit: Limit | None,
     parent: int,
     failure_fd: int,
 ) -> None:
@@ -117,15 +120,13 @@ def _become(
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         die_with_parent(signal.SIGKILL, parent)
         os.chdir(cwd)
-        if files_limit is not None:
-            import resource
-
-            resource.setrlimit(resource.RLIMIT_NOFILE, files_limit)
         if cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, cores)
         for target, fd in enumerate(standard):
             os.dup2(fd, target)
         what = argv[0]
+        os.get_exec_path(env)  # imports what execvpe needs, while files can still be opened
+        open_files.set_limit(files_limit)
         os.execvpe(argv[0], list(argv), env)
     except OSError as error:
         os.write(failure_fd, f"{error.errno} {what}".encode("utf-8", "surrogateescape"))
@@ -270,23 +271,6 @@ def handles(pid: int, signum: int) -> bool:
         return bool(signum) and bool(int(caught.split()[1], 16) >> (signum - 1) & 1)
     except (OSError, StopIteration):
         return False
-
-
-def allow_many_files() -> tuple[int, int] | None:
-    """Raise the limit on this process's open files as far as it goes.
-
-    Returns:
-        the limit before, for children; None where nothing has changed.
-
-    """
-    import resource
-
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    except (OSError, ValueError):  # macOS reports a limit that it does not accept
-        return None
-    return before
 
 
 def limit_in_words(error: OSError) -> str:

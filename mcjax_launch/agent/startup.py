@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 
+from ..protocol import open_files
 from ..protocol.exit_status import HOST_LOST, NOT_EXECUTABLE, NOT_FOUND, USAGE
+from ..protocol.loop import Loop
 from ..protocol.messages import HostFacts, Prepare
 from ..protocol.program_check import Unusable, check_python_file, find_command
 from . import devices, interpreter, network, ports
@@ -30,18 +32,21 @@ class Prepared:
     Args:
         wanted: what the launcher asks for.
         stage: the folder of the files that were sent, or "".
+        loop: calls when somebody tries the coordinator's port.
 
     Raises:
         Unusable: the job cannot run here, as Refused or as PROGRAM cannot be run.
 
     """
 
-    def __init__(self, wanted: Prepare, stage: str) -> None:
+    def __init__(self, wanted: Prepare, stage: str, loop: Loop) -> None:
         self.reserved: list[socket.socket] = []
-        self._listening: socket.socket | None = None
+        self._loop = loop
+        self._listening: ports.Listener | None = None
         self._cwd = _folder(wanted, stage)
         self._staged = bool(stage)
         self._unfit = HOST_LOST if wanted.remote else USAGE
+        self._check_limit(wanted)
         python = self._python(wanted)
         if wanted.command:
             self._check_command(wanted.command, wanted.env.get("PATH"))
@@ -64,6 +69,12 @@ class Prepared:
         """Leave the port to the coordinator."""
         if self._listening is not None:
             self._listening.close()
+
+    def _check_limit(self, wanted: Prepare) -> None:
+        """Two pipes of each rank, and the hook's connection, are better known to fit before."""
+        each = 3 if wanted.pythons else 2
+        if why := open_files.lacking(each * wanted.ranks):
+            raise Refused(why, self._unfit)
 
     def _python(self, wanted: Prepare) -> str:
         if not wanted.pythons:
@@ -102,7 +113,7 @@ class Prepared:
             return 0
         port = self._reserve(wanted.coordinator.host, wanted.coordinator.port)
         if wanted.listen:
-            self._listening = ports.listener(self.reserved[0])
+            self._listening = ports.Listener(self.reserved[0], self._loop)
         return port
 
     def _reserve(self, host: str, port: int) -> int:

@@ -26,6 +26,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.launcher.entry import run as run_job
 from mcjax_launch.protocol import exit_status
+from mcjax_launch.wording import one_line
 
 
 @click.command(
@@ -54,7 +55,7 @@ def command(context: click.Context, /, **values: Any) -> int:
     if options.emit is not None:
         from mcjax_launch.cli.emission import emission
 
-        click.echo(emission(options, context), nl=False)
+        _print(emission(options, context))
         return 0
     say = _ignore if options.quiet else _say
     request.check(options)
@@ -64,17 +65,19 @@ def command(context: click.Context, /, **values: Any) -> int:
         check_program(job)
     hosts = tuple(used_hosts(job.processes_here, hosts))
     style = request.make_style(options, job)
+    placeholders.check_path("--log-dir", options.log_dir or "")
     if options.report is not None:
         from mcjax_launch.report import write
 
+        placeholders.check_path("--report", options.report)
         write.check(options.report)
-    texts = [*job.program, *(value for _, value in job.env), options.log_dir or ""]
+    texts = [*job.program, *(value for _, value in job.env)]
     for word, near in placeholders.misspelt(texts):
         say(f"{{{word}}} is not a placeholder; did you mean {{{near}}}?")
     if options.dry_run:
         from mcjax_launch.job.describe import dry_run
 
-        click.echo(dry_run(job, hosts, os.environ), nl=False)
+        _print(dry_run(job, hosts, os.environ))
         return 0
     return _run_job(job, hosts, style, options, context)
 
@@ -139,9 +142,14 @@ def _run_command(argv: Sequence[str] | None) -> int:
         return exit_status.INTERNAL_ERROR
 
 
+def _print(text: str) -> None:
+    """Print text to stdout as the bytes that it was made of, whatever the encoding there."""
+    click.echo(os.fsencode(text), nl=False)
+
+
 def _say(message: str) -> None:
     with contextlib.suppress(OSError):
-        os.write(2, f"mcjax-launch: {message}\n".encode("utf-8", "replace"))
+        os.write(2, f"mcjax-launch: {one_line(message)}\n".encode("utf-8", "replace"))
 
 
 def _ignore(message: str) -> None:

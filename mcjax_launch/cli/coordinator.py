@@ -29,6 +29,8 @@ def resolve(text: str, wait_s: float, say: Callable[[str], object]) -> str:
         try:
             entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
             break
+        except UnicodeError:  # a part between dots that is empty or too long
+            raise LaunchError(f"--coordinator {text}: {host!r} is not a valid host name") from None
         except OSError as error:
             if time.monotonic() >= deadline:
                 raise LaunchError(f"--coordinator {text}: {host}: {error.strerror}") from None

@@ -2,9 +2,9 @@
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 
+from mcjax_launch.cli import hosts_file
 from mcjax_launch.cli.options import Options
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host, parse_file, parse_list
@@ -35,10 +35,9 @@ def default_via(options: Options, environ: Mapping[str, str]) -> str:
 
 def _read(given: str, slots: int) -> tuple[Host, ...]:
     if given == "-":
-        return parse_file(sys.stdin.read(), "standard input", slots)
+        return parse_file(hosts_file.text(0, "standard input"), "standard input", slots)
     if os.path.exists(given) and not os.path.isdir(given):
-        with open(given, encoding="utf-8-sig", errors="surrogateescape") as file:
-            return parse_file(file.read(), given, slots)
+        return parse_file(hosts_file.read(given), given, slots)
     if os.sep in given or given.endswith(".txt"):
         raise LaunchError(f"--hosts {given}: no such file")
     return parse_list(given, slots)

@@ -7,6 +7,7 @@ import click
 from mcjax_launch import __version__
 from mcjax_launch.cli.param_types import Duration, Ranks, WholeNumber
 from mcjax_launch.protocol.value import Value
+from mcjax_launch.ranks import MOST_RANKS
 
 
 class Options(Value):
@@ -95,8 +96,10 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
         context.exit()
 
 
-_ONE_OR_MORE = WholeNumber(1)
-_NONE_OR_MORE = WholeNumber(0)
+# Of ranks, and of what each has.
+_ONE_OR_MORE = WholeNumber(1, MOST_RANKS)
+_NONE_OR_MORE = WholeNumber(0, 10**9)
+_GPUS = WholeNumber(1, 1024)
 _DURATION = Duration()
 _NO_LIMIT = "no limit"
 
@@ -145,7 +148,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "--gpus-per-process",
-            type=_ONE_OR_MORE,
+            type=_GPUS,
             metavar="K",
             help="Give each rank K GPUs of its own.",
         ),

@@ -5,9 +5,11 @@ from typing import Any
 
 import click
 
-from mcjax_launch.ranks import parse_ranges
+from mcjax_launch.ranks import parse_ranges, whole_number
 
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+# 30 years: what is longer has no end either, and its arithmetic is safe.
+_LONGEST_S = 1e9
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -21,7 +23,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", str(value).strip())
         if match is None:
             self.fail(f"{value!r} is not a duration: write 90, 90s, 5m or 2h", param, ctx)
-        return float(match[1]) * _UNITS_S[match[2]]
+        return min(float(match[1]) * _UNITS_S[match[2]], _LONGEST_S)
 
 
 class Ranks(click.ParamType):  # type: ignore[type-arg]
@@ -39,18 +41,16 @@ class Ranks(click.ParamType):  # type: ignore[type-arg]
 
 
 class WholeNumber(click.ParamType):  # type: ignore[type-arg]
-    """A whole number with a lower bound."""
+    """A whole number within bounds."""
 
     name = "number"
 
-    def __init__(self, minimum: int) -> None:
+    def __init__(self, minimum: int, maximum: int) -> None:
         self._minimum = minimum
+        self._maximum = maximum
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         try:
-            number = int(value)
-        except ValueError:
-            number = self._minimum - 1
-        if number < self._minimum:
-            self.fail(f"{value!r} is not a whole number of {self._minimum} or more", param, ctx)
-        return number
+            return whole_number(str(value).strip(), self._minimum, self._maximum)
+        except ValueError as error:
+            self.fail(f"{value!r} is {error}", param, ctx)

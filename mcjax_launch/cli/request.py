@@ -8,7 +8,7 @@ from mcjax_launch.console.style import Style
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.ranks import ranges
+from mcjax_launch.ranks import MOST_RANKS, ranges
 
 
 def check(options: Options) -> None:
@@ -38,11 +38,14 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         hosts: where it may run.
         here: what this machine adds to the options.
 
+    Raises:
+        LaunchError: the hosts have more slots than a job may have ranks, and there is no -n.
+
     """
     num_hosts = options.num_hosts or 1
     return Job(
         program=options.program,
-        num_processes=options.num_processes or sum(host.slots for host in hosts) * num_hosts,
+        num_processes=options.num_processes or _all_slots(hosts, num_hosts),
         num_hosts=num_hosts,
         host_rank=options.host_rank or 0 if options.num_hosts else 0,
         module=options.module,
@@ -67,6 +70,14 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         record=options.report is not None,
         grace=options.grace,
     )
+
+
+def _all_slots(hosts: Sequence[Host], num_hosts: int) -> int:
+    """A rank for each slot, of `num_hosts` launchers alike."""
+    slots = sum(host.slots for host in hosts) * num_hosts
+    if slots > MOST_RANKS:
+        raise LaunchError(f"{slots} ranks: a job has {MOST_RANKS} at most; set -n")
+    return slots
 
 
 def make_style(options: Options, job: Job) -> Style:

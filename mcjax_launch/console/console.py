@@ -17,6 +17,7 @@ from mcjax_launch.console.style import Style, wants_colour
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.protocol import frames
 from mcjax_launch.protocol.loop import Loop, earliest
+from mcjax_launch.wording import visible
 
 if TYPE_CHECKING:
     from mcjax_launch.protocol.loop import Timer
@@ -180,7 +181,7 @@ class Console:
 
     def say(self, text: str) -> None:
         """Show lines of the launcher's own, each marked as such."""
-        lines = "".join(f"mcjax-launch: {line}\n" for line in text.split("\n"))
+        lines = "".join(f"mcjax-launch: {visible(line)}\n" for line in text.split("\n"))
         self._outputs[frames.STDERR].own(lines)
 
     def note(self, text: str) -> None:

@@ -14,7 +14,7 @@ from mcjax_launch.ranks import counted
 # What only a start would settle.
 _JOB_ID = "00000000"
 _PORT = "PORT"
-_ENOUGH_GPUS = 1 << 30
+_ENOUGH_GPUS = 1 << 16
 
 
 def dry_run(job: Job, hosts: Sequence[Host], environ: Mapping[str, str]) -> str:

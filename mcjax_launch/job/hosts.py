@@ -3,6 +3,9 @@
 One host per line, as `[user@]name [slots=K] [port=P] [python=PATH] [chdir=DIR]`, `name:K` as MPICH
 writes it, `node[01-16]` as Slurm does, `#` comments. Open MPI's and DeepSpeed's files are read as
 they are; naming a host again adds to its slots.
+
+What a file or a variable holds may be anything, so every number and every product is bounded
+before it is made.
 """
 
 import re
@@ -10,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.ranks import MOST_RANKS, whole_number
 
 LOCAL = "localhost"
 # Settings of Open MPI's that make no difference here.
@@ -17,9 +21,13 @@ _IGNORED = frozenset(
     ("max_slots", "max-slots", "max", "cpus", "count", "sockets", "cores", "username", "user_name")
 )
 # Not compiled here: most runs read no hosts file, and all wait for this import.
-_NAME = r"(?:(?P<user>[^\s@:\[\]]+)@)?(?P<name>[^\s@]+)"
+# Nothing that a shell would act on: a --via template may hand a name to one.
+_USER = r"[\w.+=-]+"
+_NAME = r"[\w.:%/+=~-]+"
+_LONGEST_NAME = 255
 _RANGE = r"\[([0-9,\-]+)\]"
-_MOST_OF_A_RANGE = 65_536
+_LONGEST_NUMBER = 18
+_MOST_HOSTS = MOST_RANKS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,50 +76,74 @@ def parse_file(text: str, origin: str, default_slots: int) -> tuple[Host, ...]:
         LaunchError: a line cannot be read; as `origin:line`.
 
     """
-    hosts: list[Host] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    hosts: _Hosts = {}
+    for number, line in enumerate(text.split("\n"), 1):
         words = re.sub(r"\s*=\s*", "=", line.partition("#")[0]).split()
-        if words:
-            try:
-                hosts += _parse_line(words, default_slots)
-            except ValueError as error:
-                raise LaunchError(f"{origin}:{number}: {error}") from None
-    return _merged(hosts, origin)
+        try:
+            _add(hosts, _parse_line(words, default_slots) if words else (), number)
+        except ValueError as error:
+            raise LaunchError(f"{origin}:{number}: {error}") from None
+    if not hosts:
+        raise LaunchError(f"{origin}: no hosts listed")
+    return tuple(host for host, _ in hosts.values())
 
 
-def parse_list(text: str, default_slots: int) -> tuple[Host, ...]:
+def parse_list(text: str, default_slots: int, option: str = "--hosts ") -> tuple[Host, ...]:
     """The hosts of a list such as `a,b:2,node[01-03]`.
+
+    Args:
+        text: the list.
+        default_slots: of hosts without a number.
+        option: where it comes from, for errors.
 
     Raises:
         LaunchError: it cannot be read.
 
     """
-    hosts: list[Host] = []
-    for word in re.split(r",(?![^\[]*\])", text):
+    hosts: _Hosts = {}
+    for word in _split_list(text):
         try:
             if not word.strip():
                 raise ValueError("a host name is missing")
-            hosts += _parse_line([word.strip()], default_slots)
+            _add(hosts, _parse_line([word.strip()], default_slots), 1)
         except ValueError as error:
-            raise LaunchError(f"--hosts {text}: {error}") from None
-    return _merged(hosts, f"--hosts {text}")
+            raise LaunchError(f"{option}{text}: {error}") from None
+    return tuple(host for host, _ in hosts.values())
+
+
+def _split_list(text: str) -> list[str]:
+    """The parts between commas that stand in no brackets."""
+    parts, inside = [""], False
+    for piece in re.split(r"([,\[\]])", text):
+        inside = piece == "[" or (inside and piece != "]")
+        if piece == "," and not inside:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return parts
 
 
 def _parse_line(words: list[str], default_slots: int) -> Iterator[Host]:
     first, *settings = words
-    pattern, colon, slots = first.rpartition(":")
-    if not colon or not slots.isdigit() or ":" in pattern:  # not `name:K`, maybe an IPv6 address
-        pattern, slots = first, ""
-    host = Host(name=pattern, slots=_positive("slots", slots) if slots else default_slots)
+    login, colon, slots = first.rpartition(":")
+    if not colon or not slots.isdigit() or ":" in login:  # not `name:K`, maybe an IPv6 address
+        login, slots = first, ""
+    user, at, pattern = login.rpartition("@")
+    if at and not re.fullmatch(_USER, user):
+        raise ValueError(f"{login!r} is not a valid host name: {user!r} is no user's name")
+    host = Host(
+        name=pattern,
+        slots=_number("slots", slots, MOST_RANKS) if slots else default_slots,
+        user=user if at else None,
+    )
     for setting in settings:
         host = _with_setting(host, setting)
-    match = re.fullmatch(_NAME, pattern)
-    if match is None:
-        raise ValueError(f"{pattern!r} is not a valid host name")
-    for name in expand(match["name"]):
-        if name.startswith("-") or (match["user"] or "").startswith("-"):
+    for name in expand(pattern):
+        if not re.fullmatch(_NAME, name):
+            raise ValueError(f"{name!r} is not a valid host name")
+        if name.startswith("-") or user.startswith("-"):
             raise ValueError(f"{first!r}: a name must not start with '-'")
-        yield replace(host, name=name, user=match["user"])
+        yield replace(host, name=name)
 
 
 def _with_setting(host: Host, setting: str) -> Host:
@@ -120,9 +152,9 @@ def _with_setting(host: Host, setting: str) -> Host:
     if not equals or not value:
         raise ValueError(f"{setting!r}: expected slots=K, port=P, python=PATH or chdir=DIR")
     if key == "slots":
-        return replace(host, slots=_positive(key, value))
+        return replace(host, slots=_number(key, value, MOST_RANKS))
     if key == "port":
-        return replace(host, port=_positive(key, value))
+        return replace(host, port=_number(key, value, 65_535))
     if key == "python":
         return replace(host, python=value)
     if key == "chdir":
@@ -132,26 +164,32 @@ def _with_setting(host: Host, setting: str) -> Host:
     raise ValueError(f"unknown setting {key!r}: valid ones are slots, port, python and chdir")
 
 
-def _positive(key: str, value: str) -> int:
-    if not value.isascii() or not value.isdigit() or int(value) < 1:
-        raise ValueError(f"{key}={value}: expected a whole number of 1 or more")
-    return int(value)
+def _number(key: str, value: str, most: int) -> int:
+    try:
+        return whole_number(value, 1, most)
+    except ValueError as error:
+        raise ValueError(f"{key}={value} is {error}") from None
 
 
 def expand(pattern: str) -> list[str]:
     """The names in a pattern such as `rack[1-2]n[01-04,7]`.
 
     Raises:
-        ValueError: its brackets cannot be read.
+        ValueError: its brackets cannot be read, or it stands for too many names.
 
     """
-    match = re.search(_RANGE, pattern)
-    if match is None:
-        if "[" in pattern or "]" in pattern:
-            raise ValueError(f"{pattern!r}: expected a range such as node[01-16]")
-        return [pattern]
-    before, after = pattern[: match.start()], expand(pattern[match.end() :])
-    return [f"{before}{middle}{rest}" for middle in _numbers(match[1]) for rest in after]
+    parts = re.split(_RANGE, pattern)
+    texts, ranges = parts[::2], parts[1::2]
+    if any("[" in text or "]" in text for text in texts):
+        raise ValueError(f"{pattern!r}: expected a range such as node[01-16]")
+    if sum(map(len, texts)) + len(ranges) > _LONGEST_NAME:
+        raise ValueError(f"{pattern!r}: a host name has {_LONGEST_NAME} characters at most")
+    names = texts[:1]
+    for numbers, text in zip(map(_numbers, ranges), texts[1:], strict=True):
+        if len(names) * len(numbers) > _MOST_HOSTS:
+            raise ValueError(f"{pattern!r}: more than {_MOST_HOSTS} hosts")
+        names = [f"{name}{number}{text}" for name in names for number in numbers]
+    return names
 
 
 def _numbers(text: str) -> list[str]:
@@ -159,22 +197,47 @@ def _numbers(text: str) -> list[str]:
     for part in text.split(","):
         low, dash, high = part.partition("-")
         high = high if dash else low
-        if not low.isdigit() or not high.isdigit() or int(high) < int(low):
+        if not (low.isdigit() and high.isdigit() and len(low) + len(high) <= 2 * _LONGEST_NUMBER):
             raise ValueError(f"[{text}]: expected a range such as 01-16")
-        if int(high) - int(low) >= _MOST_OF_A_RANGE:
-            raise ValueError(f"[{text}]: more than {_MOST_OF_A_RANGE} hosts")
-        numbers += [f"{number:0{len(low)}}" for number in range(int(low), int(high) + 1)]
+        first, last = int(low), int(high)
+        if last < first:
+            raise ValueError(f"[{text}]: expected a range such as 01-16")
+        if last - first + len(numbers) >= _MOST_HOSTS:
+            raise ValueError(f"[{text}]: more than {_MOST_HOSTS} hosts")
+        numbers += [f"{number:0{len(low)}}" for number in range(first, last + 1)]
     return numbers
 
 
-def _merged(hosts: Iterable[Host], origin: str) -> tuple[Host, ...]:
-    """One entry per host, with all its slots."""
-    merged: dict[tuple[str, str | None, int | None], Host] = {}
-    for host in hosts:
+# Hosts by name, user and port, each with the line that named it first.
+_Hosts = dict[tuple[str, str | None, int | None], tuple[Host, int]]
+
+
+def _add(hosts: _Hosts, named: Iterable[Host], line: int) -> None:
+    """Add the hosts of a line; one that was named before gets more slots.
+
+    Raises:
+        ValueError: one was named before with other settings, or there are too many.
+
+    """
+    for host in named:
         key = host.name, host.user, host.port
-        if key in merged:
-            host = replace(merged[key], slots=merged[key].slots + host.slots)
-        merged[key] = host
-    if not merged:
-        raise LaunchError(f"{origin}: no hosts listed")
-    return tuple(merged.values())
+        if key in hosts:
+            known, first = hosts[key]
+            _check_agreement(host, known, first)
+            hosts[key] = replace(known, slots=known.slots + host.slots), first
+        elif len(hosts) == _MOST_HOSTS:
+            raise ValueError(f"more than {_MOST_HOSTS} hosts")
+        else:
+            hosts[key] = host, line
+
+
+def _check_agreement(host: Host, known: Host, line: int) -> None:
+    """Whether a host's settings are those of the line that named it first: it has one agent."""
+    for key in ("python", "chdir"):
+        now, before = getattr(host, key), getattr(known, key)
+        if now != before:
+            there = f"{key}={before}" if before else f"no {key}="
+            here = f"{key}={now}" if now else f"no {key}="
+            raise ValueError(
+                f"{host.name} has {here} here and {there} on line {line}: a host's lines must agree"
+            )

@@ -1,10 +1,13 @@
 """Placeholders such as `{process_id}` in arguments, `-x` values and `--log-dir`; pure.
 
-Any other braces belong to the program and stay as they are.
+Any other braces belong to the program and stay as they are; in a path of the launcher's own they
+are a slip.
 """
 
 import re
 from collections.abc import Iterable, Mapping
+
+from mcjax_launch.errors import LaunchError
 
 NAMES = (
     "process_id",
@@ -37,14 +40,31 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 def misspelt(texts: Iterable[str]) -> list[tuple[str, str]]:
     """Words in braces that look like misspelt placeholders: (word, the nearest placeholder)."""
     words = dict.fromkeys(word for text in texts for word in _ANY_WORD.findall(text))
-    if not words:
-        return []
+    return [(word, near) for word in words if word not in NAMES and (near := _nearest(word))]
+
+
+def check_path(option: str, path: str) -> None:
+    """Refuse a path with a placeholder that there is none of: nobody wants such a folder.
+
+    Args:
+        option: that the path is given with, for the error.
+        path: with its placeholders.
+
+    Raises:
+        LaunchError: it has one.
+
+    """
+    for word in _ANY_WORD.findall(path):
+        if word not in NAMES:
+            near = _nearest(word)
+            there_are = " ".join(f"{{{name}}}" for name in NAMES)
+            hint = f"did you mean {{{near}}}?" if near else f"there are {there_are}"
+            raise LaunchError(f"{option} {path}: {{{word}}} is not a placeholder; {hint}")
+
+
+def _nearest(word: str) -> str | None:
+    """The placeholder that a word may stand for; None if it is like no other."""
     import difflib
 
-    hints = []
-    for word in words:
-        known = _ELSEWHERE.get(word.lower())
-        near = [known] if known else difflib.get_close_matches(word.lower(), NAMES, 1, 0.8)
-        if near and word not in NAMES:
-            hints.append((word, near[0]))
-    return hints
+    near = difflib.get_close_matches(word.lower(), NAMES, 1, 0.8)
+    return _ELSEWHERE.get(word.lower()) or (near[0] if near else None)

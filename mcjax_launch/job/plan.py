@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
@@ -62,13 +63,14 @@ def place(num_processes: int, hosts: Sequence[Host]) -> list[tuple[Host, int]]:
         LaunchError: there are fewer slots than ranks.
 
     """
-    slots = [(host, local) for host in hosts for local in range(host.slots)]
-    if len(slots) < num_processes:
+    there_are = sum(host.slots for host in hosts)
+    if there_are < num_processes:
         raise LaunchError(
-            f"-n {num_processes}: the hosts have {counted(len(slots), 'slot')}; add hosts or slots "
+            f"-n {num_processes}: the hosts have {counted(there_are, 'slot')}; add hosts or slots "
             "(slots=K in the hosts file, --procs-per-host K)"
         )
-    return slots[:num_processes]
+    slots = ((host, local) for host in hosts for local in range(host.slots))
+    return list(islice(slots, num_processes))
 
 
 def used_hosts(num_processes: int, hosts: Sequence[Host]) -> dict[Host, int]:

@@ -46,6 +46,7 @@ def what_to_prepare(
         transfer_ports=ranks if job.cpu_transfers else 0,
         gpus=job.gpus_per_process is not None,
         cores=ranks if job.bind_cores else 0,
+        ranks=ranks,
     )
 
 

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.protocol import open_files
+from mcjax_launch.ranks import counted
 from mcjax_launch.transport.client import Transport
 
 if TYPE_CHECKING:
@@ -38,6 +41,21 @@ def run(
     transport = Transport(via, job.python, job.python_given)
     if any(host.is_local for host in hosts):
         transport.start_local()
+    transport.allow_many_files()
+    _check_limit(len(hosts), job.processes_here, log_dir)
     from mcjax_launch.launcher import restarts  # while the agent here starts
 
     return restarts.run(job, hosts, transport, style, log_dir=log_dir, ended=ended)
+
+
+def _check_limit(hosts: int, ranks: int, log_dir: str | None) -> None:
+    """Whether all pipes and log files can be open at the same time.
+
+    Raises:
+        LaunchError: they cannot; nothing has been started elsewhere.
+
+    """
+    if why := open_files.lacking(3 * hosts + (0 if log_dir is None else 2 * ranks)):
+        raise LaunchError(
+            f"{counted(hosts, 'host')}: {why}" if log_dir is None else f"--log-dir: {why}"
+        )

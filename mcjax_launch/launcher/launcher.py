@@ -147,6 +147,8 @@ class Launcher:
             self._pool.hang_up(_AGENT_END_S if self._policy.interrupts < 3 else 1)
             self._state.keep_output(self._console.tails)
         if self._policy.error is not None:
+            self._console.finish_ranks()  # some may have begun
+            self._write_all()
             raise self._policy.error
         return self._conclude()
 
@@ -380,9 +382,13 @@ class Launcher:
             self._console.say("\n".join(summary.lines))
         elif lines := warnings(self._state):
             self._console.say("\n".join(lines))
+        self._write_all()
+        return summary
+
+    def _write_all(self) -> None:
+        """Wait for the readers of what is queued, unless the user has had enough."""
         while not self._console.empty and not self._policy.gives_up(time.monotonic()):
             self._turn()
-        return summary
 
 
 def _is_signalled(run: RankRun) -> bool:

@@ -84,7 +84,7 @@ def run(
             break
         failures.append(f"attempt {restart + 1}: {summary.lines[0]}")
         job, hosts = without(job, hosts, launcher.lost)
-        pause = min(_FIRST_PAUSE_S * 2**restart, _MOST_PAUSE_S)
+        pause = min(_FIRST_PAUSE_S * 2 ** min(restart, 10), _MOST_PAUSE_S)
         launcher.say(f"restarting in {pause:g} s ({restart + 1} of {job.max_restarts})")
         if (signum := _pause(pause, loop, signals)) is not None:
             stop = interrupted(signum)

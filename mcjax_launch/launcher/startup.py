@@ -26,6 +26,10 @@ from mcjax_launch.transport.pool import Failure
 _GATHER_S = 0.5
 # An agent is silent while it waits for nvidia-smi or for a name server that does not answer.
 _PREPARE_S = 20.0
+# Few hosts try the coordinator's address at once; more come so much apart, but all within a while.
+_TRY_AT_ONCE = 64
+_EACH_TRIES_S = 0.001
+_ALL_TRY_S = 2.0
 
 
 class Startup:
@@ -140,9 +144,10 @@ class Startup:
     def _check(self) -> None:
         self._tried = candidates(self._hosts, self._answers, self._given)
         port = self._answers[self._hosts[0]].port
-        for link in self._links:
-            if link.host is not self._hosts[0]:
-                link.send(messages.TryCoordinator(tuple(self._tried), port))
+        others = [link for link in self._links if link.host is not self._hosts[0]]
+        for number, link in enumerate(others):
+            after_s = min(max(0, number - _TRY_AT_ONCE) * _EACH_TRIES_S, _ALL_TRY_S)
+            link.send(messages.TryCoordinator(tuple(self._tried), port, after_s))
 
     def _coordinator_tried(self, link: AgentConnection, tried: messages.CoordinatorTried) -> None:
         """An agent has tried the coordinator's addresses."""

@@ -56,6 +56,7 @@ class Prepare(Message):
         towards: the coordinator, where other launchers have the other hosts.
         transfer_ports, cores: so many to reserve or to share out.
         gpus: count them.
+        ranks: that will run there.
 
     """
 
@@ -74,13 +75,18 @@ class Prepare(Message):
     transfer_ports: int = 0
     gpus: bool = False
     cores: int = 0
+    ranks: int = 1
 
 
 class TryCoordinator(Message):
-    """Connect to each of these, once: answered by CoordinatorTried."""
+    """Connect to each of these: answered by CoordinatorTried.
+
+    `after_s`: wait so long before, for a thousand hosts must not come at the same time.
+    """
 
     addresses: tuple[str, ...]
     port: int
+    after_s: float = 0.0
 
 
 class RankOrder(Message):

@@ -22,10 +22,10 @@ def job(command: Sequence[str], size: Size, name: str, namespace: str | None, im
     """An indexed Job and the headless Service that gives its pods names.
 
     Raises:
-        LaunchError: the name is invalid, or restarts are asked for.
+        LaunchError: something cannot stand in a manifest, or restarts are asked for.
 
     """
-    _check_name(name, f"{name}-{size.hosts - 1}")
+    _check(command, name, namespace, image, f"{name}-{size.hosts - 1}")
     if size.restarts:
         raise LaunchError(
             "--emit job: a Job cannot restart all its pods together; use --emit jobset"
@@ -57,10 +57,10 @@ def jobset(command: Sequence[str], size: Size, name: str, namespace: str | None,
     """A JobSet: the same pods, and all of them started again after a failure.
 
     Raises:
-        LaunchError: the name is invalid.
+        LaunchError: something cannot stand in a manifest.
 
     """
-    _check_name(name, f"{name}-{_WORKERS}-0-{size.hosts - 1}")
+    _check(command, name, namespace, image, f"{name}-{_WORKERS}-0-{size.hosts - 1}")
     address = f"{name}-{_WORKERS}-0-0.{name}:{PORT}"
     pods = _pods(command, size, address, image)
     attempt = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}
@@ -89,12 +89,29 @@ def _metadata(name: str, namespace: str | None) -> dict[str, str]:
     return {"name": name, **({"namespace": namespace} if namespace else {})}
 
 
-def _check_name(name: str, last_pod: str) -> None:
+def _check(
+    command: Sequence[str], name: str, namespace: str | None, image: str, last_pod: str
+) -> None:
+    """Refuse what the API would refuse, or a YAML parser."""
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(last_pod) > 63:
         raise LaunchError(
             f"--name {name}: use a-z, 0-9 and '-', a letter first, and at most 63 characters in "
             f"the name of a pod ({last_pod})"
         )
+    if namespace is not None and not re.fullmatch(
+        r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?", namespace
+    ):
+        raise LaunchError(
+            f"--namespace {namespace}: use a-z, 0-9 and '-', at most 63 characters, and no '-' at "
+            "either end"
+        )
+    if not re.fullmatch(r"[A-Za-z0-9][\w./:@-]*", image, re.ASCII):
+        raise LaunchError(f"--image {image}: not the name of an image, such as registry/name:tag")
+    for word in command:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise LaunchError(f"{word}: cannot stand in a manifest: not UTF-8") from None
 
 
 def _pods(command: Sequence[str], size: Size, coordinator: str, image: str) -> dict[str, Any]:

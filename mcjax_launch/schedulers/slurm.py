@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host, parse_list
+from mcjax_launch.ranks import MOST_RANKS, whole_number
 
 _SCONTROL_S = 20
 
@@ -32,7 +33,7 @@ def allocated(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]
             f"srun has started {count} launchers, one per task: start a single one, without srun, "
             "in the shell of salloc or in the batch script"
         )
-    nodes = parse_list(environ["SLURM_JOB_NODELIST"], 1)
+    nodes = parse_list(environ["SLURM_JOB_NODELIST"], 1, "SLURM_JOB_NODELIST=")
     tasks = [1] * len(nodes)
     if slots is not None:
         tasks = [slots] * len(nodes)
@@ -54,10 +55,14 @@ def tasks_per_node(text: str) -> list[int]:
     """
     counts: list[int] = []
     for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
-        if match is None:
-            raise LaunchError(f"SLURM_TASKS_PER_NODE={text}: expected a list such as 2(x3),1")
-        counts += [int(match[1])] * int(match[2] or 1)
+        try:
+            match = re.fullmatch(r"([0-9]+)(?:\(x([0-9]+)\))?", part)
+            if match is None:
+                raise ValueError("expected a list such as 2(x3),1")
+            count = whole_number(match[1], 1, MOST_RANKS)
+            counts += [count] * whole_number(match[2] or "1", 1, MOST_RANKS - len(counts))
+        except ValueError as error:
+            raise LaunchError(f"SLURM_TASKS_PER_NODE={text}: {error}") from None
     return counts
 
 

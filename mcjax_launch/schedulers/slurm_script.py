@@ -1,9 +1,11 @@
 """Slurm: a batch script; pure."""
 
 import math
+import re
 import shlex
 from collections.abc import Sequence
 
+from mcjax_launch.errors import LaunchError
 from mcjax_launch.schedulers.size import Size
 
 
@@ -16,7 +18,11 @@ def script(command: Sequence[str], size: Size, name: str, options: Sequence[str]
         name: of the job.
         options: more of sbatch's, such as `--partition=gpu`.
 
+    Raises:
+        LaunchError: the name, or one of the options, cannot stand in a line of its own.
+
     """
+    _check(name, options)
     directives = [
         f"--job-name={name}",
         f"--nodes={size.hosts}",
@@ -33,3 +39,14 @@ def script(command: Sequence[str], size: Size, name: str, options: Sequence[str]
     directives += options
     lines = [f"#SBATCH {directive}" for directive in directives]
     return "\n".join(["#!/bin/bash", *lines, "", f"exec {shlex.join(command)}", ""])
+
+
+def _check(name: str, options: Sequence[str]) -> None:
+    if not re.fullmatch(r"[\w.:+@%-]+", name):
+        raise LaunchError(f"--name {name}: use letters, digits and . _ - only")
+    for option in options:
+        if not re.match(r"--?[A-Za-z]", option) or not option.isprintable():
+            raise LaunchError(
+                f"--engine-option {option}: not an option of sbatch; write it as in "
+                "--engine-option --partition=gpu"
+            )

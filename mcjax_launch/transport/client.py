@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol.exit_status import HOST_LOST
+from mcjax_launch.protocol.open_files import Limit, allow_many, set_limit
 from mcjax_launch.protocol.uplink import widen
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -160,13 +161,14 @@ class Pipes:
     client: str = ""
 
 
-def start(argv: Sequence[str], client: str = "") -> Pipes:
+def start(argv: Sequence[str], files_limit: Limit | None = None, client: str = "") -> Pipes:
     """Start a transport.
 
     It gets a session of its own: a terminal's interrupt is for the launcher, which passes it on.
 
     Args:
         argv: its command line.
+        files_limit: of its open files; None for this process's.
         client: see Pipes.
 
     Raises:
@@ -181,6 +183,7 @@ def start(argv: Sequence[str], client: str = "") -> Pipes:
         message = f"{error.strerror}: raise `ulimit -n`, or use fewer hosts"
         raise LaunchError(message, HOST_LOST) from None
     theirs = (agent_in, agent_out, agent_err)
+    ours = set_limit(files_limit)  # inherited: there is no other way to give it one
     try:
         pid = os.posix_spawnp(
             argv[0],
@@ -196,6 +199,7 @@ def start(argv: Sequence[str], client: str = "") -> Pipes:
             os.close(fd)
         raise LaunchError(f"{argv[0]}: {error.strerror}; is it installed?", HOST_LOST) from None
     finally:
+        set_limit(ours)
         for fd in theirs:
             os.close(fd)
     widen(from_agent, _PIPE_SIZE)
@@ -219,6 +223,11 @@ class Transport:
         self._python = python
         self._python_given = python_given
         self._local: Pipes | None = None
+        self._files_limit: Limit | None = None
+
+    def allow_many_files(self) -> None:
+        """Raise the launcher's own limit on open files; what is started keeps the user's."""
+        self._files_limit = allow_many()
 
     def start_local(self) -> None:
         """Start the agent of this machine now, ahead of `start`."""
@@ -233,6 +242,6 @@ class Transport:
         """
         if not host.is_local:
             argv = remote_argv(host, self._via, self._python, self._python_given)
-            return start(argv, os.path.basename(argv[0]))
+            return start(argv, self._files_limit, os.path.basename(argv[0]))
         pipes, self._local = self._local, None
-        return pipes or start(local_argv())
+        return pipes or start(local_argv(), self._files_limit)

@@ -66,6 +66,13 @@ def test_what_the_launcher_there_is_given() -> None:
         ({"min_hosts": 1}, "a job needs all its pods; leave out --min-hosts"),
         ({"sbatch_options": ("-p x",)}, "--engine-option is for slurm only"),
         ({"image": None}, "needs --image: an image with mcjax-launch and JAX"),
+        ({"namespace": "Bad_NS"}, "--namespace Bad_NS: use a-z, 0-9 and '-', at most 63 "),
+        ({"namespace": "a" * 64}, "--namespace a+: use a-z"),
+        ({"image": "my image"}, "--image my image: not the name of an image"),
+        (
+            {"command_line": CommandLine((), ("echo", "\udce4"))},
+            "cannot stand in a manifest: not UTF-8",
+        ),
         ({"name": "Run_7"}, "--name Run_7: use a-z, 0-9 and '-', a letter first, "),
         (
             {"name": "a" * 62},
@@ -76,3 +83,21 @@ def test_what_the_launcher_there_is_given() -> None:
 def test_what_pods_cannot_do(changes: dict[str, object], words: str) -> None:
     with pytest.raises(LaunchError, match=words):
         emit("jobset", replace(JOB, **changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sbatch_options": ("foo",)}, "--engine-option foo: not an option of sbatch; write it as"),
+        ({"sbatch_options": ("--x\nrm y",)}, "--engine-option --x\nrm y: not an option of sbatch"),
+        ({"name": "a b"}, "--name a b: use letters, digits"),
+    ],
+)
+def test_what_no_line_of_a_batch_script_can_hold(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(LaunchError, match=words):
+        emit("slurm", replace(JOB, **changes))  # type: ignore[arg-type]
+
+
+def test_options_of_sbatch() -> None:
+    script = emit("slurm", replace(JOB, sbatch_options=("--partition=gpu", "-A me")))
+    assert "#SBATCH --partition=gpu\n#SBATCH -A me\n" in script

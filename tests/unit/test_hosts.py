@@ -34,13 +34,28 @@ def test_settings() -> None:
     )
 
 
+def test_a_host_named_again() -> None:
+    """It gets more slots; another user's or port's is another host."""
+    text = "a slots=1 chdir=/tmp\na slots=2 chdir=/tmp\nb@a slots=4\na port=23\n"
+    assert [(host.login, host.port, host.slots) for host in parse_file(text, "h", 1)] == [
+        ("a", None, 3),
+        ("b@a", None, 4),
+        ("a", 23, 1),
+    ]
+
+
+def test_names_that_clients_take() -> None:
+    names = "pod/worker-0,my_host.example.com,fe80::1%eth0,münchen"
+    assert [host.name for host in parse_list(names, 1)] == names.split(",")
+
+
 def test_default_slots() -> None:
     assert [host.slots for host in parse_file("a\nb slots=3\nc:2\n", "h", 5)] == [5, 3, 2]
 
 
 BAD = {
-    "a\nb slots=x\n": "h:2: slots=x: expected a whole number",
-    "a slots=0": "h:1: slots=0",
+    "a\nb slots=x\n": "h:2: slots=x is not a whole number of 1 or more",
+    "a slots=0": "h:1: slots=0 is not a whole number of 1 or more",
     "a port=-1": "h:1: port=-1",
     "a gpus=4": "h:1: unknown setting 'gpus': valid ones are slots, port, python and chdir",
     "a two": "h:1: 'two': expected slots=K",
@@ -50,7 +65,26 @@ BAD = {
     "n[3-1]": "h:1: [3-1]: expected a range",
     "n[1-9999999]": "h:1: [1-9999999]: more than",
     "# nothing\n": "h: no hosts listed",
-    "a@b@c": "h:1: 'a@b@c' is not a valid host name",
+    "a@b@c": "h:1: 'a@b@c' is not a valid host name: 'a@b' is no user's name",
+    "@a": "h:1: '@a' is not a valid host name: '' is no user's name",
+    "a slots=65537": "h:1: slots=65537 is more than 65536",
+    "a:99999999999": "h:1: slots=99999999999 is more than 65536",
+    "a port=65536": "h:1: port=65536 is more than 65535",
+    "a\nh[1-999][1-999]": "h:2: 'h[1-999][1-999]': more than 65536 hosts",
+    "h[1-40000]\nn[1-40000]": "h:2: more than 65536 hosts",
+    "h[1-9,1-65530]": "h:1: [1-9,1-65530]: more than 65536 hosts",
+    "h" + "[1]" * 256: "h:1: 'h[1][1][1]",
+    "h" * 256: f"h:1: {'h' * 256!r}: a host name has 255 characters at most",
+    "a\0b": "h:1: 'a\\x00b' is not a valid host name",
+    "ok\nh\udce4": "h:2: 'h\\udce4' is not a valid host name",
+    "a chdir=/tmp\n\na": "h:3: a has no chdir= here and chdir=/tmp on line 1: a host's lines must "
+    "agree",
+    "a\na chdir=/tmp": "h:2: a has chdir=/tmp here and no chdir= on line 1",
+    "a python=x\na python=y": "h:2: a has python=y here and python=x on line 1",
+    **{
+        f"a{char}b": f"h:1: {f'a{char}b'!r} is not a valid host name"
+        for char in ("$(id)", ";", "|", "&", "`", '"', "<", ">", "\\", "*", "?", "\x1b")
+    },
 }
 
 

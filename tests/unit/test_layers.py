@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # From the ground up. A package imports those of lower floors; on one floor none imports another.
 FLOORS = (
-    ("__init__", "protocol", "jax_messages", "ranks"),
+    ("__init__", "protocol", "jax_messages", "ranks", "wording"),
     ("errors",),
     ("job", "run"),
     ("transport", "console", "diagnosis", "schedulers"),

@@ -129,6 +129,21 @@ def test_slots_are_filled_in_order() -> None:
         place(8, hosts)
 
 
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("logs/{proces_id}", "{proces_id} is not a placeholder; did you mean {process_id}?"),
+        ("{rank}", "{rank} is not a placeholder; did you mean {process_id}?"),
+        ("{x}", "{x} is not a placeholder; there are {process_id} {num_processes} "),
+    ],
+)
+def test_a_path_of_ours_has_no_other_braces(path: str, hint: str) -> None:
+    with pytest.raises(LaunchError) as caught:
+        placeholders.check_path("--log-dir", path)
+    assert str(caught.value).startswith(f"--log-dir {path}: {hint}")
+    placeholders.check_path("--log-dir", "logs/{job_id}/{host}")
+
+
 def test_misspelt_placeholders() -> None:
     texts = ["--id={proces_id}", "{process_id}", "{lr}", '{"a": {num_process}}']
     assert placeholders.misspelt(texts) == [

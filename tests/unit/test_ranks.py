@@ -39,6 +39,12 @@ def test_not_a_set_of_ranks(text: str) -> None:
         parse_ranges(text)
 
 
+@pytest.mark.parametrize("text", ["65536", "0-99999999999", "1" * 5000])
+def test_ranks_that_no_job_has(text: str) -> None:
+    with pytest.raises(ValueError, match=f"rank {text.rpartition('-')[2]} is more than 65535"):
+        parse_ranges(text)
+
+
 def test_in_a_sentence() -> None:
     assert (these_ranks([3]), have([3])) == ("rank 3", "has")
     assert (these_ranks([2, 0, 1, 5]), have([0, 1])) == ("ranks 0-2,5", "have")

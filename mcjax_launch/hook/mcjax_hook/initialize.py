@@ -23,6 +23,8 @@ _SHUTDOWN_TIMEOUT_S = 7 * 24 * 3600
 _JAX_INIT_TIMEOUT_S = 300  # JAX's own default
 # After so long a rank says that it waits for the coordinator.
 _PATIENCE_S = 10
+# Of all ranks together: a thousand that knock every 10 ms would keep rank 0's host busy.
+_MOST_ATTEMPTS_PER_S = 2000
 
 
 class Initialization:
@@ -266,4 +268,4 @@ def _await_coordinator(filled: Mapping[str, Any]) -> None:
             return
         except OSError:
             time.sleep(pause)
-            pause = min(pause * 1.2, 0.01)
+            pause = min(pause * 1.2, max(0.01, count / _MOST_ATTEMPTS_PER_S))

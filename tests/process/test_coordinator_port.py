@@ -1,0 +1,117 @@
+"""The coordinator's port before the ranks start: many hosts try it at once, real sockets."""
+
+import contextlib
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from mcjax_launch.agent import network, ports
+from mcjax_launch.hook.mcjax_hook import initialize
+from mcjax_launch.protocol.loop import Loop
+
+
+@dataclass
+class Coordinator:
+    """A host with a reserved port, on which somebody listens while `serve` runs."""
+
+    port: int
+    loop: Loop
+    over: bool = False
+
+    @contextlib.contextmanager
+    def serve(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._turn)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.over = True
+            with socket.create_connection(("127.0.0.1", self.port)):  # wakes it
+                thread.join()
+
+    def _turn(self) -> None:
+        while not self.over:
+            self.loop.turn(None)
+
+
+@pytest.fixture
+def coordinator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
+    monkeypatch.setattr(ports, "_BACKLOG", 1)
+    loop = Loop()
+    held = ports.reserve("127.0.0.1", 0)
+    listener = ports.Listener(held, loop)
+    yield Coordinator(held.getsockname()[1], loop)
+    listener.close()
+    held.close()
+
+
+def test_more_hosts_at_once_than_the_kernel_holds(coordinator: Coordinator) -> None:
+    """Nobody gives up his place, so without somebody who accepts most would wait forever."""
+    with contextlib.ExitStack() as held:
+        calls = [held.enter_context(socket.socket()) for _ in range(50)]
+        for call in calls:
+            call.setblocking(False)
+            call.connect_ex(("127.0.0.1", coordinator.port))
+        with coordinator.serve():
+            for call in calls:
+                _, connected, _ = select.select([], [call], [], 20)
+                assert connected
+
+
+def test_each_address_is_tried(coordinator: Coordinator) -> None:
+    with coordinator.serve():
+        reached, refused = network.attempt(["127.0.0.1", "127.0.0.2"], coordinator.port)
+    assert (reached.source, refused.source) == ("127.0.0.1", "")
+    assert refused.error == "Connection refused"
+
+
+@pytest.fixture
+def deaf() -> Iterator[int]:
+    """A port whose listener accepts nobody, with all of its places taken."""
+    with contextlib.ExitStack() as held:
+        listener = held.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            call = held.enter_context(socket.socket())
+            call.setblocking(False)
+            call.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+def test_who_gets_no_answer_tries_again(deaf: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "_MOST_S", 0.05)
+    tries: list[list[str]] = []
+    once = network._attempt_once
+    monkeypatch.setattr(
+        network, "_attempt_once", lambda to, port: (tries.append(list(to)), once(to, port))[1]
+    )
+    silent, refused = network.attempt(["127.0.0.1", "127.0.0.2"], deaf)
+    assert tries == [["127.0.0.1", "127.0.0.2"], ["127.0.0.1"]]
+    assert (silent.error, refused.error) == ("no answer (a firewall?)", "Connection refused")
+
+
+@pytest.mark.parametrize(("ranks", "longest_s"), [(2, 0.01), (20, 0.01), (200, 0.1), (1000, 0.5)])
+def test_many_ranks_do_not_wear_out_the_coordinators_host(
+    ranks: int, longest_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together they knock 2000 times a second at the most, until somebody opens."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        pauses: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 60:
+                closed.listen()
+
+        monkeypatch.setattr("time.sleep", sleep)
+        filled = {"coordinator_address": address, "num_processes": ranks, "process_id": 1}
+        initialize._await_coordinator(filled)
+    assert len(pauses) == 60
+    assert max(pauses) == longest_s

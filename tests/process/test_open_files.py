@@ -1,0 +1,83 @@
+"""`ulimit -n`: raised for the launcher, kept for the ranks, and known to be too low before a start."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from jobs import LAUNCHER, Jobs, eventually
+
+# Another way to this machine: an agent that is streamed, in a shell of its own.
+SHELL = "env H={host} sh -c {command}"
+SHOW = ["bash", "-c", "ulimit -n"]
+
+
+def limited(soft: int, hard: int | None = None) -> list[str]:
+    """The launcher under a limit."""
+    code = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({}, {})); "
+    run = "os.execvp(sys.argv[1], sys.argv[1:])"
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1] if hard is None else hard
+    return [sys.executable, "-c", code.format(soft, hard) + run, *LAUNCHER]
+
+
+def test_more_log_files_than_the_user_may_open(jobs: Jobs, tmp_path: Path) -> None:
+    ended = jobs.run("-n", 64, "--log-dir", tmp_path / "d", *SHOW, launcher=limited(100))
+    assert (ended.status, ended.err) == (0, b"")
+    files = sorted((tmp_path / "d").glob("*.out"))
+    assert [file.read_text() for file in files] == ["100\n"] * 64
+
+
+def test_every_attempt_on_every_host_has_the_users_limit(jobs: Jobs) -> None:
+    hosts = ["--via", SHELL, "--hosts", "localhost,a", "--max-restarts", "1"]
+    program = ["bash", "-c", "ulimit -n; exit $((1 - MCJAX_RESTART))"]
+    ended = jobs.run(*hosts, *program, launcher=limited(100))
+    assert ended.status == 0
+    said = {line.split("] ")[1] for line in ended.stdout.splitlines()}
+    assert said == {"100"}
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "words"),
+    [
+        (["-n", "40"], 2, "needs 104 open files, and the limit is 64: raise `ulimit -n`"),
+        (["--log-dir", "{}", "-n", "20"], 2, "--log-dir: needs 67 open files, and the limit is 64"),
+        (["--via", SHELL, "--hosts", "a[1-20]"], 2, "20 hosts: needs 84 open files, and the "),
+        (["--via", SHELL, "--hosts", "a:40"], 255, "host a: needs 104 open files, and the limit"),
+    ],
+)
+def test_too_low_for_anything(
+    jobs: Jobs, tmp_path: Path, args: list[str], status: int, words: str
+) -> None:
+    args = [arg.replace("{}", str(tmp_path)) if arg == "{}" else arg for arg in args]
+    ended = jobs.run(*args, *SHOW, launcher=limited(64, 64))
+    assert (ended.status, ended.out) == (status, b"")
+    assert ended.stderr.count("\n") == 1
+    assert ended.report.startswith(words)
+
+
+def test_an_error_after_ranks_have_begun_loses_and_tears_no_line(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    """Rank 80 cannot be started; by then rank 0 has printed more than a slow reader's pipe holds."""
+    text = "x" * 60
+    scripts = {
+        "p{process_id}": "",
+        "p0": f"yes {text} | head -n 10000",
+        **dict.fromkeys((f"p{rank}" for rank in range(1, 80)), ""),
+    }
+    for name, script in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{script}\nexec sleep 100\n")
+        (tmp_path / name).chmod(0o755)
+    running = jobs.start(*("-n", 81, "./p{process_id}"), cwd=tmp_path, stderr=subprocess.STDOUT)
+    launcher = psutil.Process(running.process.pid)
+    eventually(lambda: launcher.status() == "zombie" or launcher.children())
+    eventually(lambda: launcher.status() == "zombie" or not launcher.children())
+    ended = running.finish()
+    *lines, last = ended.stdout.splitlines()
+    assert (ended.status, last) == (127, "mcjax-launch: ./p80: No such file or directory")
+    assert lines
+    # The rank itself was killed in the middle of a line, maybe.
+    assert set(lines[:-1]) <= {f"[ 0] {text}"}
+    assert f"[ 0] {text}".startswith(lines[-1])

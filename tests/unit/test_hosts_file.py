@@ -1,0 +1,64 @@
+"""What --hosts reads: files, pipes, and what is neither."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.cli import hosts_file
+from mcjax_launch.errors import LaunchError
+
+
+def test_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_bytes("\ufeffa\nb # é".encode() + b"\xe4\n")
+    assert hosts_file.read(str(file)) == "a\nb # é\udce4\n"
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> str:
+    path = str(tmp_path / "fifo")
+    os.mkfifo(path)
+    return path
+
+
+def test_a_pipe_whose_writer_comes_late_and_is_slow(fifo: str) -> None:
+    went_on = threading.Event()
+
+    def write() -> None:
+        with open(fifo, "wb", buffering=0) as pipe:
+            pipe.write(b"a\n")
+            went_on.wait(10)
+            pipe.write(b"b\n")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    threading.Timer(0.1, went_on.set).start()
+    assert hosts_file.read(fifo) == "a\nb\n"
+    writer.join()
+
+
+def test_a_pipe_that_nobody_writes_to(fifo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts_file, "_WRITER_S", 0.05)
+    with pytest.raises(LaunchError, match=f"^--hosts {fifo}: nobody writes to this pipe$"):
+        hosts_file.read(fifo)
+
+
+UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "endless": (lambda path: path.symlink_to("/dev/zero"), "more than 16 MiB: no hosts file"),
+    "UTF-16": (lambda path: path.write_text("a", "utf-16"), "is in UTF-16; save it as UTF-8"),
+    "not there": (lambda path: None, "No such file or directory"),
+    "a folder": (lambda path: path.mkdir(), "Is a directory"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_is_no_hosts_file(name: str, tmp_path: Path) -> None:
+    make, why = UNREADABLE[name]
+    path = tmp_path / "hosts"
+    make(path)
+    with pytest.raises(LaunchError) as caught:
+        hosts_file.read(str(path))
+    assert str(caught.value) == f"--hosts {path}: {why}"

@@ -1,0 +1,37 @@
+"""Text from elsewhere on a line of the launcher's own."""
+
+import pytest
+
+from mcjax_launch.wording import one_line, visible
+
+SHOWN = {
+    "plain": "plain",
+    "a\tb é 日本": "a\tb é 日本",
+    "\x1b[31mred\x07": "\\x1b[31mred\\x07",
+    "a\r\nb": "a\\r\\nb",
+    "\x9b2J": "\\x9b2J",
+    "\u202etxt.exe": "\\u202etxt.exe",
+    "h\udce4": "h\\xe4",
+    "\udbff": "\\udbff",
+}
+
+
+@pytest.mark.parametrize("text", SHOWN)
+def test_visible(text: str) -> None:
+    assert visible(text) == SHOWN[text]
+
+
+def test_long_words_are_cut() -> None:
+    line = one_line(f"--show: '{'1' * 5000}' is more than 9")
+    assert line.startswith("--show: '1111") and line.endswith("111' is more than 9")
+    assert "1...1" in line and len(line) < 300
+
+
+def test_long_lines_are_cut() -> None:
+    line = one_line("bad: " + "a " * 5000 + "; do this")
+    assert line.startswith("bad: a a") and line.endswith("; do this") and len(line) < 2100
+
+
+def test_paths_stay_whole() -> None:
+    path = "/a" * 120
+    assert one_line(f"{path}: no such file") == f"{path}: no such file"
