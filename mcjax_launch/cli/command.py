@@ -62,6 +62,8 @@ def command(context: click.Context, /, **values: Any) -> int:
     job = request.make_job(options, hosts, this_machine.look_up(options, hosts, say))
     if this_machine.runs_here(hosts) and not job.sync:
         check_program(job)
+    if options.verbose and job.is_python:
+        say(this_machine.described_python(job, hosts))
     hosts = tuple(used_hosts(job.processes_here, hosts))
     style = request.make_style(options, job)
     if options.report is not None:

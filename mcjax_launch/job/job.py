@@ -1,9 +1,14 @@
 """What the user asked for; a value."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: Seconds between asking the ranks to exit and killing them, by what ends the job.
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
+
+
+#: What to say of a Python of the user's choice that has no jax.
+WITHOUT_JAX = "has no jax: install it there, or choose another with --python"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +22,8 @@ class Job:
     module: bool = False
     python: str
     python_given: bool = False
+    python_origin: str = ""  # why this one, in words; "" where the user has named it
+    python_without_jax: str = ""  # what to say of it if it has no jax; "" where it has
     chdir: str
     chdir_given: bool = False
     env: tuple[tuple[str, str], ...] = ()
@@ -53,4 +60,9 @@ class Job:
     @property
     def is_python(self) -> bool:
         """Whether the program is run with the ranks' Python."""
-        return self.module or self.program[0].endswith(".py")
+        return is_python(self.program, self.module)
+
+
+def is_python(program: Sequence[str], module: bool) -> bool:
+    """Whether a program is run with the ranks' Python."""
+    return module or program[0].endswith(".py")

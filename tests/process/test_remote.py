@@ -152,7 +152,7 @@ def test_an_old_python_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "status", "words"),
     [
-        (["-C", "/no/where", "true"], 255, "host a: /no/where: no such directory"),
+        (["-C", "/no/where", "true"], 2, "host a: /no/where: no such directory"),
         (["missing.py"], 127, "host a: missing.py: no such file in "),
         (["no-such-command"], 127, "host a: no-such-command: not found in PATH"),
         (["--python", "/no/python", "-m", "x"], 255, "host a: "),
@@ -182,5 +182,5 @@ def test_no_jax_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
     (tmp_path / "hosts").write_text(f"a\nb python={tmp_path}/bare/bin/python\n")
     ended = jobs.run("--hosts", tmp_path / "hosts", "--via", FAKE_SSH, PROGRAMS / "toy.py")
-    assert ended.status == 255
+    assert ended.status == 2
     assert f"host b: {tmp_path}/bare/bin/python has no jax" in ended.report
