@@ -5,7 +5,7 @@ from typing import Any, Literal
 import click
 
 from mcjax_launch import __version__
-from mcjax_launch.cli.param_types import Duration, Ranks, WholeNumber
+from mcjax_launch.cli.param_types import Duration, Limit, Ranks, WholeNumber
 from mcjax_launch.protocol.value import Value
 
 
@@ -22,6 +22,7 @@ class Options(Value):
     python: str | None
     chdir: str | None
     env: tuple[str, ...]
+    env_style: Literal["torch"] | None
     no_hook: bool
 
     cpu_devices: int | None
@@ -98,6 +99,7 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
 _ONE_OR_MORE = WholeNumber(1)
 _NONE_OR_MORE = WholeNumber(0)
 _DURATION = Duration()
+_LIMIT = Limit()
 _NO_LIMIT = "no limit"
 
 GROUPS: dict[str, tuple[Option, ...]] = {
@@ -115,7 +117,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "--python",
             metavar="PATH",
-            default_text="the launcher's",
+            default_text="the active environment's, else one with jax",
             help="Python interpreter of the ranks.",
         ),
         Option(
@@ -132,6 +134,12 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             metavar="NAME[=VALUE]",
             help="Set a variable in every rank; without a value, pass on the launcher's. "
             "Repeatable.",
+        ),
+        Option(
+            "--env-style",
+            type=click.Choice(["torch"]),
+            metavar="torch",
+            help="Also set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and others.",
         ),
         _flag("--no-hook", help="Only set variables; load no hook into the ranks' Python."),
     ),
@@ -235,21 +243,21 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     "Limits and restarts": (
         Option(
             "--timeout",
-            type=_DURATION,
+            type=_LIMIT,
             metavar="D",
             default_text=_NO_LIMIT,
             help="Stop the job after D (exit status 124).",
         ),
         Option(
             "--start-timeout",
-            type=_DURATION,
+            type=_LIMIT,
             metavar="D",
             default_text=_NO_LIMIT,
             help="Fail if not all ranks are through initialize() after D (exit status 124).",
         ),
         Option(
             "--stall-timeout",
-            type=_DURATION,
+            type=_LIMIT,
             metavar="D",
             default_text=_NO_LIMIT,
             help="Stop the job when no rank has printed, computed or compiled for D (exit status "

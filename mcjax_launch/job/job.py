@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 #: Seconds between asking the ranks to exit and killing them, by what ends the job.
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
@@ -27,6 +28,7 @@ class Job:
     chdir: str
     chdir_given: bool = False
     env: tuple[tuple[str, str], ...] = ()
+    env_style: Literal["torch"] | None = None  # whose names of the coordinates ranks get too
     cpu_devices: int | None = None
     gpus_per_process: int | None = None
     cpu_transfers: bool = False

@@ -29,7 +29,7 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     "bad duration": (
         ["--timeout", "5x", "echo"],
         2,
-        "--timeout: '5x' is not a duration: write 90, 90s, 5m or 2h",
+        "--timeout: '5x' is not a duration: write 90, 90s, 5m, 1h30m or 1d",
     ),
     "bad ranks": (
         ["--show", "3-1", "-n", "4", "echo"],
@@ -60,6 +60,45 @@ def test_bad_input(jobs: Jobs, name: str) -> None:
     assert ended.out == b""
     assert ended.stderr.count("\n") == 1
     assert words in ended.report
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "report"),
+    [
+        (["trian.py"], 127, "trian.py: no such file in {}; did you mean train.py?"),
+        (["./rnu.sh"], 127, "./rnu.sh: no such file; did you mean ./run.sh?"),
+        (["rnu.sh"], 127, "rnu.sh: not found in PATH; did you mean ./run.sh?"),
+        (["notes.py"], 127, "notes.py: no such file in {}"),
+        (
+            ["python train.py"],
+            127,
+            "python train.py: no such file in {}; PROGRAM and its arguments are words of their own: "
+            "leave out the quotes",
+        ),
+        (
+            ["echo hi"],
+            127,
+            "echo hi: not found in PATH; PROGRAM and its arguments are words of their own: leave "
+            "out the quotes",
+        ),
+        (["my trian.py"], 127, "my trian.py: no such file in {}; did you mean my train.py?"),
+        (["FOO=1", "python"], 127, "FOO=1: not found in PATH; set variables with -x FOO=1"),
+    ],
+)
+def test_a_hint_for_a_program_that_is_not_there(
+    jobs: Jobs, tmp_path: Path, words: list[str], status: int, report: str
+) -> None:
+    for name in ("train.py", "my train.py", "run.sh", "notes.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "run.sh").chmod(0o755)
+    ended = jobs.run(*words, cwd=tmp_path)
+    assert (ended.status, ended.out, ended.report) == (status, b"", report.format(tmp_path))
+
+
+def test_no_limit(jobs: Jobs) -> None:
+    limits = [word for name in ("", "start-", "stall-") for word in (f"--{name}timeout", "0")]
+    ended = jobs.run(*limits, "sh", "-c", "sleep 0.3; echo x")
+    assert (ended.status, ended.stdout) == (0, "[0] x\n"), ended.stderr
 
 
 def test_occupied_coordinator_port(jobs: Jobs) -> None:
