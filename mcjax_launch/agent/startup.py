@@ -45,10 +45,9 @@ class Prepared:
         self.reserved: list[socket.socket] = []
         self._listening: socket.socket | None = None
         self._cwd = _folder(wanted, stage)
-        self._staged = bool(stage)
         python = self._python(wanted)
         if wanted.command:
-            self._check_command(wanted.command, wanted.env.get("PATH"))
+            self._check_command(wanted.command, wanted)
         own_name = tuple(network.own_name()) if wanted.describe or wanted.towards else None
         self.facts = HostFacts(
             python=python,
@@ -80,9 +79,7 @@ class Prepared:
                 NOT_FOUND,
             )
         if wanted.program:
-            missing = wanted.remote and not self._staged
-            hint = f"; copy it there, or add --sync {wanted.program}" if missing else ""
-            check_python_file(wanted.program, self._cwd, hint)
+            check_python_file(wanted.program, self._cwd, wanted.missing)
         program = wanted.program and os.path.join(self._cwd, wanted.program)
         needed = wanted.without_jax and program and interpreter.speaks_of_jax(program)
         if not needed and len(pythons) == 1:
@@ -100,11 +97,10 @@ class Prepared:
         except OSError as error:
             raise Refused(f"{error.filename}: {error.strerror}", NOT_EXECUTABLE) from None
 
-    def _check_command(self, name: str, path: str | None) -> None:
+    def _check_command(self, name: str, wanted: Prepare) -> None:
         """A command that is not there is better known before anything has run elsewhere."""
-        if path is None:
-            path = os.environ.get("PATH", os.defpath)
-        find_command(name, self._cwd, path)
+        path = {**os.environ, **wanted.env}.get("PATH", os.defpath)
+        find_command(name, self._cwd, path, hint=wanted.missing)
 
     def _coordinator(self, wanted: Prepare) -> int:
         """Reserve the coordinator's port, and listen on it for the other hosts' attempts."""

@@ -52,6 +52,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
     num_hosts = options.num_hosts or 1
     return Job(
         program=options.program,
+        program_hint=here.program_hint,
         num_processes=options.num_processes or sum(host.slots for host in hosts) * num_hosts,
         num_hosts=num_hosts,
         host_rank=options.host_rank or 0 if options.num_hosts else 0,

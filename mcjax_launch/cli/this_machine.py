@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mcjax_launch.cli import ranks_python
 from mcjax_launch.cli.options import Options
+from mcjax_launch.cli.program import hint_where_missing
 from mcjax_launch.cli.ranks_python import RanksPython
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -23,6 +24,7 @@ class ThisMachine(NamedTuple):
         chdir: working directory of the ranks.
         python: of the ranks.
         env: the variables of -x with their values.
+        program_hint: what helps where another host has no PROGRAM.
         coordinator: `host:port` with a numeric host, if the user names one.
 
     """
@@ -30,6 +32,7 @@ class ThisMachine(NamedTuple):
     chdir: str
     python: RanksPython
     env: tuple[tuple[str, str], ...] = ()
+    program_hint: str = ""
     coordinator: str | None = None
 
 
@@ -56,6 +59,7 @@ def look_up(options: Options, hosts: Sequence[Host], say: Callable[[str], object
         chdir=chdir,
         python=_python(options, hosts, here),
         env=tuple(variable(text, os.environ) for text in options.env),
+        program_hint=_program_hint(options, hosts),
         coordinator=_coordinator(options, say),
     )
 
@@ -67,6 +71,12 @@ def _python(options: Options, hosts: Sequence[Host], here: bool) -> RanksPython:
         return RanksPython(options.python)
     elsewhere = not all(host.is_local for host in hosts)
     return ranks_python.named(options.python, os.environ, elsewhere=elsewhere)
+
+
+def _program_hint(options: Options, hosts: Sequence[Host]) -> str:
+    if not options.sync and all(host.is_local for host in hosts):
+        return ""
+    return hint_where_missing(options.program, options.module, options.sync)
 
 
 def described_python(job: Job, hosts: Sequence[Host]) -> str:

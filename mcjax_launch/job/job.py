@@ -17,6 +17,7 @@ class Job:
     """What the user asked for. Durations are in seconds; None where there is no limit."""
 
     program: tuple[str, ...]
+    program_hint: str = ""  # what helps where its file is not on a host
     num_processes: int = 1  # of the whole job
     num_hosts: int = 1  # more than 1: each has its own launcher, started by a scheduler
     host_rank: int = 0  # which of these launchers this one is

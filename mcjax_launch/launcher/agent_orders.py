@@ -30,6 +30,7 @@ def what_to_prepare(
         remote=not host.is_local,
         command=None if job.is_python else job.program[0],
         program=job.program[0] if job.is_python and not job.module else None,
+        missing="" if host.is_local and not job.sync else job.program_hint,
         pythons=_pythons(job, host) if job.is_python else (),
         without_jax=_without_jax(job, host),
         env=dict(job.env),

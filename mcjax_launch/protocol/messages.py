@@ -46,6 +46,7 @@ class Prepare(Message):
         remote: the agent is not on the launcher's machine.
         command: PROGRAM, if it is not run with the ranks' Python.
         program: a PROGRAM that is a Python file.
+        missing: what helps where PROGRAM's file is not there; "" if only a look there can tell.
         pythons: interpreters for it, the first that exists is taken; none are needed where empty.
         without_jax: what to say of it if it has no jax, where the program seems to want that; empty
             if that need not be checked.
@@ -63,6 +64,7 @@ class Prepare(Message):
     remote: bool
     command: str | None
     program: str | None
+    missing: str
     pythons: tuple[str, ...]
     without_jax: str
     env: dict[str, str]

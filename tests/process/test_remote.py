@@ -165,6 +165,35 @@ def test_what_a_host_lacks(jobs: Jobs, args: list[str], status: int, words: str)
     assert words in ended.report
 
 
+@pytest.mark.parametrize(
+    ("options", "program", "words"),
+    [
+        ([], "train.py", "/there; copy it there, or add --sync train.py"),
+        ([], "./run.sh", "./run.sh: no such file; copy it there, or add --sync ./run.sh"),
+        ([], "{}/train.py/../other.py", "nor here in {}"),
+        (["--sync", "run.sh"], "train.py", "/stage/there; add --sync train.py"),
+        ([], "no-such.py", "/there, nor here in {}"),
+        ([], "trian.py", "/there, nor here in {}; did you mean train.py?"),
+        ([], "./rnu.sh", "./rnu.sh: no such file, nor here in {}; did you mean ./run.sh?"),
+        ([], "no-such-command", "host a: no-such-command: not found in PATH"),
+    ],
+)
+def test_a_program_that_is_not_on_the_host(
+    jobs: Jobs, tmp_path: Path, options: list[str], program: str, words: str
+) -> None:
+    """It may be here, or nowhere."""
+    (tmp_path / "there").mkdir()
+    for name in ("train.py", "run.sh"):
+        (tmp_path / name).touch(0o755)
+    (tmp_path / "there/x").touch()
+    there = ["--sync", "there", *options, "-C", "there"] if options else ["-C", tmp_path / "there"]
+    ended = jobs.run(
+        *["--hosts", "a", "--via", FAKE_SSH, *there, program.format(tmp_path)], cwd=tmp_path
+    )
+    assert (ended.status, ended.out) == (127, b"")
+    assert ended.report.endswith(words.format(tmp_path)), ended.report
+
+
 def test_no_such_transport(jobs: Jobs) -> None:
     ended = jobs.run("--hosts", "a", "--via", "no-such-ssh {host}", "true")
     assert ended.status == 255

@@ -74,7 +74,7 @@ def test_one_of_several_launchers() -> None:
 
 
 def test_what_this_machine_adds() -> None:
-    here = ThisMachine("/w", RanksPython("/py", ""), (("A", "1"),), "10.0.0.1:7")
+    here = ThisMachine("/w", RanksPython("/py", ""), (("A", "1"),), coordinator="10.0.0.1:7")
     job = make_job(options("-C x --python p --host-rank 1 a.py"), [Host(name="a", slots=2)], here)
     assert (job.chdir, job.chdir_given, job.python, job.python_given) == ("/w", True, "/py", True)
     assert (job.env, job.coordinator) == ((("A", "1"),), "10.0.0.1:7")
