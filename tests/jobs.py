@@ -110,7 +110,9 @@ class Jobs:
         self._running: list[Running] = []
 
     def environment(self, **extra: str) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("MCJAX")}
+        """The tests' own, without what chooses options or the ranks' Python."""
+        ours = ("MCJAX", "VIRTUAL_ENV")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         return {**kept, TOKEN: self.token, **extra}
 
     def start(

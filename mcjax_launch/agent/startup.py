@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import socket
 
-from ..protocol import open_files
+from ..protocol import interpreter, open_files
 from ..protocol.exit_status import HOST_LOST, NOT_EXECUTABLE, NOT_FOUND, USAGE
 from ..protocol.loop import Loop
 from ..protocol.messages import HostFacts, Prepare
 from ..protocol.program_check import Unusable, check_python_file, find_command
-from . import devices, interpreter, network, ports
+from . import devices, network, ports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Refused(Unusable):
@@ -44,12 +48,10 @@ class Prepared:
         self._loop = loop
         self._listening: ports.Listener | None = None
         self._cwd = _folder(wanted, stage)
-        self._staged = bool(stage)
-        self._unfit = HOST_LOST if wanted.remote else USAGE
         self._check_limit(wanted)
         python = self._python(wanted)
         if wanted.command:
-            self._check_command(wanted.command, wanted.env.get("PATH"))
+            self._check_command(wanted.command, wanted)
         own_name = tuple(network.own_name()) if wanted.describe or wanted.towards else None
         self.facts = HostFacts(
             python=python,
@@ -74,38 +76,41 @@ class Prepared:
         """Two pipes of each rank, and the hook's connection, are better known to fit before."""
         each = 3 if wanted.pythons else 2
         if why := open_files.lacking(each * wanted.ranks):
-            raise Refused(why, self._unfit)
+            raise Refused(why, HOST_LOST if wanted.remote else USAGE)
 
     def _python(self, wanted: Prepare) -> str:
         if not wanted.pythons:
             return ""
-        python = interpreter.find(wanted.pythons, os.environ.get("PATH", os.defpath))
-        if python is None:
+        pythons = interpreter.find(wanted.pythons, os.environ.get("PATH", os.defpath))
+        if not pythons:
             raise Refused(
                 f"no Python found (tried {', '.join(wanted.pythons)}): set python= in the hosts "
                 "file, or --python",
-                HOST_LOST if wanted.remote else NOT_FOUND,
+                NOT_FOUND,
             )
         if wanted.program:
-            missing = wanted.remote and not self._staged
-            hint = f"; copy it there, or add --sync {wanted.program}" if missing else ""
-            check_python_file(wanted.program, self._cwd, hint)
+            check_python_file(wanted.program, self._cwd, wanted.missing)
         program = wanted.program and os.path.join(self._cwd, wanted.program)
-        if wanted.needs_jax and program and interpreter.speaks_of_jax(program):
-            try:
-                found = interpreter.has_jax(python, self._cwd, {**os.environ, **wanted.env})
-            except OSError as error:
-                raise Refused(f"{python}: {error.strerror}", NOT_EXECUTABLE) from None
-            if not found:
-                message = f"{python} has no jax: install it there, or name another Python"
-                raise Refused(message, self._unfit)
-        return python
+        needed = wanted.without_jax and program and interpreter.speaks_of_jax(program)
+        if not needed and len(pythons) == 1:
+            return pythons[0]
+        found = self._first_with_jax(pythons, wanted)
+        if needed and found is None:
+            others = f" (nor {', '.join(pythons[1:])})" if len(pythons) > 1 else ""
+            raise Refused(f"{pythons[0]}{others} {wanted.without_jax}")
+        return found or pythons[0]
 
-    def _check_command(self, name: str, path: str | None) -> None:
+    def _first_with_jax(self, pythons: Sequence[str], wanted: Prepare) -> str | None:
+        environ = {**os.environ, **wanted.env}
+        try:
+            return next((p for p in pythons if interpreter.has_jax(p, self._cwd, environ)), None)
+        except OSError as error:
+            raise Refused(f"{error.filename}: {error.strerror}", NOT_EXECUTABLE) from None
+
+    def _check_command(self, name: str, wanted: Prepare) -> None:
         """A command that is not there is better known before anything has run elsewhere."""
-        if path is None:
-            path = os.environ.get("PATH", os.defpath)
-        find_command(name, self._cwd, path)
+        path = {**os.environ, **wanted.env}.get("PATH", os.defpath)
+        find_command(name, self._cwd, path, hint=wanted.missing)
 
     def _coordinator(self, wanted: Prepare) -> int:
         """Reserve the coordinator's port, and listen on it for the other hosts' attempts."""
@@ -134,5 +139,5 @@ def _folder(wanted: Prepare, stage: str) -> str:
         return place
     if wanted.chdir_given:
         message = f"{place}: no such directory; make it, or choose another with -C or chdir="
-        raise Refused(message, HOST_LOST if wanted.remote else USAGE)
+        raise Refused(message)
     return os.path.expanduser("~")

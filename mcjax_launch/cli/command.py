@@ -13,11 +13,12 @@ from typing import Any
 
 import click
 
-from mcjax_launch.cli import request, this_machine
+from mcjax_launch.cli import given_options, partners, request, this_machine
 from mcjax_launch.cli.help import GroupedCommand
 from mcjax_launch.cli.hosts import default_via, find_hosts
 from mcjax_launch.cli.options import GROUPS, PROGRAM, Options
 from mcjax_launch.cli.program import check_program
+from mcjax_launch.cli.warnings import warnings
 from mcjax_launch.console.style import Style
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job import placeholders
@@ -48,21 +49,39 @@ def command(context: click.Context, /, **values: Any) -> int:
     -x values and in --log-dir, each rank's own {process_id}, {num_processes}, {local_process_id},
     {coordinator}, {coordinator_host}, {coordinator_port}, {host} and {job_id} are filled in.
 
-    D is a duration: 90, 90s, 5m or 2h. RANKS is a set of ranks: 0 or 0,4-7. Every option can also
-    be set in the environment as MCJAX_<OPTION>, for example MCJAX_LOG_DIR.
+    D is a duration: 90, 90s, 5m, 1h30m or 1d. RANKS is a set of ranks: 0 or 0,4-7. Every option
+    can also be set in the environment as MCJAX_<OPTION>, for example MCJAX_LOG_DIR.
     """
     options = Options(**values)
-    if options.emit is not None:
-        from mcjax_launch.cli.emission import emission
+    try:
+        return _emit(options, context) if options.emit is not None else _run(options, context)
+    except LaunchError as error:
+        from mcjax_launch.cli.usage_errors import with_variable
 
-        _print(emission(options, context))
-        return 0
+        raise LaunchError(with_variable(str(error), context), error.status) from None
+
+
+def _emit(options: Options, context: click.Context) -> int:
+    from mcjax_launch.cli.emission import emission
+
+    text = emission(options, context)
+    partners.check(options, given_options.names(context), os.environ)
+    _print(text)
+    return 0
+
+
+def _run(options: Options, context: click.Context) -> int:
     say = _ignore if options.quiet else _say
     request.check(options)
+    partners.check(options, given_options.names(context), os.environ)
+    for warning in warnings(options, context, os.environ):
+        _say(warning)
     hosts = find_hosts(options, os.environ)
     job = request.make_job(options, hosts, this_machine.look_up(options, hosts, say))
     if this_machine.runs_here(hosts) and not job.sync:
         check_program(job)
+    if options.verbose and job.is_python:
+        say(this_machine.described_python(job, hosts))
     hosts = tuple(used_hosts(job.processes_here, hosts))
     style = request.make_style(options, job)
     placeholders.check_path("--log-dir", options.log_dir or "")
@@ -71,9 +90,6 @@ def command(context: click.Context, /, **values: Any) -> int:
 
         placeholders.check_path("--report", options.report)
         write.check(options.report)
-    texts = [*job.program, *(value for _, value in job.env)]
-    for word, near in placeholders.misspelt(texts):
-        say(f"{{{word}}} is not a placeholder; did you mean {{{near}}}?")
     if options.dry_run:
         from mcjax_launch.job.describe import dry_run
 
@@ -96,10 +112,9 @@ def _run_job(
     )
     if options.report is None:
         return run().status
-    from mcjax_launch.cli.given_options import command_line
     from mcjax_launch.report import write
 
-    words = command_line(context, options).words()
+    words = given_options.command_line(context, options).words()
     return write.reported(options.report, job, words, run, say=_say, verbose=options.verbose)
 
 

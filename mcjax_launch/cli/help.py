@@ -21,6 +21,10 @@ EXAMPLES = (
 )
 
 
+#: Where a context keeps the words of its command line.
+WORDS = "mcjax_launch.words"
+
+
 class GroupedCommand(click.Command):
     """A command whose help shows the options in groups.
 
@@ -34,6 +38,11 @@ class GroupedCommand(click.Command):
     ) -> None:
         super().__init__(*args, **settings)
         self._groups = groups
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; the words themselves are kept in the context."""
+        ctx.meta[WORDS] = tuple(args)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups = {title: list(options) for title, options in self._groups.items()}

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import click
 
 from mcjax_launch import __version__
-from mcjax_launch.cli.param_types import Duration, Ranks, WholeNumber
+from mcjax_launch.cli.param_types import Duration, Limit, Ranks, WholeNumber
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import MOST_RANKS
 
@@ -23,6 +23,7 @@ class Options(Value):
     python: str | None
     chdir: str | None
     env: tuple[str, ...]
+    env_style: Literal["torch"] | None
     no_hook: bool
 
     cpu_devices: int | None
@@ -101,6 +102,7 @@ _ONE_OR_MORE = WholeNumber(1, MOST_RANKS)
 _NONE_OR_MORE = WholeNumber(0, 10**9)
 _GPUS = WholeNumber(1, 1024)
 _DURATION = Duration()
+_LIMIT = Limit()
 _NO_LIMIT = "no limit"
 
 GROUPS: dict[str, tuple[Option, ...]] = {
@@ -118,7 +120,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "--python",
             metavar="PATH",
-            default_text="the launcher's",
+            default_text="the active environment's, else one with jax",
             help="Python interpreter of the ranks.",
         ),
         Option(
@@ -135,6 +137,12 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             metavar="NAME[=VALUE]",
             help="Set a variable in every rank; without a value, pass on the launcher's. "
             "Repeatable.",
+        ),
+        Option(
+            "--env-style",
+            type=click.Choice(["torch"]),
+            metavar="torch",
+            help="Also set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and others.",
         ),
         _flag("--no-hook", help="Only set variables; load no hook into the ranks' Python."),
     ),
@@ -238,21 +246,21 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     "Limits and restarts": (
         Option(
             "--timeout",
-            type=_DURATION,
+            type=_LIMIT,
             metavar="D",
             default_text=_NO_LIMIT,
             help="Stop the job after D (exit status 124).",
         ),
         Option(
             "--start-timeout",
-            type=_DURATION,
+            type=_LIMIT,
             metavar="D",
             default_text=_NO_LIMIT,
             help="Fail if not all ranks are through initialize() after D (exit status 124).",
         ),
         Option(
             "--stall-timeout",
-            type=_DURATION,
+            type=_LIMIT,
             metavar="D",
             default_text=_NO_LIMIT,
             help="Stop the job when no rank has printed, computed or compiled for D (exit status "

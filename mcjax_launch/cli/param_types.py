@@ -7,23 +7,39 @@ import click
 
 from mcjax_launch.ranks import parse_ranges, whole_number
 
-_UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_NUMBER = r"(?:\d+(?:\.\d+)?)"
+_PARTS = "".join(f"(?:({_NUMBER}){unit})?" for unit in _UNITS_S)
 # 30 years: what is longer has no end either, and its arithmetic is safe.
 _LONGEST_S = 1e9
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
-    """Seconds, written as `90`, `90s`, `5m` or `2h`."""
+    """Seconds, written as `90`, `90s`, `5m`, `1h30m` or `1d`."""
 
     name = "duration"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
         if isinstance(value, float):
             return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", str(value).strip())
-        if match is None:
-            self.fail(f"{value!r} is not a duration: write 90, 90s, 5m or 2h", param, ctx)
-        return min(float(match[1]) * _UNITS_S[match[2]], _LONGEST_S)
+        text = str(value).strip()
+        if re.fullmatch(_NUMBER, text):
+            return min(float(text), _LONGEST_S)
+        match = re.fullmatch(_PARTS, text)
+        if match is None or not text:
+            self.fail(f"{value!r} is not a duration: write 90, 90s, 5m, 1h30m or 1d", param, ctx)
+        parts = zip(match.groups(), _UNITS_S.values(), strict=True)
+        total = sum(float(number) * seconds for number, seconds in parts if number is not None)
+        return min(total, _LONGEST_S)
+
+
+class Limit(click.ParamType):  # type: ignore[type-arg]
+    """A duration that something may take; 0 is None, for no limit."""
+
+    name = "limit"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float | None:
+        return Duration().convert(value, param, ctx) or None
 
 
 class Ranks(click.ParamType):  # type: ignore[type-arg]

@@ -1,27 +1,14 @@
-"""PROGRAM and --python on this machine, looked for before anything is started."""
+"""PROGRAM on this machine, looked for before anything is started."""
 
 import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import Job
-from mcjax_launch.protocol.program_check import Unusable, check_python_file, find_command
+from mcjax_launch.protocol.program_check import Unusable, check_python_file, cure, find_command
 
 T = TypeVar("T")
-
-
-def find_python(given: str | None) -> str:
-    """The interpreter of the ranks on this machine, by a path or a name of the user's.
-
-    Raises:
-        LaunchError: there is no such command, or it is not executable.
-
-    """
-    if given is None:
-        return sys.executable
-    return _checked(lambda: find_command(given, os.getcwd(), _path(), "--python "))
 
 
 def check_program(job: Job) -> None:
@@ -33,16 +20,39 @@ def check_program(job: Job) -> None:
     """
     name = job.program[0]
     if not job.is_python:
-        _checked(lambda: find_command(name, job.chdir, dict(job.env).get("PATH", _path())))
+        path = dict(job.env).get("PATH", os.environ.get("PATH", os.defpath))
+        checked(lambda: find_command(name, job.chdir, path))
     elif not job.module:
-        _checked(lambda: check_python_file(name, job.chdir))
+        checked(lambda: check_python_file(name, job.chdir))
 
 
-def _path() -> str:
-    return os.environ.get("PATH", os.defpath)
+def hint_where_missing(program: Sequence[str], module: bool, sync: Sequence[str]) -> str:
+    """What helps where a host has no PROGRAM, if it is a file; "" if only a look there can tell.
+
+    Args:
+        program: PROGRAM and its arguments.
+        module: it is a module.
+        sync: the paths of --sync.
+
+    """
+    name = program[0]
+    if module or not (name.endswith(".py") or os.sep in name):
+        return ""
+    path = os.path.abspath(name)
+    if not os.path.isfile(path):
+        return f", nor here in {os.path.dirname(path)}{cure(name, path)}"
+    if os.path.isabs(name):  # a synced file has another place
+        return "; copy it there"
+    return f"; add --sync {name}" if sync else f"; copy it there, or add --sync {name}"
 
 
-def _checked(check: Callable[[], T]) -> T:
+def checked(check: Callable[[], T]) -> T:
+    """What a check returns.
+
+    Raises:
+        LaunchError: it finds that something cannot be run.
+
+    """
     try:
         return check()
     except Unusable as error:

@@ -20,6 +20,8 @@ def check(options: Options) -> None:
     """
     if not options.program:
         raise LaunchError("no PROGRAM: try mcjax-launch -n 4 train.py, or --help")
+    if options.module:
+        _check_module(options.program[0])
     for name, value in (
         ("--start-timeout", options.start_timeout),
         ("--verify-spmd", options.verify_spmd),
@@ -28,6 +30,14 @@ def check(options: Options) -> None:
             raise LaunchError(f"{name} cannot be combined with --no-hook")
     if options.collapse and options.no_prefix:
         raise LaunchError("--collapse cannot be combined with --no-prefix")
+
+
+def _check_module(name: str) -> None:
+    """Refuse the name of a file where a module's is wanted: Python would say so in every rank."""
+    if name.endswith(".py") or "/" in name:
+        module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
+        file = "leave out -m, or " if name.endswith(".py") else ""
+        raise LaunchError(f"-m {name}: not the name of a module; {file}write -m {module}")
 
 
 def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
@@ -45,15 +55,19 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
     num_hosts = options.num_hosts or 1
     return Job(
         program=options.program,
+        program_hint=here.program_hint,
         num_processes=options.num_processes or _all_slots(hosts, num_hosts),
         num_hosts=num_hosts,
         host_rank=options.host_rank or 0 if options.num_hosts else 0,
         module=options.module,
-        python=here.python,
+        python=here.python.path,
         python_given=options.python is not None,
+        python_origin=here.python.origin,
+        python_without_jax=here.python.without_jax,
         chdir=here.chdir,
         chdir_given=options.chdir is not None,
         env=here.env,
+        env_style=options.env_style,
         cpu_devices=options.cpu_devices,
         gpus_per_process=options.gpus_per_process,
         cpu_transfers=options.cpu_transfers,

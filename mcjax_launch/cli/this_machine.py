@@ -2,14 +2,16 @@
 
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from mcjax_launch.cli import ranks_python
 from mcjax_launch.cli.options import Options
-from mcjax_launch.cli.program import find_python
+from mcjax_launch.cli.program import hint_where_missing
+from mcjax_launch.cli.ranks_python import RanksPython
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job, is_python
 
 # How long a coordinator's name may take to appear, without --start-timeout.
 _NAME_S = 300.0
@@ -22,13 +24,15 @@ class ThisMachine(NamedTuple):
         chdir: working directory of the ranks.
         python: of the ranks.
         env: the variables of -x with their values.
+        program_hint: what helps where another host has no PROGRAM.
         coordinator: `host:port` with a numeric host, if the user names one.
 
     """
 
     chdir: str
-    python: str
+    python: RanksPython
     env: tuple[tuple[str, str], ...] = ()
+    program_hint: str = ""
     coordinator: str | None = None
 
 
@@ -53,10 +57,34 @@ def look_up(options: Options, hosts: Sequence[Host], say: Callable[[str], object
     chdir = _folder(options, here)
     return ThisMachine(
         chdir=chdir,
-        python=find_python(options.python) if here else options.python or sys.executable,
+        python=_python(options, hosts, here),
         env=tuple(variable(text, os.environ) for text in options.env),
+        program_hint=_program_hint(options, hosts),
         coordinator=_coordinator(options, say),
     )
+
+
+def _python(options: Options, hosts: Sequence[Host], here: bool) -> RanksPython:
+    if options.python is None:
+        return ranks_python.default(os.environ, needed=is_python(options.program, options.module))
+    if not here:
+        return RanksPython(options.python)
+    elsewhere = not all(host.is_local for host in hosts)
+    return ranks_python.named(options.python, os.environ, elsewhere=elsewhere)
+
+
+def _program_hint(options: Options, hosts: Sequence[Host]) -> str:
+    if not options.sync and all(host.is_local for host in hosts):
+        return ""
+    return hint_where_missing(options.program, options.module, options.sync)
+
+
+def described_python(job: Job, hosts: Sequence[Host]) -> str:
+    """The ranks' Python and why it is this one, for -v."""
+    origin = f" ({job.python_origin})" if job.python_origin else ""
+    text = f"the ranks' Python: {job.python}{origin}"
+    elsewhere = not job.python_given and not all(host.is_local for host in hosts)
+    return f"{text}; on other hosts python3 where that is not there" if elsewhere else text
 
 
 def _folder(options: Options, here: bool) -> str:

@@ -1,9 +1,15 @@
 """What the user asked for; a value."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 #: Seconds between asking the ranks to exit and killing them, by what ends the job.
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
+
+
+#: What to say of a Python of the user's choice that has no jax.
+WITHOUT_JAX = "has no jax: install it there, or choose another with --python"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,15 +17,19 @@ class Job:
     """What the user asked for. Durations are in seconds; None where there is no limit."""
 
     program: tuple[str, ...]
+    program_hint: str = ""  # what helps where its file is not on a host
     num_processes: int = 1  # of the whole job
     num_hosts: int = 1  # more than 1: each has its own launcher, started by a scheduler
     host_rank: int = 0  # which of these launchers this one is
     module: bool = False
     python: str
     python_given: bool = False
+    python_origin: str = ""  # why this one, in words; "" where the user has named it
+    python_without_jax: str = ""  # what to say of it if it has no jax; "" where it has
     chdir: str
     chdir_given: bool = False
     env: tuple[tuple[str, str], ...] = ()
+    env_style: Literal["torch"] | None = None  # whose names of the coordinates ranks get too
     cpu_devices: int | None = None
     gpus_per_process: int | None = None
     cpu_transfers: bool = False
@@ -53,4 +63,9 @@ class Job:
     @property
     def is_python(self) -> bool:
         """Whether the program is run with the ranks' Python."""
-        return self.module or self.program[0].endswith(".py")
+        return is_python(self.program, self.module)
+
+
+def is_python(program: Sequence[str], module: bool) -> bool:
+    """Whether a program is run with the ranks' Python."""
+    return module or program[0].endswith(".py")

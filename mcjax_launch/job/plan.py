@@ -9,7 +9,7 @@ from mcjax_launch.job import placeholders
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.rank_variables import common_settings, defaults, own_settings
+from mcjax_launch.job.rank_variables import common_settings, defaults, of_torch, own_settings
 from mcjax_launch.protocol.address import split_text
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted
@@ -115,7 +115,7 @@ def make_plan(
         job_id=job_id,
         coordinator=coordinator,
         ranks=tuple(
-            _rank(process_id, local, on_host[host], host, job, facts[host], shared)
+            _rank(process_id, local, on_host, host, job, facts[host], shared)
             for process_id, (host, local) in placed
         ),
         hosts=tuple(on_host),
@@ -140,13 +140,13 @@ def _shared_values(job: Job, job_id: str, coordinator: str) -> dict[str, str]:
 def _rank(
     process_id: int,
     local: int,
-    on_host: int,
+    on_host: Mapping[Host, int],
     host: Host,
     job: Job,
     facts: Facts,
     shared: Mapping[str, str],
 ) -> Rank:
-    """A rank, as the `local`th of the `on_host` ranks on its host."""
+    """A rank, as the `local`th of those on its host; `on_host` counts them on each."""
     values = {
         **shared,
         "process_id": str(process_id),
@@ -156,9 +156,11 @@ def _rank(
     env = {
         "JAX_PROCESS_ID": str(process_id),
         "MCJAX_LOCAL_PROCESS_ID": str(local),
-        "MCJAX_LOCAL_NUM_PROCESSES": str(on_host),
-        **own_settings(job, host, local, on_host, facts),
+        "MCJAX_LOCAL_NUM_PROCESSES": str(on_host[host]),
+        **own_settings(job, host, local, on_host[host], facts),
     }
+    if job.env_style == "torch":
+        env |= of_torch(values, on_host[host], job.host_rank + list(on_host).index(host))
     env |= {name: placeholders.fill(value, values) for name, value in job.env}
     words = command(job, facts.python or job.python)
     return Rank(

@@ -1,5 +1,7 @@
 """The variables that ranks get, of the job and of their own; pure."""
 
+from collections.abc import Mapping
+
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
@@ -39,6 +41,26 @@ def defaults(job: Job, job_id: str) -> dict[str, str]:
     if job.cpu_devices is not None:
         values["JAX_PLATFORMS"] = "cpu"
     return values
+
+
+def of_torch(values: Mapping[str, str], ranks_here: int, host_number: int) -> dict[str, str]:
+    """A rank's coordinates by the names that torchrun gives them.
+
+    Args:
+        values: of its placeholders.
+        ranks_here: on its host.
+        host_number: of its host in the job, from 0.
+
+    """
+    return {
+        "RANK": values["process_id"],
+        "WORLD_SIZE": values["num_processes"],
+        "LOCAL_RANK": values["local_process_id"],
+        "LOCAL_WORLD_SIZE": str(ranks_here),
+        "GROUP_RANK": str(host_number),
+        "MASTER_ADDR": values["coordinator_host"],
+        "MASTER_PORT": values["coordinator_port"],
+    }
 
 
 def own_settings(job: Job, host: Host, local: int, ranks: int, facts: Facts) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Orders for the agents: what to prepare, and what to start; pure."""
 
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.job.job import Job
+from mcjax_launch.job.job import WITHOUT_JAX, Job
 from mcjax_launch.job.plan import Plan
 from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import split_address
@@ -18,10 +18,6 @@ def what_to_prepare(
         several: the job has other hosts.
 
     """
-    pythons = []
-    if job.is_python:
-        given = host.python or (job.python if job.python_given else None)
-        pythons = [given] if given else [job.python, "python3"]
     coordinator: messages.Bind | None = None
     if first:
         address, port = split_address(job.coordinator) if job.coordinator else ("", 0)
@@ -34,8 +30,9 @@ def what_to_prepare(
         remote=not host.is_local,
         command=None if job.is_python else job.program[0],
         program=job.program[0] if job.is_python and not job.module else None,
-        pythons=tuple(pythons),
-        needs_jax=bool(host.python) or job.python_given or not host.is_local,
+        missing="" if host.is_local and not job.sync else job.program_hint,
+        pythons=_pythons(job, host) if job.is_python else (),
+        without_jax=_without_jax(job, host),
         env=dict(job.env),
         chdir=host.chdir or job.chdir,
         chdir_given=bool(host.chdir) or job.chdir_given,
@@ -48,6 +45,24 @@ def what_to_prepare(
         cores=ranks if job.bind_cores else 0,
         ranks=ranks,
     )
+
+
+def _is_given(job: Job, host: Host) -> bool:
+    """Whether the user has named the Python of the ranks there."""
+    return bool(host.python) or job.python_given
+
+
+def _pythons(job: Job, host: Host) -> tuple[str, ...]:
+    """Those to choose from, the best first."""
+    python = host.python or job.python
+    return (python,) if host.is_local or _is_given(job, host) else (python, "python3", "python")
+
+
+def _without_jax(job: Job, host: Host) -> str:
+    """What to say of a Python that has no jax; empty if it has."""
+    if _is_given(job, host) or not host.is_local:
+        return WITHOUT_JAX
+    return job.python_without_jax
 
 
 def _other_launchers_coordinator(job: Job) -> str | None:

@@ -46,8 +46,10 @@ class Prepare(Message):
         remote: the agent is not on the launcher's machine.
         command: PROGRAM, if it is not run with the ranks' Python.
         program: a PROGRAM that is a Python file.
+        missing: what helps where PROGRAM's file is not there; "" if only a look there can tell.
         pythons: interpreters for it, the first that exists is taken; none are needed where empty.
-        needs_jax: check that it has jax, where the program seems to want it.
+        without_jax: what to say of it if it has no jax, where the program seems to want that; empty
+            if that need not be checked.
         env: the user's own variables.
         chdir, chdir_given: the working directory, and whether the user named it.
         coordinator: to be reserved; on rank 0's host only.
@@ -63,8 +65,9 @@ class Prepare(Message):
     remote: bool
     command: str | None
     program: str | None
+    missing: str
     pythons: tuple[str, ...]
-    needs_jax: bool
+    without_jax: str
     env: dict[str, str]
     chdir: str
     chdir_given: bool

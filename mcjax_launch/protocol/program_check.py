@@ -26,7 +26,7 @@ def check_python_file(name: str, cwd: str, hint: str = "") -> None:
 
     Args:
         name: of the file, from `cwd`.
-        hint: what helps where it is not.
+        hint: what helps where it is not; without one, a mistake is looked for.
 
     Raises:
         Unusable: it is not, or cannot be read.
@@ -34,9 +34,44 @@ def check_python_file(name: str, cwd: str, hint: str = "") -> None:
     """
     path = os.path.join(cwd, name)
     if not os.path.exists(path):
-        raise Unusable(f"{name}: no such file in {cwd}{hint}", NOT_FOUND)
+        raise Unusable(f"{name}: no such file in {cwd}{hint or cure(name, path)}", NOT_FOUND)
     if not os.path.isfile(path) or not os.access(path, os.R_OK):
         raise Unusable(f"{name}: not a readable file", NOT_EXECUTABLE)
+
+
+def cure(name: str, path: str) -> str:
+    """What helps where there is no `name`: a mistake in the shell, or a file of a near name.
+
+    Args:
+        name: of the file, as the user wrote it.
+        path: where it would be.
+
+    """
+    near = _near_file(*os.path.split(path))
+    is_line = len(name.split()) > 1
+    if near and (" " in near or not is_line):
+        folder = os.path.dirname(name) or ("" if near.endswith(".py") else ".")
+        return f"; did you mean {os.path.join(folder, near)}?"
+    if is_line:
+        return "; PROGRAM and its arguments are words of their own: leave out the quotes"
+    if name.partition("=")[0].isidentifier() and "=" in name:
+        return f"; set variables with -x {name}"
+    return ""
+
+
+def _near_file(folder: str, name: str) -> str:
+    """A file whose name is nearly this one, if it can be a program."""
+    import difflib
+
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return ""
+    for near in difflib.get_close_matches(name, names, 3, 0.8):
+        path = os.path.join(folder, near)
+        if os.path.isfile(path) and (near.endswith(".py") or os.access(path, os.X_OK)):
+            return near
+    return ""
 
 
 def executable(name: str, cwd: str, path: str) -> str | None:
@@ -51,13 +86,14 @@ def _files(name: str, cwd: str, path: str) -> list[str]:
     return [file for file in paths if os.path.isfile(file)]
 
 
-def find_command(name: str, cwd: str, path: str, option: str = "") -> str:
+def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "") -> str:
     """The path of a command as a rank would find it.
 
     Args:
         name: of the command; from `cwd` if there is a slash in it, else searched for in PATH.
         path: PATH.
         option: the option that names it, in front of what goes wrong.
+        hint: what helps where there is no such file; without one, a mistake is looked for.
 
     Raises:
         Unusable: there is none, or it is not executable.
@@ -72,6 +108,9 @@ def find_command(name: str, cwd: str, path: str, option: str = "") -> str:
         hint = "" if option else f"; chmod +x it, or run it with its interpreter: bash {name}"
         raise Unusable(f"{option}{name}: not executable{hint}", NOT_EXECUTABLE)
     where = "no such file" if os.sep in name else "not found in PATH"
-    if os.sep not in name and os.path.isfile(os.path.join(cwd, name)):
-        where += f"; did you mean ./{name}?"
-    raise Unusable(f"{option}{name}: {where}", NOT_FOUND)
+    beside = os.path.join(cwd, name)
+    if os.sep not in name and os.path.isfile(beside):
+        hint = f"; did you mean ./{name}?"
+    elif not option:
+        hint = hint or cure(name, beside)
+    raise Unusable(f"{option}{name}: {where}{hint}", NOT_FOUND)

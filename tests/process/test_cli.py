@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from jobs import PROGRAMS, Jobs
+
+import mcjax_launch
 
 BAD: dict[str, tuple[list[str], int, str]] = {
     "nothing": ([], 2, "no PROGRAM"),
@@ -26,7 +29,7 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     "bad duration": (
         ["--timeout", "5x", "echo"],
         2,
-        "--timeout: '5x' is not a duration: write 90, 90s, 5m or 2h",
+        "--timeout: '5x' is not a duration: write 90, 90s, 5m, 1h30m or 1d",
     ),
     "bad ranks": (
         ["--show", "3-1", "-n", "4", "echo"],
@@ -57,6 +60,45 @@ def test_bad_input(jobs: Jobs, name: str) -> None:
     assert ended.out == b""
     assert ended.stderr.count("\n") == 1
     assert words in ended.report
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "report"),
+    [
+        (["trian.py"], 127, "trian.py: no such file in {}; did you mean train.py?"),
+        (["./rnu.sh"], 127, "./rnu.sh: no such file; did you mean ./run.sh?"),
+        (["rnu.sh"], 127, "rnu.sh: not found in PATH; did you mean ./run.sh?"),
+        (["notes.py"], 127, "notes.py: no such file in {}"),
+        (
+            ["python train.py"],
+            127,
+            "python train.py: no such file in {}; PROGRAM and its arguments are words of their own: "
+            "leave out the quotes",
+        ),
+        (
+            ["echo hi"],
+            127,
+            "echo hi: not found in PATH; PROGRAM and its arguments are words of their own: leave "
+            "out the quotes",
+        ),
+        (["my trian.py"], 127, "my trian.py: no such file in {}; did you mean my train.py?"),
+        (["FOO=1", "python"], 127, "FOO=1: not found in PATH; set variables with -x FOO=1"),
+    ],
+)
+def test_a_hint_for_a_program_that_is_not_there(
+    jobs: Jobs, tmp_path: Path, words: list[str], status: int, report: str
+) -> None:
+    for name in ("train.py", "my train.py", "run.sh", "notes.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "run.sh").chmod(0o755)
+    ended = jobs.run(*words, cwd=tmp_path)
+    assert (ended.status, ended.out, ended.report) == (status, b"", report.format(tmp_path))
+
+
+def test_no_limit(jobs: Jobs) -> None:
+    limits = [word for name in ("", "start-", "stall-") for word in (f"--{name}timeout", "0")]
+    ended = jobs.run(*limits, "sh", "-c", "sleep 0.3; echo x")
+    assert (ended.status, ended.stdout) == (0, "[0] x\n"), ended.stderr
 
 
 def test_occupied_coordinator_port(jobs: Jobs) -> None:
@@ -182,11 +224,91 @@ def test_an_internal_error_is_one_line_and_a_file(jobs: Jobs, tmp_path: Path) ->
     Path(log).unlink()
 
 
-def test_python_without_jax(jobs: Jobs, tmp_path: Path) -> None:
+# --- the ranks' Python ---
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """The folder of the commands of an environment without jax."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
-    ended = jobs.run("--python", tmp_path / "bare/bin/python", PROGRAMS / "toy.py")
+    return tmp_path / "bare/bin"
+
+
+@pytest.fixture
+def on_its_own(bare: Path, tmp_path: Path) -> list[str]:
+    """A launcher in an environment of its own without jax, as pipx and uvx make it."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/click").symlink_to(Path(click.__file__).parent)
+    paths = [str(Path(mcjax_launch.__file__).parents[1]), str(tmp_path / "lib")]
+    start = f"import sys; sys.path[:0] = {paths}; import mcjax_launch.__main__ as m; m.run()"
+    return [str(bare / "python"), "-I", "-c", start]
+
+
+@pytest.fixture
+def says_its_python(tmp_path: Path) -> Path:
+    program = tmp_path / "says.py"
+    program.write_text("import sys; print(sys.executable)  # jax\n")
+    return program
+
+
+def test_python_without_jax(jobs: Jobs, bare: Path) -> None:
+    ended = jobs.run("--python", bare / "python", PROGRAMS / "toy.py")
     assert ended.status == 2
     assert "has no jax: install it there" in ended.report
+
+
+def test_the_active_environment(jobs: Jobs, bare: Path, says_its_python: Path) -> None:
+    """Also where it is not the launcher's own, and lacks what that has; a lost one is ignored."""
+    active = {"VIRTUAL_ENV": str(bare.parent)}
+    ended = jobs.run(says_its_python, env=active)
+    assert ended.status == 2
+    assert ended.report == (
+        f"{bare}/python (VIRTUAL_ENV's) has no jax: install it there, or choose another with "
+        "--python"
+    )
+    says_its_python.write_text("import sys; print(sys.executable)")
+    ended = jobs.run("-v", says_its_python, env=active)
+    assert ended.stdout == f"[0] {bare}/python\n"
+    assert f"the ranks' Python: {bare}/python (VIRTUAL_ENV's)" in ended.report
+    for folder in (sys.prefix, f"{bare}/gone"):
+        ended = jobs.run(says_its_python, env={"VIRTUAL_ENV": folder})
+        assert ended.stdout == f"[0] {sys.executable}\n"
+
+
+def test_a_launcher_without_jax_takes_the_first_python_that_has_it(
+    jobs: Jobs, bare: Path, says_its_python: Path, on_its_own: list[str]
+) -> None:
+    path = os.pathsep.join([str(bare), os.path.dirname(sys.executable), "/usr/bin", "/bin"])
+    ended = jobs.run("-v", says_its_python, launcher=on_its_own, env={"PATH": path})
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.startswith(f"[0] {os.path.dirname(sys.executable)}/python")
+    assert "(the first in PATH that has jax)" in ended.report
+    # As a shell would find it: uvx puts the launcher's own in front of PATH.
+    ended = jobs.run("--python", "python", says_its_python, launcher=on_its_own, env={"PATH": path})
+    assert ended.stdout.startswith(f"[0] {os.path.dirname(sys.executable)}/python")
+
+
+def test_no_python_with_jax_anywhere(
+    jobs: Jobs, bare: Path, says_its_python: Path, on_its_own: list[str]
+) -> None:
+    ended = jobs.run(says_its_python, launcher=on_its_own, env={"PATH": str(bare)})
+    assert (ended.status, ended.out) == (2, b"")
+    assert ended.report == (
+        f"{bare}/python (the launcher's own) has no jax, nor has any Python in PATH: activate "
+        "the environment that has it, or name its Python with --python"
+    )
+
+
+def test_a_name_of_python_is_looked_up_in_path(
+    jobs: Jobs, bare: Path, says_its_python: Path
+) -> None:
+    says_its_python.write_text("import sys; print(sys.executable)")
+    path = os.pathsep.join([str(bare), os.environ["PATH"]])
+    ended = jobs.run("--python", "python", says_its_python, env={"PATH": path})
+    assert ended.stdout == f"[0] {bare}/python\n"
+    ended = jobs.run("--python", "no-such-python", says_its_python)
+    assert ended.status == 127
+    assert ended.report == "--python no-such-python: not found in PATH"
 
 
 @pytest.mark.parametrize("option", ["--timeout", "--start-timeout", "--stall-timeout", "--grace"])

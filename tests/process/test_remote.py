@@ -152,7 +152,7 @@ def test_an_old_python_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "status", "words"),
     [
-        (["-C", "/no/where", "true"], 255, "host a: /no/where: no such directory"),
+        (["-C", "/no/where", "true"], 2, "host a: /no/where: no such directory"),
         (["missing.py"], 127, "host a: missing.py: no such file in "),
         (["no-such-command"], 127, "host a: no-such-command: not found in PATH"),
         (["--python", "/no/python", "-m", "x"], 255, "host a: "),
@@ -163,6 +163,35 @@ def test_what_a_host_lacks(jobs: Jobs, args: list[str], status: int, words: str)
     ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, *args)
     assert (ended.status, ended.out) == (status, b"")
     assert words in ended.report
+
+
+@pytest.mark.parametrize(
+    ("options", "program", "words"),
+    [
+        ([], "train.py", "/there; copy it there, or add --sync train.py"),
+        ([], "./run.sh", "./run.sh: no such file; copy it there, or add --sync ./run.sh"),
+        ([], "{}/train.py/../other.py", "nor here in {}"),
+        (["--sync", "run.sh"], "train.py", "/stage/there; add --sync train.py"),
+        ([], "no-such.py", "/there, nor here in {}"),
+        ([], "trian.py", "/there, nor here in {}; did you mean train.py?"),
+        ([], "./rnu.sh", "./rnu.sh: no such file, nor here in {}; did you mean ./run.sh?"),
+        ([], "no-such-command", "host a: no-such-command: not found in PATH"),
+    ],
+)
+def test_a_program_that_is_not_on_the_host(
+    jobs: Jobs, tmp_path: Path, options: list[str], program: str, words: str
+) -> None:
+    """It may be here, or nowhere."""
+    (tmp_path / "there").mkdir()
+    for name in ("train.py", "run.sh"):
+        (tmp_path / name).touch(0o755)
+    (tmp_path / "there/x").touch()
+    there = ["--sync", "there", *options, "-C", "there"] if options else ["-C", tmp_path / "there"]
+    ended = jobs.run(
+        *["--hosts", "a", "--via", FAKE_SSH, *there, program.format(tmp_path)], cwd=tmp_path
+    )
+    assert (ended.status, ended.out) == (127, b"")
+    assert ended.report.endswith(words.format(tmp_path)), ended.report
 
 
 def test_no_such_transport(jobs: Jobs) -> None:
@@ -182,5 +211,5 @@ def test_no_jax_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
     (tmp_path / "hosts").write_text(f"a\nb python={tmp_path}/bare/bin/python\n")
     ended = jobs.run("--hosts", tmp_path / "hosts", "--via", FAKE_SSH, PROGRAMS / "toy.py")
-    assert ended.status == 255
+    assert ended.status == 2
     assert f"host b: {tmp_path}/bare/bin/python has no jax" in ended.report

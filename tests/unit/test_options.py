@@ -1,11 +1,15 @@
 """From words to typed options, and back to words; and what is wrong with them, in one format."""
 
+import re
+
 import click
 import pytest
 
+from mcjax_launch.cli import familiar
 from mcjax_launch.cli.command import command, main
 from mcjax_launch.cli.given_options import command_line
 from mcjax_launch.cli.options import Options
+from mcjax_launch.cli.warnings import warnings
 
 
 def read(*words: str) -> tuple[Options, click.Context]:
@@ -45,6 +49,7 @@ GIVEN = {
     "--timeout 90m --grace 0.5 a.py": "--timeout 5400 --grace 0.5 -- a.py",
     "--timeout 1234567s --grace 0 a.py": "--timeout 1234567 --grace 0 -- a.py",
     "--color auto --max-restarts 0 a.py": "--color auto --max-restarts 0 -- a.py",
+    "--timeout 0 --grace 1m a.py": "--timeout 0 --grace 60 -- a.py",
     "a.py -n 4": "-- a.py -n 4",
 }
 
@@ -82,7 +87,7 @@ WRONG = {
     "--host-rank -1 a.py": "--host-rank: '-1' is not a whole number of 0 or more",
     "--quiet=1 a.py": "--quiet: does not take a value",
     "--color red a.py": "--color: 'red' is not one of 'auto', 'always', 'never'",
-    "--timeout 5x a.py": "--timeout: '5x' is not a duration: write 90, 90s, 5m or 2h",
+    "--timeout 5x a.py": "--timeout: '5x' is not a duration: write 90, 90s, 5m, 1h30m or 1d",
     "--show a a.py": "--show: 'a' is not a set of ranks: write 0 or 0,4-7",
     "-x A-B=1 true": "-x A-B=1: 'A-B' is not a valid variable name",
     "--start-timeout 1 --no-hook true": "--start-timeout cannot be combined with --no-hook",
@@ -90,6 +95,20 @@ WRONG = {
     "--collapse --no-prefix true": "--collapse cannot be combined with --no-prefix",
     "--hosts a:1 -n 2 true": "-n 2: the hosts have 1 slot; add hosts or slots (slots=K in the "
     "hosts file, --procs-per-host K)",
+    "-q -v true": "-q cannot be combined with -v",
+    "--host-rank 1 true": "--host-rank needs --num-hosts N and --coordinator HOST:PORT",
+    "--min-hosts 1 true": "--min-hosts needs --max-restarts N",
+    "--emit slurm --min-hosts 1 true": "--min-hosts needs --max-restarts N",
+    "--name x true": "--name needs --emit slurm, --emit jobset or --emit job",
+    "--image x true": "--image needs --emit slurm, --emit jobset or --emit job",
+    "--namespace x true": "--namespace needs --emit slurm, --emit jobset or --emit job",
+    "--engine-option x true": "--engine-option needs --emit slurm, --emit jobset or --emit job",
+    "--via ssh true": "--via ssh: no hosts to reach; name them with --hosts",
+    "-n 4 --procs-per-host 2 true": "--procs-per-host 2: this machine alone cannot take -n 4; add "
+    "--hosts, or leave it out",
+    "-m train.py": "-m train.py: not the name of a module; leave out -m, or write -m train",
+    "-m ./pkg/train": "-m ./pkg/train: not the name of a module; write -m pkg.train",
+    "--timeout 1h30 true": "--timeout: '1h30' is not a duration: write 90, 90s, 5m, 1h30m or 1d",
     "-n 4": "no PROGRAM: try mcjax-launch -n 4 train.py, or --help",
 }
 
@@ -98,6 +117,114 @@ WRONG = {
 def test_one_format(words: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 2
     assert capfd.readouterr() == ("", f"mcjax-launch: {WRONG[words]}\n")
+
+
+def test_what_the_environment_sets_is_not_blamed_on_an_option(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MCJAX_NUM_PROCESSES", "8")
+    assert main(["--hosts", "a", "true"]) == 2
+    assert ": -n 8 (from MCJAX_NUM_PROCESSES): the hosts have 1 slot;" in capfd.readouterr().err
+    assert main(["-n", "7", "--hosts", "a", "true"]) == 2
+    assert ": -n 7: the hosts have 1 slot;" in capfd.readouterr().err
+    monkeypatch.setenv("MCJAX_START_TIMEOUT", "5")
+    assert main(["--no-hook", "true"]) == 2
+    err = capfd.readouterr().err
+    assert ": --start-timeout (from MCJAX_START_TIMEOUT) cannot be combined with --no-hook\n" in err
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ("MCJAX_LOGDIR", "; did you mean MCJAX_LOG_DIR?"),
+        ("MCJAX_NPROCESSES", "; did you mean MCJAX_NUM_PROCESSES?"),
+        ("MCJAX_XYZZY", " and has no effect"),
+    ],
+)
+def test_a_variable_of_no_option(
+    variable: str,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    assert main(["--dry-run", "-q", "true"]) == 0
+    line = f"mcjax-launch: {variable} is not the variable of an option{words}\n"
+    assert capfd.readouterr().err == line
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["MCJAX_JOB_ID", "MCJAX_RESTART", "MCJAX_LOCAL_PROCESS_ID", "MCJAX_HOOK_BIND", "MCJAX_DEBUG"],
+)
+def test_variables_that_ranks_get_are_known(
+    variable: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    assert main(["--dry-run", "true"]) == 0
+    assert capfd.readouterr().err == ""
+
+
+# What stands on the command line, and what it is taken for; nothing where it is left alone.
+AFTER_PROGRAM = {
+    "a.py -n 2": "-n 2: passed on to a.py; options of mcjax-launch stand before PROGRAM: "
+    "mcjax-launch -n 2 a.py ...",
+    "a.py -n2 --lr 1 --cpu-devices=4": "-n2 --cpu-devices=4: passed on to a.py; options of "
+    "mcjax-launch stand before PROGRAM: mcjax-launch -n2 --cpu-devices=4 a.py ...",
+    "-m pkg.a --hosts h": "--hosts h: passed on to pkg.a; options of mcjax-launch stand before "
+    "PROGRAM: mcjax-launch --hosts h -m pkg.a ...",
+    "python a.py --bind-cores": "--bind-cores: passed on to python; options of mcjax-launch stand "
+    "before PROGRAM: mcjax-launch --bind-cores python ...",
+    "-n 1 a.py -n 2": "",
+    "-- a.py -n 2": "",
+    "a.py -n x --num-processes {num_processes} -n": "",
+    "a.py --log-dir x -- -n 2": "",
+    "head -n 2": "",
+}
+
+
+@pytest.mark.parametrize("words", AFTER_PROGRAM)
+def test_options_after_program(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options, context = read(*words.split())
+    assert "; ".join(warnings(options, context, {})) == AFTER_PROGRAM[words]
+
+
+# Words of other launchers, and the option that does it, which the error names.
+FAMILIAR = {
+    "--nproc-per-node=4": "-n N",
+    "--nproc_per_node 4": "-n N",
+    "-H a,b": "--hosts",
+    "--hostfile h": "--hosts FILE",
+    "-hostfile h": "--hosts FILE",
+    "--machinefile h": "--hosts FILE",
+    "-machinefile h": "--hosts FILE",
+    "-V": "--version",
+    "--tag-output": "--no-prefix",
+    "--output-filename x": "--log-dir DIR",
+    "-N 2": "--procs-per-host K",
+    "-npernode 2": "--procs-per-host K",
+    "--nnodes=2": "--hosts",
+    "--rdzv-endpoint=a:1": "--coordinator HOST:PORT",
+    "--rdzv_backend c10d": "--coordinator HOST:PORT",
+    "--max_restarts 3": "--max-restarts",
+    "--ntasks-per-node=2": "--procs-per-host K",
+}
+
+
+@pytest.mark.parametrize("words", FAMILIAR)
+def test_familiar_words(words: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*words.split(), "train.py"]) == 2
+    out, err = capfd.readouterr()
+    first = words.split()[0].partition("=")[0]
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"mcjax-launch: {first}: no such option; ")
+    assert FAMILIAR[words] in err
+
+
+def test_the_advice_names_options_that_exist() -> None:
+    known = {name for option in command.params for name in option.opts}
+    for text in familiar._ADVICE.values():
+        assert set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", text)) <= known, text
 
 
 @pytest.mark.parametrize(

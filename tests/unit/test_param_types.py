@@ -3,20 +3,30 @@
 import click
 import pytest
 
-from mcjax_launch.cli.param_types import Duration, Ranks, WholeNumber
+from mcjax_launch.cli.param_types import Duration, Limit, Ranks, WholeNumber
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("0", 0)]
+    ("text", "seconds"),
+    [
+        *(("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("0", 0), ("0s", 0)),
+        *(("1h30m", 5400), ("1d", 86400), ("1d2h3m4.5s", 93784.5), ("1m30s", 90), ("2h1s", 7201)),
+    ],
 )
 def test_duration(text: str, seconds: float) -> None:
     assert Duration().convert(text, None, None) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1", "5 m", "1d"])
+@pytest.mark.parametrize("text", ["", "x", "-1", "5 m", "1w", "30m1h", "1h30", "h", "1e3", "1h1h"])
 def test_not_a_duration(text: str) -> None:
     with pytest.raises(click.BadParameter):
         Duration().convert(text, None, None)
+
+
+def test_no_limit() -> None:
+    assert Limit().convert("0", None, None) is None
+    assert Limit().convert("0h", None, None) is None
+    assert Limit().convert("1d", None, None) == 86400
 
 
 def test_ranks() -> None:

@@ -84,6 +84,21 @@ def test_the_users_variables_win_and_hold_placeholders() -> None:
     assert found["JAX_NUM_CPU_DEVICES"] == "4"
 
 
+def test_torchs_names() -> None:
+    job = dataclasses.replace(JOB, env_style="torch", env=(("MASTER_PORT", "1"),))
+    hosts = [Host(name="a", slots=2), Host(name="b", slots=1)]
+    facts = {host: Facts() for host in hosts}
+    plan = make_plan(job, hosts, facts, job_id="0badcafe", coordinator="10.0.0.1:5000")
+    own = plan_of(JOB).ranks[0].env
+    found = [{n: v for n, v in rank.env.items() if n not in own} for rank in plan.ranks]
+    common = {"WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1"}
+    assert found == [
+        {"RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", **common},
+        {"RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", **common},
+        {"RANK": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "1", **common},
+    ]
+
+
 def test_cpu_devices_choose_the_platform_unless_it_is_set() -> None:
     job = dataclasses.replace(JOB, cpu_devices=4)
     assert variables(job)["JAX_PLATFORMS"] == "cpu"

@@ -11,13 +11,14 @@ from mcjax_launch.cli import coordinator
 from mcjax_launch.cli.command import command
 from mcjax_launch.cli.hosts import default_via, find_hosts
 from mcjax_launch.cli.options import Options
+from mcjax_launch.cli.ranks_python import RanksPython
 from mcjax_launch.cli.request import make_job, make_style
 from mcjax_launch.cli.this_machine import ThisMachine, variable
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import dry_run
 from mcjax_launch.job.hosts import Host
 
-HERE = ThisMachine(chdir="/w", python="/py")
+HERE = ThisMachine(chdir="/w", python=RanksPython("/py", "VIRTUAL_ENV's"))
 SLURM = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2]"}
 
 
@@ -73,7 +74,7 @@ def test_one_of_several_launchers() -> None:
 
 
 def test_what_this_machine_adds() -> None:
-    here = ThisMachine("/w", "/py", (("A", "1"),), "10.0.0.1:7")
+    here = ThisMachine("/w", RanksPython("/py", ""), (("A", "1"),), coordinator="10.0.0.1:7")
     job = make_job(options("-C x --python p --host-rank 1 a.py"), [Host(name="a", slots=2)], here)
     assert (job.chdir, job.chdir_given, job.python, job.python_given) == ("/w", True, "/py", True)
     assert (job.env, job.coordinator) == ((("A", "1"),), "10.0.0.1:7")

@@ -1,0 +1,107 @@
+"""Options of torchrun, mpirun and srun, and what does the same here; pure."""
+
+import re
+from collections.abc import Sequence
+
+_RANKS = "-n N sets the ranks of the whole job, --procs-per-host K those of each of --hosts"
+_PER_HOST = "use --procs-per-host K, with --hosts; on one machine -n N"
+_HOSTS = "use --hosts FILE|LIST"
+_HOST_COUNT = (
+    "name the hosts with --hosts FILE|LIST and start one launcher; --procs-per-host K sets the "
+    "ranks on each"
+)
+_COORDINATOR = (
+    "leave it out: the coordinator's address is found by itself; --coordinator HOST:PORT sets it"
+)
+_LOGS = "use --log-dir DIR"
+_CORES = "use --bind-cores"
+_GPUS = "use --gpus-per-process K"
+_DIRECTORY = "use -C DIR"
+_NEEDLESS = "leave it out: it is not needed here"
+
+# By the option's name without its hyphens in front, and with `-` for `_`.
+_ADVICE = {
+    # the size
+    "nproc-per-node": _RANKS,
+    "nprocs": _RANKS,
+    "ntasks": "use -n N",
+    "N": _HOST_COUNT,
+    "nodes": _HOST_COUNT,
+    "nnodes": _HOST_COUNT,
+    "npernode": _PER_HOST,
+    "ppn": _PER_HOST,
+    "perhost": _PER_HOST,
+    "ntasks-per-node": _PER_HOST,
+    "tasks-per-node": _PER_HOST,
+    # the hosts
+    "H": _HOSTS,
+    "host": _HOSTS,
+    "hostfile": _HOSTS,
+    "machinefile": _HOSTS,
+    "nodefile": _HOSTS,
+    "nodelist": _HOSTS,
+    "w": _HOSTS,
+    "node-rank": "use --host-rank I with --num-hosts N; --hosts needs neither",
+    "oversubscribe": "leave it out: -n may exceed the cores, but not slots=K",
+    # the coordinator
+    "standalone": _COORDINATOR,
+    "master-addr": _COORDINATOR,
+    "master-port": _COORDINATOR,
+    "rdzv-backend": _COORDINATOR,
+    "rdzv-endpoint": _COORDINATOR,
+    "rdzv-id": _COORDINATOR,
+    "rdzv-conf": _COORDINATOR,
+    # the ranks
+    "wdir": _DIRECTORY,
+    "wd": _DIRECTORY,
+    "D": _DIRECTORY,
+    "genv": "use -x NAME=VALUE",
+    "export": "use -x NAME=VALUE",
+    "bind-to": _CORES,
+    "map-by": _CORES,
+    "cpu-bind": _CORES,
+    "cpus-per-task": _CORES,
+    "c": _CORES,
+    "gpus": _GPUS,
+    "gpus-per-task": _GPUS,
+    "gpus-per-node": _GPUS,
+    "G": _GPUS,
+    "no-python": "leave it out: PROGRAM may be any command",
+    # the output
+    "V": "use --version",
+    "tag-output": "leave it out: each line shows its rank; --no-prefix turns that off",
+    "label": "leave it out: each line shows its rank; --no-prefix turns that off",
+    "l": "leave it out: each line shows its rank; --no-prefix turns that off",
+    "timestamp-output": "use --timestamps",
+    "output-filename": _LOGS,
+    "output": _LOGS,
+    "o": _LOGS,
+    "redirects": _LOGS,
+    "tee": _LOGS,
+    "unbuffered": _NEEDLESS,
+    # the rest
+    "t": "use --timeout D",
+    "allow-run-as-root": _NEEDLESS,
+    "mca": _NEEDLESS,
+    "kill-on-bad-exit": "leave it out: the first failure ends the job",
+}
+
+
+def advice(name: str, words: Sequence[str]) -> tuple[str, str] | None:
+    """The option of another launcher that the user wrote, and what does the same here.
+
+    Args:
+        name: of the option that does not exist, as click tells it; "" if it tells none.
+        words: of the whole command line. `-hostfile` is one option there, but `-h -o ...` to click.
+
+    Returns:
+        None where no such option is known.
+
+    """
+    long = [word for word in words if re.match("-[a-z][a-z]", word)]
+    for word in [name] if name.startswith("--") else [*long, name]:
+        option = word.partition("=")[0]
+        key = option.lstrip("-").replace("_", "-")
+        if key in _ADVICE and (len(key) > 1) <= (len(option) > 2):
+            return option, _ADVICE[key]
+    return None

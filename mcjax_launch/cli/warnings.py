@@ -1,0 +1,74 @@
+"""What may be a mistake in a command line, but is none for certain; pure."""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import click
+
+from mcjax_launch.cli.help import WORDS
+from mcjax_launch.cli.options import Options
+from mcjax_launch.job import placeholders
+from mcjax_launch.job.job import is_python
+
+_PREFIX = "MCJAX_"
+# Not options: what ranks get, one of which may start a launcher, and what is for our tests.
+_OTHERS = frozenset(
+    {"MCJAX_JOB_ID", "MCJAX_RESTART", "MCJAX_ENGINE_RESTART", "MCJAX_DEBUG", "MCJAX_PORTABLE"}
+)
+_OTHER_FAMILIES = ("MCJAX_HOOK_", "MCJAX_LOCAL_")
+
+
+def warnings(options: Options, context: click.Context, environ: Mapping[str, str]) -> Iterator[str]:
+    """A line on each thing that looks like a mistake.
+
+    Args:
+        options: of the command line.
+        context: click's.
+        environ: of this process.
+
+    """
+    yield from _unknown_variables(environ, context)
+    if options.num_processes is None:
+        yield from _options_after_program(options, context)
+    values = (text.partition("=")[2] for text in options.env)
+    for word, near in placeholders.misspelt([*options.program, *values, options.log_dir or ""]):
+        yield f"{{{word}}} is not a placeholder; did you mean {{{near}}}?"
+
+
+def _unknown_variables(environ: Iterable[str], context: click.Context) -> Iterator[str]:
+    """Variables that look like those of options and are none."""
+    ours = [name for name in environ if name.startswith(_PREFIX)]
+    if not ours:
+        return
+    known = {f"{_PREFIX}{str(option.name).upper()}" for option in context.command.params}
+    for name in sorted(ours):
+        if name not in known | _OTHERS and not name.startswith(_OTHER_FAMILIES):
+            yield f"{name} is not the variable of an option{_near(name, known)}"
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    import difflib
+
+    words = [other.removeprefix(_PREFIX) for other in known]
+    near = difflib.get_close_matches(name.removeprefix(_PREFIX), words, 1)
+    return f"; did you mean {_PREFIX}{near[0]}?" if near else " and has no effect"
+
+
+def _options_after_program(options: Options, context: click.Context) -> Iterator[str]:
+    """Options of ours among the arguments of a Python program, with no `--` before it."""
+    name, *arguments = options.program
+    is_python_command = os.path.basename(name).startswith("python")
+    words = context.meta.get(WORDS, ())
+    if not arguments or not (is_python_command or is_python(options.program, options.module)):
+        return
+    if words[: -len(options.program)][-1:] == ("--",):
+        return
+    from mcjax_launch.cli.misplaced import misplaced
+
+    found = " ".join(misplaced(arguments, context.command.params))
+    if found:
+        program = f"-m {name}" if options.module else name
+        yield (
+            f"{found}: passed on to {name}; options of mcjax-launch stand before PROGRAM: "
+            f"mcjax-launch {found} {program} ..."
+        )

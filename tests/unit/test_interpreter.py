@@ -1,0 +1,67 @@
+"""Which Pythons there are, and whether one has jax: told by its folder, where that can be."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.protocol import interpreter
+
+
+def environment(folder: Path, *, mark: str = "pyvenv.cfg", jax: bool = True) -> str:
+    """A folder like that of a virtual environment, whose Python cannot even start."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / mark).touch()
+    packages = folder / "lib/python3.11/site-packages"
+    (packages / "jax").mkdir(parents=True)
+    if jax:
+        (packages / "jax/__init__.py").touch()
+    return executable(folder / "bin/python", "exit 9")
+
+
+def executable(path: Path, script: str) -> str:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("mark", ["pyvenv.cfg", "conda-meta"])
+def test_a_folder_tells(tmp_path: Path, mark: str) -> None:
+    assert interpreter.has_jax(environment(tmp_path / "a", mark=mark), "/", {})
+    assert not interpreter.has_jax(environment(tmp_path / "b", mark=mark, jax=False), "/", {})
+
+
+def test_of_two_versions_the_python_itself_knows_its_own(tmp_path: Path) -> None:
+    python = environment(tmp_path)
+    (tmp_path / "lib/python3.12/site-packages").mkdir(parents=True)
+    assert not interpreter.has_jax(python, "/", {})
+
+
+def test_another_python_is_asked(tmp_path: Path) -> None:
+    assert interpreter.has_jax(sys.executable, "/", {})
+    shim = executable(tmp_path / "python", f'exec {sys.executable} "$@"')
+    assert interpreter.has_jax(shim, "/", {})
+    assert not interpreter.has_jax(executable(tmp_path / "broken", "exit 1"), "/", {})
+
+
+def test_a_folder_named_jax_is_no_package(tmp_path: Path) -> None:
+    (tmp_path / "jax").mkdir()
+    shim = executable(tmp_path / "python", f'exec {sys.executable} -S "$@"')
+    assert not interpreter.has_jax(shim, str(tmp_path), {})
+
+
+def test_each_environment_is_named_once(tmp_path: Path) -> None:
+    """A link in another folder is another environment's; python3 beside python is not."""
+    base = executable(tmp_path / "base", "")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        for link in ("python", "python3"):
+            (tmp_path / name / link).symlink_to(base)
+    (tmp_path / "again").symlink_to(tmp_path / "one")
+    folders = [f"{tmp_path}/{name}" for name in ("none", "one", "again", "two")]
+    one, two = f"{tmp_path}/one/python3", f"{tmp_path}/two/python3"
+    assert interpreter.in_folders(folders, without=sys.executable) == [one, two]
+    assert interpreter.in_folders(folders, without=f"{tmp_path}/one/python") == [two]
+    path = os.pathsep.join(folders)
+    assert interpreter.find(["/no/python", "python", one], path) == [f"{tmp_path}/one/python"]
