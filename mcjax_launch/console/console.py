@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # With more unwritten bytes than this the ranks are slowed down.
 _MOST_QUEUED = 1 << 20
+# What has so many bytes below it is still on the screen, or nearly.
+_IN_SIGHT = 1500
 
 
 class _Output:
@@ -109,6 +111,7 @@ class Console:
         if err is not out:
             err.watch(lambda error: None)
         self._streams: dict[tuple[int, int], Stream] = {}  # those that are shown
+        self._errors_at: dict[int, int] = {}  # by rank: the place in stderr behind its last there
         self._logs = LogFiles(self.say)
         self._tails = Tails(keep_stdout)
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
@@ -154,7 +157,10 @@ class Console:
 
     def _show(self, pieces: Sequence[Piece], now: float) -> None:
         for piece in pieces:
-            self._outputs[piece.stream.number].show(piece, now)
+            output = self._outputs[piece.stream.number]
+            output.show(piece, now)
+            if piece.stream.number == frames.STDERR:
+                self._errors_at[piece.stream.rank] = output.sink.taken
 
     def fold_victims(self, culprit: int | None, *, own_term: bool) -> None:
         """The job ends: hide follow-on errors; see `FollowOnFilter.fold_victims`."""
@@ -175,6 +181,11 @@ class Console:
     def tails(self, rank: int) -> tuple[str, str]:
         """The last of what a rank wrote to stdout, where that is kept, and to stderr."""
         return self._tails.of(rank)
+
+    def in_sight(self, rank: int) -> bool:
+        """Whether the last of a rank's stderr has been shown, and only little after it."""
+        at = self._errors_at.get(rank)
+        return at is not None and self._outputs[frames.STDERR].sink.taken - at < _IN_SIGHT
 
     # --- the launcher ---
 

@@ -24,12 +24,13 @@ class Sink:
 
     Attributes:
         queued: bytes that are waiting for the reader.
+        taken: bytes that it was given to write, in all.
         gone: the reader is gone for good.
 
     """
 
     def __init__(self, fd: int, loop: Loop, on_room: Callable[[], None]) -> None:
-        self.queued = 0
+        self.queued = self.taken = 0
         self.gone = False
         self._loop = loop
         self._on_room = on_room
@@ -84,6 +85,7 @@ class Sink:
             if piece:
                 self._queue.append(memoryview(piece))
                 self.queued += len(piece)
+                self.taken += len(piece)
         if idle:
             self.flush()
 

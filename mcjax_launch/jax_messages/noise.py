@@ -37,7 +37,7 @@ _VICTIM = re.compile(
     rb"|Use error polling to propagate the following error to all tasks"
     rb"|Shutdown barrier in coordination service has failed"
     rb"|Failed to retrieve preemption notice from coordination service"
-    rb"|Failed to cancel preemption barrier|WatchTasksAsync failed)"
+    rb"|Failed to cancel preemption barrier|Preemption sync barrier failed|WatchTasksAsync failed)"
 )
 _GOES_ON = re.compile(
     rb"Additional GRPC error information from remote target coordination_service "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import common_folder, labels
 from mcjax_launch.console.style import Style
+from mcjax_launch.diagnosis.root_cause import RankFailed
 from mcjax_launch.diagnosis.summary import Summary, fate, summarize, warnings
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.errors import LaunchError, save_traceback
@@ -357,16 +358,23 @@ class Launcher:
     def _conclude(self) -> Summary:
         """Print what is left, and the summary."""
         self._console.finish_ranks()
-        summary = summarize(self._state, final=self._policy.final)
+        seconds = time.monotonic() - self._state.began_at
+        summary = summarize(self._state, final=self._policy.final, seconds=seconds)
         if self._lost_output:
             self._console.say("output lost: the reader stopped reading")
         if summary.lines:
-            self._console.say("\n".join(summary.lines))
+            self._console.say("\n".join(self._unsaid(summary)))
         elif lines := warnings(self._state):
             self._console.say("\n".join(lines))
         while not self._console.empty and not self._policy.gives_up(time.monotonic()):
             self._turn()
         return summary
+
+    def _unsaid(self, summary: Summary) -> Sequence[str]:
+        """The summary, without what the failed rank itself has said just before."""
+        alike = summary.ending.alike if isinstance(summary.ending, RankFailed) else ()
+        said = any(self._console.in_sight(run.process_id) for run in alike)
+        return summary.without_quote if said else summary.lines
 
 
 def _bug_in(host: Host, error: str, traceback: str) -> str:

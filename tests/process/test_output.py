@@ -2,9 +2,11 @@
 
 import os
 import pty
+import re
 import select
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -180,12 +182,41 @@ def test_log_dir_that_cannot_be_made(jobs: Jobs) -> None:
     assert "--log-dir: /dev/null/logs" in ended.report
 
 
-def test_tail_of_the_report_is_the_end_of_stderr(jobs: Jobs, tmp_path: object) -> None:
-    ended = jobs.run("-n", 1, "--log-dir", tmp_path, "bash", "-c", "seq 100 >&2; exit 3")
-    assert "  | 100" in ended.report
+FAILING_FIRST = """
+cd {folder}
+if test $JAX_PROCESS_ID = 1; then
+    trap 'seq {more} >&2; exit' TERM
+    touch ready
+    while :; do sleep 0.05; done
+fi
+until test -e ready; do sleep 0.01; done
+seq 100 >&2
+exit 3
+"""
+
+
+@pytest.mark.parametrize("more", [10, 1000])
+def test_tail_of_the_report_is_the_end_of_stderr(jobs: Jobs, tmp_path: Path, more: int) -> None:
+    """It is not said twice in a row."""
+    script = FAILING_FIRST.format(folder=tmp_path, more=more)
+    ended = jobs.run("-n", 2, "--log-dir", tmp_path, "bash", "-c", script)
+    assert "[0] 100\n" in ended.stderr
+    assert ("  | 100" in ended.report) == (more == 1000)
     assert "  | 80\n" not in ended.report
     assert f"logs: {tmp_path}" in ended.report
     assert ended.stderr.rstrip().endswith(f"mcjax-launch: logs: {tmp_path}")
+
+
+@pytest.mark.parametrize("shown", ["0", "1"])
+def test_a_traceback_is_shown_once(jobs: Jobs, shown: str) -> None:
+    """By the rank, where that can be seen, or by the summary."""
+    program = "import os; os.environ['JAX_PROCESS_ID'] == '1' or 1 / 0"
+    ended = jobs.run("-n", 2, "--show", shown, *python(program))
+    assert ended.status == 1
+    assert ended.stderr.count("Traceback") == 1
+    assert ("[0] Traceback" in ended.stderr) == (shown == "0")
+    assert "rank 0 failed: ZeroDivisionError: division by zero" in ended.report
+    assert re.search("\nthe job ran for [0-9.]+ s$", ended.report)
 
 
 class Terminal:

@@ -79,6 +79,11 @@ STREAMS: dict[str, list[tuple[str, Noise | None]]] = {
             "preemption barrier: FAILED_PRECONDITION: Tried to cancel non-existent barrier",
             VICTIM,
         ),
+        (
+            "E1122 00:58:07.001353   27588 preemption_sync_manager.cc:251] Preemption sync barrier "
+            "failed: UNAVAILABLE: Failed to send RPC to coordination service.",
+            VICTIM,
+        ),
         (POLLED, VICTIM),
         (FATAL + "Failed to send RPC to coordination service.", VICTIM),
         ("Traceback (most recent call last):", TRACEBACK),
