@@ -175,7 +175,7 @@ class Console:
         for output in self._outputs.values():
             output.finish()
         for hidden in self._noise.hidden:
-            self._note_all(hidden.take())
+            self._mention(hidden.take())
         self._logs.close()
 
     def tails(self, rank: int) -> tuple[str, str]:
@@ -199,9 +199,11 @@ class Console:
         if not self._style.quiet:
             self.say(text)
 
-    def _note_all(self, texts: Sequence[str]) -> None:
-        for text in texts:
-            self.note(text)
+    def _mention(self, hidden: Sequence[str]) -> None:
+        """Say how many lines are hidden, unless nobody has seen the others either."""
+        if not self._outputs[frames.STDOUT].sink.gone:
+            for text in hidden:
+                self.note(text)
 
     def detail(self, text: str) -> None:
         """As `say`, but only with --verbose."""
@@ -220,7 +222,7 @@ class Console:
         self._filter(self._unfinished.expire(now), now)
         self._show(self._noise.expire(now), now)
         for hidden in self._noise.hidden:
-            self._note_all(hidden.expire(now))
+            self._mention(hidden.expire(now))
         for output in self._outputs.values():
             output.expire(now)
 

@@ -75,6 +75,8 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
     lines: list[str] = []
     quote = (0, 0)
     match ending:
+        case Stopped(stop) if stop.unread:
+            lines = [stop.message]
         case Stopped(stop):
             lines = [stop.message, *stop.details, *_others(runs, ())]
         case RankFailed():
@@ -82,10 +84,9 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
             lines += _others(runs, ending.alike)
     if state.unkillable:
         lines.append("could not be killed: " + "; ".join(state.unkillable))
-    if lines and seconds is not None:
-        lines.append(f"the job ran for {duration(seconds)}")
-    if lines and state.log_dir:
-        lines.append(f"logs: {state.log_dir}")
+    if lines and not (isinstance(ending, Stopped) and ending.stop.unread):
+        lines += [f"the job ran for {duration(seconds)}"] if seconds is not None else []
+        lines += [f"logs: {state.log_dir}"] if state.log_dir else []
     return Summary(
         ending,
         tuple(_printable(line) for line in lines),

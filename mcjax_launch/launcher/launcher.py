@@ -222,16 +222,26 @@ class Launcher:
                 if self._state.exited(message, time.monotonic()):
                     self._rank_ended(rank)
                 self._console.detail(f"rank {rank}: {fate(self._state.ranks[rank])}")
-                self._note_absent_ranks()
+                self._note_absent_ranks(self._absent_ranks.gone(self._state))
+                self._note_waiting()
             case messages.FromHook(rank, said):
                 if hook_events.take(self._state, message, time.monotonic()):
                     self._rank_ended(rank)
                 if isinstance(said, hook_messages.Joining):
-                    self._note_absent_ranks()
+                    hopeless = self._absent_ranks.called(self._state, rank)
+                    self._note_absent_ranks(hopeless or self._absent_ranks.gone(self._state))
+                self._note_waiting()
             case messages.Usage():
                 self._state.used(message, time.monotonic())
 
-    def _note_absent_ranks(self) -> None:
+    def _note_waiting(self) -> None:
+        """Ranks that only wait do not need the grace after a signal of the user's."""
+        if self._policy.interrupts and self._state.only_waits:
+            self._perform(self._policy.only_waits())
+
+    def _note_absent_ranks(self, hopeless: Stop | None) -> None:
+        if hopeless is not None:
+            self._stop(hopeless)
         for line in self._absent_ranks.notes(self._state):
             self._console.note(line)
 
@@ -297,7 +307,10 @@ class Launcher:
             if signum in ENDING:
                 now = time.monotonic()
                 nothing_left = self._nothing_left()
-                self._perform(self._policy.interrupted(signum, now, nothing_left=nothing_left))
+                effects = self._policy.interrupted(
+                    signum, now, nothing_left=nothing_left, caught=self._state.catches_term
+                )
+                self._perform(effects)
             elif signum in FORWARDED:
                 self._pool.send_all(messages.Forward(signum))
             elif signum == signal.SIGQUIT and self._plan is not None:

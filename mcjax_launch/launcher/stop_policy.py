@@ -96,6 +96,7 @@ class StopPolicy:
         self._pending: Stop | None = None  # a reason, unless a signal comes with it
         self._pending_until: float | None = None
         self._give_up_at: float | None = None
+        self._only_waits = False
 
     # --- events ---
 
@@ -155,11 +156,16 @@ class StopPolicy:
             self._pending, self._pending_until = stop, now + SIGNAL_S
         return []
 
-    def interrupted(self, signum: int, now: float, *, nothing_left: bool) -> Effects:
+    def interrupted(
+        self, signum: int, now: float, *, nothing_left: bool, caught: bool = False
+    ) -> Effects:
         """The user wants the job to end; again: now; and again: whatever is still stuck.
 
         Args:
+            signum: the signal that says so.
+            now: the time.
             nothing_left: no process of the job is known to run any more.
+            caught: JAX catches a SIGTERM in the ranks, which then run on.
 
         """
         name = signal.Signals(signum).name
@@ -169,11 +175,18 @@ class StopPolicy:
         if not self._running:
             grace = 0.0
         elif not self.stopping:
-            effects.append(Note(_forwarded(name, grace)))
+            effects.append(Note(_forwarded(name, grace, caught=caught)))
         if self.interrupts > 2 or (self.interrupts > 1 and nothing_left):
             self._give_up_at = now
         ranks = StopRanks(signum, grace, by_user=True)
         return [*effects, *self._end(interrupted(signum), ranks)]
+
+    def only_waits(self) -> Effects:
+        """All ranks that still run wait for one that is gone: they need no long grace."""
+        if self._only_waits:
+            return []
+        self._only_waits = True
+        return [StopRanks(signal.SIGTERM, self._grace_s("failure"))]
 
     def nothing_left(self, now: float) -> None:
         """No process of the job is left; one that was stopped does not wait long for its reader."""
@@ -200,6 +213,9 @@ class StopPolicy:
         self._pending_until = None
         if self.interrupts:
             return []
+        if self._pending.unread:
+            ranks = StopRanks(signal.SIGTERM, self._grace_s("failure"))
+            return self._end(self._pending, ranks)
         grace = self._grace_s("TERM")
         note = Note(f"{self._pending.message}: SIGTERM to the ranks; {grace:g} s to exit")
         notes = [] if self.stopping else [note]
@@ -240,8 +256,10 @@ class StopPolicy:
         return [ranks]
 
 
-def _forwarded(name: str, grace_s: float) -> str:
-    again = "send it again to kill them now"
+def _forwarded(name: str, grace_s: float, *, caught: bool) -> str:
     if name == "SIGINT":
         again = "press again to kill now; Ctrl-\\ shows where they are"
-    return f"{name} forwarded to the ranks; {grace_s:g} s to exit, {again}"
+        return f"{name} forwarded to the ranks; {grace_s:g} s to exit, {again}"
+    where = "the ranks, where JAX catches it" if caught and name == "SIGTERM" else "the ranks"
+    again = "send it again to kill them now"
+    return f"{name} forwarded to {where}; {grace_s:g} s to exit (--grace), {again}"
