@@ -37,7 +37,7 @@ class _Output:
         )
         self._stamp = _stamp if style.timestamps else bytes
         self._renderer = (
-            Live(sink.rows, self.prefixes.of_ranks, self._stamp)
+            Live(sink.rows, self.prefixes.of_ranks, self._stamp, sink.in_foreground)
             if sink.is_terminal and os.environ.get("TERM") != "dumb"
             else Plain(self.prefixes.of_ranks, self._stamp)
         )
@@ -62,6 +62,10 @@ class _Output:
     def own(self, text: str) -> None:
         """Show whole lines of the launcher's own."""
         self.sink.write(self._renderer.own(text.encode("utf-8", "replace")))
+
+    def resumed(self) -> None:
+        """The launcher was stopped, and runs again."""
+        self.sink.write(self._renderer.resumed())
 
     @property
     def deadline(self) -> float | None:
@@ -225,6 +229,11 @@ class Console:
             self._mention(hidden.expire(now))
         for output in self._outputs.values():
             output.expire(now)
+
+    def resumed(self) -> None:
+        """The launcher was stopped, and runs again: others may have written to the terminal."""
+        for output in set(self._outputs.values()):
+            output.resumed()
 
     @property
     def on_terminal(self) -> bool:

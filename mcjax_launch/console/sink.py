@@ -131,3 +131,10 @@ class Sink:
             return os.get_terminal_size(self._fd).lines or 24  # some say 0
         except OSError:
             return 24
+
+    def in_foreground(self) -> bool:
+        """Whether the terminal is ours to draw on: no other process group is in its foreground."""
+        try:
+            return os.tcgetpgrp(self._fd) == os.getpgrp()
+        except OSError:  # not the terminal that controls our session
+            return True

@@ -315,6 +315,8 @@ class Launcher:
                 self._pool.send_all(messages.Forward(signum))
             elif signum == signal.SIGQUIT and self._plan is not None:
                 self._stacks.request(self._links, all_threads=False)
+            elif signum == signal.SIGCONT:
+                self._console.resumed()
             elif signum == signal.SIGCHLD:
                 self._pool.reap()
 
