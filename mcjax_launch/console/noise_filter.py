@@ -164,7 +164,7 @@ class FollowOnFilter:
 
     def __init__(self) -> None:
         follow_on = HiddenLines("of follow-on errors from other ranks")
-        interrupts = HiddenLines("of KeyboardInterrupt from other ranks at the same place")
+        interrupts = HiddenLines("of the same KeyboardInterrupt")
         self.hidden = (follow_on, interrupts)
         self._counts: dict[Noise | None, HiddenLines] = {
             Noise.VICTIM: follow_on,

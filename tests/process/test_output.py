@@ -223,10 +223,13 @@ def test_a_traceback_is_shown_once(jobs: Jobs, shown: str) -> None:
 class Terminal:
     """A pseudo-terminal with a launcher in it."""
 
-    def __init__(self, jobs: Jobs, *args: object) -> None:
+    def __init__(self, jobs: Jobs, *args: object, shell: str = "") -> None:
+        words = [*LAUNCHER, *map(str, args)]
+        if shell:
+            words = ["bash", "-c", shell, "-", *words]
         pid, self.fd = pty.fork()
         if pid == 0:
-            os.execve(LAUNCHER[0], [*LAUNCHER, *map(str, args)], jobs.environment(TERM="xterm"))
+            os.execvpe(words[0], words, jobs.environment(TERM="xterm"))
         self.pid = pid
 
     def read(self) -> bytes:
@@ -258,6 +261,22 @@ print('trained')
         assert shown.count(f"[{rank}] epoch: 100%") >= 1
         assert f"[{rank}] trained" in shown
     assert shown.count("\x1b[?7l") == shown.count("\x1b[?7h") > 0
+
+
+@pytest.mark.parametrize(("control", "drawn"), [("wait $!", False), ("fg", True)])
+def test_bars_are_drawn_in_the_foreground_only(jobs: Jobs, control: str, drawn: bool) -> None:
+    program = """
+import sys, time
+for n in range(10): sys.stderr.write(f'\\rbar {n}'); sys.stderr.flush(); time.sleep(0.1)
+print(' end', file=sys.stderr)
+"""
+    shell = f'set -m; "$@" & {control}'
+    terminal = Terminal(jobs, "-n", 2, "--color", "never", *python(program), shell=shell)
+    shown = terminal.read().decode()
+    assert terminal.status == 0
+    assert ("\x1b[?7l" in shown) == drawn
+    for rank in range(2):
+        assert f"[{rank}] bar 9 end\r\n" in shown
 
 
 def test_interrupt_from_a_terminal_reaches_each_rank_once(jobs: Jobs) -> None:

@@ -492,7 +492,7 @@ def test_an_interrupt_at_one_place_is_shown_once() -> None:
         shown = b"" if place == interrupt(1, 5) else place
         assert passed(noise, stream, place, 0.0) == shown
     assert passed(noise, streams[3], interrupt(2) + b"next\n", 0.0) == b"next\n"
-    kind = "of KeyboardInterrupt from other ranks at the same place; -v shows them"
+    kind = "of the same KeyboardInterrupt; -v shows them"
     assert last_notes(noise) == [f"hid 10 lines {kind}"]
 
 
