@@ -195,8 +195,16 @@ class Console:
 
     def say(self, text: str) -> None:
         """Show lines of the launcher's own, each marked as such."""
-        lines = "".join(f"mcjax-launch: {line}\n" for line in text.split("\n"))
-        self._outputs[frames.STDERR].own(lines)
+        self._own(text.split("\n"))
+
+    def summary(self, lines: Sequence[str], *, alarm: bool) -> None:
+        """Show how the job ended; `alarm`: that is bad news."""
+        self._own(lines, headline=True, alarm=alarm)
+
+    def _own(self, lines: Sequence[str], *, headline: bool = False, alarm: bool = False) -> None:
+        output = self._outputs[frames.STDERR]
+        first = output.prefixes.own(lines[0], headline=headline, alarm=alarm)
+        output.own(first + "".join(map(output.prefixes.own, lines[1:])))
 
     def note(self, text: str) -> None:
         """As `say`, but not with --quiet."""

@@ -155,7 +155,8 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
         lines += _divergence(state)
     from mcjax_launch.diagnosis.hints import failure_hints
 
-    return [*lines, *failure_hints(run, diverged=state.diverged)], quote
+    hints = failure_hints(run, ranks=len(state.ranks), diverged=state.diverged)
+    return [*lines, *hints], quote
 
 
 def _divergence(state: RunState) -> list[str]:

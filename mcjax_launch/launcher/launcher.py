@@ -10,7 +10,7 @@ from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import common_folder, labels
 from mcjax_launch.console.style import Style
 from mcjax_launch.diagnosis.root_cause import RankFailed
-from mcjax_launch.diagnosis.summary import Summary, fate, summarize, warnings
+from mcjax_launch.diagnosis.summary import Summary, duration, fate, summarize, warnings
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job.hosts import Host
@@ -209,7 +209,8 @@ class Launcher:
             case messages.Bye(unkillable, stragglers):
                 self._state.unkillable += unkillable
                 if stragglers:
-                    self._console.detail(f"{link.host.name}: ended {stragglers} stray processes")
+                    processes = "process" if stragglers == 1 else "processes"
+                    self._console.detail(f"{link.host.name}: ended {stragglers} stray {processes}")
             case _:
                 self._startup.received(link, frame)
 
@@ -378,9 +379,11 @@ class Launcher:
         if self._lost_output:
             self._console.say("output lost: the reader stopped reading")
         if summary.lines:
-            self._console.say("\n".join(self._unsaid(summary)))
-        elif lines := warnings(self._state):
-            self._console.say("\n".join(lines))
+            self._console.summary(self._unsaid(summary), alarm=not self._policy.interrupts)
+        else:
+            self._console.detail(f"the job ran for {duration(seconds)}")
+            if lines := warnings(self._state):
+                self._console.say("\n".join(lines))
         while not self._console.empty and not self._policy.gives_up(time.monotonic()):
             self._turn()
         return summary
