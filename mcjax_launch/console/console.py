@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # With more unwritten bytes than this the ranks are slowed down.
 _MOST_QUEUED = 1 << 20
+# What has so many bytes below it is still on the screen, or nearly.
+_IN_SIGHT = 1500
 
 
 class _Output:
@@ -36,7 +38,7 @@ class _Output:
         )
         self._stamp = _stamp if style.timestamps else bytes
         self._renderer = (
-            Live(sink.rows, self.prefixes.of_ranks, self._stamp)
+            Live(sink.rows, self.prefixes.of_ranks, self._stamp, sink.in_foreground)
             if sink.is_terminal and os.environ.get("TERM") != "dumb"
             else Plain(self.prefixes.of_ranks, self._stamp)
         )
@@ -61,6 +63,10 @@ class _Output:
     def own(self, text: str) -> None:
         """Show whole lines of the launcher's own."""
         self.sink.write(self._renderer.own(text.encode("utf-8", "replace")))
+
+    def resumed(self) -> None:
+        """The launcher was stopped, and runs again."""
+        self.sink.write(self._renderer.resumed())
 
     @property
     def deadline(self) -> float | None:
@@ -110,6 +116,7 @@ class Console:
         if err is not out:
             err.watch(lambda error: None)
         self._streams: dict[tuple[int, int], Stream] = {}  # those that are shown
+        self._errors_at: dict[int, int] = {}  # by rank: the place in stderr behind its last there
         self._logs = LogFiles(self.say)
         self._tails = Tails(keep_stdout)
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
@@ -155,7 +162,10 @@ class Console:
 
     def _show(self, pieces: Sequence[Piece], now: float) -> None:
         for piece in pieces:
-            self._outputs[piece.stream.number].show(piece, now)
+            output = self._outputs[piece.stream.number]
+            output.show(piece, now)
+            if piece.stream.number == frames.STDERR:
+                self._errors_at[piece.stream.rank] = output.sink.taken
 
     def fold_victims(self, culprit: int | None, *, own_term: bool) -> None:
         """The job ends: hide follow-on errors; see `FollowOnFilter.fold_victims`."""
@@ -170,28 +180,44 @@ class Console:
         for output in self._outputs.values():
             output.finish()
         for hidden in self._noise.hidden:
-            self._note_all(hidden.take())
+            self._mention(hidden.take())
         self._logs.close()
 
     def tails(self, rank: int) -> tuple[str, str]:
         """The last of what a rank wrote to stdout, where that is kept, and to stderr."""
         return self._tails.of(rank)
 
+    def in_sight(self, rank: int) -> bool:
+        """Whether the last of a rank's stderr has been shown, and only little after it."""
+        at = self._errors_at.get(rank)
+        return at is not None and self._outputs[frames.STDERR].sink.taken - at < _IN_SIGHT
+
     # --- the launcher ---
 
     def say(self, text: str) -> None:
         """Show lines of the launcher's own, each marked as such."""
-        lines = "".join(f"mcjax-launch: {visible(line)}\n" for line in text.split("\n"))
-        self._outputs[frames.STDERR].own(lines)
+        self._own(text.split("\n"))
+
+    def summary(self, lines: Sequence[str], *, alarm: bool) -> None:
+        """Show how the job ended; `alarm`: that is bad news."""
+        self._own(lines, headline=True, alarm=alarm)
+
+    def _own(self, lines: Sequence[str], *, headline: bool = False, alarm: bool = False) -> None:
+        output = self._outputs[frames.STDERR]
+        first, *others = map(visible, lines)
+        shown = output.prefixes.own(first, headline=headline, alarm=alarm)
+        output.own(shown + "".join(map(output.prefixes.own, others)))
 
     def note(self, text: str) -> None:
         """As `say`, but not with --quiet."""
         if not self._style.quiet:
             self.say(text)
 
-    def _note_all(self, texts: Sequence[str]) -> None:
-        for text in texts:
-            self.note(text)
+    def _mention(self, hidden: Sequence[str]) -> None:
+        """Say how many lines are hidden, unless nobody has seen the others either."""
+        if not self._outputs[frames.STDOUT].sink.gone:
+            for text in hidden:
+                self.note(text)
 
     def detail(self, text: str) -> None:
         """As `say`, but only with --verbose."""
@@ -210,9 +236,14 @@ class Console:
         self._filter(self._unfinished.expire(now), now)
         self._show(self._noise.expire(now), now)
         for hidden in self._noise.hidden:
-            self._note_all(hidden.expire(now))
+            self._mention(hidden.expire(now))
         for output in self._outputs.values():
             output.expire(now)
+
+    def resumed(self) -> None:
+        """The launcher was stopped, and runs again: others may have written to the terminal."""
+        for output in set(self._outputs.values()):
+            output.resumed()
 
     @property
     def on_terminal(self) -> bool:

@@ -4,7 +4,8 @@ Gloo announces each connection on stdout: those lines are hidden at any time. Th
 because another has failed report that at length on stderr: it is hidden once the job ends. Such a
 rank can be faster with its errors than the kernel is with the news of the other's death, so from
 the first of them on its stderr is held back for a moment. So is a traceback, until its last line
-shows whether it is a follow-on error.
+shows whether it is a follow-on error. A Ctrl-C raises the same exception in all ranks: of those at
+one place the first is shown.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from mcjax_launch.jax_messages.noise import (
     Noise,
     may_hold_victim,
 )
-from mcjax_launch.jax_messages.tracebacks import START, whose
+from mcjax_launch.jax_messages.tracebacks import START, Traceback, tracebacks
 from mcjax_launch.protocol import frames
 from mcjax_launch.ranks import counted
 
@@ -53,7 +54,7 @@ class NoiseFilter:
     def __init__(self) -> None:
         self._gloo = GlooFilter()
         self._follow_on = FollowOnFilter()
-        self.hidden = (self._gloo.hidden, self._follow_on.hidden)
+        self.hidden = (self._gloo.hidden, *self._follow_on.hidden)
 
     def feed(self, piece: Piece, now: float) -> list[Piece]:
         """What to show when another piece of a stream comes."""
@@ -157,15 +158,24 @@ class FollowOnFilter:
     """Hides on stderr what JAX says in ranks that end because of another's failure.
 
     Attributes:
-        hidden: counts it.
+        hidden: counts of it.
 
     """
 
     def __init__(self) -> None:
-        self.hidden = HiddenLines("of follow-on errors from other ranks")
+        follow_on = HiddenLines("of follow-on errors from other ranks")
+        interrupts = HiddenLines("of the same KeyboardInterrupt")
+        self.hidden = (follow_on, interrupts)
+        self._counts: dict[Noise | None, HiddenLines] = {
+            Noise.VICTIM: follow_on,
+            Noise.STACK: follow_on,
+            Noise.TRACEBACK: follow_on,
+            Noise.TERM: follow_on,
+            Noise.INTERRUPT: interrupts,
+        }
         self._ending = False
         self._culprit: int | None = None
-        self._noise = {Noise.VICTIM, Noise.STACK, Noise.TRACEBACK, Noise.TERM}
+        self._interrupted: set[tuple[bytes, ...]] = set()  # where ranks were, as has been shown
         self._listeners: dict[Stream, Listener] = {}
         self._held: dict[Stream, _Held] = {}
         self._begun = _BegunLines()
@@ -188,10 +198,13 @@ class FollowOnFilter:
 
     def _is_open(self, text: bytes) -> bool:
         """Whether it is not clear yet whether all of this is to be shown."""
-        tracebacks = whose(text) if START in text else []
+        begun = tracebacks(text)[-1:] if START in text else []
+        unfinished = any(not traceback.is_over for traceback in begun)
         if self._ending:
-            return tracebacks[-1:] == [None]
-        return may_hold_victim(text) or tracebacks[-1:] in ([None], [True])
+            return unfinished
+        return (
+            unfinished or may_hold_victim(text) or any(traceback.is_victims for traceback in begun)
+        )
 
     def _sifted(self, pieces: list[Piece], text: bytes, now: float) -> list[Piece]:
         """These pieces of one stream, once the job ends without its follow-on errors."""
@@ -200,20 +213,40 @@ class FollowOnFilter:
         stream = pieces[0].stream
         listener = self._listeners.setdefault(stream, Listener())
         begun = self._begun.of(stream)
-        if START in begun + text:
-            listener.expect(whose(begun + text))
+        listener.expect(begun + text, self._kind)
         if not listener.may_be_in(begun + text):
             return self._as_they_are(pieces)
         return list(chain.from_iterable(self._sift(piece, listener, now) for piece in pieces))
+
+    def _kind(self, traceback: Traceback) -> Noise | None:
+        """The kind of noise that a traceback is; None if it is none."""
+        if traceback.is_victims:
+            return Noise.TRACEBACK
+        if not traceback.is_interrupt:
+            return None
+        from mcjax_launch.protocol.source_lines import is_users  # as only an interrupt needs
+
+        frames = traceback.frames
+        own = tuple(line for file, line in frames if is_users(file))
+        place = own or tuple(line for _, line in frames)
+        if place in self._interrupted:
+            return Noise.INTERRUPT
+        self._interrupted.add(place)
+        return None
 
     def _sift(self, piece: Piece, listener: Listener, now: float) -> list[Piece]:
         if isinstance(piece, Part):
             if (line := self._begun.add(piece)) is not None:
                 listener.kind(line)
             return [piece]
-        kept, hidden = _sift(piece, lambda line: listener.kind(line) in self._noise)
-        self.hidden.add(hidden, now)
-        return kept
+        return _sift(piece, lambda line: self._counted(listener.kind(line), now))[0]
+
+    def _counted(self, kind: Noise | None, now: float) -> bool:
+        """Whether a line of this kind is hidden; then it is counted."""
+        hidden = self._counts.get(kind)
+        if hidden is not None:
+            hidden.add(1, now)
+        return hidden is not None
 
     def _as_they_are(self, pieces: list[Piece]) -> list[Piece]:
         for piece in pieces:
@@ -237,7 +270,7 @@ class FollowOnFilter:
         if not self._ending:
             self._ending, self._culprit = True, culprit
         if not own_term:
-            self._noise.discard(Noise.TERM)
+            self._counts.pop(Noise.TERM, None)
         held, self._held = self._held, {}
         again = [piece for waiting in held.values() for piece in waiting.pieces]
         return list(chain.from_iterable(self.feed(piece, now) for piece in again))

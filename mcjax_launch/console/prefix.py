@@ -1,4 +1,4 @@
-"""What a rank is called on the console, in which colour, and where its log files are; pure."""
+"""How lines begin on the console, in which colour, and where a rank's log files are; pure."""
 
 import os
 import time
@@ -10,6 +10,10 @@ from mcjax_launch.job.plan import Plan
 from mcjax_launch.ranks import ranges
 
 _SEVERAL = b"1"  # bold: no rank's colour
+# The launcher's own lines. No colour but for what went wrong: any other is a rank's.
+_NAME = "mcjax-launch:"
+_FAINT, _BOLD, _ALARM, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[1;31m", "\x1b[0m"
+_HINT = "hint:"
 _COLOURS = (b"36", b"33", b"35", b"32", b"34", b"96", b"93", b"95", b"92", b"94")
 
 
@@ -55,6 +59,23 @@ class Prefixes:
     def of_ranks(self, ranks: Sequence[int]) -> bytes:
         """The prefix of a line that several ranks have printed."""
         return self._make(ranges(ranks), _SEVERAL)
+
+    def own(self, line: str, *, headline: bool = False, alarm: bool = False) -> str:
+        """A line of the launcher's own.
+
+        Args:
+            line: without its newline.
+            headline: it says in short how the job ended,
+            alarm: and that is bad news.
+
+        """
+        if not self.colour:
+            return f"{_NAME} {line}\n"
+        if headline:
+            line = f"{_ALARM if alarm else _BOLD}{line}{_PLAIN}"
+        elif line.startswith(_HINT):
+            line = f"{_BOLD}{_HINT}{_PLAIN}{line.removeprefix(_HINT)}"
+        return f"{_FAINT}{_NAME}{_PLAIN} {line}\n"
 
     def _make(self, name: str, code: bytes) -> bytes:
         if not self.shown:

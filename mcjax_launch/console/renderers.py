@@ -1,8 +1,9 @@
 """Prefixed lines out of the pieces of many streams; pure: pieces in, bytes to write out.
 
 `Plain` is for files, pipes and logs: every byte of a rank appears, in lines that nothing else
-interrupts. `Live` is for a terminal: unfinished lines (a prompt, a progress bar) stay at the
-bottom, one row a stream, and are redrawn in place.
+interrupts; where a line returns to its start, its prefix is written again. `Live` is for a
+terminal: unfinished lines (a prompt, a progress bar) stay at the bottom, one row a stream in order
+of rank, and are redrawn in place, as long as the terminal is ours.
 """
 
 import re
@@ -107,7 +108,7 @@ class _Renderer:
         for group in groups:
             alone = len(group.streams) == 1
             prefix = group.streams[0].prefix if alone else self._shared_prefix(group.ranks)
-            text += group.stamp + prefix + self._final(group.text) + b"\n"
+            text += self._whole(group.text, group.stamp + prefix)
         return self.own(bytes(text)) if text else []
 
     def own(self, text: bytes) -> Written:
@@ -131,8 +132,12 @@ class _Renderer:
         """What to write for a row that ends with a newline now."""
         raise NotImplementedError
 
-    def _final(self, line: bytes) -> bytes:
-        """What to show of a whole line."""
+    def resumed(self) -> Written:
+        """What to write now that the launcher runs again, after it was stopped."""
+        return []
+
+    def _whole(self, line: bytes, prefix: bytes) -> bytes:
+        """A whole line as it is shown, with its prefix and newline."""
         raise NotImplementedError
 
 
@@ -143,6 +148,9 @@ class Plain(_Renderer):
 
     def lines(self, lines: Lines) -> Written:
         prefix = self._stamp() + lines.stream.prefix
+        if b"\r" in lines.data or b"\r" in lines.head:
+            text = _after_returns(lines.text, prefix)
+            return [*self._close(), prefix, _prefixed(text, len(text), prefix)]
         return [*self._close(), prefix, lines.head, _prefixed(lines.data, lines.end, prefix)]
 
     def own(self, text: bytes) -> Written:
@@ -159,24 +167,28 @@ class Plain(_Renderer):
 
     def _show(self, row: _Row) -> Written:
         row.due = None
+        prefix = self._stamp() + row.stream.prefix
+        end = len(row.text.rstrip(b"\r"))  # where it returns to depends on what comes next
         if self._open is row:
-            out: Written = [bytes(row.text[row.shown :])]
+            out: Written = [_after_returns(row.text[row.shown : end], prefix)]
         else:  # after an interruption the place where it stands will do until it is complete
-            start = row.text.rstrip(b"\r").rfind(b"\r") + 1 if row.interrupted else 0
+            start = row.text.rfind(b"\r", 0, end) + 1 if row.interrupted else 0
             row.shown_from_start = start == 0
-            out = [*self._close(), self._stamp(), row.stream.prefix, bytes(row.text[start:])]
-        row.shown = len(row.text)
+            text = _after_returns(row.text[start:end], prefix)
+            out = [*self._close(), prefix, text]
+        row.shown = end
         self._open = row
         return out
 
     def _complete(self, row: _Row) -> Written:
+        prefix = self._stamp() + row.stream.prefix
         if self._open is row and row.shown_from_start:
             self._open = None
-            return [bytes(row.text[row.shown :])]
-        return [*self._close(), self._stamp() + row.stream.prefix, bytes(row.text)]
+            return [_after_returns(row.text[row.shown :], prefix)]
+        return [*self._close(), prefix, _after_returns(row.text, prefix)]
 
-    def _final(self, line: bytes) -> bytes:
-        return line
+    def _whole(self, line: bytes, prefix: bytes) -> bytes:
+        return prefix + (_after_returns(line, prefix) if b"\r" in line else line) + b"\n"
 
 
 class Live(_Renderer):
@@ -185,6 +197,8 @@ class Live(_Renderer):
     Args:
         rows: how many rows the terminal has, asked at each redraw.
         shared_prefix, stamp: see `_Renderer`.
+        in_foreground: whether the terminal is ours. While it is not, the shell's own lines and the
+            user's typing are where the rows would be.
 
     """
 
@@ -195,9 +209,11 @@ class Live(_Renderer):
         rows: Callable[[], int],
         shared_prefix: Callable[[Sequence[int]], bytes] = lambda ranks: b"",
         stamp: Callable[[], bytes] = lambda: b"",
+        in_foreground: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(shared_prefix, stamp)
         self._height = rows
+        self._in_foreground = in_foreground
         self._drawn = 0
 
     def lines(self, lines: Lines) -> Written:
@@ -220,23 +236,30 @@ class Live(_Renderer):
         row.shown = 0
         return self.own(self._finals(bytes(row.text), self._stamp() + row.stream.prefix))
 
-    def _final(self, line: bytes) -> bytes:
-        return visible(line) if b"\r" in line else line
+    def resumed(self) -> Written:
+        self._drawn = 0  # the cursor has left the rows
+        return [self._draw()]
+
+    def _whole(self, line: bytes, prefix: bytes) -> bytes:
+        return prefix + (visible(line) if b"\r" in line else line) + b"\n"
 
     def _finals(self, text: bytes, prefix: bytes) -> bytes:
-        return b"".join(prefix + self._final(line) + b"\n" for line in text[:-1].split(b"\n"))
+        return b"".join(self._whole(line, prefix) for line in text[:-1].split(b"\n"))
 
     def _erase(self) -> bytes:
         up = self._drawn - 1
         drawn, self._drawn = self._drawn, 0
-        if not drawn:
+        if not drawn or not self._in_foreground():
             return b""
         return b"\r" + (b"\x1b[%dA" % up if up else b"") + b"\x1b[J"
 
     def _draw(self) -> bytes:
+        if not self._rows or not self._in_foreground():
+            return b""
+        in_order = sorted(self._rows.values(), key=_place)
         shown = [
             row.stamp + row.stream.prefix + text
-            for row in self._rows.values()
+            for row in in_order
             if row.shown and (text := _MOVES.sub(b"", visible(row.text)))
         ]
         most = max(1, self._height() - 2)
@@ -249,6 +272,19 @@ class Live(_Renderer):
 
 # Escape sequences that would move the cursor out of a row; colours stay.
 _MOVES = re.compile(rb"\x1b\[[0-9;?]*[@-ln-~]|\x1b[^\[]|[\x00-\x08\x0b\x0c\x0e-\x1a]")
+
+
+# Where the cursor returns to the start of a line that goes on.
+_RETURNS = re.compile(rb"\r(?=[^\r\n])")
+
+
+def _place(row: _Row) -> tuple[int, int]:
+    return row.stream.rank, row.stream.number
+
+
+def _after_returns(text: "bytes | bytearray", prefix: bytes) -> bytes:
+    """Text with `prefix` also where a line returns to its start, or it would be overwritten."""
+    return _RETURNS.sub(lambda match: b"\r" + prefix, text) if prefix else bytes(text)
 
 
 def visible(line: "bytes | bytearray") -> bytes:

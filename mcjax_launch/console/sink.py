@@ -24,12 +24,13 @@ class Sink:
 
     Attributes:
         queued: bytes that are waiting for the reader.
+        taken: bytes that it was given to write, in all.
         gone: the reader is gone for good.
 
     """
 
     def __init__(self, fd: int, loop: Loop, on_room: Callable[[], None]) -> None:
-        self.queued = 0
+        self.queued = self.taken = 0
         self.gone = False
         self._loop = loop
         self._on_room = on_room
@@ -84,6 +85,7 @@ class Sink:
             if piece:
                 self._queue.append(memoryview(piece))
                 self.queued += len(piece)
+                self.taken += len(piece)
         if idle:
             self.flush()
 
@@ -129,3 +131,10 @@ class Sink:
             return os.get_terminal_size(self._fd).lines or 24  # some say 0
         except OSError:
             return 24
+
+    def in_foreground(self) -> bool:
+        """Whether the terminal is ours to draw on: no other process group is in its foreground."""
+        try:
+            return os.tcgetpgrp(self._fd) == os.getpgrp()
+        except OSError:  # not the terminal that controls our session
+            return True

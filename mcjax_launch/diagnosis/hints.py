@@ -4,12 +4,15 @@ import signal
 from enum import Enum, auto
 
 from mcjax_launch.jax_messages.known_errors import (
+    Devices,
     KnownError,
     has_fault_traceback,
     known_error,
     lacks_coordinates,
     warns_of_proxies,
+    wrong_devices,
 )
+from mcjax_launch.ranks import counted
 from mcjax_launch.run.rank_run import RankRun
 
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
@@ -78,19 +81,20 @@ _COLLECTIVE_TIMEOUT = (
 )
 
 
-def failure_hints(run: RankRun, *, diverged: bool = False) -> list[str]:
+def failure_hints(run: RankRun, *, ranks: int = 1, diverged: bool = False) -> list[str]:
     """A line on what to do about a rank's failure, if it is a known mistake.
 
     Args:
         run: of the rank.
+        ranks: how many the job has.
         diverged: where the ranks' programs diverge has been shown.
 
     """
-    hint = _failure_hint(run, diverged=diverged)
+    hint = _failure_hint(run, ranks, diverged=diverged)
     return [f"hint: {hint}"] if hint else []
 
 
-def _failure_hint(run: RankRun, *, diverged: bool) -> str:
+def _failure_hint(run: RankRun, ranks: int, *, diverged: bool) -> str:
     failure, membership = run.failure, run.membership
     text = run.stderr
     if failure is not None and not failure.exited:  # what was printed before does not count
@@ -108,12 +112,26 @@ def _failure_hint(run: RankRun, *, diverged: bool) -> str:
     is_joining = membership.joining_at is not None and membership.joined_at is None
     if is_joining and warns_of_proxies(run.stderr):
         return "proxy variables can keep processes apart: try -x http_proxy= -x https_proxy="
+    devices = wrong_devices(text, failure.line or "") if failure is not None else None
+    if devices is not None and run.compilations.platform in ("", "cpu"):
+        return _of_devices(devices, ranks)
     error = known_error(text)
     if error is not None:
         return "" if error is KnownError.OUT_OF_STEP and diverged else _OF_ERRORS[error]
     if -(run.status or 0) in _FAULTS and not has_fault_traceback(run.stderr):
         return "rerun with -x PYTHONFAULTHANDLER=1 to see the line that crashed"
     return ""
+
+
+def _of_devices(devices: Devices, ranks: int) -> str:
+    """What gives a program the number of devices that it wants."""
+    what = f"the program wants {counted(devices.wants, 'device')} and has {devices.has}"
+    if ranks == 1:
+        return f"{what}: -d {devices.wants} gives the rank {counted(devices.wants, 'CPU device')}"
+    each, rest = divmod(devices.wants, ranks)
+    if rest or not each:
+        return f"{what}: -d K gives each of the {ranks} ranks K CPU devices"
+    return f"{what}: -d {each} gives each of the {ranks} ranks {counted(each, 'CPU device')}"
 
 
 def hang_hints(hang: Hang, *, on_cpu: bool) -> list[str]:

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from mcjax_launch.diagnosis.blame import Blame
+from mcjax_launch.protocol.address import is_loopback, split_text
 from mcjax_launch.protocol.hook_messages import Joining
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
@@ -21,17 +22,65 @@ def wrong_call(state: RunState) -> Blame | None:
     )
 
 
-def hopeless_call(state: RunState) -> Blame | None:
-    """A rank that waits in initialize() for what can never happen."""
-    seen: dict[tuple[str, int | None], tuple[RankRun, Joining]] = {}
-    for run, call in _calls([run for run in state.running if run.membership.is_joining]):
-        if call.num_processes is not None and call.num_processes > state.num_processes:
-            size = f"num_processes={call.num_processes}, but the job has {state.num_processes}"
-            return _blame(run, call, size)
-        other = seen.setdefault((call.coordinator_address, call.process_id), (run, call))
-        if other[0] is not run:
-            return _same_as(other, (run, call))
+def hopeless_call(state: RunState, run: RankRun) -> Blame | None:
+    """A rank whose call of initialize() can never return, nor can those of the others.
+
+    Args:
+        state: of the run.
+        run: the rank that has called it last.
+
+    """
+    call, size = run.membership.call, state.num_processes
+    if call is None or not run.membership.is_joining:
+        return None
+    if arguments := _hopeless_alone(call, state):
+        return _blame(run, call, arguments)
+    local = _is_local(call)
+    for other, its in _calls(state.running):
+        apart = local and other.host != run.host  # one loopback address, but another coordinator
+        if other is run or apart or not other.membership.is_joining:
+            continue
+        if its.coordinator_address != call.coordinator_address:
+            continue
+        if its.process_id == call.process_id is not None and call.num_processes != 1:
+            return _same_as((other, its), (run, call))
+        if its.num_processes != call.num_processes and None not in (
+            its.num_processes,
+            call.num_processes,
+        ):
+            odd = (run, call) if call.num_processes != size else (other, its)
+            return _blame(*odd, _other_than(size, odd[1]))
     return None
+
+
+def _hopeless_alone(call: Joining, state: RunState) -> str:
+    """The arguments with which a call cannot return, whatever others call; "" if it may."""
+    size, process_id = call.num_processes, call.process_id
+    if size is None:
+        return ""
+    outside = process_id is not None and not 0 <= process_id < size
+    # At an address of the program's own, processes may take part that are not this launcher's.
+    ours = _is_local(call) or call.coordinator_address == state.coordinator
+    if size != state.num_processes and (outside or (size > state.num_processes and ours)):
+        return _other_than(state.num_processes, call)
+    return f"process_id={process_id}, which is not one of 0 to {size - 1}" if outside else ""
+
+
+def oversized_call(state: RunState) -> Blame | None:
+    """A rank that waits in initialize() for more processes than this job has."""
+    for run, call in _calls(state.running):
+        size = call.num_processes
+        if run.membership.is_joining and size is not None and size > state.num_processes:
+            return _blame(run, call, _other_than(state.num_processes, call))
+    return None
+
+
+def _is_local(call: Joining) -> bool:
+    return is_loopback(split_text(call.coordinator_address)[0])
+
+
+def _other_than(size: int, call: Joining) -> str:
+    return f"num_processes={call.num_processes}, but the job has {size}"
 
 
 def _same_as(first: tuple[RankRun, Joining], second: tuple[RankRun, Joining]) -> Blame:

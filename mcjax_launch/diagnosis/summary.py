@@ -23,6 +23,8 @@ _TAIL_LINES = 15
 # Of a traceback, whose message may be pages long.
 _FIRST_LINES, _LAST_LINES = 20, 20
 _LONGEST = 1000
+# Characters at the end of a rank's stderr that are its last words.
+_LATEST = 2000
 _LONGEST_HEADLINE = 400
 _MOST_FATES = 4
 # By what is known of the out-of-memory killer.
@@ -39,12 +41,20 @@ class Summary(Value):
         ending: what ended it.
         lines: that say so; none when all went well.
         final: the job is not to be started again.
+        quote: which of the lines, from one up to another, the root cause's rank printed last.
 
     """
 
     ending: Ending
     lines: tuple[str, ...] = ()
     final: bool = True
+    quote: tuple[int, int] = (0, 0)
+
+    @property
+    def without_quote(self) -> tuple[str, ...]:
+        """The lines, for those who have just seen what the rank printed."""
+        start, stop = self.quote
+        return self.lines[:start] + self.lines[stop:]
 
     @property
     def status(self) -> int:
@@ -52,29 +62,36 @@ class Summary(Value):
         return self.ending.status
 
 
-def summarize(state: RunState, *, final: bool = False) -> Summary:
+def summarize(state: RunState, *, final: bool = False, seconds: float | None = None) -> Summary:
     """How a finished run ended.
 
     Args:
         state: of the run.
         final: whatever it ended with, the job is not to be started again.
+        seconds: how long it took, where that is to be said.
 
     """
     ending, runs = ending_of(state), list(state.ranks.values())
     lines: list[str] = []
+    quote = (0, 0)
     match ending:
+        case Stopped(stop) if stop.unread:
+            lines = [stop.message]
         case Stopped(stop):
             lines = [stop.message, *stop.details, *_others(runs, ())]
         case RankFailed():
-            lines = [*_failure_lines(ending, state), *_others(runs, ending.alike)]
+            lines, quote = _failure_lines(ending, state)
+            lines += _others(runs, ending.alike)
     if state.unkillable:
         lines.append("could not be killed: " + "; ".join(state.unkillable))
-    if lines and state.log_dir:
-        lines.append(f"logs: {state.log_dir}")
+    if lines and not (isinstance(ending, Stopped) and ending.stop.unread):
+        lines += [f"the job ran for {duration(seconds)}"] if seconds is not None else []
+        lines += [f"logs: {state.log_dir}"] if state.log_dir else []
     return Summary(
         ending,
         tuple(_printable(line) for line in lines),
         final or isinstance(ending, Completed),
+        quote,
     )
 
 
@@ -112,11 +129,12 @@ def warnings(state: RunState) -> list[str]:
 # --- the root cause ---
 
 
-def _failure_lines(ending: RankFailed, state: RunState) -> list[str]:
+def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tuple[int, int]]:
+    """Lines on the root cause, and which of them its rank printed last."""
     run, failure = ending.culprit, ending.culprit.failure
     name = f"rank {run.process_id}" + (f" on {run.host}" if state.hosts > 1 else "")
     if ending.action:
-        return [f"{name} {ending.action}"]
+        return [f"{name} {ending.action}"], (0, 0)
     if len(ending.alike) > 1:
         name = f"{len(ending.alike)} ranks failed, {name} first"
     else:
@@ -124,10 +142,12 @@ def _failure_lines(ending: RankFailed, state: RunState) -> list[str]:
     lines = [f"{name}: {reason(run)}"]
     if failure is not None:
         lines += _place(failure)
+    start = len(lines)
     if failure is None or failure.exited:
         lines += _tail(run)
     else:
         lines += [f"  | {line}" for line in shortened(failure.traceback.rstrip().splitlines())]
+    quote = (start, len(lines)) if _printed_it(run) else (0, 0)
     killer = run.process.killer
     if killer and run.status != -signal.SIGKILL:
         lines.append(f"meanwhile {killer}")
@@ -135,7 +155,8 @@ def _failure_lines(ending: RankFailed, state: RunState) -> list[str]:
         lines += _divergence(state)
     from mcjax_launch.diagnosis.hints import failure_hints
 
-    return [*lines, *failure_hints(run, diverged=state.diverged)]
+    hints = failure_hints(run, ranks=len(state.ranks), diverged=state.diverged)
+    return [*lines, *hints], quote
 
 
 def _divergence(state: RunState) -> list[str]:
@@ -147,6 +168,14 @@ def _divergence(state: RunState) -> list[str]:
 def _place(failure: Failed) -> list[str]:
     """The user's own line that failed."""
     return [f"at {failure.where}: {failure.line or ''}".rstrip(": ")] if failure.where else []
+
+
+def _printed_it(run: RankRun) -> bool:
+    """Whether the end of a rank's stderr shows why it failed."""
+    failure = run.failure
+    if failure is None or failure.exited:
+        return True
+    return failure.summary.partition("\n")[0] in run.stderr[-_LATEST:]
 
 
 def _tail(run: RankRun) -> list[str]:
@@ -254,6 +283,15 @@ def signal_name(signum: int) -> str:
         return signal.Signals(signum).name
     except ValueError:
         return f"signal {signum}"
+
+
+def duration(seconds: float) -> str:
+    """A time for a person: `3.2 s`, `12 min 5 s` or `7 h 30 min`."""
+    if seconds < 60:
+        return f"{seconds:.2g} s" if seconds < 9.5 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 # --- text of any length ---

@@ -3,7 +3,7 @@
 import signal
 
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax
-from mcjax_launch.jax_messages.tracebacks import whose
+from mcjax_launch.jax_messages.tracebacks import Traceback, tracebacks
 from mcjax_launch.protocol.hook_messages import Failed
 from mcjax_launch.run.rank_run import RankRun
 
@@ -27,7 +27,7 @@ def is_victim(run: RankRun) -> bool:
 
 def _has_victims_traceback(failure: Failed) -> bool:
     """Whether an exception was raised because of a lost peer, or while that was handled."""
-    return True in whose(failure.traceback.encode("utf-8", "replace"))
+    return any(each.is_victims for each in _tracebacks(failure.traceback))
 
 
 def _handled_loss(failure: Failed | None) -> bool:
@@ -38,6 +38,10 @@ def _handled_loss(failure: Failed | None) -> bool:
 
 def _ends_with_loss(stderr: str) -> bool:
     """Whether such an exception is the last one on stderr."""
-    return whose(stderr.encode("utf-8", "replace") + b"\n")[-1:] == [True] or any(
-        is_of_lost_peer("", line) for line in stderr.splitlines()[-_LAST_LINES:]
-    )
+    if any(each.is_victims for each in _tracebacks(stderr)[-1:]):
+        return True
+    return any(is_of_lost_peer("", line) for line in stderr.splitlines()[-_LAST_LINES:])
+
+
+def _tracebacks(text: str) -> list[Traceback]:
+    return tracebacks(text.encode("utf-8", "replace") + b"\n")

@@ -4,6 +4,9 @@ What to do about each is not said here.
 """
 
 import enum
+import math
+import re
+from typing import NamedTuple
 
 
 class KnownError(enum.Enum):
@@ -48,6 +51,37 @@ def known_error(text: str) -> KnownError | None:
     """The error that a text shows, if it is one that we know."""
     matches = (error for error, texts in _TEXTS if any(part in text for part in texts))
     return next(matches, None)
+
+
+class Devices(NamedTuple):
+    """How many devices a program has, and how many it wants."""
+
+    has: int
+    wants: int
+
+
+# What a mesh is made of; and what pmap says.
+_OF_A_MESH = r"Number of devices (\d+) must .{1,20} the product of mesh_shape \(([\d, ]+)\)"
+_OF_A_RESHAPE = r"cannot reshape array of size (\d+) into shape \(([\d, ]+)\)"
+_OF_PMAP = r"requires (\d+) (?:logical devices|replicas), but only (\d+) XLA devices"
+
+
+def wrong_devices(text: str, line: str) -> Devices | None:
+    """How many devices there are and should be, if a text says that their number is wrong.
+
+    Args:
+        text: of an exception.
+        line: the user's own line that raised it.
+
+    """
+    if match := re.search(_OF_PMAP, text):
+        return Devices(int(match[2]), int(match[1]))
+    match = re.search(_OF_A_MESH, text)
+    if match is None and "dev" in line:
+        match = re.search(_OF_A_RESHAPE, text)
+    if match is None:
+        return None
+    return Devices(int(match[1]), math.prod(map(int, re.findall(r"\d+", match[2]))))
 
 
 def lacks_coordinates(text: str) -> bool:

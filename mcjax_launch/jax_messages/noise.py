@@ -7,9 +7,9 @@ tracebacks of what JAX raises where a peer is lost.
 import enum
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from mcjax_launch.jax_messages.tracebacks import START, is_exception
+from mcjax_launch.jax_messages.tracebacks import CHAINS, START, Traceback, is_exception, tracebacks
 
 # Gloo writes a line in pieces, so two threads of one rank mix theirs: "[Gloo] Rank [Gloo] Rank 0
 # is connected to ..." and then "1 is connected to ...". Each is made of these pieces alone.
@@ -37,7 +37,7 @@ _VICTIM = re.compile(
     rb"|Use error polling to propagate the following error to all tasks"
     rb"|Shutdown barrier in coordination service has failed"
     rb"|Failed to retrieve preemption notice from coordination service"
-    rb"|Failed to cancel preemption barrier|WatchTasksAsync failed)"
+    rb"|Failed to cancel preemption barrier|Preemption sync barrier failed|WatchTasksAsync failed)"
 )
 _GOES_ON = re.compile(
     rb"Additional GRPC error information from remote target coordination_service "
@@ -58,6 +58,7 @@ _STACK = re.compile(rb"\*\*\* Check failure stack trace: \*\*\*|    @ +0x[0-9a-f
 _VICTIM_MARKS = (_FATAL, b" from coordination service")
 # and every line above but those of _GOES_ON holds one of these.
 _MARKS = (b".cc:", b".h:", b"    @ ", b"*** Check failure")
+_ANY_MARKS = (START, *CHAINS, *_MARKS)
 
 
 class Noise(enum.Enum):
@@ -68,6 +69,7 @@ class Noise(enum.Enum):
     VICTIM = enum.auto()  # another rank is gone
     STACK = enum.auto()  # the C++ stack of a process that ends for that reason
     TRACEBACK = enum.auto()  # an exception for that reason
+    INTERRUPT = enum.auto()  # a Ctrl-C's traceback, like that of another rank
 
 
 def is_gloo(line: bytes) -> bool:
@@ -107,31 +109,51 @@ class Listener:
         self._victim = False
         self._goes_on = False
         self._in_list = False
-        self._tracebacks: deque[bool | None] = deque()
-        self._in_traceback = False  # in a victim's
+        self._expected: deque[Noise | None] = deque()
+        self._traceback: Noise | None = None  # the kind of the latest one
+        self._in_traceback = False  # in one that is noise
+        self._chained = False  # the next is an effect of the latest
+        self._gap = False  # empty lines are those between the two
 
-    def expect(self, tracebacks: Iterable[bool | None]) -> None:
-        """Of the tracebacks that begin in the next lines: whether each is a victim's."""
-        self._tracebacks = deque(tracebacks)
+    def expect(self, text: bytes, kind: Callable[[Traceback], Noise | None]) -> None:
+        """These lines come next: `kind` says what noise the tracebacks are that begin in them."""
+        if START in text:
+            self._expected = deque(map(kind, tracebacks(text, self._chained)))
 
     def kind(self, line: bytes) -> Noise | None:
         """The kind of noise that the next line is; None if it is none."""
         kind = self._jax(line)  # also in the middle of a traceback's line
-        return Noise.TRACEBACK if self._of_traceback(line) else kind
+        return self._of_traceback(line) or kind
 
-    def _of_traceback(self, line: bytes) -> bool:
-        """Whether a line belongs to a victim's traceback."""
+    def _of_traceback(self, line: bytes) -> Noise | None:
+        """The kind of the traceback that a line belongs to, if that is noise."""
+        gap, self._gap = self._gap, line in CHAINS
+        if self._gap:
+            self._chained = True
+            return self._traceback
         if line == START:
-            self._in_traceback = bool(self._tracebacks and self._tracebacks.popleft())
-            return self._in_traceback
-        if not self._in_traceback or line.startswith(b" "):
-            return self._in_traceback
-        if not is_exception(line):
-            return False
+            if not self._chained:
+                self._traceback = self._expected.popleft() if self._expected else None
+            self._chained = False
+            self._in_traceback = self._traceback is not None
+            return self._traceback
+        if self._in_traceback:
+            return self._inside(line)
+        self._gap = gap and not line
+        return self._traceback if self._gap else None
+
+    def _inside(self, line: bytes) -> Noise | None:
+        """The kind of a line between the first of a traceback that is noise and the last."""
+        if line.startswith(b" "):
+            return self._traceback
+        if not is_exception(line):  # another thread's
+            return None
         self._in_traceback = False
-        self._goes_on = True  # its message
-        self._in_list = line.endswith(_LIST)
-        return True
+        self._gap = True
+        if self._traceback is Noise.TRACEBACK:
+            self._goes_on = True  # its message
+            self._in_list = line.endswith(_LIST)
+        return self._traceback
 
     def _jax(self, line: bytes) -> Noise | None:
         """The kind of a line of JAX's; None if it is none of them."""
@@ -159,7 +181,8 @@ class Listener:
 
     def may_be_in(self, data: bytes) -> bool:
         """A quick check: whether the lines of `data` need a look."""
-        return self._goes_on or START in data or any(mark in data for mark in _MARKS)
+        inside = self._goes_on or self._gap or self._in_traceback
+        return inside or any(mark in data for mark in _ANY_MARKS)
 
 
 def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:

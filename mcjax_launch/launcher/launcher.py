@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import common_folder, labels
 from mcjax_launch.console.style import Style
-from mcjax_launch.diagnosis.summary import Summary, fate, summarize, warnings
+from mcjax_launch.diagnosis.root_cause import RankFailed
+from mcjax_launch.diagnosis.summary import Summary, duration, fate, summarize, warnings
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job.hosts import Host
@@ -215,7 +216,8 @@ class Launcher:
                 if not_removed:
                     self._console.note(f"{link.host.name}: could not be removed: {not_removed}")
                 if stragglers:
-                    self._console.detail(f"{link.host.name}: ended {stragglers} stray processes")
+                    processes = "process" if stragglers == 1 else "processes"
+                    self._console.detail(f"{link.host.name}: ended {stragglers} stray {processes}")
             case _:
                 self._startup.received(link, frame)
 
@@ -228,16 +230,26 @@ class Launcher:
                 if self._state.exited(message, time.monotonic()):
                     self._rank_ended(rank)
                 self._console.detail(f"rank {rank}: {fate(self._state.ranks[rank])}")
-                self._note_absent_ranks()
+                self._note_absent_ranks(self._absent_ranks.gone(self._state))
+                self._note_waiting()
             case messages.FromHook(rank, said):
                 if hook_events.take(self._state, message, time.monotonic()):
                     self._rank_ended(rank)
                 if isinstance(said, hook_messages.Joining):
-                    self._note_absent_ranks()
+                    hopeless = self._absent_ranks.called(self._state, rank)
+                    self._note_absent_ranks(hopeless or self._absent_ranks.gone(self._state))
+                self._note_waiting()
             case messages.Usage():
                 self._state.used(message, time.monotonic())
 
-    def _note_absent_ranks(self) -> None:
+    def _note_waiting(self) -> None:
+        """Ranks that only wait do not need the grace after a signal of the user's."""
+        if self._policy.interrupts and self._state.only_waits:
+            self._perform(self._policy.only_waits())
+
+    def _note_absent_ranks(self, hopeless: Stop | None) -> None:
+        if hopeless is not None:
+            self._stop(hopeless)
         for line in self._absent_ranks.notes(self._state):
             self._console.note(line)
 
@@ -307,11 +319,16 @@ class Launcher:
             if signum in ENDING:
                 now = time.monotonic()
                 nothing_left = self._nothing_left()
-                self._perform(self._policy.interrupted(signum, now, nothing_left=nothing_left))
+                effects = self._policy.interrupted(
+                    signum, now, nothing_left=nothing_left, caught=self._state.catches_term
+                )
+                self._perform(effects)
             elif signum in FORWARDED:
                 self._pool.send_all(messages.Forward(signum))
             elif signum == signal.SIGQUIT and self._plan is not None:
                 self._stacks.request(self._links, all_threads=False)
+            elif signum == signal.SIGCONT:
+                self._console.resumed()
             elif signum == signal.SIGCHLD:
                 self._pool.reap()
 
@@ -375,13 +392,16 @@ class Launcher:
     def _conclude(self) -> Summary:
         """Print what is left, and the summary."""
         self._console.finish_ranks()
-        summary = summarize(self._state, final=self._policy.final)
+        seconds = time.monotonic() - self._state.began_at
+        summary = summarize(self._state, final=self._policy.final, seconds=seconds)
         if self._lost_output:
             self._console.say("output lost: the reader stopped reading")
         if summary.lines:
-            self._console.say("\n".join(summary.lines))
-        elif lines := warnings(self._state):
-            self._console.say("\n".join(lines))
+            self._console.summary(self._unsaid(summary), alarm=not self._policy.interrupts)
+        else:
+            self._console.detail(f"the job ran for {duration(seconds)}")
+            if lines := warnings(self._state):
+                self._console.say("\n".join(lines))
         self._write_all()
         return summary
 
@@ -389,6 +409,12 @@ class Launcher:
         """Wait for the readers of what is queued, unless the user has had enough."""
         while not self._console.empty and not self._policy.gives_up(time.monotonic()):
             self._turn()
+
+    def _unsaid(self, summary: Summary) -> Sequence[str]:
+        """The summary, without what the failed rank itself has said just before."""
+        alike = summary.ending.alike if isinstance(summary.ending, RankFailed) else ()
+        said = any(self._console.in_sight(run.process_id) for run in alike)
+        return summary.without_quote if said else summary.lines
 
 
 def _is_signalled(run: RankRun) -> bool:

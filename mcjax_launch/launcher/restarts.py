@@ -16,6 +16,7 @@ from mcjax_launch.launcher.launcher import Launcher
 from mcjax_launch.launcher.signal_events import watched
 from mcjax_launch.protocol.loop import READ, Loop, Signals
 from mcjax_launch.protocol.signals import ENDING
+from mcjax_launch.ranks import counted
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import interrupted
 from mcjax_launch.schedulers.restart_count import restarts_before
@@ -83,7 +84,10 @@ def run(
         if last:
             break
         failures.append(f"attempt {restart + 1}: {summary.lines[0]}")
+        all_hosts = hosts
         job, hosts = without(job, hosts, launcher.lost)
+        if missing := [host.name for host in all_hosts if host not in hosts]:
+            launcher.say(smaller(missing, job, hosts))
         pause = min(_FIRST_PAUSE_S * 2 ** min(restart, 10), _MOST_PAUSE_S)
         launcher.say(f"restarting in {pause:g} s ({restart + 1} of {job.max_restarts})")
         if (signum := _pause(pause, loop, signals)) is not None:
@@ -99,6 +103,13 @@ def run(
 def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:
     if failures:
         launcher.say("\n".join(["earlier attempts:", *(f"  {failure}" for failure in failures)]))
+
+
+def smaller(missing: Sequence[str], job: Job, hosts: Sequence[Host]) -> str:
+    """What --min-hosts makes of the job."""
+    ranks, left = counted(job.num_processes, "rank"), counted(len(hosts), "host")
+    without = f"host{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+    return f"--min-hosts: going on without {without}: {ranks} on {left}"
 
 
 def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequence[Host]]:

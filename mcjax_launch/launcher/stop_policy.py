@@ -110,6 +110,7 @@ class StopPolicy:
         self._unexplained: Stop | None = None
         self._unexplained_until: float | None = None
         self._give_up_at: float | None = None
+        self._only_waits = False
 
     # --- events ---
 
@@ -176,11 +177,16 @@ class StopPolicy:
         """Whether the job is about to end, though its ranks may not have been asked to yet."""
         return self.stopping or self._unexplained_until is not None
 
-    def interrupted(self, signum: int, now: float, *, nothing_left: bool) -> Effects:
+    def interrupted(
+        self, signum: int, now: float, *, nothing_left: bool, caught: bool = False
+    ) -> Effects:
         """The user wants the job to end; again: now; and again: whatever is still stuck.
 
         Args:
+            signum: the signal that says so.
+            now: the time.
             nothing_left: no process of the job is known to run any more.
+            caught: JAX catches a SIGTERM in the ranks, which then run on.
 
         """
         name = signal.Signals(signum).name
@@ -190,7 +196,7 @@ class StopPolicy:
         if not self._running:
             grace = 0.0
         elif not self.stopping:
-            effects.append(Note(_forwarded(name, grace)))
+            effects.append(Note(_forwarded(name, grace, caught=caught)))
         if self.interrupts > 2 or (self.interrupts > 1 and nothing_left):
             self._give_up_at = now
         if self._unexplained_until is not None:
@@ -199,6 +205,13 @@ class StopPolicy:
                 self._reason = None
         ranks = StopRanks(signum, grace, by_user=True)
         return [*effects, *self._end(interrupted(signum), ranks)]
+
+    def only_waits(self) -> Effects:
+        """All ranks that still run wait for one that is gone: they need no long grace."""
+        if self._only_waits:
+            return []
+        self._only_waits = True
+        return [StopRanks(signal.SIGTERM, self._grace_s("failure"))]
 
     def nothing_left(self, now: float) -> None:
         """No process of the job is left; one that was stopped does not wait long for its reader."""
@@ -219,6 +232,8 @@ class StopPolicy:
         if until is None or stop is None or now < until:
             return []
         self._unexplained_until = None
+        if stop.unread:
+            return self._stop(StopRanks(signal.SIGTERM, self._grace_s("failure")))
         grace = self._grace_s("TERM")
         note = Note(f"{stop.message}: SIGTERM to the ranks; {grace:g} s to exit")
         notes = [] if self.stopping else [note]
@@ -256,8 +271,10 @@ class StopPolicy:
         return [ranks]
 
 
-def _forwarded(name: str, grace_s: float) -> str:
-    again = "send it again to kill them now"
+def _forwarded(name: str, grace_s: float, *, caught: bool) -> str:
     if name == "SIGINT":
         again = "press again to kill now; Ctrl-\\ shows where they are"
-    return f"{name} forwarded to the ranks; {grace_s:g} s to exit, {again}"
+        return f"{name} forwarded to the ranks; {grace_s:g} s to exit, {again}"
+    where = "the ranks, where JAX catches it" if caught and name == "SIGTERM" else "the ranks"
+    again = "send it again to kill them now"
+    return f"{name} forwarded to {where}; {grace_s:g} s to exit (--grace), {again}"

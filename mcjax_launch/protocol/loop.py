@@ -64,7 +64,8 @@ class Loop:
             # Rounded up: waking a little early would mean a busy wait until it is time.
             timeout = max(0, int((deadline - time.monotonic()) * 1000) + 1)
             timeout = min(timeout, _LONGEST_MS)
-        for fd, ready in self._poll.poll(timeout):
+        # A wait that a signal interrupts gives up when its time is over, without another look.
+        for fd, ready in self._poll.poll(timeout) or self._poll.poll(0):
             call = self._calls.get(fd)
             if call is not None:  # an earlier callback may have forgotten it
                 call(ready)

@@ -77,6 +77,11 @@ class Membership:
         """Whether it is in initialize()."""
         return self.call is not None and self.joined_at is None
 
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for the others: in initialize(), or in JAX's exit barrier."""
+        return self.is_joining or (self.leaving_at is not None and not self.left)
+
 
 @dataclass(eq=False)
 class Compilations:

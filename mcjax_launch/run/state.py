@@ -136,6 +136,18 @@ class RunState:
         failed = any(run.failed_at is not None for run in self.ranks.values())
         return failed or self.stop is not None
 
+    @property
+    def catches_term(self) -> bool:
+        """Whether a SIGTERM reaches JAX, which keeps it for the program to ask about."""
+        return any(run.membership.joined_at is not None for run in self.running)
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether all ranks that still run wait for one that has failed, which will not come."""
+        running = self.running
+        failed = any(run.status not in (None, 0) for run in self.ranks.values())
+        return bool(running) and failed and all(run.membership.waits for run in running)
+
     def rank_of(self, process: int | None) -> RankRun | None:
         """The rank that has joined as this JAX process."""
         return None if process is None else self.ranks.get(self._rank_of.get(process, -1))

@@ -17,6 +17,7 @@ class Stop(Value):
         details: further lines.
         final: starting the job again would be no use, or is not wanted.
         needs_stacks: the ranks' stacks are to be shown first.
+        unread: nobody reads the output any more: one line on the end is enough.
 
     """
 
@@ -25,6 +26,7 @@ class Stop(Value):
     details: tuple[str, ...] = ()
     final: bool = True
     needs_stacks: bool = False
+    unread: bool = False
 
 
 def interrupted(signum: int) -> Stop:
@@ -40,10 +42,10 @@ def reader_gone(error: OSError | None) -> Stop:
         error: what writing it led to, if anything.
 
     """
-    message = "the reader of stdout is gone"
     if error is not None and error.errno not in (errno.EPIPE, errno.EIO):
         message = f"stdout cannot be written: {error.strerror}"
-    return Stop(message, exit_status.READER_GONE)
+        return Stop(message, exit_status.READER_GONE)
+    return Stop("stopped: the reader of stdout is gone", exit_status.READER_GONE, unread=True)
 
 
 def host_lost(host: str, why: str) -> Stop:
@@ -72,6 +74,17 @@ def out_of_time(message: str, details: Sequence[str], *, final: bool) -> Stop:
     """
     status = exit_status.TIMED_OUT
     return Stop(message, status, tuple(details), final=final, needs_stacks=True)
+
+
+def hopeless(message: str, details: Sequence[str]) -> Stop:
+    """The end of a job whose ranks wait in initialize() for what can never happen.
+
+    Args:
+        message: which rank is to blame, and why.
+        details: what to do about it.
+
+    """
+    return Stop(message, exit_status.FAILED, tuple(details))
 
 
 def diverged(details: Sequence[str]) -> Stop:

@@ -1,9 +1,8 @@
 """The root cause, on real JAX: which rank failed first, and why."""
 
 import os
-import signal
+import re
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,9 +20,9 @@ def report(jobs: Jobs, *words: object, **how: object) -> str:
 
 
 OTHERS = {
-    "process_id": "other_coordinates.py:16 with process_id=0, which is another rank's; its own is 1\n",
+    "process_id": "other_coordinates.py:16 with process_id=0, the same as rank 0; its own is 1\n",
     "address": "other_coordinates.py:16 with coordinator_address=127.0.0.1:1, where the others have ",
-    "too big": "rank 1 failed: ValueError: process_id and num_processes must be nonnegative",
+    "too big": "other_coordinates.py:16 with process_id=3, which is not one of 0 to 2\n",
 }
 
 
@@ -34,7 +33,7 @@ def test_other_coordinates(jobs: Jobs, way: str) -> None:
 
 ENVIRONMENT = {"XLA_FLAGS": "--xla_cpu_collective_timeout_seconds=3"}
 LEAVING = {
-    "never": "rank 1 never called initialize(), and exited with 0\n",
+    "never": "rank 1 exited with 0 without calling initialize(), where ranks 0,2 wait for it\n",
     "_exit in a collective": "rank 1 exited with 0 without leaving the job (as os._exit() does)",
     "late": "rank 1 did not reach a collective in which others gave up waiting; it last compiled at",
     "_exit": "rank 1 exited with 0 without leaving the job (as os._exit() does)",
@@ -71,11 +70,11 @@ def test_victims_that_handle_it(jobs: Jobs, way: str) -> None:
     if way == "hard":
         assert ended.status == 3
         assert "rank 1 failed: exit status 3" in ended.report
-        assert "ValueError: bad batch" in ended.report
+        assert "ValueError: bad batch" in ended.stderr
     else:
         assert ended.status == 137
         assert "rank 1 failed: killed by SIGKILL" in ended.report
-    others = ended.report.splitlines()[-1]
+    others = ended.report.splitlines()[-2]
     assert others.startswith(("the 2 other ranks: ", "the other rank"))
     assert "as a consequence" in others
 
@@ -93,18 +92,29 @@ def test_a_second_process_of_a_rank(jobs: Jobs) -> None:
     assert "in_turn.py:12: put the code that starts processes under" in found
 
 
-def test_a_hopeless_call_is_reported_at_once(jobs: Jobs) -> None:
-    program = "import jax; jax.distributed.initialize(num_processes=4)"
-    command = ["-n", 2, "-d", 1, sys.executable, "-c", program]
-    running = jobs.start(*command, stderr=subprocess.STDOUT)
-    running.read_until("with num_processes=4, but the job has 2\n")
-    running.signal(signal.SIGTERM)
-    assert running.finish().status == 143
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ("num_processes=4", "num_processes=4, but the job has 3"),
+        ("num_processes=2", "num_processes=2, but the job has 3"),
+        ("num_processes=3 + (rank == 1)", "num_processes=4, but the job has 3"),
+        ("process_id=rank % 2", "process_id=0, the same as rank 0; its own is 2"),
+        ("process_id=rank + 1", "process_id=3, which is not one of 0 to 2"),
+    ],
+)
+def test_a_hopeless_call_ends_the_job(jobs: Jobs, arguments: str, reason: str) -> None:
+    program = "import jax, os; rank = int(os.environ['JAX_PROCESS_ID'])\n"
+    call = f"jax.distributed.initialize({arguments})"
+    ended = jobs.run("-n", 3, "-d", 1, sys.executable, "-c", program + call)
+    assert ended.status == 1
+    first, hint, *_ = ended.report.splitlines()
+    assert re.fullmatch(rf"rank \d called initialize\(\) at <string>:2 with {reason}", first)
+    assert hint.startswith("hint: leave the arguments out")
 
 
 def test_a_job_of_another_size(jobs: Jobs) -> None:
     found = report(jobs, PROGRAMS / "other_coordinates.py", "all")
-    assert "with num_processes=4, like the others, but the job has 3\n" in found
+    assert "with num_processes=4, but the job has 3\n" in found
 
 
 def test_a_rank_ended_by_our_signal_is_not_the_cause(jobs: Jobs) -> None:

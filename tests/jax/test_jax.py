@@ -210,6 +210,57 @@ def test_term_reaches_the_preemption_service(jobs: Jobs) -> None:
     assert "all 2 ranks: exited with 0" in ended.report
 
 
+ON_AND_ON = """
+import time, jax
+jax.distributed.initialize()
+while True:
+    print("step", flush=True)
+    time.sleep(0.1)
+"""
+
+
+def test_head_does_not_wait_for_the_preemption_service(jobs: Jobs) -> None:
+    running = jobs.start("-n", 2, sys.executable, "-c", ON_AND_ON)
+    running.read_until("step", 4)
+    assert running.process.stdout is not None and running.process.stderr is not None
+    running.process.stdout.close()
+    assert running.process.wait(20) == 141  # not after the 30 s that a TERM gives
+    assert running.process.stderr.read() == b"mcjax-launch: stopped: the reader of stdout is gone\n"
+
+
+def test_a_term_that_jax_catches_is_said_to_need_time(jobs: Jobs) -> None:
+    running = jobs.start("-n", 2, "--grace", "1", sys.executable, "-c", ON_AND_ON)
+    running.read_until("step", 4)
+    running.signal(signal.SIGTERM)
+    ended = running.finish()
+    assert ended.status == 143
+    assert ended.report.splitlines()[0] == (
+        "SIGTERM forwarded to the ranks, where JAX catches it; 1 s to exit (--grace), "
+        "send it again to kill them now"
+    )
+
+
+BARRED = """
+import os, signal, time, jax
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+rank = jax.process_index()
+signal.signal(signal.SIGTERM, lambda *_: os._exit(3) if rank == 1 else exit(0))
+multihost_utils.sync_global_devices("ready")
+print("ready", flush=True)
+while True: time.sleep(0.1)
+"""
+
+
+def test_ranks_that_only_wait_for_one_that_is_gone_need_no_grace(jobs: Jobs) -> None:
+    running = jobs.start("-n", 3, "-d", 1, sys.executable, "-c", BARRED)
+    running.read_until("ready", 3)
+    running.signal(signal.SIGTERM)
+    ended = running.finish(20)  # not after 30 s
+    assert ended.status == 143
+    assert "1 exited with status 3" in ended.report
+
+
 def test_no_warning_about_the_launchers_no_proxy(jobs: Jobs) -> None:
     options = ["-n", 1, "-d", 1]
     ended = jobs.run(*options, PROGRAMS / "coordinates.py", "nothing")

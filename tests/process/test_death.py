@@ -61,7 +61,7 @@ def test_exit_status_of_a_rank(jobs: Jobs, rank: int) -> None:
     ended = jobs.run("-n", 4, *only(rank, "echo last words >&2; exit 7"))
     assert ended.status == 7
     assert f"rank {rank} failed: exit status 7" in ended.report
-    assert "| last words" in ended.report
+    assert f"[{rank}] last words\n" in ended.stderr
     assert "the 3 other ranks: ended by SIGTERM" in ended.report
     assert ended.seconds < 10
 

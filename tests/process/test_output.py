@@ -2,9 +2,11 @@
 
 import os
 import pty
+import re
 import select
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -75,7 +77,8 @@ def test_any_bytes(jobs: Jobs, tmp_path: object) -> None:
     data = bytes(range(256)).replace(b"\n", b"") + b"\n" + b"\xff\xfe\x00\r\n"
     program = f"import os; os.write(1, {data!r})"
     ended = jobs.run("-n", 1, "--log-dir", tmp_path, *python(program))
-    assert ended.out == b"".join(b"[0] " + line + b"\n" for line in data[:-1].split(b"\n"))
+    shown = data[:-1].replace(b"\r\x0e", b"\r[0] \x0e")  # the prefix is not overwritten
+    assert ended.out == b"".join(b"[0] " + line + b"\n" for line in shown.split(b"\n"))
     with open(f"{tmp_path}/0.out", "rb") as log:
         assert log.read() == data
 
@@ -180,21 +183,53 @@ def test_log_dir_that_cannot_be_made(jobs: Jobs) -> None:
     assert "--log-dir: /dev/null/logs" in ended.report
 
 
-def test_tail_of_the_report_is_the_end_of_stderr(jobs: Jobs, tmp_path: object) -> None:
-    ended = jobs.run("-n", 1, "--log-dir", tmp_path, "bash", "-c", "seq 100 >&2; exit 3")
-    assert "  | 100" in ended.report
+FAILING_FIRST = """
+cd {folder}
+if test $JAX_PROCESS_ID = 1; then
+    trap 'seq {more} >&2; exit' TERM
+    touch ready
+    while :; do sleep 0.05; done
+fi
+until test -e ready; do sleep 0.01; done
+seq 100 >&2
+exit 3
+"""
+
+
+@pytest.mark.parametrize("more", [10, 1000])
+def test_tail_of_the_report_is_the_end_of_stderr(jobs: Jobs, tmp_path: Path, more: int) -> None:
+    """It is not said twice in a row."""
+    script = FAILING_FIRST.format(folder=tmp_path, more=more)
+    ended = jobs.run("-n", 2, "--log-dir", tmp_path, "bash", "-c", script)
+    assert "[0] 100\n" in ended.stderr
+    assert ("  | 100" in ended.report) == (more == 1000)
     assert "  | 80\n" not in ended.report
     assert f"logs: {tmp_path}" in ended.report
     assert ended.stderr.rstrip().endswith(f"mcjax-launch: logs: {tmp_path}")
 
 
+@pytest.mark.parametrize("shown", ["0", "1"])
+def test_a_traceback_is_shown_once(jobs: Jobs, shown: str) -> None:
+    """By the rank, where that can be seen, or by the summary."""
+    program = "import os; os.environ['JAX_PROCESS_ID'] == '1' or 1 / 0"
+    ended = jobs.run("-n", 2, "--show", shown, *python(program))
+    assert ended.status == 1
+    assert ended.stderr.count("Traceback") == 1
+    assert ("[0] Traceback" in ended.stderr) == (shown == "0")
+    assert "rank 0 failed: ZeroDivisionError: division by zero" in ended.report
+    assert re.search("\nthe job ran for [0-9.]+ s$", ended.report)
+
+
 class Terminal:
     """A pseudo-terminal with a launcher in it."""
 
-    def __init__(self, jobs: Jobs, *args: object) -> None:
+    def __init__(self, jobs: Jobs, *args: object, shell: str = "") -> None:
+        words = [*LAUNCHER, *map(str, args)]
+        if shell:
+            words = ["bash", "-c", shell, "-", *words]
         pid, self.fd = pty.fork()
         if pid == 0:
-            os.execve(LAUNCHER[0], [*LAUNCHER, *map(str, args)], jobs.environment(TERM="xterm"))
+            os.execvpe(words[0], words, jobs.environment(TERM="xterm"))
         self.pid = pid
 
     def read(self) -> bytes:
@@ -226,6 +261,22 @@ print('trained')
         assert shown.count(f"[{rank}] epoch: 100%") >= 1
         assert f"[{rank}] trained" in shown
     assert shown.count("\x1b[?7l") == shown.count("\x1b[?7h") > 0
+
+
+@pytest.mark.parametrize(("control", "drawn"), [("wait $!", False), ("fg", True)])
+def test_bars_are_drawn_in_the_foreground_only(jobs: Jobs, control: str, drawn: bool) -> None:
+    program = """
+import sys, time
+for n in range(10): sys.stderr.write(f'\\rbar {n}'); sys.stderr.flush(); time.sleep(0.1)
+print(' end', file=sys.stderr)
+"""
+    shell = f'set -m; "$@" & {control}'
+    terminal = Terminal(jobs, "-n", 2, "--color", "never", *python(program), shell=shell)
+    shown = terminal.read().decode()
+    assert terminal.status == 0
+    assert ("\x1b[?7l" in shown) == drawn
+    for rank in range(2):
+        assert f"[{rank}] bar 9 end\r\n" in shown
 
 
 def test_interrupt_from_a_terminal_reaches_each_rank_once(jobs: Jobs) -> None:

@@ -70,7 +70,9 @@ def test_a_failure(jobs: Jobs, tmp_path: Path) -> None:
     cause = attempt["cause"]
     assert (cause["kind"], cause["rank"], cause["host"]) == ("rank", 1, "localhost")
     assert cause["words"] == found["words"] == done.report.splitlines()[0]
-    assert cause["report"] == done.report.splitlines()[:-1]
+    quote = cause["report"][1:3]  # the rank has said it, just before
+    assert quote == ["the last lines of its stderr:", "  | err"]
+    assert [cause["report"][0], *cause["report"][3:]] == done.report.splitlines()[:-1]
     victim, culprit = attempt["ranks"]
     assert culprit["signal"] == "SIGSEGV"
     assert culprit["signals_sent"] == []

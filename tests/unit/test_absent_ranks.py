@@ -3,7 +3,7 @@
 import pytest
 from records import end_of
 
-from mcjax_launch.protocol.hook_messages import Joined, Joining, Leaving
+from mcjax_launch.protocol.hook_messages import Joined, Joining, Leaving, Left
 from mcjax_launch.protocol.messages import Exited, FromHook
 from mcjax_launch.run import hook_events
 from mcjax_launch.run.state import RunState
@@ -28,75 +28,149 @@ def ended(rank: int) -> Exited:
 JOINED = FromHook(1, Joined(1))
 LEAVING = FromHook(1, Leaving())
 
-NEVER_CAME = [
-    "rank 1 exited with 0 without calling initialize(); the other ranks are waiting for it there "
-    "(Ctrl-C ends the job, --start-timeout does so by itself)"
-]
+NEVER_CAME = "rank 1 exited with 0 without calling initialize(), where"
+LATER = f"{NEVER_CAME} others wait for it; the job ends when all of them do"
+NOW = f"{NEVER_CAME} ranks 0,2 wait for it"
 
-CASES: dict[str, tuple[list[Event], list[str]]] = {
-    "it ends before the others wait": ([ended(1), joining(0), joining(2)], NEVER_CAME),
-    "it ends when one waits": ([joining(0), ended(1), joining(2)], NEVER_CAME),
-    "it ends last": ([joining(0), joining(2), ended(1)], NEVER_CAME),
-    "nobody waits": ([ended(1), ended(0), ended(2)], []),
-    "others wait for two only": ([joining(0, 2), ended(1), joining(2, 2)], []),
-    "it came": ([joining(1), JOINED, joining(0), LEAVING, ended(1)], []),
-    "it is the last of all": ([joining(1), JOINED, ended(0), ended(2), ended(1)], []),
-}
-
-
-HOPELESS: dict[str, tuple[list[Event], list[str]]] = {
-    "too many": (
-        [joining(0, 4, where="t.py:3"), joining(1, 4)],
-        ["rank 0 called initialize() at t.py:3 with num_processes=4, but the job has 3"],
-    ),
-    "one number twice": (
-        [joining(0), joining(2, of=0)],
-        ["rank 2 called initialize() with process_id=0, the same as rank 0; its own is 2"],
-    ),
-    "two jobs": ([joining(0, 1), joining(2, 1, "b:2", of=0)], []),
-    "more than numbers": (
-        [joining(0), joining(1, None)],
+#: What happens, the lines on it, and the reason to end the job.
+CASES: dict[str, tuple[list[Event], list[str], str | None]] = {
+    "it ends before the others wait": ([ended(1), joining(0), joining(2)], [LATER], NOW),
+    "it ends when one waits": ([joining(0), ended(1), joining(2)], [LATER], NOW),
+    "it ends last": ([joining(0), joining(2), ended(1)], [], NOW),
+    "another does not wait": ([joining(0), ended(1)], [LATER], None),
+    "two are gone": (
+        [ended(1), ended(2), joining(0)],
         [],
+        "ranks 1-2 exited with 0 without calling initialize(), where rank 0 waits for them",
+    ),
+    "nobody waits": ([ended(1), ended(0), ended(2)], [], None),
+    "others wait for two only": (
+        [joining(0, 2), ended(1), joining(2, 2, of=1)],
+        [],
+        None,
+    ),
+    "it came": ([joining(1), JOINED, joining(0), LEAVING, ended(1)], [], None),
+    "it is the last of all": ([joining(1), JOINED, ended(0), ended(2), ended(1)], [], None),
+}
+
+TOO_MANY = "rank 0 called initialize() at t.py:3 with num_processes=4, but the job has 3"
+CALLED = "called initialize() with"
+
+HOPELESS: dict[str, tuple[list[Event], list[str], str | None]] = {
+    "too many": ([joining(0, 4, where="t.py:3")], [], TOO_MANY),
+    "too many, at a local address of the program's own": (
+        [joining(0, 4, "localhost:2", where="t.py:3")],
+        [],
+        TOO_MANY,
+    ),
+    "too many, at an address where others may come": (
+        [joining(0, 4, "b:2", where="t.py:3"), joining(1, 4, "b:2")],
+        [f"{TOO_MANY}, which waits for the rest of them (--start-timeout ends such a wait)"],
+        None,
+    ),
+    "too few, of those that are there": ([joining(0, 2), joining(1, 2)], [], None),
+    "too few": (
+        [joining(0, 2), joining(2, 2)],
+        [],
+        f"rank 2 {CALLED} num_processes=2, but the job has 3",
+    ),
+    "one has another number": (
+        [joining(0, 2), joining(1)],
+        [],
+        f"rank 0 {CALLED} num_processes=2, but the job has 3",
+    ),
+    "one process id twice": (
+        [joining(0), joining(2, of=0)],
+        [],
+        f"rank 2 {CALLED} process_id=0, the same as rank 0; its own is 2",
+    ),
+    "one process id twice, and its own is the second": (
+        [joining(2, of=0), joining(0)],
+        [],
+        f"rank 2 {CALLED} process_id=0, the same as rank 0; its own is 2",
+    ),
+    "a process id that is too big": (
+        [joining(1, of=3)],
+        [],
+        f"rank 1 {CALLED} process_id=3, which is not one of 0 to 2",
+    ),
+    "one that is below 0": (
+        [joining(1, of=-1)],
+        [],
+        f"rank 1 {CALLED} process_id=-1, which is not one of 0 to 2",
+    ),
+    "two jobs": ([joining(0, 1), joining(2, 1, "b:2", of=0)], [], None),
+    "jobs of one process each": ([joining(0, 1), joining(1, 1, of=0)], [], None),
+    "one loopback address on two hosts": (
+        [joining(0, 2, "127.0.0.1:1"), joining(2, 2, "127.0.0.1:1", of=0)],
+        [],
+        None,
+    ),
+    "one after the other": ([joining(1), JOINED, joining(0, of=1)], [], None),
+    "no numbers": (
+        [joining(0), joining(1, None), FromHook(2, Joining("a:1", None, None))],
+        [],
+        None,
     ),
 }
 
 
-def notes(events: list[Event], state: RunState) -> list[str]:
+def found(events: list[Event], state: RunState) -> tuple[list[str], str | None]:
+    """The lines on what happens, and the reason to end the job for it."""
     absent_ranks, lines = AbsentRanks(), []
     for event in events:
+        stop = None
         if isinstance(event, Exited):
             state.exited(event, 1.0)
         else:
             hook_events.take(state, event, 1.0)
+            if isinstance(event.message, Joining):
+                stop = absent_ranks.called(state, event.rank)
+        stop = stop or absent_ranks.gone(state)
+        if stop is not None:
+            assert (stop.status, stop.final, len(stop.details)) == (1, True, 1)
+            return lines, stop.message
         lines += absent_ranks.notes(state)
-    return lines
+    return lines, None
 
 
 @pytest.fixture
 def state() -> RunState:
     state = RunState(num_processes=3)
-    state.planned("job", "a:1", dict.fromkeys(range(3), "h"), None)
+    state.planned("job", "a:1", {0: "g", 1: "h", 2: "h"}, None)
     return state
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_reported_once(state: RunState, name: str) -> None:
-    events, lines = CASES[name]
-    assert notes(events, state) == lines
+def test_ranks_that_never_came(state: RunState, name: str) -> None:
+    events, lines, reason = CASES[name]
+    assert found(events, state) == (lines, reason)
 
 
 @pytest.mark.parametrize("name", HOPELESS)
 def test_hopeless_calls(state: RunState, name: str) -> None:
-    events, lines = HOPELESS[name]
-    assert notes(events, state) == lines
+    events, lines, reason = HOPELESS[name]
+    assert found(events, state) == (lines, reason)
 
 
 def test_left_without_leaving(state: RunState) -> None:
-    lines = notes([joining(1), JOINED, ended(1)], state)
-    assert len(lines) == 1
-    assert lines[0].startswith("rank 1 exited with 0 without leaving the job (as os._exit() does)")
+    (line,), reason = found([joining(1), JOINED, ended(1)], state)
+    assert line.startswith("rank 1 exited with 0 without leaving the job (as os._exit() does)")
+    assert reason is None
 
 
 def test_nothing_is_missed_where_the_job_ends_anyway(state: RunState) -> None:
     state.stopped(Stop("enough", 1), 0.5)
-    assert notes([ended(1), joining(0)], state) == []
+    assert found([ended(1), joining(0), joining(2, of=0)], state) == ([], None)
+
+
+def test_who_only_waits(state: RunState) -> None:
+    """Those in initialize(), and in the exit barrier, where one has failed that they wait for."""
+    assert not state.only_waits
+    found([joining(1), JOINED, joining(0)], state)
+    state.exited(end_of(2, 3), 1.0)
+    assert not state.only_waits
+    hook_events.take(state, LEAVING, 1.0)
+    assert state.only_waits
+    hook_events.take(state, FromHook(1, Left()), 1.0)
+    assert not state.only_waits

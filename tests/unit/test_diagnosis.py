@@ -152,6 +152,47 @@ def test_failure_hints(said: str) -> None:
     assert line.startswith(f"hint: {ADVICE[said]}")
 
 
+WRONG_DEVICES = {
+    "Number of devices 2 must be >= the product of mesh_shape (4, 2)": (
+        "wants 8 devices and has 2: -d 4 gives each of the 2 ranks 4 CPU devices"
+    ),
+    "Number of devices 8 must equal the product of mesh_shape (2,)": (
+        "wants 2 devices and has 8: -d 1 gives each of the 2 ranks 1 CPU device"
+    ),
+    "Number of devices 2 must equal the product of mesh_shape (3,)": (
+        "wants 3 devices and has 2: -d K gives each of the 2 ranks K CPU devices"
+    ),
+    "cannot reshape array of size 1 into shape (2,4)": (
+        "wants 8 devices and has 1: -d 4 gives each of the 2 ranks 4 CPU devices"
+    ),
+    "compiling computation that requires 8 logical devices, but only 1 XLA devices are available": (
+        "wants 8 devices and has 1: -d 4 gives each of the 2 ranks 4 CPU devices"
+    ),
+}
+
+
+@pytest.mark.parametrize("said", WRONG_DEVICES)
+def test_advice_on_the_number_of_devices(said: str) -> None:
+    [line] = failure_hints(failed_at("devices.reshape(2, 4)", said), ranks=2)
+    assert line == f"hint: the program {WRONG_DEVICES[said]}"
+
+
+def test_no_advice_on_devices_for_other_arrays_or_on_gpus() -> None:
+    said = "cannot reshape array of size 1 into shape (2,4)"
+    assert not failure_hints(failed_at("batch.reshape(2, 4)", said))
+    run = failed_at("devices.reshape(2, 4)", said)
+    assert failure_hints(run) == [
+        "hint: the program wants 8 devices and has 1: -d 8 gives the rank 8 CPU devices"
+    ]
+    run.compilations.platform = "gpu"
+    assert not failure_hints(run)
+
+
+def failed_at(line: str, said: str) -> RankRun:
+    told = hook.Failed(1, True, exception="ValueError", summary=f"ValueError: {said}", line=line)
+    return RankRun(0, "h", failure=told)
+
+
 def test_advice_on_proxies_only_while_joining() -> None:
     said = "JAX detected proxy variable(s) in the environment"
     joining, joined = Membership(joining_at=1.0), Membership(joining_at=1.0, joined_at=2.0)

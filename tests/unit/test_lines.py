@@ -1,6 +1,7 @@
 """Chunks in, prefixed lines out: unfinished lines and the two renderers."""
 
 import random
+import re
 
 import pytest
 
@@ -59,7 +60,9 @@ def stream(rank: int, prefix: bytes | None = None) -> Stream:
         ([b"a", b"b\n"], b"0: ab\n"),
         ([b"a\nb", b"c\nd", b"\n"], b"0: a\n0: bc\n0: d\n"),
         ([b"\n\n"], b"0: \n0: \n"),
-        ([b"1%\r2%\r", b"3%\n"], b"0: 1%\r2%\r3%\n"),
+        ([b"1%\r2%\r", b"3%\n"], b"0: 1%\r0: 2%\r0: 3%\n"),
+        ([b"a\n\r\r1%\r2%\n"], b"0: a\n0: \r\r0: 1%\r0: 2%\n"),
+        ([b"a\r\nb\r", b"\n"], b"0: a\r\n0: b\r\n"),
         ([b"\xff\x00\n"], b"0: \xff\x00\n"),
         ([b"no end"], b"0: no end\n"),
     ],
@@ -75,7 +78,8 @@ def test_chunk_borders_do_not_matter() -> None:
     data = bytes(rng.choice(b"ab\n\r") for _ in range(3000))
     whole = Shown(Plain())
     expected = whole.feed(stream(3, b"[3] "), data) + whole.finish()
-    assert expected == b"".join(b"[3] " + line + b"\n" for line in data.split(b"\n"))
+    returning = re.sub(rb"\r([ab])", rb"\r[3] \1", data)
+    assert expected == b"".join(b"[3] " + line + b"\n" for line in returning.split(b"\n"))
     for _ in range(20):
         plain, source, at, out = Shown(Plain()), stream(3, b"[3] "), 0, b""
         while at < len(data):
@@ -123,7 +127,17 @@ def test_interrupted_progress_is_shown_again_where_it_stands() -> None:
     plain.feed(two, b"hello\n", 1.0)
     plain.feed(one, b"\r20%\r30%", 2.0)
     assert plain.expire(2.0 + AGAIN_S) == b"0: 30%"
-    assert plain.feed(one, b"\r100%\n", 5.0) == b"\n0: \r10%\r20%\r30%\r100%\n"
+    whole = b"\n0: \r0: 10%\r0: 20%\r0: 30%\r0: 100%\n"
+    assert plain.feed(one, b"\r100%\n", 5.0) == whole
+
+
+def test_progress_keeps_its_prefix_in_a_pipe() -> None:
+    plain, one = Shown(Plain()), stream(0)
+    plain.feed(one, b"\r10%\r", 0.0)
+    assert plain.expire(MOMENT_S) == b"0: \r0: 10%"  # maybe it is the end of a line
+    plain.feed(one, b"20%\r", 2.0)
+    assert plain.expire(2.0 + GROWS_S) == b"\r0: 20%"
+    assert plain.feed(one, b"\n", 5.0) == b"\r\n"
 
 
 def test_own_lines_do_not_join_a_prompt() -> None:
@@ -168,6 +182,34 @@ def test_live_rows_are_redrawn_in_place() -> None:
     assert done.startswith(b"\r\x1b[1A\x1b[J0: 100%\n")
     assert b"1: 20%" in done
     assert live.deadline is None
+
+
+def test_live_rows_are_in_order_of_rank() -> None:
+    live = Live(lambda: 24)
+    for rank in (2, 0, 1):
+        shown = text(live.part(Part(stream(rank), b"bar"), 0.0))
+    assert b"0: bar\x1b[0m\n1: bar\x1b[0m\n2: bar" in shown
+
+
+def test_live_rows_leave_the_terminal_to_others() -> None:
+    """Nothing is drawn, or erased, while the terminal's foreground is another's."""
+    ours = True
+    live, one, two = Live(lambda: 24, in_foreground=lambda: ours), stream(0), stream(1)
+    assert b"0: 10%" in text(live.part(Part(one, b"10%"), 0.0))
+    ours = False
+    assert text(live.lines(whole_lines(two, b"hello\n"))) == b"1: hello\n"
+    live.part(Part(one, b"\r20%"), 1.0)
+    assert text(live.expire(2.0)) == b""
+    ours = True
+    live.part(Part(one, b"\r30%"), 3.0)
+    assert text(live.expire(4.0)) == b"\x1b[?7l0: 30%\x1b[0m\x1b[?7h"
+
+
+def test_live_rows_are_drawn_anew_after_a_stop() -> None:
+    """What the shell has written meanwhile is not erased."""
+    live, source = Live(lambda: 24), stream(0)
+    live.part(Part(source, b"10%"), 0.0)
+    assert text(live.resumed()) == b"\x1b[?7l0: 10%\x1b[0m\x1b[?7h"
 
 
 def test_live_rows_show_progress_soon() -> None:

@@ -16,7 +16,6 @@ from mcjax_launch.console.pieces import Lines, Part, Piece, Stream, whole_lines
 from mcjax_launch.console.renderers import Plain
 from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
 from mcjax_launch.jax_messages.noise import Listener, Noise, without_noise
-from mcjax_launch.jax_messages.tracebacks import whose
 from mcjax_launch.protocol import frames
 
 GLOO, TERM, VICTIM, STACK = Noise.GLOO, Noise.TERM, Noise.VICTIM, Noise.STACK
@@ -78,6 +77,11 @@ STREAMS: dict[str, list[tuple[str, Noise | None]]] = {
         (
             "E1120 10:33:29.980960   26150 preemption_sync_manager.cc:159] Failed to cancel "
             "preemption barrier: FAILED_PRECONDITION: Tried to cancel non-existent barrier",
+            VICTIM,
+        ),
+        (
+            "E1122 00:58:07.001353   27588 preemption_sync_manager.cc:251] Preemption sync barrier "
+            "failed: UNAVAILABLE: Failed to send RPC to coordination service.",
             VICTIM,
         ),
         (POLLED, VICTIM),
@@ -189,11 +193,12 @@ STREAMS: dict[str, list[tuple[str, Noise | None]]] = {
         ("--------------------", VICTIM),
         ("For simplicity, JAX has removed its internal frames from the traceback of", VICTIM),
         ("step 5: loss 0.4", None),
-        ("During handling of the above exception, another exception occurred:", None),
-        ("", None),
-        ("Traceback (most recent call last):", None),
-        ('  File "fail.py", line 12, in main', None),
-        ("train.Failed: no checkpoint", None),
+        ("During handling of the above exception, another exception occurred:", TRACEBACK),
+        ("", TRACEBACK),
+        ("Traceback (most recent call last):", TRACEBACK),
+        ('  File "fail.py", line 12, in main', TRACEBACK),
+        ("train.Failed: no checkpoint", TRACEBACK),
+        ("step 6: loss 0.4", None),
         ("Traceback (most recent call last):", TRACEBACK),
         ('  File "fail.py", line 38, in step', TRACEBACK),
         ("jaxlib._jax.XlaRuntimeError: UNAVAILABLE: Failed to send RPC: Socket closed", TRACEBACK),
@@ -206,6 +211,15 @@ STREAMS: dict[str, list[tuple[str, Noise | None]]] = {
         ("", VICTIM),
         ("RPC: /xla.coordination.CoordinationService/PollForError [type.googleapis.com/t]", VICTIM),
         ("KeyError: 3", None),
+    ],
+    "an exception of one's own has an effect": [
+        ("Traceback (most recent call last):", None),
+        ("KeyError: 3", None),
+        ("", None),
+        ("During handling of the above exception, another exception occurred:", None),
+        ("", None),
+        ("Traceback (most recent call last):", None),
+        ("ValueError: 4", None),
     ],
     "another thread's line comes in between": [
         ("Traceback (most recent call last):", TRACEBACK),
@@ -241,7 +255,8 @@ STREAMS: dict[str, list[tuple[str, Noise | None]]] = {
 @pytest.mark.parametrize("name", STREAMS)
 def test_kinds(name: str) -> None:
     listener, lines = Listener(), [line for line, _ in STREAMS[name]]
-    listener.expect(whose("\n".join([*lines, ""]).encode()))
+    text = "\n".join([*lines, ""]).encode()
+    listener.expect(text, lambda traceback: TRACEBACK if traceback.is_victims else None)
     for line, kind in STREAMS[name]:
         assert listener.kind(line.encode()) is kind, line
 
@@ -359,7 +374,7 @@ def test_hidden_lines_are_mentioned_after_a_moment_and_then_at_the_end() -> None
     noise, line = NoiseFilter(), CONNECTED.encode() + b"\n"
     for at in (0.0, 1.0):
         assert passed(noise, OUT, line, at) == b""
-    gloo, _ = noise.hidden
+    gloo, *_ = noise.hidden
     assert (noise.deadline, gloo.deadline) == (None, 1.0 + QUIET_S)
     assert gloo.expire(1.5) == []
     kind = 'from Gloo ("[Gloo] Rank 0 is connected ..."); -v shows them'
@@ -439,6 +454,46 @@ def test_a_victims_traceback_is_held_until_the_failure_is_known() -> None:
     assert last_notes(noise) == [
         "hid 3 more lines of follow-on errors from other ranks; -v shows them"
     ]
+
+
+def test_a_loss_that_is_the_effect_of_something_else_is_hidden_with_its_cause() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        "StopIteration",
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "",
+        "Traceback (most recent call last):",
+        LOST_PEER,
+        "",
+        "next",
+    ]
+    noise = NoiseFilter()
+    noise.fold_victims(1, own_term=True, now=0.0)
+    assert passed(noise, ERR, "\n".join([*lines, ""]).encode(), 0.0) == b"next\n"
+
+
+def interrupt(line: int, library: int = 1) -> bytes:
+    return (
+        "Traceback (most recent call last):\n"
+        f'  File "train.py", line {line}, in <module>\n'
+        "    step()\n"
+        f'  File "/venv/lib/python3.11/site-packages/jax/array.py", line {library}, in get\n'
+        "KeyboardInterrupt\n"
+    ).encode()
+
+
+def test_an_interrupt_at_one_place_is_shown_once() -> None:
+    noise = NoiseFilter()
+    streams = [Stream(rank, frames.STDERR) for rank in range(4)]
+    assert passed(noise, streams[0], interrupt(9), 0.0) == interrupt(9)  # the program's own
+    noise.fold_victims(None, own_term=False, now=0.0)
+    for stream, place in zip(streams, [interrupt(1), interrupt(2), interrupt(1, 5)], strict=False):
+        shown = b"" if place == interrupt(1, 5) else place
+        assert passed(noise, stream, place, 0.0) == shown
+    assert passed(noise, streams[3], interrupt(2) + b"next\n", 0.0) == b"next\n"
+    kind = "of the same KeyboardInterrupt; -v shows them"
+    assert last_notes(noise) == [f"hid 10 lines {kind}"]
 
 
 def test_the_culprits_traceback_is_shown() -> None:

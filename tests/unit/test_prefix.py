@@ -26,6 +26,18 @@ def test_no_prefix() -> None:
     assert prefixes.of_rank(RankLabel(3), 1) == prefixes.of_ranks([0, 1]) == b""
 
 
+def test_lines_of_the_launchers_own() -> None:
+    """A name that stands back, a headline that stands out, and no colour of a rank's."""
+    name = "\x1b[2mmcjax-launch:\x1b[0m"
+    for keywords in ({}, {"headline": True}, {"headline": True, "alarm": True}):
+        assert PLAIN.own("hint: do", **keywords) == "mcjax-launch: hint: do\n"
+    assert COLOURED.own("a note") == f"{name} a note\n"
+    assert COLOURED.own("hint: do") == f"{name} \x1b[1mhint:\x1b[0m do\n"
+    assert COLOURED.own("stopped", headline=True) == f"{name} \x1b[1mstopped\x1b[0m\n"
+    failed = COLOURED.own("failed", headline=True, alarm=True)
+    assert failed == f"{name} \x1b[1;31mfailed\x1b[0m\n"
+
+
 def test_the_time_of_day() -> None:
     clock = time.strftime("%H:%M:%S", time.localtime(1_000_000))
     assert time_of_day(1_000_000.25) == f"{clock}.250 ".encode()

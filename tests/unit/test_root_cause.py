@@ -6,7 +6,7 @@ import pytest
 from records import failure, rank_run
 
 from mcjax_launch.diagnosis.root_cause import first_failure
-from mcjax_launch.diagnosis.summary import not_started, status_text, summarize
+from mcjax_launch.diagnosis.summary import duration, not_started, status_text, summarize
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import Stop
@@ -111,6 +111,47 @@ def test_the_lines_of_a_summary() -> None:
         "the 3 other ranks: 2 killed (still running after SIGTERM), 1 ended by SIGTERM",
         "logs: /logs",
     )
+
+
+@pytest.mark.parametrize(
+    ("stderr", "said_before"),
+    [
+        ("Traceback ...\nValueError: x\n", True),
+        ("Traceback ...\nValueError: x\n" + "more\n" * 500, False),
+        ("something else\n", False),
+    ],
+)
+def test_what_the_rank_has_just_printed_can_be_left_out(stderr: str, said_before: bool) -> None:
+    run = end(0, 1, 1, failure=failure())
+    run.stderr = stderr
+    summary = summarize(RunState({0: run}), seconds=3.21)
+    quote = ("  | Traceback ...", "  | ValueError: x")
+    first = summary.lines[:2]
+    assert summary.lines == (*first, *quote, "the job ran for 3.2 s")
+    rest = (*(() if said_before else quote), "the job ran for 3.2 s")
+    assert summary.without_quote == (*first, *rest)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0421, "0.042 s"),
+        (9.44, "9.4 s"),
+        (9.96, "10 s"),
+        (59.6, "60 s"),
+        (61, "1 min 1 s"),
+        (3600, "1 h 0 min"),
+        (90000, "25 h 0 min"),
+    ],
+)
+def test_a_duration_in_words(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_one_line_is_enough_where_nobody_reads() -> None:
+    stop = Stop("stopped: the reader of stdout is gone", 141, unread=True)
+    summary = summarize(RunState({0: end(0, 1, -TERM, (TERM,))}, stop=stop), seconds=1.0)
+    assert (summary.lines, summary.status) == ((stop.message,), 141)
 
 
 def test_a_python_without_jax_gets_advice() -> None:

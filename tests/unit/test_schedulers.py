@@ -7,6 +7,7 @@ import pytest
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.launcher import restarts
 from mcjax_launch.launcher.restarts import without
 from mcjax_launch.schedulers import slurm
 from mcjax_launch.schedulers.emit import default_name
@@ -74,6 +75,8 @@ def test_hosts_that_are_left_out() -> None:
     job = replace(job, min_hosts=2)
     smaller, left = without(job, [a, b, c], {b})
     assert (smaller.num_processes, [h.name for h in left]) == (4, ["a", "c"])
+    said = "--min-hosts: going on without host b: 4 ranks on 2 hosts"
+    assert restarts.smaller(["b"], smaller, left) == said
     assert without(job, [a, b, c], {a, b}) == (job, [a, b, c])
     job = replace(job, min_hosts=None)
     assert without(job, [a, b, c], {b}) == (job, [a, b, c])

@@ -23,7 +23,8 @@ GRACES = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
 
 BY_INT, BY_TERM = Stop("stopped by SIGINT", 130), Stop("stopped by SIGTERM", 143)
 LOST = Stop("host b: no heartbeat for 12 s", 255, final=False)
-GONE = Stop("the reader of stdout is gone", 141)
+GONE = Stop("stopped: the reader of stdout is gone", 141, unread=True)
+FULL = Stop("stdout cannot be written: No space left on device", 141)
 AGENT = Stop("host a: its agent was stopped by SIGTERM", 255)
 TIMEOUT = Stop("--timeout: still running after 5 s", 124, needs_stacks=True)
 PARTED = Stop("--verify-spmd: the ranks run different programs", 1)
@@ -34,9 +35,12 @@ INT_NOTE = Note(
     "SIGINT forwarded to the ranks; 5 s to exit, press again to kill now; "
     "Ctrl-\\ shows where they are"
 )
-TERM_NOTE = Note("SIGTERM forwarded to the ranks; 30 s to exit, send it again to kill them now")
 AGENT_NOTE = Note(f"{AGENT.message}: SIGTERM to the ranks; 30 s to exit")
-GONE_NOTE = Note("the reader of stdout is gone: SIGTERM to the ranks; 30 s to exit")
+TERM_NOTE = Note(
+    "SIGTERM forwarded to the ranks; 30 s to exit (--grace), send it again to kill them now"
+)
+CAUGHT_NOTE = Note(TERM_NOTE.text.replace("the ranks;", "the ranks, where JAX catches it;"))
+FULL_NOTE = Note(f"{FULL.message}: SIGTERM to the ranks; 30 s to exit")
 
 OWN, VICTIM = RankFailure(1), RankFailure(2, is_victim=True)
 SIGNALLED = RankFailure(3, is_signalled=True)
@@ -47,8 +51,10 @@ USER_TERM = StopRanks(TERM, 30.0, by_user=True)
 LONG = StopRanks(TERM, 30.0)
 
 
-def interrupt(signum: int, at: float, *, nothing_left: bool = False) -> tuple[Any, ...]:
-    return "interrupted", (signum, at), {"nothing_left": nothing_left}
+def interrupt(
+    signum: int, at: float, *, nothing_left: bool = False, caught: bool = False
+) -> tuple[Any, ...]:
+    return "interrupted", (signum, at), {"nothing_left": nothing_left, "caught": caught}
 
 
 RUN = ("ranks_starting",)
@@ -104,8 +110,23 @@ HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
         (RUN, None),
         (("may_be_stopped", (GONE, 1.0)), [SetReason(GONE)]),
         (("expire", (1.0,)), []),
-        (("expire", (1.0 + SIGNAL_S,)), [GONE_NOTE, LONG]),
+        (("expire", (1.0 + SIGNAL_S,)), [QUICK]),
         (("expire", (9.0,)), []),
+    ],
+    "the disk is full": [
+        (RUN, None),
+        (("may_be_stopped", (FULL, 1.0)), [SetReason(FULL)]),
+        (("expire", (1.0 + SIGNAL_S,)), [FULL_NOTE, LONG]),
+    ],
+    "TERM that JAX catches": [
+        (RUN, None),
+        (interrupt(TERM, 1.0, caught=True), [CAUGHT_NOTE, SetReason(BY_TERM), USER_TERM]),
+    ],
+    "TERM, and then all that is left waits for a rank that is gone": [
+        (RUN, None),
+        (interrupt(TERM, 1.0), [TERM_NOTE, SetReason(BY_TERM), USER_TERM]),
+        (("only_waits",), [QUICK]),
+        (("only_waits",), []),
     ],
     "the reader goes away, and then comes INT": [
         (RUN, None),
@@ -116,7 +137,7 @@ HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "the reader goes away, and long after that comes INT": [
         (RUN, None),
         (("may_be_stopped", (GONE, 1.0)), [SetReason(GONE)]),
-        (("expire", (1.0 + SIGNAL_S,)), [GONE_NOTE, LONG]),
+        (("expire", (1.0 + SIGNAL_S,)), [QUICK]),
         (interrupt(INT, 2.0), [USER_INT]),
     ],
     "an agent is ended from outside and all is over before a signal can come": [
@@ -256,7 +277,7 @@ HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
         (RUN, None),
         (("rank_ended", (OWN,)), [FAILED]),
         (("may_be_stopped", (GONE, 1.0)), []),
-        (("expire", (1.0 + SIGNAL_S,)), [LONG]),
+        (("expire", (1.0 + SIGNAL_S,)), [QUICK]),
     ],
     "the last output of a job that failed waits for its reader": [
         (RUN, None),
