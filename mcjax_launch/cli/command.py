@@ -68,7 +68,12 @@ def command(context: click.Context, /, **values: Any) -> int:
         from mcjax_launch.report import write
 
         write.check(options.report)
-    texts = [*job.program, *(value for _, value in job.env), options.log_dir or ""]
+    if options.log_dir is not None:
+        from mcjax_launch.console.log_files import check_folder
+
+        check_folder(options.log_dir)
+    paths = [options.log_dir or "", options.report or ""]
+    texts = [*job.program, *(value for _, value in job.env), *paths]
     for word, near in placeholders.misspelt(texts):
         say(f"{{{word}}} is not a placeholder; did you mean {{{near}}}?")
     if options.dry_run:
@@ -97,7 +102,7 @@ def _run_job(
     from mcjax_launch.report import write
 
     words = command_line(context, options).words()
-    return write.reported(options.report, job, words, run, say=_say, verbose=options.verbose)
+    return write.reported(options.report, job, words, run, say=_say, quiet=options.quiet)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -87,7 +87,7 @@ class Console:
         loop: where the sinks wait for room.
         on_reader_gone: called when the reader of the launcher's stdout is gone.
         on_room: called when output may flow again.
-        keep_stdout: whether `tails` has the last of stdout too.
+        for_record: whether `tails` has the last of stdout too, and more of both.
 
     """
 
@@ -97,7 +97,7 @@ class Console:
         loop: Loop,
         on_reader_gone: Callable[[OSError | None], None],
         on_room: Callable[[], None],
-        keep_stdout: bool = False,
+        for_record: bool = False,
     ) -> None:
         self._style = style
         out, err = Sink(1, loop, on_room), Sink(2, loop, on_room)
@@ -110,7 +110,7 @@ class Console:
             err.watch(lambda error: None)
         self._streams: dict[tuple[int, int], Stream] = {}  # those that are shown
         self._logs = LogFiles(self.say)
-        self._tails = Tails(keep_stdout)
+        self._tails = Tails(for_record)
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
         self._noise = NoiseFilter()  # with --verbose nothing goes through it
         self._timers: tuple[Timer, ...] = (
@@ -130,6 +130,7 @@ class Console:
 
         """
         self._logs.open(labels, append=append)
+        self._tails.expect(len(labels))
         width = max(len(str(label.process_id)) for label in labels)
         shown = [label for label in labels if self._style.shows(label.process_id)]
         for number, output in self._outputs.items():

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.console import Console
+from mcjax_launch.console.log_files import remove_leftovers
 from mcjax_launch.console.prefix import common_folder, labels
 from mcjax_launch.console.style import Style
 from mcjax_launch.diagnosis.summary import Summary, fate, summarize, warnings
@@ -159,9 +160,14 @@ class Launcher:
         """Every host is ready."""
         self._plan = plan
         named = labels(plan, self._log_dir)
-        self._console.add_ranks(named, append=self._restart > 0)
+        again = self._restart > 0
+        self._console.add_ranks(named, append=again)
+        if not again:
+            remove_leftovers(named, self._job.num_processes)
         places = {rank.process_id: rank.host.name for rank in plan.ranks}
         self._state.planned(plan.job_id, plan.coordinator, places, common_folder(named))
+        for label in named:
+            self._state.ranks[label.process_id].log_folder = label.folder
         limits = Limits(
             self._job,
             self._state,
@@ -364,6 +370,8 @@ class Launcher:
             self._console.say("\n".join(summary.lines))
         elif lines := warnings(self._state):
             self._console.say("\n".join(lines))
+        if not summary.lines and self._state.log_dir and not self._job.record:
+            self._console.note(f"logs: {self._state.log_dir}")
         while not self._console.empty and not self._policy.gives_up(time.monotonic()):
             self._turn()
         return summary

@@ -6,11 +6,15 @@ compared.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mcjax_launch.protocol.messages import Exited, Usage
 from mcjax_launch.run.rank_run import RankRun, Sample
 from mcjax_launch.run.spmd import Comparison
 from mcjax_launch.run.stop_reasons import Stop
+
+if TYPE_CHECKING:
+    from mcjax_launch.run.waits import Waits
 
 
 @dataclass(eq=False)
@@ -26,6 +30,7 @@ class RunState:
         active_at: when a rank last printed, compiled, computed, started or ended.
         usage_at: when an agent last reported what ranks use.
         initialize_calls: of all ranks together.
+        waits: who waited for whom; only for a job's record.
 
     """
 
@@ -43,6 +48,7 @@ class RunState:
     active_at: float = 0.0
     usage_at: float = 0.0
     initialize_calls: int = 0
+    waits: "Waits | None" = None
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn
     _events: int = 0

@@ -39,7 +39,7 @@ class Initialization:
     def patch(self, distributed: Any) -> None:
         """Stand before JAX's own functions."""
         self._patch_initialize(distributed)
-        self._link.send(ImportedJax())
+        self._link.send(_versions())
         self._patch_shutdown(distributed)
 
     def _patch_initialize(self, distributed: Any) -> None:
@@ -99,6 +99,15 @@ class Initialization:
             return result
 
         distributed.shutdown = shutdown
+
+
+def _versions() -> ImportedJax:
+    """What the program runs on, as far as it is loaded: jax may be in the middle of its import."""
+    jax, jaxlib = (
+        str(getattr(sys.modules.get(f"{name}.version"), "__version__", ""))
+        for name in ("jax", "jaxlib")
+    )
+    return ImportedJax(jax, jaxlib, ".".join(map(str, sys.version_info[:3])))
 
 
 def _whole_number(value: Any) -> int | None:
