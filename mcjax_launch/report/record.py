@@ -116,7 +116,11 @@ def attempt(ended: Attempt, began_at: float) -> Json:
         "exit_status": ended.summary.status,
         "cause": cause,
         "divergence": divergence_lines(state.programs) if state.diverged else [],
+        "divergence_sides": [list(side.ranks) for side in state.programs.sides()]
+        if state.diverged
+        else [],
         "stacks": list(state.stacks),
+        "idle_since_s": _since(state.began_at, state.idle_since),
         "waits": _waits(ended, cause["at_s"]),
         "complete": True,
         "ranks": [_rank(run, state, cause["rank"]) for run in state.ranks.values()],

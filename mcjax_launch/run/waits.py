@@ -6,7 +6,6 @@ Times are those of `mcjax_launch.run.state`.
 import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from mcjax_launch.protocol.value import Value
@@ -20,6 +19,8 @@ EXIT = "JAX's exit barrier"
 
 # A shorter wait is not worth a word.
 _SHORTEST_S = 0.1
+# Whoever comes in the last part of a wait is waited for, beside the last.
+_LATE = 0.1
 # Of the longest waits at most so many are kept, and of all of them so many arrivals.
 _MOST_WAITS, _MOST_ARRIVALS = 256, 32_768
 # Programs to which some ranks have not come (yet).
@@ -163,9 +164,7 @@ def _wait(
 
 
 def _latecomers(ordered: tuple[tuple[int, float], ...]) -> tuple[int, ...]:
-    """Those who came after the longest time in which nobody came."""
-    gaps = [later - earlier for (_, earlier), (_, later) in pairwise(ordered)]
-    if not gaps:
-        return ()
-    first = gaps.index(max(gaps)) + 1
-    return tuple(sorted(rank for rank, _ in ordered[first:]))
+    """The last to come, and those who came so shortly before that it would have helped little."""
+    first, last = ordered[0][1], ordered[-1][1]
+    since = last - _LATE * (last - first)
+    return tuple(sorted(rank for rank, at in ordered if at > since))

@@ -105,7 +105,9 @@ def test_times_and_use_of_a_rank() -> None:
             "report": ["rank 0 failed: ValueError: x", "more"],
         },
         "divergence": [],
+        "divergence_sides": [],
         "stacks": [],
+        "idle_since_s": None,
         "waits": [],
         "complete": True,
     }
