@@ -421,7 +421,7 @@ function shortEnd(rank) {
   if (rank.outcome === "unknown") return NAMED.unknown;
   if (rank.outcome === "lost") return "lost";
   if (rank.signal) return rank.signal;
-  return rank.exit_status == null ? rank.outcome : `exit status ${rank.exit_status}`;
+  return rank.exit_status == null ? rank.outcome : `exit ${rank.exit_status}`;
 }
 function described(rank) {
   const said = [`rank ${rank.rank} on ${rank.host}: ${rank.words}`];

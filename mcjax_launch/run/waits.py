@@ -4,7 +4,7 @@ Times are those of `mcjax_launch.run.state`.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -65,6 +65,7 @@ class Waits:
 
     def __init__(self) -> None:
         self._open: dict[str, _Gathering] = {}
+        self._latest: dict[int, str] = {}  # the program to which each rank has come
         self._over: list[tuple[float, int, Wait]] = []  # a heap, the shortest first
         self._count = self._arrivals = 0
 
@@ -76,6 +77,7 @@ class Waits:
         if found is None or rank in found.arrived:  # the latter: its next program in turn
             found = self._open[program.fingerprint] = _Gathering(program)
         found.arrived[rank] = at
+        self._latest[rank] = program.fingerprint
         if len(found.arrived) == len(program.ranks):
             del self._open[program.fingerprint]
             self._keep(_wait(program.title, program.where, found.arrived, (), at))
@@ -93,19 +95,27 @@ class Waits:
         ):
             self._arrivals -= len(heapq.heappop(self._over)[2].arrived)
 
-    def until(self, end: float) -> list[Wait]:
-        """All that are kept, and those in which ranks still waited at the end."""
-        still = [
-            _wait(
-                one.program.title,
-                one.program.where,
-                one.arrived,
-                one.program.ranks - one.arrived.keys(),
-                end,
-            )
-            for one in self._open.values()
-        ]
+    def until(self, end: float, left: Collection[int] = ()) -> list[Wait]:
+        """All that are kept, and those in which ranks still waited at the end.
+
+        Args:
+            end: when they gave up waiting.
+            left: the ranks whose programs were over before.
+
+        """
+        still = (self._still(one, end, left) for one in self._open.values())
         return [wait for _, _, wait in self._over] + [wait for wait in still if wait is not None]
+
+    def _still(self, one: _Gathering, end: float, left: Collection[int]) -> Wait | None:
+        """A wait of those who have not gone on from there."""
+        program = one.program
+        waiting = {
+            rank: at
+            for rank, at in one.arrived.items()
+            if rank not in left and self._latest[rank] == program.fingerprint
+        }
+        missing = program.ranks - one.arrived.keys()
+        return _wait(program.title, program.where, waiting, missing, end)
 
 
 def waits_of(state: "RunState", end: float) -> list[Wait]:
@@ -116,7 +126,9 @@ def waits_of(state: "RunState", end: float) -> list[Wait]:
         end: when the reason to end it was known, or when it was over.
 
     """
-    programs = [] if state.waits is None else state.waits.until(end)
+    ends = {rank: run.membership.leaving_at for rank, run in state.ranks.items()}
+    left = {rank for rank, at in ends.items() if at is not None and at <= end}
+    programs = [] if state.waits is None else state.waits.until(end, left)
     found = [_joining(state, end), *programs, _leaving(state, end)]
     return sorted((wait for wait in found if wait is not None), key=lambda wait: wait.arrived[0][1])
 

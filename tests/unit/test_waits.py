@@ -73,7 +73,8 @@ def test_only_the_longest_are_kept() -> None:
     assert sorted(wait.seconds for wait in waits.until(9e9)) == [3, 4, 5]
     waits = Waits()
     for number in range(5000):  # at which nobody else ever arrives
-        came(waits, program(f"p{number}", both), {0: 1.0})
+        pair = frozenset({number, number + 5000})
+        came(waits, program(f"p{number}", pair), {number: 1.0})
     assert len(waits.until(9.0)) == 256
 
 
@@ -111,3 +112,13 @@ def test_ranks_without_jax_wait_for_nobody() -> None:
     for rank in range(3):
         state.exited(end_of(rank, 0), 10.0 * rank)
     assert waits_of(state, 60.0) == []
+
+
+def test_who_goes_on_does_not_wait() -> None:
+    waits = Waits()
+    came(waits, program("alone"), {0: 1.0, 1: 1.0})  # as when ranks run different programs
+    came(waits, program("next"), {0: 2.0})
+    found = {wait.place: wait for wait in waits.until(9.0)}
+    assert found["jit(alone)"].arrived == ((1, 1.0),)
+    assert found["jit(next)"].arrived == ((0, 2.0),)
+    assert [wait.place for wait in waits.until(9.0, left={0})] == ["jit(alone)"]
