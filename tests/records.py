@@ -91,7 +91,7 @@ def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, A
         status=summary.status,
         end=summary.lines[0],
         host="here",
-    )
+    ) | {"report_path": "/runs/1/run.html"}
 
 
 def stalled(count: int, stacks: list[str]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def stalled(count: int, stacks: list[str]) -> dict[str, Any]:
     _ended(made, 124, {"kind": "stop", "at_s": 100.0, "words": words, "report": [words]})
     for rank in made["attempts"][0]["ranks"]:
         rank.update(outcome="stopped", words="ended by SIGTERM", signal="SIGTERM")
-    made["attempts"][0]["stacks"] = stacks
+    made["attempts"][0].update(stacks=stacks, idle_since_s=40.0)
     return made
 
 

@@ -84,12 +84,16 @@ def _run(options: Options, context: click.Context) -> int:
         say(this_machine.described_python(job, hosts))
     hosts = tuple(used_hosts(job.processes_here, hosts))
     style = request.make_style(options, job)
-    placeholders.check_path("--log-dir", options.log_dir or "")
     if options.report is not None:
         from mcjax_launch.report import write
 
         placeholders.check_path("--report", options.report)
         write.check(options.report)
+    if options.log_dir is not None:
+        from mcjax_launch.console.log_files import check_folder
+
+        placeholders.check_path("--log-dir", options.log_dir)
+        check_folder(options.log_dir)
     if options.dry_run:
         from mcjax_launch.job.describe import dry_run
 
@@ -115,7 +119,7 @@ def _run_job(
     from mcjax_launch.report import write
 
     words = given_options.command_line(context, options).words()
-    return write.reported(options.report, job, words, run, say=_say, verbose=options.verbose)
+    return write.reported(options.report, job, words, run, say=_say, quiet=options.quiet)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

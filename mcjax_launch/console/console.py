@@ -94,7 +94,7 @@ class Console:
         loop: where the sinks wait for room.
         on_reader_gone: called when the reader of the launcher's stdout is gone.
         on_room: called when output may flow again.
-        keep_stdout: whether `tails` has the last of stdout too.
+        for_record: whether `tails` has the last of stdout too, and more of both.
 
     """
 
@@ -104,7 +104,7 @@ class Console:
         loop: Loop,
         on_reader_gone: Callable[[OSError | None], None],
         on_room: Callable[[], None],
-        keep_stdout: bool = False,
+        for_record: bool = False,
     ) -> None:
         self._style = style
         out, err = Sink(1, loop, on_room), Sink(2, loop, on_room)
@@ -118,7 +118,7 @@ class Console:
         self._streams: dict[tuple[int, int], Stream] = {}  # those that are shown
         self._errors_at: dict[int, int] = {}  # by rank: the place in stderr behind its last there
         self._logs = LogFiles(self.say)
-        self._tails = Tails(keep_stdout)
+        self._tails = Tails(for_record)
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
         self._noise = NoiseFilter()  # with --verbose nothing goes through it
         self._timers: tuple[Timer, ...] = (
@@ -138,6 +138,7 @@ class Console:
 
         """
         self._logs.open(labels, append=append)
+        self._tails.expect(len(labels))
         width = max(len(str(label.process_id)) for label in labels)
         shown = [label for label in labels if self._style.shows(label.process_id)]
         for number, output in self._outputs.items():

@@ -1,7 +1,9 @@
 """The tee at the head of the pipeline: all bytes go to the log files, the last are remembered."""
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 from mcjax_launch.console.prefix import RankLabel
 from mcjax_launch.errors import LaunchError
@@ -9,6 +11,12 @@ from mcjax_launch.protocol import frames
 
 #: Bytes of a rank's stream that are kept for the summary.
 TAIL_BYTES = 16_384
+#: How the names of a rank's log files end.
+ENDS = {frames.STDOUT: "out", frames.STDERR: "err"}
+# For a job's record more are kept, as far as all ranks together stay below a limit.
+_MOST_TAIL, _MOST_OF_ALL = 128 << 10, 32 << 20
+# What a terminal shows no more of a line: before a carriage return that no newline follows.
+_OVERWRITTEN = re.compile(rb"[^\n\r]*\r(?=[^\n])")
 
 
 class LogFiles:
@@ -32,7 +40,7 @@ class LogFiles:
         """
         for label in labels:
             if label.folder is not None:
-                for stream, end in ((frames.STDOUT, "out"), (frames.STDERR, "err")):
+                for stream, end in ENDS.items():
                     self._files[label.process_id, stream] = _open(label.log(end), append)
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
@@ -61,24 +69,89 @@ class Tails:
     """The last bytes of each rank's streams.
 
     Args:
-        keep_stdout: whether to keep those of stdout too.
+        for_record: keep those of stdout too, and more of both.
 
     """
 
-    def __init__(self, keep_stdout: bool) -> None:
-        self._keep_stdout = keep_stdout
-        self._tails: dict[tuple[int, int], bytes] = {}
+    def __init__(self, for_record: bool) -> None:
+        self._for_record = for_record
+        self._most = TAIL_BYTES
+        self._tails: dict[tuple[int, int], bytearray] = {}
+
+    def expect(self, ranks: int) -> None:
+        """So many ranks share the memory."""
+        if self._for_record:
+            self._most = max(TAIL_BYTES, min(_MOST_TAIL, _MOST_OF_ALL // (2 * ranks)))
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
         """Keep the last of some more bytes of a rank's stream."""
-        if stream == frames.STDERR or self._keep_stdout:
-            tail = self._tails.get((rank, stream), b"") + data[-TAIL_BYTES:]
-            self._tails[rank, stream] = tail[-TAIL_BYTES:]
+        if stream == frames.STDOUT and not self._for_record:
+            return
+        tail = self._tails.get((rank, stream))
+        if tail is None:
+            tail = self._tails[rank, stream] = bytearray()
+        tail += data
+        if len(tail) > self._most + self._most // 4:  # seldom, for many small pieces
+            self._cut(tail)
+
+    def _cut(self, tail: bytearray) -> None:
+        if self._for_record and b"\r" in tail:
+            tail[:] = _OVERWRITTEN.sub(b"", tail)
+        del tail[: -self._most]
 
     def of(self, rank: int) -> tuple[str, str]:
         """The last of a rank's stdout, where that is kept, and of its stderr."""
-        out, err = (self._tails.get((rank, s), b"") for s in (frames.STDOUT, frames.STDERR))
-        return out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+        tails = (self._tails.get((rank, s), b"") for s in (frames.STDOUT, frames.STDERR))
+        out, err = (tail[-self._most :].decode("utf-8", "replace") for tail in tails)
+        return out, err
+
+
+def check_folder(log_dir: str) -> None:
+    """Whether the folder for log files is one, or can be made, as far as can be known now.
+
+    Args:
+        log_dir: as the user gave it; may hold placeholders.
+
+    Raises:
+        LaunchError: it is something else, or it cannot be made.
+
+    """
+    folder = whole = os.path.abspath(log_dir)
+    while "{" in folder or not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        what = "" if folder == whole else f"{folder} is "
+        raise LaunchError(f"--log-dir {log_dir}: {what}not a directory; give another name")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise LaunchError(f"--log-dir {log_dir}: {folder}: no permission to write there")
+
+
+def remove_leftovers(labels: Iterable[RankLabel], num_processes: int) -> None:
+    """Remove the log files that an earlier job of more ranks has left in the folders.
+
+    Other files may have such names, `4711.out` of a batch system for example. So these are the
+    pairs of the ranks that follow the last of this job, without a gap.
+
+    Args:
+        labels: of the ranks, with their folders.
+        num_processes: of the whole job.
+
+    """
+    for folder in {label.folder for label in labels if label.folder is not None}:
+        rank = num_processes
+        with contextlib.suppress(OSError):
+            while all(map(_is_plain, paths := _paths(folder, rank))):
+                for path in paths:
+                    os.unlink(path)
+                rank += 1
+
+
+def _paths(folder: str, rank: int) -> list[str]:
+    return [RankLabel(rank, folder=folder).log(end) for end in ENDS.values()]
+
+
+def _is_plain(path: str) -> bool:
+    return os.path.isfile(path) and not os.path.islink(path)
 
 
 def _open(path: str, append: bool) -> int:

@@ -117,7 +117,7 @@ def warnings(state: RunState) -> list[str]:
     if state.diverged:
         return _divergence(state)
     memberships = [run.membership for run in state.ranks.values()]
-    apart = all(part.imported_jax and part.joining_at is None for part in memberships)
+    apart = all(part.imported and part.joining_at is None for part in memberships)
     if apart and state.num_processes > 1:
         return [
             "no rank called jax.distributed.initialize(): these ran as "

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.console import Console
+from mcjax_launch.console.log_files import remove_leftovers
 from mcjax_launch.console.prefix import common_folder, labels
 from mcjax_launch.console.style import Style
 from mcjax_launch.diagnosis.root_cause import RankFailed
@@ -165,9 +166,14 @@ class Launcher:
             return  # and no rank need be started for that
         self._plan = plan
         named = labels(plan, self._log_dir)
-        self._console.add_ranks(named, append=self._restart > 0)
+        again = self._restart > 0
+        self._console.add_ranks(named, append=again)
+        if not again:
+            remove_leftovers(named, self._job.num_processes)
         places = {rank.process_id: rank.host.name for rank in plan.ranks}
         self._state.planned(plan.job_id, plan.coordinator, places, common_folder(named))
+        for label in named:
+            self._state.ranks[label.process_id].log_folder = label.folder
         limits = Limits(
             self._job,
             self._state,
@@ -402,6 +408,8 @@ class Launcher:
             self._console.detail(f"the job ran for {duration(seconds)}")
             if lines := warnings(self._state):
                 self._console.say("\n".join(lines))
+            if self._state.log_dir and not self._job.record:
+                self._console.note(f"logs: {self._state.log_dir}")
         self._write_all()
         return summary
 

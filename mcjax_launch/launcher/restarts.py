@@ -50,7 +50,7 @@ def run(
     before = restarts_before(os.environ)
     for restart in range(job.max_restarts + 1):
         began_at = time.monotonic()
-        state = RunState(began_at=began_at, hosts=len(hosts), num_processes=job.num_processes)
+        state = _state(job, len(hosts), began_at)
         launcher = Launcher(
             job,
             hosts,
@@ -98,6 +98,15 @@ def run(
     elif failures:
         launcher.say(f"attempt {len(failures) + 1} succeeded")
     return Outcome(summary.status, in_one_line(summary, state))
+
+
+def _state(job: Job, hosts: int, began_at: float) -> RunState:
+    state = RunState(began_at=began_at, hosts=hosts, num_processes=job.num_processes)
+    if job.record:
+        from mcjax_launch.run.waits import Waits
+
+        state.waits = Waits()
+    return state
 
 
 def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:

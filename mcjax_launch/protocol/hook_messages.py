@@ -26,7 +26,11 @@ class Hello(HookMessage):
 
 
 class ImportedJax(HookMessage):
-    """The program has imported jax.distributed."""
+    """The program has imported jax.distributed: of these versions, "" where one is not known."""
+
+    jax: str = ""
+    jaxlib: str = ""
+    python: str = ""
 
 
 class Joining(HookMessage):

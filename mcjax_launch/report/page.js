@@ -13,9 +13,11 @@ const SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 4: "ILL", 5: "TRAP", 6: "ABRT", 
   9: "KILL", 10: "USR1", 11: "SEGV", 12: "USR2", 13: "PIPE", 14: "ALRM", 15: "TERM", 24: "XCPU",
   25: "XFSZ", 31: "SYS"};
 const MANY = 24;
+const COLOURS = 10; // so many ranks have colours of their own
+const FEW_WAITS = 5;
 const state = {attempt: record.attempts.length - 1, rank: null, hidden: new Set(), find: "",
-  sort: "worst", zoom: "all"};
-let attempt, ranks, apart, shown, view, charts = [];
+  sort: "worst", zoom: "all", lines: "", utc: false, wait: null, allWaits: false};
+let attempt, ranks, apart, others, shown, view, waits, charts = [];
 
 // --- text ---
 
@@ -47,11 +49,67 @@ function memory(kib) {
   return mib >= 1023.95 ? (mib / 1024).toFixed(1) + " GiB" : mib.toFixed(1) + " MiB";
 }
 const cores = n => n == null ? "–" : n.toFixed(n >= 10 ? 0 : 2);
-const clock = s => new Date(Date.parse(record.began) + 1000 * (attempt.began_s + s))
-  .toISOString().slice(11, 23);
+// A moment, in the reader's own time zone or in UTC: "2026-01-31 12:34:56.789".
+function timeOfDay(ms) {
+  const offset = state.utc ? 0 : new Date(ms).getTimezoneOffset();
+  return new Date(ms - 60000 * offset).toISOString().slice(0, 23).replace("T", " ");
+}
+function zone(ms) {
+  const ahead = state.utc ? 0 : -new Date(ms).getTimezoneOffset();
+  const of = Math.abs(ahead), minutes = of % 60 ? ":" + String(of % 60).padStart(2, "0") : "";
+  return "UTC" + (ahead ? (ahead < 0 ? "−" : "+") + Math.floor(of / 60) + minutes : "");
+}
+const clock = s =>
+  timeOfDay(Date.parse(record.began) + 1000 * (attempt.began_s + s)).slice(11);
 const bare = text => text.replace(/\x1b\[[0-9;?]*[ -\/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)/g, "");
 const quoted = word => /^[\w@%+=:,./{}-]+$/.test(word) ? word : `'${word.replace(/'/g, "'\\''")}'`;
 const plural = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
+// A set of ranks: "rank 3", "ranks 0-2, 5".
+function named(numbers) {
+  const ordered = [...numbers].sort((a, b) => a - b), parts = [];
+  for (const n of ordered) {
+    const last = parts[parts.length - 1];
+    if (last && last[1] === n - 1) last[1] = n; else parts.push([n, n]);
+  }
+  const words = parts.map(([low, high]) => low === high ? low : `${low}-${high}`);
+  if (words.length > 6) words.splice(6, words.length, "...");
+  return `rank${ordered.length === 1 ? "" : "s"} ${words.join(", ")}`;
+}
+// The way from this page to a file; it holds as long as both lie as they were written.
+function linkTo(path) {
+  const from = record.report_path.split("/").slice(1, -1), to = path.split("/").slice(1);
+  let same = 0;
+  while (same < from.length && same < to.length - 1 && from[same] === to[same]) same++;
+  return (same < from.length ? "../".repeat(from.length - same) : "./")
+    + to.slice(same).map(encodeURIComponent).join("/");
+}
+// A rank's colour: its own, or one between those of its neighbours where there are many.
+function colourOf(rank) {
+  const at = ranks.indexOf(rank);
+  return ranks.length <= COLOURS ? `var(--c${at})`
+    : `hsl(${Math.round(165 + 150 * at / ranks.length)} var(--ramp))`;
+}
+function copyButton(what, text, label = "copy") {
+  const button = el("button", {class: "copy", "aria-label": `copy ${what}`, onclick: async () => {
+    button.textContent = await copied(text()) ? "copied" : "not allowed";
+    setTimeout(() => { button.textContent = label; }, 1500);
+  }}, label);
+  return button;
+}
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch { // an old browser, or a page that is not from a file or a safe address
+    const area = el("textarea", {"aria-hidden": true, class: "copied"});
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
+  }
+}
 const isCause = rank => attempt.cause.rank === rank.rank;
 // What an exit status means; a rank's own may be any.
 function statusWords(status, cause) {
@@ -66,7 +124,7 @@ function diedOf(status) {
   return name ? `died of SIG${name}` : `died of signal ${status - 128}`;
 }
 // The ranks that a line about stacks names, with the process if it is one.
-function named(line) {
+function namedIn(line) {
   const found = /^ranks? (\d+(?:[-,]\d+)*)(?: on [^()]*)?(?: \(pid (\d+)\))?:(?: no Python .*)?$/
     .exec(line);
   return found && {pid: found[2], ranks: found[1].split(",").flatMap(part => {
@@ -77,7 +135,7 @@ function named(line) {
 }
 // The ranks, fewer than half, whose stacks differ from all others'; none if that is not clear.
 function standingApart(lines) {
-  let groups = lines.map(named).filter(Boolean);
+  let groups = lines.map(namedIn).filter(Boolean);
   const elsewhere = (rank, group) => groups.some(one => one !== group && one.ranks.includes(rank));
   const own = rank => String((ranks.find(one => one.rank === rank) || {}).pid);
   // A process that a rank has started says nothing of the rank.
@@ -87,10 +145,19 @@ function standingApart(lines) {
   const few = groups.filter(group => 2 * group.ranks.length < all);
   return few.length === 1 ? few[0].ranks : [];
 }
+// The ranks, fewer than half, that ran another program than all others.
+function diverging(sides) {
+  const all = new Set(sides.flat()).size;
+  const few = sides.filter(side => 2 * side.length < all);
+  return few.length === 1 ? few[0] : [];
+}
 const isApart = rank => apart.includes(rank.rank);
+const isDiverging = rank => others.includes(rank.rank);
+const isOdd = rank => isApart(rank) || isDiverging(rank);
 const pills = rank => [
   isCause(rank) && el("span", {class: "pill"}, "root cause"),
   isApart(rank) && el("span", {class: "pill odd"}, "different stack"),
+  isDiverging(rank) && el("span", {class: "pill odd"}, "different program"),
 ].filter(Boolean);
 // What a rank had not done that others had, or were about to.
 function late(rank) {
@@ -121,6 +188,9 @@ function showHead() {
   $("where").textContent = where || "";
   $("where").hidden = !where;
   document.title = `${headline} – ${record.program.join(" ")}`;
+  $("copy").replaceChildren(copyButton("what happened, as text", () => asText(status),
+    "copy summary"));
+  $("copycommand").replaceChildren(copyButton("the command", commandLine));
   // A signal between two attempts is not what the last of them ended with.
   const meant = attempt && status !== attempt.exit_status ? {kind: "stop"} : cause;
   const facts = [["Exit status", `${status}: ${statusWords(status, meant)}`],
@@ -138,13 +208,15 @@ function showHead() {
     if (cause.at_s != null)
       facts.push([cause.kind === "rank" ? "Root cause at" : "Stopped at", duration(cause.at_s)]);
   }
-  facts.push(["Restarts", record.restarts],
-    ["Began (UTC)", record.began.slice(0, 19).replace("T", " ")]);
+  facts.push(...versions().map(([name, words]) => [name, words]));
+  if (record.restarts) facts.push(["Restarts", record.restarts]);
+  facts.push(["Began", began()]);
   if (attempt && attempt.job_id) facts.push(["Job", attempt.job_id]);
-  if (attempt && attempt.log_dir) facts.push(["Logs", attempt.log_dir]);
-  $("facts").replaceChildren(...facts.map(([name, value]) =>
-    el("div", {}, el("dt", {}, name), el("dd", {}, String(value)))));
-  $("command").textContent = record.command.map(quoted).join(" ");
+  if (attempt && attempt.log_dir) facts.push(["Logs", el("a",
+    {href: linkTo(attempt.log_dir) + "/", target: "_blank"}, attempt.log_dir)]);
+  $("facts").replaceChildren(...facts.map(([name, value]) => el("div", {}, el("dt", {}, name),
+    el("dd", {}, typeof value === "object" ? value : String(value)))));
+  $("command").textContent = commandLine();
   // The summary may have these lines already.
   const repeated = diverged.every(line => cause.report.some(other => other.includes(line)));
   $("diverged").hidden = repeated;
@@ -163,6 +235,40 @@ function showHead() {
     + one.cause.words)));
 }
 
+const commandLine = () => record.command.map(quoted).join(" ");
+function began() {
+  const at = Date.parse(record.began), here = new Date(at).getTimezoneOffset() !== 0;
+  const words = `${timeOfDay(at).slice(0, 19)} ${zone(at)}`;
+  if (!here) return words;
+  return el("button", {class: "plain", title: state.utc ? "show your own time" : "show UTC",
+    onclick: () => { state.utc = !state.utc; showHead(); showSide(); showFoot(); }}, words);
+}
+// What the ranks run on: one version, or which ranks have which.
+function versions() {
+  const of = (key, name) => {
+    const found = new Map();
+    for (const rank of ranks) if (rank[key] != null)
+      found.set(rank[key], [...(found.get(rank[key]) || []), rank.rank]);
+    if (!found.size) return [];
+    if (found.size === 1) return [[name, [...found.keys()][0]]];
+    return [[name, el("span", {class: "differ"}, [...found].map(([version, who]) =>
+      `${version} (${named(who)})`).join(", "))]];
+  };
+  return [...of("jax", "jax"), ...of("python", "Python")];
+}
+// What happened, as one would write it into a message.
+function asText(status) {
+  const on = attempt ? `, ${plural(ranks.length, "rank")} on ${attempt.hosts.length > 1
+    ? plural(attempt.hosts.length, "host") : attempt.hosts[0]}` : "";
+  const run = versions().map(([name, words]) => `, ${name} ${words.textContent || words}`).join("");
+  const at = Date.parse(record.began);
+  const report = attempt ? attempt.cause.report : [];
+  return [`${$("badge").textContent}: ${$("words").textContent}`, ...report.slice(1).map(bare), "",
+    `exit status ${status} after ${duration(record.seconds)}${on}${run}, `
+      + `mcjax-launch ${record.launcher_version}`,
+    `began ${timeOfDay(at).slice(0, 19)} ${zone(at)}`, commandLine(), ""].join("\n");
+}
+
 function showStacks(status) {
   const lines = ((attempt && attempt.stacks) || []).map(bare);
   $("stood").hidden = !lines.length;
@@ -170,7 +276,7 @@ function showStacks(status) {
   const kind = line => {
     if (line.startsWith("  > ")) return "mine";
     if (line.startsWith(" ")) return "";
-    const group = named(line);
+    const group = namedIn(line);
     return group && apart.length && group.ranks.join() === apart.join() ? "who apart" : "who";
   };
   $("stood").querySelector("pre").replaceChildren(...lines.flatMap(line =>
@@ -182,7 +288,7 @@ function showStacks(status) {
 function sorted(list) {
   const last = value => value == null ? Infinity : value;
   const keys = {
-    worst: r => [isCause(r) ? 0 : 1, isApart(r) ? 0 : 1, ORDER.indexOf(r.outcome),
+    worst: r => [isCause(r) ? 0 : 1, isOdd(r) ? 0 : 1, ORDER.indexOf(r.outcome),
       ["never called initialize()", "waiting in initialize()", ""].indexOf(late(r)),
       last(r.failed_s)],
     rank: () => [],
@@ -199,12 +305,18 @@ function sorted(list) {
   });
   return keyed.map(([, rank]) => rank);
 }
+// What a rank printed last, in small letters.
+function printed(rank) {
+  if (rank.printed == null) rank.printed =
+    [...rank.last_lines.stderr, ...rank.last_lines.stdout].map(bare).join("\n").toLowerCase();
+  return rank.printed;
+}
 function chosen() {
   const wanted = state.find.toLowerCase().split(/[\s,]+/).filter(Boolean);
   const matches = rank => !wanted.length || wanted.some(word => {
     const range = /^(\d+)(?:-(\d+))?$/.exec(word);
     if (range) return rank.rank >= +range[1] && rank.rank <= +(range[2] || range[1]);
-    return `${rank.host} ${rank.words}`.toLowerCase().includes(word);
+    return `${rank.host} ${rank.words}`.toLowerCase().includes(word) || printed(rank).includes(word);
   });
   return sorted(ranks.filter(rank => !state.hidden.has(rank.outcome) && matches(rank)));
 }
@@ -281,7 +393,17 @@ function bar(rank) {
     const left = place(Math.max(from, view[0])), right = place(Math.min(to, view[1]));
     track.append(el("i", {class: kind, style: `left:${left}%;width:${right - left}%`}));
   }
+  for (const wait of waits) {
+    const came = wait.times.get(rank.rank), picked = wait === state.wait;
+    if (came == null || !isLong(wait) && !picked) continue;
+    const left = place(Math.max(came, view[0])), right = place(Math.min(wait.until_s, view[1]));
+    if (right > left && !wait.late.includes(rank.rank)) track.append(el("i", {
+      class: picked ? "waiting picked" : "waiting", style: `left:${left}%;width:${right - left}%`}));
+  }
   const inside = at => at != null && at >= view[0] && at <= view[1];
+  if (state.wait && inside(state.wait.until_s)) track.append(el("s", {
+    class: state.wait.late.includes(rank.rank) ? "awaited" : "",
+    style: `left:${place(state.wait.until_s)}%`}));
   if (inside(attempt.cause.at_s))
     track.append(el("span", {class: "when", style: `left:${place(attempt.cause.at_s)}%`}));
   if (inside(rank.first_output_s))
@@ -293,10 +415,19 @@ function bar(rank) {
   }));
   return track;
 }
+// How a rank ended, in a word or two.
+function shortEnd(rank) {
+  if (rank.outcome === "failed" && rank.exception) return rank.exception.name;
+  if (rank.outcome === "unknown") return NAMED.unknown;
+  if (rank.outcome === "lost") return "lost";
+  if (rank.signal) return rank.signal;
+  return rank.exit_status == null ? rank.outcome : `exit ${rank.exit_status}`;
+}
 function described(rank) {
   const said = [`rank ${rank.rank} on ${rank.host}: ${rank.words}`];
   if (isCause(rank)) said.push("root cause");
   if (isApart(rank)) said.push("different stack");
+  if (isDiverging(rank)) said.push("different program");
   for (const [name, at] of moments(rank)) said.push(`${name} ${exact(at)}`);
   return said.join(", ");
 }
@@ -304,8 +435,9 @@ function showRows() {
   const hosts = new Set(ranks.map(rank => rank.host)).size > 1;
   const digits = String(Math.max(0, ...ranks.map(rank => rank.rank))).length;
   const longest = hosts ? Math.max(...ranks.map(rank => rank.host.length)) + 1 : 0;
-  $("main").style.setProperty("--name", 
-    `${Math.max(66, Math.min(200, 12 + 7 * (digits + longest)))}px`);
+  const swatch = ranks.length <= COLOURS ? 16 : 0;
+  $("main").style.setProperty("--name",
+    `${Math.max(66, Math.min(200, 12 + swatch + 7 * (digits + longest)))}px`);
   $("main").classList.toggle("many", ranks.length > MANY);
   $("main").classList.toggle("few", ranks.length <= MANY);
   shown = chosen();
@@ -315,17 +447,22 @@ function showRows() {
   const inTurn = shown.some(rank => rank.rank === state.rank) ? state.rank
     : shown.length ? shown[0].rank : null;
   $("rows").replaceChildren(...shown.map((rank, at) => el("div", {
-    class: `row ${rank.outcome}${isCause(rank) ? " cause" : isApart(rank) ? " apart" : ""}`
+    class: `row ${rank.outcome}${isCause(rank) ? " cause" : isOdd(rank) ? " apart" : ""}`
       + (grouped && at && shown[at - 1].host !== rank.host ? " newhost" : ""),
     role: "option", id: `rank-${rank.rank}`, "data-rank": rank.rank,
     "aria-selected": rank.rank === state.rank, "aria-label": described(rank),
     tabindex: rank.rank === inTurn ? 0 : -1,
-  }, el("div", {class: "name"}, el("b", {}, String(rank.rank)),
-    hosts ? el("span", {}, ` ${rank.host}`) : null),
+  }, el("div", {class: "name"},
+    swatch ? el("i", {class: "swatch", style: `background:${colourOf(rank)}`}) : null,
+    el("b", {}, String(rank.rank)), hosts ? el("span", {}, ` ${rank.host}`) : null),
   bar(rank),
   el("div", {class: "end"}, ...pills(rank), el("span", {class: "dot"}, MARK[rank.outcome]),
-    late(rank) ? `${late(rank)}, ${rank.words}` : rank.words),
+    el("span", {title: rank.words}, late(rank) || shortEnd(rank))),
   el("div", {class: "peak"}, memory(rank.peak_kib)))));
+  // As wide as its longest words, so that none are cut.
+  const widest = Math.max(100, ...[...$("rows").querySelectorAll(".end")].map(one =>
+    [...one.children].reduce((sum, part) => sum + part.offsetWidth + 6, 0)));
+  $("main").style.setProperty("--end", `${Math.min(widest, 0.4 * $("main").clientWidth)}px`);
   $("main").style.setProperty("--bar", `${$("rows").offsetWidth - $("rows").clientWidth}px`);
   if (!shown.length) $("rows").append(el("div", {class: "none"},
     ranks.length ? "No rank matches the filter."
@@ -366,24 +503,84 @@ function showLegend() {
     part(el("i", {class: "running"}), has("joining") ? "joined" : "runs"),
     has("held") && part(el("i", {class: "held"}), "program finished, process still running"),
     has("gone") && part(el("i", {class: "gone"}), "nothing known"),
+    waits.some(wait => isLong(wait) && wait.drawn) && part(el("span", {},
+      el("i", {class: "running"}), el("i", {class: "waiting"})), "waits for another rank"),
     part(el("u", {}), "first output"), part(el("b", {}), "end"),
     ranks.some(rank => rank.failed_s != null) && part(el("b", {class: "failure"}), "failure"),
   ].filter(Boolean));
 }
-function showTime() { showAxis(); showRows(); showCharts(); }
+function showTime() { showAxis(); showRows(); showWaits(); showCharts(); }
+
+// --- who waited for whom ---
+
+// What a hang's stacks tell: some ranks stood in one place, and few elsewhere.
+function waitOfStacks() {
+  const {cause, idle_since_s: since} = attempt;
+  if (!apart.length || since == null || cause.at_s == null) return [];
+  const waiting = ranks.filter(rank => !isApart(rank) && rank.joined_s != null);
+  const at = attempt.stacks.findIndex(line => (namedIn(line) || {ranks: []}).ranks
+    .some(number => waiting.some(rank => rank.rank === number)));
+  const line = attempt.stacks.slice(at).find(one => one.startsWith("  > "));
+  if (!waiting.length || !line) return [];
+  const [where] = line.slice(4).split(": ");
+  return [{place: "", where, late: apart, until_s: cause.at_s,
+    arrived: waiting.map(rank => [rank.rank, Math.max(since, rank.joined_s)])}];
+}
+function prepareWaits() {
+  const known = attempt ? [...attempt.waits, ...waitOfStacks()] : [];
+  waits = known.map(wait => {
+    const times = new Map(wait.arrived), first = wait.arrived[0][1];
+    const joins = wait.place === "initialize()", leaves = wait.place.endsWith("exit barrier");
+    return {...wait, times, seconds: wait.until_s - first, drawn: !joins && !leaves,
+      ranks: wait.arrived.map(([rank]) => rank).filter(rank => !wait.late.includes(rank)),
+      never: wait.late.some(rank => !times.has(rank))};
+  });
+  // A phase of its own on the timeline: what stands there needs no second pattern.
+  for (const wait of waits) if (!wait.drawn) wait.times = new Map();
+  waits.sort((a, b) => b.seconds - a.seconds);
+}
+const isLong = wait => wait.seconds >= Math.min(1, Math.max(0.1, 0.02 * attempt.seconds));
+function waitWords(wait) {
+  const up = wait.ranks.length > 1 && !wait.never ? "up to " : "";
+  return [el("b", {}, named(wait.ranks)), ` waited ${up}${duration(wait.seconds)} for `,
+    el("b", {}, named(wait.late)), wait.place && ` in ${wait.place}`,
+    wait.where ? el("span", {class: "soft"}, ` at ${wait.where}`) : "",
+    wait.never ? el("span", {class: "never"},
+      `, which ${wait.late.length > 1 ? "have" : "has"} not come`) : ""];
+}
+const placeOf = wait => wait.place ? `in ${wait.place}` : `at ${wait.where}`;
+function showWaits() {
+  const long = waits.filter(isLong), all = state.allWaits || long.length <= FEW_WAITS + 1;
+  $("waits").hidden = !long.length;
+  const longest = Math.max(...long.map(wait => wait.seconds));
+  $("waits").replaceChildren(el("h2", {}, "Who waited for whom"),
+    ...(all ? long : long.slice(0, FEW_WAITS)).map(wait => el("button", {
+      class: "wait", "aria-pressed": wait === state.wait, onclick: () => pickWait(wait),
+    }, el("span", {class: "long", "aria-hidden": true},
+      el("i", {style: `width:${100 * wait.seconds / longest}%`})),
+    el("span", {}, ...waitWords(wait)))),
+    all ? "" : el("button", {class: "plain", onclick: () => {
+      state.allWaits = true;
+      showWaits();
+    }}, `show all ${long.length}`));
+}
+function pickWait(wait) {
+  state.wait = state.wait === wait ? null : wait;
+  if (state.wait && ranks.some(rank => rank.rank === wait.late[0])) select(wait.late[0]);
+  showRows(); showWaits();
+}
 
 // --- what they use, over time ---
 
 const uses = {
-  memory: {title: "Memory", format: memory, points: rank => {
+  memory: {title: "Memory", format: memory, least: 1024, peak: rank => rank.peak_kib, points: rank => {
     const points = rank.samples.map(s => [s[0], s[2]]);
     if (!points.length) return points;
-    if (rank.started_s != null) points.unshift([rank.started_s, 0]);
     const last = points[points.length - 1];
     if (rank.ended_s > last[0]) points.push([rank.ended_s, last[1]]);
     return points;
   }},
-  cpu: {title: "CPU, cores in use", format: cores, points: rank => {
+  cpu: {title: "CPU, cores in use", format: cores, least: 0.1, points: rank => {
     let [at, used] = [rank.started_s || 0, 0];
     const samples = rank.samples.slice(), last = samples[samples.length - 1];
     // The kernel counts in hundredths of a second: too coarse for a short rest.
@@ -432,10 +629,15 @@ function showCharts() {
 }
 function chart(key, use) {
   const lines = ranks.map(rank => ({rank, points: use.points(rank)}));
-  const biggest = Math.max(...lines.flatMap(line => line.points.map(p => p[1])), 1e-3);
+  // One rank has one peak: the kernel's count, where there is one, also sees what samples miss.
+  const peak = line => !line.points.length ? null
+    : use.peak ? use.peak(line.rank) : Math.max(...line.points.map(p => p[1]));
+  const biggest = Math.max(use.least, ...lines.map(peak));
   // Round in the unit that is shown.
   const unit = key === "memory" ? (biggest >= 1024 ** 2 ? 1024 ** 2 : 1024) : 1;
   const top = ceiling(biggest / unit) * unit;
+  const label = part => part ? +(top * part / unit).toPrecision(3)
+    + {1: "", 1024: " MiB", [1024 ** 2]: " GiB"}[unit] : "0";
   const path = points => {
     const from = points.findIndex((p, at) => at + 1 >= points.length
       || points[at + 1][0] >= view[0]);
@@ -461,8 +663,11 @@ function chart(key, use) {
     return made;
   };
   for (const y of [25, 50, 75]) draw("line", {x1: 0, x2: 1000, y1: y, y2: y});
-  for (const line of lines) if (line.points.length > 1)
-    line.path = draw("path", {d: path(line.points), "data-rank": line.rank.rank});
+  for (const line of lines) if (line.points.length) {
+    const d = path(line.points);
+    line.path = draw("path", {d: d.includes("L") ? d : `${d}h.01`, "data-rank": line.rank.rank,
+      style: `--own:${colourOf(line.rank)}`});
+  }
   const times = [];
   if (lines.length > 8) {
     for (let n = 0; n <= 160; n++) times.push(view[0] + (view[1] - view[0]) * n / 160);
@@ -478,7 +683,7 @@ function chart(key, use) {
   const frame = el("div", {class: "frame chart", "data-use": key},
     el("div", {class: "title"}, use.title), el("div", {style: "grid-column:3/5"}),
     el("div", {class: "scale", "aria-hidden": true}, ...[0, 0.5, 1].map(part =>
-      el("span", {style: `top:${100 - 100 * part}%`}, part ? use.format(top * part) : "0"))),
+      el("span", {style: `top:${100 - 100 * part}%`}, label(part)))),
     plot, read);
   const at = event => {
     const box = plot.getBoundingClientRect();
@@ -497,28 +702,29 @@ function chart(key, use) {
   function show(when) {
     cross.hidden = when == null;
     if (when != null) cross.style.left = `${place(when)}%`;
-    const peak = line => line.points.length ? Math.max(...line.points.map(p => p[1])) : null;
     const of = line => when == null ? peak(line) : value(line.points, when);
-    const entry = (kind, name, v) => el("div", {class: kind}, el("span", {}),
-      el("span", {}, name), el("span", {}, use.format(v)));
+    const entry = (kind, name, v, line) => el("div", {class: kind,
+      style: line && `--own:${colourOf(line.rank)}`}, el("span", {}), el("span", {}, name),
+    el("span", {}, use.format(v)));
     read.replaceChildren(el("p", {}, when == null ? "peak" : `at ${duration(when)}`));
     const cause = lines.find(line => isCause(line.rank));
     const picked = lines.find(line => line.rank.rank === state.rank);
-    if (picked) read.append(entry("picked", `rank ${picked.rank.rank}`, of(picked)));
-    if (cause && cause !== picked)
-      read.append(entry("cause", `rank ${cause.rank.rank}, root cause`, of(cause)));
+    if (picked && picked !== cause)
+      read.append(entry("picked", `rank ${picked.rank.rank}`, of(picked), picked));
+    if (cause) read.append(entry("cause", `rank ${cause.rank.rank}, root cause`, of(cause), cause));
     const all = lines.map(line => [of(line), line.rank.rank]).filter(([v]) => v != null)
       .sort(([a], [b]) => a - b);
     if (all.length > 8) read.append(
       entry("max", `highest: rank ${all[all.length - 1][1]}`, all[all.length - 1][0]),
       entry("median", "median", all[Math.floor(all.length / 2)][0]));
     else for (const line of lines) if (line !== picked && line !== cause)
-      read.append(entry("", `rank ${line.rank.rank}`, of(line)));
+      read.append(entry("", `rank ${line.rank.rank}`, of(line), line));
   }
   function pick() {
     for (const line of lines) if (line.path) {
       const picked = line.rank.rank === state.rank;
-      line.path.setAttribute("class", picked ? "picked" : isCause(line.rank) ? "cause" : "");
+      line.path.setAttribute("class",
+        [picked && "picked", isCause(line.rank) && "cause"].filter(Boolean).join(" "));
     }
     svg.append(...svg.querySelectorAll(".cause"), ...svg.querySelectorAll(".picked"));
     show(null);
@@ -568,28 +774,75 @@ function showSide() {
   const thrown = rank.exception;
   if (thrown && thrown.where) side.append(el("p", {class: "said mono", style: "font-size:12px"},
     `at ${thrown.where}${thrown.line ? ": " + thrown.line : ""}`));
-  const block = (name, lines) => {
-    if (!lines.length) return;
-    side.append(el("h3", {}, name),
-      el("pre", {tabindex: 0, "aria-label": name}, ...lines.flatMap(line => [line, "\n"])));
+  const block = (name, lines, ...more) => {
+    if (lines.length) side.append(...titledBlock(name, lines, ...more));
   };
   const traceback = thrown ? thrown.traceback.map(bare) : [];
   block("Traceback", traceback);
+  for (const wait of waits.filter(isLong)) {
+    const forIt = wait.late.includes(rank.rank);
+    if (wait.ranks.includes(rank.rank) || forIt) side.append(el("p", {class: "said"}, forIt
+      ? `${named(wait.ranks)} waited ${duration(wait.seconds)} for it ${placeOf(wait)}`
+      : `waited ${duration(wait.until_s - new Map(wait.arrived).get(rank.rank))} for `
+        + `${named(wait.late)} ${placeOf(wait)}`));
+  }
   const row = (...cells) => el("tr", {}, ...cells.map(cell => el("td", {}, cell)));
   side.append(el("table", {}, el("tbody", {},
     ...moments(rank).map(([name, at]) => row(name, exact(at), clock(at))),
     row("CPU time", rank.cpu_s == null ? "–" : duration(rank.cpu_s), ""),
     row("peak memory", memory(rank.peak_kib), ""),
     row("process id", rank.pid == null ? "–" : String(rank.pid), ""),
+    rank.jax ? row("jax", rank.jax, rank.jaxlib !== rank.jax ? `jaxlib ${rank.jaxlib}` : "") : "",
+    rank.python ? row("Python", rank.python, "") : "",
     rank.signals_sent.length ? row("was sent", rank.signals_sent.join(", "), "") : "")));
   const last = rank.compiled_last;
   if (last) side.append(el("p", {class: "said"},
     `compiled last: ${last.name}${last.where ? " at " + last.where : ""}`));
-  block("Last lines of stderr", withoutTraceback(rank.last_lines.stderr.map(bare), traceback));
-  block("Last lines of stdout", rank.last_lines.stdout.map(bare));
-  if (!rank.last_lines.stderr.length && !rank.last_lines.stdout.length)
-    side.append(el("h3", {}, attempt.complete ? "It printed nothing."
+  const {stdout, stderr} = rank.last_lines;
+  if (stdout.length + stderr.length > 1) side.append(el("input", {type: "search", id: "grep",
+    placeholder: "search in the last lines", "aria-label": "Search in the last lines",
+    value: state.lines, oninput: event => { state.lines = event.target.value; showLines(); }}));
+  side.append(el("div", {id: "printed"}));
+  showLines();
+}
+function titledBlock(name, lines, title = name, whole = lines, link = null) {
+  const text = () => whole.map(line => line.textContent ?? line).join("\n") + "\n";
+  return [el("div", {class: "of"}, el("h3", {}, title), link, copyButton(name.toLowerCase(), text)),
+    el("pre", {tabindex: 0, "aria-label": name}, ...lines.flatMap(line => [line, "\n"]))];
+}
+// The last lines of the selected rank, all of them or those that have what is searched for.
+function showLines() {
+  const rank = ranks.find(one => one.rank === state.rank), box = $("printed");
+  if (!box) return;
+  const traceback = rank.exception ? rank.exception.traceback.map(bare) : [];
+  box.replaceChildren();
+  for (const stream of ["stderr", "stdout"]) {
+    const path = rank.log_files && rank.log_files[stream];
+    const link = path && el("a", {href: linkTo(path), target: "_blank", title: path}, "log file");
+    const whole = rank.last_lines[stream].map(bare);
+    if (!whole.length) {
+      if (link) box.append(el("div", {class: "of"}, el("h3", {},
+        attempt.complete ? `Nothing on ${stream}` : `${stream}: not in the record`), link));
+      continue;
+    }
+    const name = `Last lines of ${stream}`, found = matching(whole);
+    const lines = state.lines ? found : stream === "stderr" ? withoutTraceback(whole, traceback)
+      : whole;
+    box.append(...titledBlock(name, lines, state.lines
+      ? `${name}: ${found.length} of ${whole.length}` : `${name} (${whole.length})`, whole, link));
+  }
+  if (!rank.last_lines.stdout.length && !rank.last_lines.stderr.length && !rank.log_files)
+    box.append(el("h3", {}, attempt.complete ? "It printed nothing."
       : "Its last lines are not in the record."));
+  for (const pre of box.querySelectorAll("pre")) pre.scrollTop = pre.scrollHeight;
+}
+function matching(lines) {
+  const wanted = state.lines.toLowerCase();
+  return lines.filter(line => line.toLowerCase().includes(wanted)).map(line => {
+    const at = line.toLowerCase().indexOf(wanted);
+    return el("span", {}, line.slice(0, at), el("mark", {}, line.slice(at, at + wanted.length)),
+      line.slice(at + wanted.length));
+  });
 }
 function select(number, focus) {
   state.rank = number;
@@ -635,7 +888,11 @@ $("rows").addEventListener("focusin", event => {
 $("rows").addEventListener("focusout", () => tip(null));
 $("rows").addEventListener("click", event => {
   const row = event.target.closest(".row");
-  if (row) select(+row.dataset.rank);
+  if (!row) return;
+  select(+row.dataset.rank);
+  // Where it does not stand beside the timeline.
+  if ($("side").offsetTop > $("main").offsetTop + 9)
+    $("side").scrollIntoView({behavior: "smooth", block: "start"});
 });
 $("rows").addEventListener("keydown", event => {
   const at = Math.max(0, shown.findIndex(rank => rank.rank === state.rank));
@@ -648,7 +905,7 @@ $("rows").addEventListener("keydown", event => {
 });
 $("find").addEventListener("input", event => { state.find = event.target.value; showRows(); });
 $("sort").addEventListener("change", event => { state.sort = event.target.value; showRows(); });
-addEventListener("resize", () => { if (attempt) showAxis(); });
+addEventListener("resize", () => { if (attempt) { showAxis(); showRows(); } });
 addEventListener("hashchange", fromHash);
 // A moment later: a size that is changed while sizes are observed may be one too many.
 new ResizeObserver(() => setTimeout(fitSide)).observe($("main"));
@@ -669,10 +926,14 @@ function load() {
   attempt = record.attempts[state.attempt];
   ranks = attempt ? attempt.ranks : [];
   apart = standingApart((attempt && attempt.stacks) || []);
+  others = diverging((attempt && attempt.divergence_sides) || []);
   if (!ranks.some(rank => rank.rank === state.rank))
     state.rank = attempt && attempt.cause.rank != null ? attempt.cause.rank
-      : apart.length ? apart[0] : null;
+      : apart.length ? apart[0] : others.length ? others[0] : null;
   state.hidden.clear();
+  state.wait = null;
+  state.allWaits = false;
+  prepareWaits();
   showHead();
   $("body").hidden = !attempt;
   if (attempt) {
@@ -682,9 +943,12 @@ function load() {
       if (row) row.scrollIntoView({block: "nearest"});
     }
   }
+  showFoot();
+}
+function showFoot() {
   $("foot").textContent = `mcjax-launch ${record.launcher_version} on ${record.launcher_host}; `
     + `format ${record.version}. Times of ranks count from the start of the attempt, by the `
-    + "launcher's clock; the times of day are UTC.";
+    + `launcher's clock; the times of day are ${zone(Date.parse(record.began))}.`;
 }
 fromHash();
 scrollTo(0, 0);

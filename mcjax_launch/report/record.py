@@ -4,6 +4,7 @@ Names carry their units. Times (`..._s`) are seconds since the attempt began, by
 clock, unless they say otherwise; null where something has not happened or is not known.
 """
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -22,9 +23,11 @@ from mcjax_launch.diagnosis.summary import (
 )
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.job.job import Job
+from mcjax_launch.protocol.hook_messages import ImportedJax
 from mcjax_launch.run.rank_run import RankRun, Sample
 from mcjax_launch.run.spmd import titled
 from mcjax_launch.run.state import RunState
+from mcjax_launch.run.waits import waits_of
 
 #: JSON: what `json.dumps` takes.
 Json = dict[str, Any]
@@ -36,7 +39,7 @@ VERSION = 1
 # Of all ranks together, and what each gets at least.
 _MOST_SAMPLES, _LEAST_SAMPLES = 32_768, 32
 _MOST_TAIL, _LEAST_TAIL = 8 << 20, 2000
-_LAST_LINES = 20
+_LAST_LINES = 500
 _LONGEST = 1000
 # The first attempt and the last ones are kept whole.
 _WHOLE_ATTEMPTS = 8
@@ -101,7 +104,7 @@ def attempt(ended: Attempt, began_at: float) -> Json:
         began_at: when the launcher began, in time.monotonic's seconds.
 
     """
-    state = ended.state
+    state, cause = ended.state, _cause(ended)
     return {
         "restart": ended.restart,
         "job_id": state.job_id or None,
@@ -111,11 +114,16 @@ def attempt(ended: Attempt, began_at: float) -> Json:
         "hosts": list(ended.hosts),
         "log_dir": state.log_dir,
         "exit_status": ended.summary.status,
-        "cause": _cause(ended),
+        "cause": cause,
         "divergence": divergence_lines(state.programs) if state.diverged else [],
+        "divergence_sides": [list(side.ranks) for side in state.programs.sides()]
+        if state.diverged
+        else [],
         "stacks": list(state.stacks),
+        "idle_since_s": _since(state.began_at, state.idle_since),
+        "waits": _waits(ended, cause["at_s"]),
         "complete": True,
-        "ranks": [_rank(run, state) for run in state.ranks.values()],
+        "ranks": [_rank(run, state, cause["rank"]) for run in state.ranks.values()],
     }
 
 
@@ -150,11 +158,29 @@ def _cause(ended: Attempt) -> Json:
     }
 
 
-def _rank(run: RankRun, state: RunState) -> Json:
+def _waits(ended: Attempt, ended_s: float | None) -> list[Json]:
+    """Who waited for whom, up to the moment when the reason to end was known."""
+    began_at = ended.state.began_at
+    end = began_at + (ended.seconds if ended_s is None else ended_s)
+    return [
+        {
+            "place": wait.place,
+            "where": wait.where or None,
+            "arrived": [[rank, _since(began_at, at)] for rank, at in wait.arrived],
+            "late": list(wait.late),
+            "until_s": _since(began_at, wait.until),
+        }
+        for wait in waits_of(ended.state, end)
+    ]
+
+
+def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
     count, began_at = len(state.ranks), state.began_at
     process, membership, usage = run.process, run.membership, run.usage
     samples = thinned(usage.samples, max(_LEAST_SAMPLES, _MOST_SAMPLES // count))
-    tail = max(_LEAST_TAIL, _MOST_TAIL // (2 * count))
+    # Of the rank that is to blame, all that is known.
+    tail = _MOST_TAIL if run.process_id == culprit else max(_LEAST_TAIL, _MOST_TAIL // (2 * count))
+    versions = membership.imported or ImportedJax()
     status = process.status
     used = status is not None or bool(usage.samples)
     cpu_s = max([usage.cpu_s or 0.0, *(sample.cpu_s for sample in usage.samples)])
@@ -163,6 +189,9 @@ def _rank(run: RankRun, state: RunState) -> Json:
         "rank": run.process_id,
         "host": run.host,
         "pid": process.pid,
+        "jax": versions.jax or None,
+        "jaxlib": versions.jaxlib or None,
+        "python": versions.python or None,
         "started_s": _since(began_at, process.started_at),
         "joining_s": _since(began_at, membership.joining_at),
         "joined_s": _since(began_at, membership.joined_at),
@@ -186,7 +215,15 @@ def _rank(run: RankRun, state: RunState) -> Json:
             "stdout": last_lines(run.stdout, tail),
             "stderr": last_lines(run.stderr, tail),
         },
+        "log_files": _log_files(run),
     }
+
+
+def _log_files(run: RankRun) -> Json | None:
+    if run.log_folder is None:
+        return None
+    start = os.path.join(run.log_folder, str(run.process_id))
+    return {"stdout": f"{start}.out", "stderr": f"{start}.err"}
 
 
 def outcome(run: RankRun) -> str:

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.attempt import Attempt, Outcome
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol import exit_status
+from mcjax_launch.protocol.address import split_text
 
 if TYPE_CHECKING:
     from mcjax_launch.report.record import Json
 
 _ENDINGS = (".json", ".html")
+_JOB_ID = "job_id"
+# Placeholders that each rank has its own value for.
+_OF_RANKS = ("process_id", "local_process_id")
 _HERE = os.path.dirname(os.path.abspath(__file__))
 # The places in page.html that are filled in.
 _PLACES = {"page.css": "/* page.css */\n", "page.js": "// page.js\n"}
@@ -25,23 +30,47 @@ _RECORD = '"the record"'
 def check(path: str) -> None:
     """Whether the report can be written.
 
+    Args:
+        path: as the user gave it; may hold placeholders.
+
     Raises:
         LaunchError: it cannot, as far as can be known now.
 
     """
     if not path.lower().endswith(_ENDINGS):
         raise LaunchError(f"--report {path}: the name must end in .json or .html")
+    for name in _OF_RANKS:
+        if f"{{{name}}}" in path:
+            raise LaunchError(
+                f"--report {path}: one report holds all ranks, so there is no {{{name}}}; "
+                f"{{{_JOB_ID}}} tells jobs apart"
+            )
     try:
         if os.path.isdir(path):
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-        with _beside(os.path.realpath(path)):
+        folder, name = os.path.split(os.path.realpath(path))
+        while "{" in folder or not os.path.lexists(folder):  # made when the report is written
+            folder, name = os.path.dirname(folder), "mcjax-launch"
+        with _beside(os.path.join(folder, name)):
             pass
     except OSError as error:
-        message = f"cannot be written: {error.strerror}"
-        folder = os.path.dirname(os.path.realpath(path))
-        if not os.path.isdir(folder):
-            message = f"no such directory: {folder}"
-        raise LaunchError(f"--report {path}: {message}") from None
+        raise LaunchError(f"--report {path}: cannot be written: {error.strerror}") from None
+
+
+def _filled(path: str, job: Job, attempts: "Sequence[Json]") -> str:
+    """The path of the report, its placeholders as in the last attempt."""
+    last: Json = attempts[-1] if attempts else {}
+    address = last.get("coordinator") or ""
+    host, port = split_text(address) if address else ("", "")
+    values = {
+        _JOB_ID: last.get("job_id") or "not-started",
+        "host": os.uname().nodename,
+        "num_processes": str(job.num_processes),
+        "coordinator": address,
+        "coordinator_host": host,
+        "coordinator_port": port,
+    }
+    return os.path.realpath(placeholders.fill(path, values))
 
 
 def reported(
@@ -50,17 +79,17 @@ def reported(
     arguments: Sequence[str],
     run: Callable[..., Outcome],
     say: Callable[[str], None],
-    verbose: bool,
+    quiet: bool,
 ) -> int:
     """Run a job and write what happened, however it ends; its exit status.
 
     Args:
-        path: of the report, checked.
+        path: of the report, checked; may hold placeholders.
         job: what is run.
         arguments: of the command line.
         run: what runs it, see restarts.run.
         say: prints a line of the launcher's own.
-        verbose: say where the report is after a good end too.
+        quiet: do not say where the report and the log files are after a good end.
 
     Raises:
         LaunchError: the job could not be started.
@@ -68,7 +97,7 @@ def reported(
     """
     from mcjax_launch.report import record
 
-    path = os.path.realpath(path)
+    path = os.path.abspath(path)  # the working directory may change
     began, began_at = time.time(), time.monotonic()
     attempts: list[record.Json] = []
 
@@ -78,6 +107,7 @@ def reported(
 
     def write(status: int, end: str) -> None:
         seconds = time.monotonic() - began_at
+        place = _filled(path, job, attempts)
         whole = record.run(
             job,
             arguments,
@@ -88,13 +118,16 @@ def reported(
             end=end,
             host=os.uname().nodename,
         )
+        whole["report_path"] = place
         try:
-            _write(path, whole)
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            _write(place, whole)
         except OSError as error:
-            say(f"--report {path}: cannot be written: {error.strerror}")
+            say(f"--report {place}: cannot be written: {error.strerror}")
             return
-        if status or verbose:
-            say(f"report: {path}")
+        log_dir = None if status else attempts[-1]["log_dir"]  # after a failure it has been said
+        if status or not quiet:
+            say(f"logs: {log_dir}, report: {place}" if log_dir else f"report: {place}")
 
     try:
         outcome = run(ended=ended)

@@ -20,8 +20,8 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
     membership = run.membership
     state.active_at = at
     match event.message:
-        case hook.ImportedJax():
-            membership.imported_jax = True
+        case hook.ImportedJax() as versions:
+            membership.imported = versions
         case hook.Joining() as call:
             _joining(state, run, event, call, at)
         case hook.Joined(process_id=process) if membership.joined_at is None:
@@ -39,6 +39,8 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
         case hook.Program() as program if state.compares:
             ran = Program.from_hook(program, state.ranks_of_processes)
             state.comparison_of(run).ran(event.rank, ran)
+            if state.waits is not None:
+                state.waits.came(event.rank, ran, at)
         case hook.Rerun() as rerun if state.compares:
             again = Rerun.from_hook(event.rank, rerun, state.ranks_of_processes)
             state.comparison_of(run).reruns.append(again)

@@ -7,7 +7,7 @@ All is compared by identity only: making methods for comparison would slow down 
 from dataclasses import dataclass, field
 
 from mcjax_launch.protocol.exit_status import of_wait
-from mcjax_launch.protocol.hook_messages import Compiling, Failed, Joining
+from mcjax_launch.protocol.hook_messages import Compiling, Failed, ImportedJax, Joining
 from mcjax_launch.protocol.value import Value
 
 # Using less of a core than this is no progress: heartbeats and idle threads need some.
@@ -54,7 +54,7 @@ class Membership:
     Several of its programs may take part, one after another; all but `turn` is of the latest.
 
     Attributes:
-        imported_jax: a program has imported jax.distributed.
+        imported: a program has imported jax.distributed, of these versions; None before.
         call: the call of initialize(); None before it.
         leaving_at: its program is over; JAX may hold up the process.
         left: its program has left the job, and may go on.
@@ -63,7 +63,7 @@ class Membership:
 
     """
 
-    imported_jax: bool = False
+    imported: ImportedJax | None = None
     call: Joining | None = None
     joining_at: float | None = None
     joined_at: float | None = None
@@ -153,6 +153,7 @@ class RankRun:
         failure: what its hook said of an exception or exit, if it did.
         failed_at: when that, or its end with a failure, became known.
         incomparable: why its programs cannot be compared; "" as a rule.
+        log_folder: where its log files are, if it has any.
         stdout, stderr: the last of its output; stdout only for a job's record.
 
     """
@@ -164,6 +165,7 @@ class RankRun:
     failure: Failed | None = None
     failed_at: float | None = None
     incomparable: str = ""
+    log_folder: str | None = None
     stdout: str = ""
     stderr: str = ""
     process: Process = field(default_factory=Process)

@@ -6,11 +6,15 @@ compared.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mcjax_launch.protocol.messages import Exited, Usage
 from mcjax_launch.run.rank_run import RankRun, Sample
 from mcjax_launch.run.spmd import Comparison
 from mcjax_launch.run.stop_reasons import Stop
+
+if TYPE_CHECKING:
+    from mcjax_launch.run.waits import Waits
 
 
 @dataclass(eq=False)
@@ -22,10 +26,12 @@ class RunState:
         hosts: how many.
         began_at: when it began.
         stop: the reason for which it ended, unless that was a rank's failure.
+        idle_since: `active_at`, when the reason to stop became known.
         stacks: the ranks' stacks when a limit was reached, as they were shown.
         active_at: when a rank last printed, compiled, computed, started or ended.
         usage_at: when an agent last reported what ranks use.
         initialize_calls: of all ranks together.
+        waits: who waited for whom; only for a job's record.
 
     """
 
@@ -38,11 +44,13 @@ class RunState:
     log_dir: str | None = None
     stop: Stop | None = None
     stop_at: float | None = None
+    idle_since: float | None = None
     stacks: tuple[str, ...] = ()
     unkillable: list[str] = field(default_factory=list)
     active_at: float = 0.0
     usage_at: float = 0.0
     initialize_calls: int = 0
+    waits: "Waits | None" = None
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn
     _events: int = 0
@@ -101,7 +109,7 @@ class RunState:
     def stopped(self, stop: Stop, at: float) -> None:
         """The job ends for this reason, or more is known of that."""
         if self.stop is None:
-            self.stop_at = at
+            self.stop_at, self.idle_since = at, self.active_at
         self.stop = stop
 
     def joined_as(self, rank: int, process: int) -> None:

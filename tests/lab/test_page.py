@@ -1,5 +1,6 @@
 """The page that shows a record, in a real browser."""
 
+import html
 import json
 import re
 import shutil
@@ -360,6 +361,243 @@ def test_how_it_looks(tmp_path: Path, browse: Browse, name: str, count: int) -> 
         "}, 100))"
     )
     assert "<title>as wanted</title>" in browse(write(tmp_path, made), script=script)
+
+
+# Of a page that is as wide as a phone; `page` is its document.
+ON_A_PHONE = {
+    "nothing is wider than the screen": """
+        page.documentElement.scrollWidth <= 390
+          && [...page.querySelectorAll('body *')].every(one =>
+            one.closest('.track, svg') || one.getBoundingClientRect().right <= 390)""",
+    "no words are cut": """
+        [...page.querySelectorAll('.row .end, .row .name, .pill, #legend > span, #facts dd,'
+          + '.read div, .wait, .said, h1')].every(one => one.scrollWidth <= one.clientWidth + 1
+            || view.getComputedStyle(one).display === 'inline')""",
+    "lines wrap": """
+        [...page.querySelectorAll('pre')].every(one =>
+          view.getComputedStyle(one).whiteSpace === 'pre-wrap'
+            && one.scrollWidth <= one.clientWidth)""",
+    "a timeline has the whole width": """
+        [...page.querySelectorAll('.row .track')].every(one =>
+          one.offsetWidth > 0.8 * page.querySelector('#main').offsetWidth)""",
+}
+
+
+@pytest.mark.parametrize("name", ON_A_PHONE)
+@pytest.mark.parametrize("count", [4, 64])
+def test_how_it_looks_on_a_phone(tmp_path: Path, browse: Browse, name: str, count: int) -> None:
+    made = waited(count)
+    made["attempts"][0]["ranks"][-2]["exception"]["traceback"] = ["x" * 300, *TRACEBACK]
+    made["attempts"][0]["ranks"][-1].update(signal=None, exit_status=0)
+    made["attempts"][0]["divergence_sides"] = [list(range(count - 1)), [count - 1]]
+    page = tmp_path / "phone.html"
+    inside = html.escape(write_report.page(json.dumps(made)), quote=True)
+    page.write_text(
+        "<!doctype html><body>"
+        f'<iframe style="width:390px;height:844px;border:0" srcdoc="{inside}"></iframe>'
+        "<script>addEventListener('load', () => setTimeout(() => {"
+        "const view = document.querySelector('iframe').contentWindow, page = view.document;"
+        f"document.title = {ON_A_PHONE[name].strip()} ? 'as wanted' : 'not so';"
+        "}, 200))</script></body>"
+    )
+    assert "<title>as wanted</title>" in browse(page)
+
+
+def waited(count: int) -> dict[str, Any]:
+    """A record in which all ranks waited for the last one, and then for one that never came."""
+    made = record_of(count)
+    others = range(count - 1)
+    made["attempts"][0]["waits"] = [
+        {
+            "place": "jit(step)",
+            "where": "train.py:30",
+            "arrived": [*([n, 10.0] for n in others), [count - 1, 40.0]],
+            "late": [count - 1],
+            "until_s": 40.0,
+        },
+        {
+            "place": "jit(evaluate)",
+            "where": None,
+            "arrived": [[n, 60.0] for n in range(1, count)],
+            "late": [0],
+            "until_s": 100.0,
+        },
+    ]
+    return made
+
+
+def test_who_waited_for_whom(tmp_path: Path, browse: Browse) -> None:
+    page = write(tmp_path, waited(4))
+    dom = browse(page, "rank=3")
+    assert said_of_waits(dom) == [
+        "ranks 1-3 waited 40.0 s for rank 0 in jit(evaluate), which has not come",
+        "ranks 0-2 waited up to 30.0 s for rank 3 in jit(step) at train.py:30",
+    ]
+    assert "ranks 0-2 waited 30.0 s for it in jit(step)" in side(dom)
+    assert "waited 40.0 s for rank 0 in jit(evaluate)" in side(dom)
+    assert [row(dom, rank).count('class="waiting"') for rank in range(4)] == [1, 2, 2, 1]
+    assert "waits for another rank" in dom
+    picked = browse(page, script="document.querySelectorAll('.wait')[1].click()")
+    assert "Rank 3 " in side(picked)
+    assert ['class="waiting picked"' in row(picked, rank) for rank in range(4)] == [True] * 3 + [
+        False
+    ]
+    assert ['class="awaited"' in row(picked, rank) for rank in range(4)] == [False] * 3 + [True]
+
+
+def said_of_waits(dom: str) -> list[str]:
+    found = re.findall(r'<button class="wait".*?</button>', dom, re.DOTALL)
+    return [unescape(re.sub("<[^>]*>", "", one)) for one in found]
+
+
+def test_what_a_hang_waits_for(tmp_path: Path, browse: Browse) -> None:
+    stacks = ["ranks 0-2,4-7:", *COMMON, "rank 3 (pid 1003):", *APART]
+    dom = browse(write(tmp_path, stalled(8, stacks)))
+    expected = "ranks 0-2, 4-7 waited 1 min 00 s for rank 3 at /home/me/train.py:23 in <module>"
+    assert said_of_waits(dom) == [f"{expected}, which has not come"]
+    assert ['class="waiting"' in row(dom, rank) for rank in (2, 3, 4)] == [True, False, True]
+    dom = browse(write(tmp_path, stalled(8, [])))
+    assert said_of_waits(dom) == []
+
+
+def test_each_rank_has_a_colour(tmp_path: Path, browse: Browse) -> None:
+    for count, name in ((10, "rank"), (64, "ramp")):
+        dom = browse(write(tmp_path, record_of(count)))
+        colours = re.findall(r'<path [^>]*style="--own:(.*?)"', dom)
+        assert len(colours) == 2 * count, name
+        assert len(set(colours)) == count, name
+
+
+def test_versions(tmp_path: Path, browse: Browse) -> None:
+    made = record_of(4)
+    for rank in made["attempts"][0]["ranks"]:
+        rank.update(jax="0.10.2", jaxlib="0.10.1", python="3.11.7")
+    dom = browse(write(tmp_path, made))
+    assert re.search(r"jax +0\.10\.2 +Python +3\.11\.7", text_of(dom, "facts"))
+    assert "jaxlib 0.10.1" in side(dom)
+    made["attempts"][0]["ranks"][3]["jax"] = "0.6.0"
+    facts = text_of(browse(write(tmp_path, made)), "facts")
+    assert "0.10.2 (ranks 0-2), 0.6.0 (rank 3)" in facts
+
+
+@pytest.mark.parametrize(
+    ("folder", "href"),
+    [
+        ("/runs/1/logs", "./logs/2.err"),
+        ("/runs/1", "./2.err"),
+        ("/runs/my logs#1", "../my%20logs%231/2.err"),
+        ("/var/log", "../../var/log/2.err"),
+    ],
+)
+def test_links_to_the_log_files(tmp_path: Path, browse: Browse, folder: str, href: str) -> None:
+    made = record_of(4)
+    made["attempts"][0]["log_dir"] = folder
+    paths = {"stdout": f"{folder}/2.out", "stderr": f"{folder}/2.err"}
+    made["attempts"][0]["ranks"][2]["log_files"] = paths
+    dom = browse(write(tmp_path, made))
+    assert f'<a href="{href}" target="_blank" title="{folder}/2.err">log file</a>' in dom
+    assert f'">{folder}</a>' in dom
+
+
+def test_a_search_in_the_last_lines(tmp_path: Path, browse: Browse) -> None:
+    made = record_of(4)
+    lines = [f"step {n} loss {n / 8}" for n in range(500)]
+    made["attempts"][0]["ranks"][2]["last_lines"] = {"stdout": lines, "stderr": ["Done"]}
+    page = write(tmp_path, made)
+    dom = browse(page)
+    assert block(dom, "Last lines of stdout") == lines
+    typed = (
+        "const grep = document.querySelector('#grep'); grep.value = 'STEP 49';"
+        "grep.dispatchEvent(new Event('input'))"
+    )
+    dom = browse(page, script=typed)
+    found = [line for line in lines if line.startswith("step 49")]
+    assert block(dom, "Last lines of stdout") == found
+    assert f"Last lines of stdout: {len(found)} of 500" in dom
+    assert dom.count("<mark>step 49</mark>") == len(found) == 11
+    assert "Last lines of stderr: 0 of 1" in dom
+    typed = (
+        "const find = document.querySelector('#find'); find.value = '61.5';"
+        "find.dispatchEvent(new Event('input'))"
+    )
+    assert rows(browse(page, script=typed)) == [2]  # which printed that
+
+
+def test_what_is_copied(tmp_path: Path, browse: Browse) -> None:
+    script = (
+        "navigator.clipboard.writeText = async text => { window.got = [...(window.got || []), text]; };"
+        "for (const button of document.querySelectorAll('button.copy')) button.click();"
+        "setTimeout(() => { document.body.append(Object.assign(document.createElement('pre'),"
+        " {id: 'got', textContent: JSON.stringify(window.got)}),"
+        " Object.assign(document.createElement('pre'), {id: 'labels', textContent:"
+        " [...document.querySelectorAll('button.copy')].map(one => one.textContent).join('')})); }, 100)"
+    )
+    dom = browse(write(tmp_path, record_of(4)), script=script)
+    copied = json.loads(text_of(dom, "got"))
+    assert copied[0].startswith(
+        "✕ Failed: rank 2 failed: ValueError: x\nat train.py:3 in step: boom()\n"
+    )
+    assert "\nexit status 1 after 1 min 42 s, 4 ranks on h0, mcjax-launch " in copied[0]
+    assert copied[0].endswith("\nmcjax-launch -- train.py\n")
+    assert copied[1] == "mcjax-launch -- train.py"
+    assert copied[2] == "Traceback ...\nValueError: x\n"
+    assert copied[3:] == ["\nrank 2 err\n", "\nrank 2 out\n"]
+    assert text_of(dom, "labels") == "copied" * len(copied)
+
+
+@pytest.mark.parametrize(
+    ("of_zone", "shown", "ended"),
+    [("UTC", "2027-01-15 08:00:00 UTC", "08:01:41"), ("Asia/Kolkata", "2027-01-15 13:30:00 UTC+5:30", "13:31:41")],
+)  # fmt: skip
+def test_times_are_the_readers_own(
+    tmp_path: Path, browse: Browse, monkeypatch: pytest.MonkeyPatch, of_zone: str, shown: str, ended: str
+) -> None:  # fmt: skip
+    monkeypatch.setenv("TZ", of_zone)
+    page = write(tmp_path, record_of(4))
+    dom = browse(page)
+    assert shown in text_of(dom, "facts")
+    assert ended in side(dom)
+    if of_zone != "UTC":
+        dom = browse(page, script="document.querySelector('#facts button').click()")
+        assert "2027-01-15 08:00:00 UTC" in text_of(dom, "facts")
+        assert "08:01:41" in side(dom)
+        assert "the times of day are UTC." in dom
+
+
+def test_memory_has_one_peak_and_begins_at_the_first_sample(tmp_path: Path, browse: Browse) -> None:
+    made = record_of(4)
+    for rank in made["attempts"][0]["ranks"]:
+        rank["peak_kib"] = 500 << 10
+        rank["samples"] = [[50.0, 1.0, 100 << 10], [75.0, 2.0, 200 << 10]]
+    dom = browse(write(tmp_path, made))
+    assert dom.count("500.0 MiB</div>") == 4  # the rows
+    chart = dom.partition('data-use="memory"')[2].partition('data-use="cpu"')[0]
+    assert chart.count("<span>500.0 MiB</span>") == 4
+    starts = [float(x) for x in re.findall(r'<path [^>]*d="M([\d.]+) ', chart)]
+    assert all(480 < x < 500 for x in starts), starts  # of 1000, at 50 s of 102
+
+
+SCALES = {0.03: ["0", "0.05", "0.1"], 0.4: ["0", "0.2", "0.4"], 2.2: ["0", "1.5", "3"]}
+
+
+@pytest.mark.parametrize("most", SCALES)
+def test_the_labels_of_a_chart_are_exact(tmp_path: Path, browse: Browse, most: float) -> None:
+    made = record_of(2)
+    for rank in made["attempts"][0]["ranks"]:
+        rank["started_s"], rank["cpu_s"] = 0.0, 90.0 * most
+        rank["samples"] = [[10.0 * n, 10.0 * n * most, 1 << 10] for n in range(1, 10)]
+    chart = browse(write(tmp_path, made)).partition('data-use="cpu"')[2]
+    labels = chart.partition('class="scale"')[2].partition("</div>")[0]
+    assert re.findall(r"<span [^>]*>(.*?)</span>", labels) == SCALES[most]
+
+
+def test_a_different_program_is_marked(tmp_path: Path, browse: Browse) -> None:
+    made = succeeded(4, ["program #3: ranks 0-1,3 <a> · rank 2 <b>"])
+    made["attempts"][0]["divergence_sides"] = [[0, 1, 3], [2]]
+    dom = browse(write(tmp_path, made))
+    assert [rank for rank in range(4) if "different program" in row(dom, rank)] == [2]
+    assert rows(dom)[0] == 2
+    assert "Rank 2 " in side(dom)
 
 
 def test_a_record_without_ranks(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:

@@ -180,7 +180,37 @@ def test_log_dir_placeholders(jobs: Jobs, tmp_path: object) -> None:
 def test_log_dir_that_cannot_be_made(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--log-dir", "/dev/null/logs", "echo", "started")
     assert (ended.status, ended.out) == (2, b"")
-    assert "--log-dir: /dev/null/logs" in ended.report
+    said = "--log-dir /dev/null/logs: /dev/null is not a directory; give another name"
+    assert ended.report == said
+
+
+def test_a_log_dir_that_is_a_file(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    ended = jobs.run("--log-dir", "train.py", "echo", "started", cwd=tmp_path)
+    assert (ended.status, ended.out) == (2, b"")
+    assert ended.report == "--log-dir train.py: not a directory; give another name"
+
+
+def test_log_files_of_an_earlier_job_of_more_ranks(jobs: Jobs, tmp_path: Path) -> None:
+    others = ["4711.out", "4711.err", "5.out", "6.out", "6.err", "07.out", "notes.out"]
+    assert jobs.run("-n", 5, "--log-dir", tmp_path, "echo", "first").status == 0
+    for name in others:
+        (tmp_path / name).write_text("another's")
+    assert jobs.run("-n", 2, "--log-dir", tmp_path, "echo", "second").status == 0
+    own = [f"{rank}.{end}" for rank in range(2) for end in ("out", "err")]
+    assert sorted(os.listdir(tmp_path)) == sorted(own + others)
+    assert all((tmp_path / name).read_text() == "another's" for name in others)
+    assert (tmp_path / "1.out").read_text() == "second\n"
+
+
+def test_log_files_stay_where_a_job_is_started_again(jobs: Jobs, tmp_path: Path) -> None:
+    options = ["-n", 2, "--max-restarts", 1, "--log-dir", tmp_path]
+    program = "echo $MCJAX_RESTART; touch $0/2.out $0/2.err; exit $((1 - MCJAX_RESTART))"
+    assert jobs.run(*options, "bash", "-c", program, tmp_path).status == 0
+    assert sorted(os.listdir(tmp_path)) == [
+        f"{n}.{end}" for n in range(3) for end in ("err", "out")
+    ]
+    assert (tmp_path / "0.out").read_text() == "0\n1\n"
 
 
 FAILING_FIRST = """

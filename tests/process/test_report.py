@@ -26,7 +26,7 @@ print("done")
 def test_a_good_end(jobs: Jobs, tmp_path: Path, end: str) -> None:
     path = tmp_path / f"run.{end}"
     done = jobs.run("-n", 2, "-x", "TOKEN=secret", "--report", path, sys.executable, "-c", BURN)
-    assert (done.status, done.stderr) == (0, "")
+    assert (done.status, done.report) == (0, f"report: {path}")
     found = read(path)
     assert found["launcher_version"] == __version__
     assert (found["exit_status"], found["restarts"]) == (0, 0)
@@ -51,12 +51,63 @@ def test_a_good_end(jobs: Jobs, tmp_path: Path, end: str) -> None:
         assert 64 << 10 < rss_kib <= rank["peak_kib"]
 
 
-def test_the_path_is_shown_after_a_failure_and_with_verbose(jobs: Jobs, tmp_path: Path) -> None:
+def test_the_paths_are_shown_at_the_end(jobs: Jobs, tmp_path: Path) -> None:
+    path, logs = tmp_path / "run.json", tmp_path / "logs"
+    options = ["--report", "run.json", "--log-dir", "logs"]
+    failed = jobs.run(*options, "bash", "-c", "exit 3", cwd=tmp_path)
+    assert failed.report.splitlines()[-2:] == [f"logs: {logs}", f"report: {path}"]
+    assert jobs.run(*options, "true", cwd=tmp_path).report == f"logs: {logs}, report: {path}"
+    assert jobs.run(*options[:2], "true", cwd=tmp_path).report == f"report: {path}"
+    assert jobs.run(*options[2:], "true", cwd=tmp_path).report == f"logs: {logs}"
+    for some in (options, options[:2], options[2:]):
+        assert jobs.run("-q", *some, "true", cwd=tmp_path).stderr == ""
+
+
+def test_placeholders_in_the_path(jobs: Jobs, tmp_path: Path) -> None:
+    done = jobs.run("-n", 2, "--report", "{job_id}/run-{job_id}-{num_processes}.json", "true", cwd=tmp_path)  # fmt: skip
+    assert done.status == 0
+    (folder,) = tmp_path.iterdir()
+    path = folder / f"run-{folder.name}-2.json"
+    found = read(path)
+    assert found["attempts"][0]["job_id"] == folder.name
+    assert found["report_path"] == str(path)
+    assert done.report == f"report: {path}"
+
+
+def test_the_path_of_a_job_that_was_not_started(jobs: Jobs, tmp_path: Path) -> None:
+    done = jobs.run("--report", "run-{job_id}.json", "--coordinator", "10.9.8.7:1", "true", cwd=tmp_path)  # fmt: skip
+    assert done.status == 2
+    assert read(tmp_path / "run-not-started.json")["exit_status"] == 2
+
+
+def test_its_folder_is_made(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "run.json"
+    assert jobs.run("--dry-run", "--report", path, "true").status == 0
+    assert not list(tmp_path.iterdir())
+    assert jobs.run("--report", path, "true").status == 0
+    assert read(path)["exit_status"] == 0
+
+
+def test_the_files_of_the_ranks(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    failed = jobs.run("--report", "run.json", "bash", "-c", "exit 3", cwd=tmp_path)
-    assert failed.report.splitlines()[-1] == f"report: {path}"
-    asked = jobs.run("-v", "--report", "run.json", "true", cwd=tmp_path)
-    assert asked.report.splitlines()[-1] == f"report: {path}"
+    done = jobs.run("-n", 2, "--log-dir", f"{tmp_path}/{{process_id}}", "--report", path, "true")
+    assert done.status == 0
+    for rank in read(path)["attempts"][0]["ranks"]:
+        start = f"{tmp_path}/{rank['rank']}/{rank['rank']}"
+        assert rank["log_files"] == {"stdout": f"{start}.out", "stderr": f"{start}.err"}
+        assert all(Path(file).exists() for file in rank["log_files"].values())
+
+
+@pytest.mark.parametrize("written", [100, 500, 2000])
+def test_the_last_lines_of_each_rank(jobs: Jobs, tmp_path: Path, written: int) -> None:
+    path = tmp_path / "run.json"
+    program = (
+        'for ((n = 0; n < $1; n++)); do printf "%0100d\\n" $n; done; printf "1%%\\r2%%\\r3%%" >&2'
+    )
+    assert jobs.run("-n", 2, "--report", path, "bash", "-c", program, "bash", written).status == 0
+    expected = [f"{n:0100}" for n in range(max(0, written - 500), written)]
+    for rank in read(path)["attempts"][0]["ranks"]:
+        assert rank["last_lines"] == {"stdout": expected, "stderr": ["3%"]}
 
 
 def test_a_failure(jobs: Jobs, tmp_path: Path) -> None:
@@ -175,10 +226,11 @@ def test_a_program_that_cannot_be_started(jobs: Jobs, tmp_path: Path) -> None:
 
 BAD = {
     "run.txt": "--report run.txt: the name must end in .json or .html",
-    "no/run.json": "--report no/run.json: no such directory: {here}/no",
+    "{process_id}.json": "--report {process_id}.json: one report holds all ranks, so there is no ",
     "/proc/run.json": "--report /proc/run.json: cannot be written: ",
     "folder.html": "--report folder.html: cannot be written: Is a directory",
-    "file/run.json": "--report file/run.json: no such directory: {here}/file",
+    "file/run.json": "--report file/run.json: cannot be written: Not a directory",
+    "/proc/no/{job_id}/run.json": "--report /proc/no/{job_id}/run.json: cannot be written: ",
 }
 
 
@@ -188,7 +240,7 @@ def test_an_unusable_path(jobs: Jobs, tmp_path: Path, path: str) -> None:
     (tmp_path / "file").touch()
     done = jobs.run("--report", path, "echo", "started", cwd=tmp_path)
     assert (done.status, done.out) == (2, b"")
-    assert done.report.startswith(BAD[path].format(here=tmp_path))
+    assert done.report.startswith(BAD[path])
     assert done.report.count("\n") == 0
 
 
@@ -196,11 +248,18 @@ def test_an_unusable_path(jobs: Jobs, tmp_path: Path, path: str) -> None:
 def test_a_folder_that_goes_away_meanwhile(jobs: Jobs, tmp_path: Path, status: int) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    program = f"rmdir {folder}; exit {status}"
+    program = f"rmdir {folder}; touch {folder}; exit {status}"
     done = jobs.run("--report", folder / "run.json", "bash", "-c", program)
     assert done.status == status
     last = done.report.splitlines()[-1]
-    assert last == f"--report {folder}/run.json: cannot be written: No such file or directory"
+    assert last == f"--report {folder}/run.json: cannot be written: File exists"
+
+
+def test_a_folder_that_is_removed_meanwhile_is_made_again(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "run.json"
+    path.parent.mkdir()
+    assert jobs.run("--report", path, "rmdir", path.parent).status == 0
+    assert read(path)["exit_status"] == 0
 
 
 def test_what_was_there_is_replaced_whole(jobs: Jobs, tmp_path: Path) -> None:
@@ -219,7 +278,7 @@ def test_an_internal_error_is_recorded(tmp_path: Path) -> None:
 
     path, said = tmp_path / "run.json", []
     with pytest.raises(ZeroDivisionError):
-        write.reported(str(path), JOB, [], run, said.append, verbose=False)
+        write.reported(str(path), JOB, [], run, said.append, quiet=False)
     found = read(path)
     assert found["exit_status"] == 125
     assert "ZeroDivisionError" in found["words"]

@@ -65,7 +65,7 @@ def test_a_full_disk_ends_one_log(tmp_path: Path) -> None:
 
 
 def test_tails_are_bounded() -> None:
-    tails = Tails(keep_stdout=False)
+    tails = Tails(for_record=False)
     tails.feed(3, STDERR, b"begin")
     tails.feed(3, STDERR, b"x" * TAIL_BYTES)
     tails.feed(3, STDERR, b"end\xff")
@@ -73,9 +73,33 @@ def test_tails_are_bounded() -> None:
     assert tails.of(4) == ("", "")
 
 
-@pytest.mark.parametrize("keep_stdout", [True, False])
-def test_tails_of_stdout_where_they_are_wanted(keep_stdout: bool) -> None:
-    tails = Tails(keep_stdout)
+@pytest.mark.parametrize("for_record", [True, False])
+def test_tails_of_stdout_where_they_are_wanted(for_record: bool) -> None:
+    tails = Tails(for_record)
     tails.feed(0, STDOUT, b"out")
     tails.feed(0, STDERR, b"err")
-    assert tails.of(0) == ("out" if keep_stdout else "", "err")
+    assert tails.of(0) == ("out" if for_record else "", "err")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "kept"), [(1, 128 << 10), (128, 128 << 10), (512, 32 << 10), (4000, 16 << 10)]
+)
+def test_a_record_has_longer_tails_that_share_their_memory(ranks: int, kept: int) -> None:
+    tails = Tails(for_record=True)
+    tails.expect(ranks)
+    for n in range(30_000):
+        tails.feed(0, STDOUT, b"line %08d\n" % n)
+    out = tails.of(0)[0]
+    assert len(out) == kept
+    assert out.endswith("line 00029998\nline 00029999\n")
+
+
+def test_what_a_progress_bar_overwrote_takes_no_room() -> None:
+    tails = Tails(for_record=True)
+    tails.expect(1)
+    tails.feed(0, STDERR, b"before\r\n")
+    for n in range(30_000):
+        tails.feed(0, STDERR, b"\repoch %05d" % n)
+    lines = tails.of(0)[1].split("\n")
+    assert lines[0] == "before\r"
+    assert lines[1].endswith("\repoch 29999")

@@ -11,7 +11,7 @@ from records import KILL, SEGV, TERM, end_of, failure, rank_run, record_of, say
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import Completed
 from mcjax_launch.diagnosis.summary import Summary, summarize
-from mcjax_launch.protocol.hook_messages import Compiling, Failed, Joined, Joining
+from mcjax_launch.protocol.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
 from mcjax_launch.protocol.messages import RankUsage, Usage
 from mcjax_launch.report import record, write
 from mcjax_launch.run.rank_run import RankRun, Sample
@@ -71,7 +71,9 @@ def test_the_end_of_a_rank(name: str) -> None:
 def test_times_and_use_of_a_rank() -> None:
     state = RunState(began_at=105.0)
     state.planned("ab12", "127.0.0.1:1", {0: "h"}, None)
+    state.ranks[0].log_folder = "/logs"
     state.started(0, 77, 105.1)
+    say(state, 0, ImportedJax("0.10.2", "0.10.1", "3.11.2"), 105.15)
     say(state, 0, Joining("127.0.0.1:1", 1, 0), 105.2)
     say(state, 0, Joined(0), 105.3)
     state.printed(0, 105.4)
@@ -103,13 +105,19 @@ def test_times_and_use_of_a_rank() -> None:
             "report": ["rank 0 failed: ValueError: x", "more"],
         },
         "divergence": [],
+        "divergence_sides": [],
         "stacks": [],
+        "idle_since_s": None,
+        "waits": [],
         "complete": True,
     }
     assert rank == {
         "rank": 0,
         "host": "h",
         "pid": 77,
+        "jax": "0.10.2",
+        "jaxlib": "0.10.1",
+        "python": "3.11.2",
         "started_s": 0.1,
         "joining_s": 0.2,
         "joined_s": 0.3,
@@ -136,6 +144,7 @@ def test_times_and_use_of_a_rank() -> None:
         "peak_kib": 2048,
         "samples": [[1.0, 1.5, 2048]],
         "last_lines": {"stdout": [], "stderr": []},
+        "log_files": {"stdout": "/logs/0.out", "stderr": "/logs/0.err"},
     }
 
 
@@ -159,7 +168,7 @@ LINES: dict[str, tuple[str, list[str]]] = {
     "a progress bar": ("x\n1%\r2%\r3%", ["x", "3%"]),
     "lines of Windows": ("a\r\nb\r\n", ["a", "b"]),
     "other separators": ("a\x0b\u2028b\n", ["a\x0b\u2028b"]),
-    "many": ("".join(f"{n}\n" for n in range(100)), [str(n) for n in range(80, 100)]),
+    "many": ("".join(f"{n}\n" for n in range(600)), [str(n) for n in range(100, 600)]),
     "a long one": ("x" * 5000, ["... " + "x" * 1000]),
 }
 

@@ -41,7 +41,7 @@ class Initialization:
     def patch(self, distributed: Any) -> None:
         """Stand before JAX's own functions."""
         self._replace(distributed, "initialize", self._initialize)
-        self._link.send(ImportedJax())
+        self._link.send(_versions())
         self._replace(distributed, "shutdown", self._shutdown)
 
     def _replace(
@@ -110,6 +110,15 @@ class Initialization:
             return result
 
         return shutdown
+
+
+def _versions() -> ImportedJax:
+    """What the program runs on, as far as it is loaded: jax may be in the middle of its import."""
+    jax, jaxlib = (
+        str(getattr(sys.modules.get(f"{name}.version"), "__version__", ""))
+        for name in ("jax", "jaxlib")
+    )
+    return ImportedJax(jax, jaxlib, ".".join(map(str, sys.version_info[:3])))
 
 
 def _whole_number(value: Any) -> int | None:

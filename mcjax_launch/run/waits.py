@@ -1,0 +1,182 @@
+"""Who waited for whom: where ranks go on together, some come before others; pure.
+
+Times are those of `mcjax_launch.run.state`.
+"""
+
+import heapq
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mcjax_launch.protocol.value import Value
+from mcjax_launch.run.spmd import Program
+
+if TYPE_CHECKING:
+    from mcjax_launch.run.state import RunState
+
+INITIALIZE = "initialize()"
+EXIT = "JAX's exit barrier"
+
+# A shorter wait is not worth a word.
+_SHORTEST_S = 0.1
+# Whoever comes in the last part of a wait is waited for, beside the last.
+_LATE = 0.1
+# Of the longest waits at most so many are kept, and of all of them so many arrivals.
+_MOST_WAITS, _MOST_ARRIVALS = 256, 32_768
+# Programs to which some ranks have not come (yet).
+_MOST_OPEN = 256
+
+
+class Wait(Value):
+    """Ranks that waited for others.
+
+    Args:
+        place: what they waited in: a program's name, or one of the constants above.
+        where: the user's line; "" where there is none.
+        arrived: when each rank came, in order.
+        late: the ranks that the others waited for.
+        until: when it was over.
+
+    """
+
+    place: str
+    where: str
+    arrived: tuple[tuple[int, float], ...]
+    late: tuple[int, ...]
+    until: float
+
+    @property
+    def seconds(self) -> float:
+        """How long the first waited."""
+        return self.until - self.arrived[0][1]
+
+
+@dataclass(eq=False)
+class _Gathering:
+    program: Program
+    arrived: dict[int, float] = field(default_factory=dict)
+
+
+class Waits:
+    """Takes each rank's first run of each program that spans processes, and keeps the long waits.
+
+    Its memory is bounded: of the waits that are over it keeps the longest.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Gathering] = {}
+        self._latest: dict[int, str] = {}  # the program to which each rank has come
+        self._over: list[tuple[float, int, Wait]] = []  # a heap, the shortest first
+        self._count = self._arrivals = 0
+
+    def came(self, rank: int, program: Program, at: float) -> None:
+        """A rank is about to run a program."""
+        if rank not in program.ranks:
+            return
+        found = self._open.get(program.fingerprint)
+        if found is None or rank in found.arrived:  # the latter: its next program in turn
+            found = self._open[program.fingerprint] = _Gathering(program)
+        found.arrived[rank] = at
+        self._latest[rank] = program.fingerprint
+        if len(found.arrived) == len(program.ranks):
+            del self._open[program.fingerprint]
+            self._keep(_wait(program.title, program.where, found.arrived, (), at))
+        elif len(self._open) > _MOST_OPEN:
+            del self._open[next(iter(self._open))]
+
+    def _keep(self, wait: Wait | None) -> None:
+        if wait is None:
+            return
+        self._count += 1
+        self._arrivals += len(wait.arrived)
+        heapq.heappush(self._over, (wait.seconds, self._count, wait))
+        while len(self._over) > 1 and (
+            len(self._over) > _MOST_WAITS or self._arrivals > _MOST_ARRIVALS
+        ):
+            self._arrivals -= len(heapq.heappop(self._over)[2].arrived)
+
+    def until(self, end: float, left: Collection[int] = ()) -> list[Wait]:
+        """All that are kept, and those in which ranks still waited at the end.
+
+        Args:
+            end: when they gave up waiting.
+            left: the ranks whose programs were over before.
+
+        """
+        still = (self._still(one, end, left) for one in self._open.values())
+        return [wait for _, _, wait in self._over] + [wait for wait in still if wait is not None]
+
+    def _still(self, one: _Gathering, end: float, left: Collection[int]) -> Wait | None:
+        """A wait of those who have not gone on from there."""
+        program = one.program
+        waiting = {
+            rank: at
+            for rank, at in one.arrived.items()
+            if rank not in left and self._latest[rank] == program.fingerprint
+        }
+        missing = program.ranks - one.arrived.keys()
+        return _wait(program.title, program.where, waiting, missing, end)
+
+
+def waits_of(state: "RunState", end: float) -> list[Wait]:
+    """The waits of a run, in order of time.
+
+    Args:
+        state: of the run.
+        end: when the reason to end it was known, or when it was over.
+
+    """
+    ends = {rank: run.membership.leaving_at for rank, run in state.ranks.items()}
+    left = {rank for rank, at in ends.items() if at is not None and at <= end}
+    programs = [] if state.waits is None else state.waits.until(end, left)
+    found = [_joining(state, end), *programs, _leaving(state, end)]
+    return sorted((wait for wait in found if wait is not None), key=lambda wait: wait.arrived[0][1])
+
+
+def _joining(state: "RunState", end: float) -> Wait | None:
+    """In initialize(), for the last rank to call it."""
+    calls = {rank: run.membership.joining_at for rank, run in state.ranks.items()}
+    lines = {run.membership.call.where for run in state.ranks.values() if run.membership.call}
+    where = lines.pop() if len(lines) == 1 else ""
+    return _arrivals(INITIALIZE, where, calls, end)
+
+
+def _leaving(state: "RunState", end: float) -> Wait | None:
+    """At their ends, for the last rank of which none has failed."""
+    joined = [run for run in state.ranks.values() if run.membership.joined_at is not None]
+    done = {run.process_id: run.membership.leaving_at for run in joined if not run.failed}
+    return _arrivals(EXIT, "", done, end)
+
+
+def _arrivals(place: str, where: str, times: Mapping[int, float | None], end: float) -> Wait | None:
+    arrived = {rank: at for rank, at in times.items() if at is not None and at <= end}
+    return _wait(place, where, arrived, times.keys() - arrived.keys(), end)
+
+
+def _wait(
+    place: str, where: str, arrived: Mapping[int, float], missing: Iterable[int], end: float
+) -> Wait | None:
+    """A wait; None where nobody waited for long.
+
+    Args:
+        place: see Wait.
+        where: see Wait.
+        arrived: when each rank came.
+        missing: the ranks that never came.
+        end: when the others gave up waiting, if some never came.
+
+    """
+    if not arrived:
+        return None
+    late = tuple(sorted(missing))
+    ordered = tuple(sorted(arrived.items(), key=lambda one: one[1]))
+    until = end if late else ordered[-1][1]
+    wait = Wait(place, where, ordered, late or _latecomers(ordered), until)
+    return wait if wait.seconds >= _SHORTEST_S else None
+
+
+def _latecomers(ordered: tuple[tuple[int, float], ...]) -> tuple[int, ...]:
+    """The last to come, and those who came so shortly before that it would have helped little."""
+    first, last = ordered[0][1], ordered[-1][1]
+    since = last - _LATE * (last - first)
+    return tuple(sorted(rank for rank, at in ordered if at > since))
