@@ -72,7 +72,8 @@ class Compiled(HookMessage):
 class Program(HookMessage):
     """A program that spans processes is about to run for the first time.
 
-    `fingerprint` is of its code and its devices; `processes` are those of its mesh, None for all.
+    `fingerprint` is of its code and its devices; `processes` and `devices` are those of its mesh,
+    None for all.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Program(HookMessage):
     processes: tuple[int, ...] | None
     shapes: tuple[str, ...]
     where: str
+    devices: tuple[int, ...] | None = None
 
 
 class Rerun(HookMessage):

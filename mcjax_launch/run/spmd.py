@@ -1,11 +1,12 @@
 """The comparison of the programs that span processes, in the order each rank first ran them; pure.
 
-Two ranks that share programs have to run them in one order. Every rank is compared with the lowest
+Two ranks that share programs have to run those that share devices in one order: threads may run
+others as they like. Every rank is compared with the lowest
 rank of each program's mesh, over the programs that both take part in, as far as both have got.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from mcjax_launch.protocol import hook_messages
 from mcjax_launch.protocol.value import Value
@@ -20,6 +21,7 @@ class Program(Value):
     Args:
         fingerprint: of its code and its devices; the same on all ranks, if all is well.
         ranks: that take part.
+        devices: that it runs on; None for all of the job.
         shapes: of its arguments.
         where: the user's line that ran it.
 
@@ -30,6 +32,13 @@ class Program(Value):
     ranks: frozenset[int]
     shapes: tuple[str, ...] = ()
     where: str = ""
+    devices: frozenset[int] | None = None
+
+    def meets(self, other: "Program") -> bool:
+        """Whether both use the same device, so that their order matters."""
+        if self.devices is None or other.devices is None:
+            return True
+        return not self.devices.isdisjoint(other.devices)
 
     @property
     def title(self) -> str:
@@ -47,7 +56,9 @@ class Program(Value):
         """
         processes = ranks if message.processes is None else message.processes
         taking_part = frozenset(ranks[number] for number in processes if number in ranks)
-        return cls(message.name, message.fingerprint, taking_part, message.shapes, message.where)
+        devices = None if message.devices is None else frozenset(message.devices)
+        code = message.name, message.fingerprint
+        return cls(*code, taking_part, message.shapes, message.where, devices)
 
 
 class Rerun(Value):
@@ -78,43 +89,14 @@ def titled(name: str) -> str:
     return f"jit({name[4:]})" if name.startswith("jit_") else name
 
 
-@dataclass(eq=False)
-class _Pair:
-    """How far two ranks have been compared: so many programs, up to these places."""
-
-    first: int
-    second: int
-    count: int = 0
-    at: dict[int, int] = field(default_factory=dict)
-
-
-class _Sequence:
-    """The latest programs of one rank; `start` is the place of the first that is kept."""
-
-    def __init__(self) -> None:
-        self.programs: list[Program] = []
-        self.start = 0
-        self.over = False
-
-    def add(self, program: Program) -> None:
-        self.programs.append(program)
-        if len(self.programs) > 2 * _MOST_PROGRAMS:
-            del self.programs[:_MOST_PROGRAMS]
-            self.start += _MOST_PROGRAMS
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.programs)
-
-
 class Divergence(Value):
-    """Two ranks diverge: after `count` shared programs `first` runs `program`, at `place`."""
+    """Two ranks diverge: after `count` shared programs they run different ones, None for none."""
 
     first: int
     second: int
     count: int
-    place: int
     program: Program | None
+    theirs: Program | None
 
 
 class Side(Value):
@@ -124,6 +106,95 @@ class Side(Value):
     program: Program | None
     over: bool = False
     again: bool = False  # they had run this one before
+
+
+class _Pair:
+    """Two ranks, and what one has run of what both take part in, and the other has not yet.
+
+    Args:
+        first, second: the ranks.
+
+    Attributes:
+        count: how many programs both have run.
+        ahead: of each rank; its programs that the other has not run.
+        differs: they have diverged, or one is so far behind that they cannot be compared.
+
+    """
+
+    def __init__(self, first: int, second: int) -> None:
+        self.first = first
+        self.second = second
+        self.count = 0
+        self.ahead: dict[int, list[Program]] = {first: [], second: []}
+        self.differs = False
+
+    def ran(self, rank: int, program: Program) -> bool:
+        """One of them has run a program; whether that shows that they diverge."""
+        if self.differs:
+            return False
+        self.ahead[rank].append(program)
+        self.differs = self._compare()
+        if len(self.ahead[rank]) > _MOST_PROGRAMS:
+            self.differs, self.ahead = True, {self.first: [], self.second: []}
+            return False
+        return self.differs
+
+    def _compare(self) -> bool:
+        """Take from both what both have run; whether they differ in what is next."""
+        mine, theirs = sorted(self.ahead.values(), key=len)
+        while mine:
+            for number, program in enumerate(mine):
+                other = next_of(theirs, program)
+                if other is None or next_of(mine[:number], program) is not None:
+                    continue
+                if other.fingerprint != program.fingerprint:
+                    return True
+                mine.remove(program)
+                theirs.remove(other)
+                self.count += 1
+                break
+            else:
+                return False
+        return False
+
+    def apart(self) -> tuple[Program | None, Program | None]:
+        """What each of them, the first and the second, is the only one to have run."""
+        mine, theirs = self.ahead[self.first], self.ahead[self.second]
+        for program in mine:
+            if (other := next_of(theirs, program)) is not None:
+                return program, other
+        return next(iter(mine), None), next(iter(theirs), None)
+
+    def lacks(self, rank: int) -> bool:
+        """Whether this one has not run what the other has."""
+        return bool(self.ahead[self._other(rank)])
+
+    def _other(self, rank: int) -> int:
+        return self.second if rank == self.first else self.first
+
+
+def next_of(programs: Iterable[Program], program: Program) -> Program | None:
+    """The first of these that runs on a device of the program's: the order of others is free."""
+    return next((one for one in programs if one.meets(program)), None)
+
+
+class _Arrivals:
+    """Which ranks of a program's mesh have reached it, each by its own line.
+
+    Attributes:
+        there: what each of them runs.
+        order: the place of each of these among all programs of all ranks.
+
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.there: dict[int, Program] = {}
+        self.order: dict[int, int] = {}
+
+    @property
+    def missing(self) -> set[int]:
+        return set(self.program.ranks.difference(self.there))
 
 
 class Comparison:
@@ -141,8 +212,11 @@ class Comparison:
         self.count = 0
         self.reruns: list[Rerun] = []
         self._instead: dict[int, Program] = {}
-        self._known: dict[str, Program] = {}  # one for all ranks: there may be many
-        self._sequences: dict[int, _Sequence] = {}
+        # One for all ranks that run it by the same line: there may be many.
+        self._known: dict[Program, Program] = {}
+        # Programs that some of their ranks have reached and some have not, by fingerprint.
+        self._arrivals: dict[str, _Arrivals] = {}
+        self._over: set[int] = set()
         self._pairs: dict[tuple[int, int], _Pair] = {}
         self._pairs_of: dict[int, list[_Pair]] = {}
 
@@ -152,29 +226,35 @@ class Comparison:
             return
         if len(self._known) > 2 * _MOST_PROGRAMS:
             self._known.clear()
-        program = self._known.setdefault(program.fingerprint, program)
-        self._sequence(rank).add(program)
-        self.count += 1
+        program = self._known.setdefault(program, program)
         lowest = min(program.ranks)
         for other in program.ranks if rank == lowest else (rank,):
             self._pair(lowest, other)
-        self._compare(rank)
+        self._arrive(rank, program)
+        for pair in self._pairs_of.get(rank, ()):
+            if program.ranks.issuperset((pair.first, pair.second)):
+                self._compare(pair, rank, program)
+        arrivals = self._arrivals.get(program.fingerprint)
+        # After a divergence they show who is where.
+        if arrivals is not None and not arrivals.missing and self.divergence is None:
+            del self._arrivals[program.fingerprint]
 
     def over(self, rank: int) -> None:
         """A rank will run no more: its program has come to its end."""
-        self._sequence(rank).over = True
-        self._compare(rank)
+        self._over.add(rank)
+        for pair in self._pairs_of.get(rank, ()):
+            if pair.lacks(rank):
+                self._diverge(pair)
 
     def waiting(self) -> list[tuple[Program, set[int], set[int]]]:
         """Programs that some ranks have reached and some have not, with these and those."""
-        waiting: dict[str, tuple[Program, set[int], set[int]]] = {}
-        for pair in self._pairs.values():
-            program = self._next(pair, pair.first)[1] or self._next(pair, pair.second)[1]
-            if program is not None and program.fingerprint not in waiting:
-                there = {rank for rank in program.ranks if self._has_reached(rank, program)}
-                if missing := program.ranks - there:
-                    waiting[program.fingerprint] = program, there, set(missing)
-        return list(waiting.values())
+        waiting: list[tuple[Program, set[int], set[int]]] = []
+        for arrivals in self._arrivals.values():
+            missing = arrivals.missing
+            # Those that have not come to an earlier one are expected there first.
+            if not any(p.meets(arrivals.program) and missing <= m for p, _, m in waiting):
+                waiting.append((arrivals.program, set(arrivals.there), missing))
+        return waiting
 
     def number(self, program: Program) -> int:
         """The place, among the programs its ranks share, of one that some have not reached."""
@@ -189,71 +269,47 @@ class Comparison:
 
         """
         pairs = list(self._pairs_apart_at(program))
-        pair = next((pair for pair in pairs if instead.keys() & pair.at.keys()), pairs[0])
+        pair = next((pair for pair in pairs if instead.keys() & pair.ahead.keys()), pairs[0])
         self._instead = dict(instead)
-        place, mine = self._next(pair, pair.first)
-        self.divergence = Divergence(pair.first, pair.second, pair.count, place, mine)
+        self._diverge(pair)
 
     def _pairs_apart_at(self, program: Program) -> Iterator[_Pair]:
         """The pairs of ranks of which one has reached a program and the other has not."""
-        return (pair for pair in self._pairs.values() if self._is_next(pair, program))
+        for pair in self._pairs.values():
+            if any(one.fingerprint == program.fingerprint for one in chain(*pair.ahead.values())):
+                yield pair
 
-    def _is_next(self, pair: _Pair, program: Program) -> bool:
-        following = [self._next(pair, rank)[1] for rank in (pair.first, pair.second)]
-        return any(
-            other is not None and other.fingerprint == program.fingerprint for other in following
-        )
+    def _arrive(self, rank: int, program: Program) -> None:
+        arrivals = self._arrivals.setdefault(program.fingerprint, _Arrivals(program))
+        self.count += 1
+        arrivals.there[rank], arrivals.order[rank] = program, self.count
+        if len(self._arrivals) > _MOST_PROGRAMS:
+            del self._arrivals[next(iter(self._arrivals))]
 
-    def _has_reached(self, rank: int, program: Program) -> bool:
-        kept = reversed(self._sequence(rank).programs)
-        return any(other.fingerprint == program.fingerprint for other in kept)
-
-    def _sequence(self, rank: int) -> _Sequence:
-        return self._sequences.setdefault(rank, _Sequence())
+    def _compare(self, pair: _Pair, rank: int, program: Program) -> None:
+        if pair.ran(rank, program) or any(map(pair.lacks, self._over.intersection(pair.ahead))):
+            self._diverge(pair)
 
     def _pair(self, first: int, second: int) -> None:
         if first != second and (first, second) not in self._pairs:
-            pair = _Pair(first, second)
-            # What one has forgotten already cannot be compared with anything.
-            pair.at = {rank: self._sequence(rank).start for rank in (first, second)}
-            self._pairs[first, second] = pair
-            for rank in (first, second):
+            pair = self._pairs[first, second] = _Pair(first, second)
+            for rank, other in ((first, second), (second, first)):
+                pair.ahead[rank] = self._ahead(rank, other)
                 self._pairs_of.setdefault(rank, []).append(pair)
 
-    def _compare(self, rank: int) -> None:
-        for pair in self._pairs_of.get(rank, ()):
-            if self.divergence is None:
-                self.divergence = self._advance(pair)
+    def _ahead(self, rank: int, other: int) -> list[Program]:
+        """What a rank has run, in its order, and another one has not that takes part in it."""
+        ahead = [
+            arrivals
+            for arrivals in self._arrivals.values()
+            if rank in arrivals.there and other in arrivals.missing
+        ]
+        return [one.there[rank] for one in sorted(ahead, key=lambda one: one.order[rank])]
 
-    def _advance(self, pair: _Pair) -> Divergence | None:
-        first, second = pair.first, pair.second
-        while not self._forgotten(pair):
-            (here, mine), (there, theirs) = self._next(pair, first), self._next(pair, second)
-            if mine is None and theirs is None:
-                return None
-            waits = mine is None and not self._sequence(first).over
-            if waits or (theirs is None and not self._sequence(second).over):
-                return None
-            if mine is None or theirs is None or mine.fingerprint != theirs.fingerprint:
-                return Divergence(first, second, pair.count, here, mine)
-            pair.at = {first: here + 1, second: there + 1}
-            pair.count += 1
-        return None
-
-    def _forgotten(self, pair: _Pair) -> bool:
-        """Whether one rank is so far behind that the two cannot be compared any more."""
-        return any(pair.at[rank] < self._sequence(rank).start for rank in pair.at)
-
-    def _next(self, pair: _Pair, rank: int) -> tuple[int, Program | None]:
-        """The next program of a rank in which both of a pair take part, and its place."""
-        other = pair.second if rank == pair.first else pair.first
-        sequence = self._sequence(rank)
-        for place in range(max(pair.at[rank], sequence.start), sequence.end):
-            program = sequence.programs[place - sequence.start]
-            if other in program.ranks:
-                return place, program
-        pair.at[rank] = sequence.end
-        return sequence.end, None
+    def _diverge(self, pair: _Pair) -> None:
+        pair.differs = True
+        if self.divergence is None:
+            self.divergence = Divergence(pair.first, pair.second, pair.count, *pair.apart())
 
     # --- both sides of a divergence ---
 
@@ -262,37 +318,33 @@ class Comparison:
         divergence = self.divergence
         assert divergence is not None
         first, second = divergence.first, divergence.second
-        theirs = self._next(self._pairs[first, second], second)[1]
-        meshes = [program.ranks for program in (divergence.program, theirs) if program is not None]
+        both = divergence.program, divergence.theirs
+        meshes = [program.ranks for program in both if program is not None]
         shared = frozenset.intersection(*meshes) if meshes else frozenset()
-        concerned = shared | {first, second}
-        sides: dict[tuple[str, bool, bool], list[int]] = {}
-        programs: dict[str, Program | None] = {}
-        for rank in sorted(concerned):
-            program, over = self._doing(rank, divergence)
+        sides: dict[tuple[Program | None, bool, bool], list[int]] = {}
+        for rank in sorted(shared | {first, second}):
+            program = self._doing(rank, divergence)
+            over = program is None and rank in self._over
             again = program is None and not over and rank in self._instead
             if again:
                 program = self._instead[rank]
-            mark = program.fingerprint if program is not None else ""
-            programs.setdefault(mark, program)
-            sides.setdefault((mark, over, again), []).append(rank)
-        return [
-            Side(tuple(ranks), programs[mark], over, again)
-            for (mark, over, again), ranks in sides.items()
-        ]
+            sides.setdefault((program, over, again), []).append(rank)
+        return [Side(tuple(ranks), *what) for what, ranks in sides.items()]
 
-    def _doing(self, rank: int, divergence: Divergence) -> tuple[Program | None, bool]:
-        first, theirs = divergence.first, divergence.program
-        if rank == first:
-            return theirs, theirs is None and self._sequence(rank).over
-        pair = self._pairs.get((first, rank))
-        if pair is None:
-            return None, False
-        self._advance(pair)
-        if pair.at[first] > divergence.place:
-            return theirs, False  # it agreed
-        program = self._next(pair, rank)[1]
-        return program, program is None and self._sequence(rank).over
+    def _doing(self, rank: int, divergence: Divergence) -> Program | None:
+        theirs = divergence.program
+        if rank == divergence.first:
+            return theirs
+        if rank == divergence.second:
+            return divergence.theirs
+        pair = self._pairs.get((divergence.first, rank))
+        if theirs is None:
+            own = pair.ahead[rank] if pair is not None else []
+            return next(iter(own), None)
+        if pair is not None and theirs in pair.ahead[pair.first]:
+            return next_of(pair.ahead[rank], theirs)
+        arrivals = self._arrivals.get(theirs.fingerprint)
+        return theirs if arrivals is None else arrivals.there.get(rank)
 
     @property
     def settled(self) -> bool:

@@ -1,6 +1,7 @@
 """Ranks that run different programs, and such as only seem to."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -72,6 +73,15 @@ def test_programs_that_a_rank_runs_in_turn(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count("sum 6.0") == 2
     assert json.loads(report.read_text())["attempts"][0]["divergence"] == []
+
+
+def test_programs_that_are_right_are_not_blamed(jobs: Jobs) -> None:
+    """Some eighty of them; with the option they would be ended, without it there is no warning."""
+    program = PROGRAMS / "legitimate.py"
+    ended = jobs.run("-n", 4, "-d", 2, "--verify-spmd", program, limit=240)
+    assert ended.status == 0, ended.stderr[-4000:]
+    assert "different programs" not in ended.stderr
+    assert len(re.findall(r"all \d\d cases\n", ended.stdout)) == 4
 
 
 @pytest.mark.parametrize("program", ["toy.py", "tour.py"])

@@ -11,8 +11,9 @@ from __future__ import annotations
 from ...protocol.hook_environ import RERUNS
 from ...protocol.hook_messages import Blind, Compiled, Compiling, Rerun
 from . import user_lines
+from .fingerprint import fingerprint
 from .reruns import Reruns
-from .spmd_program import SpanningProgram
+from .spmd_program import SpanningProgram, name_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,20 +21,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .agent_link import AgentLink
-
-_MOST_SHAPES = 64
-# Parts of the names of operations, and of calls, that make processes communicate.
-_COMMUNICATING = (
-    "all_",
-    "reduce_scatter",
-    "collective",
-    "send",
-    "recv",
-    "replica_id",
-    "partition",
-)
-# Ends of the names of calls that do not; the last two are the borders of an older jax's shard_map.
-_SILENT = ("callback", "Sharding", "FullToShardShape", "ShardToFullShape")
 
 
 class Compilation:
@@ -43,7 +30,6 @@ class Compilation:
         self._link = link
         self._reruns_wanted = bool(environ.get(RERUNS))
         self._reruns = Reruns(self._report_rerun)
-        self._process_count = 0
         # By the id of an executable: what is to be reported when that first runs.
         self._waiting: dict[int, SpanningProgram] = {}
         self._reported: set[str] = set()
@@ -51,10 +37,6 @@ class Compilation:
         self._is_blind = False
         # The launcher may ask which programs still run.
         self._reports_reruns = False
-
-    def joined(self, process_count: int) -> None:
-        """Record the number of processes."""
-        self._process_count = process_count
 
     def watch_reruns(self) -> int:
         """Report on a signal which programs still run; its number, 0 where that is not wanted."""
@@ -100,7 +82,7 @@ class Compilation:
     def _report_begin(self, backend: Any, computation: Any) -> bool:
         """Report that a compilation begins; whether it has been reported."""
         try:
-            message = Compiling(_name(computation), user_lines.place(), str(backend.platform))
+            message = Compiling(name_of(computation), user_lines.place(), str(backend.platform))
             self._link.send(message)
             return True
         except Exception as error:  # another JAX than we know: the program comes first
@@ -111,21 +93,14 @@ class Compilation:
         """The program, if it spans processes, this one among them."""
         try:
             devices = list(devices.flat)
-            places = [int(device.process_index) for device in devices]
-            processes, own = sorted(set(places)), backend.process_index()
+            processes = {int(device.process_index) for device in devices}
+            own = backend.process_index()
             # One on the devices of others does nothing here.
             if len(processes) < 2 or own not in processes:
                 return None
-            fingerprint, communicates = _inspect(computation, devices)
-            return SpanningProgram(
-                _name(computation),
-                fingerprint,
-                None if len(processes) == self._process_count else processes,
-                places,
-                own,
-                communicates,
-                user_lines.place(),
-            )
+            of_all = len(devices) == backend.device_count()
+            known = fingerprint(computation, devices)
+            return SpanningProgram(computation, known, devices, own, of_all, user_lines.place())
         except Exception as error:
             self._report_blind(repr(error))
             return None
@@ -173,10 +148,9 @@ class Compilation:
                 if self._reports_reruns:
                     self._reruns.ran(execution)
                 return
-            if not program.communicates and _all_whole(execution, args):
-                return  # each process computes it for itself: so one may do it alone
-            program.where = user_lines.place()
-            program.shapes = tuple(_shape(arg) for arg in args[:_MOST_SHAPES])
+            if not program.concerns_others(execution, args):
+                return
+            program.runs(args, user_lines.place())
             self._report(program)
             if self._reports_reruns:
                 self._reruns.know(execution, program)
@@ -200,74 +174,3 @@ class Compilation:
         if not self._is_blind:
             self._is_blind = True
             self._link.send(Blind(reason))
-
-
-def _name(computation: Any) -> str:
-    return str(computation.operation.attributes["sym_name"]).strip('"')
-
-
-def _inspect(computation: Any, devices: Sequence[Any]) -> tuple[str, bool]:
-    """A fingerprint of a program, and whether its own code says that its processes communicate.
-
-    The fingerprint is one and the same on all processes: it is without names, places in the source
-    and callbacks' addresses.
-    """
-    import hashlib
-    import io
-
-    from jaxlib.mlir import ir, passmanager
-
-    communicates = False
-
-    def inspect(op: Any) -> Any:
-        nonlocal communicates
-        name = op.name
-        if "call_target_name" in op.attributes:
-            name = str(op.attributes["call_target_name"]).strip('"')
-            communicates = communicates or not name.endswith(_SILENT)
-            if name.endswith("callback") or name == "CustomSPMDPartitioning":
-                for attribute in ("backend_config", "mhlo.backend_config"):
-                    if attribute in op.attributes:
-                        op.attributes[attribute] = ir.StringAttr.get("")
-        communicates = communicates or _divides(op) or any(part in name for part in _COMMUNICATING)
-        return ir.WalkResult.ADVANCE
-
-    code = io.BytesIO()
-    with computation.context:
-        copy = computation.operation.clone().operation
-        passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(copy)
-        copy.attributes["sym_name"] = ir.StringAttr.get("program")
-        copy.walk(inspect)
-        copy.write_bytecode(code)
-    digest = hashlib.sha256(code.getbuffer())
-    digest.update(repr([device.id for device in devices]).encode())
-    return digest.hexdigest()[:16], communicates
-
-
-def _divides(op: Any) -> bool:
-    """Whether an operation says of an array that each process has a part of it only."""
-    if op.name.startswith("sdy."):
-        # By number: iterating gives names in some versions of jaxlib, and attributes in others.
-        attributes = [op.attributes[number] for number in range(len(op.attributes))]
-        shardings = " ".join(str(one.attr) for one in attributes if one.name != "manual_axes")
-        return '{"' in shardings.replace('replicated={"', "")
-    if "mhlo.sharding" in op.attributes and op.name.endswith("custom_call"):
-        # "manual": inside shard_map, whose borders say how its arrays are divided.
-        return str(op.attributes["mhlo.sharding"]) not in ('"{replicated}"', '"{manual}"')
-    return False
-
-
-def _all_whole(execution: Any, args: Sequence[Any]) -> bool:
-    """Whether each process has all of the arguments, and gets all of the results."""
-    results = getattr(getattr(execution, "out_handler", None), "out_shardings", None)
-    if results is None:
-        return False
-    shardings = [getattr(arg, "sharding", None) for arg in args]
-    return all(one is None or one.is_fully_replicated for one in (*shardings, *results))
-
-
-def _shape(value: Any) -> str:
-    aval = getattr(value, "aval", None)
-    if aval is not None and hasattr(aval, "str_short"):
-        return str(aval.str_short(short_dtypes=True))
-    return f"{getattr(value, 'dtype', type(value).__name__)}{list(getattr(value, 'shape', ()))}"

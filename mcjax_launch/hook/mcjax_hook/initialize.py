@@ -91,7 +91,6 @@ class Initialization:
     def _after(self, filled: Mapping[str, Any]) -> None:
         """Record that this process is in the job."""
         self._exits.joined = True
-        self._compilation.joined(_whole_number(filled["num_processes"]) or 0)
         process_id = _whole_number(filled["process_id"])
         if process_id is not None:
             self._link.send(Joined(process_id, self._compilation.watch_reruns()))
