@@ -1,6 +1,8 @@
 """What the user asked for; a value."""
 
+import os.path
 from dataclasses import dataclass
+from itertools import takewhile
 
 #: Seconds between asking the ranks to exit and killing them, by what ends the job.
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
@@ -54,3 +56,13 @@ class Job:
     def is_python(self) -> bool:
         """Whether the program is run with the ranks' Python."""
         return self.module or self.program[0].endswith(".py")
+
+    @property
+    def expects_hooks(self) -> bool:
+        """Whether each rank's own process is a Python that lets the hook in."""
+        name, *words = self.program
+        if not self.hook or self.is_python:
+            return self.hook
+        options = takewhile(lambda word: word[:1] == "-" and word[:2] not in ("-c", "-m"), words)
+        without = any(word[:2] == "--" or set(word) & set("IESVh?") for word in options)
+        return os.path.basename(name).startswith("python") and not without

@@ -158,6 +158,7 @@ class Launcher:
     def _start(self, plan: Plan) -> None:
         """Every host is ready."""
         self._plan = plan
+        self._state.expects_hooks = self._job.expects_hooks
         named = labels(plan, self._log_dir)
         self._console.add_ranks(named, append=self._restart > 0)
         places = {rank.process_id: rank.host.name for rank in plan.ranks}
