@@ -188,7 +188,8 @@ class Agent:
         used = posix.reap(ended.pid)
         failed = ended.status != 0 and -ended.status not in sent
         killer = self._memory.evidence(ended.pid) if failed and self._memory else ""
-        self._link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used))
+        hooked = self._hooks is not None and rank in self._hooks.seen
+        self._link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used, hooked))
 
     def _hooked(self, said: messages.FromHook) -> None:
         failed = said.message
@@ -275,6 +276,8 @@ class Agent:
             if not self._spawned(rank, environ):
                 self._stop(signal.SIGKILL, 0)
                 return
+            if self._hooks is not None:  # their queue may be shorter than the list of ranks
+                self._hooks.accept()
 
     def _spawned(self, rank: messages.RankOrder, environ: dict[str, str]) -> bool:
         """Start a rank; where that cannot be done the launcher is told why."""

@@ -21,6 +21,8 @@ _MOST_STACKS = 1 << 20
 # A failure with three texts of full length is shorter than this, all of it escaped.
 _MOST_LINE = 1 << 22
 _MOST_SIGNAL = 64
+# Processes that have connected and are not accepted yet; Linux allows no more as a rule.
+_BACKLOG = 4096
 
 
 class HookConnection:
@@ -94,6 +96,7 @@ class HookServer:
         is_main: Callable[[int, int], bool],
         on_message: Callable[[FromHook], None],
     ) -> None:
+        self.seen: set[int] = set()  # ranks in whose Python the hook is, or has been
         self._hooks: dict[int, HookConnection] = {}
         self._loop = loop
         self._ranks = ranks
@@ -101,7 +104,7 @@ class HookServer:
         self._on_message = on_message
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._server.bind(path)
-        self._server.listen(128)
+        self._server.listen(_BACKLOG)
         self._server.setblocking(False)
         self._listen()
 
@@ -110,7 +113,7 @@ class HookServer:
 
         What others report of that death is handled after the death.
         """
-        self._accept()
+        self.accept()
         for hook in list(self._hooks.values()):
             while hook.rank == rank or not hook.pid:  # or one that has not said hello yet
                 if not self._read(hook):
@@ -148,9 +151,10 @@ class HookServer:
     # --- connections ---
 
     def _listen(self) -> None:
-        self._loop.watch(self._server.fileno(), READ, lambda ready: self._accept())
+        self._loop.watch(self._server.fileno(), READ, lambda ready: self.accept())
 
-    def _accept(self) -> None:
+    def accept(self) -> None:
+        """Take the connections that wait for it."""
         while True:
             try:
                 connection, _ = self._server.accept()
@@ -210,6 +214,8 @@ class HookServer:
             rank = -1
         # The program may have changed the variable for a process of its own.
         hook.rank = rank if rank in self._ranks else -1
+        if hook.rank >= 0:
+            self.seen.add(rank)
 
     def _hand_on(self, hook: HookConnection, message: HookMessage) -> None:
         joins = isinstance(message, hook_messages.Joining)

@@ -82,6 +82,8 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
         case RankFailed():
             lines, quote = _failure_lines(ending, state)
             lines += _others(runs, ending.alike)
+    if isinstance(ending, RankFailed) and state.unhooked != [ending.culprit.process_id]:
+        lines += _unhooked(state)
     if state.unkillable:
         lines.append("could not be killed: " + "; ".join(state.unkillable))
     if lines and not (isinstance(ending, Stopped) and ending.stop.unread):
@@ -116,6 +118,8 @@ def warnings(state: RunState) -> list[str]:
     """What is worth saying of a job in which nothing has failed."""
     if state.diverged:
         return _divergence(state)
+    if state.unhooked:
+        return _unhooked(state)
     memberships = [run.membership for run in state.ranks.values()]
     apart = all(part.imported and part.joining_at is None for part in memberships)
     if apart and state.num_processes > 1:
@@ -124,6 +128,17 @@ def warnings(state: RunState) -> list[str]:
             f"{state.num_processes} separate single-process jobs"
         ]
     return []
+
+
+def _unhooked(state: RunState) -> list[str]:
+    """Ranks in which the hook did not run, though it was to."""
+    ranks = state.unhooked
+    if not ranks:
+        return []
+    return [
+        f"the hook did not run in {these_ranks(ranks)} ({len(ranks)} of {len(state.ranks)}): "
+        "initialize() finds no coordinates there; does something replace PYTHONPATH?"
+    ]
 
 
 # --- the root cause ---

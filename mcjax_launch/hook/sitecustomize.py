@@ -38,13 +38,15 @@ def _importable(folder: str) -> list[str]:
     import _frozen_importlib_external as importing
     import _imp
 
+    rename: Any = _imp._fix_co_filename  # type: ignore[attr-defined]
+
     class Loader(importing.SourceFileLoader):
         def get_code(self, name: str) -> "Any":
             code = super().get_code(name)
-            shown = self.path.replace("/./", "/")
-            _imp._fix_co_filename(code, f"<{shown}>")  # type: ignore[attr-defined]
+            rename(code, f"<{self.path}>".replace("/./", "/"))
             return code
 
+    rename(Loader.get_code.__code__, f"<{__file__}>")
     root = f"{folder}/."  # not as who imports the installed package may spell it
     for path in (root, *(f"{root}/{name}" for name in ("hook", "hook/mcjax_hook", "protocol"))):
         sys.path_importer_cache[path] = importing.FileFinder(path, (Loader, [".py"]))

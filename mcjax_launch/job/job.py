@@ -1,7 +1,9 @@
 """What the user asked for; a value."""
 
+import os.path
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 #: Seconds between asking the ranks to exit and killing them, by what ends the job.
@@ -64,6 +66,16 @@ class Job:
     def is_python(self) -> bool:
         """Whether the program is run with the ranks' Python."""
         return is_python(self.program, self.module)
+
+    @property
+    def expects_hooks(self) -> bool:
+        """Whether each rank's own process is a Python that lets the hook in."""
+        name, *words = self.program
+        if not self.hook or self.is_python:
+            return self.hook
+        options = takewhile(lambda word: word[:1] == "-" and word[:2] not in ("-c", "-m"), words)
+        without = any(word[:2] == "--" or set(word) & set("IESVh?") for word in options)
+        return os.path.basename(name).startswith("python") and not without
 
 
 def is_python(program: Sequence[str], module: bool) -> bool:

@@ -165,6 +165,7 @@ class Launcher:
         if self._policy.ending:
             return  # and no rank need be started for that
         self._plan = plan
+        self._state.expects_hooks = self._job.expects_hooks
         named = labels(plan, self._log_dir)
         again = self._restart > 0
         self._console.add_ranks(named, append=again)

@@ -231,6 +231,7 @@ class Exited(Message):
         sent: the signals that it was sent to end it.
         killer: what the out-of-memory killer did to it; "" for nothing, None: not known.
         cpu_s, peak_kib: what it used.
+        hooked: the hook was in its Python.
 
     """
 
@@ -240,6 +241,7 @@ class Exited(Message):
     killer: str | None
     cpu_s: float
     peak_kib: int
+    hooked: bool = False
 
 
 class FromHook(Message):

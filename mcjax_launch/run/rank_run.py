@@ -34,6 +34,7 @@ class Process:
         signals: those it was sent to end it, before it ended.
         killer: what the out-of-memory killer did to it; "" for nothing, None: not known.
         lost: with its host, so that nothing more is known of it.
+        hooked: the hook was in its Python, as became known at its end.
 
     """
 
@@ -45,6 +46,7 @@ class Process:
     signals: tuple[int, ...] = ()
     killer: str | None = None
     lost: bool = False
+    hooked: bool = False
 
 
 @dataclass(eq=False)

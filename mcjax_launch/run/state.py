@@ -32,6 +32,7 @@ class RunState:
         usage_at: when an agent last reported what ranks use.
         initialize_calls: of all ranks together.
         waits: who waited for whom; only for a job's record.
+        expects_hooks: each rank's own process is a Python that the hook gets into.
 
     """
 
@@ -51,6 +52,7 @@ class RunState:
     usage_at: float = 0.0
     initialize_calls: int = 0
     waits: "Waits | None" = None
+    expects_hooks: bool = False
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn
     _events: int = 0
@@ -94,6 +96,7 @@ class RunState:
         process = run.process
         process.status, process.ended_at = exited.status, at
         process.signals, process.killer = exited.sent, exited.killer
+        process.hooked = exited.hooked
         run.usage.cpu_s, run.usage.peak_kib = exited.cpu_s, exited.peak_kib
         run.compilations.under_way = 0
         if run.hidden_failure is None:
@@ -137,6 +140,18 @@ class RunState:
     def running(self) -> list[RankRun]:
         """The ranks whose process has not ended."""
         return [run for run in self.ranks.values() if run.status is None]
+
+    @property
+    def unhooked(self) -> list[int]:
+        """The ranks that have run, and ended by themselves, without the hook that was expected."""
+        if not self.expects_hooks:
+            return []
+        ended = [(rank, run.process) for rank, run in self.ranks.items() if run.status is not None]
+        return [
+            rank
+            for rank, process in ended
+            if not process.hooked and not process.signals and (process.status or 0) >= 0
+        ]
 
     @property
     def ending(self) -> bool:

@@ -64,3 +64,35 @@ def test_a_launch_within_a_rank(jobs: Jobs) -> None:
 def test_a_syntax_error_is_named(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("def (\n")
     assert "rank 0 failed: SyntaxError: " in jobs.run(tmp_path / "bad.py").report
+
+
+def test_each_of_hundreds_has_the_hook(jobs: Jobs) -> None:
+    """More than wait at once to be accepted."""
+    program = "import sys; print(any('mcjax_hook' in str(type(f)) for f in sys.meta_path))"
+    ended = jobs.run("--no-prefix", "-n", 200, sys.executable, "-c", program)
+    assert (ended.status, ended.report) == (0, "")
+    assert ended.stdout == "True\n" * 200
+
+
+def test_ranks_without_the_hook_are_reported(jobs: Jobs, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    ended = jobs.run("-n", 2, python, "-c", "pass")
+    assert ended.status == 0
+    assert ended.report == (
+        "the hook did not run in ranks 0-1 (2 of 2): "
+        "initialize() finds no coordinates there; does something replace PYTHONPATH?"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [["-I", "-c", "pass"], ["--version"], ["-BE", "-c", "pass"], ["-c", "pass", "-I"]]
+)
+def test_one_that_is_to_have_none_is_not(jobs: Jobs, words: list[str]) -> None:
+    assert jobs.run(sys.executable, *words).report == ""
+
+
+def test_of_a_command_nothing_is_expected(jobs: Jobs) -> None:
+    assert jobs.run("-n", 2, "sh", "-c", f"exec {sys.executable} -I -c pass").report == ""
+    assert jobs.run("-n", 2, "--no-hook", sys.executable, "-c", "pass").report == ""

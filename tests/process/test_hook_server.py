@@ -1,17 +1,21 @@
 """The agent's end of the hooks, against processes that send anything at all."""
 
+import faulthandler
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jobs import eventually
 
 import mcjax_launch
 from mcjax_launch.agent.hook_server import HookServer
+from mcjax_launch.hook.mcjax_hook.agent_link import AgentLink
 from mcjax_launch.protocol.codec import to_json
 from mcjax_launch.protocol.hook_messages import (
     Compiled,
@@ -245,3 +249,34 @@ def test_the_hello_of_a_real_hook(
     server.hooks._identify = lambda hook, hello: accepted.append(hello)  # type: ignore[method-assign]
     server.read()
     assert accepted == [Hello(process.pid, process_id, signal.SIGRTMIN + 11)]
+
+
+def test_a_hook_waits_for_an_agent_that_is_busy(tmp_path: Path) -> None:
+    """A full queue is no refusal: hundreds of processes may connect while their agent starts more."""
+    path = str(tmp_path / "hook")
+    connected: list[AgentLink] = []
+    thread = threading.Thread(target=lambda: connected.append(AgentLink(path, "1")))
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as other:
+        server.bind(path)
+        server.listen(0)
+        other.connect(path)  # the queue is full
+        thread.start()
+        waits = Path(f"/proc/self/task/{thread.native_id}/wchan")
+        eventually(lambda: not thread.is_alive() or "unix" in waits.read_text())
+        assert thread.is_alive()
+        server.accept()[0].close()
+        accepted, _ = server.accept()
+        with accepted:
+            thread.join()
+            assert b"Hello" in accepted.recv(100)
+    for signum in (signal.SIGRTMIN + 11, signal.SIGRTMIN + 12):
+        faulthandler.unregister(signum)
+    os.close(connected[0]._fd)
+
+
+def test_the_ranks_that_have_the_hook(server: Server) -> None:
+    server.connect(HELLO)
+    server.connect(Hello(5, "2", 0)).socket.close()  # of a process below the rank's own
+    server.connect(Hello(6, "9", 0))
+    server.read()
+    assert server.hooks.seen == {1, 2}

@@ -10,7 +10,7 @@ from mcjax_launch.diagnosis.hints import failure_hints
 from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol import hook_messages as hook
-from mcjax_launch.protocol.messages import RankUsage, Usage
+from mcjax_launch.protocol.messages import Exited, RankUsage, Usage
 from mcjax_launch.run.rank_run import Membership, RankRun
 from mcjax_launch.run.state import RunState
 from mcjax_launch.watchdog.limits import Limits
@@ -358,3 +358,26 @@ def test_a_rank_that_fails_does_not_run_other_programs() -> None:
     ran(state, 0, "b")
     say(state, 2, hook.Leaving(), 7.0)
     assert state.programs.divergence is None
+
+
+UNHOOKED = {
+    "all have it": ({0: 0, 1: 3}, {0, 1}, ""),
+    "one has not": ({0: 0, 1: 3}, {1}, "the hook did not run in rank 0 (1 of 3)"),
+    "neither has": ({0: 0, 1: 3}, set(), "the hook did not run in ranks 0-1 (2 of 3)"),
+    "of the culprit other things are told": ({0: 0, 1: 3}, {0}, ""),
+    "ended early by a signal": ({1: 3, 0: -signal.SIGTERM}, {1}, ""),
+}
+
+
+@pytest.mark.parametrize("name", UNHOOKED)
+def test_ranks_without_the_hook(name: str) -> None:
+    statuses, hooked, line = UNHOOKED[name]
+    for expected in (True, False):
+        state = state_of()
+        state.expects_hooks = expected
+        for rank, status in statuses.items():
+            state.exited(Exited(rank, status, (), "", 1.0, 1, rank in hooked), 9.0)
+        lines = "\n".join(summarize(state).lines)
+        assert "rank 1 failed: exit status 3" in lines
+        assert line in lines or not expected
+        assert ("the hook did not run" in lines) == (expected and line != "")

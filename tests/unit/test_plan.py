@@ -186,3 +186,22 @@ def test_describe_is_a_shell_command_for_each_rank() -> None:
     assert "# rank 1 on localhost" in shown
     assert "cd /w && env JAX_COORDINATOR_ADDRESS=127.0.0.1:5000" in shown
     assert shown.rstrip().endswith("/py train.py --id=2")
+
+
+EXPECTS_HOOKS = {
+    ("train.py", "-I"): True,
+    ("python", "train.py", "-I"): True,
+    ("/usr/bin/python3.11", "-c", "pass"): True,
+    ("python", "-m", "train", "-I"): True,
+    ("python", "-I", "train.py"): False,
+    ("python", "-u", "-sE", "train.py"): False,
+    ("python", "--version"): False,
+    ("bash", "-c", "python train.py"): False,
+}
+
+
+@pytest.mark.parametrize("program", EXPECTS_HOOKS)
+def test_which_programs_are_to_have_the_hook(program: tuple[str, ...]) -> None:
+    assert dataclasses.replace(JOB, program=program).expects_hooks == EXPECTS_HOOKS[program]
+    assert dataclasses.replace(JOB, program=program, module=True).expects_hooks
+    assert not dataclasses.replace(JOB, program=program, hook=False).expects_hooks

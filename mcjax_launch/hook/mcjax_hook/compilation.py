@@ -14,6 +14,7 @@ from . import user_lines
 from .fingerprint import fingerprint
 from .reruns import Reruns
 from .spmd_program import SpanningProgram, name_of
+from .wrapping import in_place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,14 +51,11 @@ class Compilation:
 
     def patch_compiler(self, compiler: Any) -> None:
         """See what JAX compiles."""
-        import functools
-
         real = getattr(compiler, "compile_or_get_cached", None)
         if real is None:
             self._report_blind("it has no compile_or_get_cached")
             return
 
-        @functools.wraps(real)
         def compile_or_get_cached(
             backend: Any, computation: Any, devices: Any, *args: Any, **kwargs: Any
         ) -> Any:
@@ -71,7 +69,7 @@ class Compilation:
             self._keep(program, executable)
             return executable
 
-        compiler.compile_or_get_cached = compile_or_get_cached
+        compiler.compile_or_get_cached = in_place_of(real, compile_or_get_cached)
         try:  # JAX's tracebacks are without JAX's frames, and without this one
             from jax._src import traceback_util
 
@@ -124,20 +122,17 @@ class Compilation:
         execution = getattr(pxla, "ExecuteReplicated", None)
         if execution is None:
             return
-        import functools
-
         real = execution.__call__
 
         # Bound here and not reached by `self` there: this is in the way of programs.
         waiting, compilation = self._waiting, self
 
-        @functools.wraps(real)
         def call(self: Any, *args: Any) -> Any:
             if waiting or compilation._reports_reruns:
                 compilation._runs(self, args)
             return real(self, *args)
 
-        execution.__call__ = call
+        execution.__call__ = in_place_of(real, call)
         self._sees_runs = True
 
     def _runs(self, execution: Any, args: Sequence[Any]) -> None:

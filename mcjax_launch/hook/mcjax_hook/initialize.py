@@ -7,6 +7,7 @@ import sys
 from ...protocol.hook_environ import ADDRESS, BIND, JOIN_TIMEOUT, TRANSFER
 from ...protocol.hook_messages import ImportedJax, Joined, Joining, Leaving, Left
 from . import user_lines
+from .wrapping import in_place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,12 +52,8 @@ class Initialization:
         make: Callable[[Callable[..., Any]], Callable[..., Any]],
     ) -> None:
         """Put a function in the place of JAX's, and where that says of itself that it is."""
-        import functools
-        import inspect
-
         real = getattr(distributed, name)
-        replacement: Any = functools.wraps(real)(make(real))
-        replacement.__signature__ = inspect.signature(real)  # inspect.getfullargspec asks for it
+        replacement = in_place_of(real, make(real))
         for module in (distributed, sys.modules.get(real.__module__)):
             if getattr(module, name, None) is real:
                 setattr(module, name, replacement)
