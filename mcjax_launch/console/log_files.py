@@ -1,6 +1,8 @@
 """The tee at the head of the pipeline: all bytes go to the log files, the last are remembered."""
 
+import errno
 import os
+import stat
 from collections.abc import Callable, Sequence
 
 from mcjax_launch.console.prefix import RankLabel
@@ -9,6 +11,8 @@ from mcjax_launch.protocol import frames
 
 #: Bytes of a rank's stream that are kept for the summary.
 TAIL_BYTES = 16_384
+
+_NO_FILE = "a FIFO or socket, not a file"
 
 
 class LogFiles:
@@ -82,9 +86,15 @@ class Tails:
 
 
 def _open(path: str, append: bool) -> int:
-    how = os.O_APPEND if append else os.O_TRUNC
+    # Never wait for somebody to read a FIFO or a terminal.
+    how = os.O_NONBLOCK | os.O_NOCTTY | (os.O_APPEND if append else os.O_TRUNC)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        return os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o666)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o666)
     except OSError as error:
-        raise LaunchError(f"--log-dir: {path}: {error.strerror}") from None
+        why = _NO_FILE if error.errno == errno.ENXIO else error.strerror
+        raise LaunchError(f"--log-dir: {path}: {why}") from None
+    if stat.S_ISFIFO(os.fstat(file).st_mode):
+        os.close(file)
+        raise LaunchError(f"--log-dir: {path}: {_NO_FILE}")
+    return file

@@ -79,3 +79,14 @@ def test_tails_of_stdout_where_they_are_wanted(keep_stdout: bool) -> None:
     tails.feed(0, STDOUT, b"out")
     tails.feed(0, STDERR, b"err")
     assert tails.of(0) == ("out" if keep_stdout else "", "err")
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_fifo_is_no_log_file(tmp_path: Path, is_read: bool) -> None:
+    """Opening it would wait for its reader, and writing as well."""
+    os.mkfifo(tmp_path / "0.out")
+    reader = os.open(tmp_path / "0.out", os.O_RDONLY | os.O_NONBLOCK) if is_read else None
+    with pytest.raises(LaunchError, match=r"0\.out: a FIFO or socket, not a file"):
+        opened(tmp_path)
+    if reader is not None:
+        os.close(reader)
