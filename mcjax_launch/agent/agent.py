@@ -11,6 +11,7 @@ import signal
 import time
 
 from ..protocol import exit_status, frames, hook_environ, hook_messages, messages, rank_environ
+from ..protocol.limits import limit_in_words
 from ..protocol.loop import READ, Loop, Signals
 from ..protocol.program_check import Unusable
 from ..protocol.signals import ENDING
@@ -312,7 +313,7 @@ class Agent:
     ) -> messages.Refused | None:
         """Wait until a rank runs its program; or why it does not."""
         if isinstance(begun, OSError):
-            why = f"rank {number} cannot be started: {posix.limit_in_words(begun)}"
+            why = f"rank {number} cannot be started: {limit_in_words(begun)}"
             return messages.Refused(why, exit_status.HOST_LOST)
         spawning, out, err = begun
         try:

@@ -7,7 +7,6 @@ The one module that knows how Linux differs from elsewhere. Without /proc, prctl
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import signal
 import sys
@@ -307,12 +306,6 @@ def allow_many_files() -> tuple[int, int] | None:
     except (OSError, ValueError):  # macOS reports a limit that it does not accept
         return None
     return before
-
-
-def limit_in_words(error: OSError) -> str:
-    """Why there is no room for another process or file, and what limits it."""
-    limits = {errno.EAGAIN: "; see `ulimit -u`", errno.EMFILE: "; raise `ulimit -n`"}
-    return f"{error.strerror}{limits.get(error.errno or 0, '')}"
 
 
 def describe(pid: int) -> str:
