@@ -84,6 +84,10 @@ class Connection:
     def be_patient(self, seconds: float) -> None:
         self.patience_s = seconds
 
+    @property
+    def is_awaited(self) -> bool:
+        return self.patience_s > 0
+
     def last_lines(self) -> list[str]:
         return self.errors.decode().splitlines()
 

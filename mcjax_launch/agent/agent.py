@@ -11,6 +11,7 @@ import signal
 import time
 
 from ..protocol import exit_status, frames, hook_environ, hook_messages, messages, rank_environ
+from ..protocol.limits import limit_in_words
 from ..protocol.loop import READ, Loop, Signals
 from ..protocol.open_files import allow_many
 from ..protocol.program_check import Unusable
@@ -25,12 +26,15 @@ from .usage import UsageSampler
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from ..protocol.codec import Message
     from .sync import Staging
 
 _ENDLESS = 1 << 60
+# So many ranks are forked before the first is waited for to run its program: the processors share
+# that work.
+_TOGETHER = 32
 
 
 class Agent:
@@ -261,54 +265,75 @@ class Agent:
             inherited[hook_environ.SOCKET] = path
         joined = self._joined_pythons
         self._usage = UsageSampler(order.sample_every_s, self._pids, joined, self._link.send)
-        common = order.env if order.hook else rank_environ.of_scheduler(order.env, inherited)
-        for rank in order.ranks:
-            set_here = rank_environ.changes(
-                inherited,
-                common=common,
-                defaults=order.defaults,
-                own=rank.env,
-                coordinator_host=order.coordinator_host,
-            )
-            environ = {**inherited, **set_here}
-            if order.hook:
-                environ = rank_environ.with_hook(environ, self._hook_folder)
-            if not self._spawned(rank, environ):
+        for at in range(0, len(order.ranks), _TOGETHER):
+            some = order.ranks[at : at + _TOGETHER]
+            if not self._spawn([(rank, self._environ(rank, order, inherited)) for rank in some]):
                 self._stop(signal.SIGKILL, 0)
                 return
             if self._hooks is not None:  # their queue may be shorter than the list of ranks
                 self._hooks.accept()
 
-    def _spawned(self, rank: messages.RankOrder, environ: dict[str, str]) -> bool:
-        """Start a rank; where that cannot be done the launcher is told why."""
+    def _environ(
+        self, rank: messages.RankOrder, order: messages.Start, inherited: dict[str, str]
+    ) -> dict[str, str]:
+        """The whole environment of a rank."""
+        set_here = rank_environ.changes(
+            inherited,
+            common=order.env if order.hook else rank_environ.of_scheduler(order.env, inherited),
+            defaults=order.defaults,
+            own=rank.env,
+            coordinator_host=order.coordinator_host,
+        )
+        environ = {**inherited, **set_here}
+        return rank_environ.with_hook(environ, self._hook_folder) if order.hook else environ
+
+    def _spawn(self, ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]]) -> bool:
+        """Start these ranks; False if one cannot be started, and the launcher has been told why."""
+        with posix.SignalsHeldBack():  # what comes for a rank meanwhile is its program's
+            begun = [(rank.process_id, self._begin(rank, environ)) for rank, environ in ranks]
+            failed = [self._finish(number, spawning) for number, spawning in begun]
+        refused = next(filter(None, failed), None)
+        if refused is not None:
+            self._link.send(refused)
+        return refused is None
+
+    def _begin(
+        self, rank: messages.RankOrder, environ: dict[str, str]
+    ) -> tuple[posix.Spawning, int, int] | OSError:
+        """Begin to start a rank; also the ends of its pipes to be read."""
         try:
-            self._spawn(rank, environ)
+            out, out_end = os.pipe()
+            err, err_end = os.pipe()
+            ends = (self._null, out_end, err_end)
+            spawning = posix.Spawning(
+                rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit
+            )
+        except OSError as error:  # too many processes, or files
+            return error
+        os.close(out_end)
+        os.close(err_end)
+        return spawning, out, err
+
+    def _finish(
+        self, number: int, begun: tuple[posix.Spawning, int, int] | OSError
+    ) -> messages.Refused | None:
+        """Wait until a rank runs its program; or why it does not."""
+        if isinstance(begun, OSError):
+            why = f"rank {number} cannot be started: {limit_in_words(begun)}"
+            return messages.Refused(why, exit_status.HOST_LOST)
+        spawning, out, err = begun
+        try:
+            pid = spawning.finish()
         except posix.SpawnError as error:
             why = f"{error.what}: {os.strerror(error.errno)}"
-            self._link.send(messages.Refused(why, exit_status.of_spawn_error(error.errno)))
-        except OSError as error:  # too many processes, or files
-            why = f"rank {rank.process_id} cannot be started: {posix.limit_in_words(error)}"
-            self._link.send(messages.Refused(why, exit_status.HOST_LOST))
-        else:
-            return True
-        return False
-
-    def _spawn(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
-        number = rank.process_id
-        out, out_end = os.pipe()
-        err, err_end = os.pipe()
-        ends = (self._null, out_end, err_end)
-        try:
-            pid = posix.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit)
-        finally:
-            os.close(out_end)
-            os.close(err_end)
+            return messages.Refused(why, exit_status.of_spawn_error(error.errno))
         self._pids[pid] = number
         self._supervisor.started(number)
         self._link.send(messages.Started(number, pid))
         for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
             widen(fd)
             self._streams.add(fd, number, stream)
+        return None
 
     def _forward(self, signum: int) -> None:
         """Signal the ranks themselves: a helper in their group may die of what they handle."""

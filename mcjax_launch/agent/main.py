@@ -6,6 +6,7 @@ import os
 import signal
 
 from ..protocol import exit_status, frames, messages
+from ..protocol.limits import limit_in_words
 from ..protocol.loop import Loop
 from ..protocol.signals import ENDING, FORWARDED
 from ..protocol.uplink import Uplink
@@ -45,7 +46,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
         agent = os.fork()
     except OSError as error:
         private_folder.remove(folder)
-        _leave_unfit(f"cannot start a process: {posix.limit_in_words(error)}")
+        _leave_unfit(f"cannot start a process: {limit_in_words(error)}")
     if agent:
         for fd in (control, uplink, null):
             os.close(fd)

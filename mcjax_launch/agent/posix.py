@@ -7,7 +7,6 @@ The one module that knows how Linux differs from elsewhere. Without /proc, prctl
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import signal
 import sys
@@ -57,15 +56,21 @@ class SpawnError(Exception):
         self.what = what
 
 
-def spawn(
-    argv: Sequence[str],
-    env: dict[str, str],
-    cwd: str,
-    standard: Sequence[int],
-    cores: Sequence[int] | None = None,
-    files_limit: Limit | None = None,
-) -> int:
-    """Start `argv` in a session of its own that dies with this process; its pid.
+class SignalsHeldBack:
+    """A `with` in which signals that end jobs have to wait.
+
+    A process that is forked in it keeps them for its program: the handlers here are not for them.
+    """
+
+    def __enter__(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+
+    def __exit__(self, *exception: object) -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+class Spawning:
+    """A process that is about to run `argv`, in a session of its own that dies with this process.
 
     Args:
         standard: the descriptors that become its 0, 1 and 2.
@@ -73,31 +78,45 @@ def spawn(
         files_limit: of its open files (see `open_files.allow_many`); None for this process's.
 
     Raises:
-        SpawnError: it cannot be executed, or `cwd` cannot be entered.
         OSError: there is no room for another process.
 
     """
-    failure_end, failure_fd = os.pipe()  # closed by a successful exec
-    parent = os.getpid()
-    # What comes before the program runs is kept for it, not taken by the handlers of this process.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    try:
-        pid = os.fork()
-        if pid == 0:
-            _become(argv, env, cwd, standard, cores, files_limit, parent, failure_fd)
-    except OSError:
-        os.close(failure_end)
-        raise
-    finally:
-        os.close(failure_fd)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    with os.fdopen(failure_end, "rb") as report:
-        failure = report.read()
-    if failure:
-        os.waitpid(pid, 0)
-        errno, what = failure.decode("utf-8", "surrogateescape").split(" ", 1)
-        raise SpawnError(int(errno), what)
-    return pid
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: dict[str, str],
+        cwd: str,
+        standard: Sequence[int],
+        cores: Sequence[int] | None = None,
+        files_limit: Limit | None = None,
+    ) -> None:
+        self._failure, failure_fd = os.pipe()  # closed by a successful exec
+        parent = os.getpid()
+        try:
+            self._pid = os.fork()
+            if self._pid == 0:
+                _become(argv, env, cwd, standard, cores, files_limit, parent, failure_fd)
+        except OSError:
+            os.close(self._failure)
+            raise
+        finally:
+            os.close(failure_fd)
+
+    def finish(self) -> int:
+        """Wait until it runs its program; its pid.
+
+        Raises:
+            SpawnError: that cannot be executed, or the directory cannot be entered.
+
+        """
+        with os.fdopen(self._failure, "rb") as report:
+            failure = report.read()
+        if failure:
+            os.waitpid(self._pid, 0)
+            errno, what = failure.decode("utf-8", "surrogateescape").split(" ", 1)
+            raise SpawnError(int(errno), what)
+        return self._pid
 
 
 def _become(
@@ -110,7 +129,7 @@ def _become(
     parent: int,
     failure_fd: int,
 ) -> None:
-    """The child's side of `spawn`: never returns."""
+    """The child's side of `Spawning`: never returns."""
     what = cwd
     try:
         os.setsid()
@@ -271,12 +290,6 @@ def handles(pid: int, signum: int) -> bool:
         return bool(signum) and bool(int(caught.split()[1], 16) >> (signum - 1) & 1)
     except (OSError, StopIteration):
         return False
-
-
-def limit_in_words(error: OSError) -> str:
-    """Why there is no room for another process or file, and what limits it."""
-    limits = {errno.EAGAIN: "; see `ulimit -u`", errno.EMFILE: "; raise `ulimit -n`"}
-    return f"{error.strerror}{limits.get(error.errno or 0, '')}"
 
 
 def describe(pid: int) -> str:

@@ -1,8 +1,10 @@
 """The tee at the head of the pipeline: all bytes go to the log files, the last are remembered."""
 
 import contextlib
+import errno
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Sequence
 
 from mcjax_launch.console.prefix import RankLabel
@@ -11,6 +13,7 @@ from mcjax_launch.protocol import frames
 
 #: Bytes of a rank's stream that are kept for the summary.
 TAIL_BYTES = 16_384
+_NO_FILE = "a FIFO or socket, not a file"
 #: How the names of a rank's log files end.
 ENDS = {frames.STDOUT: "out", frames.STDERR: "err"}
 # For a job's record more are kept, as far as all ranks together stay below a limit.
@@ -155,9 +158,15 @@ def _is_plain(path: str) -> bool:
 
 
 def _open(path: str, append: bool) -> int:
-    how = os.O_APPEND if append else os.O_TRUNC
+    # Never wait for somebody to read a FIFO or a terminal.
+    how = os.O_NONBLOCK | os.O_NOCTTY | (os.O_APPEND if append else os.O_TRUNC)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        return os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o666)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o666)
     except OSError as error:
-        raise LaunchError(f"--log-dir: {path}: {error.strerror}") from None
+        why = _NO_FILE if error.errno == errno.ENXIO else error.strerror
+        raise LaunchError(f"--log-dir: {path}: {why}") from None
+    if stat.S_ISFIFO(os.fstat(file).st_mode):
+        os.close(file)
+        raise LaunchError(f"--log-dir: {path}: {_NO_FILE}")
+    return file

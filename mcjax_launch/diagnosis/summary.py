@@ -245,9 +245,9 @@ def fate(run: RankRun) -> str:
         after = f" after {signal.Signals(signals[0]).name}" if signals else ""
         return f"failed{after}: {reason(run)}"
     if status is None:
-        if run.process.pid is None:
-            return "never started"
-        return f"lost with host {run.host}" if run.process.lost else "fate unknown"
+        if run.process.lost:
+            return f"lost with host {run.host}"
+        return "fate unknown" if run.process.pid else "never started"
     if status >= 0:
         return f"exited with status {status}" if status else "exited with 0"
     if -status in run.process.signals:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol.exit_status import HOST_LOST
+from mcjax_launch.protocol.limits import limit_in_words
 from mcjax_launch.protocol.open_files import Limit, allow_many, set_limit
 from mcjax_launch.protocol.uplink import widen
 
@@ -197,7 +198,8 @@ def start(argv: Sequence[str], files_limit: Limit | None = None, client: str = "
     except OSError as error:
         for fd in (to_agent, from_agent, errors):
             os.close(fd)
-        raise LaunchError(f"{argv[0]}: {error.strerror}; is it installed?", HOST_LOST) from None
+        why = limit_in_words(error, "is it installed?")
+        raise LaunchError(f"{argv[0]}: {why}", HOST_LOST) from None
     finally:
         set_limit(ours)
         for fd in theirs:

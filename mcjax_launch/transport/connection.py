@@ -110,7 +110,12 @@ class AgentConnection:
 
     def be_patient(self, seconds: float) -> None:
         """Allow this much silence from now before it means that the agent is gone."""
-        self._patient_until = time.monotonic() + seconds
+        self._patient_until = time.monotonic() + seconds if seconds else 0.0
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it has been asked something, and only so much silence has been allowed it."""
+        return self._patient_until > 0
 
     @property
     def silent_at(self) -> float:

@@ -20,6 +20,8 @@ from mcjax_launch.transport.connection import AgentConnection
 
 #: From the start of a transport to the agent's greeting.
 GREETING_S = 14.0
+#: The same on this machine, where there is no network but maybe much else to do.
+LOCAL_GREETING_S = 60.0
 # sshd refuses connections at random when ten are being set up (MaxStartups 10:30:100), and many
 # hosts may be one sshd: begin below that, grow while all goes well, halve when one is refused.
 _FIRST_LIMIT = 8
@@ -122,6 +124,10 @@ def _failure(link: AgentConnection) -> Failure:
     if by is not None and by.signum in ENDING:
         return Failure(link.host, str(by), stopped=True)
     return Failure(link.host, why(link), link.traceback)
+
+
+def _greeting_s(link: AgentConnection) -> float:
+    return LOCAL_GREETING_S if link.host.is_local else GREETING_S
 
 
 class AgentPool:
@@ -295,32 +301,38 @@ class AgentPool:
     @property
     def deadline(self) -> float | None:
         """When to call `expire` next."""
-        times = [link.began_at + GREETING_S for link in self._greeting if not link.host.is_local]
+        times = [link.began_at + _greeting_s(link) for link in self._greeting]
         if len(self._greeting) < self._limit:
             times += [at for at, _ in self._waiting]
         times += [link.silent_at for link in self.links if link.said_bye and not link.ended]
         times += self._missed.values()
         times += [due for link, due in self._due.items() if due < math.inf and not link.ended]
-        afar = [link for link in self.links if self._is_afar(link)]
-        if afar:
-            times += [self._ping_at, min(link.silent_at for link in afar)]
+        times += [link.silent_at for link in self.links if self._is_heard(link)]
+        if any(self._is_afar(link) for link in self.links):
+            times.append(self._ping_at)
         return min(times, default=None)
 
+    def _is_heard(self, link: AgentConnection) -> bool:
+        """Whether it has to say something now and then; on this machine, only what it is asked."""
+        settled = link.ended or link.said_bye or not link.greeted
+        return not settled and (link.is_awaited or not link.host.is_local)
+
     def _is_afar(self, link: AgentConnection) -> bool:
-        settled = link.ended or link.said_bye
-        return link.greeted and not settled and not link.host.is_local
+        return self._is_heard(link) and not link.host.is_local
 
     def expire(self, now: float) -> None:
         """Give up on what took too long."""
         self.begin()
         for link in list(self._greeting):
-            if now >= link.began_at + GREETING_S and not link.host.is_local:
+            if now >= link.began_at + _greeting_s(link):
                 self._forget(link)
                 link.kill(signal.SIGTERM)  # `hang_up` waits for it, or kills it
                 self._given_up.append(link)
                 said = link.last_lines()
                 last = f" ({said[-1]})" if said else ""
-                self._on_failure(Failure(link.host, f"no answer within {GREETING_S:g} s{last}"))
+                self._on_failure(
+                    Failure(link.host, f"no answer within {_greeting_s(link):g} s{last}")
+                )
         for link in self.links:
             if link.said_bye and not link.ended and now >= link.silent_at:
                 link.close()
@@ -329,10 +341,11 @@ class AgentPool:
         for link, due in self._due.items():
             if now >= due and not link.ended:
                 self._give_up(link, "its agent does not answer")
+        for link in self.links:
+            if self._is_heard(link) and now >= link.silent_at:
+                silence = f"no heartbeat for {frames.SILENCE_S:g} s"
+                self._give_up(link, "its agent does not answer" if link.host.is_local else silence)
         afar = [link for link in self.links if self._is_afar(link)]
-        for link in afar:
-            if now >= link.silent_at:
-                self._give_up(link, f"no heartbeat for {frames.SILENCE_S:g} s")
         if afar and now >= self._ping_at:
             self._ping_at = now + frames.PING_S
             for link in afar:
@@ -349,6 +362,7 @@ class AgentPool:
         links = [*self.links, *self._given_up]
         for link in links:
             link.close()
+            link.wake()
         deadline = time.monotonic() + limit_s
         while any(not link.reap() for link in links) and time.monotonic() < deadline:
             self._loop.turn(deadline)  # SIGCHLD wakes it

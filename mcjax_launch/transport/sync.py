@@ -1,6 +1,7 @@
 """Files and folders on their way to the hosts' staging folders."""
 
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from mcjax_launch.protocol.messages import StageEntry
 
 _LEFT_OUT = frozenset(("__pycache__", ".git"))
 _PIECE = 1 << 16
+_LONGEST_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -78,16 +80,35 @@ def same_content(staged: list[Entry]) -> dict[str, str]:
 
 
 def _walk(place: str, source: str) -> Iterator[Entry]:
+    """A file; or a folder and then all that is in it, however deep.
+
+    Raises:
+        LaunchError: something in it cannot be looked at: its path is too long, for example.
+
+    """
     if not os.path.isdir(source):
         yield Entry(place, source, "file")
         return
-    yield Entry(place, source, "folder")
-    for name in sorted(set(os.listdir(source)) - _LEFT_OUT):
-        below, path = os.path.join(source, name), os.path.normpath(os.path.join(place, name))
-        if os.path.islink(below):
-            yield Entry(path, below, "link")
-        elif os.path.isdir(below) or os.path.isfile(below):
-            yield from _walk(path, below)
+    ahead = [(place, source)]
+    while ahead:
+        place, source = ahead.pop()
+        yield Entry(place, source, "folder")
+        for name in sorted(set(os.listdir(source)) - _LEFT_OUT):
+            below, path = os.path.join(source, name), os.path.normpath(os.path.join(place, name))
+            try:
+                mode = os.lstat(below).st_mode
+            except OSError as error:
+                raise LaunchError(f"--sync: {_shown(below)}: {error.strerror}") from None
+            if stat.S_ISLNK(mode):
+                yield Entry(path, below, "link")
+            elif stat.S_ISDIR(mode):
+                ahead.append((path, below))
+            elif stat.S_ISREG(mode):
+                yield Entry(path, below, "file")
+
+
+def _shown(path: str) -> str:
+    return path if len(path) <= _LONGEST_SHOWN else f"{path[:_LONGEST_SHOWN]}..."
 
 
 def frames(staged: list[Entry], same: Mapping[str, str]) -> Iterator[bytes]:

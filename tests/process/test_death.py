@@ -210,6 +210,56 @@ def test_agent_killed(jobs: Jobs, victim: str) -> None:
     assert "host localhost: its agent " in ended.report
 
 
+def test_a_stopped_agent_is_made_to_go_on(jobs: Jobs) -> None:
+    running = jobs.start("-n", 2, "--timeout", 2, *bash(WAIT))
+    running.read_until("ready", 2)
+    agent = _child(_child(running.process.pid))
+    os.kill(agent, signal.SIGSTOP)
+    eventually(lambda: _state(agent) == "S")
+    assert running.finish().status == 124
+
+
+@pytest.mark.parametrize("how", ["--timeout", "SIGTERM"])
+def test_a_stopped_agent_and_guardian_do_not_hold_up_the_end(jobs: Jobs, how: str) -> None:
+    limit = ["--timeout", 1] if how == "--timeout" else []
+    running = jobs.start("-n", 2, *limit, *bash("setsid sleep 1000 & " + WAIT))
+    running.read_until("ready", 2)
+    guardian = _child(running.process.pid)
+    agent = _child(guardian)
+    os.kill(guardian, signal.SIGSTOP)  # first, or it would see that the agent is stopped
+    eventually(lambda: _state(guardian) == "T")
+    os.kill(agent, signal.SIGSTOP)
+    eventually(lambda: _state(agent) == "T")
+    if how == "SIGTERM":
+        running.signal(signal.SIGTERM)
+    ended = running.finish()
+    assert ended.status == (124 if limit else 143)
+    assert ended.seconds < 15
+    assert "all 2 ranks: ended by SIGTERM" in ended.report
+
+
+def _state(pid: int) -> str:
+    return posix.stat_fields(pid)[0].decode()
+
+
+@pytest.mark.parametrize("way", ["blocked", "ignored"])
+def test_a_parent_that_blocks_or_ignores_signals(jobs: Jobs, way: str) -> None:
+    how = {
+        "blocked": "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())",
+        "ignored": "[signal.signal(s, signal.SIG_IGN) for s in (2, 15, signal.SIGCHLD)]",
+    }[way]
+    code = f"import os, signal, sys; {how}; os.execvp(sys.argv[1], sys.argv[1:])"
+    launcher = [sys.executable, "-c", code, *_launcher()]
+    ended = jobs.run("-n", 2, "true", launcher=launcher)
+    assert ended.status == 0
+    assert ended.seconds < 5  # ten seconds more where nobody hears that the agent has ended
+    for name in ("INT", "TERM"):
+        running = jobs.start("-n", 2, *bash(WAIT), launcher=launcher)
+        running.read_until("ready", 2)
+        running.signal(signal.Signals[f"SIG{name}"])
+        assert running.finish(20).status == 128 + signal.Signals[f"SIG{name}"]
+
+
 # Ranks that end with 0 whenever they are asked to: nobody but the agent knows what happened.
 OBEDIENT = "trap 'exit 0' TERM INT HUP; echo ready; sleep 1000 & wait"
 
@@ -258,8 +308,15 @@ def test_an_agent_that_is_stopped_together_with_its_ranks(jobs: Jobs) -> None:
     """A scheduler signals all processes of a step, in any order."""
     running = jobs.start("-n", 3, *bash(WAIT))
     running.read_until("ready", 3)
-    for pid in (*running.pids(), _child(_child(running.process.pid))):
+    guardian = _child(running.process.pid)
+    agent = _child(guardian)
+    for pid in (guardian, agent):  # so that it sees all of it at once
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: _state(pid) == "T")  # noqa: B023, it is called here
+    for pid in (*running.pids(), agent):
         os.kill(pid, signal.SIGTERM)
+    for pid in (agent, guardian):
+        os.kill(pid, signal.SIGCONT)
     ended = running.finish()
     assert ended.status == 255
     assert "host localhost: its agent was stopped by SIGTERM" in ended.report

@@ -15,7 +15,7 @@ from mcjax_launch.agent import posix
 if sys.argv[1] == "without waitid":
     del os.waitid
 null = os.open(os.devnull, os.O_RDWR)
-pid = posix.spawn(["sh", "-c", sys.argv[2]], dict(os.environ), "/", (null, null, 2))
+pid = posix.Spawning(["sh", "-c", sys.argv[2]], dict(os.environ), "/", (null, null, 2)).finish()
 while (ended := posix.ended_child()) is None:
     pass
 assert ended.pid == pid
@@ -45,7 +45,7 @@ def test_waiting(way: str, script: str, status: int) -> None:
 )
 def test_spawn_error(argv: list[str], cwd: str, errno: int, what: str) -> None:
     with open(os.devnull, "r+b") as null, pytest.raises(posix.SpawnError) as caught:
-        posix.spawn(argv, dict(os.environ), cwd, (null.fileno(),) * 3)
+        posix.Spawning(argv, dict(os.environ), cwd, (null.fileno(),) * 3).finish()
     assert (caught.value.errno, caught.value.what) == (errno, what)
 
 
@@ -57,7 +57,8 @@ from mcjax_launch.agent import posix
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 null = os.open(os.devnull, os.O_RDWR)
-os.waitpid(posix.spawn(["sh", "-c", {script!r}], dict(os.environ), "/", (null, 1, 2)), 0)
+started = posix.Spawning(["sh", "-c", {script!r}], dict(os.environ), "/", (null, 1, 2))
+os.waitpid(started.finish(), 0)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     # Signals 32 and 33 are the C library's own.

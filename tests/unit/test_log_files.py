@@ -103,3 +103,14 @@ def test_what_a_progress_bar_overwrote_takes_no_room() -> None:
     lines = tails.of(0)[1].split("\n")
     assert lines[0] == "before\r"
     assert lines[1].endswith("\repoch 29999")
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_fifo_is_no_log_file(tmp_path: Path, is_read: bool) -> None:
+    """Opening it would wait for its reader, and writing as well."""
+    os.mkfifo(tmp_path / "0.out")
+    reader = os.open(tmp_path / "0.out", os.O_RDONLY | os.O_NONBLOCK) if is_read else None
+    with pytest.raises(LaunchError, match=r"0\.out: a FIFO or socket, not a file"):
+        opened(tmp_path)
+    if reader is not None:
+        os.close(reader)

@@ -54,7 +54,7 @@ ENDS: dict[str, tuple[RankRun, str, str, int | None, str | None]] = {
         134, "SIGABRT",
     ),
     "lost": (ended(None, lost=True), "lost", "lost with host h", None, None),
-    "never started": (ended(None), "unknown", "fate unknown", None, None),
+    "never started": (ended(None), "unknown", "never started", None, None),
 }  # fmt: skip
 
 

@@ -1,0 +1,84 @@
+"""The job's private folder is removed, whatever a rank has left in it."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.agent import private_folder
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.transport import sync
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return private_folder.make()
+
+
+def dig(folder: str, depth: int, name: str) -> None:
+    """Make folders in folders, with paths of any length."""
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=at)
+        below = os.open(name, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+
+
+def test_it_is_private_and_removed(folder: str) -> None:
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+    os.mkfifo(os.path.join(folder, "fifo"))
+    os.symlink("/etc", os.path.join(folder, "link"))
+    os.makedirs(os.path.join(folder, "a", "b", "c"))
+    assert private_folder.remove(folder) == ""
+    assert not os.path.exists(folder) and os.path.isdir("/etc")
+
+
+@pytest.mark.parametrize(("depth", "name"), [(1200, "d"), (40, "d" * 200)])
+def test_neither_depth_nor_length_keeps_it(folder: str, depth: int, name: str) -> None:
+    dig(folder, depth, name)
+    assert private_folder.remove(folder) == ""
+    assert not os.path.exists(folder)
+
+
+def test_what_cannot_be_removed_is_named(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(folder, "kept").touch()
+    unlink = os.unlink
+
+    def refuse(path: str) -> None:
+        if path.endswith("kept"):
+            raise PermissionError(1, "Operation not permitted")
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    assert private_folder.remove(folder) == f"{folder}/kept: Operation not permitted"
+    monkeypatch.undo()
+    assert private_folder.remove(folder) == ""
+
+
+def test_between_folders_there_is_time_for_other_things(folder: str) -> None:
+    for name in "abc":
+        os.makedirs(os.path.join(folder, name))
+    calls: list[int] = []
+    private_folder.remove(folder, lambda: calls.append(1))
+    assert len(calls) == 4
+
+
+def test_a_deep_tree_is_staged(tmp_path: Path) -> None:
+    dig(str(tmp_path), 1200, "d")
+    entries = sync.entries((".",), str(tmp_path))
+    assert len(entries) == 1201
+    assert all(
+        entry.path.startswith("d" if number else ".") for number, entry in enumerate(entries)
+    )
+    private_folder.remove(str(tmp_path / "d"))
+
+
+def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
+    dig(str(tmp_path), 40, "d" * 200)
+    with pytest.raises(LaunchError, match=r"--sync: /.*\.\.\.: File name too long"):
+        sync.entries((".",), str(tmp_path))
+    private_folder.remove(str(tmp_path / ("d" * 200)))
