@@ -90,6 +90,12 @@ WRONG = {
     "--collapse --no-prefix true": "--collapse cannot be combined with --no-prefix",
     "--hosts a:1 -n 2 true": "-n 2: the hosts have 1 slot; add hosts or slots (slots=K in the "
     "hosts file, --procs-per-host K)",
+    "--log-dir logs/{proces_id} true": "--log-dir logs/{proces_id}: {proces_id} is not a "
+    "placeholder; did you mean {process_id}?",
+    "--report {jobid}.json true": "--report {jobid}.json: {jobid} is not a placeholder; did you "
+    "mean {job_id}?",
+    "-n 65537 true": "--num-processes: '65537' is more than 65536",
+    "--hosts a[1-2] --procs-per-host 40000 true": "80000 ranks: a job has 65536 at most; set -n",
     "-n 4": "no PROGRAM: try mcjax-launch -n 4 train.py, or --help",
 }
 
