@@ -23,6 +23,8 @@ _MOST_LINE = 1 << 22
 _MOST_SIGNAL = 64
 # Processes that have connected and are not accepted yet; Linux allows no more as a rule.
 _BACKLOG = 4096
+# More than a socket holds: what a rank has left there is read, but no flood that goes on.
+_MOST_READS = 256
 
 
 class HookConnection:
@@ -39,7 +41,7 @@ class HookConnection:
         self.stacks: list[str] = []
         self.last_stack_at = 0.0
         self._connection = connection
-        self._held = b""
+        self._held = bytearray()  # of a line that is not complete
         self._is_skipping = False  # the rest of a line that is too long
 
     @property
@@ -62,12 +64,17 @@ class HookConnection:
             return None
         if not data:
             return None
-        *whole, self._held = (self._held + data).split(b"\n")
-        if whole and self._is_skipping:
-            whole[0], self._is_skipping = b"", False
-        if len(self._held) > _MOST_LINE:
-            self._held, self._is_skipping = b"", True
-        return [line.decode("utf-8", "replace") for line in whole] or [""]
+        # Only what is new is searched and copied: the line may be very long.
+        end, *more = data.split(b"\n")
+        if not self._is_skipping:
+            self._held += end
+            if len(self._held) > _MOST_LINE:
+                self._held, self._is_skipping = bytearray(), True
+        if not more:
+            return [""]
+        *whole, rest = bytes(self._held), *more
+        self._held, self._is_skipping = bytearray(rest), False
+        return [line.decode("utf-8", "replace") for line in whole]
 
     def take_stack(self, line: str) -> None:
         """Keep a line of a stack dump."""
@@ -115,8 +122,9 @@ class HookServer:
         """
         self.accept()
         for hook in list(self._hooks.values()):
-            while hook.rank == rank or not hook.pid:  # or one that has not said hello yet
-                if not self._read(hook):
+            for _ in range(_MOST_READS):
+                mine = hook.rank == rank or not hook.pid  # or one that has not said hello yet
+                if not mine or not self._read(hook):
                     break
 
     @property

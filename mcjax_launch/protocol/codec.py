@@ -120,7 +120,8 @@ def from_json(text: str) -> object:
     """
     try:
         value, end = _scan(text, 0)
-    except (StopIteration, ValueError, RecursionError):
+    # SystemError: the scanner would raise an error of json.decoder, which nobody has imported.
+    except (StopIteration, ValueError, RecursionError, SystemError):
         raise Malformed("no JSON") from None
     if end != len(text):
         raise Malformed("no JSON")

@@ -179,9 +179,9 @@ def _write(path: str, record: "Json") -> None:
 @contextlib.contextmanager
 def _beside(path: str) -> Iterator[tuple[int, str]]:
     """A new file in the same folder, which is removed unless it takes the other's place."""
-    folder, name = os.path.split(path)
-    beside = os.path.join(folder, f".{name}.{os.getpid()}.new")
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+    # Under a name that nobody can have put there before, as in a folder that others write to.
+    beside = os.path.join(os.path.dirname(path), f".mcjax-report-{os.urandom(6).hex()}.new")
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     try:
         yield fd, beside
     finally:

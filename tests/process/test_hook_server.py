@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,7 +127,11 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("line", MALFORMED, ids=lambda line: repr(line[:20]))
-def test_a_malformed_line_is_dropped_alone(server: Server, line: bytes) -> None:
+def test_a_malformed_line_is_dropped_alone(
+    server: Server, line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # An agent has not imported it, and the scanner would raise an error of its.
+    monkeypatch.delitem(sys.modules, "json.decoder", raising=False)
     process = server.connect(HELLO)
     process.write(line + b"\n")
     process.say(Leaving())
@@ -157,6 +162,31 @@ def test_the_longest_failure_is_accepted(server: Server) -> None:
     for start in range(0, len(line), 65_000):
         process.write(line[start : start + 65_000])
         assert server.read() == ([] if start + 65_000 < len(line) else [failed])
+
+
+def test_a_line_without_end_costs_little(server: Server) -> None:
+    """Not the square of its length, and not the memory for all of it."""
+    process = server.connect(HELLO)
+    (connection,) = (server.read(), *server.hooks._hooks.values())[1:]
+    began = time.thread_time()
+    for _ in range(16_000):
+        process.write(b"x" * 512)
+        assert connection.lines() == [""]
+    assert time.thread_time() - began < 5
+    assert len(connection._held) <= 1 << 22
+    process.write(b"\n")
+    process.say(Leaving())
+    assert server.read() == [Leaving()]
+
+
+def test_a_flood_does_not_hold_up_a_death(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What processes below the rank go on writing is no part of what the rank has said."""
+    server.connect(HELLO)
+    server.read()
+    (connection,) = server.hooks._hooks.values()
+    endless = iter([[""]] * 10_000)
+    monkeypatch.setattr(connection, "lines", lambda: next(endless))
+    assert server.read() == []
 
 
 def test_all_that_was_written_is_read_at_once(server: Server) -> None:

@@ -11,6 +11,7 @@ from records import JOB, read
 from remote import FAKE_SSH
 
 from mcjax_launch import __version__
+from mcjax_launch.errors import LaunchError
 from mcjax_launch.report import write
 
 BURN = """
@@ -283,3 +284,16 @@ def test_an_internal_error_is_recorded(tmp_path: Path) -> None:
     assert found["exit_status"] == 125
     assert "ZeroDivisionError" in found["words"]
     assert said == [f"report: {path}"]
+
+
+def test_the_temporary_file_is_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder that others write to, its name may lead to a file of the user's."""
+    monkeypatch.setattr(os, "urandom", bytes)
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for name in (f".run.json.{os.getpid()}.new", ".mcjax-report-000000000000.new"):
+        os.link(victim, tmp_path / name)
+    with pytest.raises(LaunchError, match=r"run.json: cannot be written: File exists"):
+        write.check(str(tmp_path / "run.json"))
+    assert victim.read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 3

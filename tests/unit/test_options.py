@@ -109,6 +109,12 @@ WRONG = {
     "-m train.py": "-m train.py: not the name of a module; leave out -m, or write -m train",
     "-m ./pkg/train": "-m ./pkg/train: not the name of a module; write -m pkg.train",
     "--timeout 1h30 true": "--timeout: '1h30' is not a duration: write 90, 90s, 5m, 1h30m or 1d",
+    "--log-dir logs/{proces_id} true": "--log-dir logs/{proces_id}: {proces_id} is not a "
+    "placeholder; did you mean {process_id}?",
+    "--report {jobid}.json true": "--report {jobid}.json: {jobid} is not a placeholder; did you "
+    "mean {job_id}?",
+    "-n 65537 true": "--num-processes: '65537' is more than 65536",
+    "--hosts a[1-2] --procs-per-host 40000 true": "80000 ranks: a job has 65536 at most; set -n",
     "-n 4": "no PROGRAM: try mcjax-launch -n 4 train.py, or --help",
 }
 

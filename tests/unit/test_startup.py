@@ -29,7 +29,7 @@ from mcjax_launch.protocol.messages import (
 from mcjax_launch.transport.pool import Failure
 
 HELLO = Hello(VERSION)
-ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"}
+ADDRESSES = {name: f"10.0.0.{number}" for number, name in enumerate("abcdef", 1)}
 
 
 class Start:
@@ -256,3 +256,16 @@ def test_after_a_stop_there_is_no_plan(start_on: Make) -> None:
     start.startup.stop()
     start.reach(1, "10.0.0.1")
     assert start.plans == [] and start.errors == []
+
+
+def test_very_many_hosts_try_the_coordinator_one_after_the_other(
+    start_on: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(startup, "_TRY_AT_ONCE", 1)
+    monkeypatch.setattr(startup, "_ALL_TRY_S", 0.0015)
+    start = start_on(*ADDRESSES)
+    start.greet()
+    start.answer(*range(6))
+    tries = [link.sent[-1] for link in start.links[1:]]
+    after_s = [tried.after_s for tried in tries if isinstance(tried, TryCoordinator)]
+    assert after_s == [0.0, 0.0, 0.001, 0.0015, 0.0015]

@@ -1,0 +1,83 @@
+"""Nothing that comes from elsewhere acts on the user's terminal through a line of the launcher's."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import Jobs
+
+RED = "\x1b[31m"
+SHOWN = "\\x1b[31m"
+SHELL = "env H={host} sh -c {command}"
+
+ERRORS = {
+    "folder": (["-C", f"/no/{RED}", "true"], f"-C /no/{SHOWN}: no such directory"),
+    "program": ([f"./{RED}"], f"./{SHOWN}: no such file"),
+    "bytes": ([b"./\xe4"], "./\\xe4: no such file"),
+    "coordinator": (["--coordinator", f"{RED}x", "true"], f"--coordinator {SHOWN}x: "),
+    "variable": (["-x", f"{RED}=1", "true"], f"-x {SHOWN}=1: '{SHOWN}' is not a valid variable"),
+    "option": ([f"--{RED}", "true"], f"--{SHOWN}: no such option"),
+    "host": (["--hosts", f"a,{RED}", "true"], f"--hosts a,{SHOWN}: '{SHOWN}': expected a range"),
+    "client": (["--via", f"{RED} {{host}}", "--hosts", "a", "true"], f"{SHOWN}: No such file"),
+    "folder of a host": (
+        ["--via", SHELL, "--hosts", "a", "-C", f"/no/{RED}", "true"],
+        f"host a: /no/{SHOWN}: no such directory",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_in_an_error(jobs: Jobs, name: str) -> None:
+    words, error = ERRORS[name]
+    launcher = [sys.executable, "-m", "mcjax_launch", *words]  # type: ignore[list-item]
+    ended = jobs.run(launcher=launcher)
+    assert ended.status != 0
+    assert ended.stderr.count("\n") == 1
+    assert ended.report.startswith(error)
+
+
+def client(folder: Path, script: str) -> list[str]:
+    """A client of the user's own, which says what it says."""
+    path = folder / "client"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return ["--via", f"{path} {{command}} {{host}}", "--hosts", "a"]
+
+
+def test_in_the_words_of_a_client(jobs: Jobs, tmp_path: Path) -> None:
+    words = r"printf '\033[31mno\033]0;title\007\302\233 way\n' >&2; exit 255"
+    ended = jobs.run(*client(tmp_path, words), "true")
+    assert ended.status == 255
+    assert ended.stderr == f"mcjax-launch: host a: {SHOWN}no\\x1b]0;title\\x07\\x9b way\n"
+
+
+def test_of_a_host_that_is_lost(jobs: Jobs, tmp_path: Path) -> None:
+    """Its client's last words come while the job runs, through the console."""
+    words = r"""sh -c "$1"; printf '\033[31mlost\n' >&2; exit 255"""
+    ended = jobs.run(*client(tmp_path, words), "bash", "-c", "kill -9 $PPID; sleep 60")
+    assert ended.status == 255
+    assert "host a: its agent exited unexpectedly: " in ended.stderr
+    assert "[31mlost" in ended.stderr and RED not in ended.stderr
+
+
+FLOODS = {
+    "and fails": "exit 1",
+    "and goes on": 'exec sh -c "$1"',
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_client_that_floods(jobs: Jobs, tmp_path: Path, name: str) -> None:
+    """60 MB without a newline on stderr cost time, but neither memory nor a screen full of them."""
+    flood = r"head -c 60000000 /dev/zero | tr '\0' x >&2"
+    ended = jobs.run(*client(tmp_path, f"{flood}; {FLOODS[name]}"), "true")
+    assert ended.status == (255 if name == "and fails" else 0)
+    assert len(ended.err) < 1000
+
+
+def test_a_dry_run_prints_the_bytes_it_was_given(jobs: Jobs) -> None:
+    launcher = [sys.executable, "-m", "mcjax_launch", "--dry-run", "echo", b"\xe4 \xc3\xa9"]
+    for coding in ("utf-8:strict", "ascii:strict"):
+        ended = jobs.run(launcher=launcher, env={"PYTHONIOENCODING": coding})  # type: ignore[arg-type]
+        assert (ended.status, ended.err) == (0, b"")
+        assert ended.out.endswith(b" echo '\xe4 \xc3\xa9'\n")
