@@ -87,9 +87,9 @@ def _run(options: Options, context: click.Context) -> int:
 
         write.check(options.report)
     if options.dry_run:
-        from mcjax_launch.job.describe import dry_run
+        from mcjax_launch.cli.dry_run import script
 
-        click.echo(dry_run(job, hosts, os.environ), nl=False)
+        click.echo(script(job, hosts), nl=False)
         return 0
     return _run_job(job, hosts, style, options, context)
 
