@@ -163,6 +163,20 @@ def test_program_relative_to_chdir(jobs: Jobs, tmp_path: Path) -> None:
     assert jobs.run("-C", tmp_path, "job.py").stdout == f"[0] {tmp_path}\n"
 
 
+def test_torchs_names(jobs: Jobs) -> None:
+    shown = (
+        "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR:$MASTER_PORT"
+    )
+    ended = jobs.run("-n", 2, "--env-style", "torch", "sh", "-c", f"{shown} {{coordinator}}")
+    lines = sorted(ended.stdout.splitlines())
+    addresses = [line.split()[-1] for line in lines]
+    assert lines == [
+        f"[{rank}] {rank}/2 {rank}/2 0 {address} {address}"
+        for rank, address in enumerate(addresses)
+    ]
+    assert "RANK" not in jobs.run("env").stdout
+
+
 def test_variable_passed_on(jobs: Jobs) -> None:
     ended = jobs.run(
         "-x", "MINE", "-x", "R=r{process_id}", "sh", "-c", "echo $MINE $R", env={"MINE": "a b"}
