@@ -95,9 +95,9 @@ def _run(options: Options, context: click.Context) -> int:
         placeholders.check_path("--log-dir", options.log_dir)
         check_folder(options.log_dir)
     if options.dry_run:
-        from mcjax_launch.job.describe import dry_run
+        from mcjax_launch.cli.dry_run import script
 
-        _print(dry_run(job, hosts, os.environ))
+        _print(script(job, hosts))
         return 0
     return _run_job(job, hosts, style, options, context)
 

@@ -1,66 +1,156 @@
-"""A plan as text, for --dry-run; pure."""
+"""A plan as a shell script, for --dry-run; pure."""
 
+import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import and_
 
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, make_plan
-from mcjax_launch.protocol import rank_environ
+from mcjax_launch.protocol import hook_environ, rank_environ
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_address
+from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted
 
 # What only a start would settle.
 _JOB_ID = "00000000"
 _PORT = "PORT"
 _ENOUGH_GPUS = 1 << 16
+_STAGE = "STAGE"
 
 
-def dry_run(job: Job, hosts: Sequence[Host], environ: Mapping[str, str]) -> str:
+class Here(Value):
+    """What a script needs of this machine.
+
+    Args:
+        environ: what ranks on this machine inherit.
+        port: a free one, for the coordinator of a job of this machine alone.
+        hook: the folder of the hook.
+
+    """
+
+    environ: Mapping[str, str]
+    port: int
+    hook: str
+
+
+def dry_run(job: Job, hosts: Sequence[Host], here: Here) -> str:
     """What would run, as far as it is known before any host has been reached.
 
     Args:
         job: what the user asked for.
         hosts: those that would get ranks.
-        environ: what ranks on this machine inherit.
+        here: what the script needs of this machine.
 
     """
+    alone = len(hosts) == 1
     address, port = split_address(job.coordinator) if job.coordinator else ("", 0)
-    address = address or (LOOPBACK if len(hosts) == 1 else hosts[0].name)
+    address = address or (LOOPBACK if alone else hosts[0].name)
     facts = {
-        host: Facts(gpus=_ENOUGH_GPUS, python=host.python or "", cwd=host.chdir or "")
+        host: Facts(gpus=_ENOUGH_GPUS, python=host.python or "", cwd=_folder(job, host))
         for host in hosts
     }
-    coordinator = join_address(address, port or _PORT)
-    return describe(make_plan(job, hosts, facts, job_id=_JOB_ID, coordinator=coordinator), environ)
+    is_here = alone and hosts[0].is_local
+    coordinator = join_address(address, port or (here.port if is_here else _PORT))
+    plan = make_plan(job, hosts, facts, job_id=_JOB_ID, coordinator=coordinator)
+    return describe(plan, here, job.sync)
 
 
-def describe(plan: Plan, environ: Mapping[str, str]) -> str:
-    """Each rank's host, and its folder, variables and command as a line of shell.
+def _folder(job: Job, host: Host) -> str:
+    """The working directory of a host's ranks; below STAGE with --sync."""
+    if not job.sync:
+        return host.chdir or job.chdir
+    chdir = host.chdir or (job.chdir if job.chdir_given else "")
+    return os.path.join(_STAGE, chdir)
+
+
+def describe(plan: Plan, here: Here, sync: Sequence[str] = ()) -> str:
+    """The ranks' variables, folder and commands: what all share once, then what is each one's own.
+
+    It can be pasted into a shell if all ranks are on this machine.
 
     Args:
         plan: whose ranks are shown.
-        environ: what ranks on this machine inherit; what others inherit is not known here.
+        here: what the script needs of this machine; what ranks elsewhere inherit is not known.
+        sync: the paths that are copied to each host.
 
     """
+    script = _Script(plan, here, sync)
+    if all(host.is_local for host in plan.hosts):
+        # A shell of its own, for its variables. Ctrl-C would not reach what runs in its background,
+        # and JAX swallows a TERM.
+        lines = ["(", "trap 'kill -KILL 0' INT", *script.lines(), "wait", ")"]
+    else:
+        lines = ["# in a shell on each host:", *script.lines()]
     hosts, ranks = counted(len(plan.hosts), "host"), counted(len(plan.ranks), "rank")
-    lines = [f"# job {plan.job_id}: {ranks} on {hosts}"]
-    for rank in plan.ranks:
-        lines += [f"# rank {rank.process_id} on {rank.host.login}", _as_shell(rank, plan, environ)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([f"# job {plan.job_id}: {ranks} on {hosts}", *lines]) + "\n"
 
 
-def _as_shell(rank: Rank, plan: Plan, environ: Mapping[str, str]) -> str:
-    inherited = environ if rank.host.is_local else {}
-    misleading = rank_environ.misleading(inherited) if plan.hook else []
-    settings = rank_environ.changes(
-        {name: value for name, value in inherited.items() if name not in misleading},
-        common=plan.env,
-        defaults=plan.defaults,
-        own=rank.env,
-        coordinator_host=rank.values["coordinator_host"],
-    )
-    words = ["env", *(word for name in misleading for word in ("-u", name))]
-    words += [f"{name}={shlex.quote(value)}" for name, value in sorted(settings.items())]
-    return f"cd {shlex.quote(rank.cwd)} && {' '.join(words)} {shlex.join(rank.argv)}"
+class _Script:
+    def __init__(self, plan: Plan, here: Here, sync: Sequence[str]) -> None:
+        self._plan = plan
+        self._here = here
+        self._sync = sync
+        self._settings = [self._set_in(rank) for rank in plan.ranks]
+        common = reduce(and_, (settings.items() for settings in self._settings))
+        self._common = {name: value for name, value in common if name != "JAX_PROCESS_ID"}
+        self._folders = {rank.cwd for rank in plan.ranks}
+
+    def lines(self) -> Iterator[str]:
+        is_here = all(host.is_local for host in self._plan.hosts)
+        if self._sync:
+            yield f"# {_STAGE} is the folder to which --sync copies {shlex.join(self._sync)}"
+        if is_here and (unset := self._not_inherited()):
+            yield f"unset {' '.join(unset)}"
+        if len(self._folders) == 1:
+            # Not to leave a user's shell on another host.
+            yield f"cd {self._quoted(*self._folders)}{' || exit' if is_here else ''}"
+        yield from (f"export {_assignment(*item)}" for item in sorted(self._common.items()))
+        for rank, settings in zip(self._plan.ranks, self._settings, strict=True):
+            yield f"# rank {rank.process_id} on {rank.host.login}"
+            own = [_assignment(*item) for item in sorted(settings.items() - self._common.items())]
+            enter = "" if len(self._folders) == 1 else f"cd {self._quoted(rank.cwd)} && "
+            yield f"{enter}{' '.join([*own, shlex.join(rank.argv)])}{' &' if is_here else ''}"
+
+    def _quoted(self, folder: str) -> str:
+        stage, _, below = folder.partition("/")
+        if stage != _STAGE:
+            return shlex.quote(folder)
+        return f'"${{{_STAGE}:?}}"' + (shlex.quote(f"/{below}") if below else "")
+
+    def _not_inherited(self) -> list[str]:
+        """Variables of this machine that no rank gets."""
+        [inherited, *_] = map(self._inherited, self._plan.ranks)
+        return sorted(set(self._here.environ) - set(inherited) - set(self._common))
+
+    def _inherited(self, rank: Rank) -> dict[str, str]:
+        """What a rank inherits on its host, as far as that is known."""
+        if not rank.host.is_local:
+            return {}
+        inherited = rank_environ.without_outer_job(self._here.environ)
+        misleading = rank_environ.misleading(inherited) if self._plan.hook else []
+        return {name: value for name, value in inherited.items() if name not in misleading}
+
+    def _set_in(self, rank: Rank) -> dict[str, str]:
+        """The variables that are set in a rank."""
+        plan, inherited = self._plan, self._inherited(rank)
+        common = plan.env if plan.hook else rank_environ.of_scheduler(plan.env, inherited)
+        settings = rank_environ.changes(
+            inherited,
+            common=common,
+            defaults=plan.defaults,
+            own=rank.env,
+            coordinator_host=rank.values["coordinator_host"],
+        )
+        if not plan.hook or not rank.host.is_local:
+            return settings
+        whole = rank_environ.with_hook({**inherited, **settings}, self._here.hook)
+        hook = {name: whole[name] for name in ("PYTHONPATH", hook_environ.FOLDER)}
+        return {**settings, **hook, hook_environ.ALONE: "1"}
+
+
+def _assignment(name: str, value: str) -> str:
+    return f"{name}={shlex.quote(value)}"

@@ -4,6 +4,8 @@
 SOCKET = "MCJAX_HOOK_SOCKET"
 #: The folder on PYTHONPATH that holds the hook.
 FOLDER = "MCJAX_HOOK_FOLDER"
+#: Set where the ranks run without an agent, from the script that --dry-run prints.
+ALONE = "MCJAX_HOOK_ALONE"
 #: Where rank 0's coordination service listens, for the coordinator that the launcher chose.
 BIND = "MCJAX_HOOK_BIND"
 #: Seconds that initialize() may take in all, where the user gave a limit.

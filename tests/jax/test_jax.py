@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +22,18 @@ def test_toy(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:
     shown, logged = ended.stdout.count("\n"), logs(tmp_path, "out").count("\n")
     assert shown == n * (d + 1)
     assert ended.report == (hid_gloo(logged - shown) if logged > shown else "")
+
+
+def test_a_dry_run_as_a_script(jobs: Jobs) -> None:
+    """A bare initialize() gets its coordinates there too, without a launcher."""
+    script = jobs.run("-n", 2, "-d", 2, "--dry-run", PROGRAMS / "toy.py")
+    ran = subprocess.run(
+        ["bash"], input=script.out, capture_output=True, env=jobs.environment(), timeout=120
+    )
+    shown = ran.stdout.decode()
+    for rank in range(2):
+        assert f"process {rank} of 2: sum 1.935687"[:-2] in shown, ran.stderr
+    assert b"proxy" not in ran.stderr
 
 
 def logs(folder: Path, end: str) -> str:

@@ -163,6 +163,20 @@ def test_program_relative_to_chdir(jobs: Jobs, tmp_path: Path) -> None:
     assert jobs.run("-C", tmp_path, "job.py").stdout == f"[0] {tmp_path}\n"
 
 
+def test_torchs_names(jobs: Jobs) -> None:
+    shown = (
+        "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR:$MASTER_PORT"
+    )
+    ended = jobs.run("-n", 2, "--env-style", "torch", "sh", "-c", f"{shown} {{coordinator}}")
+    lines = sorted(ended.stdout.splitlines())
+    addresses = [line.split()[-1] for line in lines]
+    assert lines == [
+        f"[{rank}] {rank}/2 {rank}/2 0 {address} {address}"
+        for rank, address in enumerate(addresses)
+    ]
+    assert "RANK" not in jobs.run("env").stdout
+
+
 def test_variable_passed_on(jobs: Jobs) -> None:
     ended = jobs.run(
         "-x", "MINE", "-x", "R=r{process_id}", "sh", "-c", "echo $MINE $R", env={"MINE": "a b"}
@@ -192,6 +206,20 @@ def test_dry_run_starts_nothing(jobs: Jobs, tmp_path: Path) -> None:
     assert "# rank 1 on localhost" in ended.stdout
     assert "JAX_PROCESS_ID=1" in ended.stdout
     assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+def test_a_dry_run_is_a_script(jobs: Jobs, tmp_path: Path, shell: str) -> None:
+    program = ["sh", "-c", 'cat; echo "$JAX_PROCESS_ID of $JAX_NUM_PROCESSES in $PWD: $MINE $1"']
+    mine = ["-x", "MINE=a 'b' {process_id}", "-C", tmp_path]
+    ended = jobs.run("-n", 2, *mine, "--dry-run", *program, "-", "x $y")
+    assert ended.status == 0
+    ran = subprocess.run(
+        [shell], input=ended.out, stdout=subprocess.PIPE, env=jobs.environment(), check=True
+    )
+    assert sorted(ran.stdout.decode().splitlines()) == [
+        f"{rank} of 2 in {tmp_path}: a 'b' {rank} x $y" for rank in range(2)
+    ]
 
 
 def test_version(jobs: Jobs) -> None:

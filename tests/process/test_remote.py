@@ -165,6 +165,24 @@ def test_what_a_host_lacks(jobs: Jobs, args: list[str], status: int, words: str)
     assert words in ended.report
 
 
+def test_the_first_python_on_the_host_that_has_jax(jobs: Jobs, tmp_path: Path) -> None:
+    """The path that would be taken here is there, but has no jax: python3 has."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    (tmp_path / "says.py").write_text("import sys; print(sys.executable)  # jax\n")
+    env = {
+        "VIRTUAL_ENV": str(tmp_path / "bare"),
+        "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]),
+    }
+    ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, tmp_path / "says.py", env=env)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout == f"[0] {os.path.dirname(sys.executable)}/python3\n"
+    env["PATH"] = f"{tmp_path}/bare/bin:/usr/bin:/bin"
+    ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, tmp_path / "says.py", env=env)
+    assert ended.status == 2
+    assert f"host a: {tmp_path}/bare/bin/python" in ended.report
+    assert "has no jax: install it there, or choose another with --python" in ended.report
+
+
 @pytest.mark.parametrize(
     ("options", "program", "words"),
     [

@@ -6,7 +6,7 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
-from mcjax_launch.job.describe import describe
+from mcjax_launch.job.describe import Here, describe, dry_run
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -181,13 +181,6 @@ def test_split_address(text: str, parts: tuple[str, int]) -> None:
     assert split_address(text) == parts
 
 
-def test_describe_is_a_shell_command_for_each_rank() -> None:
-    shown = describe(plan_of(JOB), {})
-    assert "# rank 1 on localhost" in shown
-    assert "cd /w && env JAX_COORDINATOR_ADDRESS=127.0.0.1:5000" in shown
-    assert shown.rstrip().endswith("/py train.py --id=2")
-
-
 EXPECTS_HOOKS = {
     ("train.py", "-I"): True,
     ("python", "train.py", "-I"): True,
@@ -205,3 +198,98 @@ def test_which_programs_are_to_have_the_hook(program: tuple[str, ...]) -> None:
     assert dataclasses.replace(JOB, program=program).expects_hooks == EXPECTS_HOOKS[program]
     assert dataclasses.replace(JOB, program=program, module=True).expects_hooks
     assert not dataclasses.replace(JOB, program=program, hook=False).expects_hooks
+
+
+# --- as a script ---
+
+
+def script_of(job: Job, **environ: str) -> list[str]:
+    return describe(plan_of(job), Here(environ, 7, "/hook"), job.sync).splitlines()
+
+
+def test_what_ranks_share_is_said_once() -> None:
+    lines = script_of(JOB, HOME="/root", MCJAX_QUIET="1", SLURM_PROCID="0", PYTHONPATH="/mine")
+    assert lines == [
+        "# job 0badcafe: 3 ranks on 1 host",
+        "(",
+        "trap 'kill -KILL 0' INT",
+        "unset MCJAX_QUIET SLURM_PROCID",
+        "cd /w || exit",
+        "export JAX_COORDINATOR_ADDRESS=127.0.0.1:5000",
+        "export JAX_NUM_PROCESSES=3",
+        "export MCJAX_HOOK_ALONE=1",
+        "export MCJAX_HOOK_BIND=127.0.0.1:5000",
+        "export MCJAX_HOOK_FOLDER=/hook",
+        "export MCJAX_JOB_ID=0badcafe",
+        "export MCJAX_LOCAL_NUM_PROCESSES=3",
+        "export MCJAX_RESTART=0",
+        f"export PYTHONHASHSEED={0x0BADCAFE}",
+        "export PYTHONPATH=/hook:/mine",
+        "export PYTHONUNBUFFERED=1",
+        "export no_proxy=127.0.0.1",
+        "# rank 0 on localhost",
+        "JAX_PROCESS_ID=0 MCJAX_LOCAL_PROCESS_ID=0 /py train.py --id=0 &",
+        "# rank 1 on localhost",
+        "JAX_PROCESS_ID=1 MCJAX_LOCAL_PROCESS_ID=1 /py train.py --id=1 &",
+        "# rank 2 on localhost",
+        "JAX_PROCESS_ID=2 MCJAX_LOCAL_PROCESS_ID=2 /py train.py --id=2 &",
+        "wait",
+        ")",
+    ]
+
+
+def test_without_the_hook_only_variables_are_set() -> None:
+    lines = script_of(dataclasses.replace(JOB, hook=False))
+    assert not [line for line in lines if "HOOK" in line or "PYTHONPATH" in line]
+
+
+def test_words_are_quoted() -> None:
+    job = dataclasses.replace(JOB, env=(("A", "x y"),), program=("echo", "$HOME"), chdir="/a b")
+    lines = script_of(job)
+    assert "cd '/a b' || exit" in lines
+    assert "export A='x y'" in lines
+    assert "JAX_PROCESS_ID=1 MCJAX_LOCAL_PROCESS_ID=1 echo '$HOME' &" in lines
+
+
+@pytest.mark.parametrize(
+    ("job", "hosts", "folders"),
+    [
+        (dataclasses.replace(JOB, chdir_given=True), [HOST], ["cd /w || exit"]),
+        (dataclasses.replace(JOB, sync=("a b",)), [HOST], ['cd "${STAGE:?}" || exit']),
+        (
+            dataclasses.replace(JOB, sync=("x",), chdir="sub", chdir_given=True),
+            [HOST],
+            ['cd "${STAGE:?}"/sub || exit'],
+        ),
+        (JOB, [Host(name="a", slots=2), Host(name="b", slots=1)], ["cd /w"]),
+        (
+            JOB,
+            [Host(name="a", slots=2, chdir="/x"), Host(name="b", slots=1)],
+            ["cd /x &&", "cd /x &&", "cd /w &&"],
+        ),
+    ],
+)
+def test_the_folder(job: Job, hosts: list[Host], folders: list[str]) -> None:
+    """With --sync it is none of this machine; a shell on another host is not to be left."""
+    lines = dry_run(job, hosts, Here({}, 7, "/hook")).splitlines()
+    found = [line for line in lines if line.startswith("cd ")]
+    assert [line[: len(start)] for line, start in zip(found, folders, strict=True)] == folders
+    assert ("# STAGE is the folder to which --sync copies 'a b'" in lines) == ("a b" in job.sync)
+
+
+@pytest.mark.parametrize(
+    ("given", "hosts", "coordinator"),
+    [
+        (None, [HOST], "127.0.0.1:7"),
+        ("10.0.0.1:0", [HOST], "10.0.0.1:7"),
+        ("10.0.0.1:5", [HOST], "10.0.0.1:5"),
+        (None, [Host(name="a", slots=3)], "127.0.0.1:PORT"),
+        (None, [Host(name="a", slots=2), Host(name="b", slots=1)], "a:PORT"),
+    ],
+)
+def test_the_coordinator_of_a_script(
+    given: str | None, hosts: list[Host], coordinator: str
+) -> None:
+    job = dataclasses.replace(JOB, coordinator=given)
+    lines = dry_run(job, hosts, Here({}, 7, "/hook")).splitlines()
+    assert f"export JAX_COORDINATOR_ADDRESS={coordinator}" in lines

@@ -15,7 +15,7 @@ from mcjax_launch.cli.ranks_python import RanksPython
 from mcjax_launch.cli.request import make_job, make_style
 from mcjax_launch.cli.this_machine import ThisMachine, variable
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.describe import dry_run
+from mcjax_launch.job.describe import Here, dry_run
 from mcjax_launch.job.hosts import Host
 
 HERE = ThisMachine(chdir="/w", python=RanksPython("/py", "VIRTUAL_ENV's"))
@@ -107,7 +107,8 @@ def test_variables() -> None:
 )
 def test_dry_run_counts(words: str, head: str) -> None:
     hosts = find_hosts(options(words), {})
-    assert dry_run(make_job(options(words), hosts, HERE), hosts, {}).startswith(f"{head}\n")
+    shown = dry_run(make_job(options(words), hosts, HERE), hosts, Here({}, 7, "/hook"))
+    assert shown.startswith(f"{head}\n")
 
 
 def addresses(*found: str) -> Any:

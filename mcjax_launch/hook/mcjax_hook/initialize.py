@@ -80,7 +80,7 @@ class Initialization:
         address = str(filled["coordinator_address"])
         self._link.send(Joining(address, count, process_id, user_lines.place()))
         _set_transfer_address(self._environ)
-        _silence_proxy_warning(self._environ)
+        silence_proxy_warning(self._environ)
         _adjust_jaxlib(self._environ)
         self._exits.watch()
         _await_coordinator(filled)
@@ -201,7 +201,7 @@ def _set_transfer_address(environ: Mapping[str, str]) -> None:
         ) from None
 
 
-def _silence_proxy_warning(environ: Mapping[str, str]) -> None:
+def silence_proxy_warning(environ: Mapping[str, str]) -> None:
     """Keep JAX, which warns of any proxy variable, from warning of the launcher's `no_proxy`."""
     proxies = {name.lower() for name in environ if "_proxy" in name.lower()}
     if proxies == {"no_proxy"}:

@@ -27,16 +27,20 @@ if TYPE_CHECKING:
 
 
 def install(failed: Callable[[Exception], None]) -> None:
-    """Put the hook in place; without an agent do nothing.
+    """Put the hook in place; without an agent do nothing, or fill in initialize() alone.
 
     Args:
         failed: is given what goes wrong in the hook later on, which the program does not see.
 
     """
     path = os.environ.get(hook_environ.SOCKET)
-    if not path or not _is_main_interpreter():
-        return
     environ = dict(os.environ)  # as it is: the program may change or clear its own
+    if not path:
+        if environ.get(hook_environ.ALONE):
+            sys.meta_path.insert(0, ImportPatches({"jax.distributed": _fills_in(environ)}, failed))
+        return
+    if not _is_main_interpreter():
+        return
     try:
         link = AgentLink(path, environ.get("JAX_PROCESS_ID", ""))
     except OSError:
@@ -50,6 +54,15 @@ def _is_main_interpreter() -> bool:
 
     is_main = getattr(_thread, "_is_main_interpreter", None)
     return bool(is_main()) if is_main is not None else not uncaught.is_watched()
+
+
+def _fills_in(environ: Mapping[str, str]) -> Patch:
+    def patch(distributed: Any) -> None:
+        from .alone import fill_in_initialize
+
+        fill_in_initialize(distributed, environ)
+
+    return patch
 
 
 class Hook:
