@@ -177,6 +177,10 @@ class Console:
         """The last of what a rank wrote to stdout, where that is kept, and to stderr."""
         return self._tails.of(rank)
 
+    def take_tails(self, rank: int) -> tuple[str, str]:
+        """As `tails`, for the last time."""
+        return self._tails.take(rank)
+
     # --- the launcher ---
 
     def say(self, text: str) -> None:

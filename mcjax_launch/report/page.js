@@ -717,7 +717,9 @@ function chart(key, use) {
     if (all.length > 8) read.append(
       entry("max", `highest: rank ${all[all.length - 1][1]}`, all[all.length - 1][0]),
       entry("median", "median", all[Math.floor(all.length / 2)][0]));
-    else for (const line of lines) if (line !== picked && line !== cause)
+    if (ranks.length > COLOURS) read.append(el("div", {class: "ramp"}, el("span", {}),
+      el("span", {}, `rank ${ranks[0].rank} to ${ranks[ranks.length - 1].rank}`)));
+    if (all.length <= 8) for (const line of lines) if (line !== picked && line !== cause)
       read.append(entry("", `rank ${line.rank.rank}`, of(line), line));
   }
   function pick() {
