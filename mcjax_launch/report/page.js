@@ -810,7 +810,8 @@ function showSide() {
 function titledBlock(name, lines, title = name, whole = lines, link = null) {
   const text = () => whole.map(line => line.textContent ?? line).join("\n") + "\n";
   return [el("div", {class: "of"}, el("h3", {}, title), link, copyButton(name.toLowerCase(), text)),
-    el("pre", {tabindex: 0, "aria-label": name}, ...lines.flatMap(line => [line, "\n"]))];
+    lines.length ? el("pre", {tabindex: 0, "aria-label": name}, ...lines.flatMap(line => [line, "\n"]))
+      : ""];
 }
 // The last lines of the selected rank, all of them or those that have what is searched for.
 function showLines() {
