@@ -14,13 +14,15 @@ from jobs import LAUNCHER, TOKEN, Ended, Jobs, Running, eventually
 
 HERE = Path(__file__).parent
 FAKE_SSH = f"{sys.executable} {HERE / 'fake_ssh'} {{host}}"
-SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+#: Where the system's own tools are, also those that PATH may lack.
+SYSTEM_PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
+SSHD = shutil.which("sshd", path=SYSTEM_PATH)
 
 needs_sshd = pytest.mark.skipif(
     SSHD is None or shutil.which("ssh") is None, reason="needs OpenSSH: apt install openssh-server"
 )
 needs_lab = pytest.mark.skipif(
-    SSHD is None or shutil.which("ip") is None or os.geteuid() != 0,
+    SSHD is None or shutil.which("ip", path=SYSTEM_PATH) is None or os.geteuid() != 0,
     reason="needs root, OpenSSH and iproute2: apt install openssh-server iproute2",
 )
 

@@ -17,7 +17,7 @@ _NO_FILE = "a FIFO or socket, not a file"
 #: How the names of a rank's log files end.
 ENDS = {frames.STDOUT: "out", frames.STDERR: "err"}
 # For a job's record more are kept, as far as all ranks together stay below a limit.
-_MOST_TAIL, _MOST_OF_ALL = 128 << 10, 32 << 20
+_MOST_TAIL, _MOST_OF_ALL = 128 << 10, 16 << 20
 # What a terminal shows no more of a line: before a carriage return that no newline follows.
 _OVERWRITTEN = re.compile(rb"[^\n\r]*\r(?=[^\n])")
 
@@ -93,7 +93,7 @@ class Tails:
         tail = self._tails.get((rank, stream))
         if tail is None:
             tail = self._tails[rank, stream] = bytearray()
-        tail += data
+        tail += data[-self._most :]
         if len(tail) > self._most + self._most // 4:  # seldom, for many small pieces
             self._cut(tail)
 
@@ -107,6 +107,13 @@ class Tails:
         tails = (self._tails.get((rank, s), b"") for s in (frames.STDOUT, frames.STDERR))
         out, err = (tail[-self._most :].decode("utf-8", "replace") for tail in tails)
         return out, err
+
+    def take(self, rank: int) -> tuple[str, str]:
+        """As `of`, and forget them: the memory is needed for what becomes of them."""
+        found = self.of(rank)
+        for stream in (frames.STDOUT, frames.STDERR):
+            self._tails.pop((rank, stream), None)
+        return found
 
 
 def check_folder(log_dir: str) -> None:

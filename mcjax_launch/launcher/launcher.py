@@ -147,7 +147,7 @@ class Launcher:
             self._lost_output = any(link.greeted and not link.ended for link in self._links)
         finally:
             self._pool.hang_up(_AGENT_END_S if self._policy.interrupts < 3 else 1)
-            self._state.keep_output(self._console.tails)
+            self._state.keep_output(self._console.take_tails)
         if self._policy.error is not None:
             self._console.finish_ranks()  # some may have begun
             self._write_all()

@@ -717,7 +717,9 @@ function chart(key, use) {
     if (all.length > 8) read.append(
       entry("max", `highest: rank ${all[all.length - 1][1]}`, all[all.length - 1][0]),
       entry("median", "median", all[Math.floor(all.length / 2)][0]));
-    else for (const line of lines) if (line !== picked && line !== cause)
+    if (ranks.length > COLOURS) read.append(el("div", {class: "ramp"}, el("span", {}),
+      el("span", {}, `rank ${ranks[0].rank} to ${ranks[ranks.length - 1].rank}`)));
+    if (all.length <= 8) for (const line of lines) if (line !== picked && line !== cause)
       read.append(entry("", `rank ${line.rank.rank}`, of(line), line));
   }
   function pick() {
@@ -808,7 +810,8 @@ function showSide() {
 function titledBlock(name, lines, title = name, whole = lines, link = null) {
   const text = () => whole.map(line => line.textContent ?? line).join("\n") + "\n";
   return [el("div", {class: "of"}, el("h3", {}, title), link, copyButton(name.toLowerCase(), text)),
-    el("pre", {tabindex: 0, "aria-label": name}, ...lines.flatMap(line => [line, "\n"]))];
+    lines.length ? el("pre", {tabindex: 0, "aria-label": name}, ...lines.flatMap(line => [line, "\n"]))
+      : ""];
 }
 // The last lines of the selected rank, all of them or those that have what is searched for.
 function showLines() {

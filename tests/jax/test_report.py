@@ -1,5 +1,7 @@
 """The record of real runs of JAX that fail."""
 
+import platform
+from importlib.metadata import version
 from pathlib import Path
 
 from jobs import PROGRAMS, Jobs
@@ -32,3 +34,46 @@ def test_a_rank_that_is_to_blame(jobs: Jobs, tmp_path: Path) -> None:
     assert "rank 1 called initialize() at " in found["words"]
     assert (cause["kind"], cause["rank"], cause["alike"]) == ("rank", 1, [1])
     assert cause["at_s"] is not None
+
+
+LATE = """
+import os, time
+rank = int(os.environ["JAX_PROCESS_ID"])
+if rank == 1: time.sleep(2)
+import jax
+from jax.experimental import multihost_utils
+jax.distributed.initialize(); jax.devices()  # for which all wait too
+if rank == 2: time.sleep(2)
+multihost_utils.sync_global_devices("started")  # all have to come here
+"""
+
+
+def test_versions_and_who_waited_for_whom(jobs: Jobs, tmp_path: Path) -> None:
+    path, program = tmp_path / "run.json", tmp_path / "late.py"
+    program.write_text(LATE)
+    assert jobs.run("-n", 3, "-d", 1, "--report", path, program).status == 0
+    (attempt,) = read(path)["attempts"]
+    python = platform.python_version()
+    for rank in attempt["ranks"]:
+        assert (rank["jax"], rank["python"]) == (version("jax"), python)
+        assert rank["jaxlib"] == version("jaxlib")
+    long = [wait for wait in attempt["waits"] if wait["until_s"] - wait["arrived"][0][1] > 1]
+    assert [wait["late"] for wait in long] == [[1], [2]]
+    assert long[0]["place"] == "initialize()"
+    assert long[1]["place"].startswith("jit(")
+    assert [wait["where"] for wait in long] == [f"{program}:7", f"{program}:9"]
+    times = dict(long[0]["arrived"])
+    assert times == {rank["rank"]: rank["joining_s"] for rank in attempt["ranks"]}
+    assert long[0]["until_s"] == times[1]
+
+
+def test_whom_the_ranks_of_a_hang_wait_for(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    options = ["-n", 3, "-d", 1, "--start-timeout", 12, "--report", path]
+    assert jobs.run(*options, PROGRAMS / "waiting.py", "initialize").status == 124
+    (attempt,) = read(path)["attempts"]
+    (wait,) = attempt["waits"]
+    assert (wait["place"], wait["late"]) == ("initialize()", [1])
+    assert sorted(rank for rank, _ in wait["arrived"]) == [0, 2]
+    assert wait["until_s"] == attempt["cause"]["at_s"]
+    assert attempt["idle_since_s"] <= wait["until_s"]

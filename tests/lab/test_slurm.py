@@ -13,15 +13,15 @@ import psutil
 import pytest
 import yaml
 from jobs import LAUNCHER, PROGRAMS, Jobs, Running, eventually
-from remote import Lab, needs_lab
+from remote import SYSTEM_PATH, Lab, needs_lab
 
 pytestmark = [
     needs_lab,
     pytest.mark.skipif(
-        shutil.which("slurmctld", path="/usr/sbin:/sbin") is None or shutil.which("munged", path="/usr/sbin:/sbin") is None,
+        not all(shutil.which(name, path=SYSTEM_PATH) for name in ("slurmctld", "munged")),
         reason="needs Slurm: apt install slurm-wlm slurm-wlm-basic-plugins munge",
     ),
-]  # fmt: skip
+]
 
 
 class Cluster(Lab):

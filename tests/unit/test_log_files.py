@@ -82,7 +82,7 @@ def test_tails_of_stdout_where_they_are_wanted(for_record: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "kept"), [(1, 128 << 10), (128, 128 << 10), (512, 32 << 10), (4000, 16 << 10)]
+    ("ranks", "kept"), [(1, 128 << 10), (64, 128 << 10), (256, 32 << 10), (4000, 16 << 10)]
 )
 def test_a_record_has_longer_tails_that_share_their_memory(ranks: int, kept: int) -> None:
     tails = Tails(for_record=True)
