@@ -62,7 +62,8 @@ def _hopeless_alone(call: Joining, state: RunState) -> str:
     # At an address of the program's own, processes may take part that are not this launcher's.
     ours = _is_local(call) or call.coordinator_address == state.coordinator
     if size != state.num_processes and (outside or (size > state.num_processes and ours)):
-        return _other_than(state.num_processes, call)
+        also = f"process_id={process_id} and " if outside else ""
+        return also + _other_than(state.num_processes, call)
     return f"process_id={process_id}, which is not one of 0 to {size - 1}" if outside else ""
 
 

@@ -28,6 +28,7 @@ from mcjax_launch.run.rank_run import RankRun, Sample
 from mcjax_launch.run.spmd import titled
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.waits import waits_of
+from mcjax_launch.run.stop_reasons import Stop
 
 #: JSON: what `json.dumps` takes.
 Json = dict[str, Any]
@@ -143,6 +144,9 @@ def _cause(ended: Attempt) -> Json:
     match ended.summary.ending:
         case RankFailed(first, culprit, alike):
             kind, at = "rank", first.failed_at
+        case Stopped(Stop(rank=int(rank)), at):
+            kind, culprit = "rank", ended.state.ranks[rank]
+            alike = (culprit,)
         case Stopped(at=at):
             kind = "stop"
         case NotStarted():

@@ -18,6 +18,7 @@ class Stop(Value):
         final: starting the job again would be no use, or is not wanted.
         needs_stacks: the ranks' stacks are to be shown first.
         unread: nobody reads the output any more: one line on the end is enough.
+        rank: the one to blame, if one is.
 
     """
 
@@ -27,6 +28,7 @@ class Stop(Value):
     final: bool = True
     needs_stacks: bool = False
     unread: bool = False
+    rank: int | None = None
 
 
 def interrupted(signum: int) -> Stop:
@@ -76,15 +78,16 @@ def out_of_time(message: str, details: Sequence[str], *, final: bool) -> Stop:
     return Stop(message, status, tuple(details), final=final, needs_stacks=True)
 
 
-def hopeless(message: str, details: Sequence[str]) -> Stop:
+def hopeless(rank: int, message: str, details: Sequence[str]) -> Stop:
     """The end of a job whose ranks wait in initialize() for what can never happen.
 
     Args:
-        message: which rank is to blame, and why.
+        rank: to blame.
+        message: what it did.
         details: what to do about it.
 
     """
-    return Stop(message, exit_status.FAILED, tuple(details))
+    return Stop(message, exit_status.FAILED, tuple(details), rank=rank)
 
 
 def diverged(details: Sequence[str]) -> Stop:

@@ -28,7 +28,9 @@ class AbsentRanks:
         from mcjax_launch.diagnosis.initialize_calls import hopeless_call
 
         blame = None if state.ending else hopeless_call(state, state.ranks[rank])
-        return stop_reasons.hopeless(str(blame), [_OWN_ARGUMENTS]) if blame is not None else None
+        if blame is None:
+            return None
+        return stop_reasons.hopeless(blame.run.process_id, str(blame), [_OWN_ARGUMENTS])
 
     def gone(self, state: RunState) -> Stop | None:
         """The reason to end the job, if all that run wait in initialize() for one that is gone.
@@ -45,7 +47,7 @@ class AbsentRanks:
         verb = "wait" if len(running) > 1 else "waits"
         it = "it" if len(gone) == 1 else "them"
         message = f"{these_ranks(gone)} {_NEVER_CAME} {waiting} {verb} for {it}"
-        return stop_reasons.hopeless(message, [_GONE])
+        return stop_reasons.hopeless(gone[0], message, [_GONE])
 
     def notes(self, state: RunState) -> list[str]:
         """Lines on what has not been reported yet, and does not end the job by itself."""

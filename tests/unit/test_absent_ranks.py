@@ -72,7 +72,7 @@ HOPELESS: dict[str, tuple[list[Event], list[str], str | None]] = {
     "too few": (
         [joining(0, 2), joining(2, 2)],
         [],
-        f"rank 2 {CALLED} num_processes=2, but the job has 3",
+        f"rank 2 {CALLED} process_id=2 and num_processes=2, but the job has 3",
     ),
     "one has another number": (
         [joining(0, 2), joining(1)],
@@ -129,6 +129,7 @@ def found(events: list[Event], state: RunState) -> tuple[list[str], str | None]:
         stop = stop or absent_ranks.gone(state)
         if stop is not None:
             assert (stop.status, stop.final, len(stop.details)) == (1, True, 1)
+            assert stop.message.replace("ranks", "rank").startswith(f"rank {stop.rank}")
             return lines, stop.message
         lines += absent_ranks.notes(state)
     return lines, None
