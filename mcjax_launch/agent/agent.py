@@ -138,6 +138,8 @@ class Agent:
             self._request_stacks(message.all_threads)
         elif isinstance(message, messages.RequestReruns):
             self._request_reruns(message.ranks)
+        elif isinstance(message, messages.ReplyToHooks):
+            self._reply_to_hooks(message)
         elif not isinstance(message, messages.Ping):
             self._receive_before_start(message)
 
@@ -358,6 +360,10 @@ class Agent:
     def _request_reruns(self, ranks: Collection[int]) -> None:
         if self._hooks is not None:
             self._hooks.request_reruns(ranks)
+
+    def _reply_to_hooks(self, message: messages.ReplyToHooks) -> None:
+        if self._hooks is not None:
+            self._hooks.reply(message.ranks, message.reply)
 
     def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
         """Send the stacks that have come, and of the other ranks what the kernel knows."""

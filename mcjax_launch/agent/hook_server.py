@@ -6,7 +6,7 @@ import socket
 import time
 
 from ..protocol import hook_messages
-from ..protocol.codec import Malformed, Tagged, from_json
+from ..protocol.codec import Malformed, Tagged, from_json, to_json
 from ..protocol.loop import READ, Loop
 from ..protocol.messages import FromHook
 from . import posix
@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from ..protocol.hook_messages import HookMessage
+    from ..protocol.hook_messages import HookMessage, HookReply
 
 _MOST_STACKS = 1 << 20
 # A failure with three texts of full length is shorter than this, all of it escaped.
@@ -38,6 +38,7 @@ class HookConnection:
         self.joining = False  # it has called initialize(), and has not left since
         self.joined = False
         self.compilations = 0  # under way
+        self.held = ""  # the fingerprint of the program at which its thread waits for a reply
         self.stacks: list[str] = []
         self.last_stack_at = 0.0
         self._connection = connection
@@ -75,6 +76,13 @@ class HookConnection:
         *whole, rest = bytes(self._held), *more
         self._held, self._is_skipping = bytearray(rest), False
         return [line.decode("utf-8", "replace") for line in whole]
+
+    def send(self, line: str) -> None:
+        """Send a line; one that cannot take it does not wait for it either."""
+        try:
+            self._connection.send(line.encode() + b"\n")
+        except OSError:
+            pass
 
     def take_stack(self, line: str) -> None:
         """Keep a line of a stack dump."""
@@ -155,6 +163,14 @@ class HookServer:
             # As with stacks: one that does not expect the signal would die of it.
             if hook.rank in ranks and posix.handles(hook.pid, hook.rerun_signal):
                 posix.signal_process(hook.pid, hook.rerun_signal)
+
+    def reply(self, ranks: Collection[int], reply: HookReply) -> None:
+        """Answer those threads of these ranks that wait at a program."""
+        for hook in self._hooks.values():
+            if hook.held == reply.fingerprint and hook.rank in ranks:
+                hook.send(to_json(reply))
+                if isinstance(reply, hook_messages.GateOpens):
+                    hook.held = ""
 
     # --- connections ---
 
@@ -253,6 +269,8 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
     elif isinstance(message, hook_messages.Joined):
         hook.joined = True
         hook.rerun_signal = _signal_number(message.rerun_signal)
+    elif isinstance(message, hook_messages.Program):
+        hook.held = message.fingerprint if message.held else ""
     elif isinstance(message, hook_messages.Compiling):
         hook.compilations += 1
     elif isinstance(message, hook_messages.Compiled):

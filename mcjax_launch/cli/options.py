@@ -292,7 +292,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     "Diagnosis": (
         _flag(
             "--verify-spmd",
-            help="Stop the job when ranks run different compiled programs (exit status 1).",
+            help="Stop the job before ranks run different compiled programs (exit status 1).",
         ),
         Option(
             "--report", metavar="FILE", help="Write a record of the run to FILE (.json or .html)."

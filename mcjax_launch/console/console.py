@@ -192,6 +192,7 @@ class Console:
         """Whether the last of a rank's stderr has been shown, and only little after it."""
         at = self._errors_at.get(rank)
         return at is not None and self._outputs[frames.STDERR].sink.taken - at < _IN_SIGHT
+
     def take_tails(self, rank: int) -> tuple[str, str]:
         """As `tails`, for the last time."""
         return self._tails.take(rank)

@@ -30,7 +30,7 @@ def common_settings(
     if job.hook and job.start_timeout is not None:
         settings[hook_environ.JOIN_TIMEOUT] = str(job.start_timeout)
     if job.hook and job.verify_spmd:
-        settings[hook_environ.RERUNS] = "1"
+        settings[hook_environ.VERIFY_SPMD] = "1"
     return settings
 
 

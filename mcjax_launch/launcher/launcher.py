@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.console import Console
@@ -35,7 +35,7 @@ from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop, Signals
 from mcjax_launch.protocol.signals import ENDING, FORWARDED
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import counted, these_ranks
 from mcjax_launch.run import hook_events, stop_reasons
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
@@ -183,7 +183,13 @@ class Launcher:
         )
         self._timers.append(Acting(limits, self._limit_reached))
         if limits.spmd is not None:
-            self._timers.append(Asking(limits.spmd, self._console.note, self._request_reruns))
+            say = self._console.note, self._request_reruns, self._release
+            self._timers.append(Asking(limits.spmd, *say))
+            if self._job.num_hosts > 1:
+                mine = these_ranks(self._state.ranks)
+                self._console.note(
+                    f"--verify-spmd compares {mine} only: other launchers start the others"
+                )
         self._policy.ranks_starting()
         for link in self._links:
             link.send(start_order(plan, link.host, self._job, usage_every_s(self._job)))
@@ -374,6 +380,10 @@ class Launcher:
 
     def _request_reruns(self, ranks: Sequence[int]) -> None:
         self._pool.send_all(messages.RequestReruns(tuple(ranks)))
+
+    def _release(self, fingerprint: str, ranks: Collection[int]) -> None:
+        opens = hook_messages.GateOpens(fingerprint)
+        self._pool.send_all(messages.ReplyToHooks(tuple(ranks), opens))
 
     def _nothing_left(self) -> bool:
         """Whether no process of the job is left, as far as can be known."""

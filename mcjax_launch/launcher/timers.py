@@ -1,6 +1,6 @@
 """Parts that decide and parts that act, as timers of the one loop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from mcjax_launch.watchdog.spmd import SpmdWatch
@@ -46,12 +46,13 @@ class Acting(Generic[U]):
 
 
 class Asking:
-    """A timer that does what the watch over programs decides: notes, and questions to ranks.
+    """A timer that does what the watch over programs decides: notes, and what ranks are told.
 
     Args:
         watch: whose own time the limits keep.
         note: shows a line.
         ask: asks ranks which programs they still run.
+        release: lets ranks run the program with this fingerprint.
 
     """
 
@@ -62,10 +63,12 @@ class Asking:
         watch: SpmdWatch,
         note: Callable[[str], None],
         ask: Callable[[Sequence[int]], None],
+        release: Callable[[str, Collection[int]], None],
     ) -> None:
         self._watch = watch
         self._note = note
         self._ask = ask
+        self._release = release
 
     def expire(self, now: float) -> None:
         """Act on what the limits have just had it decide."""
@@ -73,3 +76,5 @@ class Asking:
             self._note(line)
         if ranks := self._watch.take_ranks_to_ask():
             self._ask(ranks)
+        for fingerprint, held in self._watch.take_released().items():
+            self._release(fingerprint, held)

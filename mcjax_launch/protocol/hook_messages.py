@@ -1,4 +1,4 @@
-"""Messages from a hook to the agent of its host, one line of JSON each: `["Joined", [...]]`.
+"""Messages between a hook and the agent of its host, one line of JSON each: `["Joined", [...]]`.
 
 The hook runs in the user's process, so the agent drops malformed messages. Places (`where`) are
 `train.py:88`, the user's line; empty where there is none.
@@ -73,7 +73,7 @@ class Program(HookMessage):
     """A program that spans processes is about to run for the first time.
 
     `fingerprint` is of its code and its devices; `processes` and `devices` are those of its mesh,
-    None for all.
+    None for all. `held`: it does not before a GateOpens comes, on the same connection.
     """
 
     name: str
@@ -82,6 +82,7 @@ class Program(HookMessage):
     shapes: tuple[str, ...]
     where: str
     devices: tuple[int, ...] | None = None
+    held: bool = False
 
 
 class Rerun(HookMessage):
@@ -127,3 +128,18 @@ class Failed(HookMessage):
     module: str | None = None
     python: str = ""
     handled: HandledException | None = None
+
+
+# --- agent to hook ---
+
+
+class HookReply(Tagged):
+    """An answer to a thread that is held; `fingerprint` is its program's."""
+
+    fingerprint: str
+
+
+class GateOpens(HookReply):
+    """The program may run."""
+
+    fingerprint: str

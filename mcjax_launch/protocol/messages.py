@@ -8,7 +8,7 @@ process ids of the job.
 from __future__ import annotations
 
 from .codec import Malformed, Message, from_values
-from .hook_messages import HookMessage
+from .hook_messages import HookMessage, HookReply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -158,6 +158,13 @@ class RequestReruns(Message):
     """Which programs do these ranks still run? Their hooks answer, through FromHook."""
 
     ranks: tuple[int, ...]
+
+
+class ReplyToHooks(Message):
+    """An answer to those threads of these ranks that wait for one."""
+
+    ranks: tuple[int, ...]
+    reply: HookReply
 
 
 class Ping(Message):
@@ -343,6 +350,7 @@ _MESSAGES: tuple[type[Message], ...] = (
     *(StageEntry, Prepare, TryCoordinator, Start, Credit, Forward, Stop, RequestStacks),
     *(RequestReruns, Ping, Hello, Refused, HostFacts, CoordinatorTried, Started, Exited),
     *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
+    ReplyToHooks,
 )
 _CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
 _KINDS = {cls: kind for kind, cls in _CLASSES.items()}

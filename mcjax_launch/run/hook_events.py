@@ -38,9 +38,11 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
             run.compilations.under_way -= 1
         case hook.Program() as program if state.compares:
             ran = Program.from_hook(program, state.ranks_of_processes)
-            state.comparison_of(run).ran(event.rank, ran)
+            state.comparison_of(run).ran(event.rank, ran, held=program.held)
             if state.waits is not None:
                 state.waits.came(event.rank, ran, at)
+        case hook.Program(fingerprint=fingerprint, held=True) if state.stop is not None:
+            state.comparison_of(run).released.setdefault(fingerprint, set()).add(event.rank)
         case hook.Rerun() as rerun if state.compares:
             again = Rerun.from_hook(event.rank, rerun, state.ranks_of_processes)
             state.comparison_of(run).reruns.append(again)

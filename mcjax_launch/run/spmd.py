@@ -184,6 +184,8 @@ class _Arrivals:
     Attributes:
         there: what each of them runs.
         order: the place of each of these among all programs of all ranks.
+        held: those of them that wait until they may run it.
+        opened: they need not wait for the others.
 
     """
 
@@ -191,6 +193,8 @@ class _Arrivals:
         self.program = program
         self.there: dict[int, Program] = {}
         self.order: dict[int, int] = {}
+        self.held: set[int] = set()
+        self.opened = False
 
     @property
     def missing(self) -> set[int]:
@@ -204,6 +208,8 @@ class Comparison:
         divergence: the first.
         count: of all programs of all ranks so far.
         reruns: what ranks have reported to run again; whoever asked them takes it from here.
+        released: by fingerprint, ranks that were held at a program and may run it now; whoever
+            tells them takes it from here.
 
     """
 
@@ -211,6 +217,7 @@ class Comparison:
         self.divergence: Divergence | None = None
         self.count = 0
         self.reruns: list[Rerun] = []
+        self.released: dict[str, set[int]] = {}
         self._instead: dict[int, Program] = {}
         # One for all ranks that run it by the same line: there may be many.
         self._known: dict[Program, Program] = {}
@@ -220,8 +227,15 @@ class Comparison:
         self._pairs: dict[tuple[int, int], _Pair] = {}
         self._pairs_of: dict[int, list[_Pair]] = {}
 
-    def ran(self, rank: int, program: Program) -> None:
-        """A rank has run a program for the first time; one on others' devices does nothing."""
+    def ran(self, rank: int, program: Program, *, held: bool = False) -> None:
+        """A rank runs a program for the first time; one on others' devices does nothing.
+
+        Args:
+            rank: that runs it.
+            program: the program.
+            held: the rank does not run it before it is released.
+
+        """
         if rank not in program.ranks:
             return
         if len(self._known) > 2 * _MOST_PROGRAMS:
@@ -230,14 +244,42 @@ class Comparison:
         lowest = min(program.ranks)
         for other in program.ranks if rank == lowest else (rank,):
             self._pair(lowest, other)
-        self._arrive(rank, program)
+        arrivals = self._arrive(rank, program, held)
         for pair in self._pairs_of.get(rank, ()):
             if program.ranks.issuperset((pair.first, pair.second)):
                 self._compare(pair, rank, program)
-        arrivals = self._arrivals.get(program.fingerprint)
-        # After a divergence they show who is where.
-        if arrivals is not None and not arrivals.missing and self.divergence is None:
-            del self._arrivals[program.fingerprint]
+        if self.divergence is not None:  # from now on arrivals show who is where
+            return
+        if not arrivals.missing:
+            self._arrivals.pop(program.fingerprint, None)
+        if arrivals.opened or not arrivals.missing - self._late:
+            self._release(arrivals)
+
+    def release(self, program: Program) -> None:
+        """Let ranks run a program that some have not reached; these are not waited for any more.
+
+        They are again when they have caught up.
+        """
+        if (arrivals := self._arrivals.get(program.fingerprint)) is not None:
+            self._release(arrivals)
+
+    def release_all(self) -> None:
+        """Let all ranks run what they wait to run."""
+        for arrivals in self._arrivals.values():
+            self._release(arrivals)
+
+    def _release(self, arrivals: _Arrivals) -> None:
+        arrivals.opened = True
+        if arrivals.held:
+            fingerprint = arrivals.program.fingerprint
+            self.released.setdefault(fingerprint, set()).update(arrivals.held)
+            arrivals.held = set()
+
+    @property
+    def _late(self) -> set[int]:
+        """The ranks that have not reached programs which others were allowed to run."""
+        late = (arrivals.missing for arrivals in self._arrivals.values() if arrivals.opened)
+        return set().union(*late)
 
     def over(self, rank: int) -> None:
         """A rank will run no more: its program has come to its end."""
@@ -245,6 +287,11 @@ class Comparison:
         for pair in self._pairs_of.get(rank, ()):
             if pair.lacks(rank):
                 self._diverge(pair)
+
+    def is_held(self, program: Program) -> bool:
+        """Whether ranks wait until they may run it."""
+        arrivals = self._arrivals.get(program.fingerprint)
+        return arrivals is not None and bool(arrivals.held)
 
     def waiting(self) -> list[tuple[Program, set[int], set[int]]]:
         """Programs that some ranks have reached and some have not, with these and those."""
@@ -279,12 +326,15 @@ class Comparison:
             if any(one.fingerprint == program.fingerprint for one in chain(*pair.ahead.values())):
                 yield pair
 
-    def _arrive(self, rank: int, program: Program) -> None:
+    def _arrive(self, rank: int, program: Program, held: bool) -> _Arrivals:
         arrivals = self._arrivals.setdefault(program.fingerprint, _Arrivals(program))
         self.count += 1
         arrivals.there[rank], arrivals.order[rank] = program, self.count
+        if held:
+            arrivals.held.add(rank)
         if len(self._arrivals) > _MOST_PROGRAMS:
             del self._arrivals[next(iter(self._arrivals))]
+        return arrivals
 
     def _compare(self, pair: _Pair, rank: int, program: Program) -> None:
         if pair.ran(rank, program) or any(map(pair.lacks, self._over.intersection(pair.ahead))):

@@ -188,6 +188,23 @@ class RunState:
         latest = max(self._comparisons, default=0)
         return self._diverged or self._comparisons.setdefault(latest, Comparison())
 
+    def take_released(self) -> dict[str, set[int]]:
+        """By fingerprint: ranks that were held at a program and may run it now."""
+        released: dict[str, set[int]] = {}
+        for programs in self._comparisons.values():
+            if programs.released or self._lets_all_run:
+                if self._lets_all_run:
+                    programs.release_all()
+                for fingerprint, ranks in programs.released.items():
+                    released.setdefault(fingerprint, set()).update(ranks)
+                programs.released = {}
+        return released
+
+    @property
+    def _lets_all_run(self) -> bool:
+        """Whether the job ends for no rank's reason: it may have a checkpoint to write."""
+        return self.stop is not None and not self.diverged
+
     @property
     def diverged(self) -> bool:
         """Whether the ranks have run different programs."""

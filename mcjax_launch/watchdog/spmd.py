@@ -23,6 +23,9 @@ _LOOKS = 100
 #: A rank that has run others this many times has passed the program by.
 MOST_LAG = 40
 _NOTED_AFTER_S = 10.0
+# A rank that is held at a program until the others reach it is let go then; and after so long
+# even if the others still compile.
+_LONGEST_HOLD_S = 100.0
 
 
 class _Wait:
@@ -131,9 +134,11 @@ class SpmdWatch:
         waited = now - wait.since
         if waited >= LOOK_AFTER_S:
             self._to_ask |= set(wait.missing)
-        if waited >= _NOTED_AFTER_S and not (wait.noted or self._compile(wait.missing)):
+        patient = self._compile(wait.missing) and waited < _LONGEST_HOLD_S
+        if waited >= _NOTED_AFTER_S and not (wait.noted or patient):
             wait.noted = True
             self._notes.append(self._note(wait, waited))
+            self._state.programs.release(wait.program)
 
     def _compile(self, ranks: Iterable[int]) -> bool:
         return all(self._state.ranks[rank].compilations.under_way > 0 for rank in ranks)
@@ -142,6 +147,12 @@ class SpmdWatch:
         program = wait.program
         name = f"#{self._state.programs.number(program)} {program.title}"
         at = f" at {program.where}" if program.where else ""
+        if self._state.programs.is_held(program):
+            run = "runs" if len(wait.there) == 1 else "run"
+            return (
+                f"{these_ranks(wait.there)} {have(wait.there)} waited {waited:.0f} s before "
+                f"program {name}{at} for {these_ranks(wait.missing)}, and now {run} it unverified"
+            )
         return (
             f"{these_ranks(wait.there)} {have(wait.there)} waited {waited:.0f} s in program "
             f"{name}{at}, which {these_ranks(wait.missing)} {have(wait.missing)} not reached"
@@ -151,6 +162,10 @@ class SpmdWatch:
         """Lines that have not been printed yet."""
         notes, self._notes = self._notes, []
         return notes
+
+    def take_released(self) -> dict[str, set[int]]:
+        """By the fingerprint of a program: ranks that may run it now."""
+        return self._state.take_released()
 
     def take_ranks_to_ask(self) -> list[int]:
         """The ranks that are to be asked now which programs they still run."""

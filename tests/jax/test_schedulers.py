@@ -17,6 +17,21 @@ def test_a_launcher_on_each_host(jobs: Jobs, tmp_path: Path) -> None:
         assert f"[{rank}] process {rank} of 4" in both[rank // 2].stdout
 
 
+def test_launchers_that_each_see_some_ranks_only(jobs: Jobs) -> None:
+    """Each compares its own, says so, and holds none for the others."""
+    with_port = f"localhost:{20_000 + os.getpid() % 10_000}"
+    options = ["--num-hosts", "2", "--procs-per-host", "2", "--coordinator", with_port, "-d", "1"]
+    options += ["--verify-spmd", PROGRAMS / "toy.py"]
+    first = jobs.start("--host-rank", "0", *options)
+    second = jobs.start("--host-rank", "1", *options)
+    both = [first.finish(), second.finish()]
+    assert [ended.status for ended in both] == [0, 0], both[0].stderr + both[1].stderr
+    for ended, ranks in zip(both, ("0-1", "2-3"), strict=True):
+        note = f"--verify-spmd compares ranks {ranks} only: other launchers start the others\n"
+        assert note in ended.stderr
+        assert "waited" not in ended.stderr
+
+
 # --- other detectors ---
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -127,3 +128,69 @@ def test_ranks_that_are_only_slow(jobs: Jobs, way: str) -> None:
     ended = jobs.run("-n", 3, *OPTIONS[2:], OVERTAKEN, way)
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count("] end\n") == 3
+
+
+GATED = PROGRAMS / "gated.py"
+KEPT_OUT = [
+    *("jit", "order", "ahead", "ahead, in another order", "pmap", "thread", "donated", "callback"),
+    "with nothing exchanged",
+]
+
+
+@pytest.mark.parametrize("way", KEPT_OUT)
+def test_no_rank_sees_the_result_of_a_program_that_differs(jobs: Jobs, way: str) -> None:
+    ended = jobs.run(*OPTIONS, GATED, way)
+    assert ended.status == 1, ended.stderr
+    assert "--verify-spmd: the ranks run different programs\n" in ended.report
+    assert "result" not in ended.stdout
+
+
+def test_programs_from_the_compilation_cache_are_held_too(jobs: Jobs, tmp_path: Path) -> None:
+    for words in ("", "cached"):
+        ended = jobs.run(*OPTIONS, GATED, "cached", tmp_path)
+        assert ended.status == 1, ended.stderr
+        assert "--verify-spmd: the ranks run different programs\n" in ended.report
+        assert "result" not in ended.stdout
+        assert ended.stdout.count("cached\n") == 4, words
+
+
+def test_a_program_for_which_the_others_wait_in_another_way(jobs: Jobs, tmp_path: Path) -> None:
+    """It is let go after a while, with a note, and they are compared all the same."""
+    ended = jobs.run(*OPTIONS, GATED, "held by a file", tmp_path / "file", cwd=PROGRAMS)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("] result ") == 8
+    [note] = re.findall(r"mcjax-launch: (rank 0 has waited .*)\n", ended.stderr)
+    assert re.fullmatch(
+        r"rank 0 has waited 1\d s before program #1 jit\(exp\) at gated.py:\d+ for ranks 1-3, "
+        "and now runs it unverified",
+        note,
+    )
+
+
+def test_a_handler_that_raises_ends_the_wait(jobs: Jobs, tmp_path: Path) -> None:
+    """What waited before waits on with its next call, and is let go when all are there."""
+    ended = jobs.run(*OPTIONS, GATED, "interrupted", tmp_path)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("] alarm\n") == 3
+    assert ended.stdout.count("] result ") == 4
+    assert "waited" not in ended.stderr
+
+
+def test_a_stall_at_the_gate(jobs: Jobs) -> None:
+    ended = jobs.run(*OPTIONS, "--stall-timeout", "3", GATED, "never", cwd=PROGRAMS)
+    assert ended.status == 124, ended.stderr
+    line = places(GATED)["never"]
+    words = f"ranks 0-1,3: waiting in jit(_lambda) at gated.py:{line}, which rank 2 has not reached"
+    assert words in ended.report
+    assert "result" not in ended.stdout
+
+
+def test_after_an_interrupt_no_program_is_held(jobs: Jobs) -> None:
+    """A checkpoint may have to be written; the ranks do so at moments of their own."""
+    options = ["-n", 4, "-d", 1, "--grace", "20", "--verify-spmd"]
+    job = jobs.start(*options, GATED, "saved")
+    job.read_until("ready", 4)
+    job.signal(signal.SIGINT)
+    ended = job.finish()
+    assert ended.status == 130, ended.stderr
+    assert ended.stdout.count("] saved 1.0\n") == 4

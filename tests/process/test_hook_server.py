@@ -22,6 +22,7 @@ from mcjax_launch.protocol.hook_messages import (
     Compiled,
     Compiling,
     Failed,
+    GateOpens,
     Hello,
     HookMessage,
     ImportedJax,
@@ -29,6 +30,7 @@ from mcjax_launch.protocol.hook_messages import (
     Joining,
     Leaving,
     Left,
+    Program,
 )
 from mcjax_launch.protocol.loop import Loop
 from mcjax_launch.protocol.messages import FromHook
@@ -70,6 +72,9 @@ class Process:
 
     def say(self, message: HookMessage) -> None:
         self.write(f"\n{to_json(message)}\n".encode())
+
+    def heard(self) -> str:
+        return self.socket.recv(65536, socket.MSG_DONTWAIT).decode()
 
     def write(self, data: bytes) -> None:
         self.socket.sendall(data)
@@ -310,3 +315,16 @@ def test_the_ranks_that_have_the_hook(server: Server) -> None:
     server.connect(Hello(6, "9", 0))
     server.read()
     assert server.hooks.seen == {1, 2}
+
+
+def test_a_reply_goes_to_the_thread_that_waits_for_it(server: Server) -> None:
+    """Each thread that is held has a connection of its own."""
+    program = Program("jit_f", "x", None, (), "train.py:1", held=True)
+    other = Program("jit_g", "y", None, (), "train.py:2", held=True)
+    first, second = server.connect(HELLO, program), server.connect(HELLO, other)
+    assert server.read() == [program, other]
+    for ranks in ([2], [1], [1]):
+        server.hooks.reply(ranks, GateOpens("x"))
+    server.hooks.reply([1], GateOpens("y"))
+    assert first.heard() == '["GateOpens",["x"]]\n'
+    assert second.heard() == '["GateOpens",["y"]]\n'

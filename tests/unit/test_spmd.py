@@ -126,3 +126,79 @@ def test_what_a_hook_reports() -> None:
     assert Program.from_hook(everywhere, {0: 3, 1: 2}).ranks == {2, 3}
     somewhere = hook_messages.Program("jit_f", "x", (0, 7), (), "")
     assert Program.from_hook(somewhere, {0: 3, 1: 2}).ranks == {3}
+
+
+# --- ranks that are held until the others come ---
+
+
+def held(ranks: dict[int, str]) -> Comparison:
+    """Ranks that come to programs, each of which holds them."""
+    found = Comparison()
+    for rank, text in ranks.items():
+        for word in text.split():
+            found.ran(rank, program(word), held=True)
+    return found
+
+
+def test_ranks_are_released_when_all_are_there() -> None:
+    found = held({0: "a", 1: "a", 3: "a"})
+    assert found.released == {}
+    found.ran(2, program("a"), held=True)
+    assert found.released == {"a": {0, 1, 2, 3}}
+    assert found.waiting() == []
+
+
+def test_those_of_a_sub_mesh_are_released_by_themselves() -> None:
+    assert held({0: "x@01", 1: "x@01", 2: "y@23"}).released == {"x@01": {0, 1}}
+
+
+def test_threads_are_held_apart() -> None:
+    assert held({0: "a/01 b/23", 1: "b/23", 2: "b/23", 3: "b/23"}).released == {"b/23": set(ALL)}
+
+
+def test_after_a_divergence_none_is_released() -> None:
+    found = held({0: "a", 1: "a", 2: "b"})
+    assert found.divergence is not None
+    for rank in (2, 3):
+        found.ran(rank, program("a"), held=True)
+    assert found.released == {}
+
+
+def test_ranks_that_are_let_go_early() -> None:
+    found = held({0: "a", 1: "a"})
+    found.release(program("a"))
+    assert found.released.pop("a") == {0, 1}
+    # Rank 2 comes later, and is compared all the same; rank 3 is not waited for meanwhile.
+    found.ran(2, program("a"), held=True)
+    assert found.released.pop("a") == {2}
+    for rank in (0, 1):
+        found.ran(rank, program("b"), held=True)
+    assert found.released == {}
+    found.ran(2, program("b"), held=True)
+    assert found.released.pop("b") == {0, 1, 2}
+    # It has caught up.
+    for word in ("a", "b"):
+        found.ran(3, program(word), held=True)
+        assert found.released.pop(word) == {3}
+    for rank in (0, 1, 2):
+        found.ran(rank, program("c"), held=True)
+    assert found.released == {}
+    assert found.divergence is None
+
+
+def test_one_that_comes_late_with_another_program() -> None:
+    found = held({0: "a", 1: "a"})
+    found.release(program("a"))
+    found.released.clear()
+    found.ran(2, program("b"), held=True)
+    assert found.divergence is not None
+    assert found.released == {}
+
+
+def test_one_that_is_over_releases_none() -> None:
+    found = held({0: "a", 1: "a", 2: "a"})
+    found.over(3)
+    assert divergence_lines(found) == [
+        "program #1: ranks 0-2 train.py:97 jit(a) · rank 3 finished without it"
+    ]
+    assert found.released == {}

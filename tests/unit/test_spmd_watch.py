@@ -4,8 +4,12 @@ import pytest
 
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.hook.mcjax_hook import replica_groups as groups
+from mcjax_launch.protocol import hook_messages
+from mcjax_launch.protocol.messages import FromHook
+from mcjax_launch.run.hook_events import take
 from mcjax_launch.run.spmd import Program, Rerun
 from mcjax_launch.run.state import RunState
+from mcjax_launch.run.stop_reasons import interrupted
 from mcjax_launch.watchdog.spmd import LOOK_AFTER_S, LOOK_EVERY_S, MOST_LAG, SpmdWatch
 
 ALL = frozenset(range(3))
@@ -209,3 +213,58 @@ EXCHANGED = {
 @pytest.mark.parametrize("text", EXCHANGED)
 def test_what_is_exchanged(text: str) -> None:
     assert groups.exchanges(text, [0, 0, 1, 1, 2, 2, 3, 3]) == EXCHANGED[text]
+
+
+# --- ranks that are held at a program ---
+
+
+def held_job(missing_compile: bool = False) -> Job:
+    """Rank 0 is held at `metric`."""
+    job = Job()
+    job.programs = job.state.programs
+    for rank in (1, 2):
+        job.state.ranks[rank].compilations.under_way = int(missing_compile)
+    held = Program("jit_held", "h", ALL, (), "train.py:20")
+    for rank in ALL:
+        job.programs.ran(rank, METRIC)
+    job.programs.ran(0, held, held=True)
+    job.wait(3)
+    return job
+
+
+def test_a_rank_is_not_held_for_good() -> None:
+    job = held_job()
+    assert job.wait(6) == []
+    assert job.watch.take_released() == {}
+    assert job.wait(4) == [
+        "rank 0 has waited 10 s before program #4 jit(held) at train.py:20 for ranks 1-2, "
+        "and now runs it unverified"
+    ]
+    assert job.watch.take_released() == {"h": {0}}
+    assert job.watch.take_released() == {}
+
+
+def test_a_rank_is_held_longer_while_the_others_compile() -> None:
+    job = held_job(missing_compile=True)
+    job.wait(60)
+    assert job.watch.take_released() == {}
+    assert len(job.wait(60)) == 1
+    assert job.watch.take_released() == {"h": {0}}
+
+
+def test_all_are_let_go_when_the_user_ends_the_job() -> None:
+    job = held_job()
+    job.state.stopped(interrupted(2), 1.0)
+    assert job.watch.take_released() == {"h": {0}}
+    late = hook_messages.Program("jit_late", "l", None, (), "", held=True)
+    take(job.state, FromHook(1, late), 2.0)
+    assert job.watch.take_released() == {"l": {1}}
+
+
+def test_none_is_let_go_when_a_rank_has_failed() -> None:
+    """They would only lose their peer."""
+    job = held_job()
+    take(job.state, FromHook(1, hook_messages.Failed(1, joined=True)), 2.0)
+    late = hook_messages.Program("jit_late", "l", None, (), "", held=True)
+    take(job.state, FromHook(2, late), 2.0)
+    assert job.watch.take_released() == {}

@@ -8,20 +8,25 @@ Python, unseen by the hook, unless the launcher asks to see it again.
 
 from __future__ import annotations
 
-from ...protocol.hook_environ import RERUNS
+import _thread
+
+from ...protocol.hook_environ import VERIFY_SPMD
 from ...protocol.hook_messages import Blind, Compiled, Compiling, Rerun
 from . import user_lines
 from .fingerprint import fingerprint
+from .gate import Gate
 from .reruns import Reruns
 from .spmd_program import SpanningProgram, name_of
 from .wrapping import in_place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, TypeVar
 
     from .agent_link import AgentLink
+
+    T = TypeVar("T")
 
 
 class Compilation:
@@ -29,7 +34,10 @@ class Compilation:
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
         self._link = link
-        self._reruns_wanted = bool(environ.get(RERUNS))
+        self._verifies = bool(environ.get(VERIFY_SPMD))
+        self._gate = Gate(environ) if self._verifies else None
+        # By fingerprint: held by the first thread that comes to a program, until that may run.
+        self._entrances: dict[str, Any] = {}
         self._reruns = Reruns(self._report_rerun)
         # By the id of an executable: what is to be reported when that first runs.
         self._waiting: dict[int, SpanningProgram] = {}
@@ -41,7 +49,7 @@ class Compilation:
 
     def watch_reruns(self) -> int:
         """Report on a signal which programs still run; its number, 0 where that is not wanted."""
-        if not self._reruns_wanted:
+        if not self._verifies:
             return 0
         signum = self._reruns.watch()
         self._reports_reruns = signum != 0
@@ -112,8 +120,9 @@ class Compilation:
             return
         if self._sees_runs:
             self._waiting[id(executable)] = program
-        else:
-            self._report(program)
+        elif program.fingerprint not in self._reported:
+            self._reported.add(program.fingerprint)
+            self._link.send(program.message(program.where))
 
     # --- running ---
 
@@ -136,28 +145,53 @@ class Compilation:
         self._sees_runs = True
 
     def _runs(self, execution: Any, args: Sequence[Any]) -> None:
-        """Report an executable that runs for the first time, or was asked for again."""
-        try:
-            program = self._waiting.pop(id(execution.xla_executable), None)
-            if program is None:
-                if self._reports_reruns:
-                    self._reruns.ran(execution)
-                return
-            if not program.concerns_others(execution, args):
-                return
-            program.runs(args, user_lines.place())
-            self._report(program)
+        """Announce an executable that runs for the first time; report one that was asked for."""
+        number = id(execution.xla_executable)
+        program = self._waiting.get(number)
+        if program is None:
             if self._reports_reruns:
-                self._reruns.know(execution, program)
+                self._try(self._reruns.ran, execution)
+            return
+        if self._try(self._concerns_others, program, execution, args):
+            self._announce(program)  # outside of any `try`: what is raised there is the program's
+            if self._reports_reruns:
+                self._try(self._reruns.know, execution, program)
+        self._waiting.pop(number, None)
+        program.forget_code()
+
+    def _concerns_others(
+        self, program: SpanningProgram, execution: Any, args: Sequence[Any]
+    ) -> bool:
+        if not program.concerns_others(execution, args):
+            return False
+        program.runs(args, user_lines.place())
+        return True
+
+    def _announce(self, program: SpanningProgram) -> None:
+        """Say that a program is about to run for the first time; come back when it may."""
+        fingerprint = program.fingerprint
+        if fingerprint in self._reported:
+            return
+        with self._entrances.setdefault(fingerprint, _thread.allocate_lock()):
+            if fingerprint in self._reported:  # another thread has come with it meanwhile
+                return
+            held = self._gate is not None and self._gate.hold(
+                program.message(program.where, held=True)
+            )
+            if not held:
+                self._link.send(program.message(program.where))
+            self._reported.add(fingerprint)
+        self._entrances.pop(fingerprint, None)
+
+    def _try(self, look: Callable[..., T], *args: Any) -> T | None:
+        """What comes of a look into JAX; the program goes on with another JAX than we know."""
+        try:
+            return look(*args)
         except Exception as error:
             self._report_blind(repr(error))
+            return None
 
     # --- reports ---
-
-    def _report(self, program: SpanningProgram) -> None:
-        if program.fingerprint not in self._reported:
-            self._reported.add(program.fingerprint)
-            self._link.send(program.message(program.where))
 
     def _report_rerun(
         self, program: SpanningProgram, request: int, partners: Sequence[int]

@@ -56,12 +56,16 @@ class SpanningProgram:
         self._talks = fingerprint.talks
         self._devices = None if of_all else tuple(sorted(device.id for device in devices))
 
-    def message(self, where: str) -> Program:
+    def message(self, where: str, *, held: bool = False) -> Program:
         """What the launcher is to know of it, run at this line of the user's."""
         everywhere = self._devices is None
         processes = None if everywhere else tuple(sorted(set(self.places)))
-        shapes = self.shapes
-        return Program(self.name, self.fingerprint, processes, shapes, where, self._devices)
+        code = self.name, self.fingerprint
+        return Program(*code, processes, self.shapes, where, self._devices, held)
+
+    def forget_code(self) -> None:
+        """Keep its code no longer: it runs."""
+        self._computation = None
 
     def runs(self, args: Sequence[Any], where: str) -> None:
         """Note its first run, with these arguments, at this line of the user's."""

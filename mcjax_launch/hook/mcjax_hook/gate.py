@@ -1,0 +1,127 @@
+"""The gate before the first run of a program that spans processes: the launcher opens it.
+
+Each thread that comes to it has a connection of its own to the agent, so that it can wait for its
+answer by itself: no other thread, and no lock, stands between them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from ...protocol import hook_environ
+from ...protocol.codec import Malformed, Tagged, from_json, to_json
+from ...protocol.hook_messages import GateOpens, Hello, HookReply
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ...protocol.hook_messages import HookMessage, Program
+
+# The launcher answers much sooner; if it cannot, the program goes on.
+_LONGEST_S = 150
+_CONNECT_S = 1
+
+
+class Gate:
+    """Holds threads until the launcher lets their programs run.
+
+    Args:
+        environ: of this process, as it was started.
+
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._path = environ[hook_environ.SOCKET]
+        self._process_id = environ.get("JAX_PROCESS_ID", "")
+        self._pid = os.getpid()
+        self._of_thread = threading.local()
+
+    def hold(self, program: Program) -> bool:
+        """Announce a program, and wait until it may run.
+
+        An exception of the program's own (a signal's handler may raise one) ends the wait; the next
+        call for this program waits on.
+
+        Returns:
+            Whether it has been announced: there may be no agent any more.
+
+        """
+        if os.getpid() != self._pid:  # a fork of the process that was announced
+            return False
+        try:
+            line = self._line()
+        except OSError:
+            return False
+        fingerprint = program.fingerprint
+        if fingerprint not in line.announced:
+            line.announced.add(fingerprint)
+            line.send(program)
+        while fingerprint not in line.opened:
+            reply = line.receive()
+            if reply is None:
+                break
+            if isinstance(reply, GateOpens):
+                line.opened.add(reply.fingerprint)
+        line.opened.discard(fingerprint)
+        line.announced.discard(fingerprint)
+        return True
+
+    def _line(self) -> _Line:
+        """The connection of this thread."""
+        line: _Line | None = getattr(self._of_thread, "line", None)
+        if line is None:
+            line = self._of_thread.line = _Line(self._path)
+            line.send(Hello(self._pid, self._process_id, 0))
+        return line
+
+
+class _Line:
+    """A thread's connection to the agent, and what has come over it.
+
+    Raises:
+        OSError: there is no agent.
+
+    """
+
+    def __init__(self, path: str) -> None:
+        import _socket
+        import select
+
+        self.announced: set[str] = set()
+        self.opened: set[str] = set()
+        self._held = b""
+        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self._socket.settimeout(_CONNECT_S)
+        self._socket.connect(path)
+        self._socket.settimeout(None)
+        self._poll = select.poll()
+        self._poll.register(self._socket.fileno(), select.POLLIN)
+
+    def send(self, message: HookMessage) -> None:
+        """Send a message; if the agent is gone, nowhere."""
+        try:
+            self._socket.sendall(to_json(message).encode("utf-8", "replace") + b"\n")
+        except OSError:
+            pass
+
+    def receive(self) -> HookReply | None:
+        """The next reply; None if there will be none."""
+        while b"\n" not in self._held:
+            # Whatever is raised here is the program's own, by a handler of a signal.
+            if not self._poll.poll(_LONGEST_S * 1000):
+                return None
+            try:
+                data = self._socket.recv(4096)
+            except OSError:
+                return None
+            if not data:
+                return None
+            self._held += data
+        first, _, self._held = self._held.partition(b"\n")
+        try:
+            reply = Tagged.of_family(from_json(first.decode("utf-8", "replace")))
+        except Malformed:
+            return None
+        return reply if isinstance(reply, HookReply) else None

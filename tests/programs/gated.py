@@ -1,0 +1,119 @@
+"""Ranks of which one runs another program, in the way that argv says: none may see a result.
+
+A rank that does prints "result".
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+way = sys.argv[1]
+if way == "cached":
+    jax.config.update("jax_compilation_cache_dir", sys.argv[2])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+jax.distributed.initialize()
+me = jax.process_index()
+odd = me == 2
+mesh = Mesh(np.array(jax.devices()), ("all",))
+sharding = NamedSharding(mesh, P("all"))
+shape = (2 * mesh.size, 4)
+x = jax.make_array_from_callback(shape, sharding, lambda index: np.ones(shape)[index])
+function: Callable[..., jax.Array] = (lambda a: (a * 3).sum()) if odd else (lambda a: a.sum())
+
+
+def show(result: object) -> None:
+    print("result", jax.block_until_ready(result), flush=True)
+
+
+if way == "jit":
+    show(jax.jit(function)(x))
+elif way == "order":
+    first, second = jax.jit(lambda a: (a + 1).sum()), jax.jit(lambda a: (a * 2).sum())
+    results = (second(x), first(x)) if odd else (first(x), second(x))
+    show(results)
+elif way == "ahead":
+    show(jax.jit(function).lower(x).compile()(x))
+elif way == "ahead, in another order":
+    compiled = [jax.jit(f).lower(x).compile() for f in (jnp.sum, jnp.mean)]
+    show([program(x) for program in (compiled[::-1] if odd else compiled)])
+elif way == "pmap":
+    mapped = jax.pmap(lambda a: jax.lax.psum(function(a), "i"), axis_name="i")
+    show(mapped(np.ones((jax.local_device_count(), 3), np.float32)))
+elif way == "thread":
+    threads = [threading.Thread(target=lambda: show(jax.jit(function)(x))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+elif way == "cached":
+    compiled = [jax.jit(f).lower(x).compile() for f in (function, jnp.sum)]
+    print("cached" if os.listdir(sys.argv[2]) else "empty", flush=True)
+    show(compiled[0](x))
+elif way == "donated":
+    show(jax.jit(lambda a: a * function(a), donate_argnums=0)(x))
+elif way == "callback":
+
+    def call(a: np.ndarray) -> np.ndarray:
+        print("result of a callback", flush=True)
+        return np.asarray(a)
+
+    show(
+        jax.jit(lambda a: jax.pure_callback(call, jax.ShapeDtypeStruct((), x.dtype), function(a)))(
+            x
+        )
+    )
+elif way == "with nothing exchanged":
+    show((x * 3 if odd else x + 1).addressable_shards[0].data)
+elif way == "held by a file":  # the others wait for what rank 0 writes when it has run a program
+    path = Path(sys.argv[2])
+    if me == 0:
+        more = jax.jit(jnp.exp)(x).addressable_shards[0].data  # needs none of the others
+        path.touch()
+    while not path.exists():
+        time.sleep(0.05)
+    show(more if me == 0 else jax.jit(jnp.exp)(x).addressable_shards[0].data)
+    show(jax.jit(jnp.max)(x))
+elif way == "interrupted":  # by a signal whose handler raises, as one that ends a step does
+    import signal
+
+    class Alarm(Exception):
+        pass
+
+    def ring(signum: int, frame: object) -> None:
+        raise Alarm
+
+    if not odd:
+        signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        try:
+            jax.jit(jnp.sum)(x)
+        except Alarm:
+            print("alarm", flush=True)
+        Path(sys.argv[2], str(me)).touch()
+    while len(os.listdir(sys.argv[2])) < jax.process_count() - 1:
+        time.sleep(0.05)
+    show(jax.jit(jnp.sum)(x))
+elif way == "saved":  # on Ctrl-C, after some ranks have come to a program and one has not
+    total, most = (jax.jit(f).lower(x).compile() for f in (jnp.sum, jnp.max))
+    try:
+        print("ready", flush=True)
+        if odd:
+            time.sleep(1000)
+        total(x)
+    except KeyboardInterrupt:
+        print("saved", most(x), flush=True)
+elif way == "never":  # one rank does not come
+    if odd:
+        print("asleep", flush=True)
+        time.sleep(1000)
+    show(jax.jit(function)(x))  # at: never
