@@ -24,7 +24,7 @@ def limited(soft: int, hard: int | None = None) -> list[str]:
 
 def test_more_log_files_than_the_user_may_open(jobs: Jobs, tmp_path: Path) -> None:
     ended = jobs.run("-n", 64, "--log-dir", tmp_path / "d", *SHOW, launcher=limited(100))
-    assert (ended.status, ended.err) == (0, b"")
+    assert (ended.status, ended.report) == (0, f"logs: {tmp_path / 'd'}")
     files = sorted((tmp_path / "d").glob("*.out"))
     assert [file.read_text() for file in files] == ["100\n"] * 64
 
