@@ -1,5 +1,6 @@
 """The hook and the ways in which a JAX program may leave."""
 
+import subprocess
 import sys
 
 import pytest
@@ -51,6 +52,7 @@ def test_every_exit_is_seen(jobs: Jobs, name: str) -> None:
 # And by an exception: whoever handles it first, and whatever then waits.
 RAISING = {
     "nobody": "1/0",
+    "in a function": "def f(): 1/0\nf()",
     "finally": "try: 1/0\nfinally: print('cleaned')",
     "raised again": "try: 1/0\nexcept Exception: raise",
     "own hook, silent": "sys.excepthook = lambda *args: None\n1/0",
@@ -107,6 +109,7 @@ SHOWING = {
     "finalizer at exit": "import weakref; weakref.finalize(Own, lambda: 1/0)",
     "folder at exit": "import tempfile, os; folder = tempfile.TemporaryDirectory(); os.rmdir(folder.name); open(folder.name, 'w').close()",
     "kept until exit": "import atexit; e = kept(); atexit.register(lambda: sys.excepthook(type(e), e, e.__traceback__))",
+    "forked processes": "import multiprocessing as m\nfor f in (lambda: 1/0, lambda: sys.exit(3)): p = m.get_context('fork').Process(target=f); p.start(); p.join(); print(p.exitcode)",
     "post mortem": "try: 1/0\nexcept Exception as e: sys.last_value = sys.last_exc = e; import traceback; traceback.print_exc()",
 }  # fmt: skip
 KEPT = """
@@ -126,6 +129,62 @@ def test_what_is_shown_is_no_failure(jobs: Jobs, name: str) -> None:
     ended = jobs.run("-n", 1, sys.executable, "-c", program)
     assert (ended.status, ended.report) == (0, ""), ended.stderr
     assert "Error" in ended.stderr
+
+
+def test_an_interrupt_is_seen(jobs: Jobs) -> None:
+    program = START + "start()\nraise KeyboardInterrupt"
+    ended = jobs.run("-n", 2, "--grace", "0.2", sys.executable, "-c", program, limit=30)
+    assert ended.status == 130, ended.stderr
+    assert "rank 1 failed: KeyboardInterrupt" in ended.report
+
+
+# Join the job, leave it, and join it again.
+AGAIN = """
+import sys, jax
+for _ in range(3):
+    jax.distributed.initialize()
+    print(jax.distributed.is_initialized())
+    jax.distributed.shutdown()
+    print(jax.distributed.is_initialized())
+"""
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_the_job_is_joined_again(jobs: Jobs, status: int) -> None:
+    """And who has left it may end as he likes: nothing holds him up."""
+    program = f"{AGAIN}sys.exit({status} * (sys.argv[1] == '1'))"
+    words = ["-n", 2, "--no-prefix", sys.executable, "-c", program, "{process_id}"]
+    ended = jobs.run(*words)
+    assert ended.status == status, ended.stderr
+    if status:  # which rank 0 may not live to print its last word after
+        assert ended.report.startswith("rank 1 failed: exit status 3")
+    else:
+        assert (ended.stdout.count("True"), ended.stdout.count("False")) == (6, 6)
+        assert ended.report == ""
+
+
+# What JAX's functions look like.
+LOOKING = """
+import copy, inspect, pickle
+import jax
+import jax._src.distributed as inner
+from jax._src import compiler
+from jax._src.interpreters import pxla
+functions = [jax.distributed.initialize, jax.distributed.shutdown]
+functions += [f for f in [getattr(compiler, "compile_or_get_cached", None)] if f]
+for f in [*functions, pxla.ExecuteReplicated.__call__]:
+    print(f.__name__, f.__qualname__, f.__module__, inspect.signature(f), inspect.getdoc(f))
+    print(inspect.getsourcelines(f)[1])
+for f in functions:
+    print(inspect.getfullargspec(f).args, pickle.loads(pickle.dumps(f)) is f, copy.deepcopy(f) is f)
+print(jax.distributed.initialize is inner.initialize, jax.distributed.shutdown is inner.shutdown)
+"""
+
+
+def test_jax_looks_the_same(jobs: Jobs) -> None:
+    words = [sys.executable, "-c", LOOKING]
+    alone = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert jobs.run("--no-prefix", *words).stdout == alone.stdout
 
 
 def test_a_mistake_that_jax_reports_is_not_waited_for(jobs: Jobs) -> None:
