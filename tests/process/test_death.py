@@ -501,3 +501,43 @@ def test_the_leak_check_can_fail(jobs: Jobs, tmp_path: object) -> None:
         left.kill()
         left.wait()
     assert os.path.isdir(str(tmp_path))
+
+
+def test_a_private_folder_that_ranks_have_filled_is_removed(jobs: Jobs, tmp_path: Path) -> None:
+    """Deeper than a recursion goes, longer than a path may be, and without permission to write."""
+    (tmp_path / "dig.py").write_text("""
+import os
+os.makedirs("locked/below")
+os.chmod("locked", 0o500)
+for depth, name in ((1500, "d"), (30, "d" * 200)):
+    at = os.open(".", os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=at)
+        at = os.open(name, os.O_RDONLY, dir_fd=at)
+print(os.getcwd())
+""")
+    ended = jobs.run("-n", 1, "--sync", "dig.py", "dig.py", cwd=tmp_path)
+    assert ended.status == 0, ended.stderr
+    assert "/stage\n" in ended.stdout and ended.report == ""
+
+
+def test_an_agent_that_cannot_fork_leaves_no_folder(tmp_path: Path) -> None:
+    code = """
+import errno, os
+def fork():
+    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+os.fork = fork
+from mcjax_launch.agent.main import main
+main("")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 255
+    assert (
+        "cannot start a process: Resource temporarily unavailable; see `ulimit -u`" in done.stderr
+    )
+    assert list(tmp_path.iterdir()) == []

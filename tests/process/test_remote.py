@@ -231,3 +231,62 @@ def test_no_jax_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
     ended = jobs.run("--hosts", tmp_path / "hosts", "--via", FAKE_SSH, PROGRAMS / "toy.py")
     assert ended.status == 2
     assert f"host b: {tmp_path}/bare/bin/python has no jax" in ended.report
+
+
+# Clients that lead to this machine: what ends them ends the agent's guardian as well.
+LOCAL_CLIENTS = {
+    "env": "env HOST={host}",
+    "chroot": "env HOST={host} chroot /",
+    "nsenter": f"env HOST={{host}} nsenter -t {os.getpid()} -n",
+}
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.mark.parametrize(
+    "client",
+    [pytest.param(name, marks=[] if name == "env" else needs_root) for name in LOCAL_CLIENTS],
+)
+@pytest.mark.parametrize("how", ["client killed", "agent killed", "all stopped"])
+def test_nothing_is_left_of_a_host_that_is_given_up(jobs: Jobs, client: str, how: str) -> None:
+    """Neither what has left its session, nor the folder (see `jobs`)."""
+    script = "setsid sleep 1000 & echo ready; exec sleep 1000"
+    via = LOCAL_CLIENTS[client]
+    running = jobs.start("--via", via, "--hosts", "there", "bash", "-c", script)
+    running.read_until("ready")
+    (guardian,) = psutil.Process(running.process.pid).children()
+    (agent,) = guardian.children()
+    for process in (guardian, agent):
+        if how == "all stopped":  # an agent that says nothing is given up after 12 s
+            process.suspend()
+            eventually(lambda: process.status() == psutil.STATUS_STOPPED)  # noqa: B023
+        elif process is (agent if how == "agent killed" else guardian):
+            process.kill()
+    ended = running.finish()
+    assert ended.status == 255
+    told = {
+        "client killed": "its agent was stopped by SIGTERM",
+        "agent killed": "its agent was killed by SIGKILL",
+        "all stopped": "no heartbeat for 12 s",
+    }[how]
+    assert f"host there: {told}" in ended.report
+    assert jobs.left() == []
+
+
+def test_nothing_is_left_of_hosts_that_are_given_up_as_they_start(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    """One host cannot be reached; the others' agents are somewhere on their way by then."""
+    client = tmp_path / "client.py"
+    client.write_text("""
+import os, sys, time
+if sys.argv[1] == "h20":
+    time.sleep(float(sys.argv[2]))
+    sys.exit("no such host")
+os.execvp("sh", ["sh", "-c", sys.argv[3]])
+""")
+    hosts = ",".join(f"h{number}" for number in range(1, 21))
+    for pause in (0, 0.1, 0.2):
+        via = f"{sys.executable} {client} {{host}} {pause}"
+        ended = jobs.run("--via", via, "--hosts", hosts, "true")
+        assert ended.status == 255
+        assert "host h20: no such host" in ended.report
