@@ -66,16 +66,21 @@ def _emit(options: Options, context: click.Context) -> int:
 
     text = emission(options, context)
     partners.check(options, given_options.names(context), os.environ)
+    _warn(options, context)
     _print(text)
     return 0
+
+
+def _warn(options: Options, context: click.Context) -> None:
+    for warning in warnings(options, context, os.environ):
+        _say(warning)
 
 
 def _run(options: Options, context: click.Context) -> int:
     say = _ignore if options.quiet else _say
     request.check(options)
     partners.check(options, given_options.names(context), os.environ)
-    for warning in warnings(options, context, os.environ):
-        _say(warning)
+    _warn(options, context)
     hosts = find_hosts(options, os.environ)
     job = request.make_job(options, hosts, this_machine.look_up(options, hosts, say))
     if this_machine.runs_here(hosts) and not job.sync:

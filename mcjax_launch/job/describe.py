@@ -94,26 +94,26 @@ class _Script:
         self._plan = plan
         self._here = here
         self._sync = sync
+        self._is_here = all(host.is_local for host in plan.hosts)
         self._settings = [self._set_in(rank) for rank in plan.ranks]
         common = reduce(and_, (settings.items() for settings in self._settings))
         self._common = {name: value for name, value in common if name != "JAX_PROCESS_ID"}
         self._folders = {rank.cwd for rank in plan.ranks}
 
     def lines(self) -> Iterator[str]:
-        is_here = all(host.is_local for host in self._plan.hosts)
         if self._sync:
             yield f"# {_STAGE} is the folder to which --sync copies {shlex.join(self._sync)}"
-        if is_here and (unset := self._not_inherited()):
+        if self._is_here and (unset := self._not_inherited()):
             yield f"unset {' '.join(unset)}"
         if len(self._folders) == 1:
             # Not to leave a user's shell on another host.
-            yield f"cd {self._quoted(*self._folders)}{' || exit' if is_here else ''}"
+            yield f"cd {self._quoted(*self._folders)}{' || exit' if self._is_here else ''}"
         yield from (f"export {_assignment(*item)}" for item in sorted(self._common.items()))
         for rank, settings in zip(self._plan.ranks, self._settings, strict=True):
             yield f"# rank {rank.process_id} on {rank.host.login}"
             own = [_assignment(*item) for item in sorted(settings.items() - self._common.items())]
             enter = "" if len(self._folders) == 1 else f"cd {self._quoted(rank.cwd)} && "
-            yield f"{enter}{' '.join([*own, shlex.join(rank.argv)])}{' &' if is_here else ''}"
+            yield f"{enter}{' '.join([*own, shlex.join(rank.argv)])}{' &' if self._is_here else ''}"
 
     def _quoted(self, folder: str) -> str:
         stage, _, below = folder.partition("/")
@@ -145,7 +145,7 @@ class _Script:
             own=rank.env,
             coordinator_host=rank.values["coordinator_host"],
         )
-        if not plan.hook or not rank.host.is_local:
+        if not plan.hook or not self._is_here:
             return settings
         whole = rank_environ.with_hook({**inherited, **settings}, self._here.hook)
         hook = {name: whole[name] for name in ("PYTHONPATH", hook_environ.FOLDER)}
