@@ -1,4 +1,4 @@
-"""From click's context to the options that the user gave, and to the whole command line."""
+"""From click's context to the command line that the user gave."""
 
 from typing import Any
 
@@ -8,14 +8,6 @@ from click.core import ParameterSource
 from mcjax_launch.cli.options import Options
 from mcjax_launch.job.command_line import CommandLine
 from mcjax_launch.ranks import ranges
-
-
-def names(context: click.Context) -> set[str]:
-    """The options that stand on the command line itself, as click names them."""
-    found = (str(parameter.name) for parameter in context.command.params)
-    return {
-        name for name in found if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
 
 
 def command_line(context: click.Context, options: Options) -> CommandLine:

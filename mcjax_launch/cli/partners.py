@@ -5,6 +5,9 @@ Only what stands on the command line is refused: a variable may be set for many 
 
 from collections.abc import Collection, Mapping
 
+import click
+from click.core import ParameterSource
+
 from mcjax_launch.cli.options import Options
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.schedulers import slurm
@@ -12,18 +15,19 @@ from mcjax_launch.schedulers import slurm
 _FOR_EMIT = ("image", "name", "namespace", "engine_option")
 
 
-def check(options: Options, given: Collection[str], environ: Mapping[str, str]) -> None:
+def check(options: Options, context: click.Context, environ: Mapping[str, str]) -> None:
     """Refuse options that would be silently ignored.
 
     Args:
         options: all of them.
-        given: the names of those on the command line.
+        context: click's, which knows where each comes from.
         environ: of this process.
 
     Raises:
         LaunchError: there is one.
 
     """
+    given = {name for name in context.params if _is_on_command_line(name, context)}
     lone = [f"--{name.replace('_', '-')}" for name in _FOR_EMIT if name in given]
     if lone and options.emit is None:
         raise LaunchError(f"{lone[0]} needs --emit slurm, --emit jobset or --emit job")
@@ -33,10 +37,14 @@ def check(options: Options, given: Collection[str], environ: Mapping[str, str]) 
         return
     if "host_rank" in given and options.num_hosts is None:
         raise LaunchError("--host-rank needs --num-hosts N and --coordinator HOST:PORT")
-    if {"quiet", "verbose"} <= set(given):
+    if {"quiet", "verbose"} <= given:
         raise LaunchError("-q cannot be combined with -v")
     if options.hosts is None and not slurm.inside(environ):
         _check_without_hosts(options, given)
+
+
+def _is_on_command_line(name: str, context: click.Context) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _check_without_hosts(options: Options, given: Collection[str]) -> None:

@@ -3,27 +3,12 @@
 import os
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from mcjax_launch.cli.program import checked
+from mcjax_launch.cli.this_machine import RanksPython
 from mcjax_launch.job.job import WITHOUT_JAX
 from mcjax_launch.protocol import interpreter
 from mcjax_launch.protocol.program_check import executable, find_command
-
-
-class RanksPython(NamedTuple):
-    """The Python of the ranks.
-
-    Args:
-        path: or, where other hosts are to look for it too, its name.
-        origin: why this one, in words; "" if the user has named it.
-        without_jax: what to say of it if it has no jax; "" if it is known to have it.
-
-    """
-
-    path: str
-    origin: str = ""
-    without_jax: str = WITHOUT_JAX
 
 
 def named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksPython:
@@ -45,19 +30,13 @@ def named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksPy
     return RanksPython(given if elsewhere and own_on_each_host else found)
 
 
-def default(environ: Mapping[str, str], *, needed: bool = True) -> RanksPython:
-    """The Python of the active environment, else one that has jax.
-
-    Args:
-        environ: of this process.
-        needed: ranks run in it, so that it is worth while to look for one that has jax.
-
-    """
+def default(environ: Mapping[str, str]) -> RanksPython:
+    """The Python of the active environment, else one that has jax; `environ` is this process's."""
     active = _of_virtual_env(environ)
     own, has_jax = sys.executable, _is_here("jax")
     if active is not None and interpreter.environment(active) != interpreter.environment(own):
         return RanksPython(active, "VIRTUAL_ENV's", f"(VIRTUAL_ENV's) {WITHOUT_JAX}")
-    if has_jax or active is not None or not needed:
+    if has_jax or active is not None:
         return RanksPython(own, "the launcher's own", "" if has_jax else WITHOUT_JAX)
     others = interpreter.in_folders(_users_path(environ), without=own)
     with_jax = next((python for python in others if _has_jax(python, environ)), None)

@@ -2,19 +2,34 @@
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from mcjax_launch.cli import ranks_python
 from mcjax_launch.cli.options import Options
 from mcjax_launch.cli.program import hint_where_missing
-from mcjax_launch.cli.ranks_python import RanksPython
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.job.job import Job, is_python
+from mcjax_launch.job.job import WITHOUT_JAX, Job, is_python
+from mcjax_launch.protocol.value import Value
 
 # How long a coordinator's name may take to appear, without --start-timeout.
 _NAME_S = 300.0
+
+
+class RanksPython(Value):
+    """The Python of the ranks.
+
+    Args:
+        path: or, where other hosts are to look for it too, its name.
+        origin: why this one, in words; "" if the user has named it.
+        without_jax: what to say of it if it has no jax; "" if it is known to have it.
+
+    """
+
+    path: str
+    origin: str = ""
+    without_jax: str = WITHOUT_JAX
 
 
 class ThisMachine(NamedTuple):
@@ -65,8 +80,12 @@ def look_up(options: Options, hosts: Sequence[Host], say: Callable[[str], object
 
 
 def _python(options: Options, hosts: Sequence[Host], here: bool) -> RanksPython:
+    if options.python is None and not is_python(options.program, options.module):
+        return RanksPython(sys.executable)  # for the agents of other hosts alone
+    from mcjax_launch.cli import ranks_python
+
     if options.python is None:
-        return ranks_python.default(os.environ, needed=is_python(options.program, options.module))
+        return ranks_python.default(os.environ)
     if not here:
         return RanksPython(options.python)
     elsewhere = not all(host.is_local for host in hosts)

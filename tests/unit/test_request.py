@@ -11,9 +11,8 @@ from mcjax_launch.cli import coordinator
 from mcjax_launch.cli.command import command
 from mcjax_launch.cli.hosts import default_via, find_hosts
 from mcjax_launch.cli.options import Options
-from mcjax_launch.cli.ranks_python import RanksPython
 from mcjax_launch.cli.request import make_job, make_style
-from mcjax_launch.cli.this_machine import ThisMachine, variable
+from mcjax_launch.cli.this_machine import RanksPython, ThisMachine, variable
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import Here, dry_run
 from mcjax_launch.job.hosts import Host
