@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -32,8 +33,9 @@ def check(path: str) -> None:
     if not path.lower().endswith(_ENDINGS):
         raise LaunchError(f"--report {path}: the name must end in .json or .html")
     try:
-        if os.path.isdir(path):
-            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISDIR(os.stat(path).st_mode):  # which knows too long a name as well
+                raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
         with _beside(os.path.realpath(path)):
             pass
     except OSError as error:

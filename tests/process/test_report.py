@@ -177,6 +177,7 @@ BAD = {
     "no/run.json": "--report no/run.json: no such directory: {here}/no",
     "/proc/run.json": "--report /proc/run.json: cannot be written: ",
     "folder.html": "--report folder.html: cannot be written: Is a directory",
+    f"{'a' * 300}.json": f"--report {'a' * 128}...{'a' * 58}.json: cannot be written: File name too ",
     "file/run.json": "--report file/run.json: no such directory: {here}/file",
 }
 
