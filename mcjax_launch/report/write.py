@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -46,8 +47,9 @@ def check(path: str) -> None:
                 f"{{{_JOB_ID}}} tells jobs apart"
             )
     try:
-        if os.path.isdir(path):
-            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISDIR(os.stat(path).st_mode):  # which knows too long a name as well
+                raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
         folder, name = os.path.split(os.path.realpath(path))
         while "{" in folder or not os.path.lexists(folder):  # made when the report is written
             folder, name = os.path.dirname(folder), "mcjax-launch"

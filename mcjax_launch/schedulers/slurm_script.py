@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.schedulers.size import Size
 
+# Slurm counts them in 32 bits.
+_MOST_MINUTES = 1 << 31
+
 
 def script(command: Sequence[str], size: Size, name: str, options: Sequence[str]) -> str:
     """The batch script that runs a launcher in an allocation of this size.
@@ -31,7 +34,8 @@ def script(command: Sequence[str], size: Size, name: str, options: Sequence[str]
     if size.gpus:
         directives.append(f"--gpus-per-node={size.gpus}")
     if size.seconds is not None:
-        directives.append(f"--time={math.ceil(size.seconds / 60) + 1}")
+        minutes = math.ceil(size.seconds / 60) + 1
+        directives.append(f"--time={minutes if minutes < _MOST_MINUTES else 'UNLIMITED'}")
     if size.restarts:
         directives.append("--requeue")
     if size.can_shrink:

@@ -232,6 +232,7 @@ BAD = {
     "folder.html": "--report folder.html: cannot be written: Is a directory",
     "file/run.json": "--report file/run.json: cannot be written: Not a directory",
     "/proc/no/{job_id}/run.json": "--report /proc/no/{job_id}/run.json: cannot be written: ",
+    f"{'a' * 300}.json": f"--report {'a' * 128}...{'a' * 58}.json: cannot be written: File name too ",
 }
 
 

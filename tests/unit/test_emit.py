@@ -98,6 +98,11 @@ def test_what_no_line_of_a_batch_script_can_hold(changes: dict[str, object], wor
         emit("slurm", replace(JOB, **changes))  # type: ignore[arg-type]
 
 
+def test_a_time_that_slurm_cannot_count() -> None:
+    assert "--time=UNLIMITED\n" in emit("slurm", replace(JOB, timeout=1e9, max_restarts=10**9))
+    assert "--time=16669\n" in emit("slurm", replace(JOB, timeout=1e6))
+
+
 def test_options_of_sbatch() -> None:
     script = emit("slurm", replace(JOB, sbatch_options=("--partition=gpu", "-A me")))
     assert "#SBATCH --partition=gpu\n#SBATCH -A me\n" in script
