@@ -43,7 +43,7 @@ PROGRAMS = {
     "asyncio": "import asyncio\nasync def f(): sys.exit(3)\nasyncio.run(f())",
     "asyncio, a task": "import asyncio\nasync def g(): raise SystemExit(3)\nasync def f(): await asyncio.gather(g(), asyncio.sleep(9))\nasyncio.run(f())",
     "unittest": "import unittest\nclass T(unittest.TestCase):\n def test(self): assert False\n def test_raises(self):\n  with self.assertRaises(SystemExit) as c: sys.exit(4)\n  assert c.exception.code == 4\nunittest.main(argv=['x'], verbosity=0, exit='--' in sys.argv)\n",
-    "unittest's exit": "import unittest\nclass T(unittest.TestCase):\n def test(self): pass\nunittest.main(argv=['x'], testRunner=unittest.TextTestRunner(open('/dev/null', 'w')))",
+    "unittest's exit": "import io, unittest\nclass T(unittest.TestCase):\n def test(self): assert False\nunittest.main(argv=['x'], testRunner=unittest.TextTestRunner(io.StringIO()))",
     "argparse": "import argparse; argparse.ArgumentParser(prog='x').parse_args(['--no'])",
     "pdb": "import pdb, io; pdb.Pdb(stdin=io.StringIO('n\\nc\\n'), stdout=sys.stdout, nosigint=True).run('x = 1'); print()",
     "atexit": "import atexit; atexit.register(print, 'over'); atexit.register(divmod, 1, 0); sys.exit(3)",
