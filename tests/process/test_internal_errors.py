@@ -21,7 +21,7 @@ BUGS = {
 
 # What keeps an agent from having a folder of its own.
 DISKS = {
-    "that is read-only": ("guardian.py", '_LAST_RESORT = "/tmp"', '_LAST_RESORT = "/proc"'),
+    "that is read-only": ("private_folder.py", '_LAST_RESORT = "/tmp"', '_LAST_RESORT = "/proc"'),
     "that is full": ("main.py", 'open(path, "w",', 'open("/dev/full", "w",'),
 }
 # Clients, as Python programs, that fail in their own ways.
