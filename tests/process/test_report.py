@@ -113,7 +113,8 @@ def test_the_last_lines_of_each_rank(jobs: Jobs, tmp_path: Path, written: int) -
 
 def test_a_failure(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    program = "echo out; echo err >&2; test $JAX_PROCESS_ID = 0 || kill -SEGV $$; exec sleep 100"
+    wait = f"until test -e {tmp_path}/0; do sleep 0.01; done"
+    program = f"echo out; echo err >&2; test $JAX_PROCESS_ID = 0 || {{ {wait}; kill -SEGV $$; }}; touch {tmp_path}/0; exec sleep 100"
     done = jobs.run("-n", 2, "--report", path, "bash", "-c", program)
     assert done.status == 139
     found = read(path)
