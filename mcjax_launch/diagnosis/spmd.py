@@ -1,8 +1,8 @@
 """Where ranks ran different programs, as lines for a person; pure."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from mcjax_launch.ranks import ranges, these_ranks
+from mcjax_launch.ranks import have, these_ranks
 from mcjax_launch.run.spmd import Comparison, Program, Side
 
 _MOST_SHAPES = 4
@@ -22,14 +22,15 @@ def divergence_lines(comparison: Comparison) -> list[str]:
         for action, same in groups.items()
     ]
     lines = [f"program #{comparison.divergence.count + 1}: {' · '.join(parts)}"]
+    more = [*_other_order(comparison, sides), *_code(comparison, sides)]
     for same in groups.values():
-        if len(same) > 1:  # only their code differs
-            between = " · ".join(ranges(side.ranks) for side in same[:_MOST_GROUPS])
+        if len(same) > 1 and not more:  # only their code differs, and is not known
+            between = " · ".join(these_ranks(side.ranks) for side in same[:_MOST_GROUPS])
             lines.append(
-                f"same name and shapes, different code on ranks {between}: an operation, a Python "
+                f"same name and shapes, different code on {between}: an operation, a Python "
                 "value in it (a seed, a setting, process_index()), sharding or device order"
             )
-    return lines
+    return lines + more
 
 
 def _action(side: Side, shown: Collection[int]) -> str:
@@ -51,3 +52,53 @@ def _differing(programs: Iterable[Program]) -> list[int]:
         return list(range(count))
     differing = [index for index in range(count) if len({s[index : index + 1] for s in shapes}) > 1]
     return (differing or list(range(count)))[:_MOST_SHAPES]
+
+
+def different_programs(sides: Sequence[Side]) -> list[tuple[Side, Program]]:
+    """The programs that are new to the sides, each with a side that runs it; largest first."""
+    found: dict[str, tuple[Side, Program]] = {}
+    for side in sorted(sides, key=lambda side: -len(side.ranks)):
+        if side.program is not None and not side.again:
+            found.setdefault(side.program.fingerprint, (side, side.program))
+    return list(found.values())
+
+
+def _other_order(comparison: Comparison, sides: Sequence[Side]) -> Iterator[str]:
+    """Where one side is known to come to the program of another as well, but later."""
+    new = different_programs(sides)
+    for usual, theirs in new:
+        for odd, own in new:
+            later = comparison.comes_to(odd.ranks[0], theirs) if odd is not usual else None
+            if later is not None:
+                then = f"{theirs.title} {'next' if later == 1 else 'later'}"
+                if later == 0:
+                    then = f"{have(odd.ranks)} compiled {theirs.title} too"
+                others = these_ranks(usual.ranks) if len(sides) > 2 else "the others"
+                yield (
+                    f"{these_ranks(odd.ranks)} {_run(odd)} {own.title} where {others} "
+                    f"{_run(usual)} {theirs.title}, and {then}: another order"
+                )
+                return
+
+
+def _run(side: Side) -> str:
+    return "run" if len(side.ranks) > 1 else "runs"
+
+
+def _code(comparison: Comparison, sides: Sequence[Side]) -> list[str]:
+    """In what the programs part, as far as their code has been shown."""
+    from mcjax_launch.diagnosis.program_code import difference, parsed
+
+    known = []
+    for side, program in different_programs(sides):
+        code = comparison.codes.get(program.fingerprint)
+        if code is not None and code.complete and code.text:
+            known.append((these_ranks(side.ranks), parsed(code.text)))
+    lines: dict[tuple[str, str], list[str]] = {}
+    for ranks, other in known[1:_MOST_GROUPS]:
+        for what, usual, theirs in difference(known[0][1], other):
+            lines.setdefault((what, usual), []).append(f"{ranks}: {theirs}")
+    return [
+        f"{what or 'they part at'}: {known[0][0]}: {usual} · {' · '.join(others)}"
+        for (what, usual), others in lines.items()
+    ]

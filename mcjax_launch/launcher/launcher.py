@@ -183,7 +183,7 @@ class Launcher:
         )
         self._timers.append(Acting(limits, self._limit_reached))
         if limits.spmd is not None:
-            say = self._console.note, self._request_reruns, self._release
+            say = self._console.note, self._request_reruns, self._release, self._show
             self._timers.append(Asking(limits.spmd, *say))
             if self._job.num_hosts > 1:
                 mine = these_ranks(self._state.ranks)
@@ -385,6 +385,9 @@ class Launcher:
         opens = hook_messages.GateOpens(fingerprint)
         self._pool.send_all(messages.ReplyToHooks(tuple(ranks), opens))
 
+    def _show(self, fingerprint: str, rank: int) -> None:
+        self._pool.send_all(messages.ReplyToHooks((rank,), hook_messages.ShowProgram(fingerprint)))
+
     def _nothing_left(self) -> bool:
         """Whether no process of the job is left, as far as can be known."""
         return all(link.ended or link in self._empty for link in self._links)
@@ -421,6 +424,12 @@ class Launcher:
                 self._console.say("\n".join(lines))
             if self._state.log_dir and not self._job.record:
                 self._console.note(f"logs: {self._state.log_dir}")
+        if self._state.diverged and self._state.log_dir:
+            from mcjax_launch.report import programs
+
+            folder = os.path.join(self._state.log_dir, "")
+            for line in programs.save(self._state.programs, folder):
+                self._console.say(line)
         self._write_all()
         return summary
 

@@ -53,6 +53,7 @@ class Asking:
         note: shows a line.
         ask: asks ranks which programs they still run.
         release: lets ranks run the program with this fingerprint.
+        show: has a rank show the code of the program with this fingerprint.
 
     """
 
@@ -64,11 +65,13 @@ class Asking:
         note: Callable[[str], None],
         ask: Callable[[Sequence[int]], None],
         release: Callable[[str, Collection[int]], None],
+        show: Callable[[str, int], None],
     ) -> None:
         self._watch = watch
         self._note = note
         self._ask = ask
         self._release = release
+        self._show = show
 
     def expire(self, now: float) -> None:
         """Act on what the limits have just had it decide."""
@@ -78,3 +81,5 @@ class Asking:
             self._ask(ranks)
         for fingerprint, held in self._watch.take_released().items():
             self._release(fingerprint, held)
+        for fingerprint, rank in self._watch.take_programs_to_show():
+            self._show(fingerprint, rank)

@@ -85,6 +85,19 @@ class Program(HookMessage):
     held: bool = False
 
 
+class ProgramText(HookMessage):
+    """Asked by a ShowProgram: a part of the text of the program at which a thread is held.
+
+    `last`: it is the last part; `compiled` are then the fingerprints of what else the process has
+    compiled and not run.
+    """
+
+    fingerprint: str
+    text: str
+    last: bool
+    compiled: tuple[str, ...] = ()
+
+
 class Rerun(HookMessage):
     """Asked which programs it still runs, it has run this one again.
 
@@ -141,5 +154,11 @@ class HookReply(Tagged):
 
 class GateOpens(HookReply):
     """The program may run."""
+
+    fingerprint: str
+
+
+class ShowProgram(HookReply):
+    """The program's text is wanted, in ProgramText messages; it is held on."""
 
     fingerprint: str

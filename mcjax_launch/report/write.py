@@ -104,6 +104,11 @@ def reported(
     attempts: list[record.Json] = []
 
     def ended(attempt: Attempt) -> None:
+        if attempt.state.diverged and not attempt.state.log_dir:  # where the launcher saves them
+            from mcjax_launch.report import programs
+
+            for line in programs.save(attempt.state.programs, f"{os.path.splitext(path)[0]}."):
+                say(line)
         attempts.append(record.attempt(attempt, began_at))
         record.lighten(attempts)
 

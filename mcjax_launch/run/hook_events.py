@@ -43,6 +43,10 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
                 state.waits.came(event.rank, ran, at)
         case hook.Program(fingerprint=fingerprint, held=True) if state.stop is not None:
             state.comparison_of(run).released.setdefault(fingerprint, set()).add(event.rank)
+        case hook.ProgramText() as part:
+            code = state.comparison_of(run).codes.get(part.fingerprint)
+            if code is not None:
+                code.add(part)
         case hook.Rerun() as rerun if state.compares:
             again = Rerun.from_hook(event.rank, rerun, state.ranks_of_processes)
             state.comparison_of(run).reruns.append(again)

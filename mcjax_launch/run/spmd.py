@@ -89,6 +89,28 @@ def titled(name: str) -> str:
     return f"jit({name[4:]})" if name.startswith("jit_") else name
 
 
+class Code:
+    """The code of a program, as a rank that is held at it has shown it.
+
+    Attributes:
+        text: StableHLO, with places.
+        complete: all of it has come.
+        compiled: the fingerprints of what else that rank has compiled and not run yet.
+
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.complete = False
+        self.compiled: frozenset[str] = frozenset()
+
+    def add(self, part: hook_messages.ProgramText) -> None:
+        """Another part has come."""
+        self.text += part.text
+        self.complete = part.last
+        self.compiled = frozenset(part.compiled)
+
+
 class Divergence(Value):
     """Two ranks diverge: after `count` shared programs they run different ones, None for none."""
 
@@ -130,9 +152,10 @@ class _Pair:
 
     def ran(self, rank: int, program: Program) -> bool:
         """One of them has run a program; whether that shows that they diverge."""
-        if self.differs:
-            return False
         self.ahead[rank].append(program)
+        if self.differs:  # what comes after that may be the same in another order
+            del self.ahead[rank][_MOST_PROGRAMS:]
+            return False
         self.differs = self._compare()
         if len(self.ahead[rank]) > _MOST_PROGRAMS:
             self.differs, self.ahead = True, {self.first: [], self.second: []}
@@ -210,6 +233,8 @@ class Comparison:
         reruns: what ranks have reported to run again; whoever asked them takes it from here.
         released: by fingerprint, ranks that were held at a program and may run it now; whoever
             tells them takes it from here.
+        codes: of programs in which ranks diverge, by fingerprint; whoever asked for them has put
+            them here.
 
     """
 
@@ -218,6 +243,7 @@ class Comparison:
         self.count = 0
         self.reruns: list[Rerun] = []
         self.released: dict[str, set[int]] = {}
+        self.codes: dict[str, Code] = {}
         self._instead: dict[int, Program] = {}
         # One for all ranks that run it by the same line: there may be many.
         self._known: dict[Program, Program] = {}
@@ -400,3 +426,27 @@ class Comparison:
     def settled(self) -> bool:
         """Whether all ranks concerned have reached the point where they diverge."""
         return all(side.program is not None or side.over for side in self.sides())
+
+    @property
+    def shown(self) -> bool:
+        """Whether the code of all programs at which ranks are held where they diverge has come."""
+        held = [
+            side.program for side in self.sides() if side.program and self.is_held(side.program)
+        ]
+        codes = [self.codes.get(program.fingerprint) for program in held]
+        return all(code is not None and code.complete for code in codes)
+
+    def comes_to(self, rank: int, program: Program) -> int | None:
+        """So many programs after the one in which it diverges a rank runs this one, as is known.
+
+        0: it has compiled it, and nothing more is known. None: nothing is known of that.
+        """
+        assert self.divergence is not None
+        first = self.divergence.first
+        pair = self._pairs.get((min(first, rank), max(first, rank)))
+        own = pair.ahead[rank] if pair is not None else []
+        for number, other in enumerate(own):
+            if number and other.fingerprint == program.fingerprint:
+                return number
+        codes = [self.codes.get(one.fingerprint) for one in own[:1]]
+        return 0 if any(code and program.fingerprint in code.compiled for code in codes) else None

@@ -14,6 +14,8 @@ _SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.1, 15.0
 _RECORD_S = 1.0
 # When ranks diverge, the others get so many seconds to show which side they are on.
 _SETTLING_S = 1.0
+# And so many to show the code of programs, which may be long.
+_LONGEST_SHOW_S = 10.0
 
 
 class Limits:
@@ -43,7 +45,9 @@ class Limits:
         self._stall_s = job.stall_timeout
         self._verify = job.verify_spmd
         self.spmd = SpmdWatch(state) if job.verify_spmd else None
-        self._diverged_at: float | None = None
+        # When ranks have diverged: the end of the job, unless more will be known by then.
+        self._settles_at: float | None = None
+        self._waits_for_code = False
         self._began_at = now
         state.active_at = now
 
@@ -53,8 +57,8 @@ class Limits:
         times = [self._began_at + s for s in (self._job_s, self._start_s) if s is not None]
         if self._stall_s is not None and not self._compiling:
             times.append(self._stalled_at(self._stall_s))
-        if self._diverged_at is not None:
-            times.append(self._diverged_at + _SETTLING_S)
+        if self._settles_at is not None:
+            times.append(self._settles_at)
         if self.spmd is not None and (at := self.spmd.deadline) is not None:
             times.append(at)
         return min(times, default=None)
@@ -111,12 +115,16 @@ class Limits:
         from mcjax_launch.diagnosis.spmd import divergence_lines
 
         stop = diverged(divergence_lines(programs))
-        if self._diverged_at is None:
-            self._diverged_at = now
+        if self._settles_at is None:
+            self._settles_at = now + _SETTLING_S
             self._on_reason(stop)
-        if now < self._diverged_at + _SETTLING_S and not programs.settled:
+        if now < self._settles_at and not (programs.settled and programs.shown):
             return None
-        self._verify, self._diverged_at = False, None
+        if not programs.shown and not self._waits_for_code:
+            self._waits_for_code = True
+            self._settles_at = now + _LONGEST_SHOW_S
+            return None
+        self._verify, self._settles_at = False, None
         return stop
 
     def _incomparable(self) -> str:

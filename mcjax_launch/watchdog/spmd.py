@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.run.spmd import Comparison, Program, Rerun
+from mcjax_launch.run.spmd import Code, Comparison, Program, Rerun
 from mcjax_launch.run.state import RunState
 
 #: For so many seconds a rank may simply be slower than others.
@@ -166,6 +166,20 @@ class SpmdWatch:
     def take_released(self) -> dict[str, set[int]]:
         """By the fingerprint of a program: ranks that may run it now."""
         return self._state.take_released()
+
+    def take_programs_to_show(self) -> list[tuple[str, int]]:
+        """Programs in which ranks diverge, each with one that is held at it, to show its code."""
+        programs = self._state.programs
+        if programs.divergence is None:
+            return []
+        wanted = []
+        for side in programs.sides():
+            if side.program is not None and programs.is_held(side.program):
+                fingerprint = side.program.fingerprint
+                if fingerprint not in programs.codes:
+                    programs.codes[fingerprint] = Code()
+                    wanted.append((fingerprint, side.ranks[0]))
+        return wanted
 
     def take_ranks_to_ask(self) -> list[int]:
         """The ranks that are to be asked now which programs they still run."""

@@ -42,10 +42,9 @@ def test_divergence_ends_the_job(jobs: Jobs, way: str) -> None:
     assert "--verify-spmd: the ranks run different programs\n" in ended.report
     assert APART[way].format(file="diverging.py", **places()) in ended.report
     if way == "constant":
-        assert (
-            "same name and shapes, different code on ranks 0 · 1 · 2 · 3: an operation, a Python "
-            in ended.report
-        )
+        where = f"at diverging.py:{places()['constant']}"
+        values = " · ".join(f"rank {n}: stablehlo.constant {n} f32[4] {where}" for n in range(4))
+        assert f"they part at: {values}\n" in ended.report
 
 
 HARMLESS = [
@@ -143,6 +142,47 @@ def test_no_rank_sees_the_result_of_a_program_that_differs(jobs: Jobs, way: str)
     assert ended.status == 1, ended.stderr
     assert "--verify-spmd: the ranks run different programs\n" in ended.report
     assert "result" not in ended.stdout
+
+
+# Way: what is said of the difference, where {way} is the line that is marked with it.
+DIFFERENCES = {
+    "operation": "they part at: ranks 0-1,3: stablehlo.reduce add at differing.py:{sum} · rank 2: stablehlo.reduce maximum at differing.py:{operation}",
+    "attribute": "they part at: ranks 0-1,3: stablehlo.reshape %1 : (f32[8,8]) -> f32[16,4] at differing.py:{usual shape} · rank 2: stablehlo.reshape %1 : (f32[8,8]) -> f32[4,16] at differing.py:{attribute}",
+    "long constant": "they part at: ranks 0-1,3: stablehlo.constant 0, 1, 2, 3, ... (sha256 ",
+    "shape": "argument batch: ranks 0-1,3: f32[8,8] · rank 2: f32[16,8]",
+    "dtype": "argument batch: ranks 0-1,3: f32[8,8] · rank 2: bool[8,8]",
+    "sharding": "sharding of argument params['w']: ranks 0-1,3: P(None, None) · rank 2: P(None, 'all')",
+    "arguments": "arguments: ranks 0-1,3: params['w'], batch · rank 2: params['b'], params['w'], batch",
+    "devices": "they part at: ranks 0-1,3: on the devices 0, ",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", DIFFERENCES)
+def test_what_differs_is_shown_and_saved(jobs: Jobs, tmp_path: Path, way: str) -> None:
+    program = PROGRAMS / "differing.py"
+    saved = ["--log-dir", tmp_path] if way != "shape" else ["--report", tmp_path / "run.json"]
+    ended = jobs.run(*OPTIONS, *saved, program, way, cwd=PROGRAMS)
+    assert ended.status == 1, ended.stderr
+    assert DIFFERENCES[way].format(**places(program)) in ended.report
+    begin = tmp_path / ("run.program1" if way == "shape" else "program1")
+    first, second = (Path(f"{begin}.rank{rank}.mlir") for rank in (0, 2))
+    assert f"programs: {first} {second}" in ended.report
+    texts = first.read_text(), second.read_text()
+    assert texts[0] != texts[1] and all("func.func public @main" in text for text in texts)
+    assert not any("loc(" in text for text in texts)
+
+
+def test_another_order(jobs: Jobs) -> None:
+    """It is said where it is known: of ranks that have run on, or that have compiled ahead."""
+    at = places()["order"]
+    for options in (OPTIONS, OPTIONS[:-1]):
+        ended = jobs.run(*options, DIVERGING, "order", cwd=PROGRAMS)
+        assert f"rank 3 diverging.py:{at} jit(metric) f32[8,4]\n" in ended.report
+    order = "rank 3 runs jit(metric) where the others run jit(double), and jit(double) next"
+    assert f"{order}: another order" in ended.report
+    ended = jobs.run(*OPTIONS, GATED, "ahead, in another order")
+    order = "rank 2 runs jit(mean) where the others run jit(sum), and has compiled jit(sum) too"
+    assert f"{order}: another order" in ended.report
 
 
 def test_programs_from_the_compilation_cache_are_held_too(jobs: Jobs, tmp_path: Path) -> None:

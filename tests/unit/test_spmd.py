@@ -72,14 +72,27 @@ APART = {
 }  # fmt: skip
 
 
+# Name: the last line, seen from either side.
+ORDERS = {
+    "order": ("rank 1 runs jit(c) where the others run jit(b), and jit(b)", "ranks 0,2-3 run jit(b) where the others runs jit(c), and jit(c)"),
+    "across meshes": ("rank 1 runs jit(b) where the others runs jit(x), and jit(x)", "rank 0 runs jit(x) where the others runs jit(b), and jit(b)"),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("shuffle", range(4))
 @pytest.mark.parametrize("name", APART)
 def test_divergence(name: str, shuffle: int) -> None:
     ranks, over, line = APART[name]
     found = compared(ranks, over, shuffle)
     assert found.divergence is not None
-    assert divergence_lines(found) == [line]
+    first, *more = divergence_lines(found)
+    assert first == line
     assert found.settled == ("not there" not in line)
+    if name in ORDERS:
+        odd, usual = ORDERS[name]
+        assert more == [f"{odd} next: another order"] or more == [f"{usual} next: another order"]
+    else:
+        assert more == [] or more[0].endswith(": another order")
 
 
 def test_equal_lines_with_other_code() -> None:
@@ -89,7 +102,7 @@ def test_equal_lines_with_other_code() -> None:
     line, why = divergence_lines(found)
     assert line == "program #1: ranks 0-3 train.py:3 jit(f) f32[]"
     assert why.startswith(
-        "same name and shapes, different code on ranks 0,2 · 1,3: an operation, a Python value"
+        "same name and shapes, different code on ranks 0,2 · ranks 1,3: an operation, a Python value"
     )
 
 

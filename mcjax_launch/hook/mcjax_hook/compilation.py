@@ -9,9 +9,10 @@ Python, unseen by the hook, unless the launcher asks to see it again.
 from __future__ import annotations
 
 import _thread
+from functools import partial
 
 from ...protocol.hook_environ import VERIFY_SPMD
-from ...protocol.hook_messages import Blind, Compiled, Compiling, Rerun
+from ...protocol.hook_messages import Blind, Compiled, Compiling, ProgramText, Rerun
 from . import user_lines
 from .fingerprint import fingerprint
 from .gate import Gate
@@ -21,12 +22,16 @@ from .wrapping import in_place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, TypeVar
 
     from .agent_link import AgentLink
 
     T = TypeVar("T")
+
+# Of a program's text, in one message; and of other programs that a rank has compiled.
+_MOST_PART = 1 << 18
+_MOST_OTHERS = 256
 
 
 class Compilation:
@@ -175,13 +180,21 @@ class Compilation:
         with self._entrances.setdefault(fingerprint, _thread.allocate_lock()):
             if fingerprint in self._reported:  # another thread has come with it meanwhile
                 return
-            held = self._gate is not None and self._gate.hold(
-                program.message(program.where, held=True)
-            )
+            message = program.message(program.where, held=True)
+            show = partial(self._show, program)
+            held = self._gate is not None and self._gate.hold(message, show)
             if not held:
                 self._link.send(program.message(program.where))
             self._reported.add(fingerprint)
         self._entrances.pop(fingerprint, None)
+
+    def _show(self, program: SpanningProgram) -> Iterator[ProgramText]:
+        """The text of a program, in parts."""
+        text, fingerprint = program.text(), program.fingerprint
+        for at in range(0, len(text), _MOST_PART):
+            yield ProgramText(fingerprint, text[at : at + _MOST_PART], last=False)
+        others = {other.fingerprint for other in self._waiting.values()} - {fingerprint}
+        yield ProgramText(fingerprint, "", last=True, compiled=tuple(sorted(others))[:_MOST_OTHERS])
 
     def _try(self, look: Callable[..., T], *args: Any) -> T | None:
         """What comes of a look into JAX; the program goes on with another JAX than we know."""

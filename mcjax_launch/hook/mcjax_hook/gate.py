@@ -11,13 +11,13 @@ import threading
 
 from ...protocol import hook_environ
 from ...protocol.codec import Malformed, Tagged, from_json, to_json
-from ...protocol.hook_messages import GateOpens, Hello, HookReply
+from ...protocol.hook_messages import GateOpens, Hello, HookReply, ShowProgram
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from ...protocol.hook_messages import HookMessage, Program
+    from ...protocol.hook_messages import HookMessage, Program, ProgramText
 
 # The launcher answers much sooner; if it cannot, the program goes on.
 _LONGEST_S = 150
@@ -38,11 +38,15 @@ class Gate:
         self._pid = os.getpid()
         self._of_thread = threading.local()
 
-    def hold(self, program: Program) -> bool:
+    def hold(self, program: Program, show: Callable[[], Iterable[ProgramText]]) -> bool:
         """Announce a program, and wait until it may run.
 
         An exception of the program's own (a signal's handler may raise one) ends the wait; the next
         call for this program waits on.
+
+        Args:
+            program: which.
+            show: gives its text, if that is wanted.
 
         Returns:
             Whether it has been announced: there may be no agent any more.
@@ -64,6 +68,9 @@ class Gate:
                 break
             if isinstance(reply, GateOpens):
                 line.opened.add(reply.fingerprint)
+            elif isinstance(reply, ShowProgram) and reply.fingerprint == fingerprint:
+                for part in show():
+                    line.send(part)
         line.opened.discard(fingerprint)
         line.announced.discard(fingerprint)
         return True

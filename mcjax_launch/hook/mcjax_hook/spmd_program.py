@@ -54,7 +54,8 @@ class SpanningProgram:
         self.shapes: tuple[str, ...] = ()
         self._computation = computation
         self._talks = fingerprint.talks
-        self._devices = None if of_all else tuple(sorted(device.id for device in devices))
+        self._ids = [int(device.id) for device in devices]
+        self._devices = None if of_all else tuple(sorted(self._ids))
 
     def message(self, where: str, *, held: bool = False) -> Program:
         """What the launcher is to know of it, run at this line of the user's."""
@@ -62,6 +63,15 @@ class SpanningProgram:
         processes = None if everywhere else tuple(sorted(set(self.places)))
         code = self.name, self.fingerprint
         return Program(*code, processes, self.shapes, where, self._devices, held)
+
+    def text(self) -> str:
+        """Its code, for a person; empty where that cannot be shown."""
+        from .program_text import program_text
+
+        try:
+            return program_text(self._computation, self._ids)
+        except Exception:
+            return ""
 
     def forget_code(self) -> None:
         """Keep its code no longer: it runs."""
