@@ -18,7 +18,7 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
     """
     run = state.ranks[event.rank]
     membership = run.membership
-    state.active_at = at
+    state.active_at = state.heard_at = at
     match event.message:
         case hook.ImportedJax():
             membership.imported_jax = True
@@ -38,6 +38,7 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
             run.compilations.under_way -= 1
         case hook.Program() as program if state.compares:
             ran = Program.from_hook(program, state.ranks_of_processes)
+            run.compilations.ran[ran.where] = ran
             state.comparison_of(run).ran(event.rank, ran)
         case hook.Rerun() as rerun if state.compares:
             again = Rerun.from_hook(event.rank, rerun, state.ranks_of_processes)

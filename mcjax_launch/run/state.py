@@ -24,6 +24,7 @@ class RunState:
         stop: the reason for which it ended, unless that was a rank's failure.
         stacks: the ranks' stacks when a limit was reached, as they were shown.
         active_at: when a rank last printed, compiled, computed, started or ended.
+        heard_at: when a rank last printed, or its hook reported something.
         usage_at: when an agent last reported what ranks use.
         initialize_calls: of all ranks together.
 
@@ -41,6 +42,7 @@ class RunState:
     stacks: tuple[str, ...] = ()
     unkillable: list[str] = field(default_factory=list)
     active_at: float = 0.0
+    heard_at: float = 0.0
     usage_at: float = 0.0
     initialize_calls: int = 0
 
@@ -68,7 +70,7 @@ class RunState:
         process = self.ranks[rank].process
         if process.first_output_at is None:
             process.first_output_at = at
-        self.active_at = at
+        self.active_at = self.heard_at = at
 
     def used(self, usage: Usage, at: float) -> None:
         """An agent reports what the ranks of its host use."""
@@ -77,7 +79,7 @@ class RunState:
             run = self.ranks[used.rank]
             sample = Sample(at, used.cpu_s, used.rss_kib)
             since, platform = run.process.started_at or 0.0, run.compilations.platform
-            if run.usage.add(sample, used.main_s, since, platform):
+            if run.usage.add(sample, used.main_s, used.main_waits, since, platform):
                 self.active_at = at
 
     def exited(self, exited: Exited, at: float) -> bool:
