@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from mcjax_launch.diagnosis.blame import Blame
 from mcjax_launch.diagnosis.initialize_calls import wrong_call
+from mcjax_launch.diagnosis.joining import elsewhere, other_version
 from mcjax_launch.jax_messages import lost_peer
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.run.rank_run import RankRun
@@ -19,7 +20,8 @@ def culprit_of(state: RunState, victims: Sequence[RankRun]) -> Blame | None:
     joining = any(run.membership.joined_at is None for run in victims)
     return (
         _second_process(state)
-        or (joining and (wrong_call(state) or _never_called(state)))
+        or (joining and (wrong_call(state) or elsewhere(state) or _never_called(state)))
+        or other_version(state)
         or _silent(state, text)
         or _exit_barrier(state, text)
         or _vanished(state)

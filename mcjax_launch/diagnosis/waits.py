@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
 
 from mcjax_launch.diagnosis.initialize_calls import wrong_call
+from mcjax_launch.diagnosis.joining import kept_apart
 from mcjax_launch.diagnosis.stacks import Frame, Stack, threads
 from mcjax_launch.protocol import source_lines
 from mcjax_launch.protocol.value import Value
@@ -195,10 +196,10 @@ class _Look:
         if len(self.runs) < self.state.num_processes:
             return "those of other launchers"
         if any(self.places[rank] is Place.JOINING for _, ranks in waiting for rank in ranks):
-            blame = wrong_call(self.state)
+            blame = wrong_call(self.state) or kept_apart(self.state)
             calls = (self.runs[rank].membership.call for _, ranks in waiting for rank in ranks)
             address = next(call.coordinator_address for call in calls if call is not None)
-            return str(blame) if blame else f"one another: can they all reach {address}?"
+            return f"one another: {blame or f'can they all reach {address}?'}"
         on_cpu = all(run.compilations.platform in ("", "cpu") for run in self.runs.values())
         apart = len(waiting) > 1 and not self.computing
         return "one another" if self.blocked and apart and on_cpu else ""

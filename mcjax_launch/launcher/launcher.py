@@ -42,6 +42,7 @@ from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import AgentPool, Failure
 from mcjax_launch.watchdog.absent_ranks import AbsentRanks
 from mcjax_launch.watchdog.hang import Ask, HangWatch
+from mcjax_launch.watchdog.joining import JoiningRanks
 from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
 # Less than the pipe from the agent holds, so the agent seldom has to wait for room.
@@ -120,6 +121,7 @@ class Launcher:
         self._stacks = StackRequests()
         self._hang: HangWatch | None = None
         self._absent_ranks = AbsentRanks()
+        self._joining_ranks = JoiningRanks()
         policy = Acting(self._policy, self._perform)
         self._timers: list[Timer] = [
             self._console,
@@ -232,9 +234,14 @@ class Launcher:
                 if hook_events.take(self._state, message, time.monotonic()):
                     self._rank_ended(rank)
                 if isinstance(said, hook_messages.Joining):
+                    self._note_joining()
                     self._note_absent_ranks()
             case messages.Usage():
                 self._state.used(message, time.monotonic())
+
+    def _note_joining(self) -> None:
+        for line in self._joining_ranks.notes(self._state):
+            self._console.note(line)
 
     def _note_absent_ranks(self) -> None:
         for line in self._absent_ranks.notes(self._state):

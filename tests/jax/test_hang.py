@@ -1,9 +1,10 @@
 """A hang explains itself while it lasts; here after seconds, not half a minute."""
 
 import signal
-import subprocess
 from itertools import pairwise
+from subprocess import STDOUT
 
+import jax
 import pytest
 from jobs import PROGRAMS, Jobs
 
@@ -25,7 +26,7 @@ LATE = f"rank 1, which is in load_batch at {SLEEP} (last compiled jit(_identity_
 
 def first_note(jobs: Jobs, way: str) -> str:
     """The first of the two lines of the note on a job that hangs, without its mark."""
-    how = {"cwd": PROGRAMS, "env": SOON, "stderr": subprocess.STDOUT}
+    how = {"cwd": PROGRAMS, "env": SOON, "stderr": STDOUT}
     running = jobs.start("-n", 3, "-d", 1, "hanging.py", way, 100, **how)  # type: ignore[arg-type]
     text = running.read_until("in which nothing moves\n")
     running.signal(signal.SIGTERM)
@@ -56,7 +57,24 @@ def test_a_coordinator_that_nobody_is(jobs: Jobs) -> None:
     line = first_note(jobs, "nobody")
     where = f"in initialize() at {at('192.0.2.7:5')}"
     assert line.startswith("ranks 0-2 have waited ")
-    assert line.endswith(f" {where} for one another: can they all reach 192.0.2.7:5?")
+    address = "coordinator_address=192.0.2.7:5, which is not an address of its machine"
+    blame = f"rank 0 called {where.partition(' ')[2]} with {address}"
+    assert line.endswith(f" {where} for one another: {blame}")
+
+
+def test_what_keeps_ranks_apart_is_said_at_once(jobs: Jobs) -> None:
+    running = jobs.start("-n", 2, "-d", 1, "hanging.py", "nobody", 0, cwd=PROGRAMS, stderr=STDOUT)
+    text = running.read_until("of its machine\n")
+    running.signal(signal.SIGINT)
+    running.signal(signal.SIGINT)
+    running.finish()
+    assert " with coordinator_address=192.0.2.7:5, which is not an address of its machine" in text
+    ended = jobs.run("-n", 3, "-d", 1, "hanging.py", "versions", 0, cwd=PROGRAMS)
+    assert ended.status == 0
+    found = [line for line in ended.report.splitlines() if " has jax " in line]
+    assert len(found) == 1  # when the second rank calls; which that is, is chance
+    assert " 0.6.0" in found[0]
+    assert f" {jax.__version__}" in found[0]
 
 
 def test_ranks_that_wait_for_one_another(jobs: Jobs) -> None:
