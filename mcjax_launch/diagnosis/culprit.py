@@ -106,11 +106,14 @@ def _missed_collective(state: RunState, text: str) -> Blame | None:
     late = [run for run in runs if run.membership.joined_at is not None and not run.failed]
     if not late or not lost_peer.says_timed_out(text):
         return None
+    # Others may have been ended before they could fail in the collective: they have begun it.
+    awaited = {rank for _, _, missing in state.programs.waiting() for rank in missing}
+    late = [run for run in late if run.process_id in awaited] or late
     also = _nor([run.process_id for run in late[1:]])
     latest = late[0].compilations.latest
     last = f"; it last compiled at {latest.where}" if latest is not None else ""
-    action = f"did not reach a collective in which others gave up waiting{also}{last}"
-    return Blame(late[0], action)
+    how = "finished without" if late[0].membership.leaving_at is not None else "did not reach"
+    return Blame(late[0], f"{how} a collective in which others gave up waiting{also}{last}")
 
 
 def _exit_barrier(state: RunState, text: str) -> Blame | None:

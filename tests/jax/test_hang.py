@@ -107,3 +107,33 @@ def test_not_told_if_quiet(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "-d", 1, "-q", "hanging.py", "train", 6, cwd=PROGRAMS, env=SOON)
     assert ended.status == 0
     assert ended.report == ""
+
+
+def test_a_rank_that_does_not_come_to_the_first_collective(jobs: Jobs) -> None:
+    """The others fail after half a minute, in what sets their communication up."""
+    ways = {"first": "did not reach", "never": "finished without"}
+    running = {
+        way: jobs.start("-n", 3, "-d", 1, "hanging.py", way, 100, cwd=PROGRAMS) for way in ways
+    }
+    for way, did in ways.items():
+        ended = running[way].finish(limit=120)
+        assert ended.status == 1
+        found = ended.report.splitlines()
+        assert f"rank 1 {did} a collective in which others gave up waiting" in found
+        [others] = [line for line in found if line.startswith("the 2 other ranks: ")]
+        assert "failed as a consequence at " in others
+        assert "Gloo context" not in ended.report
+
+
+def test_a_rank_that_is_stuck_while_the_others_spin(jobs: Jobs) -> None:
+    """jax-ml/jax 38503: nothing of JAX's own ends such a job."""
+    options = ["-n", 3, "-d", 1, "--stall-timeout", "4", "--max-restarts", 1, "--grace", "1"]
+    ended = jobs.run(*options, "spinning.py", cwd=PROGRAMS, env=SOON, limit=120)
+    assert ended.status == 0, ended.stderr
+    assert "--stall-timeout: no rank has printed, computed or compiled for 4 s" in ended.report
+    assert ended.stdout.count("step 4 done") == 6
+    assert ended.stdout.count("step 9 done") == 3
+    waits = "ranks 0,2 have waited "
+    assert any(
+        waits in line and "for rank 1, which is at" in line for line in ended.report.splitlines()
+    )

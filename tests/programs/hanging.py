@@ -31,6 +31,10 @@ if way == "nobody":
     jax.distributed.initialize("192.0.2.7:5", 3, int(os.environ["JAX_PROCESS_ID"]))
 jax.distributed.initialize()
 late = jax.process_index() == 1
+if way == "first" and late:
+    load_batch()
+if way == "never" and late:
+    sys.exit()
 multihost_utils.sync_global_devices("begun")
 
 
