@@ -137,3 +137,17 @@ def test_a_rank_that_is_stuck_while_the_others_spin(jobs: Jobs) -> None:
     assert any(
         waits in line and "for rank 1, which is at" in line for line in ended.report.splitlines()
     )
+
+
+def test_what_to_try_stands_below_the_stacks(jobs: Jobs) -> None:
+    running = jobs.start("-n", 3, "-d", 1, "hanging.py", "uneven", 100, cwd=PROGRAMS, stderr=STDOUT)
+    running.read_until("] done", 2)
+    running.read_until("] ready")
+    running.signal(signal.SIGQUIT)
+    text = running.read_until("hint: the ranks do not take the same number of steps")
+    running.signal(signal.SIGINT)
+    running.signal(signal.SIGINT)
+    running.finish()
+    assert text.index("stacks of 3 ranks") < text.index(
+        "waiting for the others in JAX's exit barrier"
+    )
