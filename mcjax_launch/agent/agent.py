@@ -136,6 +136,9 @@ class Agent:
             self._stop(message.signum, message.grace_s)
         elif isinstance(message, messages.RequestStacks):
             self._request_stacks(message.all_threads)
+        elif isinstance(message, messages.RequestUsage):
+            if self._usage is not None:
+                self._usage.sample()
         elif isinstance(message, messages.RequestReruns):
             self._request_reruns(message.ranks)
         elif isinstance(message, messages.ReplyToHooks):

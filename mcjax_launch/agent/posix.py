@@ -309,6 +309,18 @@ def describe(pid: int) -> str:
     return f"{text} ({place})" if place not in ("", "0") else text
 
 
+def blocked_in(pid: int) -> str:
+    """Where in the kernel a process's main thread waits; "" if it runs, or that is not known.
+
+    It is the kernel's function, or `syscall 202` where the kernel keeps that to itself.
+    """
+    place = _read_proc(pid, "wchan")
+    if place not in ("", "0"):
+        return place
+    number = _read_proc(pid, "syscall").partition(" ")[0]
+    return f"syscall {number}" if number.isdigit() else ""
+
+
 def _read_proc(pid: int, name: str) -> str:
     try:
         with open(f"/proc/{pid}/{name}") as file:

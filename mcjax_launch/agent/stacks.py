@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..protocol import messages, source_lines
+from . import posix
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class StackDump:
             text = "\n".join(with_source(hook.stacks))
             if text:
                 helper = hook.rank in members and not hook.joined
-                yield messages.Stacks(hook.rank, hook.pid, text, helper=helper)
+                blocked = posix.blocked_in(hook.pid)
+                yield messages.Stacks(hook.rank, hook.pid, text, helper=helper, blocked=blocked)
 
 
 def with_source(dump: list[str]) -> list[str]:

@@ -37,7 +37,7 @@ def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage
     found = {pid: _Process(pid, fields) for pid, fields in posix.processes()}
     cpu_s = dict.fromkeys(ranks.values(), 0.0)
     rss_kib = dict.fromkeys(ranks.values(), 0)
-    main_s: dict[int, float] = {}
+    main: dict[int, tuple[float, int]] = {}
     for process in found.values():
         rank = _rank(process, found, ranks)
         if rank is None:
@@ -45,11 +45,12 @@ def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage
         cpu_s[rank] += process.cpu_s
         rss_kib[rank] += process.rss_kib
         if process.pid in pythons:
-            main_s[rank] = main_s.get(rank, 0.0) + _main_s(process.pid)
+            (used_s, waits), before = _main(process.pid), main.get(rank, (0.0, 0))
+            main[rank] = used_s + before[0], waits + before[1]
     for pid, rank in ranks.items():
-        if rank not in main_s:
-            main_s[rank] = _main_s(pid)
-    return tuple(RankUsage(rank, cpu_s[rank], rss_kib[rank], main_s[rank]) for rank in cpu_s)
+        if rank not in main:
+            main[rank] = _main(pid)
+    return tuple(RankUsage(rank, cpu_s[rank], rss_kib[rank], *main[rank]) for rank in cpu_s)
 
 
 def _rank(process: _Process, found: Mapping[int, _Process], ranks: Mapping[int, int]) -> int | None:
@@ -63,12 +64,16 @@ def _rank(process: _Process, found: Mapping[int, _Process], ranks: Mapping[int, 
     return None
 
 
-def _main_s(pid: int) -> float:
+def _main(pid: int) -> tuple[float, int]:
+    """The processor time of a process's main thread, and how often it has had to wait."""
     try:
         with open(f"/proc/{pid}/task/{pid}/schedstat") as schedstat:
-            return int(schedstat.read().split()[0]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
+            used_s = int(schedstat.read().split()[0]) / 1e9
+        with open(f"/proc/{pid}/task/{pid}/status") as status:
+            waits = next(line for line in status if line.startswith("voluntary_ctxt_switches:"))
+        return used_s, int(waits.split()[1])
+    except (OSError, ValueError, IndexError, StopIteration):
+        return 0.0, 0
 
 
 class UsageSampler:
@@ -103,6 +108,10 @@ class UsageSampler:
         if self.deadline is None or now < self.deadline:
             return
         began = time.thread_time()
-        self._on_usage(Usage(usage(self._ranks, self._pythons())))
+        self.sample()
         pause_s = (time.thread_time() - began) / _MOST_SHARE
         self.deadline = time.monotonic() + min(max(self._every_s, pause_s), 2 * self._every_s)
+
+    def sample(self) -> None:
+        """Take a sample now."""
+        self._on_usage(Usage(usage(self._ranks, self._pythons())))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from mcjax_launch.diagnosis.blame import Blame
 from mcjax_launch.diagnosis.initialize_calls import wrong_call
+from mcjax_launch.diagnosis.joining import elsewhere, other_version
 from mcjax_launch.jax_messages import lost_peer
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.run.rank_run import RankRun
@@ -19,7 +20,8 @@ def culprit_of(state: RunState, victims: Sequence[RankRun]) -> Blame | None:
     joining = any(run.membership.joined_at is None for run in victims)
     return (
         _second_process(state)
-        or (joining and (wrong_call(state) or _never_called(state)))
+        or (joining and (wrong_call(state) or elsewhere(state) or _never_called(state)))
+        or other_version(state)
         or _silent(state, text)
         or _exit_barrier(state, text)
         or _vanished(state)
@@ -104,11 +106,14 @@ def _missed_collective(state: RunState, text: str) -> Blame | None:
     late = [run for run in runs if run.membership.joined_at is not None and not run.failed]
     if not late or not lost_peer.says_timed_out(text):
         return None
+    # Others may have been ended before they could fail in the collective: they have begun it.
+    awaited = {rank for _, _, missing in state.programs.waiting() for rank in missing}
+    late = [run for run in late if run.process_id in awaited] or late
     also = _nor([run.process_id for run in late[1:]])
     latest = late[0].compilations.latest
     last = f"; it last compiled at {latest.where}" if latest is not None else ""
-    action = f"did not reach a collective in which others gave up waiting{also}{last}"
-    return Blame(late[0], action)
+    how = "finished without" if late[0].membership.leaving_at is not None else "did not reach"
+    return Blame(late[0], f"{how} a collective in which others gave up waiting{also}{last}")
 
 
 def _exit_barrier(state: RunState, text: str) -> Blame | None:

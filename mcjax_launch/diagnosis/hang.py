@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from mcjax_launch.diagnosis.hints import Hang, hang_hints
 from mcjax_launch.diagnosis.initialize_calls import wrong_call
+from mcjax_launch.diagnosis.joining import kept_apart
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.ranks import have, these_ranks
 from mcjax_launch.run.rank_run import RankRun
@@ -26,7 +27,7 @@ def whereabouts(state: RunState, *, jax: bool = False) -> list[str]:
     """
     if not jax and not _uses_jax(state):
         return []
-    lines = _stages(state) + _wrong_call(state) + _compiled(state.running)
+    lines = _stages(state) + _wrong_call(state) + _kept_apart(state) + _compiled(state.running)
     if state.diverged:
         return [*lines, "the ranks ran different programs:", *divergence_lines(state.programs)]
     return lines + _behind(state)
@@ -96,6 +97,12 @@ def _wrong_call(state: RunState) -> list[str]:
     if not any(run.membership.is_joining for run in state.running):
         return []
     blame = wrong_call(state)
+    return [str(blame)] if blame is not None else []
+
+
+def _kept_apart(state: RunState) -> list[str]:
+    """Why ranks may wait for one another, in initialize() or later."""
+    blame = kept_apart(state)
     return [str(blame)] if blame is not None else []
 
 

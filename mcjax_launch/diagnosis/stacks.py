@@ -24,6 +24,7 @@ class Stack:
         text: faulthandler's dump; empty if the process has no hook.
         state: in that case, what the kernel knows of the process.
         helper: another process of the rank is the one that takes part in the job.
+        blocked: where in the kernel its main thread waits, "" where that is not known.
 
     """
 
@@ -33,6 +34,7 @@ class Stack:
     text: str
     state: str = ""
     helper: bool = False
+    blocked: str = ""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import AgentPool, Failure
 from mcjax_launch.watchdog.absent_ranks import AbsentRanks
+from mcjax_launch.watchdog.hang import Ask, HangWatch
+from mcjax_launch.watchdog.joining import JoiningRanks
 from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
 # Less than the pipe from the agent holds, so the agent seldom has to wait for room.
@@ -54,6 +56,7 @@ _DEBUG = "MCJAX_DEBUG"
 
 
 if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.stacks import Stack
     from mcjax_launch.protocol.loop import Timer
 
 
@@ -118,8 +121,10 @@ class Launcher:
         self._startup = Startup(
             job, hosts, self._start, self._start_failed, lambda: self._pool.settled, restart
         )
-        self._stacks = StackRequests(self._show_stacks)
+        self._stacks = StackRequests()
+        self._hang: HangWatch | None = None
         self._absent_ranks = AbsentRanks()
+        self._joining_ranks = JoiningRanks()
         policy = Acting(self._policy, self._perform)
         self._timers: list[Timer] = [
             self._console,
@@ -175,10 +180,13 @@ class Launcher:
         self._state.planned(plan.job_id, plan.coordinator, places, common_folder(named))
         for label in named:
             self._state.ranks[label.process_id].log_folder = label.folder
+        now = time.monotonic()
+        self._hang = HangWatch(self._state, now, self._job.stall_timeout)
+        self._timers.append(Acting(self._hang, self._ask))
         limits = Limits(
             self._job,
             self._state,
-            time.monotonic(),
+            now,
             lambda stop: self._perform(self._policy.reason_known(stop)),
         )
         self._timers.append(Acting(limits, self._limit_reached))
@@ -249,6 +257,7 @@ class Launcher:
                 if hook_events.take(self._state, message, time.monotonic()):
                     self._rank_ended(rank)
                 if isinstance(said, hook_messages.Joining):
+                    self._note_joining()
                     hopeless = self._absent_ranks.called(self._state, rank)
                     self._note_absent_ranks(hopeless or self._absent_ranks.gone(self._state))
                 self._note_waiting()
@@ -259,6 +268,10 @@ class Launcher:
         """Ranks that only wait do not need the grace after a signal of the user's."""
         if self._policy.interrupts and self._state.only_waits:
             self._perform(self._policy.only_waits())
+
+    def _note_joining(self) -> None:
+        for line in self._joining_ranks.notes(self._state):
+            self._console.note(line)
 
     def _note_absent_ranks(self, hopeless: Stop | None) -> None:
         if hopeless is not None:
@@ -323,7 +336,7 @@ class Launcher:
                     self._pool.stop(grace_s)
                     self._pool.send_all(messages.Stop(int(signum), grace_s))
                 case ShowStacks():
-                    self._stacks.request(self._links, all_threads=True)
+                    self._stacks.request(self._links, self._show_stacks, all_threads=True)
                 case Note(text):
                     self._console.note(text)
 
@@ -339,7 +352,7 @@ class Launcher:
             elif signum in FORWARDED:
                 self._pool.send_all(messages.Forward(signum))
             elif signum == signal.SIGQUIT and self._plan is not None:
-                self._stacks.request(self._links, all_threads=False)
+                self._stacks.request(self._links, self._show_stacks)
             elif signum == signal.SIGCONT:
                 self._console.resumed()
             elif signum == signal.SIGCHLD:
@@ -355,15 +368,29 @@ class Launcher:
             return
         self._perform(self._policy.may_be_stopped(stop, time.monotonic()))
 
-    def _show_stacks(self, lines: list[str]) -> None:
-        from mcjax_launch.diagnosis.hang import whereabouts
+    def _show_stacks(self, stacks: list["Stack"]) -> None:
+        from mcjax_launch.diagnosis.hang import hints, whereabouts
+        from mcjax_launch.diagnosis.stacks import stack_lines
 
+        lines = stack_lines(stacks) if stacks else []
         self._state.stacks = tuple(lines)
         if not self._policy.wants_stacks:
-            lines = lines + whereabouts(self._state)
+            lines = lines + whereabouts(self._state) + hints(self._state)
         if lines:
             self._console.say("\n".join(lines))
         self._perform(self._policy.stacks_shown())
+
+    def _ask(self, ask: Ask) -> None:
+        """Ask what the watch over hangs wants to know."""
+        if ask is Ask.STACKS:
+            self._stacks.request(self._links, self._explain_hang)
+        else:
+            self._pool.send_all(messages.RequestUsage())
+
+    def _explain_hang(self, stacks: list["Stack"]) -> None:
+        assert self._hang is not None
+        if lines := self._hang.stacks_came(stacks, time.monotonic()):
+            self._console.note("\n".join(lines))
 
     # --- time ---
 

@@ -1,8 +1,8 @@
 """Requests for the stacks of all ranks, under way at their agents."""
 
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from mcjax_launch.protocol import messages
 from mcjax_launch.transport.connection import AgentConnection
@@ -10,39 +10,61 @@ from mcjax_launch.transport.connection import AgentConnection
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
 
+    OnComplete = Callable[[list[Stack]], None]
+
 _MOST_S = 4.0
+
+
+class _Request(NamedTuple):
+    """What is to be asked, and who wants to know."""
+
+    on_complete: "OnComplete"
+    all_threads: bool
 
 
 class StackRequests:
     """One request at a time; it is over when every agent has answered, or after some seconds.
-
-    Args:
-        on_complete: called with the result, as lines.
 
     Attributes:
         deadline: when to stop waiting (time.monotonic); None while nothing is asked.
 
     """
 
-    def __init__(self, on_complete: Callable[[list[str]], None]) -> None:
-        self._on_complete = on_complete
+    def __init__(self) -> None:
         self.deadline: float | None = None
+        self._requests: list[_Request] = []  # the first is under way
+        self._links: Sequence[AgentConnection] = ()
         self._stacks: list[Stack] = []
         self._asked: set[AgentConnection] = set()
 
-    def request(self, links: Iterable[AgentConnection], *, all_threads: bool) -> None:
-        """Ask all agents, unless that is under way already.
+    def request(
+        self,
+        links: Iterable[AgentConnection],
+        on_complete: "OnComplete",
+        *,
+        all_threads: bool = False,
+    ) -> None:
+        """Ask all agents, after what is asked already; not twice for the same.
 
         Args:
+            links: to the agents.
+            on_complete: called with what has come.
             all_threads: of running threads too, which may crash a rank.
 
         """
-        if self.deadline is None:
-            self.deadline = time.monotonic() + _MOST_S
-            self._stacks = []
-            self._asked = {link for link in links if link.greeted and not link.ended}
-            for link in self._asked:
-                link.send(messages.RequestStacks(all_threads))
+        request = _Request(on_complete, all_threads)
+        if request not in self._requests:
+            self._requests.append(request)
+            self._links = tuple(links)
+            if len(self._requests) == 1:
+                self._begin()
+
+    def _begin(self) -> None:
+        self.deadline = time.monotonic() + _MOST_S
+        self._stacks = []
+        self._asked = {link for link in self._links if link.greeted and not link.ended}
+        for link in self._asked:
+            link.send(messages.RequestStacks(self._requests[0].all_threads))
 
     def add(self, link: AgentConnection, stacks: messages.Stacks) -> None:
         """The stacks of one process have arrived."""
@@ -56,6 +78,7 @@ class StackRequests:
                 stacks.text,
                 stacks.state,
                 stacks.helper,
+                stacks.blocked,
             )
         )
 
@@ -69,12 +92,8 @@ class StackRequests:
             return
         if now < self.deadline and not all(link.ended for link in self._asked):
             return
+        request, stacks = self._requests.pop(0), self._stacks
         self.deadline = None
-        self._on_complete(self._in_words())
-
-    def _in_words(self) -> list[str]:
-        if not self._stacks:
-            return []
-        from mcjax_launch.diagnosis.stacks import stack_lines
-
-        return stack_lines(self._stacks)
+        if self._requests:
+            self._begin()
+        request.on_complete(stacks)

@@ -34,12 +34,19 @@ class ImportedJax(HookMessage):
 
 
 class Joining(HookMessage):
-    """It calls initialize(); None where it gives what is not a number."""
+    """It calls initialize(); None where it gives what is not a number.
+
+    `jax` and `jaxlib` are their versions; `elsewhere`: it is process 0, and the coordinator's
+    address that it gives is not one of its machine.
+    """
 
     coordinator_address: str
     num_processes: int | None
     process_id: int | None
     where: str = ""
+    jax: str = ""
+    jaxlib: str = ""
+    elsewhere: bool = False
 
 
 class Joined(HookMessage):

@@ -154,6 +154,10 @@ class RequestStacks(Message):
     all_threads: bool
 
 
+class RequestUsage(Message):
+    """Asks what the ranks use now: answered by Usage."""
+
+
 class RequestReruns(Message):
     """Which programs do these ranks still run? Their hooks answer, through FromHook."""
 
@@ -271,12 +275,19 @@ class FromHook(Message):
 
 
 class RankUsage(Message):
-    """What the processes of a rank use: processor time in all, memory, and that of main threads."""
+    """What the processes of a rank use: processor time in all, and memory.
+
+    Args:
+        main_s: the processor time of main threads.
+        main_waits: how often these have had to wait for something.
+
+    """
 
     rank: int
     cpu_s: float
     rss_kib: int
     main_s: float
+    main_waits: int = 0
 
 
 class Usage(Message):
@@ -292,6 +303,7 @@ class Stacks(Message):
         text: faulthandler's; empty where there is no hook to ask.
         state: then, what the kernel knows of the process.
         helper: another process of the rank is the one that takes part in the job.
+        blocked: where in the kernel its main thread waits, "" where that is not known.
 
     """
 
@@ -300,6 +312,7 @@ class Stacks(Message):
     text: str
     state: str = ""
     helper: bool = False
+    blocked: str = ""
 
 
 class StacksComplete(Message):
@@ -348,7 +361,17 @@ CONTENT = 1
 _FIRST = 16
 _MESSAGES: tuple[type[Message], ...] = (
     *(StageEntry, Prepare, TryCoordinator, Start, Credit, Forward, Stop, RequestStacks),
-    *(RequestReruns, Ping, Hello, Refused, HostFacts, CoordinatorTried, Started, Exited),
+    *(
+        RequestUsage,
+        RequestReruns,
+        Ping,
+        Hello,
+        Refused,
+        HostFacts,
+        CoordinatorTried,
+        Started,
+        Exited,
+    ),
     *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
     ReplyToHooks,
 )

@@ -18,7 +18,7 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
     """
     run = state.ranks[event.rank]
     membership = run.membership
-    state.active_at = at
+    state.active_at = state.heard_at = at
     match event.message:
         case hook.ImportedJax() as versions:
             membership.imported = versions
@@ -36,13 +36,8 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
             run.compilations.begin(compiling)
         case hook.Compiled():
             run.compilations.under_way -= 1
-        case hook.Program() as program if state.compares:
-            ran = Program.from_hook(program, state.ranks_of_processes)
-            state.comparison_of(run).ran(event.rank, ran, held=program.held)
-            if state.waits is not None:
-                state.waits.came(event.rank, ran, at)
-        case hook.Program(fingerprint=fingerprint, held=True) if state.stop is not None:
-            state.comparison_of(run).released.setdefault(fingerprint, set()).add(event.rank)
+        case hook.Program() as program:
+            _program(state, run, program, at)
         case hook.ProgramText() as part:
             code = state.comparison_of(run).codes.get(part.fingerprint)
             if code is not None:
@@ -69,6 +64,19 @@ def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining,
             membership.joined_at = membership.leaving_at = None
             membership.left = False
         membership.joining_at, membership.call = at, call
+
+
+def _program(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
+    """A rank is about to run a program that spans processes."""
+    comparison, rank = state.comparison_of(run), run.process_id
+    if state.compares:
+        ran = Program.from_hook(program, state.ranks_of_processes)
+        run.compilations.ran[ran.where] = ran
+        comparison.ran(rank, ran, held=program.held)
+        if state.waits is not None:
+            state.waits.came(rank, ran, at)
+    elif program.held and state.stop is not None:
+        comparison.released.setdefault(program.fingerprint, set()).add(rank)
 
 
 def _failed(

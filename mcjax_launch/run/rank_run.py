@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from mcjax_launch.protocol.exit_status import of_wait
 from mcjax_launch.protocol.hook_messages import Compiling, Failed, ImportedJax, Joining
 from mcjax_launch.protocol.value import Value
+from mcjax_launch.run.spmd import Program
 
 # Using less of a core than this is no progress: heartbeats and idle threads need some.
-_BUSY = 0.05
+BUSY = 0.05
 # On accelerators other threads may spin while all hangs; the main thread does a little each step.
 _MAIN_BUSY = 1e-4
 _MOST_SAMPLES = 512
@@ -93,12 +94,14 @@ class Compilations:
         under_way: how many.
         latest: the one that began last.
         platform: of its programs: the first that is not "cpu", if there is one.
+        ran: the latest program that spans processes which it first ran at each of the user's lines.
 
     """
 
     under_way: int = 0
     latest: Compiling | None = None
     platform: str = ""
+    ran: dict[str, Program] = field(default_factory=dict)
 
     def begin(self, compiling: Compiling) -> None:
         """A compilation begins."""
@@ -115,33 +118,38 @@ class Usage:
     Attributes:
         samples: of all its processes, over time.
         cpu_s, peak_kib: of its own process in all, once it has ended.
+        main_s, main_waits: of the main threads of its Python processes, at the last sample.
 
     """
 
     samples: list[Sample] = field(default_factory=list)
     cpu_s: float | None = None
     peak_kib: int | None = None
-    _main_s: float = 0.0
+    main_s: float = 0.0
+    main_waits: int = 0
 
-    def add(self, sample: Sample, main_s: float, since: float, platform: str) -> bool:
+    def add(
+        self, sample: Sample, main_s: float, main_waits: int, since: float, platform: str
+    ) -> bool:
         """Keep a sample; whether the rank has made progress since the last one.
 
         Args:
             sample: of all processes of the rank.
             main_s: seconds of processor time of the main threads of its Python processes.
+            main_waits: how often these have had to wait.
             since: when the rank's process started.
             platform: of its programs.
 
         """
         before = self.samples[-1] if self.samples else Sample(since, 0.0, 0)
-        used_s, main_used_s = sample.cpu_s - before.cpu_s, main_s - self._main_s
-        self._main_s = main_s
+        used_s, main_used_s = sample.cpu_s - before.cpu_s, main_s - self.main_s
+        self.main_s, self.main_waits = main_s, main_waits
         if len(self.samples) >= _MOST_SAMPLES:
             del self.samples[1::2]
         self.samples.append(sample)
         seconds = max(sample.at - before.at, 1e-3)
         if platform in ("", "cpu"):
-            return used_s / seconds > _BUSY
+            return used_s / seconds > BUSY
         return main_used_s / seconds > _MAIN_BUSY
 
 

@@ -29,6 +29,7 @@ class RunState:
         idle_since: `active_at`, when the reason to stop became known.
         stacks: the ranks' stacks when a limit was reached, as they were shown.
         active_at: when a rank last printed, compiled, computed, started or ended.
+        heard_at: when a rank last printed, or its hook reported something.
         usage_at: when an agent last reported what ranks use.
         initialize_calls: of all ranks together.
         waits: who waited for whom; only for a job's record.
@@ -49,6 +50,7 @@ class RunState:
     stacks: tuple[str, ...] = ()
     unkillable: list[str] = field(default_factory=list)
     active_at: float = 0.0
+    heard_at: float = 0.0
     usage_at: float = 0.0
     initialize_calls: int = 0
     waits: "Waits | None" = None
@@ -78,7 +80,7 @@ class RunState:
         process = self.ranks[rank].process
         if process.first_output_at is None:
             process.first_output_at = at
-        self.active_at = at
+        self.active_at = self.heard_at = at
 
     def used(self, usage: Usage, at: float) -> None:
         """An agent reports what the ranks of its host use."""
@@ -87,7 +89,7 @@ class RunState:
             run = self.ranks[used.rank]
             sample = Sample(at, used.cpu_s, used.rss_kib)
             since, platform = run.process.started_at or 0.0, run.compilations.platform
-            if run.usage.add(sample, used.main_s, since, platform):
+            if run.usage.add(sample, used.main_s, used.main_waits, since, platform):
                 self.active_at = at
 
     def exited(self, exited: Exited, at: float) -> bool:

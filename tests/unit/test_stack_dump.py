@@ -5,11 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from mcjax_launch.agent import posix
 from mcjax_launch.agent.stacks import StackDump
 from mcjax_launch.protocol.messages import Stacks
 
 BEGAN = 100.0
 QUIET_S, SLOWEST_S = 0.15, 2.0
+
+
+@pytest.fixture(autouse=True)
+def blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of them wait, in the kernel's words."""
+    monkeypatch.setattr(posix, "blocked_in", lambda pid: "futex_do_wait" if pid == 70 else "")
 
 
 def process(
@@ -58,7 +65,7 @@ def test_complete_when_it_has_been_quiet_for_a_moment() -> None:
     one.last_stack_at = BEGAN + 0.4
     assert dumped.at(BEGAN + 0.5) is None
     assert dumped.at(BEGAN + 0.4 + QUIET_S + 0.01) == [
-        Stacks(0, 70, "a\nb\nmore"),
+        Stacks(0, 70, "a\nb\nmore", blocked="futex_do_wait"),
         Stacks(1, 71, "c"),
     ]
     assert dumped.dump.deadline is None
@@ -69,13 +76,13 @@ def test_one_that_has_not_begun_gets_longer() -> None:
     """What it said to an earlier question does not count."""
     dumped = Dumped(process(0, "a", at=BEGAN + 0.1), process(1, at=BEGAN - 5))
     assert dumped.at(BEGAN + SLOWEST_S - 0.01) is None
-    assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a")]
+    assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
 
 
 def test_one_that_does_not_stop_is_cut() -> None:
     dumped = Dumped(process(0, "a", at=BEGAN + SLOWEST_S - 0.01))
     assert dumped.dump.deadline == BEGAN + SLOWEST_S
-    assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a")]
+    assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
 
 
 def test_beside_the_process_that_has_joined_the_others_are_helpers() -> None:
@@ -86,7 +93,7 @@ def test_beside_the_process_that_has_joined_the_others_are_helpers() -> None:
         process(1, "c", at=at),
     )
     assert dumped.at(BEGAN + 1) == [
-        Stacks(0, 70, "a"),
+        Stacks(0, 70, "a", blocked="futex_do_wait"),
         Stacks(0, 99, "b", helper=True),
         Stacks(1, 71, "c"),
     ]

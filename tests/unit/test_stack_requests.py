@@ -3,6 +3,7 @@
 import pytest
 from fakes import Clock, Connection
 
+from mcjax_launch.diagnosis.stacks import Stack, stack_lines
 from mcjax_launch.launcher import stack_requests
 from mcjax_launch.launcher.stack_requests import StackRequests
 from mcjax_launch.protocol.messages import RequestStacks, Stacks
@@ -18,12 +19,15 @@ class Asked:
         for link in self.links:
             link.greeted = True
         self.came: list[list[str]] = []
-        self.requests = StackRequests(self.came.append)
+        self.requests = StackRequests()
         self.clock = clock
         self.request()
 
     def request(self, *, all_threads: bool = False) -> None:
-        self.requests.request(self.links, all_threads=all_threads)  # type: ignore[arg-type]
+        self.requests.request(self.links, self.take, all_threads=all_threads)  # type: ignore[arg-type]
+
+    def take(self, stacks: list[Stack]) -> None:
+        self.came.append(stack_lines(stacks) if stacks else [])
 
     def answer(self, *ranks: int) -> None:
         for rank in ranks:
@@ -88,9 +92,23 @@ def test_an_agent_that_ends_meanwhile_is_not_waited_for(asked: Asked) -> None:
 def test_asked_twice_is_asked_once(asked: Asked) -> None:
     deadline = asked.requests.deadline
     asked.clock.now += 1
-    asked.request(all_threads=True)
+    asked.request()
     assert [link.sent for link in asked.links] == [[RequestStacks(False)]] * 3
     assert asked.requests.deadline == deadline
+    asked.answer(0, 1, 2)
+    assert len(asked.expire()) == 1
+    assert asked.requests.deadline is None
+
+
+def test_another_request_comes_after_the_first(asked: Asked) -> None:
+    asked.request(all_threads=True)
+    assert [link.sent for link in asked.links] == [[RequestStacks(False)]] * 3
+    asked.answer(0, 1, 2)
+    assert len(asked.expire()) == 1
+    assert [link.sent for link in asked.links] == [[RequestStacks(False), RequestStacks(True)]] * 3
+    asked.answer(0, 1, 2)
+    assert len(asked.expire()) == 2
+    assert asked.requests.deadline is None
 
 
 def test_asked_again_afterwards_begins_anew(asked: Asked) -> None:

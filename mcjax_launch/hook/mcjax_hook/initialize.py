@@ -78,7 +78,10 @@ class Initialization:
         count = _whole_number(filled["num_processes"])
         process_id = _whole_number(filled["process_id"])
         address = str(filled["coordinator_address"])
-        self._link.send(Joining(address, count, process_id, user_lines.place()))
+        versions = _version("jax"), _version("jaxlib")
+        elsewhere = process_id == 0 and _is_elsewhere(filled, self._environ)
+        place = user_lines.place()
+        self._link.send(Joining(address, count, process_id, place, *versions, elsewhere=elsewhere))
         _set_transfer_address(self._environ)
         silence_proxy_warning(self._environ)
         _adjust_jaxlib(self._environ)
@@ -180,6 +183,39 @@ def _split(address: str) -> tuple[str, int]:
         return split_address(address)
     except ValueError:
         return address, 0
+
+
+def _version(package: str) -> str:
+    return str(getattr(sys.modules.get(package), "__version__", ""))
+
+
+def _is_elsewhere(filled: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
+    """Whether the program's own address for the coordinator is certainly not this machine's."""
+    address = filled["coordinator_address"]
+    binds = filled.get("coordinator_bind_address") or environ.get("JAX_COORDINATOR_BIND_ADDRESS")
+    if binds or address == environ.get("JAX_COORDINATOR_ADDRESS"):
+        return False
+    import socket
+
+    try:
+        found = socket.getaddrinfo(_split(address)[0], None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # JAX says that
+        return False
+    places = [(one[0], one[1], one[4]) for one in found]
+    return bool(places) and not any(_may_be_ours(*place) for place in places)
+
+
+def _may_be_ours(family: int, kind: int, address: Any) -> bool:
+    """Whether this machine may have an address."""
+    import errno
+    import socket
+
+    try:
+        with socket.socket(family, kind) as attempt:
+            attempt.bind(address)
+    except OSError as error:
+        return error.errno != errno.EADDRNOTAVAIL
+    return True
 
 
 def _set_transfer_address(environ: Mapping[str, str]) -> None:

@@ -1,0 +1,181 @@
+"""Ranks that wait for others: told while that lasts, ever more seldom; nothing is ended.
+
+A job whose ranks print, or report something, moves. Where they have become silent, each host is
+asked what its ranks use, and again later: a main thread that has not moved in between stands still.
+Only then is every rank asked for its stack, which tells who waits for whom. A job that moves in
+silence is looked at ever more seldom, and one that does not use JAX never.
+"""
+
+import math
+import os
+import sys
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from mcjax_launch.run.rank_run import BUSY, RankRun
+from mcjax_launch.run.state import RunState
+
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.stacks import Stack
+
+#: Seconds that ranks have to wait for others until that is told first.
+AFTER_S = 30.0
+#: Another number of seconds, for tests.
+AFTER_VARIABLE = "MCJAX_HANG_NOTE_AFTER_S"
+# In parts of that: the silence that leads to a look, the time between two looks, and what hosts
+# have for their answers.
+_SILENCE, _PAUSE, _ANSWER = 1 / 6, 1 / 3, 1 / 60
+_LEAST_ANSWER_S = 0.1
+# In multiples: the longest time between two looks at a silent job that moves.
+_SELDOM = 4.0
+# A main thread that stands still uses less than this between two looks, in seconds of processor
+# time, and waits no more often: it may have been asked for its stack.
+_STILL_S, _STILL_WAITS = 0.01, 3
+
+
+class Ask(Enum):
+    """What the hosts are to be asked."""
+
+    USAGE = auto()
+    STACKS = auto()
+
+
+class _Mark:
+    """What a rank's main thread has used, and since when it has stood still, at the latest."""
+
+    def __init__(self, run: RankRun, before: "_Mark | None") -> None:
+        usage = run.usage
+        self.at, self.cpu_s = usage.samples[-1].at, usage.samples[-1].cpu_s
+        self.main_s, self.main_waits = usage.main_s, usage.main_waits
+        self.since = self.at
+        self.computes = False
+        if before is not None and self._is_still_since(before):
+            self.since = before.since
+            on_cpu = run.compilations.platform in ("", "cpu")  # elsewhere threads may spin
+            self.computes = on_cpu and self.cpu_s - before.cpu_s > BUSY * (self.at - before.at)
+
+    def _is_still_since(self, before: "_Mark") -> bool:
+        used_s, waits = self.main_s - before.main_s, self.main_waits - before.main_waits
+        return used_s <= _STILL_S and waits <= _STILL_WAITS
+
+
+class HangWatch:
+    """Looks for ranks that wait for others.
+
+    Times are in time.monotonic's seconds.
+
+    Args:
+        state: of the run.
+        now: when the ranks are started.
+        stall_timeout: of the job.
+
+    """
+
+    def __init__(self, state: RunState, now: float, stall_timeout: float | None) -> None:
+        self._state = state
+        self._stall_timeout = stall_timeout
+        self._after_s = float(os.environ.get(AFTER_VARIABLE) or AFTER_S)
+        self._interval_s = self._after_s
+        self._next_at = now + self._after_s
+        self._looked_at = self._stacks_at = -math.inf
+        self._next_stacks_at = -math.inf
+        self._asked_at: float | None = None  # what ranks use
+        self._awaits_stacks = False
+        self._is_over = False
+        self._marks: dict[int, _Mark] = {}
+        # By the places where ranks wait: how long they have to wait there to be told of again.
+        self._told: dict[tuple[str, ...], float] = {}
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `expire` again; None while nobody can wait for anybody."""
+        state = self._state
+        if not state.initialize_calls or state.num_processes < 2:
+            return None
+        if self._awaits_stacks or self._is_over:
+            return None
+        if self._asked_at is not None or state.heard_at <= self._looked_at:
+            return self._next_at
+        silent_at = state.heard_at + self._after_s * _SILENCE
+        return min(self._next_at, max(silent_at, self._looked_at + self._after_s * _PAUSE))
+
+    def expire(self, now: float) -> Ask | None:
+        """What the hosts are to be asked now, if anything."""
+        deadline = self.deadline
+        if deadline is None or now < deadline:
+            return None
+        if self._state.ending:
+            self._is_over = True
+            return None
+        if self._asked_at is not None:
+            return self._judge(self._asked_at, now)
+        self._asked_at = now
+        self._next_at = now + max(self._after_s * _ANSWER, _LEAST_ANSWER_S)
+        return Ask.USAGE
+
+    def _judge(self, asked_at: float, now: float) -> Ask | None:
+        """Hosts have answered what their ranks use: ask for stacks, or look again later."""
+        from mcjax_launch.diagnosis.waits import waiting_since
+
+        if self._state.heard_at > self._looked_at:
+            self._interval_s = self._after_s
+        self._asked_at, self._looked_at = None, now
+        self._mark(asked_at)
+        since = [mark.since for mark in self._marks.values()]
+        known = waiting_since(self._state)
+        first = min([*since, *([known] if known is not None else [])], default=now)
+        if first >= asked_at:  # nobody stands still
+            self._look_later(now)
+        elif now < first + self._after_s:
+            self._next_at = first + self._after_s
+        elif now < self._next_stacks_at and first <= self._stacks_at:
+            self._next_at = self._next_stacks_at  # it is known already
+        else:
+            self._awaits_stacks = True
+            return Ask.STACKS
+        return None
+
+    def _mark(self, asked_at: float) -> None:
+        """Note what the ranks have used that have joined."""
+        marks = {}
+        for run in self._state.running:
+            samples, rank = run.usage.samples, run.process_id
+            joined = run.membership.joined_at is not None
+            if joined and samples and samples[-1].at >= asked_at:
+                marks[rank] = _Mark(run, self._marks.get(rank))
+        self._marks = marks
+
+    def _look_later(self, now: float) -> None:
+        self._next_at = now + self._interval_s
+        self._interval_s = min(2 * self._interval_s, _SELDOM * self._after_s)
+
+    def stacks_came(self, stacks: Iterable["Stack"], now: float) -> list[str]:
+        """The hosts have answered where their ranks are: lines for the user, if there is news."""
+        from mcjax_launch.diagnosis.waits import wait_of
+
+        self._awaits_stacks = False
+        self._looked_at = self._stacks_at = now
+        still = {rank: mark.since for rank, mark in self._marks.items() if mark.since < mark.at}
+        computing = {rank for rank, mark in self._marks.items() if mark.computes}
+        wait = wait_of(self._state, stacks, still, computing) if not self._state.ending else None
+        if wait is None:
+            self._look_later(now)
+            self._next_stacks_at = self._next_at
+            return []
+        waited, least = now - wait.since, self._told.get(wait.key, self._after_s)
+        lines = [wait.line(now), self._advice()] if waited >= least else []
+        while least <= waited:
+            least *= 2
+        self._told[wait.key] = least
+        self._next_at = self._next_stacks_at = wait.since + least
+        return lines
+
+    def _advice(self) -> str:
+        on_terminal = sys.stdin is not None and sys.stdin.isatty()
+        see = "Ctrl-\\" if on_terminal else f"kill -QUIT {os.getpid()}"
+        if self._stall_timeout is not None:
+            end = f"--stall-timeout {self._stall_timeout:g} ends the job if nothing moves"
+        else:
+            end = "--stall-timeout 10m would end a job in which nothing moves"
+        return f"{see} shows where all ranks are; {end}"

@@ -1,0 +1,153 @@
+"""A hang explains itself while it lasts; here after seconds, not half a minute."""
+
+import signal
+from itertools import pairwise
+from subprocess import STDOUT
+
+import jax
+import pytest
+from jobs import PROGRAMS, Jobs
+
+SOON = {"MCJAX_HANG_NOTE_AFTER_S": "2"}
+SOURCE = (PROGRAMS / "hanging.py").read_text().splitlines()
+GLOO = 'hid 2 lines from Gloo ("[Gloo] Rank 0 is connected ..."); -v shows them'
+
+
+def at(code: str) -> str:
+    """Where the program has a line of code that contains this, the first time."""
+    return f"hanging.py:{next(n for n, line in enumerate(SOURCE, 1) if code in line)}"
+
+
+SLEEP, STEP, SYNC = at("time.sleep("), at("= step(x)"), at('("begun")')
+COLLECTIVE, MORE = at('("collective")'), at('("one more")')
+LEFT = "rank 1, which has finished, and waits in JAX's exit barrier"
+LATE = f"rank 1, which is in load_batch at {SLEEP} (last compiled jit(_identity_fn) at {SYNC})"
+
+
+def first_note(jobs: Jobs, way: str) -> str:
+    """The first of the two lines of the note on a job that hangs, without its mark."""
+    how = {"cwd": PROGRAMS, "env": SOON, "stderr": STDOUT}
+    running = jobs.start("-n", 3, "-d", 1, "hanging.py", way, 100, **how)  # type: ignore[arg-type]
+    text = running.read_until("in which nothing moves\n")
+    running.signal(signal.SIGTERM)
+    running.signal(signal.SIGTERM)
+    running.finish()
+    wait, advice = text[: text.index("in which nothing moves\n")].splitlines()[-2:]
+    pid = running.process.pid
+    assert advice.startswith(f"mcjax-launch: kill -QUIT {pid} shows where all ranks are; ")
+    return wait.removeprefix("mcjax-launch: ")
+
+
+@pytest.mark.parametrize(("way", "where", "absent"), [
+    ("initialize", f"in initialize() at {at('initialize()')}", f"rank 1, which has not called it and is in load_batch at {SLEEP}"),
+    ("train", f"in jit(step) at {STEP}", f"rank 1, which is in load_batch at {SLEEP} (last compiled jit(step) at {STEP})"),
+    ("collective", f"in sync_global_devices() at {COLLECTIVE}", LATE),
+    ("barrier", f"at {at('wait_at_barrier')}", LATE),
+    ("ended", f"in sync_global_devices() at {MORE}", LEFT),
+    ("uneven", "in JAX's exit barrier", LATE),
+])  # fmt: skip
+def test_who_waits_for_whom(jobs: Jobs, way: str, where: str, absent: str) -> None:
+    waited, _, for_whom = first_note(jobs, way).partition(" s ")
+    assert waited.startswith("ranks 0,2 have waited ")
+    assert int(waited.split()[-1]) >= 2
+    assert for_whom == f"{where} for {absent}"
+
+
+def test_a_coordinator_that_nobody_is(jobs: Jobs) -> None:
+    line = first_note(jobs, "nobody")
+    where = f"in initialize() at {at('192.0.2.7:5')}"
+    assert line.startswith("ranks 0-2 have waited ")
+    address = "coordinator_address=192.0.2.7:5, which is not an address of its machine"
+    blame = f"rank 0 called {where.partition(' ')[2]} with {address}"
+    assert line.endswith(f" {where} for one another: {blame}")
+
+
+def test_what_keeps_ranks_apart_is_said_at_once(jobs: Jobs) -> None:
+    running = jobs.start("-n", 2, "-d", 1, "hanging.py", "nobody", 0, cwd=PROGRAMS, stderr=STDOUT)
+    text = running.read_until("of its machine\n")
+    running.signal(signal.SIGINT)
+    running.signal(signal.SIGINT)
+    running.finish()
+    assert " with coordinator_address=192.0.2.7:5, which is not an address of its machine" in text
+    ended = jobs.run("-n", 3, "-d", 1, "hanging.py", "versions", 0, cwd=PROGRAMS)
+    assert ended.status == 0
+    found = [line for line in ended.report.splitlines() if " has jax " in line]
+    assert len(found) == 1  # when the second rank calls; which that is, is chance
+    assert " 0.6.0" in found[0]
+    assert f" {jax.__version__}" in found[0]
+
+
+def test_ranks_that_wait_for_one_another(jobs: Jobs) -> None:
+    line = first_note(jobs, "apart")
+    here, there = at('("here")'), at("broadcast_one_to_all")
+    two = f"ranks 0,2 in broadcast_one_to_all() at {there}"
+    one = f"rank 1 in sync_global_devices() at {here}"
+    assert line.startswith(f"{two} and {one} have waited ")
+    assert line.endswith(" s for one another")
+
+
+@pytest.mark.parametrize("way", ["loading", "busy", "compiling", "serving"])
+def test_no_false_alarm(jobs: Jobs, way: str) -> None:
+    ended = jobs.run("-n", 2, "-d", 1, "hanging.py", way, 7, cwd=PROGRAMS, env=SOON)
+    assert ended.status == 0, ended.stderr
+    assert ended.seconds > 6
+    assert ended.report in ("", GLOO)
+
+
+def test_told_ever_more_seldom(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "-d", 1, "hanging.py", "train", 13, cwd=PROGRAMS, env=SOON)
+    assert ended.status == 0
+    told = [line for line in ended.report.splitlines() if " has waited " in line]
+    times = [int(line.partition(" waited ")[2].split()[0]) for line in told]
+    assert 1 <= len(times) <= 3
+    assert all(2 * before - 1 <= after for before, after in pairwise(times))
+
+
+def test_not_told_if_quiet(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "-d", 1, "-q", "hanging.py", "train", 6, cwd=PROGRAMS, env=SOON)
+    assert ended.status == 0
+    assert ended.report == ""
+
+
+def test_a_rank_that_does_not_come_to_the_first_collective(jobs: Jobs) -> None:
+    """The others fail after half a minute, in what sets their communication up."""
+    ways = {"first": "did not reach", "never": "finished without"}
+    running = {
+        way: jobs.start("-n", 3, "-d", 1, "hanging.py", way, 100, cwd=PROGRAMS) for way in ways
+    }
+    for way, did in ways.items():
+        ended = running[way].finish(limit=120)
+        assert ended.status == 1
+        found = ended.report.splitlines()
+        assert f"rank 1 {did} a collective in which others gave up waiting" in found
+        [others] = [line for line in found if line.startswith("the 2 other ranks: ")]
+        assert "failed as a consequence at " in others
+        assert "Gloo context" not in ended.report
+
+
+def test_a_rank_that_is_stuck_while_the_others_spin(jobs: Jobs) -> None:
+    """jax-ml/jax 38503: nothing of JAX's own ends such a job."""
+    options = ["-n", 3, "-d", 1, "--stall-timeout", "4", "--max-restarts", 1, "--grace", "1"]
+    ended = jobs.run(*options, "spinning.py", cwd=PROGRAMS, env=SOON, limit=120)
+    assert ended.status == 0, ended.stderr
+    assert "--stall-timeout: no rank has printed, computed or compiled for 4 s" in ended.report
+    assert ended.stdout.count("step 4 done") == 6
+    assert ended.stdout.count("step 9 done") == 3
+    waits = "ranks 0,2 have waited "
+    assert any(
+        waits in line and "for rank 1, which is at" in line for line in ended.report.splitlines()
+    )
+
+
+def test_what_to_try_stands_below_the_stacks(jobs: Jobs) -> None:
+    running = jobs.start("-n", 3, "-d", 1, "hanging.py", "uneven", 100, cwd=PROGRAMS, stderr=STDOUT)
+    running.read_until("] done", 2)
+    running.read_until("] ready")
+    running.signal(signal.SIGQUIT)
+    text = running.read_until("hint: the ranks do not take the same number of steps")
+    running.signal(signal.SIGINT)
+    running.signal(signal.SIGINT)
+    running.finish()
+    assert text.index("stacks of 3 ranks") < text.index(
+        "waiting for the others in JAX's exit barrier"
+    )

@@ -1,0 +1,115 @@
+"""Ranks that wait for others, or all for something else, in the way that argv[1] says.
+
+argv[2] is for how many seconds one rank, or all of them, have something else to do.
+"""
+
+import os
+import socketserver
+import sys
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+way, seconds = sys.argv[1], float(sys.argv[2])
+
+
+def load_batch() -> None:
+    print("ready", flush=True)
+    time.sleep(seconds)
+
+
+if way == "initialize" and os.environ["JAX_PROCESS_ID"] == "1":
+    load_batch()
+if way == "versions" and os.environ["JAX_PROCESS_ID"] == "1":
+    jax.__version__ = "0.6.0"
+if way == "nobody":
+    jax.distributed.initialize("192.0.2.7:5", 3, int(os.environ["JAX_PROCESS_ID"]))
+jax.distributed.initialize()
+late = jax.process_index() == 1
+if way == "first" and late:
+    load_batch()
+if way == "never" and late:
+    sys.exit()
+multihost_utils.sync_global_devices("begun")
+
+
+@jax.jit
+def step(x: jax.Array) -> jax.Array:
+    return x + jnp.sum(x)
+
+
+def train() -> None:
+    """Steps, of which one rank takes its time for the fifth."""
+    mesh = jax.make_mesh((jax.device_count(),), ("x",))
+    ones = jnp.ones(jax.device_count())
+    x = jax.make_array_from_callback(
+        ones.shape, NamedSharding(mesh, P("x")), lambda index: ones[index]
+    )
+    for number in range(8):
+        if number == 4 and late:
+            load_batch()
+        x = step(x)
+
+
+def busy() -> None:
+    """A long step of all ranks."""
+    matrix = jnp.ones((100, 100))
+    multiply = jax.jit(lambda x: jax.lax.fori_loop(0, 1000, lambda _, x: jnp.tanh(x @ x.T), x))
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        matrix = multiply(matrix)
+    matrix.block_until_ready()
+
+
+def compile_for_long() -> None:
+    def long(x: jax.Array) -> jax.Array:
+        for number in range(int(20 * seconds)):
+            x = jnp.sin(x * number).at[number % 400].set(jnp.cos(x[number % 7]))
+        return x
+
+    jax.jit(long)(jnp.ones((400, 400))).block_until_ready()
+
+
+def serve() -> None:
+    """Wait for clients, for a while."""
+    server = socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+    threading.Timer(seconds, server.shutdown).start()
+    server.serve_forever()
+
+
+if way == "train":
+    train()
+if way == "collective":
+    if late:
+        load_batch()
+    multihost_utils.sync_global_devices("collective")
+if way == "barrier":
+    if late:
+        load_batch()
+    jax._src.distributed.global_state.client.wait_at_barrier("save", 10**6)
+if way == "ended" and not late:
+    multihost_utils.sync_global_devices("one more")
+if way == "uneven" and late:
+    load_batch()
+if way == "apart" and late:
+    multihost_utils.sync_global_devices("here")
+elif way == "apart":
+    multihost_utils.broadcast_one_to_all(jnp.zeros(3))
+if way == "loading":
+    load_batch()
+if way == "busy":
+    busy()
+if way == "compiling":
+    if late:
+        compile_for_long()
+    multihost_utils.sync_global_devices("compiled")
+if way == "serving":
+    if late:
+        serve()
+    multihost_utils.sync_global_devices("served")
+print("done")

@@ -1,0 +1,179 @@
+"""When a job is looked at for ranks that wait for others: seldom, and not at all while it moves."""
+
+import re
+from itertools import pairwise
+
+import pytest
+from records import say
+
+from mcjax_launch.diagnosis.stacks import Stack
+from mcjax_launch.protocol import hook_messages as hook
+from mcjax_launch.protocol.messages import RankUsage, Usage
+from mcjax_launch.run.state import RunState
+from mcjax_launch.watchdog.hang import Ask, HangWatch
+
+SITE = "/v/lib/python3.11/site-packages"
+AT = "Stack (most recent call first):\n"
+BLOCKED = (
+    f'{AT}  File "{SITE}/jax/_src/array.py", line 6 in _value\n  File "/me/train.py", line 9 in f\n'
+)
+LOADING = f'{AT}  File "/me/data.py", line 41 in load_batch\n'
+CALL = hook.Joining("h:1", 2, 0, "train.py:3")
+ADVICE = "--stall-timeout 10m would end a job in which nothing moves"
+
+
+class Watched:
+    """A job of two ranks that have joined at 0, and the watch over it."""
+
+    def __init__(self, *, joins: bool = True) -> None:
+        self.state = RunState(num_processes=2)
+        self.state.planned("j", "h:1", {0: "h", 1: "h"}, None)
+        self.watch = HangWatch(self.state, 0.0, None)
+        self.now = 0.0
+        self.used = {0: 0.0, 1: 0.0}
+        self.stacks = {0: BLOCKED, 1: LOADING}
+        self.asked: list[tuple[float, Ask]] = []
+        self.lines: list[str] = []
+        for rank in (0, 1) if joins else ():
+            say(self.state, rank, CALL, 0.0)
+            say(self.state, rank, hook.Joined(rank), 0.0)
+
+    def until(self, end: float, *, moves: tuple[int, ...] = ()) -> list[tuple[float, Ask]]:
+        """Let time go by; these ranks move meanwhile. What was asked, and when."""
+        before = len(self.asked)
+        while (deadline := self.watch.deadline) is not None and deadline <= end:
+            for rank in moves:
+                self.used[rank] += deadline - self.now + 0.1
+            self.now = max(self.now, deadline)
+            ask = self.watch.expire(self.now)
+            if ask is not None:
+                self.asked.append((self.now, ask))
+                self._answer(ask)
+        for rank in moves:
+            self.used[rank] += end - self.now
+        self.now = end
+        return self.asked[before:]
+
+    def _answer(self, ask: Ask) -> None:
+        self.now += 0.1
+        if ask is Ask.USAGE:
+            ranks = (RankUsage(rank, used, 1, used, 1) for rank, used in self.used.items())
+            self.state.used(Usage(tuple(ranks)), self.now)
+        else:
+            stacks = [Stack(rank, "h", 7, text) for rank, text in self.stacks.items()]
+            self.lines += self.watch.stacks_came(stacks, self.now)
+
+
+def test_a_job_that_does_not_use_jax_is_never_looked_at() -> None:
+    watched = Watched(joins=False)
+    watched.state.printed(0, 1.0)
+    assert watched.watch.deadline is None
+
+
+def test_a_rank_alone_waits_for_nobody() -> None:
+    watched = Watched()
+    watched.state.num_processes = 1
+    assert watched.watch.deadline is None
+
+
+def test_one_that_prints_is_left_alone() -> None:
+    """For half a minute: then it might be that one rank prints and the others wait for it."""
+    watched = Watched()
+    for at in range(1, 30):
+        watched.state.printed(1, at)
+        assert watched.until(at + 0.99, moves=(0, 1)) == []
+
+
+def test_one_that_moves_in_silence_is_asked_ever_more_seldom() -> None:
+    watched = Watched()
+    asked = watched.until(1000, moves=(0, 1))
+    assert {ask for _, ask in asked} == {Ask.USAGE}
+    pauses = [round(after - at) for (at, _), (after, _) in pairwise(asked)]
+    assert asked[0] == (5.0, Ask.USAGE)
+    assert pauses[:3] == [30, 60, 120]
+    assert set(pauses[3:]) <= {120, 121}
+    assert watched.lines == []
+
+
+def test_one_rank_waits_and_the_other_has_not_come() -> None:
+    watched = Watched()
+    watched.until(40)
+    assert [(round(at), ask) for at, ask in watched.asked] == [
+        (5, Ask.USAGE),
+        (36, Ask.USAGE),
+        (36, Ask.STACKS),
+    ]
+    wait, advice = watched.lines
+    assert wait == (
+        "rank 0 has waited 31 s at train.py:9 for rank 1, which is in load_batch at data.py:41"
+    )
+    assert advice.endswith(ADVICE)
+
+
+def test_told_after_twice_the_time_again() -> None:
+    watched = Watched()
+    watched.until(2000)
+    told = [line for line in watched.lines if "has waited" in line]
+    assert [line.partition(" waited ")[2].partition(" at ")[0] for line in told] == [
+        "31 s", "61 s", "2 min", "4 min", "8 min", "16 min", "32 min"
+    ]  # fmt: skip
+    assert len(watched.asked) <= 24
+
+
+def test_one_that_prints_while_another_waits_for_it() -> None:
+    watched = Watched()
+    for at in range(1, 100):
+        watched.state.printed(1, at)
+        watched.until(at + 0.99, moves=(1,))
+    assert watched.lines[0].startswith("rank 0 has waited 3")
+    assert len([line for line in watched.lines if "has waited" in line]) <= 2
+
+
+def test_ranks_that_all_wait_for_something_else() -> None:
+    watched = Watched()
+    watched.stacks[0] = LOADING
+    asked = watched.until(1000)
+    assert watched.lines == []
+    assert len([ask for _, ask in asked if ask is Ask.STACKS]) <= 10
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_busy_processors(platform: str) -> None:
+    """On an accelerator they prove nothing: threads may spin."""
+    watched = Watched()
+    for rank in (0, 1):
+        say(watched.state, rank, hook.Compiling("jit_f", "train.py:9", platform), 0.0)
+        say(watched.state, rank, hook.Compiled(), 0.0)
+    used = watched.state.used
+
+    def spinning(usage: Usage, at: float) -> None:
+        used(Usage(tuple(RankUsage(one.rank, at, 1, 0.0, 1) for one in usage.ranks)), at)
+
+    watched.state.used = spinning  # type: ignore[method-assign]
+    watched.until(60)
+    assert bool(watched.lines) == (platform == "gpu")
+
+
+def test_in_initialize_to_the_second() -> None:
+    watched = Watched(joins=False)
+    say(watched.state, 0, CALL, 10.0)
+    asked = watched.until(41)
+    assert asked[-1][1] is Ask.STACKS
+    assert 40 <= asked[-1][0] < 41
+    [wait, _] = watched.lines
+    assert re.match(r"rank 0 has waited 3[01] s in initialize\(\) at train.py:3 for rank 1, ", wait)
+    assert wait.endswith("which has not called it and is in load_batch at data.py:41")
+
+
+def test_over_once_the_job_ends() -> None:
+    watched = Watched()
+    watched.state.ranks[1].failed_at = 1.0
+    assert watched.until(100) == []
+    assert watched.watch.deadline is None
+
+
+def test_the_limit_that_the_job_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched()
+    watched.watch = HangWatch(watched.state, 0.0, 600.0)
+    watched.until(40)
+    assert watched.lines[1].endswith("--stall-timeout 600 ends the job if nothing moves")

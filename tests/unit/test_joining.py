@@ -1,0 +1,71 @@
+"""What keeps ranks apart although each one's call of initialize() is right: tables."""
+
+import signal
+
+import pytest
+from records import end_of, say
+
+from mcjax_launch.diagnosis.hang import whereabouts
+from mcjax_launch.diagnosis.joining import elsewhere, other_version
+from mcjax_launch.diagnosis.summary import summarize
+from mcjax_launch.protocol import hook_messages as hook
+from mcjax_launch.run.state import RunState
+from mcjax_launch.watchdog.joining import JoiningRanks
+
+NEEDED = ": all processes of a job need the same"
+FATAL = (
+    "F1120 client.h:80] Terminating process because the JAX distributed service detected fatal "
+    "errors. DEADLINE_EXCEEDED: Deadline Exceeded\n"
+)
+
+
+def calls(*versions: str, at: str = "h:1", away: bool = False) -> RunState:
+    """Ranks that have called initialize(), with these versions of jax and jaxlib."""
+    state = RunState(num_processes=len(versions))
+    state.planned("j", "h:1", dict.fromkeys(range(len(versions)), "h"), None)
+    for rank, version in enumerate(versions):
+        jax, _, jaxlib = version.partition("/")
+        call = hook.Joining(at, len(versions), rank, "t.py:3", jax, jaxlib, away and rank == 0)
+        say(state, rank, call, 1.0)
+    return state
+
+
+@pytest.mark.parametrize(("versions", "line"), [
+    (("2", "2"), ""),
+    (("", "2"), ""),  # an agent of another age, or a jax without a version
+    (("2", "1"), "rank 1 has jax 1, rank 0 has 2"),
+    (("1", "2", "2"), "rank 0 has jax 1, ranks 1-2 have 2"),
+    (("2", "1", "2", "1", "2"), "rank 1 has jax 1 (as has rank 3), ranks 0,2,4 have 2"),
+    (("2/2", "2/1"), "rank 1 has jaxlib 1, rank 0 has 2"),
+    (("2/2", "1/1"), "rank 1 has jax 1, rank 0 has 2"),
+])  # fmt: skip
+def test_versions(versions: tuple[str, ...], line: str) -> None:
+    blame = other_version(calls(*versions))
+    assert (str(blame) if blame else "") == (line and line + NEEDED)
+
+
+def test_an_address_that_is_not_the_machines() -> None:
+    assert elsewhere(calls("", "")) is None
+    assert str(elsewhere(calls("", "", at="192.0.2.7:5", away=True))) == (
+        "rank 0 called initialize() at t.py:3 with coordinator_address=192.0.2.7:5, which is not "
+        "an address of its machine"
+    )
+
+
+def test_said_once_and_where_ranks_stand() -> None:
+    state, notes = calls("2", "1", away=True), JoiningRanks()
+    lines = notes.notes(state)
+    assert [line.partition(" ")[2][:12] for line in lines] == ["1 has jax 1,", "0 called ini"]
+    assert notes.notes(state) == []
+    assert lines[0] in whereabouts(state)
+
+
+@pytest.mark.parametrize(("state", "line"), [
+    (calls("2", "1"), "rank 1 has jax 1, rank 0 has 2" + NEEDED),
+    (calls("2", "2", away=True), "rank 0 called initialize() at t.py:3 with coordinator_address=h:1, which is not an address of its machine"),
+])  # fmt: skip
+def test_to_blame_where_all_that_failed_are_victims(state: RunState, line: str) -> None:
+    for rank in (0, 1):
+        state.exited(end_of(rank, -signal.SIGABRT), 300.0)
+        state.ranks[rank].stderr = FATAL
+    assert summarize(state).lines[0] == line

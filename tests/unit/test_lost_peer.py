@@ -1,0 +1,103 @@
+"""What JAX says in a rank that has lost another: on CPU as seen, on GPUs as XLA's source has it."""
+
+import signal
+
+import pytest
+from records import end_of, failure, say
+
+from mcjax_launch.diagnosis.summary import summarize
+from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax, says_timed_out
+from mcjax_launch.protocol import hook_messages as hook
+from mcjax_launch.run.state import RunState
+
+GLOO = (
+    "UNKNOWN: Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out with "
+    "key: cpu:gloo/0,2048,4096/2 and duration: 29.9s"
+)
+# EnzymeAD/Enzyme-JAX 623; newer clique keys have a prefix.
+CLIQUE = (
+    "DEADLINE_EXCEEDED: GetKeyValue() timed out with key: {}devices=[0,1,2,3]; stream=0; "
+    "root_device=0; num_local_participants=2 and duration: 10m"
+)
+# jax-ml/jax 19307
+REMOTE = (
+    "INTERNAL: NCCL operation ncclGroupEnd() failed: remote process exited or there was a network "
+    "error. Last NCCL warning(error) log entry (may be unrelated) ''."
+)
+SYSTEM = (
+    "INTERNAL: NCCL operation ncclCommInitRankConfig(&comm) failed: unhandled system error. Last "
+    "NCCL warning(error) log entry (may be unrelated) 'Net : Connection closed by remote peer gpu1'."
+)
+CUDA = "INTERNAL: NCCL operation ncclCommInitRank(&comm) failed: unhandled cuda error"
+OWN_KEY = "DEADLINE_EXCEEDED: GetKeyValue() timed out with key: my/config and duration: 10s"
+STUCK = (
+    "F0101 00:00:00.000000 7 rendezvous.cc:120] [id=3] Termination timeout for `initialize clique "
+    "for rank 0; clique=devices=[0,1]` of 60 seconds exceeded. Exiting to ensure a consistent "
+    "program state. Expected 1 threads to join the rendezvous, but only 0 of them arrived on time."
+)
+ASYNC = (
+    "F0101 00:00:00.000000 7 gpu_cliques.cc:137] Terminating process due to async GPU clique "
+    "error: INTERNAL: remote process exited or there was a network error"
+)
+WATCHDOG = (
+    "F0101 00:00:00.000000 7 hang_watchdog.cc:80] jit_step: abort the process to avoid infinite "
+    "hangs."
+)
+
+
+@pytest.mark.parametrize(("message", "is_victims"), [
+    (GLOO, True), (CLIQUE.format(""), True), (CLIQUE.format("gpu:"), True), (REMOTE, True), (SYSTEM, True),
+    ("FAILED_PRECONDITION: [0] NcclCommunicator aborted", True),
+    ("FAILED_PRECONDITION: Task with incarnation id 77 is not connected", True),
+    ("FAILED_PRECONDITION: Incarnation id 77 is stale", True),
+    (CUDA, False), (OWN_KEY, False), ("INVALID_ARGUMENT: x", False),
+])  # fmt: skip
+def test_exceptions(message: str, is_victims: bool) -> None:
+    assert is_of_lost_peer("JaxRuntimeError", message) == is_victims
+
+
+def test_the_same_words_in_an_exception_of_the_programs_own() -> None:
+    assert not is_of_lost_peer("ValueError", "Connection refused: incarnation id")
+
+
+@pytest.mark.parametrize("text", [GLOO, CLIQUE.format("gpu:"), STUCK, WATCHDOG])
+def test_a_peer_that_did_not_come_in_time(text: str) -> None:
+    assert says_timed_out(text)
+
+
+@pytest.mark.parametrize("text", [ASYNC, WATCHDOG])
+def test_ended_by_xla(text: str) -> None:
+    assert says_ended_by_jax(text)
+
+
+@pytest.mark.parametrize(("text", "status"), [
+    (WATCHDOG, -signal.SIGABRT), (STUCK, 42), (GLOO, 1), (CLIQUE.format("gpu:"), 1),
+])  # fmt: skip
+def test_the_one_that_did_not_come_is_to_blame(text: str, status: int) -> None:
+    state = RunState(num_processes=4)
+    state.planned("j", "h:1", dict.fromkeys(range(4), "h"), None)
+    for rank in range(4):
+        say(state, rank, hook.Joining("h:1", 4, rank), 1.0)
+        say(state, rank, hook.Joined(rank), 2.0)
+    for rank in (0, 1, 3):
+        say(state, rank, hook.Program("jit_step", "f", None, (), "t.py:9"), 3.0)
+    for rank in (0, 1):
+        if status == 1:
+            say(state, rank, failure(f"JaxRuntimeError: {text}"), 33.0)
+        state.exited(end_of(rank, status), 33.0)
+        state.ranks[rank].stderr = text
+    for rank in (2, 3):  # rank 3 was ended before it could give up too
+        state.exited(end_of(rank, -signal.SIGKILL, (signal.SIGTERM, signal.SIGKILL)), 34.0)
+    first, *others = summarize(state).lines
+    assert first == "rank 2 did not reach a collective in which others gave up waiting"
+    assert "as a consequence" in others[0]
+
+
+def test_a_value_that_the_program_waits_for_is_its_own_affair() -> None:
+    state = RunState(num_processes=1)
+    state.planned("j", "h:1", {0: "h"}, None)
+    say(state, 0, hook.Joining("h:1", 1, 0), 1.0)
+    say(state, 0, hook.Joined(0), 2.0)
+    say(state, 0, failure(f"JaxRuntimeError: {OWN_KEY}"), 33.0)
+    state.exited(end_of(0, 1), 33.0)
+    assert summarize(state).lines[0].startswith("rank 0 failed: JaxRuntimeError: DEADLINE_EXCEEDED")

@@ -1,0 +1,190 @@
+"""Who waits for whom, by stacks and what hooks have reported: tables."""
+
+import pytest
+from records import end_of, say
+
+from mcjax_launch.diagnosis.stacks import Stack
+from mcjax_launch.diagnosis.waits import lasting, wait_of
+from mcjax_launch.protocol import hook_messages as hook
+from mcjax_launch.run.state import RunState
+
+SITE = "/v/lib/python3.11/site-packages"
+CALLS = {
+    "jax": [f"{SITE}/jax/_src/array.py:642:_value", f"{SITE}/jax/_src/array.py:3:__float__"],
+    "barrier": [f"{SITE}/jax/experimental/multihost_utils.py:165:sync_global_devices"],
+    "tracing": [f"{SITE}/numpy/core.py:3:f", f"{SITE}/jax/_src/pjit.py:3:trace_to_jaxpr_dynamic"],
+    "queue": ["/usr/lib/python3.11/queue.py:171:get"],
+    "pdb": ["/usr/lib/python3.11/cmd.py:126:cmdloop", "/usr/lib/python3.11/pdb.py:1:interaction"],
+    "server": ["/usr/lib/python3.11/asyncio/base_events.py:1922:_run_once"],
+    "tensorflow": [f"{SITE}/tensorflow/data.py:3:next"],
+    "own": [],
+}
+STEP = "train.py:12"
+
+
+def stack(rank: int, kind: str, line: str = STEP, blocked: str = "") -> Stack:
+    """A rank's, in the user's function f."""
+    frames = [*CALLS[kind], f"/me/{line}:f"]
+    lines = ('  File "{}", line {} in {}\n'.format(*frame.rsplit(":", 2)) for frame in frames)
+    text = "Stack (most recent call first):\n" + "".join(lines)
+    return Stack(rank, "h", 70 + rank, text, blocked=blocked)
+
+
+def joined(count: int = 4, num_processes: int = 0) -> RunState:
+    state = RunState(num_processes=num_processes or count)
+    state.planned("j", "h:1", dict.fromkeys(range(count), "h"), None)
+    for rank in range(count):
+        say(state, rank, hook.Joining("h:1", count, rank, "train.py:3"), 1.0)
+        say(state, rank, hook.Joined(rank), 2.0)
+    return state
+
+
+def told(
+    state: RunState, *stacks: Stack, moves: tuple[int, ...] = (), busy: tuple[int, ...] = ()
+) -> str:
+    still = {run.process_id: 10.0 for run in state.running if run.process_id not in moves}
+    wait = wait_of(state, stacks, still, busy)
+    return wait.line(50.0) if wait is not None else ""
+
+
+WAITING = [stack(rank, "jax") for rank in (0, 1, 3)]
+WAITED = "ranks 0-1,3 have waited 40 s at train.py:12 for rank 2, which is in f at data.py:41"
+
+
+@pytest.mark.parametrize(("late", "line"), [
+    (stack(2, "own", "data.py:41", "hrtimer_nanosleep"), WAITED),
+    (stack(2, "queue", "data.py:41", "futex_do_wait"), WAITED),
+    (stack(2, "tensorflow", "data.py:41", "futex_do_wait"), WAITED),
+    (stack(2, "own", "data.py:41"), WAITED),
+    (stack(2, "tracing", "model.py:4"), ""),
+    (stack(2, "pdb", "train.py:40"), ""),
+    (stack(2, "server", "train.py:40"), ""),
+    (stack(2, "jax"), ""),
+    (Stack(2, "h", 72, "", '"python" is stopped'), WAITED.partition(", which")[0] + ', which shows no Python stack: "python" is stopped'),
+])  # fmt: skip
+def test_who_has_not_come(late: Stack, line: str) -> None:
+    assert told(joined(), *WAITING, late) == line
+
+
+@pytest.mark.parametrize(("blocked", "waits"), [
+    ("futex_do_wait", True), ("futex_wait_queue_me", True), ("syscall 202", True), ("syscall 98", True),
+    ("hrtimer_nanosleep", False), ("pipe_read", False), ("syscall 2", False), ("", False),
+])  # fmt: skip
+def test_a_call_into_c_from_the_users_own_line(blocked: str, waits: bool) -> None:
+    """JAX's fast path has no Python; it waits on a lock."""
+    stacks = [stack(rank, "own", STEP, blocked) for rank in (0, 1, 3)]
+    line = told(joined(), *stacks, stack(2, "queue", "data.py:41"))
+    assert line == (WAITED if waits else "")
+
+
+def test_where_the_kernel_tells_nothing_the_line_of_a_program_does() -> None:
+    state = joined()
+    program = hook.Program("jit_step", "f", None, (), STEP)
+    for rank in (0, 1, 3):
+        say(state, rank, program, 3.0)
+    stacks = [stack(rank, "own") for rank in (0, 1, 3)]
+    line = told(state, *stacks, stack(2, "queue", "data.py:41"))
+    assert line == WAITED.replace("at train.py:12", "in jit(step) at train.py:12")
+
+
+def test_only_those_of_the_programs_mesh_are_awaited() -> None:
+    state = joined()
+    for rank in (0, 1):
+        say(state, rank, hook.Program("jit_step", "f", (0, 1), (), STEP), 3.0)
+    there, elsewhere = stack(0, "jax"), [stack(rank, "queue", "data.py:41") for rank in (2, 3)]
+    line = told(state, there, stack(1, "queue", "data.py:41"), *elsewhere)
+    assert line.endswith("for rank 1, which is in f at data.py:41")
+    assert told(state, there, stack(1, "jax"), *elsewhere) == ""
+
+
+def test_the_name_of_the_call_and_what_was_compiled_last() -> None:
+    state = joined()
+    say(state, 2, hook.Compiling("jit_loss", "src/train.py:7", "cpu"), 3.0)
+    say(state, 2, hook.Compiled(), 3.0)
+    stacks = [stack(rank, "barrier") for rank in (0, 1, 3)]
+    line = told(state, *stacks, stack(2, "own", "src/train.py:41", "pipe_read"))
+    assert line == (
+        "ranks 0-1,3 have waited 40 s in sync_global_devices() at train.py:12 for rank 2, "
+        "which is in f at src/train.py:41 (last compiled jit(loss) at src/train.py:7)"
+    )
+
+
+def test_a_compilation_is_waited_for() -> None:
+    state = joined()
+    say(state, 2, hook.Compiling("jit_loss", "train.py:7", "cpu"), 3.0)
+    assert told(state, *WAITING, stack(2, "own", "data.py:41")) == ""
+
+
+def test_a_rank_that_computes() -> None:
+    assert told(joined(), *WAITING, stack(2, "own", STEP), busy=(2,)) == ""
+    assert told(joined(), *WAITING, stack(2, "queue", "data.py:41"), busy=(0, 1, 3)) == ""
+
+
+def test_ranks_in_many_places() -> None:
+    state = joined(6)
+    away = [stack(rank, "queue", f"data.py:{40 + rank}") for rank in (2, 3, 4, 5)]
+    assert told(state, stack(0, "jax"), stack(1, "jax"), *away) == (
+        "ranks 0-1 have waited 40 s at train.py:12 for rank 2, which is in f at data.py:42, "
+        "rank 3, which is in f at data.py:43 and others in 2 more places"
+    )
+
+
+def test_one_that_has_finished() -> None:
+    state = joined()
+    say(state, 2, hook.Leaving(), 9.0)
+    line = told(state, *WAITING, stack(2, "jax"))
+    assert line.endswith("for rank 2, which has finished, and waits in JAX's exit barrier")
+    state.exited(end_of(2, 0), 10.0)
+    assert told(state, *WAITING).endswith("for rank 2, which exited with 0")
+
+
+def test_in_the_exit_barrier() -> None:
+    state = joined(3)
+    for rank in (0, 1):
+        say(state, rank, hook.Leaving(), 10.0 + rank)
+    assert told(state, stack(2, "queue", "data.py:41")) == (
+        "ranks 0-1 have waited 40 s in JAX's exit barrier for rank 2, which is in f at data.py:41"
+    )
+    say(state, 2, hook.Leaving(), 12.0)
+    assert told(state) == ""
+
+
+def test_all_in_one_place_is_a_long_step_and_in_two_a_deadlock() -> None:
+    all_here = [stack(rank, "jax") for rank in range(4)]
+    assert told(joined(), *all_here) == ""
+    two_places = [*all_here[:3], stack(3, "barrier", "train.py:30")]
+    assert told(joined(), *two_places) == (
+        "ranks 0-2 at train.py:12 and rank 3 in sync_global_devices() at train.py:30 "
+        "have waited 40 s for one another"
+    )
+    on_gpu = joined()
+    say(on_gpu, 0, hook.Compiling("jit_f", "", "gpu"), 3.0)
+    say(on_gpu, 0, hook.Compiled(), 3.0)
+    assert told(on_gpu, *two_places) == ""  # devices may be busy
+
+
+def test_ranks_of_another_launcher() -> None:
+    line = told(joined(2, num_processes=4), stack(0, "jax"), stack(1, "jax"))
+    assert line == "ranks 0-1 have waited 40 s at train.py:12 for those of other launchers"
+
+
+def test_on_several_hosts() -> None:
+    state = joined()
+    state.hosts = 4
+    state.ranks[2].host = "gpu02"
+    line = told(state, *WAITING, stack(2, "queue", "data.py:41"))
+    assert line.endswith("for rank 2 on gpu02, which is in f at data.py:41")
+
+
+def test_a_helper_is_not_the_rank() -> None:
+    state = joined(2)
+    helper = Stack(0, "h", 99, stack(0, "queue", "w.py:1").text, helper=True)
+    line = told(state, helper, stack(0, "jax"), stack(1, "queue", "data.py:41"))
+    assert line.startswith("rank 0 has waited 40 s at train.py:12 for rank 1")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(30.4, "30 s"), (119, "119 s"), (120, "2 min"), (3600, "60 min")]
+)
+def test_times(seconds: float, words: str) -> None:
+    assert lasting(seconds) == words
