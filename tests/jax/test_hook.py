@@ -43,7 +43,7 @@ def caught(code):
 def test_every_exit_is_seen(jobs: Jobs, name: str) -> None:
     """JAX's barrier would hold each of them up for as long as rank 0 waits."""
     body = LEAVING[name] if name == "main" else "start()\n" + LEAVING[name]
-    ended = jobs.run("-n", 2, "--grace", "0.2", sys.executable, "-c", START + body, limit=30)
+    ended = jobs.run("-n", 2, "--grace", "0.2", sys.executable, "-c", START + body, limit=90)
     assert ended.status == 3, ended.stderr
     assert "rank 1 failed: exit status 3" in ended.report
     assert "Exception" not in ended.stderr
@@ -66,7 +66,7 @@ RAISING = {
 @pytest.mark.parametrize("name", RAISING)
 def test_every_exception_is_seen(jobs: Jobs, name: str) -> None:
     program = START + "forever = threading.Event(); start()\n" + RAISING[name]
-    ended = jobs.run("-n", 2, "--grace", "0.2", sys.executable, "-c", program, limit=30)
+    ended = jobs.run("-n", 2, "--grace", "0.2", sys.executable, "-c", program, limit=90)
     assert ended.status == 1, ended.stderr
     assert "rank 1 failed: ZeroDivisionError: division by zero" in ended.report
 
@@ -133,7 +133,7 @@ def test_what_is_shown_is_no_failure(jobs: Jobs, name: str) -> None:
 
 def test_an_interrupt_is_seen(jobs: Jobs) -> None:
     program = START + "start()\nraise KeyboardInterrupt"
-    ended = jobs.run("-n", 2, "--grace", "0.2", sys.executable, "-c", program, limit=30)
+    ended = jobs.run("-n", 2, "--grace", "0.2", sys.executable, "-c", program, limit=90)
     assert ended.status == 130, ended.stderr
     assert "rank 1 failed: KeyboardInterrupt" in ended.report
 
@@ -189,6 +189,6 @@ def test_jax_looks_the_same(jobs: Jobs) -> None:
 
 def test_a_mistake_that_jax_reports_is_not_waited_for(jobs: Jobs) -> None:
     program = "import jax; jax.distributed.initialize(num_processes=1, process_id=2)"
-    ended = jobs.run("-n", 2, "--grace", "0.5", sys.executable, "-c", program, limit=30)
+    ended = jobs.run("-n", 2, "--grace", "0.5", sys.executable, "-c", program, limit=90)
     assert ended.status == 1
     assert "process_id" in ended.report

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from jobs import Jobs
 
-_ADDRESS = re.compile(" at 0x[0-9a-f]+")
+# Of objects, and how long the tests of a test took.
+_VARYING = re.compile(" at 0x[0-9a-f]+| in [0-9.]+s")
 # What each prints on both outputs, and its status, must be the same.
 PROGRAMS = {
     # SystemExit and sys.exit
@@ -82,12 +83,12 @@ def alone(folder: Path, *words: object) -> tuple[int, str, str]:
         list(map(str, words)), stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=folder
     )
     status = done.returncode
-    return status if status >= 0 else 128 - status, done.stdout, _ADDRESS.sub("", done.stderr)
+    return status if status >= 0 else 128 - status, done.stdout, _VARYING.sub("", done.stderr)
 
 
 def launched(jobs: Jobs, folder: Path, *words: object) -> tuple[int, str, str]:
     ended = jobs.run("--no-prefix", *words, cwd=folder)
-    lines = _ADDRESS.sub("", ended.stderr).splitlines(keepends=True)
+    lines = _VARYING.sub("", ended.stderr).splitlines(keepends=True)
     programs = [line for line in lines if not line.startswith("mcjax-launch: ")]
     return ended.status, ended.stdout, "".join(programs)
 
