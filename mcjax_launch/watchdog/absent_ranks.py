@@ -54,12 +54,14 @@ class AbsentRanks:
         if not state.initialize_calls or state.ending:
             return []
         lines = self._oversized(state)
-        awaited = any(_waits(run, state) for run in state.running)
-        for rank, run in state.ranks.items():
-            action = _action(run, awaited) if state.running and run.status == 0 else ""
-            if action and rank not in self._reported:
-                self._reported.add(rank)
-                lines.append(f"rank {rank} {action}")
+        done = [run for run in state.ranks.values() if run.status == 0]
+        running = state.running if done else []
+        awaited = any(_waits(run, state) for run in running)
+        for run in done if running else ():
+            action = _action(run, awaited)
+            if action and run.process_id not in self._reported:
+                self._reported.add(run.process_id)
+                lines.append(f"rank {run.process_id} {action}")
         return lines
 
     def _oversized(self, state: RunState) -> list[str]:
