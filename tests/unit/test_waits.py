@@ -168,6 +168,14 @@ def test_ranks_of_another_launcher() -> None:
     assert line == "ranks 0-1 have waited 40 s at train.py:12 for those of other launchers"
 
 
+def test_on_several_hosts() -> None:
+    state = joined()
+    state.hosts = 4
+    state.ranks[2].host = "gpu02"
+    line = told(state, *WAITING, stack(2, "queue", "data.py:41"))
+    assert line.endswith("for rank 2 on gpu02, which is in f at data.py:41")
+
+
 def test_a_helper_is_not_the_rank() -> None:
     state = joined(2)
     helper = Stack(0, "h", 99, stack(0, "queue", "w.py:1").text, helper=True)
