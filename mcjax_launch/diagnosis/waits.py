@@ -166,12 +166,18 @@ class _Look:
 
     def _absent(self, absent: Sequence[int]) -> str:
         groups = [
-            f"{these_ranks(ranks)}, which {doing.format(_are(ranks), have(ranks))}"
+            f"{self._named(ranks)}, which {doing.format(_are(ranks), have(ranks))}"
             for doing, ranks in _grouped((rank, self._doing(rank)) for rank in absent)
         ]
         omitted = len(groups) - _MOST_GROUPS
         rest = [f"others in {omitted} more places"] if omitted > 0 else []
         return _listed([*groups[:_MOST_GROUPS], *rest])
+
+    def _named(self, ranks: Sequence[int]) -> str:
+        """Ranks, with their host if the job has several."""
+        hosts = {self.runs[rank].host for rank in ranks}
+        several = self.state.hosts > 1 and len(hosts) == 1
+        return these_ranks(ranks) + (f" on {hosts.pop()}" if several else "")
 
     def _doing(self, rank: int) -> str:
         """What a rank does that has not come; `{0}` is "is" or "are", `{1}` "has" or "have"."""
