@@ -400,7 +400,7 @@ class Launcher:
         if self._nothing_left():
             self._policy.nothing_left(now)
         if not self._console.has_room:  # a slow reader is no stall
-            self._state.active_at = now
+            self._state.activity.active_at = now
 
     def _limit_reached(self, stop: Stop) -> None:
         self._perform(self._policy.limit_reached(stop))

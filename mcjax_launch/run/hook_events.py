@@ -18,7 +18,7 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
     """
     run = state.ranks[event.rank]
     membership = run.membership
-    state.active_at = state.heard_at = at
+    state.activity.active_at = state.activity.heard_at = at
     match event.message:
         case hook.ImportedJax() as versions:
             membership.imported = versions

@@ -18,6 +18,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
+class Activity:
+    """When something last happened.
+
+    Attributes:
+        active_at: a rank printed, compiled, computed, started or ended.
+        heard_at: a rank printed, or its hook reported something.
+        usage_at: an agent reported what ranks use.
+
+    """
+
+    active_at: float = 0.0
+    heard_at: float = 0.0
+    usage_at: float = 0.0
+
+
+@dataclass(eq=False)
 class RunState:
     """All that is known of a run.
 
@@ -26,11 +42,9 @@ class RunState:
         hosts: how many.
         began_at: when it began.
         stop: the reason for which it ended, unless that was a rank's failure.
-        idle_since: `active_at`, when the reason to stop became known.
+        idle_since: `activity.active_at`, when the reason to stop became known.
         stacks: the ranks' stacks when a limit was reached, as they were shown.
-        active_at: when a rank last printed, compiled, computed, started or ended.
-        heard_at: when a rank last printed, or its hook reported something.
-        usage_at: when an agent last reported what ranks use.
+        activity: of all ranks together.
         initialize_calls: of all ranks together.
         waits: who waited for whom; only for a job's record.
         expects_hooks: each rank's own process is a Python that the hook gets into.
@@ -49,9 +63,7 @@ class RunState:
     idle_since: float | None = None
     stacks: tuple[str, ...] = ()
     unkillable: list[str] = field(default_factory=list)
-    active_at: float = 0.0
-    heard_at: float = 0.0
-    usage_at: float = 0.0
+    activity: Activity = field(default_factory=Activity)
     initialize_calls: int = 0
     waits: "Waits | None" = None
     expects_hooks: bool = False
@@ -73,24 +85,24 @@ class RunState:
         """A rank's process runs."""
         process = self.ranks[rank].process
         process.pid, process.started_at = pid, at
-        self.active_at = at
+        self.activity.active_at = at
 
     def printed(self, rank: int, at: float) -> None:
         """A rank has written something."""
         process = self.ranks[rank].process
         if process.first_output_at is None:
             process.first_output_at = at
-        self.active_at = self.heard_at = at
+        self.activity.active_at = self.activity.heard_at = at
 
     def used(self, usage: Usage, at: float) -> None:
         """An agent reports what the ranks of its host use."""
-        self.usage_at = at
+        self.activity.usage_at = at
         for used in usage.ranks:
             run = self.ranks[used.rank]
             sample = Sample(at, used.cpu_s, used.rss_kib)
             since, platform = run.process.started_at or 0.0, run.compilations.platform
             if run.usage.add(sample, used.main_s, used.main_waits, since, platform):
-                self.active_at = at
+                self.activity.active_at = at
 
     def exited(self, exited: Exited, at: float) -> bool:
         """A rank's process is gone; whether it ended otherwise than with 0."""
@@ -104,7 +116,7 @@ class RunState:
         if run.hidden_failure is None:
             run.after_signal = bool(exited.sent)
         run.order = run.order or self.next_order()
-        self.active_at = at
+        self.activity.active_at = at
         if run.failed and run.failed_at is None:
             run.failed_at = at
         if exited.status == 0 and run.membership.joined_at is not None:
@@ -114,7 +126,7 @@ class RunState:
     def stopped(self, stop: Stop, at: float) -> None:
         """The job ends for this reason, or more is known of that."""
         if self.stop is None:
-            self.stop_at, self.idle_since = at, self.active_at
+            self.stop_at, self.idle_since = at, self.activity.active_at
         self.stop = stop
 
     def joined_as(self, rank: int, process: int) -> None:

@@ -95,9 +95,9 @@ class HangWatch:
             return None
         if self._awaits_stacks or self._is_over:
             return None
-        if self._asked_at is not None or state.heard_at <= self._looked_at:
+        if self._asked_at is not None or state.activity.heard_at <= self._looked_at:
             return self._next_at
-        silent_at = state.heard_at + self._after_s * _SILENCE
+        silent_at = state.activity.heard_at + self._after_s * _SILENCE
         return min(self._next_at, max(silent_at, self._looked_at + self._after_s * _PAUSE))
 
     def expire(self, now: float) -> Ask | None:
@@ -118,7 +118,7 @@ class HangWatch:
         """Hosts have answered what their ranks use: ask for stacks, or look again later."""
         from mcjax_launch.diagnosis.waits import waiting_since
 
-        if self._state.heard_at > self._looked_at:
+        if self._state.activity.heard_at > self._looked_at:
             self._interval_s = self._after_s
         self._asked_at, self._looked_at = None, now
         self._mark(asked_at)

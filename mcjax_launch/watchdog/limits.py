@@ -49,7 +49,7 @@ class Limits:
         self._settles_at: float | None = None
         self._waits_for_code = False
         self._began_at = now
-        state.active_at = now
+        state.activity.active_at = now
 
     @property
     def deadline(self) -> float | None:
@@ -66,8 +66,8 @@ class Limits:
     def _stalled_at(self, seconds: float) -> float:
         """When it will have stalled; later, where agents are late with their reports of usage."""
         state = self._state
-        reported = state.usage_at >= state.active_at + seconds / 2
-        return state.active_at + (seconds if reported else 2 * seconds)
+        reported = state.activity.usage_at >= state.activity.active_at + seconds / 2
+        return state.activity.active_at + (seconds if reported else 2 * seconds)
 
     @property
     def _compiling(self) -> bool:

@@ -259,7 +259,7 @@ def test_stall_limit() -> None:
 def test_limits_count_from_the_start_of_the_ranks() -> None:
     state = state_of(joined="012")
     limits = limits_of(job(stall_timeout=10.0, timeout=60.0), state, 1002.0)
-    assert (state.active_at, limits.deadline) == (1002.0, 1022.0)
+    assert (state.activity.active_at, limits.deadline) == (1002.0, 1022.0)
     state.printed(1, 1005.0)
     state.used(Usage(()), 1012.0)
     assert (limits.deadline, limits.expire(1014.0)) == (1015.0, None)
@@ -286,9 +286,9 @@ def test_what_counts_as_progress(platform: str, cpu_s: float, main_s: float, bus
     limits_of(job(stall_timeout=10.0), state, 0.0)
     state.ranks[0].compilations.platform = platform
     state.used(usage(100.0, 1.0), 1.0)
-    before = state.active_at
+    before = state.activity.active_at
     state.used(usage(100.0 + cpu_s, 1.0 + main_s), 2.0)
-    assert (state.active_at > before) == busy
+    assert (state.activity.active_at > before) == busy
 
 
 def test_samples_are_thinned_not_kept_without_end() -> None:
