@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from jobs import Jobs
@@ -140,20 +141,26 @@ def test_an_interrupt_is_seen(jobs: Jobs) -> None:
 
 # Join the job, leave it, and join it again.
 AGAIN = """
-import sys, jax
-for _ in range(3):
+import os, sys, time, jax
+rank, folder = sys.argv[1:]
+for turn in range(3):
     jax.distributed.initialize()
     print(jax.distributed.is_initialized())
     jax.distributed.shutdown()
     print(jax.distributed.is_initialized())
+    closed = os.path.join(folder, str(turn))  # the coordinator, which the next one replaces
+    if rank == '0':
+        open(closed, 'x').close()
+    while not os.path.exists(closed):
+        time.sleep(0.01)
 """
 
 
 @pytest.mark.parametrize("status", [0, 3])
-def test_the_job_is_joined_again(jobs: Jobs, status: int) -> None:
+def test_the_job_is_joined_again(jobs: Jobs, tmp_path: Path, status: int) -> None:
     """And who has left it may end as he likes: nothing holds him up."""
-    program = f"{AGAIN}sys.exit({status} * (sys.argv[1] == '1'))"
-    words = ["-n", 2, "--no-prefix", sys.executable, "-c", program, "{process_id}"]
+    program = f"{AGAIN}sys.exit({status} * (rank == '1'))"
+    words = ["-n", 2, "--no-prefix", sys.executable, "-c", program, "{process_id}", tmp_path]
     ended = jobs.run(*words)
     assert ended.status == status, ended.stderr
     if status:  # which rank 0 may not live to print its last word after

@@ -21,7 +21,8 @@ def test_toy(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:
         assert f"[{rank}] process {rank} of {n}: sum {total:.6f}"[:-2] in ended.stdout
     shown, logged = ended.stdout.count("\n"), logs(tmp_path, "out").count("\n")
     assert shown == n * (d + 1)
-    assert ended.report == (hid_gloo(logged - shown) if logged > shown else "")
+    hidden = [hid_gloo(logged - shown)] if logged > shown else []
+    assert ended.report.splitlines() == [*hidden, f"logs: {tmp_path}"]
 
 
 def test_a_dry_run_as_a_script(jobs: Jobs) -> None:
