@@ -14,6 +14,7 @@ _PREFIX = "MCJAX_"
 # Not options: what ranks get, one of which may start a launcher, and what is for our tests.
 _OTHERS = frozenset(
     {"MCJAX_JOB_ID", "MCJAX_RESTART", "MCJAX_ENGINE_RESTART", "MCJAX_DEBUG", "MCJAX_PORTABLE"}
+    | {"MCJAX_HANG_NOTE_AFTER_S"}
 )
 _OTHER_FAMILIES = ("MCJAX_HOOK_", "MCJAX_LOCAL_")
 
