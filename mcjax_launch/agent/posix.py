@@ -144,7 +144,8 @@ def _become(
         for target, fd in enumerate(standard):
             os.dup2(fd, target)
         what = argv[0]
-        os.get_exec_path(env)  # imports what execvpe needs, while files can still be opened
+        if os.sep not in argv[0]:
+            os.get_exec_path(env)  # imports what execvpe needs, while files can still be opened
         ulimits.limit_files(files_limit)
         os.execvpe(argv[0], list(argv), env)
     except OSError as error:
