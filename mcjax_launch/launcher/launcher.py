@@ -232,7 +232,7 @@ class Launcher:
             case messages.Bye(unkillable, stragglers, not_removed):
                 self._state.unkillable += unkillable
                 if not_removed:
-                    self._console.note(f"{link.host.name}: could not be removed: {not_removed}")
+                    self._console.note(f"{link.host.name}: could not remove {not_removed}")
                 if stragglers:
                     processes = "process" if stragglers == 1 else "processes"
                     self._console.detail(f"{link.host.name}: ended {stragglers} stray {processes}")
