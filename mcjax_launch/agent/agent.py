@@ -10,10 +10,16 @@ import os
 import signal
 import time
 
-from ..protocol import exit_status, frames, hook_environ, hook_messages, messages, rank_environ
-from ..protocol.limits import limit_in_words
+from ..protocol import (
+    exit_status,
+    frames,
+    hook_environ,
+    hook_messages,
+    messages,
+    rank_environ,
+    ulimits,
+)
 from ..protocol.loop import READ, Loop, Signals
-from ..protocol.open_files import allow_many
 from ..protocol.program_check import Unusable
 from ..protocol.signals import ENDING
 from ..protocol.uplink import Uplink, widen
@@ -62,7 +68,7 @@ class Agent:
         remote: bool,
     ) -> None:
         self._null = null
-        self._files_limit = allow_many()
+        self._files_limit = ulimits.allow_many_files()
         self._folder = folder
         self._hook_folder = hook_folder
         self._loop = loop
@@ -324,7 +330,7 @@ class Agent:
     ) -> messages.Refused | None:
         """Wait until a rank runs its program; or why it does not."""
         if isinstance(begun, OSError):
-            why = f"rank {number} cannot be started: {limit_in_words(begun)}"
+            why = f"rank {number} cannot be started: {ulimits.reason(begun)}"
             return messages.Refused(why, exit_status.HOST_LOST)
         spawning, out, err = begun
         try:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from ..protocol import exit_status, frames, messages
-from ..protocol.limits import limit_in_words
+from ..protocol import exit_status, frames, messages, ulimits
 from ..protocol.loop import Loop
 from ..protocol.signals import ENDING, FORWARDED
 from ..protocol.uplink import Uplink
@@ -46,7 +45,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
         agent = os.fork()
     except OSError as error:
         private_folder.remove(folder)
-        _leave_unfit(f"cannot start a process: {limit_in_words(error)}")
+        _leave_unfit(f"cannot start a process: {ulimits.reason(error)}")
     if agent:
         for fd in (control, uplink, null):
             os.close(fd)

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-from ..protocol import open_files
+from ..protocol import ulimits
 from ..protocol.exit_status import NOT_FOUND
 from ..protocol.signals import ENDING, RESET_IN_RANKS
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import resource
     from collections.abc import Iterator, Sequence
 
-    from ..protocol.open_files import Limit
+    from ..protocol.ulimits import Limit
 
 LINUX = sys.platform.startswith("linux")
 _PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
@@ -75,7 +75,7 @@ class Spawning:
     Args:
         standard: the descriptors that become its 0, 1 and 2.
         cores: what it may run on; None for all.
-        files_limit: of its open files (see `open_files.allow_many`); None for this process's.
+        files_limit: of its open files (see `ulimits.allow_many_files`); None for this process's.
 
     Raises:
         OSError: there is no room for another process.
@@ -144,8 +144,9 @@ def _become(
         for target, fd in enumerate(standard):
             os.dup2(fd, target)
         what = argv[0]
-        os.get_exec_path(env)  # imports what execvpe needs, while files can still be opened
-        open_files.set_limit(files_limit)
+        if os.sep not in argv[0]:
+            os.get_exec_path(env)  # imports what execvpe needs, while files can still be opened
+        ulimits.limit_files(files_limit)
         os.execvpe(argv[0], list(argv), env)
     except OSError as error:
         os.write(failure_fd, f"{error.errno} {what}".encode("utf-8", "surrogateescape"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from ..protocol import interpreter, open_files
+from ..protocol import interpreter, ulimits
 from ..protocol.exit_status import HOST_LOST, NOT_EXECUTABLE, NOT_FOUND, USAGE
 from ..protocol.loop import Loop
 from ..protocol.messages import HostFacts, Prepare
@@ -75,7 +75,7 @@ class Prepared:
     def _check_limit(self, wanted: Prepare) -> None:
         """Two pipes of each rank, and the hook's connection, are better known to fit before."""
         each = 3 if wanted.pythons else 2
-        if why := open_files.lacking(each * wanted.ranks):
+        if why := ulimits.too_many_files(each * wanted.ranks):
             raise Refused(why, HOST_LOST if wanted.remote else USAGE)
 
     def _python(self, wanted: Prepare) -> str:

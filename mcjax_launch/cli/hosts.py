@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Mapping
 
-from mcjax_launch.cli import hosts_file
 from mcjax_launch.cli.options import Options
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host, parse_file, parse_list
@@ -34,6 +33,8 @@ def default_via(options: Options, environ: Mapping[str, str]) -> str:
 
 
 def _read(given: str, slots: int) -> tuple[Host, ...]:
+    from mcjax_launch.cli import hosts_file
+
     if given == "-":
         return parse_file(hosts_file.text(0, "standard input"), "standard input", slots)
     if os.path.exists(given) and not os.path.isdir(given):

@@ -16,7 +16,7 @@ def read(path: str) -> str:
     """The text of a file, or of a pipe such as a shell's `<(command)`.
 
     Raises:
-        LaunchError: it cannot be read, or is no text.
+        LaunchError: it cannot be read, or is not text.
 
     """
     try:
@@ -34,7 +34,7 @@ def text(fd: int, origin: str) -> str:
     """The text that a descriptor leads to; bytes that are no UTF-8 are kept as surrogates.
 
     Raises:
-        LaunchError: it cannot be read, or is no text; the message begins with `origin`.
+        LaunchError: it cannot be read, or is not text; the message begins with `origin`.
 
     """
     data = bytearray()
@@ -42,11 +42,11 @@ def text(fd: int, origin: str) -> str:
         while piece := _next(fd, first=not data):
             data += piece
             if len(data) > _MOST_BYTES:
-                raise LaunchError(f"{origin}: more than {_MOST_BYTES >> 20} MiB: no hosts file")
+                raise LaunchError(f"{origin}: more than {_MOST_BYTES >> 20} MiB: not a hosts file")
     except OSError as error:
         raise LaunchError(f"{origin}: {error.strerror}") from None
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise LaunchError(f"{origin}: is in UTF-16; save it as UTF-8")
+        raise LaunchError(f"{origin}: is encoded in UTF-16; save it as UTF-8")
     return data.decode("utf-8-sig", "surrogateescape")
 
 

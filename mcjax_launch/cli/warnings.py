@@ -76,6 +76,6 @@ def _options_after_program(options: Options, context: click.Context) -> Iterator
     if found:
         program = f"-m {name}" if options.module else name
         yield (
-            f"{found}: passed on to {name}; options of mcjax-launch stand before PROGRAM: "
+            f"{found}: passed on to {name}; options of mcjax-launch go before PROGRAM: "
             f"mcjax-launch {found} {program} ..."
         )

@@ -275,7 +275,7 @@ _MOVES = re.compile(rb"\x1b\[[0-9;?]*[@-ln-~]|\x1b[^\[]|[\x00-\x08\x0b\x0c\x0e-\
 
 
 # Where the cursor returns to the start of a line that goes on.
-_RETURNS = re.compile(rb"\r(?=[^\r\n])")
+_RETURNS = rb"\r(?=[^\r\n])"
 
 
 def _place(row: _Row) -> tuple[int, int]:
@@ -284,7 +284,7 @@ def _place(row: _Row) -> tuple[int, int]:
 
 def _after_returns(text: "bytes | bytearray", prefix: bytes) -> bytes:
     """Text with `prefix` also where a line returns to its start, or it would be overwritten."""
-    return _RETURNS.sub(lambda match: b"\r" + prefix, text) if prefix else bytes(text)
+    return re.sub(_RETURNS, lambda match: b"\r" + prefix, text) if prefix else bytes(text)
 
 
 def visible(line: "bytes | bytearray") -> bytes:

@@ -13,7 +13,7 @@ CHAINS = (
 )
 # A log's "INFO: text" between the frames is taken for one: then more is shown than need be.
 _EXCEPTION = re.compile(rb"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?:: .*)?")
-_FRAME = re.compile(rb'  File "(.*)", line \d+, in .*')
+_FRAME = rb'  File "(.*)", line \d+, in .*'
 
 
 class Traceback:
@@ -53,7 +53,7 @@ class Traceback:
     @property
     def frames(self) -> list[tuple[str, bytes]]:
         """Of each call: its file, and the line that says so."""
-        found = (match for line in self._lines if (match := _FRAME.fullmatch(line)))
+        found = (match for line in self._lines if (match := re.fullmatch(_FRAME, line)))
         return [(match[1].decode("utf-8", "replace"), match[0]) for match in found]
 
 

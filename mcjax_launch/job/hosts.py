@@ -130,7 +130,7 @@ def _parse_line(words: list[str], default_slots: int) -> Iterator[Host]:
         login, slots = first, ""
     user, at, pattern = login.rpartition("@")
     if at and not re.fullmatch(_USER, user):
-        raise ValueError(f"{login!r} is not a valid host name: {user!r} is no user's name")
+        raise ValueError(f"{login!r} is not a valid host name: {user!r} is not a valid user name")
     host = Host(
         name=pattern,
         slots=_number("slots", slots, MOST_RANKS) if slots else default_slots,

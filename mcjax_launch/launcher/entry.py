@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.protocol import open_files
+from mcjax_launch.protocol import ulimits
 from mcjax_launch.ranks import counted
 from mcjax_launch.transport.client import Transport
 
@@ -55,7 +55,7 @@ def _check_limit(hosts: int, ranks: int, log_dir: str | None) -> None:
         LaunchError: they cannot; nothing has been started elsewhere.
 
     """
-    if why := open_files.lacking(3 * hosts + (0 if log_dir is None else 2 * ranks)):
+    if why := ulimits.too_many_files(3 * hosts + (0 if log_dir is None else 2 * ranks)):
         raise LaunchError(
             f"{counted(hosts, 'host')}: {why}" if log_dir is None else f"--log-dir: {why}"
         )

@@ -44,8 +44,6 @@ from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import AgentPool, Failure
 from mcjax_launch.watchdog.absent_ranks import AbsentRanks
-from mcjax_launch.watchdog.hang import Ask, HangWatch
-from mcjax_launch.watchdog.joining import JoiningRanks
 from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
 # Less than the pipe from the agent holds, so the agent seldom has to wait for room.
@@ -58,6 +56,8 @@ _DEBUG = "MCJAX_DEBUG"
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
     from mcjax_launch.protocol.loop import Timer
+    from mcjax_launch.watchdog.hang import Ask, HangWatch
+    from mcjax_launch.watchdog.joining import JoiningRanks
 
 
 class Launcher:
@@ -124,7 +124,7 @@ class Launcher:
         self._stacks = StackRequests()
         self._hang: HangWatch | None = None
         self._absent_ranks = AbsentRanks()
-        self._joining_ranks = JoiningRanks()
+        self._joining_ranks: JoiningRanks | None = None
         policy = Acting(self._policy, self._perform)
         self._timers: list[Timer] = [
             self._console,
@@ -180,13 +180,10 @@ class Launcher:
         self._state.planned(plan.job_id, plan.coordinator, places, common_folder(named))
         for label in named:
             self._state.ranks[label.process_id].log_folder = label.folder
-        now = time.monotonic()
-        self._hang = HangWatch(self._state, now, self._job.stall_timeout)
-        self._timers.append(Acting(self._hang, self._ask))
         limits = Limits(
             self._job,
             self._state,
-            now,
+            time.monotonic(),
             lambda stop: self._perform(self._policy.reason_known(stop)),
         )
         self._timers.append(Acting(limits, self._limit_reached))
@@ -235,7 +232,7 @@ class Launcher:
             case messages.Bye(unkillable, stragglers, not_removed):
                 self._state.unkillable += unkillable
                 if not_removed:
-                    self._console.note(f"{link.host.name}: could not be removed: {not_removed}")
+                    self._console.note(f"{link.host.name}: could not remove {not_removed}")
                 if stragglers:
                     processes = "process" if stragglers == 1 else "processes"
                     self._console.detail(f"{link.host.name}: ended {stragglers} stray {processes}")
@@ -257,7 +254,7 @@ class Launcher:
                 if hook_events.take(self._state, message, time.monotonic()):
                     self._rank_ended(rank)
                 if isinstance(said, hook_messages.Joining):
-                    self._note_joining()
+                    self._joining()
                     hopeless = self._absent_ranks.called(self._state, rank)
                     self._note_absent_ranks(hopeless or self._absent_ranks.gone(self._state))
                 self._note_waiting()
@@ -269,7 +266,15 @@ class Launcher:
         if self._policy.interrupts and self._state.only_waits:
             self._perform(self._policy.only_waits())
 
-    def _note_joining(self) -> None:
+    def _joining(self) -> None:
+        """A rank has called initialize(): from the first call on ranks may wait for others."""
+        if self._joining_ranks is None:  # imported only now: each start would wait for that
+            from mcjax_launch.watchdog.hang import HangWatch
+            from mcjax_launch.watchdog.joining import JoiningRanks
+
+            self._joining_ranks = JoiningRanks()
+            self._hang = HangWatch(self._state, time.monotonic(), self._job.stall_timeout)
+            self._timers.append(Acting(self._hang, self._ask))
         for line in self._joining_ranks.notes(self._state):
             self._console.note(line)
 
@@ -380,8 +385,10 @@ class Launcher:
             self._console.say("\n".join(lines))
         self._perform(self._policy.stacks_shown())
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: "Ask") -> None:
         """Ask what the watch over hangs wants to know."""
+        from mcjax_launch.watchdog.hang import Ask
+
         if ask is Ask.STACKS:
             self._stacks.request(self._links, self._explain_hang)
         else:

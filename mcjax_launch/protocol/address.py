@@ -20,7 +20,7 @@ def split_address(address: str) -> tuple[str, int]:
     """An address as host and port; 0 where there is no port.
 
     Raises:
-        ValueError: the port is no number.
+        ValueError: the port is not a number.
 
     """
     host, port = split_text(address)

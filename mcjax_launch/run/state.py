@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from mcjax_launch.run.waits import Waits
 
 
-@dataclass(eq=False)
 class Activity:
     """When something last happened.
 
@@ -28,9 +27,8 @@ class Activity:
 
     """
 
-    active_at: float = 0.0
-    heard_at: float = 0.0
-    usage_at: float = 0.0
+    def __init__(self) -> None:  # making a dataclass of it would slow down every start
+        self.active_at = self.heard_at = self.usage_at = 0.0
 
 
 @dataclass(eq=False)

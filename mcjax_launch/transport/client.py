@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
+from mcjax_launch.protocol import ulimits
 from mcjax_launch.protocol.exit_status import HOST_LOST
-from mcjax_launch.protocol.limits import limit_in_words
-from mcjax_launch.protocol.open_files import Limit, allow_many, set_limit
 from mcjax_launch.protocol.uplink import widen
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -162,7 +161,7 @@ class Pipes:
     client: str = ""
 
 
-def start(argv: Sequence[str], files_limit: Limit | None = None, client: str = "") -> Pipes:
+def start(argv: Sequence[str], files_limit: ulimits.Limit | None = None, client: str = "") -> Pipes:
     """Start a transport.
 
     It gets a session of its own: a terminal's interrupt is for the launcher, which passes it on.
@@ -184,7 +183,7 @@ def start(argv: Sequence[str], files_limit: Limit | None = None, client: str = "
         message = f"{error.strerror}: raise `ulimit -n`, or use fewer hosts"
         raise LaunchError(message, HOST_LOST) from None
     theirs = (agent_in, agent_out, agent_err)
-    ours = set_limit(files_limit)  # inherited: there is no other way to give it one
+    ours = ulimits.limit_files(files_limit)  # inherited: there is no other way to give it one
     try:
         pid = os.posix_spawnp(
             argv[0],
@@ -198,10 +197,10 @@ def start(argv: Sequence[str], files_limit: Limit | None = None, client: str = "
     except OSError as error:
         for fd in (to_agent, from_agent, errors):
             os.close(fd)
-        why = limit_in_words(error, "is it installed?")
+        why = ulimits.reason(error, "is it installed?")
         raise LaunchError(f"{argv[0]}: {why}", HOST_LOST) from None
     finally:
-        set_limit(ours)
+        ulimits.limit_files(ours)
         for fd in theirs:
             os.close(fd)
     widen(from_agent, _PIPE_SIZE)
@@ -225,11 +224,11 @@ class Transport:
         self._python = python
         self._python_given = python_given
         self._local: Pipes | None = None
-        self._files_limit: Limit | None = None
+        self._files_limit: ulimits.Limit | None = None
 
     def allow_many_files(self) -> None:
         """Raise the launcher's own limit on open files; what is started keeps the user's."""
-        self._files_limit = allow_many()
+        self._files_limit = ulimits.allow_many_files()
 
     def start_local(self) -> None:
         """Start the agent of this machine now, ahead of `start`."""

@@ -36,7 +36,7 @@ _REFUSED = re.compile(
     rb"kex_exchange_identification|ssh_exchange_identification|banner exchange"
     rb"|Connection (reset|closed) by "
 )
-_KILLED = re.compile(rb"^Killed by signal (\d+)\.", re.MULTILINE)
+_KILLED = rb"(?m)^Killed by signal (\d+)\."
 # ssh's messages, and the hint for each.
 _HINTS = (
     ("could not resolve", "check its name in the hosts file"),
@@ -80,7 +80,7 @@ class Killed(Value):
 def killed(link: AgentConnection) -> Killed | None:
     """The signal of which a transport, or the agent behind it, has ended."""
     client = f"its {link.client} client" if link.client else "its agent"
-    said = _KILLED.search(link.errors)  # ssh's own words: it handles some signals
+    said = re.search(_KILLED, link.errors)  # ssh's own words: it handles some signals
     if said is not None and link.status == 255:
         return Killed(client, int(said[1]))
     status = link.status or 0

@@ -7,16 +7,16 @@ class JoiningRanks:
     """Remembers what has been reported."""
 
     def __init__(self) -> None:
-        self._reported: set[str] = set()
+        self._reported: set[object] = set()
 
     def notes(self, state: RunState) -> list[str]:
         """Lines on what has not been reported yet; call it whenever a rank calls initialize()."""
         from mcjax_launch.diagnosis.joining import elsewhere, other_version
 
         lines = []
-        for kind in (other_version, elsewhere):
-            blame = kind(state) if kind.__name__ not in self._reported else None
-            if blame is not None and not state.ending:
-                self._reported.add(kind.__name__)
+        for find in (other_version, elsewhere):
+            blame = None if state.ending or find in self._reported else find(state)
+            if blame is not None:
+                self._reported.add(find)
                 lines.append(str(blame))
         return lines

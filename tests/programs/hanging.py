@@ -26,7 +26,7 @@ def load_batch() -> None:
 if way == "initialize" and os.environ["JAX_PROCESS_ID"] == "1":
     load_batch()
 if way == "versions" and os.environ["JAX_PROCESS_ID"] == "1":
-    jax.__version__ = "0.6.0"
+    jax.version.__version__ = "0.6.0"
 if way == "nobody":
     jax.distributed.initialize("192.0.2.7:5", 3, int(os.environ["JAX_PROCESS_ID"]))
 jax.distributed.initialize()

@@ -47,8 +47,11 @@ def test_a_pipe_that_nobody_writes_to(fifo: str, monkeypatch: pytest.MonkeyPatch
 
 
 UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "endless": (lambda path: path.symlink_to("/dev/zero"), "more than 16 MiB: no hosts file"),
-    "UTF-16": (lambda path: path.write_text("a", "utf-16"), "is in UTF-16; save it as UTF-8"),
+    "endless": (lambda path: path.symlink_to("/dev/zero"), "more than 16 MiB: not a hosts file"),
+    "UTF-16": (
+        lambda path: path.write_text("a", "utf-16"),
+        "is encoded in UTF-16; save it as UTF-8",
+    ),
     "not there": (lambda path: None, "No such file or directory"),
     "a folder": (lambda path: path.mkdir(), "Is a directory"),
 }

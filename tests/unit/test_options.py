@@ -173,13 +173,13 @@ def test_variables_that_ranks_get_are_known(
 
 # What stands on the command line, and what it is taken for; nothing where it is left alone.
 AFTER_PROGRAM = {
-    "a.py -n 2": "-n 2: passed on to a.py; options of mcjax-launch stand before PROGRAM: "
+    "a.py -n 2": "-n 2: passed on to a.py; options of mcjax-launch go before PROGRAM: "
     "mcjax-launch -n 2 a.py ...",
     "a.py -n2 --lr 1 --cpu-devices=4": "-n2 --cpu-devices=4: passed on to a.py; options of "
-    "mcjax-launch stand before PROGRAM: mcjax-launch -n2 --cpu-devices=4 a.py ...",
-    "-m pkg.a --hosts h": "--hosts h: passed on to pkg.a; options of mcjax-launch stand before "
+    "mcjax-launch go before PROGRAM: mcjax-launch -n2 --cpu-devices=4 a.py ...",
+    "-m pkg.a --hosts h": "--hosts h: passed on to pkg.a; options of mcjax-launch go before "
     "PROGRAM: mcjax-launch --hosts h -m pkg.a ...",
-    "python a.py --bind-cores": "--bind-cores: passed on to python; options of mcjax-launch stand "
+    "python a.py --bind-cores": "--bind-cores: passed on to python; options of mcjax-launch go "
     "before PROGRAM: mcjax-launch --bind-cores python ...",
     "-n 1 a.py -n 2": "",
     "-- a.py -n 2": "",

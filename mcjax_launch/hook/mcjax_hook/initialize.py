@@ -42,7 +42,8 @@ class Initialization:
     def patch(self, distributed: Any) -> None:
         """Stand before JAX's own functions."""
         self._replace(distributed, "initialize", self._initialize)
-        self._link.send(_versions())
+        python = ".".join(map(str, sys.version_info[:3]))
+        self._link.send(ImportedJax(*_versions(), python))
         self._replace(distributed, "shutdown", self._shutdown)
 
     def _replace(
@@ -78,10 +79,11 @@ class Initialization:
         count = _whole_number(filled["num_processes"])
         process_id = _whole_number(filled["process_id"])
         address = str(filled["coordinator_address"])
-        versions = _version("jax"), _version("jaxlib")
         elsewhere = process_id == 0 and _is_elsewhere(filled, self._environ)
         place = user_lines.place()
-        self._link.send(Joining(address, count, process_id, place, *versions, elsewhere=elsewhere))
+        self._link.send(
+            Joining(address, count, process_id, place, *_versions(), elsewhere=elsewhere)
+        )
         _set_transfer_address(self._environ)
         silence_proxy_warning(self._environ)
         _adjust_jaxlib(self._environ)
@@ -111,13 +113,13 @@ class Initialization:
         return shutdown
 
 
-def _versions() -> ImportedJax:
-    """What the program runs on, as far as it is loaded: jax may be in the middle of its import."""
-    jax, jaxlib = (
-        str(getattr(sys.modules.get(f"{name}.version"), "__version__", ""))
-        for name in ("jax", "jaxlib")
-    )
-    return ImportedJax(jax, jaxlib, ".".join(map(str, sys.version_info[:3])))
+def _versions() -> tuple[str, str]:
+    """Those of jax and jaxlib, as far as known: jax may be in the middle of its import."""
+    return _version("jax"), _version("jaxlib")
+
+
+def _version(package: str) -> str:
+    return str(getattr(sys.modules.get(f"{package}.version"), "__version__", ""))
 
 
 def _whole_number(value: Any) -> int | None:
@@ -183,10 +185,6 @@ def _split(address: str) -> tuple[str, int]:
         return split_address(address)
     except ValueError:
         return address, 0
-
-
-def _version(package: str) -> str:
-    return str(getattr(sys.modules.get(package), "__version__", ""))
 
 
 def _is_elsewhere(filled: Mapping[str, Any], environ: Mapping[str, str]) -> bool:

@@ -1,15 +1,18 @@
-"""The limit on open files (`ulimit -n`): raised for ourselves; what we start keeps the user's."""
+"""What `ulimit` limits: open files, of which we allow ourselves more, and processes."""
 
 from __future__ import annotations
 
+import errno
+
 # What a launcher or an agent has open besides, generously.
 _OURS = 24
+_SEE = {errno.EAGAIN: "see `ulimit -u`", errno.EMFILE: "raise `ulimit -n`"}
 
 #: The soft and the hard limit.
 Limit = tuple[int, int]
 
 
-def allow_many() -> Limit | None:
+def allow_many_files() -> Limit | None:
     """Raise the limit on this process's open files as far as it goes.
 
     Returns:
@@ -26,8 +29,8 @@ def allow_many() -> Limit | None:
     return before
 
 
-def set_limit(limit: Limit | None) -> Limit | None:
-    """Set a limit, if there is one to set; returns that before."""
+def limit_files(limit: Limit | None) -> Limit | None:
+    """Set the limit on open files, if there is one to set; returns that before."""
     if limit is None:
         return None
     import resource
@@ -37,7 +40,7 @@ def set_limit(limit: Limit | None) -> Limit | None:
     return before
 
 
-def lacking(count: int) -> str:
+def too_many_files(count: int) -> str:
     """Why `count` more files cannot be open; empty if they can."""
     import resource
 
@@ -45,3 +48,15 @@ def lacking(count: int) -> str:
     if limit == resource.RLIM_INFINITY or count + _OURS <= limit:
         return ""
     return f"needs {count + _OURS} open files, and the limit is {limit}: raise `ulimit -n`"
+
+
+def reason(error: OSError, otherwise: str = "") -> str:
+    """Why there is no room for another process or file, and what limits it.
+
+    Args:
+        error: what the system said.
+        otherwise: what to look at if it is no limit.
+
+    """
+    hint = _SEE.get(error.errno or 0, otherwise)
+    return f"{error.strerror}; {hint}" if hint else str(error.strerror)
