@@ -131,8 +131,8 @@ def attempt(addresses: Sequence[str], port: int) -> list[Attempt]:
     silent = [a.address for a in first if a.error == _NO_ANSWER]
     if any(a.source for a in first) or not silent:
         return first
-    again = {a.address: a for a in _attempt_once(silent, port)}
-    return [again.get(a.address, a) for a in first]
+    reached = {a.address: a for a in _attempt_once(silent, port) if a.source}
+    return [reached.get(a.address, a) for a in first]
 
 
 def _attempt_once(addresses: Sequence[str], port: int) -> list[Attempt]:

@@ -40,7 +40,8 @@ def _read(given: str, slots: int) -> tuple[Host, ...]:
     if os.path.exists(given) and not os.path.isdir(given):
         return parse_file(hosts_file.read(given), given, slots)
     if os.sep in given or given.endswith(".txt"):
-        raise LaunchError(f"--hosts {given}: no such file")
+        what = "a directory, not a file" if os.path.isdir(given) else "no such file"
+        raise LaunchError(f"--hosts {given}: {what}")
     return parse_list(given, slots)
 
 

@@ -18,6 +18,7 @@ from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted, these_ranks
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
+from mcjax_launch.wording import visible
 
 _TAIL_LINES = 15
 # Of a traceback, whose message may be pages long.
@@ -302,6 +303,8 @@ def signal_name(signum: int) -> str:
 
 def duration(seconds: float) -> str:
     """A time for a person: `3.2 s`, `12 min 5 s` or `7 h 30 min`."""
+    if seconds < 0.095:
+        return "less than 0.1 s"
     if seconds < 60:
         return f"{seconds:.2g} s" if seconds < 9.5 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -329,5 +332,5 @@ def shortened(lines: list[str]) -> list[str]:
 
 def _printable(line: str) -> str:
     """A line that can be quoted: neither endless nor able to clear the screen."""
-    line = "".join(char if char.isprintable() else " " for char in line)
+    line = visible(line)
     return line if len(line) <= _LONGEST else line[:_LONGEST] + " ..."

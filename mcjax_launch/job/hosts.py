@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.ranks import MOST_RANKS, whole_number
+from mcjax_launch.wording import visible
 
 LOCAL = "localhost"
 # Settings of Open MPI's that make no difference here.
@@ -140,7 +141,7 @@ def _parse_line(words: list[str], default_slots: int) -> Iterator[Host]:
         host = _with_setting(host, setting)
     for name in expand(pattern):
         if not re.fullmatch(_NAME, name):
-            raise ValueError(f"{name!r} is not a valid host name")
+            raise ValueError(f"'{visible(name)}' is not a valid host name")
         if name.startswith("-") or user.startswith("-"):
             raise ValueError(f"{first!r}: a name must not start with '-'")
         yield replace(host, name=name)

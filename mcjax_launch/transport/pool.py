@@ -42,7 +42,7 @@ _HINTS = (
     ("could not resolve", "check its name in the hosts file"),
     ("identification has changed", "if that is expected: ssh-keygen -R {host}"),
     ("host key verification failed", "log in once by hand to accept its key: ssh {host}"),
-    ("permission denied", "it needs a key that works without a prompt: ssh-copy-id {host}"),
+    ("permission denied (", "it needs a key that works without a prompt: ssh-copy-id {host}"),
     ("connection refused", "is sshd running there, on that port?"),
     ("timed out", "is it up, and does a firewall let port 22 through?"),
     ("no route to host", "is it up, and on this network?"),

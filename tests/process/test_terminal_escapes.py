@@ -51,6 +51,19 @@ def test_in_the_words_of_a_client(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.stderr == f"mcjax-launch: host a: {SHOWN}no\\x1b]0;title\\x07\\x9b way\n"
 
 
+def test_a_client_that_is_not_ssh_gets_no_advice_on_keys(jobs: Jobs, tmp_path: Path) -> None:
+    words = "echo 'nsenter: cannot open /proc/1/ns/net: Permission denied' >&2; exit 1"
+    ended = jobs.run(*client(tmp_path, words), "true")
+    assert ended.report == "host a: nsenter: cannot open /proc/1/ns/net: Permission denied"
+
+
+def test_in_an_exception(jobs: Jobs) -> None:
+    """Shown as in every other line of the launcher's; the rank's own output is the rank's."""
+    ended = jobs.run("-n", 1, sys.executable, "-c", "raise ValueError('\\x1b[31mred')")
+    assert ended.status == 1
+    assert f"rank 0 failed: ValueError: {SHOWN}red" in ended.report
+
+
 def test_of_a_host_that_is_lost(jobs: Jobs, tmp_path: Path) -> None:
     """Its client's last words come while the job runs, through the console."""
     words = r"""sh -c "$1"; printf '\033[31mlost\n' >&2; exit 255"""

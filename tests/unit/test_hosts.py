@@ -4,6 +4,7 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host, parse_file, parse_list
+from mcjax_launch.wording import visible
 
 FILES = {
     "plain": ("a\nb\n", [("a", 1), ("b", 1)]),
@@ -76,13 +77,13 @@ BAD = {
     "h" + "[1]" * 256: "h:1: 'h[1][1][1]",
     "h" * 256: f"h:1: {'h' * 256!r}: a host name has 255 characters at most",
     "a\0b": "h:1: 'a\\x00b' is not a valid host name",
-    "ok\nh\udce4": "h:2: 'h\\udce4' is not a valid host name",
+    "ok\nh\udce4": "h:2: 'h\\xe4' is not a valid host name",
     "a chdir=/tmp\n\na": "h:3: a has no chdir= here and chdir=/tmp on line 1: a host's lines must "
     "agree",
     "a\na chdir=/tmp": "h:2: a has chdir=/tmp here and no chdir= on line 1",
     "a python=x\na python=y": "h:2: a has python=y here and python=x on line 1",
     **{
-        f"a{char}b": f"h:1: {f'a{char}b'!r} is not a valid host name"
+        f"a{char}b": f"h:1: '{visible(f'a{char}b')}' is not a valid host name"
         for char in ("$(id)", ";", "|", "&", "`", '"', "<", ">", "\\", "*", "?", "\x1b")
     },
 }

@@ -41,6 +41,8 @@ def test_a_list_and_a_file(tmp_path: Path) -> None:
     assert slots(f"--hosts {tmp_path}/h a.py") == [("c", 4), ("d", 1)]
     with pytest.raises(LaunchError, match=r"--hosts hosts\.txt: no such file"):
         slots("--hosts hosts.txt a.py")
+    with pytest.raises(LaunchError, match="a directory, not a file"):
+        slots(f"--hosts {tmp_path} a.py")
 
 
 def test_an_allocation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

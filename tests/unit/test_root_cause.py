@@ -135,7 +135,8 @@ def test_what_the_rank_has_just_printed_can_be_left_out(stderr: str, said_before
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (0.0421, "0.042 s"),
+        (0.00087, "less than 0.1 s"),
+        (0.0951, "0.095 s"),
         (9.44, "9.4 s"),
         (9.96, "10 s"),
         (59.6, "60 s"),
