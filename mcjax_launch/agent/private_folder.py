@@ -110,4 +110,5 @@ def _remove_empty(folder: str) -> str:
 
 
 def _in_words(path: str, error: OSError) -> str:
-    return f"{path}: {error.strerror}"
+    """What is in the way; nothing is if somebody else has removed it."""
+    return "" if isinstance(error, FileNotFoundError) else f"{path}: {error.strerror}"

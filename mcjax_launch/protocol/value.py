@@ -28,6 +28,9 @@ class Value:
     if not TYPE_CHECKING:
 
         def __init__(self, *args: object, **kwargs: object) -> None:
+            if len(args) == len(self._fields) and not kwargs:  # as a decoder calls it
+                self.__dict__.update(zip(self._fields, args))
+                return
             given = dict(zip(self._fields, args))
             if len(args) > len(self._fields) or not given.keys().isdisjoint(kwargs):
                 raise TypeError(f"{type(self).__name__}: too many arguments")

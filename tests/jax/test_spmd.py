@@ -6,8 +6,9 @@ import signal
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
-from jobs import PROGRAMS, Jobs
+from jobs import PROGRAMS, Jobs, Running, eventually
 
 DIVERGING = PROGRAMS / "diverging.py"
 OVERTAKEN = PROGRAMS / "overtaken.py"
@@ -234,3 +235,32 @@ def test_after_an_interrupt_no_program_is_held(jobs: Jobs) -> None:
     ended = job.finish()
     assert ended.status == 130, ended.stderr
     assert ended.stdout.count("] saved 1.0\n") == 4
+
+
+def held(jobs: Jobs, *options: object) -> Running:
+    """A job whose ranks but one wait at the gate for that one."""
+    job = jobs.start(*OPTIONS, *options, GATED, "never")
+    job.read_until("] held\n", 3)
+    return job
+
+
+def test_the_launchers_death_holds_nobody_at_the_gate(jobs: Jobs) -> None:
+    job = held(jobs)
+    job.signal(signal.SIGKILL)
+    job.process.wait()
+    eventually(lambda: not jobs.left(), 20)
+    assert "result" not in job.finish().stdout
+
+
+@pytest.mark.parametrize("hosts", [[], ["--hosts", "a:2,b:2", "--via", "env HOST={host}"]])
+def test_a_lost_agent_holds_nobody_at_the_gate(jobs: Jobs, hosts: list[str]) -> None:
+    """Of the host of the rank that has not come, where there are two."""
+    job = held(jobs, *hosts)
+    guardian = psutil.Process(job.process.pid).children()[-1]
+    [agent] = guardian.children()
+    agent.kill()
+    ended = job.finish()
+    assert ended.status == 255, ended.stderr
+    assert jobs.left() == []
+    assert f"host {'b' if hosts else 'localhost'}: its agent was killed by SIGKILL" in ended.report
+    assert "result" not in ended.stdout

@@ -31,6 +31,14 @@ x = jax.make_array_from_callback(shape, sharding, lambda index: np.ones(shape)[i
 function: Callable[..., jax.Array] = (lambda a: (a * 3).sum()) if odd else (lambda a: a.sum())
 
 
+def tell_when_held() -> None:
+    """Say so when the main thread waits at the gate."""
+    main = threading.main_thread().ident
+    while sys._current_frames()[main].f_code.co_name != "receive":  # type: ignore[index]
+        time.sleep(0.05)
+    print("held", flush=True)
+
+
 def show(result: object) -> None:
     print("result", jax.block_until_ready(result), flush=True)
 
@@ -116,4 +124,5 @@ elif way == "never":  # one rank does not come
     if odd:
         print("asleep", flush=True)
         time.sleep(1000)
+    threading.Thread(target=tell_when_held, daemon=True).start()
     show(jax.jit(function)(x))  # at: never

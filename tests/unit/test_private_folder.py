@@ -82,3 +82,8 @@ def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"--sync: /.*\.\.\.: File name too long"):
         sync.entries((".",), str(tmp_path))
     private_folder.remove(str(tmp_path / ("d" * 200)))
+
+
+def test_what_somebody_else_has_removed_is_not_in_the_way(folder: str) -> None:
+    os.rmdir(folder)
+    assert private_folder.remove(folder) == ""

@@ -72,8 +72,9 @@ class Compilation:
         def compile_or_get_cached(
             backend: Any, computation: Any, devices: Any, *args: Any, **kwargs: Any
         ) -> Any:
-            begun = self._report_begin(backend, computation)
-            program = self._spanning(backend, computation, devices)
+            where = self._try(user_lines.place) or ""
+            begun = self._report_begin(backend, computation, where)
+            program = self._spanning(backend, computation, devices, where)
             try:
                 executable = real(backend, computation, devices, *args, **kwargs)
             finally:
@@ -90,17 +91,19 @@ class Compilation:
         except (ImportError, AttributeError):
             pass
 
-    def _report_begin(self, backend: Any, computation: Any) -> bool:
+    def _report_begin(self, backend: Any, computation: Any, where: str) -> bool:
         """Report that a compilation begins; whether it has been reported."""
         try:
-            message = Compiling(name_of(computation), user_lines.place(), str(backend.platform))
+            message = Compiling(name_of(computation), where, str(backend.platform))
             self._link.send(message)
             return True
         except Exception as error:  # another JAX than we know: the program comes first
             self._report_blind(repr(error))
             return False
 
-    def _spanning(self, backend: Any, computation: Any, devices: Any) -> SpanningProgram | None:
+    def _spanning(
+        self, backend: Any, computation: Any, devices: Any, where: str
+    ) -> SpanningProgram | None:
         """The program, if it spans processes, this one among them."""
         try:
             devices = list(devices.flat)
@@ -111,7 +114,7 @@ class Compilation:
                 return None
             of_all = len(devices) == backend.device_count()
             known = fingerprint(computation, devices)
-            return SpanningProgram(computation, known, devices, own, of_all, user_lines.place())
+            return SpanningProgram(computation, known, devices, own, of_all, where)
         except Exception as error:
             self._report_blind(repr(error))
             return None
