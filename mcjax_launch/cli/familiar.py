@@ -38,6 +38,7 @@ _ADVICE = {
     "host": _HOSTS,
     "hostfile": _HOSTS,
     "machinefile": _HOSTS,
+    "f": _HOSTS,
     "nodefile": _HOSTS,
     "nodelist": _HOSTS,
     "w": _HOSTS,
@@ -81,6 +82,8 @@ _ADVICE = {
     "unbuffered": _NEEDLESS,
     # the rest
     "t": "use --timeout D",
+    "timelimit": "use --timeout D",
+    "time-limit": "use --timeout D",
     "allow-run-as-root": _NEEDLESS,
     "mca": _NEEDLESS,
     "kill-on-bad-exit": "leave it out: the first failure ends the job",

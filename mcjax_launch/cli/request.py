@@ -8,7 +8,7 @@ from mcjax_launch.console.style import Style
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.ranks import MOST_RANKS, ranges
+from mcjax_launch.ranks import MOST_RANKS, these_ranks
 
 
 def check(options: Options) -> None:
@@ -103,8 +103,8 @@ def make_style(options: Options, job: Job) -> Style:
     """
     show = options.show
     if show is not None and max(show) >= job.num_processes:
-        ranks = ranges(range(job.num_processes))
-        raise LaunchError(f"--show {max(show)}: no such rank; ranks are {ranks}")
+        ranks = these_ranks(range(job.num_processes))
+        raise LaunchError(f"--show {max(show)}: no such rank; the job has {ranks}")
     return Style(
         prefix=not options.no_prefix,
         timestamps=options.timestamps,

@@ -39,7 +39,7 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     "ranks that are not there": (
         ["--show", "4", "-n", "4", "echo"],
         2,
-        "no such rank; ranks are 0-3",
+        "no such rank; the job has ranks 0-3",
     ),
     "bad coordinator": (["--coordinator", "h:port", "echo"], 2, "write HOST or HOST:PORT"),
     "coordinator elsewhere": (

@@ -204,6 +204,8 @@ FAMILIAR = {
     "-hostfile h": "--hosts FILE",
     "--machinefile h": "--hosts FILE",
     "-machinefile h": "--hosts FILE",
+    "-f h": "--hosts FILE",
+    "--timelimit 60": "--timeout D",
     "-V": "--version",
     "--tag-output": "--no-prefix",
     "--output-filename x": "--log-dir DIR",
