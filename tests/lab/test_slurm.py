@@ -148,7 +148,7 @@ def test_a_signal_to_the_steps_ends_the_job(jobs: Jobs, cluster: Cluster, script
     cluster.slurm("scancel", "--signal=TERM", number)
     ended = running.finish()
     assert ended.status == 255, ended.stderr
-    assert "its agent was stopped by SIGTERM" in ended.report.splitlines()[-2]
+    assert "its agent was stopped by SIGTERM" in ended.report.splitlines()[-3]
     assert "restarting" not in ended.report
     cluster.idle()
 
