@@ -139,15 +139,20 @@ def check_folder(log_dir: str) -> None:
 def remove_leftovers(labels: Iterable[RankLabel], num_processes: int) -> None:
     """Remove the log files that an earlier job of more ranks has left in the folders.
 
-    Other files may have such names, `4711.out` of a batch system for example. So these are the
-    pairs of the ranks that follow the last of this job, without a gap.
+    Other files may have such names, those of a batch system's tasks for example. So these are the
+    pairs of the ranks that follow the last of this job, without a gap, in a folder that has the
+    files of a rank of this job, too, before they are opened, and is not the working directory.
 
     Args:
         labels: of the ranks, with their folders.
         num_processes: of the whole job.
 
     """
-    for folder in {label.folder for label in labels if label.folder is not None}:
+    one_of_each = {label.folder: label.process_id for label in labels if label.folder is not None}
+    for folder, own in one_of_each.items():
+        was_ours = all(map(_is_plain, _paths(folder, own)))
+        if not was_ours or os.path.samefile(folder, os.curdir):
+            continue
         rank = num_processes
         with contextlib.suppress(OSError):
             while all(map(_is_plain, paths := _paths(folder, rank))):

@@ -173,9 +173,9 @@ class Launcher:
         self._state.expects_hooks = self._job.expects_hooks
         named = labels(plan, self._log_dir)
         again = self._restart > 0
-        self._console.add_ranks(named, append=again)
         if not again:
             remove_leftovers(named, self._job.num_processes)
+        self._console.add_ranks(named, append=again)
         places = {rank.process_id: rank.host.name for rank in plan.ranks}
         self._state.planned(plan.job_id, plan.coordinator, places, common_folder(named))
         for label in named:

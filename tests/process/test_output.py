@@ -203,6 +203,16 @@ def test_log_files_of_an_earlier_job_of_more_ranks(jobs: Jobs, tmp_path: Path) -
     assert (tmp_path / "1.out").read_text() == "second\n"
 
 
+def test_files_of_others_in_a_folder_that_never_was_for_logs(jobs: Jobs, tmp_path: Path) -> None:
+    """An array of batch tasks may have written 1.out, 1.err and so on."""
+    others = [f"{task}.{end}" for task in range(1, 4) for end in ("out", "err")]
+    for name in others:
+        (tmp_path / name).write_text("another's")
+    assert jobs.run("-n", 1, "--log-dir", tmp_path, "echo", "first").status == 0
+    assert jobs.run("-n", 1, "--log-dir", ".", "echo", "second", cwd=tmp_path).status == 0
+    assert all((tmp_path / name).read_text() == "another's" for name in others)
+
+
 def test_log_files_stay_where_a_job_is_started_again(jobs: Jobs, tmp_path: Path) -> None:
     options = ["-n", 2, "--max-restarts", 1, "--log-dir", tmp_path]
     program = "echo $MCJAX_RESTART; touch $0/2.out $0/2.err; exit $((1 - MCJAX_RESTART))"
