@@ -215,7 +215,13 @@ def test_files_of_others_in_a_folder_that_never_was_for_logs(jobs: Jobs, tmp_pat
 
 def test_log_files_stay_where_a_job_is_started_again(jobs: Jobs, tmp_path: Path) -> None:
     options = ["-n", 2, "--max-restarts", 1, "--log-dir", tmp_path]
-    program = "echo $MCJAX_RESTART; touch $0/2.out $0/2.err; exit $((1 - MCJAX_RESTART))"
+    # Rank 1 ends the first job once rank 0 has printed.
+    program = """
+echo $MCJAX_RESTART
+test $JAX_PROCESS_ID = 1 || touch $0/2.out $0/2.err
+until test -e $0/2.err; do sleep 0.01; done
+exit $((1 - MCJAX_RESTART))
+"""
     assert jobs.run(*options, "bash", "-c", program, tmp_path).status == 0
     assert sorted(os.listdir(tmp_path)) == [
         f"{n}.{end}" for n in range(3) for end in ("err", "out")
