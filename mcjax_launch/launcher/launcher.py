@@ -55,6 +55,7 @@ _DEBUG = "MCJAX_DEBUG"
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
+    from mcjax_launch.launcher.standard_input import StandardInput
     from mcjax_launch.protocol.loop import Timer
     from mcjax_launch.watchdog.hang import Ask, HangWatch
     from mcjax_launch.watchdog.joining import JoiningRanks
@@ -72,6 +73,7 @@ class Launcher:
         loop: to wait in.
         signals: the launcher's own, see `mcjax_launch.launcher.signal_events`.
         state: where to keep what happens.
+        stdin: for the ranks that take it.
         restart: how many times the job has been started before.
 
     Attributes:
@@ -93,6 +95,7 @@ class Launcher:
         loop: Loop,
         signals: Signals,
         state: RunState,
+        stdin: "StandardInput | None" = None,
         restart: int = 0,
     ) -> None:
         self.lost: set[Host] = set()
@@ -100,6 +103,7 @@ class Launcher:
         self._log_dir = log_dir
         self._loop = loop
         self._signals = signals
+        self._stdin = stdin
         self._restart = restart
         self._state = state
         self._plan: Plan | None = None
@@ -151,6 +155,8 @@ class Launcher:
             self._account_for_all()
             self._lost_output = any(link.greeted and not link.ended for link in self._links)
         finally:
+            if self._stdin is not None:
+                self._stdin.end()
             self._pool.hang_up(_AGENT_END_S if self._policy.interrupts < 3 else 1)
             self._state.keep_output(self._console.take_tails)
         if self._policy.error is not None:
@@ -199,6 +205,10 @@ class Launcher:
         for link in self._links:
             link.send(start_order(plan, link.host, self._job, usage_every_s(self._job)))
             link.open_window()
+        if self._stdin is not None:
+            taking = {rank.host for rank in plan.ranks if rank.process_id in self._job.stdin}
+            links = [link for link in self._links if link.host in taking]
+            self._stdin.begin(links, self._console.say)
         self._console.detail(
             f"job {plan.job_id}: {counted(len(plan.ranks), 'rank')}, coordinator {plan.coordinator}"
         )
@@ -227,6 +237,8 @@ class Launcher:
                 self._stacks.completed(link)
             case messages.Ending() | messages.InternalError():
                 self._agent_ends(link, frame)
+            case messages.InputTaken() | messages.InputUnwanted() if self._stdin is not None:
+                self._stdin.received(link, frame)
             case messages.NothingLeft():
                 self._empty.add(link)
             case messages.Bye(unkillable, stragglers, not_removed):
