@@ -274,6 +274,8 @@ class Agent:
             local = {rank.process_id for rank in order.ranks}
             self._hooks = HookServer(path, self._loop, local, self._is_main, self._hooked)
             inherited[hook_environ.SOCKET] = path
+            if order.private:
+                inherited[hook_environ.COORDINATOR] = os.path.join(self._folder, "coord")
         joined = self._joined_pythons
         self._usage = UsageSampler(order.sample_every_s, self._pids, joined, self._link.send)
         for at in range(0, len(order.ranks), _TOGETHER):
