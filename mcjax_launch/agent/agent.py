@@ -286,6 +286,8 @@ class Agent:
             local = {rank.process_id for rank in order.ranks}
             self._hooks = HookServer(path, self._loop, local, self._is_main, self._hooked)
             inherited[hook_environ.SOCKET] = path
+            if order.private:
+                inherited[hook_environ.COORDINATOR] = os.path.join(self._folder, "coord")
         if any(rank.stdin for rank in order.ranks):
             from .inputs import Inputs
 

@@ -111,6 +111,7 @@ class Start(Message):
         defaults: variables that the host's own win over.
         hook: put it in place, and take misleading variables out.
         coordinator_host: is not to be reached through a proxy.
+        private: all ranks of the job are here, and rank 0 may listen in the private folder.
         sample_every_s: so often report what ranks use; 0: never.
         grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
             when somebody ends the agent.
@@ -122,6 +123,7 @@ class Start(Message):
     defaults: dict[str, str]
     hook: bool
     coordinator_host: str
+    private: bool
     sample_every_s: float
     grace_s: float
     term_grace_s: float
