@@ -100,8 +100,8 @@ class Agent:
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
         self._link.open()
         while not self._finished():
-            usage = () if self._usage is None else (self._usage,)
-            self._loop.run_once((self, self._stacks, *usage, self._link))
+            some = (timer for timer in (self._usage, self._hooks) if timer is not None)
+            self._loop.run_once((self, self._stacks, *some, self._link))
 
     @property
     def deadline(self) -> float | None:
@@ -274,6 +274,8 @@ class Agent:
             local = {rank.process_id for rank in order.ranks}
             self._hooks = HookServer(path, self._loop, local, self._is_main, self._hooked)
             inherited[hook_environ.SOCKET] = path
+            if hook_environ.VERIFY_SPMD in order.env:
+                self._hooks.gather(order.alone, self._link.send)
         joined = self._joined_pythons
         self._usage = UsageSampler(order.sample_every_s, self._pids, joined, self._link.send)
         for at in range(0, len(order.ranks), _TOGETHER):

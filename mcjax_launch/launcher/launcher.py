@@ -221,6 +221,8 @@ class Launcher:
                     link.give_credit()
             case messages.Exited() | messages.FromHook() | messages.Started() | messages.Usage():
                 self._received_of_ranks(link, frame)
+            case messages.Reached():
+                hook_events.reached(self._state, frame, time.monotonic())
             case messages.Stacks():
                 self._stacks.add(link, frame)
             case messages.StacksComplete():
@@ -416,8 +418,15 @@ class Launcher:
         self._pool.send_all(messages.RequestReruns(tuple(ranks)))
 
     def _release(self, fingerprint: str, ranks: Collection[int]) -> None:
+        assert self._plan is not None
         opens = hook_messages.GateOpens(fingerprint)
-        self._pool.send_all(messages.ReplyToHooks(tuple(ranks), opens))
+        held: dict[Host, list[int]] = {}
+        for rank in self._plan.ranks:
+            if rank.process_id in ranks:
+                held.setdefault(rank.host, []).append(rank.process_id)
+        for link in self._links:
+            if link.host in held:
+                link.send(messages.ReplyToHooks(tuple(held[link.host]), opens))
 
     def _show(self, fingerprint: str, rank: int) -> None:
         self._pool.send_all(messages.ReplyToHooks((rank,), hook_messages.ShowProgram(fingerprint)))
