@@ -250,15 +250,14 @@ class Launcher:
                 if self._state.exited(message, time.monotonic()):
                     self._rank_ended(rank)
                 self._console.detail(f"rank {rank}: {fate(self._state.ranks[rank])}")
-                self._note_absent_ranks(self._absent_ranks.gone(self._state))
+                self._note_absent_ranks(self._absent_ranks.ended(self._state, rank))
                 self._note_waiting()
             case messages.FromHook(rank, said):
                 if hook_events.take(self._state, message, time.monotonic()):
                     self._rank_ended(rank)
                 if isinstance(said, hook_messages.Joining):
-                    self._joining()
-                    hopeless = self._absent_ranks.called(self._state, rank)
-                    self._note_absent_ranks(hopeless or self._absent_ranks.gone(self._state))
+                    self._joining(rank)
+                    self._note_absent_ranks(self._absent_ranks.called(self._state, rank))
                 self._note_waiting()
             case messages.Usage():
                 self._state.used(message, time.monotonic())
@@ -268,7 +267,7 @@ class Launcher:
         if self._policy.interrupts and self._state.only_waits:
             self._perform(self._policy.only_waits())
 
-    def _joining(self) -> None:
+    def _joining(self, rank: int) -> None:
         """A rank has called initialize(): from the first call on ranks may wait for others."""
         if self._joining_ranks is None:  # imported only now: each start would wait for that
             from mcjax_launch.watchdog.hang import HangWatch
@@ -277,7 +276,7 @@ class Launcher:
             self._joining_ranks = JoiningRanks()
             self._hang = HangWatch(self._state, time.monotonic(), self._job.stall_timeout)
             self._timers.append(Acting(self._hang, self._ask))
-        for line in self._joining_ranks.notes(self._state):
+        for line in self._joining_ranks.notes(self._state, rank):
             self._console.note(line)
 
     def _note_absent_ranks(self, hopeless: Stop | None) -> None:

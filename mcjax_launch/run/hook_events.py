@@ -99,7 +99,8 @@ def _failed(
     if run.hidden_failure is not None:
         return False
     if failure.joined:
-        run.failure, run.failed_at = failure, at
+        run.failure = failure
+        state.fails(run, at)
         run.after_signal = bool(event.sent)
         run.order = state.next_order()
         return True
