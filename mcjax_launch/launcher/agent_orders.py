@@ -92,6 +92,7 @@ def start_order(plan: Plan, host: Host, job: Job, sample_every_s: float) -> mess
     )
     return messages.Start(
         ranks=ranks,
+        alone=len(ranks) == len(plan.ranks),
         env=dict(plan.env),
         defaults=dict(plan.defaults),
         hook=plan.hook,

@@ -231,6 +231,8 @@ class Launcher:
                     link.give_credit()
             case messages.Exited() | messages.FromHook() | messages.Started() | messages.Usage():
                 self._received_of_ranks(link, frame)
+            case messages.Reached():
+                hook_events.reached(self._state, frame, time.monotonic())
             case messages.Stacks():
                 self._stacks.add(link, frame)
             case messages.StacksComplete():
@@ -260,15 +262,14 @@ class Launcher:
                 if self._state.exited(message, time.monotonic()):
                     self._rank_ended(rank)
                 self._console.detail(f"rank {rank}: {fate(self._state.ranks[rank])}")
-                self._note_absent_ranks(self._absent_ranks.gone(self._state))
+                self._note_absent_ranks(self._absent_ranks.ended(self._state, rank))
                 self._note_waiting()
             case messages.FromHook(rank, said):
                 if hook_events.take(self._state, message, time.monotonic()):
                     self._rank_ended(rank)
                 if isinstance(said, hook_messages.Joining):
-                    self._joining()
-                    hopeless = self._absent_ranks.called(self._state, rank)
-                    self._note_absent_ranks(hopeless or self._absent_ranks.gone(self._state))
+                    self._joining(rank)
+                    self._note_absent_ranks(self._absent_ranks.called(self._state, rank))
                 self._note_waiting()
             case messages.Usage():
                 self._state.used(message, time.monotonic())
@@ -278,7 +279,7 @@ class Launcher:
         if self._policy.interrupts and self._state.only_waits:
             self._perform(self._policy.only_waits())
 
-    def _joining(self) -> None:
+    def _joining(self, rank: int) -> None:
         """A rank has called initialize(): from the first call on ranks may wait for others."""
         if self._joining_ranks is None:  # imported only now: each start would wait for that
             from mcjax_launch.watchdog.hang import HangWatch
@@ -287,7 +288,7 @@ class Launcher:
             self._joining_ranks = JoiningRanks()
             self._hang = HangWatch(self._state, time.monotonic(), self._job.stall_timeout)
             self._timers.append(Acting(self._hang, self._ask))
-        for line in self._joining_ranks.notes(self._state):
+        for line in self._joining_ranks.notes(self._state, rank):
             self._console.note(line)
 
     def _note_absent_ranks(self, hopeless: Stop | None) -> None:
@@ -428,8 +429,15 @@ class Launcher:
         self._pool.send_all(messages.RequestReruns(tuple(ranks)))
 
     def _release(self, fingerprint: str, ranks: Collection[int]) -> None:
+        assert self._plan is not None
         opens = hook_messages.GateOpens(fingerprint)
-        self._pool.send_all(messages.ReplyToHooks(tuple(ranks), opens))
+        held: dict[Host, list[int]] = {}
+        for rank in self._plan.ranks:
+            if rank.process_id in ranks:
+                held.setdefault(rank.host, []).append(rank.process_id)
+        for link in self._links:
+            if link.host in held:
+                link.send(messages.ReplyToHooks(tuple(held[link.host]), opens))
 
     def _show(self, fingerprint: str, rank: int) -> None:
         self._pool.send_all(messages.ReplyToHooks((rank,), hook_messages.ShowProgram(fingerprint)))
