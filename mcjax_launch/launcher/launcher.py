@@ -107,8 +107,6 @@ class Launcher:
         self._restart = restart
         self._state = state
         self._plan: Plan | None = None
-        # Those on whose hosts no process of the job is left.
-        self._empty: set[AgentConnection] = set()
         self._policy = StopPolicy(job.grace_s)
         self._console = Console(style, loop, self._reader_gone, self._give_credit, job.record)
         trace = self._console.say if "frames" in os.environ.get(_DEBUG, "") else None
@@ -202,8 +200,9 @@ class Launcher:
                     f"--verify-spmd compares {mine} only: other launchers start the others"
                 )
         self._policy.ranks_starting()
+        on_host = plan.by_host()
         for link in self._links:
-            link.send(start_order(plan, link.host, self._job, usage_every_s(self._job)))
+            link.send(start_order(plan, on_host[link.host], self._job, usage_every_s(self._job)))
             link.open_window()
         if self._stdin is not None:
             taking = {rank.host for rank in plan.ranks if rank.process_id in self._job.stdin}
@@ -242,7 +241,7 @@ class Launcher:
             case messages.InputTaken() | messages.InputUnwanted() if self._stdin is not None:
                 self._stdin.received(link, frame)
             case messages.NothingLeft():
-                self._empty.add(link)
+                pass  # the pool knows
             case messages.Bye(unkillable, stragglers, not_removed):
                 self._state.unkillable += unkillable
                 if not_removed:
@@ -362,7 +361,7 @@ class Launcher:
         for signum in self._signals.read():
             if signum in ENDING:
                 now = time.monotonic()
-                nothing_left = self._nothing_left()
+                nothing_left = self._pool.nothing_left
                 effects = self._policy.interrupted(
                     signum, now, nothing_left=nothing_left, caught=self._state.catches_term
                 )
@@ -417,7 +416,7 @@ class Launcher:
     def _turn(self) -> None:
         self._loop.run_once(self._timers)
         now = time.monotonic()
-        if self._nothing_left():
+        if self._pool.nothing_left:
             self._policy.nothing_left(now)
         if not self._console.has_room:  # a slow reader is no stall
             self._state.activity.active_at = now
@@ -441,10 +440,6 @@ class Launcher:
 
     def _show(self, fingerprint: str, rank: int) -> None:
         self._pool.send_all(messages.ReplyToHooks((rank,), hook_messages.ShowProgram(fingerprint)))
-
-    def _nothing_left(self) -> bool:
-        """Whether no process of the job is left, as far as can be known."""
-        return all(link.ended or link in self._empty for link in self._links)
 
     def _give_credit(self) -> None:
         if self._console.has_room:

@@ -11,10 +11,8 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import ulimits
 from mcjax_launch.protocol.exit_status import HOST_LOST
-from mcjax_launch.protocol.uplink import widen
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_PIPE_SIZE = 1 << 20
 _LOCAL = """
 import sys
 sys.path[:0] = [{root!r}]
@@ -203,7 +201,6 @@ def start(argv: Sequence[str], files_limit: ulimits.Limit | None = None, client:
         ulimits.limit_files(ours)
         for fd in theirs:
             os.close(fd)
-    widen(from_agent, _PIPE_SIZE)
     for fd in (to_agent, from_agent, errors):
         os.set_blocking(fd, False)
     return Pipes(pid, to_agent, from_agent, errors, client)

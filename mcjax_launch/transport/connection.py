@@ -12,11 +12,12 @@ from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop
 from mcjax_launch.protocol.messages import Credit
-from mcjax_launch.protocol.uplink import Uplink
+from mcjax_launch.protocol.uplink import Uplink, widen
 from mcjax_launch.transport.client import Pipes
 
 _BUFFER = memoryview(bytearray(1 << 20))  # shared: what is in it is used up before the next read
 _MOST_ERRORS = 8192
+_PIPE_HOLDS = 1 << 16  # of itself; what one user's pipes hold together is limited
 # What the names of the agent's files begin with or contain.
 _STREAMED = b"<mcjax-launch>/"
 _INSTALLED = (b"/mcjax_launch/agent/", b"/mcjax_launch/protocol/")
@@ -99,6 +100,8 @@ class AgentConnection:
         self._on_end = on_end
         self._trace = trace
         self._window = _Window(window)
+        if window > _PIPE_HOLDS:
+            widen(pipes.from_agent, window)
         self._patient_until = 0.0
         loop.watch(pipes.from_agent, READ, lambda ready: self._read())
         loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
