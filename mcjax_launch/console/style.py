@@ -1,11 +1,11 @@
 """How the console looks: a value."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from mcjax_launch.protocol.value import Value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Style:
+class Style(Value, kw_only=True):
     """How the console looks.
 
     Args:

@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from mcjax_launch.console.style import Style
 from mcjax_launch.diagnosis.attempt import Attempt, Outcome
@@ -127,7 +126,7 @@ def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequ
     if not lost or job.min_hosts is None or len(left) < max(1, job.min_hosts):
         return job, hosts
     slots = sum(host.slots for host in left)
-    job = replace(job, num_processes=min(job.num_processes, slots))
+    job = job.replaced(num_processes=min(job.num_processes, slots))
     return job, tuple(used_hosts(job.num_processes, left))
 
 

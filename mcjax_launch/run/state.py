@@ -5,10 +5,10 @@ compared.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mcjax_launch.protocol.messages import Exited, Usage
+from mcjax_launch.protocol.value import Changing, field
 from mcjax_launch.run.rank_run import RankRun, Sample
 from mcjax_launch.run.spmd import Comparison
 from mcjax_launch.run.stop_reasons import Stop
@@ -31,8 +31,7 @@ class Activity:
         self.active_at = self.heard_at = self.usage_at = 0.0
 
 
-@dataclass(eq=False)
-class RunState:
+class RunState(Changing):
     """All that is known of a run.
 
     Attributes:

@@ -5,10 +5,9 @@ Times are those of `mcjax_launch.run.state`.
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.protocol.value import Changing, Value, field
 from mcjax_launch.run.spmd import Program
 
 if TYPE_CHECKING:
@@ -51,8 +50,7 @@ class Wait(Value):
         return self.until - self.arrived[0][1]
 
 
-@dataclass(eq=False)
-class _Gathering:
+class _Gathering(Changing):
     program: Program
     arrived: dict[int, float] = field(default_factory=dict)
 

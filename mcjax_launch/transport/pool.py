@@ -32,7 +32,7 @@ _CLIENT_END_S = 1.0
 # What an agent whose ranks are to end needs beyond their grace: it gives up on what cannot be
 # killed after 5 s.
 _STOP_S = 15.0
-_REFUSED = re.compile(
+_REFUSED = (
     rb"kex_exchange_identification|ssh_exchange_identification|banner exchange"
     rb"|Connection (reset|closed) by "
 )
@@ -274,7 +274,7 @@ class AgentPool:
         if not link.reap():
             return  # its exit status says more; SIGCHLD is about to come
         self._forget(link)
-        refused = link.status == 255 and _REFUSED.search(link.errors)
+        refused = link.status == 255 and re.search(_REFUSED, link.errors)
         if self._stopped:
             return
         if (
