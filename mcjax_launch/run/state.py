@@ -4,11 +4,13 @@ Times (`at`, `..._at`) are time.monotonic's seconds in the launcher: the clocks 
 compared.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mcjax_launch.protocol.messages import Exited, Usage
+from mcjax_launch.protocol.value import Changing, field
 from mcjax_launch.run.rank_run import RankRun, Sample
 from mcjax_launch.run.spmd import Comparison
 from mcjax_launch.run.stop_reasons import Stop
@@ -33,8 +35,7 @@ class Activity:
         self.failed_at: float | None = None
 
 
-@dataclass(eq=False)
-class RunState:
+class RunState(Changing):
     """All that is known of a run.
 
     Attributes:
@@ -65,7 +66,7 @@ class RunState:
     unkillable: list[str] = field(default_factory=list)
     activity: Activity = field(default_factory=Activity)
     initialize_calls: int = 0
-    waits: "Waits | None" = None
+    waits: Waits | None = None
     expects_hooks: bool = False
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn

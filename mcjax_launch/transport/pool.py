@@ -1,5 +1,7 @@
 """Brings the agents of all hosts up, and says which host could not be reached, and why."""
 
+from __future__ import annotations
+
 import math
 import re
 import signal
@@ -29,7 +31,7 @@ _CLIENT_END_S = 1.0
 # What an agent whose ranks are to end needs beyond their grace: it gives up on what cannot be
 # killed after 5 s.
 _STOP_S = 15.0
-_REFUSED = re.compile(
+_REFUSED = (
     rb"kex_exchange_identification|ssh_exchange_identification|banner exchange"
     rb"|Connection (reset|closed) by "
 )
@@ -298,7 +300,7 @@ class AgentPool:
         if not link.reap():
             return  # its exit status says more; SIGCHLD is about to come
         self._forget(link)
-        refused = link.status == 255 and _REFUSED.search(link.errors)
+        refused = link.status == 255 and re.search(_REFUSED, link.errors)
         tried_too_long = b"timed out" in link.errors
         if not (refused and not tried_too_long and self._pace.refused(link.host, time.monotonic())):
             self._on_failure(_failure(link))
