@@ -194,7 +194,7 @@ class Launcher:
         if limits.spmd is not None:
             say = self._console.note, self._request_reruns, self._release, self._show
             self._timers.append(Asking(limits.spmd, *say))
-            if self._job.num_hosts > 1:
+            if self._job.num_hosts > 1 and not again:
                 mine = these_ranks(self._state.ranks)
                 self._console.note(
                     f"--verify-spmd compares {mine} only: other launchers start the others"

@@ -179,6 +179,11 @@ class RunState(Changing):
         return self.activity.failed_at is not None or self.stop is not None
 
     @property
+    def has_others(self) -> bool:
+        """Whether other launchers have started the other ranks of the job."""
+        return len(self.ranks) < self.num_processes
+
+    @property
     def catches_term(self) -> bool:
         """Whether a SIGTERM reaches JAX, which keeps it for the program to ask about."""
         return any(run.membership.joined_at is not None for run in self.running)
