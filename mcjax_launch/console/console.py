@@ -53,14 +53,18 @@ class _Output:
     def show(self, piece: Piece, now: float) -> None:
         """Show a piece of a rank's stream, now or when it has waited."""
         if isinstance(piece, Lines):
-            if self._collapse is None:
-                self.sink.write(self._renderer.lines(piece))
-            else:
+            if self._collapse is not None and not self._collapse.is_too_much(piece, now):
                 self.sink.write(self._renderer.groups(self._collapse.feed(piece, now)))
-            return
+                return
+            self._make_way(piece)
+            self.sink.write(self._renderer.lines(piece))
+        else:
+            self._make_way(piece)
+            self.sink.write(self._renderer.part(piece, now))
+
+    def _make_way(self, piece: Piece) -> None:
         if self._collapse is not None:
             self.sink.write(self._renderer.groups(self._collapse.make_way(piece)))
-        self.sink.write(self._renderer.part(piece, now))
 
     def own(self, text: str) -> None:
         """Show whole lines of the launcher's own."""
