@@ -2,6 +2,7 @@
 
 # First of all, and without what `signal` imports: a Ctrl-C during the imports is no traceback.
 import _signal
+import gc
 import os
 import sys
 
@@ -48,6 +49,7 @@ def run() -> "NoReturn":
     if os.name != "posix":
         sys.exit("mcjax-launch: needs Linux (or macOS, with fewer guarantees); on Windows, use WSL")
     _open_standard()
+    gc.disable()  # what is imported stays; `launcher/entry.py` enables it again
     from mcjax_launch.transport import early
 
     early.fork(sys.argv[1:], os.environ, _load_agent)

@@ -36,7 +36,7 @@ from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop, Signals
 from mcjax_launch.protocol.signals import ENDING, FORWARDED
 from mcjax_launch.ranks import counted, these_ranks
-from mcjax_launch.run import hook_events, stop_reasons
+from mcjax_launch.run import stop_reasons
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import Stop
@@ -251,6 +251,8 @@ class Launcher:
                 self._note_absent_ranks(self._absent_ranks.gone(self._state))
                 self._note_waiting()
             case messages.FromHook(rank, said):
+                from mcjax_launch.run import hook_events  # as only Python's ranks need
+
                 if hook_events.take(self._state, message, time.monotonic()):
                     self._rank_ended(rank)
                 if isinstance(said, hook_messages.Joining):

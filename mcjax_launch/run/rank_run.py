@@ -3,10 +3,14 @@
 Times (`..._at`) are time.monotonic's seconds; None where something has not happened.
 """
 
+from typing import TYPE_CHECKING
+
 from mcjax_launch.protocol.exit_status import of_wait
 from mcjax_launch.protocol.hook_messages import Compiling, Failed, ImportedJax, Joining
 from mcjax_launch.protocol.value import Changing, Value, field
-from mcjax_launch.run.spmd import Program
+
+if TYPE_CHECKING:
+    from mcjax_launch.run.spmd import Program
 
 # Using less of a core than this is no progress: heartbeats and idle threads need some.
 BUSY = 0.05
@@ -95,7 +99,7 @@ class Compilations(Changing):
     under_way: int = 0
     latest: Compiling | None = None
     platform: str = ""
-    ran: dict[str, Program] = field(default_factory=dict)
+    ran: dict[str, "Program"] = field(default_factory=dict)
 
     def begin(self, compiling: Compiling) -> None:
         """A compilation begins."""

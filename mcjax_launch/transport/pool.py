@@ -14,7 +14,6 @@ from mcjax_launch.protocol.loop import Loop
 from mcjax_launch.protocol.messages import Bye, Hello, NothingLeft, Ping
 from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.protocol.value import Value
-from mcjax_launch.transport import bootstrap
 from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
 
@@ -100,6 +99,8 @@ def why(link: AgentConnection) -> str:
     """Why an agent never greeted: the client's own message, and a hint."""
     lines = link.last_lines()
     text = " ".join(lines).lower()
+    from mcjax_launch.transport import bootstrap
+
     if link.status == bootstrap.TOO_OLD:
         oldest = ".".join(map(str, bootstrap.OLDEST_PYTHON))
         version = lines[0].split()[0] if lines else "?"
@@ -198,6 +199,8 @@ class AgentPool:
             host, pipes, self._loop, self._window, self._frame, self._ended, self._trace
         )
         if not host.is_local:
+            from mcjax_launch.transport import bootstrap  # as only other hosts need
+
             link.send_raw(bootstrap.payload())
         self.links.append(link)
         self._greeting.append(link)

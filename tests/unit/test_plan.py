@@ -1,6 +1,5 @@
 """From a job to each rank's command and variables."""
 
-
 import pytest
 
 from mcjax_launch.errors import LaunchError
