@@ -26,6 +26,7 @@ _PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
 # There are too many processes or files, or there is too little memory.
 _NO_ROOM = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 _prctl = ctypes.CDLL(None, use_errno=True).prctl if LINUX else None
@@ -46,6 +47,21 @@ def die_with_parent(signum: int, parent: int) -> None:
         _prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
     if os.getppid() != parent:  # it ended before we asked
         os.kill(os.getpid(), signum)
+
+
+def rename(name: str) -> None:
+    """Have `ps` show this process as `name`: it was forked from one with a command line of its own.
+
+    Who ends that one by its name means that one alone.
+    """
+    if _prctl is None:
+        return
+    _prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+    start, end = (int(field) for field in stat_fields("self")[45:47])  # of the command line
+    if 0 < start < end:
+        ctypes.memmove(
+            start, name.encode()[: end - start - 1].ljust(end - start, b"\0"), end - start
+        )
 
 
 class SpawnError(Exception):
