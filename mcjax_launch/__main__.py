@@ -2,6 +2,7 @@
 
 # First of all, and without what `signal` imports: a Ctrl-C during the imports is no traceback.
 import _signal
+import gc
 import os
 import sys
 
@@ -48,6 +49,7 @@ def run() -> "NoReturn":
     if os.name != "posix":
         sys.exit("mcjax-launch: needs Linux (or macOS, with fewer guarantees); on Windows, use WSL")
     _open_standard()
+    gc.disable()  # what is imported stays; `launcher/entry.py` enables it again
     from mcjax_launch.transport import early
 
     early.fork(sys.argv[1:], os.environ, _load_agent)
@@ -69,8 +71,10 @@ def _open_standard() -> None:
 
 def _load_agent() -> "Callable[[str], object]":
     """What this process runs if it becomes the agent."""
+    from mcjax_launch.agent import posix
     from mcjax_launch.agent.main import main
 
+    posix.rename("mcjax_launch agent")
     return main
 
 

@@ -37,8 +37,8 @@ from mcjax_launch.wording import one_line
     context_settings={
         "auto_envvar_prefix": "MCJAX",
         "allow_interspersed_args": False,
-        "help_option_names": ["-h", "--help"],
     },
+    add_help_option=False,
     options_metavar="[OPTIONS] [--]",
 )
 @click.pass_context

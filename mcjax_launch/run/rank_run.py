@@ -5,10 +5,14 @@ Times (`..._at`) are time.monotonic's seconds; None where something has not happ
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mcjax_launch.protocol.exit_status import of_wait
 from mcjax_launch.protocol.hook_messages import Compiling, Failed, ImportedJax, Joining
 from mcjax_launch.protocol.value import Changing, Value, field
-from mcjax_launch.run.spmd import Program
+
+if TYPE_CHECKING:
+    from mcjax_launch.run.spmd import Program
 
 # Using less of a core than this is no progress: heartbeats and idle threads need some.
 BUSY = 0.05

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from mcjax_launch.protocol.messages import Exited, Usage
 from mcjax_launch.protocol.value import Changing, field
 from mcjax_launch.run.rank_run import RankRun, Sample
-from mcjax_launch.run.spmd import Comparison
 from mcjax_launch.run.stop_reasons import Stop
 
 if TYPE_CHECKING:
+    from mcjax_launch.run.spmd import Comparison
     from mcjax_launch.run.waits import Waits
 
 
@@ -211,7 +211,7 @@ class RunState(Changing):
     def programs(self) -> Comparison:
         """Their comparison: of the turn in which ranks diverged, or the latest."""
         latest = max(self._comparisons, default=0)
-        return self._diverged or self._comparisons.setdefault(latest, Comparison())
+        return self._diverged or self._comparison(latest)
 
     def take_released(self) -> dict[str, set[int]]:
         """By fingerprint: ranks that were held at a program and may run it now."""
@@ -242,7 +242,14 @@ class RunState(Changing):
 
     def comparison_of(self, run: RankRun) -> Comparison:
         """The comparison of the turn that a rank is in."""
-        return self._comparisons.setdefault(run.membership.turn, Comparison())
+        return self._comparison(run.membership.turn)
+
+    def _comparison(self, turn: int) -> Comparison:
+        if turn not in self._comparisons:
+            from mcjax_launch.run.spmd import Comparison  # as only Python's ranks need
+
+            self._comparisons[turn] = Comparison()
+        return self._comparisons[turn]
 
     @property
     def compares(self) -> bool:

@@ -1,7 +1,6 @@
 """How to reach a host: the command whose stdin and stdout lead to an agent, and its start."""
 
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -114,6 +113,8 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
         LaunchError: the template cannot be read.
 
     """
+    import shlex  # as only a template needs
+
     line = f"exec sh -c '{script}'"
     try:
         words = shlex.split(template)

@@ -14,12 +14,40 @@ from mcjax_launch.protocol.messages import Credit
 from mcjax_launch.protocol.uplink import Uplink, widen
 from mcjax_launch.transport.pipes import Pipes
 
-_BUFFER = memoryview(bytearray(1 << 20))  # shared: what is in it is used up before the next read
 _MOST_ERRORS = 8192
 _PIPE_HOLDS = 1 << 16  # of itself; what one user's pipes hold together is limited
+_LITTLE, _MUCH = 1 << 16, 1 << 20
 # What the names of the agent's files begin with or contain.
 _STREAMED = b"<mcjax-launch>/"
 _INSTALLED = (b"/mcjax_launch/agent/", b"/mcjax_launch/protocol/")
+
+
+class _Buffer:
+    """What all connections read into: what is in it is used up before the next read.
+
+    Attributes:
+        view: of its memory: little, until a read has filled it.
+
+    """
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(_LITTLE))
+        self._last = 0
+
+    def read(self, fd: int) -> int:
+        """Read what there is; how many bytes.
+
+        Raises:
+            BlockingIOError: there is nothing.
+
+        """
+        if self._last == len(self.view) < _MUCH:
+            self.view = memoryview(bytearray(_MUCH))
+        self._last = os.readv(fd, [self.view])
+        return self._last
+
+
+_buffer = _Buffer()
 
 
 class _Window:
@@ -164,11 +192,11 @@ class AgentConnection:
 
     def _read(self) -> None:
         try:
-            count = os.readv(self._pipes.from_agent, [_BUFFER])
+            count = _buffer.read(self._pipes.from_agent)
         except BlockingIOError:
             return
         self.heard_at = time.monotonic()
-        data = _BUFFER[:count]
+        data = _buffer.view[:count]
         for frame in self._decoder.feed(data if self.greeted else self._skip_noise(bytes(data))):
             if isinstance(frame, frames.Data):
                 self._window.consumed += len(frame.payload)

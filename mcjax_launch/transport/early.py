@@ -36,6 +36,8 @@ def fork(words: Sequence[str], environ: Mapping[str, str], load: Callable[[], Ma
     """
     if not _is_likely(words, environ) or _is_watched():
         return
+    from mcjax_launch.protocol import frames, ulimits  # noqa: F401  once for both processes
+
     try:
         pipes = NewPipes()
     except OSError:

@@ -16,7 +16,6 @@ from mcjax_launch.protocol.loop import Loop
 from mcjax_launch.protocol.messages import Bye, Hello, NothingLeft, Ping
 from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.protocol.value import Value
-from mcjax_launch.transport import bootstrap
 from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.deadlines import Deadlines
@@ -99,6 +98,8 @@ def why(link: AgentConnection) -> str:
     """Why an agent never greeted: the client's own message, and a hint."""
     lines = link.last_lines()
     text = " ".join(lines).lower()
+    from mcjax_launch.transport import bootstrap
+
     if link.status == bootstrap.TOO_OLD:
         oldest = ".".join(map(str, bootstrap.OLDEST_PYTHON))
         version = lines[0].split()[0] if lines else "?"
@@ -205,6 +206,8 @@ class AgentPool:
     def _start(self, host: Host) -> None:
         link = self._connect(host)
         if not host.is_local:
+            from mcjax_launch.transport import bootstrap  # as only other hosts need
+
             link.send_raw(bootstrap.payload())
         for links in (self.links, self._greeting, self._not_ended, self._not_empty):
             links.append(link)

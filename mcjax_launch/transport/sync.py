@@ -31,6 +31,31 @@ class Entry(Value):
     kind: str
 
 
+class Staged:
+    """What is to be staged on every host.
+
+    Args: see `entries`.
+
+    Raises:
+        LaunchError: a path does not exist or cannot be read.
+
+    """
+
+    def __init__(self, paths: tuple[str, ...], cwd: str) -> None:
+        self._entries = entries(paths, cwd)
+        self._same = same_content(self._entries)
+
+    def frames(self, then: bytes) -> Iterator[bytes]:
+        """The frames that stage it on one host, and `then`.
+
+        Raises:
+            LaunchError: a file is not what it was any more.
+
+        """
+        yield from frames(self._entries, self._same)
+        yield then
+
+
 def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
     """All that these paths stand for, folders before what is in them.
 
