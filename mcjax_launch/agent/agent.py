@@ -35,8 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ..protocol.codec import Message
+    from .hook_server import HookConnection
     from .sync import Staging
+    from .terminals import Terminals
 
+_FOR_DEBUGGERS = (messages.ReplyToDebugger, messages.TerminalSize, messages.TerminalCredit)
 _ENDLESS = 1 << 60
 # So many ranks are forked before the first is waited for to run its program: the processors share
 # that work.
@@ -88,6 +91,8 @@ class Agent:
         self._prepared: Prepared | None = None
         self._staging: Staging | None = None
         self._hooks: HookServer | None = None
+        self._terminals: Terminals | None = None
+        self._uplink = uplink
         self._stacks = StackDump(self._send_stacks)
         self._memory: oom.OutOfMemory | None = None
         self._usage: UsageSampler | None = None
@@ -133,8 +138,11 @@ class Agent:
 
     # --- events ---
 
-    def _receive(self, message: Message | frames.Content) -> None:
-        if isinstance(message, messages.Credit):
+    def _receive(self, message: frames.Frame) -> None:
+        if isinstance(message, frames.Data):
+            if self._terminals is not None:
+                self._terminals.write(message.payload)
+        elif isinstance(message, messages.Credit):
             self._streams.credit(message.count)
         elif isinstance(message, messages.Forward):
             self._forward(message.signum)
@@ -149,6 +157,8 @@ class Agent:
             self._request_reruns(message.ranks)
         elif isinstance(message, messages.ReplyToHooks):
             self._reply_to_hooks(message)
+        elif isinstance(message, _FOR_DEBUGGERS):
+            self._receive_for_debuggers(message)
         elif not isinstance(message, messages.Ping):
             self._receive_before_start(message)
 
@@ -216,6 +226,27 @@ class Agent:
         if failed.joined:
             self._perform(self._supervisor.failed(said.rank, time.monotonic()))
 
+    def _debugged(
+        self, hook: HookConnection, message: hook_messages.DebuggerMessage | None
+    ) -> None:
+        """A debugger in a rank says something, or is gone."""
+        if self._terminals is None:  # imported only now: each start would wait for that
+            from .terminals import Terminals
+
+            self._terminals = Terminals(self._loop, self._link, self._uplink)
+        self._streams.read_out(hook.rank)  # what it has printed comes before
+        self._terminals.received(hook, message)
+
+    def _receive_for_debuggers(self, message: Message) -> None:
+        if self._terminals is None:
+            return
+        if isinstance(message, messages.ReplyToDebugger):
+            self._terminals.reply(message.pid, message.reply)
+        elif isinstance(message, messages.TerminalSize):
+            self._terminals.resize(message.rows, message.columns)
+        elif isinstance(message, messages.TerminalCredit):
+            self._terminals.credit(message.count)
+
     def _is_main(self, pid: int, rank: int) -> bool:
         return self._pids.get(pid) == rank
 
@@ -272,7 +303,9 @@ class Agent:
                 del inherited[name]
             path = os.path.join(self._folder, "hook")
             local = {rank.process_id for rank in order.ranks}
-            self._hooks = HookServer(path, self._loop, local, self._is_main, self._hooked)
+            self._hooks = HookServer(
+                path, self._loop, local, self._is_main, self._hooked, self._debugged
+            )
             inherited[hook_environ.SOCKET] = path
         joined = self._joined_pythons
         self._usage = UsageSampler(order.sample_every_s, self._pids, joined, self._link.send)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import time
 
 from ..protocol import hook_messages
@@ -15,7 +16,7 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from ..protocol.hook_messages import HookMessage, HookReply
+    from ..protocol.hook_messages import DebuggerMessage, HookMessage, HookReply
 
 _MOST_STACKS = 1 << 20
 # A failure with three texts of full length is shorter than this, all of it escaped.
@@ -38,6 +39,7 @@ class HookConnection:
         self.joining = False  # it has called initialize(), and has not left since
         self.joined = False
         self.compilations = 0  # under way
+        self.debugs = False  # it is that of a debugger
         self.held = ""  # the fingerprint of the program at which its thread waits for a reply
         self.stacks: list[str] = []
         self.last_stack_at = 0.0
@@ -84,6 +86,14 @@ class HookConnection:
         except OSError:
             pass
 
+    def send_with(self, line: str, fd: int) -> None:
+        """Send a line, with a descriptor for the process."""
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, fd.to_bytes(4, sys.byteorder))
+        try:
+            self._connection.sendmsg([line.encode() + b"\n"], [rights])
+        except OSError:
+            pass
+
     def take_stack(self, line: str) -> None:
         """Keep a line of a stack dump."""
         self.last_stack_at = time.monotonic()
@@ -99,7 +109,8 @@ class HookServer:
         loop: calls when there is something to read.
         ranks: of this host.
         is_main: whether a pid (the first argument) is a rank's own process, not one below it.
-        on_message: called with every message from a hook of these ranks.
+        on_message: called with every message from a hook of these ranks,
+        on_debugger: but with those from debuggers, and with None when their process is gone.
 
     """
 
@@ -110,6 +121,7 @@ class HookServer:
         ranks: Collection[int],
         is_main: Callable[[int, int], bool],
         on_message: Callable[[FromHook], None],
+        on_debugger: Callable[[HookConnection, DebuggerMessage | None], None],
     ) -> None:
         self.seen: set[int] = set()  # ranks in whose Python the hook is, or has been
         self._hooks: dict[int, HookConnection] = {}
@@ -117,6 +129,7 @@ class HookServer:
         self._ranks = ranks
         self._is_main = is_main
         self._on_message = on_message
+        self._on_debugger = on_debugger
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._server.bind(path)
         self._server.listen(_BACKLOG)
@@ -212,6 +225,8 @@ class HookServer:
         self._loop.forget(hook.fd)
         del self._hooks[hook.fd]
         hook.close()
+        if hook.debugs:
+            self._on_debugger(hook, None)
         for _ in range(hook.compilations):  # it died over them
             self._hand_on(hook, hook_messages.Compiled())
         self._listen()
@@ -226,6 +241,10 @@ class HookServer:
             return
         if isinstance(message, hook_messages.Hello):
             self._identify(hook, message)
+        elif isinstance(message, hook_messages.DebuggerMessage):
+            hook.debugs = hook.rank >= 0
+            if hook.debugs:
+                self._on_debugger(hook, message)
         elif isinstance(message, hook_messages.HookMessage):
             self._hand_on(hook, message)
 

@@ -35,7 +35,7 @@ class LauncherLink:
         loop: Loop,
         *,
         remote: bool,
-        on_message: Callable[[Message | frames.Content], None],
+        on_message: Callable[[frames.Frame], None],
         on_lost: Callable[[], None],
     ) -> None:
         self._control = control
@@ -70,7 +70,6 @@ class LauncherLink:
         except OSError:
             return
         for frame in self._decoder.feed(data):
-            assert not isinstance(frame, frames.Data)
             self._on_message(frame)
         # Now: a message may take a while to act on, in which nothing is read.
         self._heard_at = time.monotonic()

@@ -1,5 +1,6 @@
 """The controller of one run of a job: agents' messages in, console and diagnosis out."""
 
+import functools
 import os
 import signal
 import time
@@ -30,7 +31,7 @@ from mcjax_launch.launcher.stop_policy import (
     StopRanks,
 )
 from mcjax_launch.launcher.timers import Acting, Asking
-from mcjax_launch.protocol import exit_status, hook_messages, messages
+from mcjax_launch.protocol import exit_status, frames, hook_messages, messages
 from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop, Signals
@@ -55,6 +56,7 @@ _DEBUG = "MCJAX_DEBUG"
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
+    from mcjax_launch.launcher.debugging import Debugging
     from mcjax_launch.protocol.loop import Timer
     from mcjax_launch.watchdog.hang import Ask, HangWatch
     from mcjax_launch.watchdog.joining import JoiningRanks
@@ -133,6 +135,7 @@ class Launcher:
             self._stacks,
             policy,
         ]
+        self._debugging: Debugging | None = None
         self._lost_output = False
 
     def run(self) -> Summary:
@@ -151,6 +154,8 @@ class Launcher:
             self._account_for_all()
             self._lost_output = any(link.greeted and not link.ended for link in self._links)
         finally:
+            if self._debugging is not None:
+                self._debugging.close(time.monotonic())
             self._pool.hang_up(_AGENT_END_S if self._policy.interrupts < 3 else 1)
             self._state.keep_output(self._console.take_tails)
         if self._policy.error is not None:
@@ -214,6 +219,8 @@ class Launcher:
 
     def _received(self, link: AgentConnection, frame: Message | Data | Content) -> None:
         match frame:
+            case Data(stream=frames.TERMINAL, payload=payload):
+                self._debugged.output(link, payload)
             case Data(rank=rank, stream=stream, payload=payload):
                 self._state.printed(rank, time.monotonic())
                 self._console.feed(rank, stream, payload)
@@ -221,6 +228,8 @@ class Launcher:
                     link.give_credit()
             case messages.Exited() | messages.FromHook() | messages.Started() | messages.Usage():
                 self._received_of_ranks(link, frame)
+            case messages.FromDebugger():
+                self._debugged.received(link, frame, time.monotonic())
             case messages.Stacks():
                 self._stacks.add(link, frame)
             case messages.StacksComplete():
@@ -260,6 +269,18 @@ class Launcher:
                 self._note_waiting()
             case messages.Usage():
                 self._state.used(message, time.monotonic())
+
+    @property
+    def _debugged(self) -> "Debugging":
+        if self._debugging is None:  # imported only now: each start would wait for that
+            from mcjax_launch.launcher.debugging import Debugging
+
+            on_stacks = functools.partial(self._stacks.request, self._links, self._show_stacks)
+            self._debugging = Debugging(
+                self._loop, self._console, self._state, self._stop, on_stacks
+            )
+            self._timers.append(self._debugging)
+        return self._debugging
 
     def _note_waiting(self) -> None:
         """Ranks that only wait do not need the grace after a signal of the user's."""
@@ -318,6 +339,8 @@ class Launcher:
     def _lose(self, link: AgentConnection, why: str) -> None:
         """An agent is gone, and with it, as far as we can know, its ranks."""
         self.lost.add(link.host)
+        if self._debugging is not None:
+            self._debugging.link_lost(link, time.monotonic())
         if self._policy.error is not None:
             return
         for rank in self._plan.ranks if self._plan is not None else ():
@@ -337,6 +360,8 @@ class Launcher:
                     self._state.stopped(stop, time.monotonic())
                 case StopRanks(signum, grace_s, culprit, by_user):
                     self._startup.stop()
+                    if self._debugging is not None:
+                        self._debugging.end(time.monotonic())
                     self._console.fold_victims(culprit, own_term=not by_user)
                     self._pool.stop(grace_s)
                     self._pool.send_all(messages.Stop(int(signum), grace_s))
@@ -359,7 +384,11 @@ class Launcher:
             elif signum == signal.SIGQUIT and self._plan is not None:
                 self._stacks.request(self._links, self._show_stacks)
             elif signum == signal.SIGCONT:
+                if self._debugging is not None:
+                    self._debugging.continued()
                 self._console.resumed()
+            elif signum == signal.SIGWINCH and self._debugging is not None:
+                self._debugging.resized()
             elif signum == signal.SIGCHLD:
                 self._pool.reap()
 

@@ -29,6 +29,8 @@ MAGIC = b"\x00mcjax-launch agent\x00\n"
 UNFIT = "mcjax-launch agent: "
 
 STDOUT, STDERR = 1, 2
+#: What a debugger in a rank writes to the user's terminal; from the launcher, what the user types.
+TERMINAL = 3
 
 #: Over a network each side sends something this often (seconds),
 PING_S = 3.0
@@ -60,6 +62,11 @@ class Content:
 
     def __repr__(self) -> str:
         return f"Content({len(self.payload)} bytes)"
+
+
+def data(rank: int, stream: int, piece: bytes) -> bytes:
+    """A whole frame with bytes of a rank's stream."""
+    return data_header(rank, stream, len(piece)) + piece
 
 
 def data_header(rank: int, stream: int, length: int) -> bytes:

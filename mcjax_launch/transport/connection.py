@@ -162,7 +162,7 @@ class AgentConnection:
         self.heard_at = time.monotonic()
         data = _BUFFER[:count]
         for frame in self._decoder.feed(data if self.greeted else self._skip_noise(bytes(data))):
-            if isinstance(frame, frames.Data):
+            if isinstance(frame, frames.Data) and frame.stream != frames.TERMINAL:
                 self._window.consumed += len(frame.payload)
             if self._trace is not None:
                 self._trace(f"frame from {self.host.name}: {frame!r}")

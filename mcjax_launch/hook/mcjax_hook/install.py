@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .compilation import Compilation
+    from .debuggers import Debuggers
 
     Patch = Callable[[Any], None]
 
@@ -83,6 +84,7 @@ class Hook:
         self._failed = failed
         self._exits = Exits(link, failed)
         self._made: Compilation | None = None
+        self._debuggers_made: Debuggers | None = None
 
     def install(self) -> None:
         """See every way out of the program, and the imports of what is to be patched."""
@@ -91,6 +93,10 @@ class Hook:
             "jax.distributed": self._patch_distributed,
             "jax._src.compiler": lambda module: self._compilation.patch_compiler(module),
             "jax._src.interpreters.pxla": lambda module: self._compilation.patch_execution(module),
+            "pdb": lambda module: self._debuggers.patch_pdb(module),
+            "IPython.terminal.debugger": lambda module: self._debuggers.patch_ipython(module),
+            "pudb.debugger": lambda module: self._debuggers.patch_pudb(module),
+            "jax._src.debugger.cli_debugger": lambda module: self._debuggers.patch_jax(module),
         }
         sys.meta_path.insert(0, ImportPatches(patches, self._failed))
 
@@ -101,6 +107,14 @@ class Hook:
 
             self._made = Compilation(self._link, self._environ)
         return self._made
+
+    @property
+    def _debuggers(self) -> Debuggers:
+        if self._debuggers_made is None:
+            from .debuggers import Debuggers
+
+            self._debuggers_made = Debuggers(self._environ)
+        return self._debuggers_made
 
     def _patch_distributed(self, distributed: Any) -> None:
         from .initialize import Initialization
