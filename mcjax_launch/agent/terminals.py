@@ -142,8 +142,8 @@ class Terminals:
 
     def resize(self, rows: int, columns: int) -> None:
         """The user's terminal has this size."""
-        self._size = rows, columns
-        if self._active is not None:
+        same, self._size = self._size == (rows, columns), (rows, columns)
+        if self._active is not None and not same:
             self._active.resize(rows, columns)
             self._active.signal(signal.SIGWINCH)
 

@@ -32,8 +32,7 @@ from mcjax_launch.run.stop_reasons import Stop, quit_debugger
 from mcjax_launch.transport.connection import AgentConnection
 
 _WHAT_HELPS = (
-    "run mcjax-launch at a terminal, or with --debugpy PORT to attach an IDE "
-    "(PYTHONBREAKPOINT=0 ignores breakpoints)"
+    "run it at a terminal, or with --debugpy PORT (-x PYTHONBREAKPOINT=0 ignores breakpoints)"
 )
 # What the terminal itself would have made a signal of: the stacks of all ranks are wanted.
 _STACKS_KEY = b"\x1c"
@@ -84,7 +83,8 @@ class Debugging:
             case DebuggerStopped(where, reason):
                 stopped = Stopped(rank, pid, where, reason)
                 if why := self._why_refused():
-                    return [Refuse(stopped, f"{why}; {_WHAT_HELPS}")]
+                    said = f"no terminal for the debugger at {where}: {why}; {_WHAT_HELPS}"
+                    return [Refuse(stopped, said)]
                 return self._queue.stopped(stopped)
             case DebuggerResumed(steps):
                 return self._queue.resumed(rank, pid, now, steps=steps)

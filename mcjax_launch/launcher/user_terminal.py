@@ -26,7 +26,7 @@ _OUTLIVED = (
 def why_none() -> str:
     """Why there is no terminal for a debugger; empty if there is one."""
     if not os.isatty(_INPUT):
-        return "standard input of mcjax-launch is not a terminal"
+        return "stdin of mcjax-launch is not one"
     try:
         in_foreground = os.tcgetpgrp(_INPUT) == os.getpgrp()
     except OSError:  # not the terminal that controls our session
@@ -70,7 +70,7 @@ class UserTerminal:
         if self._keeper is not None:
             return
         self._settings = termios.tcgetattr(self._keys)
-        self._keeper = _Keeper(self._keys)
+        self._keeper = _Keeper(self._keys, self._settings)
         self.resume()
         self._loop.watch(self._keys, READ, self._read)
 
@@ -171,18 +171,19 @@ class _Row:
 
 
 class _Keeper:
-    """A process that restores a terminal's settings, as they are now, if this one is killed.
+    """A process that restores a terminal's settings if this one is killed.
 
     Args:
         terminal: a descriptor of it.
+        settings: to restore.
 
     """
 
-    def __init__(self, terminal: int) -> None:
+    def __init__(self, terminal: int, settings: list[Any]) -> None:
         reading, self._pipe = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            _keep(terminal, reading)
+            _keep(terminal, settings, reading)
         os.close(reading)
 
     def end(self) -> None:
@@ -194,14 +195,13 @@ class _Keeper:
             os.waitpid(self._pid, 0)
 
 
-def _keep(terminal: int, reading: int) -> None:
+def _keep(terminal: int, settings: list[Any], reading: int) -> None:
     """The keeper's side: never returns."""
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
         for signum in _OUTLIVED:
             signal.signal(signum, signal.SIG_IGN)
-        settings = termios.tcgetattr(terminal)
         low, high = sorted((terminal, reading))
         os.closerange(0, low)  # the ends of others' pipes
         os.closerange(low + 1, high)

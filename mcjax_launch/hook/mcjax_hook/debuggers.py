@@ -60,8 +60,12 @@ class Debuggers:
 
         @functools.wraps(real)
         def make(this: Any, *args: Any, **kwargs: Any) -> None:
-            with self._terminal.held(user_lines.place()):
+            if refused := self._terminal.take(user_lines.place()):
+                raise RuntimeError(refused)
+            try:
                 real(this, *args, **kwargs)
+            finally:
+                self._terminal.give_back(steps=True)
 
         cls.__init__ = make
 
@@ -84,8 +88,9 @@ class Debuggers:
         @functools.wraps(real)
         def set_trace(this: Any, frame: FrameType | None = None, *args: Any, **kwargs: Any) -> Any:
             frame = frame or sys._getframe(1)
-            with self._terminal.held(_place(frame)):
-                pass
+            if refused := self._terminal.take(_place(frame)):
+                raise RuntimeError(refused)
+            self._terminal.give_back(steps=True)
             return real(this, frame, *args, **kwargs)
 
         return set_trace
@@ -99,18 +104,25 @@ class Debuggers:
         def interaction(this: Any, *args: Any, **kwargs: Any) -> Any:
             where = place(this, *args)
             this.nosigint = True  # a Ctrl-C is the job's again when the program goes on
-            with self._terminal.held(where, steps=lambda: _steps(this)) as outermost:
-                try:
-                    result = real(this, *args, **kwargs)
-                except SystemExit:
-                    if outermost:
-                        self._terminal.quit(where)
-                    raise
-                if outermost and getattr(this, "quitting", False):
-                    self._terminal.quit(where)
+            if refused := self._terminal.take(where):
+                raise RuntimeError(refused)
+            try:
+                result = real(this, *args, **kwargs)
+                if getattr(this, "quitting", False):
+                    self._quit(where)
                 return result
+            except SystemExit:
+                self._quit(where)
+                raise
+            finally:
+                self._terminal.give_back(steps=_steps(this))
 
         return interaction
+
+    def _quit(self, where: str) -> None:
+        """The user has left a debugger: the job, unless another one had started it."""
+        if self._terminal.is_outermost:
+            self._terminal.quit(where)
 
     def _rank_command(self) -> Callable[..., Any]:
         def do_rank(this: Any, arg: str) -> Any:

@@ -28,7 +28,7 @@ from ...protocol.hook_messages import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from ...protocol.hook_messages import HookMessage
@@ -58,34 +58,41 @@ class Terminal:
         self._pid = 0
         self._line: _Line | None = None
 
-    @contextlib.contextmanager
-    def held(
-        self, where: str, reason: str = "", steps: Callable[[], bool] = lambda: True
-    ) -> Iterator[bool]:
-        """A `with` in which the terminal is this thread's.
-
-        It gives whether it is the outermost one: a debugger may debug what it is told to run.
+    def take(self, where: str, reason: str = "") -> str:
+        """Wait until the terminal is this thread's, which may have it already.
 
         Args:
             where: the debugger has stopped.
             reason: it has.
-            steps: whether the debugger will soon want the terminal again.
 
-        Raises:
-            RuntimeError: there is none to be had, and why.
+        Returns:
+            Why that cannot be; empty where it has it, and has to give it back.
 
         """
-        with self._lock:
-            self._depth += 1
+        self._lock.acquire()
+        if self._depth == 0:
             try:
-                if self._depth == 1:
-                    self._take(DebuggerStopped(where, reason))
-                yield self._depth == 1
-            finally:
-                self._depth -= 1
-                if self._depth == 0 and self._held is not None:
-                    self._give_back()
-                    self._connected().send(DebuggerResumed(steps()))
+                self._hold(DebuggerStopped(where, reason))
+            except BaseException as error:  # a Ctrl-C too
+                self._lock.release()
+                if isinstance(error, (Refused, OSError)):
+                    return str(error)
+                raise
+        self._depth += 1
+        return ""
+
+    def give_back(self, *, steps: bool) -> None:
+        """The debugger does not need the terminal now; `steps`: but it will soon."""
+        self._depth -= 1
+        if self._depth == 0 and self._held is not None:
+            self._restore()
+            self._connected().send(DebuggerResumed(steps))
+        self._lock.release()
+
+    @property
+    def is_outermost(self) -> bool:
+        """Whether the debugger that has it was not started by another one, which has it too."""
+        return self._depth == 1
 
     def switch(self, rank: int) -> str:
         """Let a debugger of another rank have the terminal, until the user comes back.
@@ -105,23 +112,19 @@ class Terminal:
     def quit(self, where: str) -> None:
         """The user ends the job here: give the terminal back, and wait for the end."""
         if self._held is not None:
-            self._give_back()
+            self._restore()
         _die_of_sigterm()
         self._connected().send(DebuggerQuits(where))
         self._connected().wait_for_end()
 
-    def _take(self, stopped: DebuggerStopped) -> None:
-        try:
-            granted = self._connected().ask(stopped)
-        except (Refused, OSError) as error:
-            message = f"the debugger at {stopped.where} has no terminal: {error}"
-            raise RuntimeError(message) from None
+    def _hold(self, stopped: DebuggerStopped) -> None:
+        granted = self._connected().ask(stopped)
         try:
             self._held = _Standard(granted)
         finally:
             granted.close()
 
-    def _give_back(self) -> None:
+    def _restore(self) -> None:
         held, self._held = self._held, None
         assert held is not None
         held.restore()
