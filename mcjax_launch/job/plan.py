@@ -10,6 +10,7 @@ from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.rank_variables import common_settings, defaults, of_torch, own_settings
+from mcjax_launch.protocol import hook_environ
 from mcjax_launch.protocol.address import split_text
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted
@@ -159,6 +160,8 @@ def _rank(
         "MCJAX_LOCAL_NUM_PROCESSES": str(on_host[host]),
         **own_settings(job, host, local, on_host[host], facts),
     }
+    if process_id in job.pdb:
+        env[hook_environ.PDB] = "1"
     if job.env_style == "torch":
         env |= of_torch(values, on_host[host], job.host_rank + list(on_host).index(host))
     env |= {name: placeholders.fill(value, values) for name, value in job.env}

@@ -136,7 +136,6 @@ class Launcher:
             policy,
         ]
         self._debugging: Debugging | None = None
-        self._lost_output = False
 
     def run(self) -> Summary:
         """Run the job; its summary, which has been printed.
@@ -152,7 +151,7 @@ class Launcher:
                 self._turn()
             self._timers = [self._console, self._pool]
             self._account_for_all()
-            self._lost_output = any(link.greeted and not link.ended for link in self._links)
+            lost_output = any(link.greeted and not link.ended for link in self._links)
         finally:
             if self._debugging is not None:
                 self._debugging.close(time.monotonic())
@@ -162,7 +161,7 @@ class Launcher:
             self._console.finish_ranks()  # some may have begun
             self._write_all()
             raise self._policy.error
-        return self._conclude()
+        return self._conclude(lost_output)
 
     def say(self, text: str) -> None:
         """Print lines of the launcher's own after the end."""
@@ -472,12 +471,12 @@ class Launcher:
             why = "its agent has ended, and its ranks' ends were not reported"
             self._stop(stop_reasons.host_lost(untold[0], why))
 
-    def _conclude(self) -> Summary:
+    def _conclude(self, lost_output: bool) -> Summary:
         """Print what is left, and the summary."""
         self._console.finish_ranks()
         seconds = time.monotonic() - self._state.began_at
         summary = summarize(self._state, final=self._policy.final, seconds=seconds)
-        if self._lost_output:
+        if lost_output:
             self._console.say("output lost: the reader stopped reading")
         if summary.lines:
             self._console.summary(self._unsaid(summary), alarm=not self._policy.interrupts)

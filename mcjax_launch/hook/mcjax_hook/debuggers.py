@@ -14,12 +14,14 @@ from . import user_lines
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import FrameType
+    from types import FrameType, TracebackType
     from typing import Any
 
     from .terminal import Terminal
 
 
+# Characters of an exception's message.
+_MOST_REASON = 300
 _HELP_ON_RANK = """rank N
 
 Go to the debugger of rank N, if that has stopped as well.
@@ -79,6 +81,22 @@ class Debuggers:
         """`jax.debug.breakpoint()`'s, which runs while a program does."""
         cls = debugger.CliDebugger
         cls.run = self._in_terminal(cls.run, _place_of_jax)
+
+    def post_mortem(self, error: BaseException, traceback: TracebackType) -> None:
+        """Let the user look at what has ended the program."""
+        if isinstance(error, KeyboardInterrupt):
+            return
+        import pdb
+
+        kind = type(error).__name__
+        refused = self._terminal.take(_place_of(traceback), f"{kind}: {error}"[:_MOST_REASON])
+        if refused:
+            sys.stderr.write(f"mcjax-launch: {refused}\n")
+            return
+        try:
+            pdb.post_mortem(traceback)
+        finally:
+            self._terminal.give_back(steps=False)
 
     # --- what stands in place of a debugger's own ---
 
@@ -151,7 +169,11 @@ def _place_of_interaction(_: Any, frame: FrameType | None, error: Any = None, *_
     """Where pdb has stopped: in a frame, or where an exception or its traceback comes from."""
     if frame is not None:
         return _place(frame)
-    traceback = getattr(error, "__traceback__", error)
+    return _place_of(getattr(error, "__traceback__", error))
+
+
+def _place_of(traceback: TracebackType | None) -> str:
+    """Where an exception comes from; empty where that is not known."""
     if traceback is None:
         return ""
     while traceback.tb_next is not None:

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType
+    from types import ModuleType, TracebackType
     from typing import Any
 
     from .compilation import Compilation
@@ -82,7 +82,7 @@ class Hook:
         self._link = link
         self._environ = environ
         self._failed = failed
-        self._exits = Exits(link, failed)
+        self._exits = Exits(link, failed, self._post_mortem if self._is_for_pdb() else None)
         self._made: Compilation | None = None
         self._debuggers_made: Debuggers | None = None
 
@@ -107,6 +107,13 @@ class Hook:
 
             self._made = Compilation(self._link, self._environ)
         return self._made
+
+    def _is_for_pdb(self) -> bool:
+        """Whether --pdb is for this program: not for those that it starts."""
+        return os.environ.pop(hook_environ.PDB, "") != ""
+
+    def _post_mortem(self, error: BaseException, traceback: TracebackType) -> None:
+        self._debuggers.post_mortem(error, traceback)
 
     @property
     def _debuggers(self) -> Debuggers:

@@ -113,7 +113,6 @@ class Terminal:
         """The user ends the job here: give the terminal back, and wait for the end."""
         if self._held is not None:
             self._restore()
-        _die_of_sigterm()
         self._connected().send(DebuggerQuits(where))
         self._connected().wait_for_end()
 
@@ -198,16 +197,6 @@ def _descriptor(file: Any) -> int:
         return int(file.fileno())
     except Exception:  # none, closed, or the program's own
         return -1
-
-
-def _die_of_sigterm() -> None:
-    """Let a SIGTERM end this process, which has nothing more to do; JAX would only note it."""
-    import signal
-
-    try:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    except ValueError:  # not the main thread
-        pass
 
 
 class _Line:
