@@ -128,13 +128,14 @@ class Jobs:
         env: dict[str, str] | None = None,
         cwd: "str | Path | None" = None,
         launcher: list[str] | None = None,
+        stdin: int = subprocess.DEVNULL,
         stdout: int = subprocess.PIPE,
         stderr: int = subprocess.PIPE,
     ) -> Running:
         """Start the launcher with these arguments."""
         process = subprocess.Popen(
             [*(launcher or LAUNCHER), *map(str, args)],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             env=self.environment(**(env or {})),

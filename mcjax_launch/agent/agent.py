@@ -36,11 +36,14 @@ if TYPE_CHECKING:
 
     from ..protocol.codec import Message
     from .hook_server import HookConnection
+    from .inputs import Inputs
     from .sync import Staging
     from .terminals import Terminals
 
 _FOR_DEBUGGERS = (messages.ReplyToDebugger, messages.TerminalSize, messages.TerminalCredit)
 _ENDLESS = 1 << 60
+# What a rank gets as its standard input, unless it takes the launcher's: /dev/null, see `main`.
+_NO_INPUT = 0
 # So many ranks are forked before the first is waited for to run its program: the processors share
 # that work.
 _TOGETHER = 32
@@ -53,7 +56,6 @@ class Agent:
         control: the descriptor to read the launcher's messages from.
         uplink: the way to the launcher.
         loop: to wait in.
-        null: a descriptor of /dev/null.
         folder: the job's private one on this host.
         hook_folder: for the ranks' PYTHONPATH.
         remote: the launcher is on another machine.
@@ -65,12 +67,10 @@ class Agent:
         control: int,
         uplink: Uplink,
         loop: Loop,
-        null: int,
         folder: str,
         hook_folder: str,
         remote: bool,
     ) -> None:
-        self._null = null
         self._files_limit = ulimits.allow_many_files()
         self._folder = folder
         self._hook_folder = hook_folder
@@ -84,6 +84,7 @@ class Agent:
             on_lost=self._launcher_lost,
         )
         self._streams = streams.Streams(loop, uplink)
+        self._inputs: Inputs | None = None  # of ranks that take the launcher's
         self._signals = Signals((signal.SIGCHLD, *ENDING))
         self._supervisor = supervisor.Supervisor(0)
         self._term_grace = 0.0
@@ -92,7 +93,6 @@ class Agent:
         self._staging: Staging | None = None
         self._hooks: HookServer | None = None
         self._terminals: Terminals | None = None
-        self._uplink = uplink
         self._stacks = StackDump(self._send_stacks)
         self._memory: oom.OutOfMemory | None = None
         self._usage: UsageSampler | None = None
@@ -139,11 +139,10 @@ class Agent:
     # --- events ---
 
     def _receive(self, message: frames.Frame) -> None:
-        if isinstance(message, frames.Data):
-            if self._terminals is not None:
-                self._terminals.write(message.payload)
-        elif isinstance(message, messages.Credit):
+        if isinstance(message, messages.Credit):
             self._streams.credit(message.count)
+        elif isinstance(message, (frames.Data, messages.InputEnds)):
+            self._take_input(message)
         elif isinstance(message, messages.Forward):
             self._forward(message.signum)
         elif isinstance(message, messages.Stop):
@@ -173,6 +172,19 @@ class Agent:
             self._start(message)
         else:
             raise TypeError(f"no message to an agent: {message!r}")
+
+    def _take_input(self, part: frames.Data | messages.InputEnds) -> None:
+        """A piece of the launcher's standard input has come, or its end; or of the terminal's."""
+        if isinstance(part, frames.Data) and part.stream == frames.TERMINAL:
+            if self._terminals is not None:
+                self._terminals.write(part.payload)
+            return
+        if self._inputs is None:
+            return  # the ranks could not be started
+        if isinstance(part, frames.Data):
+            self._inputs.feed(part.payload)
+        else:
+            self._inputs.end()
 
     def _launcher_lost(self) -> None:
         """The launcher is gone, however it went: end the ranks, which must not wait for it."""
@@ -233,7 +245,7 @@ class Agent:
         if self._terminals is None:  # imported only now: each start would wait for that
             from .terminals import Terminals
 
-            self._terminals = Terminals(self._loop, self._link, self._uplink)
+            self._terminals = Terminals(self._loop, self._link)
         self._streams.read_out(hook.rank)  # what it has printed comes before
         self._terminals.received(hook, message)
 
@@ -307,6 +319,10 @@ class Agent:
                 path, self._loop, local, self._is_main, self._hooked, self._debugged
             )
             inherited[hook_environ.SOCKET] = path
+        if any(rank.stdin for rank in order.ranks):
+            from .inputs import Inputs
+
+            self._inputs = Inputs(self._loop, self._link.send)
         joined = self._joined_pythons
         self._usage = UsageSampler(order.sample_every_s, self._pids, joined, self._link.send)
         for at in range(0, len(order.ranks), _TOGETHER):
@@ -348,7 +364,8 @@ class Agent:
         try:
             out, out_end = os.pipe()
             err, err_end = os.pipe()
-            ends = (self._null, out_end, err_end)
+            taken = self._inputs.add() if rank.stdin and self._inputs is not None else None
+            ends = (_NO_INPUT if taken is None else taken, out_end, err_end)
             spawning = posix.Spawning(
                 rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit
             )
@@ -356,6 +373,8 @@ class Agent:
             return error
         os.close(out_end)
         os.close(err_end)
+        if taken is not None:
+            os.close(taken)
         return spawning, out, err
 
     def _finish(

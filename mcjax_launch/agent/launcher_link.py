@@ -23,7 +23,7 @@ class LauncherLink:
         control: the descriptor to read from.
         uplink: the way to the launcher.
         remote: it leads over a network, which may fall silent.
-        on_message: called for each message, and each piece of a file.
+        on_message: called for each message, and each piece of a file or of the input.
         on_lost: called once, when the launcher is gone.
 
     """
@@ -58,6 +58,10 @@ class LauncherLink:
     def send(self, message: Message) -> None:
         """Send a message, now or as soon as there is room; nowhere if the launcher is gone."""
         self._uplink.send(frames.encoded(message))
+
+    def send_data(self, rank: int, stream: int, data: bytes) -> None:
+        """Send bytes of a rank's stream."""
+        self._uplink.send(frames.data_header(rank, stream, len(data)), data)
 
     @property
     def empty(self) -> bool:

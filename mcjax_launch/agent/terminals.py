@@ -94,14 +94,12 @@ class Terminals:
     Args:
         loop: calls when they write.
         link: to the launcher.
-        uplink: for what they write.
 
     """
 
-    def __init__(self, loop: Loop, link: LauncherLink, uplink: Uplink) -> None:
+    def __init__(self, loop: Loop, link: LauncherLink) -> None:
         self._loop = loop
         self._link = link
-        self._uplink = uplink
         self._terminals: dict[int, _Terminal] = {}  # by pid
         self._active: _Terminal | None = None  # the one that the user types for
         self._size = (24, 80)
@@ -164,7 +162,7 @@ class Terminals:
         data = terminal.read(min(_PIECE, self._credit))
         self._credit -= len(data)
         if data:
-            self._uplink.send(frames.data(terminal.hook.rank, frames.TERMINAL, data))
+            self._link.send_data(terminal.hook.rank, frames.TERMINAL, data)
         return bool(data)
 
     def _close(self, pid: int) -> None:

@@ -49,6 +49,8 @@ def _check_contradictions(options: Options) -> None:
             raise LaunchError(f"{name} cannot be combined with --no-hook")
     if options.collapse and options.no_prefix:
         raise LaunchError("--collapse cannot be combined with --no-prefix")
+    if options.stdin and options.hosts == "-":
+        raise LaunchError("--hosts - reads standard input itself: with --stdin, name a file")
 
 
 def _is_given(name: str, context: click.Context) -> bool:

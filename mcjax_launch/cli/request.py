@@ -20,14 +20,16 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         here: what this machine adds to the options.
 
     Raises:
-        LaunchError: the hosts have more slots than a job may have ranks, and there is no -n.
+        LaunchError: the hosts have more slots than a job may have ranks, and there is no -n; or an
+            option names ranks that the job does not have.
 
     """
     num_hosts = options.num_hosts or 1
+    num_processes = options.num_processes or _all_slots(hosts, num_hosts)
     return Job(
         program=options.program,
         program_hint=here.program_hint,
-        num_processes=options.num_processes or _all_slots(hosts, num_hosts),
+        num_processes=num_processes,
         num_hosts=num_hosts,
         host_rank=options.host_rank or 0 if options.num_hosts else 0,
         module=options.module,
@@ -45,6 +47,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         bind_cores=options.bind_cores,
         coordinator=here.coordinator,
         hook=not options.no_hook,
+        stdin=_taking_input(options, num_processes),
         sync=options.sync,
         max_restarts=options.max_restarts,
         min_hosts=options.min_hosts,
@@ -65,6 +68,22 @@ def _all_slots(hosts: Sequence[Host], num_hosts: int) -> int:
     return slots
 
 
+def _taking_input(options: Options, num_processes: int) -> frozenset[int]:
+    """The ranks that take the launcher's standard input."""
+    if options.stdin == "all":
+        return frozenset(range(num_processes))
+    taking = options.stdin or frozenset()
+    _check_ranks("--stdin", taking, num_processes)
+    return taking
+
+
+def _check_ranks(option: str, ranks: frozenset[int], num_processes: int) -> None:
+    """Refuse ranks that the job does not have."""
+    if max(ranks, default=0) >= num_processes:
+        there_are = these_ranks(range(num_processes))
+        raise LaunchError(f"{option} {max(ranks)}: no such rank; the job has {there_are}")
+
+
 def make_style(options: Options, job: Job) -> Style:
     """How the console looks.
 
@@ -72,15 +91,12 @@ def make_style(options: Options, job: Job) -> Style:
         LaunchError: --show names ranks that the job does not have.
 
     """
-    show = options.show
-    if show is not None and max(show) >= job.num_processes:
-        ranks = these_ranks(range(job.num_processes))
-        raise LaunchError(f"--show {max(show)}: no such rank; the job has {ranks}")
+    _check_ranks("--show", options.show or frozenset(), job.num_processes)
     return Style(
         prefix=not options.no_prefix,
         timestamps=options.timestamps,
         colour=options.color,
-        show=show,
+        show=options.show,
         collapse=options.collapse,
         quiet=options.quiet,
         verbose=options.verbose,

@@ -79,7 +79,14 @@ def start_order(plan: Plan, host: Host, job: Job, sample_every_s: float) -> mess
 
     """
     ranks = tuple(
-        messages.RankOrder(rank.process_id, rank.argv, dict(rank.env), rank.cwd, rank.cores)
+        messages.RankOrder(
+            rank.process_id,
+            rank.argv,
+            dict(rank.env),
+            rank.cwd,
+            rank.cores,
+            rank.process_id in job.stdin,
+        )
         for rank in plan.ranks
         if rank.host is host
     )

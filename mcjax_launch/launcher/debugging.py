@@ -14,7 +14,7 @@ from mcjax_launch.launcher.debug_queue import (
     Waits,
 )
 from mcjax_launch.launcher.user_terminal import UserTerminal, why_none
-from mcjax_launch.protocol import frames, messages
+from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.hook_messages import (
     DebuggerMessage,
     DebuggerQuits,
@@ -117,7 +117,7 @@ class Debugging:
             keys = keys.replace(_STACKS_KEY, b"")
         active = self._queue.active
         if active is not None and keys:
-            self._links[active.rank].send_raw(frames.data(active.rank, frames.TERMINAL, keys))
+            self._links[active.rank].send_keys(active.rank, keys)
 
     def resized(self) -> None:
         """The terminal has another size."""

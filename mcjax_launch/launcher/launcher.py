@@ -57,6 +57,7 @@ _DEBUG = "MCJAX_DEBUG"
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
     from mcjax_launch.launcher.debugging import Debugging
+    from mcjax_launch.launcher.standard_input import StandardInput
     from mcjax_launch.protocol.loop import Timer
     from mcjax_launch.watchdog.hang import Ask, HangWatch
     from mcjax_launch.watchdog.joining import JoiningRanks
@@ -74,6 +75,7 @@ class Launcher:
         loop: to wait in.
         signals: the launcher's own, see `mcjax_launch.launcher.signal_events`.
         state: where to keep what happens.
+        stdin: for the ranks that take it.
         restart: how many times the job has been started before.
 
     Attributes:
@@ -95,6 +97,7 @@ class Launcher:
         loop: Loop,
         signals: Signals,
         state: RunState,
+        stdin: "StandardInput | None" = None,
         restart: int = 0,
     ) -> None:
         self.lost: set[Host] = set()
@@ -102,6 +105,7 @@ class Launcher:
         self._log_dir = log_dir
         self._loop = loop
         self._signals = signals
+        self._stdin = stdin
         self._restart = restart
         self._state = state
         self._plan: Plan | None = None
@@ -155,6 +159,8 @@ class Launcher:
         finally:
             if self._debugging is not None:
                 self._debugging.close(time.monotonic())
+            if self._stdin is not None:
+                self._stdin.end()
             self._pool.hang_up(_AGENT_END_S if self._policy.interrupts < 3 else 1)
             self._state.keep_output(self._console.take_tails)
         if self._policy.error is not None:
@@ -203,6 +209,10 @@ class Launcher:
         for link in self._links:
             link.send(start_order(plan, link.host, self._job, usage_every_s(self._job)))
             link.open_window()
+        if self._stdin is not None:
+            taking = {rank.host for rank in plan.ranks if rank.process_id in self._job.stdin}
+            links = [link for link in self._links if link.host in taking]
+            self._stdin.begin(links, self._console.say)
         self._console.detail(
             f"job {plan.job_id}: {counted(len(plan.ranks), 'rank')}, coordinator {plan.coordinator}"
         )
@@ -235,6 +245,8 @@ class Launcher:
                 self._stacks.completed(link)
             case messages.Ending() | messages.InternalError():
                 self._agent_ends(link, frame)
+            case messages.InputTaken() | messages.InputUnwanted() if self._stdin is not None:
+                self._stdin.received(link, frame)
             case messages.NothingLeft():
                 self._empty.add(link)
             case messages.Bye(unkillable, stragglers, not_removed):

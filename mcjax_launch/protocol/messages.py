@@ -100,6 +100,7 @@ class RankOrder(Message):
     env: dict[str, str]
     cwd: str
     cores: tuple[int, ...]
+    stdin: bool = False  # it takes the launcher's standard input
 
 
 class Start(Message):
@@ -130,6 +131,10 @@ class Credit(Message):
     """Allows so many more bytes of output."""
 
     count: int
+
+
+class InputEnds(Message):
+    """The launcher's standard input has ended."""
 
 
 class Forward(Message):
@@ -275,6 +280,16 @@ class Exited(Message):
     hooked: bool = False
 
 
+class InputTaken(Message):
+    """So many more bytes of the input have gone to all ranks that take it."""
+
+    count: int
+
+
+class InputUnwanted(Message):
+    """No rank of the host takes input any more."""
+
+
 class FromHook(Message):
     """A message from a hook inside a rank.
 
@@ -401,7 +416,8 @@ _MESSAGES: tuple[type[Message], ...] = (
         Exited,
     ),
     *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
-    *(ReplyToHooks, FromDebugger, ReplyToDebugger, TerminalSize, TerminalCredit),
+    *(ReplyToHooks, InputEnds, InputTaken, InputUnwanted),
+    *(FromDebugger, ReplyToDebugger, TerminalSize, TerminalCredit),
 )
 _CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
 _KINDS = {cls: kind for kind, cls in _CLASSES.items()}

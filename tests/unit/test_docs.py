@@ -17,7 +17,15 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 OPTIONS = ROOT / "docs" / "options.md"
 # Of the programs and schedulers that the documentation shows beside ours.
 FOREIGN = {
-    *("--gpus-per-node", "--job-name", "--no-kill", "--nodes", "--ntasks-per-node", "--partition"),
+    *(
+        "--gpus-per-node",
+        "--job-name",
+        "--input",
+        "--no-kill",
+        "--nodes",
+        "--ntasks-per-node",
+        "--partition",
+    ),
     *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag"),
     *("--nproc-per-node", "--nnodes", "--hostfile", "--host", "--wdir"),
 }
