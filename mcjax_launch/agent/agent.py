@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from .hook_server import HookConnection
     from .inputs import Inputs
     from .sync import Staging
-    from .terminals import Terminals
 
 _FOR_DEBUGGERS = (messages.ReplyToDebugger, messages.TerminalSize, messages.TerminalCredit)
 _ENDLESS = 1 << 60
@@ -92,7 +91,6 @@ class Agent:
         self._prepared: Prepared | None = None
         self._staging: Staging | None = None
         self._hooks: HookServer | None = None
-        self._terminals: Terminals | None = None
         self._stacks = StackDump(self._send_stacks)
         self._memory: oom.OutOfMemory | None = None
         self._usage: UsageSampler | None = None
@@ -176,8 +174,7 @@ class Agent:
     def _take_input(self, part: frames.Data | messages.InputEnds) -> None:
         """A piece of the launcher's standard input has come, or its end; or of the terminal's."""
         if isinstance(part, frames.Data) and part.stream == frames.TERMINAL:
-            if self._terminals is not None:
-                self._terminals.write(part.payload)
+            self._receive_for_debuggers(part)
             return
         if self._inputs is None:
             return  # the ranks could not be started
@@ -242,22 +239,18 @@ class Agent:
         self, hook: HookConnection, message: hook_messages.DebuggerMessage | None
     ) -> None:
         """A debugger in a rank says something, or is gone."""
-        if self._terminals is None:  # imported only now: each start would wait for that
+        assert self._hooks is not None
+        if self._hooks.terminals is None:  # imported only now: each start would wait for that
             from .terminals import Terminals
 
-            self._terminals = Terminals(self._loop, self._link)
+            self._hooks.terminals = Terminals(self._loop, self._link)
         self._streams.read_out(hook.rank)  # what it has printed comes before
-        self._terminals.received(hook, message)
+        self._hooks.terminals.received(hook, message)
 
-    def _receive_for_debuggers(self, message: Message) -> None:
-        if self._terminals is None:
-            return
-        if isinstance(message, messages.ReplyToDebugger):
-            self._terminals.reply(message.pid, message.reply)
-        elif isinstance(message, messages.TerminalSize):
-            self._terminals.resize(message.rows, message.columns)
-        elif isinstance(message, messages.TerminalCredit):
-            self._terminals.credit(message.count)
+    def _receive_for_debuggers(self, message: Message | frames.Data) -> None:
+        terminals = self._hooks.terminals if self._hooks is not None else None
+        if terminals is not None:
+            terminals.take(message)
 
     def _is_main(self, pid: int, rank: int) -> bool:
         return self._pids.get(pid) == rank

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ..protocol.hook_messages import DebuggerMessage, HookMessage, HookReply
+    from .terminals import Terminals
 
 _MOST_STACKS = 1 << 20
 # A failure with three texts of full length is shorter than this, all of it escaped.
@@ -124,6 +125,7 @@ class HookServer:
         on_debugger: Callable[[HookConnection, DebuggerMessage | None], None],
     ) -> None:
         self.seen: set[int] = set()  # ranks in whose Python the hook is, or has been
+        self.terminals: Terminals | None = None  # of debuggers, where there have been any
         self._hooks: dict[int, HookConnection] = {}
         self._loop = loop
         self._ranks = ranks

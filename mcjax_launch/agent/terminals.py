@@ -21,6 +21,7 @@ from . import posix
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
+    from ..protocol.codec import Message
     from ..protocol.hook_messages import DebuggerReply
     from .hook_server import HookConnection
     from .launcher_link import LauncherLink
@@ -120,7 +121,21 @@ class Terminals:
         if message is None:
             self._close(hook.pid)
 
-    def reply(self, pid: int, reply: DebuggerReply) -> None:
+    def take(self, message: Message | frames.Data) -> None:
+        """Take what the launcher sends."""
+        if isinstance(message, frames.Data):
+            if self._active is not None:
+                self._active.write(message.payload)
+        elif isinstance(message, messages.ReplyToDebugger):
+            self._reply(message.pid, message.reply)
+        elif isinstance(message, messages.TerminalSize):
+            self._resize(message.rows, message.columns)
+        elif isinstance(message, messages.TerminalCredit):
+            self._credit += message.count
+            for terminal in self._terminals.values():
+                self._watch(terminal)
+
+    def _reply(self, pid: int, reply: DebuggerReply) -> None:
         """Answer a debugger that waits for that."""
         terminal = self._terminals.get(pid)
         if terminal is None:
@@ -133,23 +148,12 @@ class Terminals:
         else:
             terminal.hook.send(to_json(reply))
 
-    def write(self, data: bytes) -> None:
-        """Take what the user types."""
-        if self._active is not None:
-            self._active.write(data)
-
-    def resize(self, rows: int, columns: int) -> None:
+    def _resize(self, rows: int, columns: int) -> None:
         """The user's terminal has this size."""
         same, self._size = self._size == (rows, columns), (rows, columns)
         if self._active is not None and not same:
             self._active.resize(rows, columns)
             self._active.signal(signal.SIGWINCH)
-
-    def credit(self, count: int) -> None:
-        """The launcher is ready for so many more bytes."""
-        self._credit += count
-        for terminal in self._terminals.values():
-            self._watch(terminal)
 
     def _watch(self, terminal: _Terminal) -> None:
         self._loop.watch(terminal.ours, READ, lambda ready: self._read(terminal))
