@@ -11,7 +11,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.rank_variables import common_settings, defaults, of_torch, own_settings
 from mcjax_launch.protocol import hook_environ
-from mcjax_launch.protocol.address import split_text
+from mcjax_launch.protocol.address import LOOPBACK, join_address, split_text
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted
 
@@ -165,7 +165,7 @@ def _rank(
     if job.env_style == "torch":
         env |= of_torch(values, on_host[host], job.host_rank + list(on_host).index(host))
     env |= {name: placeholders.fill(value, values) for name, value in job.env}
-    words = command(job, facts.python or job.python)
+    words = command(job, facts.python or job.python, process_id)
     return Rank(
         process_id=process_id,
         host=host,
@@ -177,8 +177,13 @@ def _rank(
     )
 
 
-def command(job: Job, python: str) -> list[str]:
-    """The command of every rank, with its placeholders."""
-    if job.module:
-        return [python, "-m", *job.program]
-    return [python, *job.program] if job.is_python else list(job.program)
+def command(job: Job, python: str, process_id: int) -> list[str]:
+    """The command of a rank, with its placeholders."""
+    if not job.is_python:
+        return list(job.program)
+    words = ["-m", *job.program] if job.module else list(job.program)
+    if job.debugpy is not None:
+        listen = join_address(LOOPBACK, job.debugpy + process_id)
+        debugger = ["-Xfrozen_modules=off", "-m", "debugpy"]  # else it may miss breakpoints
+        words = [*debugger, "--listen", listen, "--wait-for-client", *words]
+    return [python, *words]

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from mcjax_launch.console.console import Console
+from mcjax_launch.job.plan import Plan
 from mcjax_launch.launcher.debug_queue import (
     DebugQueue,
     Effects,
@@ -15,6 +16,7 @@ from mcjax_launch.launcher.debug_queue import (
 )
 from mcjax_launch.launcher.user_terminal import UserTerminal, why_none
 from mcjax_launch.protocol import messages
+from mcjax_launch.protocol.address import LOOPBACK, join_address
 from mcjax_launch.protocol.hook_messages import (
     DebuggerMessage,
     DebuggerQuits,
@@ -34,8 +36,31 @@ from mcjax_launch.transport.connection import AgentConnection
 _WHAT_HELPS = (
     "run it at a terminal, or with --debugpy PORT (-x PYTHONBREAKPOINT=0 ignores breakpoints)"
 )
+# Of ranks that wait for an IDE.
+_MOST_PORTS = 8
 # What the terminal itself would have made a signal of: the stacks of all ranks are wanted.
 _STACKS_KEY = b"\x1c"
+
+
+def waiting_for_ide(plan: Plan, port: int) -> str:
+    """Where the ranks wait for debuggers of IDEs, in lines.
+
+    Args:
+        plan: has the ranks.
+        port: of rank 0.
+
+    """
+    names = [f"rank {rank.process_id}" for rank in plan.ranks[:_MOST_PORTS]]
+    if len(plan.hosts) > 1 or not plan.hosts[0].is_local:
+        names = [
+            f"{name} on {rank.host.name}" for name, rank in zip(names, plan.ranks, strict=False)
+        ]
+    places = [
+        f"{name} at {join_address(LOOPBACK, port + rank.process_id)}"
+        for name, rank in zip(names, plan.ranks, strict=False)
+    ]
+    more = "" if len(plan.ranks) <= _MOST_PORTS else ", and so on"
+    return f"waiting for a debugger to attach: {', '.join(places)}{more}"
 
 
 class Debugging:

@@ -206,6 +206,11 @@ class Launcher:
                     f"--verify-spmd compares {mine} only: other launchers start the others"
                 )
         self._policy.ranks_starting()
+        if self._job.debugpy is not None:
+            from mcjax_launch.launcher.debugging import waiting_for_ide
+
+            self._state.pause.begin(time.monotonic())
+            self._console.note(waiting_for_ide(plan, self._job.debugpy))
         for link in self._links:
             link.send(start_order(plan, link.host, self._job, usage_every_s(self._job)))
             link.open_window()
