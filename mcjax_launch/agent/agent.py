@@ -230,6 +230,8 @@ class Agent:
         if not isinstance(failed, hook_messages.Failed):
             self._link.send(said)
             return
+        assert self._hooks is not None
+        self._hooks.read_debuggers(said.rank)  # it may have given the terminal back just before
         sent = tuple(self._supervisor.sent.get(said.rank, ()))
         self._link.send(messages.FromHook(said.rank, failed, main=said.main, sent=sent))
         if failed.joined:

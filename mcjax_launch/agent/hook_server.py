@@ -150,6 +150,12 @@ class HookServer:
                 if not mine or not self._read(hook):
                     break
 
+    def read_debuggers(self, rank: int) -> None:
+        """Read what the debuggers of a rank have said up to now."""
+        for hook in list(self._hooks.values()):
+            if hook.debugs and hook.rank == rank:
+                self._read(hook)
+
     @property
     def joined(self) -> set[int]:
         """The processes that have come through initialize()."""

@@ -14,7 +14,12 @@ import termios
 
 from ..protocol import frames, messages
 from ..protocol.codec import to_json
-from ..protocol.hook_messages import DebuggerMessage, DebuggerResumed, TerminalGranted
+from ..protocol.hook_messages import (
+    DebuggerMessage,
+    DebuggerResumed,
+    DebuggerSwitches,
+    TerminalGranted,
+)
 from ..protocol.loop import READ, Loop
 from ..protocol.uplink import Uplink
 from . import posix
@@ -113,11 +118,12 @@ class Terminals:
             if message is None:
                 return
             terminal = self._terminals[hook.pid] = _Terminal(hook, self._loop)
-            self._watch(terminal)
         while self._read(terminal):  # what it has written comes before what it says
             pass
         said = message if message is not None else DebuggerResumed()
         self._link.send(messages.FromDebugger(hook.rank, hook.pid, said))
+        if isinstance(message, DebuggerSwitches):  # what others print there can wait
+            self._loop.forget(terminal.ours)
         if message is None:
             self._close(hook.pid)
 
@@ -132,14 +138,15 @@ class Terminals:
             self._resize(message.rows, message.columns)
         elif isinstance(message, messages.TerminalCredit):
             self._credit += message.count
-            for terminal in self._terminals.values():
-                self._watch(terminal)
+            if self._active is not None:
+                self._watch(self._active)
 
     def _reply(self, pid: int, reply: DebuggerReply) -> None:
         """Answer a debugger that waits for that."""
         terminal = self._terminals.get(pid)
         if terminal is None:
             return
+        self._watch(terminal)
         if isinstance(reply, TerminalGranted):
             self._active = terminal
             terminal.reset()

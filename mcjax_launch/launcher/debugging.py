@@ -14,7 +14,7 @@ from mcjax_launch.launcher.debug_queue import (
     TakeBack,
     Waits,
 )
-from mcjax_launch.launcher.user_terminal import UserTerminal, why_none
+from mcjax_launch.launcher.user_terminal import UserTerminal, in_background, why_none
 from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import LOOPBACK, join_address
 from mcjax_launch.protocol.hook_messages import (
@@ -39,7 +39,7 @@ _WHAT_HELPS = (
 # Of ranks that wait for an IDE.
 _MOST_PORTS = 8
 # What the terminal itself would have made a signal of: the stacks of all ranks are wanted.
-_STACKS_KEY = b"\x1c"
+_STACKS_KEY, _SUSPEND_KEY = b"\x1c", b"\x1a"
 
 
 def waiting_for_ide(plan: Plan, port: int) -> str:
@@ -92,7 +92,7 @@ class Debugging:
         self._terminal: UserTerminal | None = None
         self._links: dict[int, AgentConnection] = {}  # by rank, of those that have stopped
         self._unwritten: dict[AgentConnection, int] = {}  # bytes of debuggers' output
-        self._has_ended = False
+        self._has_ended = self._has_said_limits = False
 
     # --- what debuggers say ---
 
@@ -124,7 +124,7 @@ class Debugging:
 
     def output(self, link: AgentConnection, data: bytes) -> None:
         """A debugger has written something."""
-        if self._terminal is not None:
+        if self._terminal is not None and not self._has_ended:
             self._unwritten[link] = self._unwritten.get(link, 0) + len(data)
             self._terminal.write(data)
 
@@ -139,7 +139,9 @@ class Debugging:
     def _typed(self, keys: bytes) -> None:
         if _STACKS_KEY in keys:
             self._on_stacks()
-            keys = keys.replace(_STACKS_KEY, b"")
+        if _SUSPEND_KEY in keys and self._terminal is not None:
+            self._terminal.suspend()
+        keys = keys.replace(_STACKS_KEY, b"").replace(_SUSPEND_KEY, b"")
         active = self._queue.active
         if active is not None and keys:
             self._links[active.rank].send_keys(active.rank, keys)
@@ -165,14 +167,15 @@ class Debugging:
                 case Refuse(stopped, reason):
                     self._reply(stopped, TerminalRefused(reason))
                 case Waits(stopped):
-                    rank = stopped.rank
-                    self._say(f"{self._place(stopped)} too, and waits: `rank {rank}` goes there")
+                    self._say(f"{self._place(stopped)} too: `rank {stopped.rank}` goes there")
                 case TakeBack():
                     self._take_back(now)
 
     def _grant(self, stopped: Stopped, others: Sequence[int], again: bool, now: float) -> None:
         if self._terminal is None:
             self._terminal = UserTerminal(self._loop, self._typed, self._written)
+        if in_background():
+            self._console.say(f"{self._place(stopped)}: bring this job to the foreground (fg)")
         self._state.pause.begin(now)
         self._console.hold()
         self._terminal.lend()
@@ -181,8 +184,20 @@ class Debugging:
             if others:
                 waits = "wait" if len(others) > 1 else "waits"
                 self._say(f"{these_ranks(others)} {waits} too: `rank {others[0]}` goes there")
+            self._say_limits()
         self.resized()
         self._reply(stopped, TerminalGranted(os.environ.get("TERM", "dumb")))
+
+    def _say_limits(self) -> None:
+        """Say once what others do not wait for, where they may wait for this rank."""
+        platforms = {run.compilations.platform for run in self._state.ranks.values()}
+        if self._has_said_limits or self._state.initialize_calls < 2:
+            return
+        self._has_said_limits = True
+        first = "30 s in a first collective or " if platforms <= {"", "cpu"} else ""
+        self._say(
+            f"JAX's own limits go on: who waits for this rank fails after {first}300 s in a barrier"
+        )
 
     def _take_back(self, now: float) -> None:
         if self._terminal is not None:
@@ -208,8 +223,9 @@ class Debugging:
         return f"rank {rank}" + (f" on {host}" if self._state.hosts > 1 else "")
 
     def _place(self, stopped: Stopped) -> str:
-        reason = f": {stopped.reason}" if stopped.reason else ""
-        return f"{self._name(stopped.rank)} stopped at {stopped.where}{reason}"
+        if stopped.reason:
+            return f"{self._name(stopped.rank)} failed at {stopped.where} ({stopped.reason})"
+        return f"{self._name(stopped.rank)} stopped at {stopped.where}"
 
     # --- time, and the end ---
 

@@ -4,6 +4,7 @@ Its settings come back whatever ends the launcher: a process of its own waits fo
 """
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -25,13 +26,15 @@ _OUTLIVED = (
 
 def why_none() -> str:
     """Why there is no terminal for a debugger; empty if there is one."""
-    if not os.isatty(_INPUT):
-        return "stdin of mcjax-launch is not one"
+    return "" if os.isatty(_INPUT) else "stdin of mcjax-launch is not one"
+
+
+def in_background() -> bool:
+    """Whether the shell has the terminal: taking it stops the launcher until it is given it."""
     try:
-        in_foreground = os.tcgetpgrp(_INPUT) == os.getpgrp()
+        return os.tcgetpgrp(_INPUT) != os.getpgrp()
     except OSError:  # not the terminal that controls our session
-        return ""
-    return "" if in_foreground else "mcjax-launch runs in the background"
+        return False
 
 
 class UserTerminal:
@@ -75,9 +78,22 @@ class UserTerminal:
         self._loop.watch(self._keys, READ, self._read)
 
     def resume(self) -> None:
-        """Take the terminal as it has to be while it is lent: others may have changed it."""
-        if self._keeper is not None:
-            termios.tcsetattr(self._keys, termios.TCSANOW, _raw(self._settings))
+        """Have it as it has to be while it is lent: others may have changed it."""
+        while self._keeper is not None:
+            try:
+                termios.tcsetattr(self._keys, termios.TCSANOW, _raw(self._settings))
+                return
+            except termios.error as error:
+                if error.args[0] != errno.EINTR:  # by the signal with which the shell gives it
+                    return
+
+    def suspend(self) -> None:
+        """Do what Ctrl-Z does: until the shell continues us."""
+        row = self._row.text
+        self.take_back()
+        os.kill(0, signal.SIGTSTP)
+        self.lend()
+        self.write(row)
 
     def take_back(self) -> None:
         """Have it as it was."""
