@@ -157,6 +157,13 @@ class Debugging:
         if self._terminal is not None:
             self._terminal.resume()
 
+    def say(self, lines: Sequence[str]) -> bool:
+        """Show lines to a user who debugs; whether there is one."""
+        if self._terminal is None or self._queue.active is None:
+            return False
+        self._terminal.say("".join(map(self._console.marked, lines)))
+        return True
+
     # --- effects ---
 
     def _perform(self, effects: Effects, now: float) -> None:
@@ -212,8 +219,7 @@ class Debugging:
         self._unwritten.clear()
 
     def _say(self, line: str) -> None:
-        assert self._terminal is not None
-        self._terminal.say(self._console.marked(line))
+        self.say([line])
 
     def _reply(self, stopped: Stopped, reply: DebuggerReply) -> None:
         self._links[stopped.rank].send(messages.ReplyToDebugger(stopped.pid, reply))

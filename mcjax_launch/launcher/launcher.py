@@ -426,7 +426,7 @@ class Launcher:
         self._state.stacks = tuple(lines)
         if not self._policy.wants_stacks:
             lines = lines + whereabouts(self._state) + hints(self._state)
-        if lines:
+        if lines and (self._debugging is None or not self._debugging.say(lines)):
             self._console.say("\n".join(lines))
         self._perform(self._policy.stacks_shown())
 

@@ -68,7 +68,7 @@ def test_in_a_training_loop(user: User) -> None:
     terminal = user.start(TRAINING, "-n", 3, stops="1")
     terminal.until("mcjax-launch: rank 1 stopped at ")
     terminal.until("JAX's own limits go on: ")
-    terminal.answer(PROMPT, "step, weight")
+    terminal.answer(PROMPT, "p step, weight")
     terminal.until("(1, 3.0)")
     terminal.answer(PROMPT, "n")
     terminal.answer("weight += float(total)", "p total")

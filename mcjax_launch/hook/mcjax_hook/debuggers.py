@@ -75,7 +75,7 @@ class Debuggers:
         """PuDB, which fills the screen."""
         cls = debugger.Debugger
         cls.set_trace = self._asking(cls.set_trace)
-        cls.interaction = self._in_terminal(cls.interaction, lambda pudb, *_: _place(pudb.curframe))
+        cls.interaction = self._in_terminal(cls.interaction, _place_of_interaction)
 
     def patch_jax(self, debugger: Any) -> None:
         """`jax.debug.breakpoint()`'s, which runs while a program does."""
@@ -169,6 +169,8 @@ def _place_of_interaction(_: Any, frame: FrameType | None, error: Any = None, *_
     """Where pdb has stopped: in a frame, or where an exception or its traceback comes from."""
     if frame is not None:
         return _place(frame)
+    if isinstance(error, tuple):
+        error = error[2]
     return _place_of(getattr(error, "__traceback__", error))
 
 
