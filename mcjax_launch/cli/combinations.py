@@ -50,6 +50,8 @@ def _check_contradictions(options: Options) -> None:
     ):
         if value and options.no_hook:
             raise LaunchError(f"{name} cannot be combined with --no-hook")
+    if options.pdb and options.stdin:
+        raise LaunchError("--pdb cannot be combined with --stdin: both read the terminal")
     if options.debugpy is not None:
         _check_debugpy(options, options.debugpy)
     if options.collapse and options.no_prefix:

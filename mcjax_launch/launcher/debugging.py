@@ -72,6 +72,7 @@ class Debugging:
         state: of the run.
         on_quit: called when the user leaves a debugger, and the job with it.
         on_stacks: called when the user wants the stacks of all ranks.
+        takes_input: standard input goes to ranks.
 
     """
 
@@ -82,12 +83,14 @@ class Debugging:
         state: RunState,
         on_quit: Callable[[Stop], object],
         on_stacks: Callable[[], object],
+        takes_input: bool,
     ) -> None:
         self._loop = loop
         self._console = console
         self._state = state
         self._on_quit = on_quit
         self._on_stacks = on_stacks
+        self._takes_input = takes_input
         self._queue = DebugQueue()
         self._terminal: UserTerminal | None = None
         self._links: dict[int, AgentConnection] = {}  # by rank, of those that have stopped
@@ -120,7 +123,9 @@ class Debugging:
         return []
 
     def _why_refused(self) -> str:
-        return why_none() if self._terminal is None else ""
+        if self._terminal is not None:
+            return ""
+        return "--stdin takes what is typed" if self._takes_input else why_none()
 
     def output(self, link: AgentConnection, data: bytes) -> None:
         """A debugger has written something."""

@@ -293,7 +293,12 @@ class Launcher:
 
             on_stacks = functools.partial(self._stacks.request, self._links, self._show_stacks)
             self._debugging = Debugging(
-                self._loop, self._console, self._state, self._stop, on_stacks
+                self._loop,
+                self._console,
+                self._state,
+                self._stop,
+                on_stacks,
+                takes_input=bool(self._job.stdin),
             )
             self._timers.append(self._debugging)
         return self._debugging
