@@ -195,12 +195,19 @@ class Terminal:
             assert piece, self.out
             self.out += piece
 
+    def launcher(self) -> psutil.Process:
+        self.read_until(b"\n")
+        return psutil.Process(int(self.out.split()[1]))
+
     def close(self) -> None:
         assert self.shell.stdout is not None
-        self.shell.wait(30)
-        self.shell.stdout.close()
-        os.close(self.main)
-        os.close(self.side)
+        try:
+            self.shell.wait(30)
+        finally:
+            self.shell.kill()
+            self.shell.stdout.close()
+            os.close(self.main)
+            os.close(self.side)
 
 
 # Starts a launcher in the background; on a line from the terminal it brings it to the foreground.
@@ -220,12 +227,10 @@ process.wait()
 
 def test_a_launcher_in_the_background_of_a_terminal(jobs: Jobs) -> None:
     """It runs on, leaves what is typed to the shell, and reads when it comes to the foreground."""
-    terminal = Terminal(jobs, "--stdin", 0, "-n", 2, "cat")
+    terminal = Terminal(jobs, "--stdin", 0, "cat")
     try:
-        terminal.read_until(b"launcher ")
-        pid = int(terminal.out.split()[1])
-        launcher = psutil.Process(pid)
-        eventually(lambda: len(launcher.children(recursive=True)) == 4)
+        launcher = terminal.launcher()
+        eventually(lambda: len(launcher.children(recursive=True)) == 3)
         os.write(terminal.main, b"for the shell\n")
         eventually(lambda: launcher.status() == psutil.STATUS_SLEEPING)
         os.write(terminal.main, b"fg\n")
@@ -242,9 +247,7 @@ def test_a_launcher_in_the_background_of_a_terminal(jobs: Jobs) -> None:
 def test_unread_lines_in_the_background_wake_nobody(jobs: Jobs) -> None:
     terminal = Terminal(jobs, "--stdin", 0, "cat")
     try:
-        terminal.read_until(b"launcher ")
-        shell, pid = terminal.shell.pid, int(terminal.out.split()[1])
-        launcher = psutil.Process(pid)
+        launcher, shell = terminal.launcher(), terminal.shell.pid
         eventually(lambda: len(launcher.children(recursive=True)) == 3)
         os.kill(shell, signal.SIGSTOP)
         os.write(terminal.main, b"nobody reads this yet\n")

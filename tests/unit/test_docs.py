@@ -18,16 +18,8 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 OPTIONS = ROOT / "docs" / "options.md"
 # Of the programs and schedulers that the documentation shows beside ours.
 FOREIGN = {
-    *(
-        "--gpus-per-node",
-        "--job-name",
-        "--input",
-        "--no-kill",
-        "--nodes",
-        "--ntasks-per-node",
-        "--partition",
-    ),
-    *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag"),
+    *("--gpus-per-node", "--job-name", "--no-kill", "--nodes", "--ntasks-per-node", "--partition"),
+    *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag", "--input"),
     *("--nproc-per-node", "--nnodes", "--hostfile", "--host", "--wdir"),
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.cli import combinations, coordinator
+from mcjax_launch.cli import coordinator
 from mcjax_launch.cli.command import command
 from mcjax_launch.cli.hosts import default_via, find_hosts
 from mcjax_launch.cli.options import Options
@@ -102,9 +102,6 @@ def test_ranks_that_take_the_input() -> None:
     assert taking("--stdin 1,3") == {1, 3}
     with pytest.raises(LaunchError, match="--stdin 4: no such rank; the job has ranks 0-3"):
         taking("--stdin 0-4")
-    with pytest.raises(LaunchError, match="--hosts - reads standard input itself"):
-        refused = command.make_context("mcjax-launch", "--hosts - --stdin 0 a.py".split())
-        combinations.check(Options(**refused.params), refused, {})
 
 
 def test_a_dry_run_says_who_takes_the_input() -> None:

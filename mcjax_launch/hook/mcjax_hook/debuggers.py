@@ -106,6 +106,8 @@ class Debuggers:
         @functools.wraps(real)
         def set_trace(this: Any, frame: FrameType | None = None, *args: Any, **kwargs: Any) -> Any:
             frame = frame or sys._getframe(1)
+            if _has_its_own_input(this):
+                return real(this, frame, *args, **kwargs)
             if refused := self._terminal.take(_place(frame)):
                 raise RuntimeError(refused)
             self._terminal.give_back(steps=True)
@@ -120,6 +122,8 @@ class Debuggers:
 
         @functools.wraps(real)
         def interaction(this: Any, *args: Any, **kwargs: Any) -> Any:
+            if _has_its_own_input(this):
+                return real(this, *args, **kwargs)
             where = place(this, *args)
             this.nosigint = True  # a Ctrl-C is the job's again when the program goes on
             if refused := self._terminal.take(where):
@@ -154,6 +158,11 @@ class Debuggers:
 
         do_rank.__doc__ = _HELP_ON_RANK
         return do_rank
+
+
+def _has_its_own_input(debugger: Any) -> bool:
+    """Whether a program talks to a debugger itself."""
+    return getattr(debugger, "stdin", None) not in (None, sys.stdin, sys.__stdin__)
 
 
 def _steps(debugger: Any) -> bool:
