@@ -5,6 +5,8 @@ the terminal. One that only steps keeps it for a moment, so that a next line doe
 another rank; if it does not come back by then, as it may need the others, they are next.
 """
 
+from __future__ import annotations
+
 from mcjax_launch.protocol.value import Value
 
 #: A debugger that steps keeps the terminal for so many seconds.
