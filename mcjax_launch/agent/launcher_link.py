@@ -59,6 +59,10 @@ class LauncherLink:
         """Send a message, now or as soon as there is room; nowhere if the launcher is gone."""
         self._uplink.send(frames.encoded(message))
 
+    def send_data(self, rank: int, stream: int, data: bytes) -> None:
+        """Send bytes of a rank's stream."""
+        self._uplink.send(frames.data_header(rank, stream, len(data)), data)
+
     @property
     def empty(self) -> bool:
         """Whether everything has been sent."""
