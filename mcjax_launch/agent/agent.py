@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ..protocol.codec import Message
+    from .preloading import Preloading
     from .sync import Staging
 
 _ENDLESS = 1 << 60
@@ -82,8 +83,8 @@ class Agent:
         )
         self._streams = streams.Streams(loop, uplink)
         self._signals = Signals((signal.SIGCHLD, *ENDING))
+        self._preloading: Preloading | None = None
         self._supervisor = supervisor.Supervisor(0)
-        self._term_grace = 0.0
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
         self._prepared: Prepared | None = None
         self._staging: Staging | None = None
@@ -173,7 +174,7 @@ class Agent:
         for signum in self._signals.read():
             if signum in ENDING:  # a scheduler ends the job (scancel), or the guardian is gone
                 self._link.send(messages.Ending(signal.Signals(signum).name))
-                self._stop(signal.SIGTERM, self._term_grace)
+                self._perform(self._supervisor.ended_by_signal(time.monotonic()))
         self._reap()
 
     def _end_early(self) -> None:
@@ -183,6 +184,8 @@ class Agent:
 
     def _reap(self) -> None:
         """Handle every child that has ended: status first, then its group, the zombie last."""
+        if self._preloading is not None:
+            self._preloading.look()
         try:
             while (ended := posix.ended_child()) is not None:
                 if ended.pid in self._pids:
@@ -263,8 +266,9 @@ class Agent:
             return  # somebody has ended this agent meanwhile, and the launcher knows
         assert self._prepared is not None
         self._prepared.stop_listening()
-        self._supervisor = supervisor.Supervisor(order.grace_s, self._ending_ranks)
-        self._term_grace = order.term_grace_s
+        self._supervisor = supervisor.Supervisor(
+            order.grace_s, self._ending_ranks, order.term_grace_s
+        )
         self._memory = oom.OutOfMemory()
         inherited = rank_environ.without_outer_job(os.environ)
         if order.hook:
@@ -276,13 +280,43 @@ class Agent:
             inherited[hook_environ.SOCKET] = path
         joined = self._joined_pythons
         self._usage = UsageSampler(order.sample_every_s, self._pids, joined, self._link.send)
-        for at in range(0, len(order.ranks), _TOGETHER):
-            some = order.ranks[at : at + _TOGETHER]
-            if not self._spawn([(rank, self._environ(rank, order, inherited)) for rank in some]):
+        ranks = [(rank, self._environ(rank, order, inherited)) for rank in order.ranks]
+        if order.preload:
+            self._preload(order.preload, ranks)
+        else:
+            self._start_afresh(ranks)
+
+    def _start_afresh(self, ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]]) -> None:
+        for at in range(0, len(ranks), _TOGETHER):
+            if not self._spawn(ranks[at : at + _TOGETHER]):
                 self._stop(signal.SIGKILL, 0)
                 return
             if self._hooks is not None:  # their queue may be shorter than the list of ranks
                 self._hooks.accept()
+
+    def _preload(
+        self,
+        modules: Sequence[str],
+        ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]],
+    ) -> None:
+        """Have the ranks forked, as far as that can be done."""
+        from .preloading import Outcome, Preloading  # no other start need wait for that
+
+        def pipes(rank: messages.RankOrder) -> tuple[int, int]:
+            out, out_end = os.pipe()
+            err, err_end = os.pipe()
+            self._read_streams(rank.process_id, out, err)
+            return out_end, err_end
+
+        def on_end(outcome: Outcome) -> None:
+            for report in outcome.reports():
+                self._link.send(report)
+            self._start_afresh(outcome.afresh)
+
+        self._preloading = Preloading(
+            modules, ranks, self._folder, self._loop, pipes, self._started, on_end
+        )
+        self._preloading.begin(self._null, self._files_limit)
 
     def _environ(
         self, rank: messages.RankOrder, order: messages.Start, inherited: dict[str, str]
@@ -338,13 +372,20 @@ class Agent:
         except posix.SpawnError as error:
             why = f"{error.what}: {os.strerror(error.errno)}"
             return messages.Refused(why, exit_status.of_spawn_error(error.errno))
+        self._started(number, pid)
+        self._read_streams(number, out, err)
+        return None
+
+    def _started(self, number: int, pid: int) -> None:
+        """A rank's process is there."""
         self._pids[pid] = number
         self._supervisor.started(number)
         self._link.send(messages.Started(number, pid))
+
+    def _read_streams(self, number: int, out: int, err: int) -> None:
         for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
             widen(fd)
             self._streams.add(fd, number, stream)
-        return None
 
     def _forward(self, signum: int) -> None:
         """Signal the ranks themselves: a helper in their group may die of what they handle."""
@@ -387,6 +428,8 @@ class Agent:
     # --- effects ---
 
     def _perform(self, effects: list[supervisor.Effect]) -> None:
+        if effects and self._preloading is not None:
+            self._preloading.abandon()
         for effect in effects:
             if isinstance(effect, supervisor.Leave):
                 self._leaving = effect

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import click
 
 from mcjax_launch import __version__
-from mcjax_launch.cli.param_types import Duration, Limit, Ranks, WholeNumber
+from mcjax_launch.cli.param_types import Duration, Limit, Modules, Ranks, WholeNumber
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import MOST_RANKS
 
@@ -25,6 +25,7 @@ class Options(Value):
     env: tuple[str, ...]
     env_style: Literal["torch"] | None
     no_hook: bool
+    preload: tuple[str, ...]
 
     cpu_devices: int | None
     gpus_per_process: int | None
@@ -145,6 +146,13 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             help="Also set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and others.",
         ),
         _flag("--no-hook", help="Only set variables; load no hook into the ranks' Python."),
+        Option(
+            "--preload",
+            type=Modules(),
+            default=(),
+            metavar="MODULES",
+            help="Import these modules once per host and fork the ranks from there: jax,flax.",
+        ),
     ),
     "Devices": (
         Option(

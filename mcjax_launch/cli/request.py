@@ -83,6 +83,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         verify_spmd=options.verify_spmd,
         record=options.report is not None,
         grace=options.grace,
+        preload=options.preload,
     )
 
 

@@ -47,6 +47,7 @@ class Job:
     verify_spmd: bool = False
     record: bool = False  # for --report: keep what the ranks use over time
     grace: float | None = None
+    preload: tuple[str, ...] = ()  # modules to import once a host
 
     def grace_s(self, reason: str) -> float:
         """The grace after `reason`, a key of GRACE_S."""

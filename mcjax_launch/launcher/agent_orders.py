@@ -92,4 +92,5 @@ def start_order(plan: Plan, host: Host, job: Job, sample_every_s: float) -> mess
         sample_every_s=sample_every_s,
         grace_s=job.grace_s("failure"),
         term_grace_s=job.grace_s("TERM"),
+        preload=job.preload if job.expects_hooks else (),
     )

@@ -55,6 +55,7 @@ _DEBUG = "MCJAX_DEBUG"
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
+    from mcjax_launch.launcher.afresh_notes import AfreshNotes
     from mcjax_launch.protocol.loop import Timer
     from mcjax_launch.watchdog.hang import Ask, HangWatch
     from mcjax_launch.watchdog.joining import JoiningRanks
@@ -125,6 +126,7 @@ class Launcher:
         self._hang: HangWatch | None = None
         self._absent_ranks = AbsentRanks()
         self._joining_ranks: JoiningRanks | None = None
+        self._afresh_notes: AfreshNotes | None = None
         policy = Acting(self._policy, self._perform)
         self._timers: list[Timer] = [
             self._console,
@@ -195,6 +197,8 @@ class Launcher:
                 self._console.note(
                     f"--verify-spmd compares {mine} only: other launchers start the others"
                 )
+        if self._job.preload and not self._job.expects_hooks:
+            self._console.detail("--preload: not for this PROGRAM; the ranks are started afresh")
         self._policy.ranks_starting()
         for link in self._links:
             link.send(start_order(plan, link.host, self._job, usage_every_s(self._job)))
@@ -221,6 +225,11 @@ class Launcher:
                     link.give_credit()
             case messages.Exited() | messages.FromHook() | messages.Started() | messages.Usage():
                 self._received_of_ranks(link, frame)
+            case messages.Preloaded(ranks, seconds):
+                which, modules = these_ranks(ranks), ",".join(self._job.preload)
+                self._console.detail(f"{which} forked after importing {modules} in {seconds:.2f} s")
+            case messages.StartedAfresh():
+                self._started_afresh(link, frame)
             case messages.Stacks():
                 self._stacks.add(link, frame)
             case messages.StacksComplete():
@@ -260,6 +269,16 @@ class Launcher:
                 self._note_waiting()
             case messages.Usage():
                 self._state.used(message, time.monotonic())
+
+    def _started_afresh(self, link: AgentConnection, message: messages.StartedAfresh) -> None:
+        """--preload does not do for these ranks."""
+        if self._afresh_notes is None:  # imported only now, as most runs need none
+            from mcjax_launch.launcher.afresh_notes import AfreshNotes
+
+            self._afresh_notes = AfreshNotes(len(self._state.ranks))
+        host = link.host.name if len(self._links) > 1 else ""
+        line, is_new = self._afresh_notes.line(message, host)
+        (self._console.note if is_new else self._console.detail)(line)
 
     def _note_waiting(self) -> None:
         """Ranks that only wait do not need the grace after a signal of the user's."""

@@ -16,3 +16,5 @@ TRANSFER = "MCJAX_HOOK_TRANSFER"
 ADDRESS = "MCJAX_HOOK_ADDRESS"
 #: Set where the launcher lets programs run, and asks which still do (--verify-spmd).
 VERIFY_SPMD = "MCJAX_HOOK_VERIFY_SPMD"
+#: Set in the process that is to fork the ranks: `modules:the agent's socket for it` (--preload).
+FORK_SERVER = "MCJAX_HOOK_FORK_SERVER"

@@ -113,6 +113,7 @@ class Start(Message):
         sample_every_s: so often report what ranks use; 0: never.
         grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
             when somebody ends the agent.
+        preload: modules to import once, in a process from which the ranks are forked.
 
     """
 
@@ -124,6 +125,7 @@ class Start(Message):
     sample_every_s: float
     grace_s: float
     term_grace_s: float
+    preload: tuple[str, ...] = ()
 
 
 class Credit(Message):
@@ -232,6 +234,24 @@ class Started(Message):
 
     rank: int
     pid: int
+
+
+class Preloaded(Message):
+    """These ranks have been forked, after so many seconds of imports (--preload)."""
+
+    ranks: tuple[int, ...]
+    seconds: float
+
+
+class StartedAfresh(Message):
+    """These ranks have not been forked (--preload).
+
+    `expected`: the command is one that cannot be, about which nothing can be done.
+    """
+
+    ranks: tuple[int, ...]
+    reason: str
+    expected: bool = False
 
 
 class Exited(Message):
@@ -373,7 +393,7 @@ _MESSAGES: tuple[type[Message], ...] = (
         Exited,
     ),
     *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
-    ReplyToHooks,
+    *(ReplyToHooks, Preloaded, StartedAfresh),
 )
 _CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
 _KINDS = {cls: kind for kind, cls in _CLASSES.items()}

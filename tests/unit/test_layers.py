@@ -22,7 +22,7 @@ FLOORS = (
 )
 # What runs in other processes: streamed, and imported by nobody.
 STREAMED = ("agent", "hook")
-FOREIGN = {"cli": {"click"}, "hook": {"jax", "jaxlib", "sitecustomize"}}
+FOREIGN = {"cli": {"click"}, "hook": {"jax", "jaxlib", "sitecustomize", "usercustomize"}}
 OURS = "mcjax_launch"
 
 

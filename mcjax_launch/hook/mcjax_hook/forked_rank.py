@@ -1,0 +1,57 @@
+"""A forked rank before its program: what is done for any other rank before Python starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+
+
+def begin(descriptors: Sequence[int], cores: Sequence[int], agent: int) -> None:
+    """Take a session, streams and cores of its own; then wait until it may begin.
+
+    That is when the agent is the parent, with which it is to end.
+
+    Args:
+        descriptors: its 1 and 2, and the one to wait on.
+        cores: what it may run on; empty for all.
+        agent: the agent's pid.
+
+    """
+    import ctypes
+    import signal
+
+    os.setsid()
+    out, err, start = descriptors
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    os.close(out)
+    os.close(err)
+    if cores:
+        os.sched_setaffinity(0, cores)
+    begins = os.read(start, 1)
+    os.close(start)
+    if not begins:  # the agent has changed its mind, or is gone
+        os._exit(0)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != agent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def renew() -> None:
+    """Forget what no two processes may have in common; Python's own `random` does by itself."""
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        process.current_process().authkey = os.urandom(32)
+    threading: Any = sys.modules.get("threading")
+    if threading is not None and hasattr(threading.main_thread(), "_set_native_id"):
+        threading.main_thread()._set_native_id()
