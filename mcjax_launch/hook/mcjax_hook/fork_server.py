@@ -20,7 +20,7 @@ from .forking import Unfit, check_jax, check_threads, fork
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import NoReturn
 
     from .agent_link import AgentLink
@@ -49,6 +49,7 @@ class ForkServer:
         self._agent = os.getppid()
         self._reads = EnvironmentReads()
         self._seconds = 0.0
+        self._prctl = _prctl()
 
     def run(self, step_aside: Callable[[], object]) -> None:
         """Import, and fork; comes back in each rank.
@@ -81,29 +82,31 @@ class ForkServer:
 
     def _import(self) -> None:
         """Import the modules as the program would."""
+        import _signal  # without signal's own imports
         import gc
-        import signal
         import time
 
         began = time.monotonic()
-        interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends us without a traceback
+        interrupt = _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # ends us without a traceback
         gc_was_enabled = gc.isenabled()
         gc.disable()  # nothing of what is imported is garbage
         first = _first_of_path()
         if first is not None:
             sys.path.insert(0, first)
         _import_usercustomize()
+        only_jax = True
         for name in self._modules:
             _import_module(name)
+            only_jax = only_jax and name.partition(".")[0] == "jax"
+            if only_jax:
+                _freeze()
         if first is not None and (not sys.path or sys.path.pop(0) != first):
             raise Unfit("an import has put another folder in front of sys.path")
         if os.environ.get("PYTHONHASHSEED", "random") == "random":
             raise Unfit("PYTHONHASHSEED=random asks for a seed of each rank's own")
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-            signal.signal(signal.SIGINT, interrupt)
+        if _signal.getsignal(_signal.SIGINT) == _signal.SIG_DFL:
+            _signal.signal(_signal.SIGINT, interrupt)
         check_jax()
-        gc.collect()
-        gc.freeze()  # collections would write to the pages that ranks share
         if gc_was_enabled:
             gc.enable()
         self._seconds = time.monotonic() - began
@@ -126,7 +129,7 @@ class ForkServer:
                 pid = fork()
                 if pid == 0:
                     connection.close()
-                    forked_rank.begin(descriptors, order.cores, self._agent)
+                    forked_rank.begin(descriptors, order.cores, self._agent, self._prctl)
                     return order
                 _send(connection, fork_messages.Forked(pid))
             for fd in descriptors:
@@ -211,12 +214,21 @@ def _import_module(name: str) -> None:
         Unfit: that cannot be done.
 
     """
-    import importlib
-
     try:
-        importlib.import_module(name)
+        __import__(name)
     except BaseException as error:
         raise Unfit(f"cannot import {name}: {_in_words(error)}") from None
+
+
+def _freeze() -> None:
+    """Keep collections away from what is imported, of which they would write to every page.
+
+    That is for JAX alone: what is frozen is not finalized at the end of a program.
+    """
+    import gc
+
+    gc.collect()
+    gc.freeze()
 
 
 def _import_usercustomize() -> None:
@@ -238,6 +250,17 @@ def _command() -> list[str]:
     """The command that this process was started with."""
     with open("/proc/self/cmdline", "rb") as cmdline:
         return [os.fsdecode(word) for word in cmdline.read().split(b"\0")[:-1]]
+
+
+def _prctl() -> Callable[..., int]:
+    """The system's function; no module that it takes is left for the program to find."""
+    before = set(sys.modules)
+    import ctypes
+
+    prctl: Callable[..., int] = ctypes.CDLL(None).prctl
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+    return prctl
 
 
 # --- the connection ---

@@ -7,13 +7,16 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
     from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 
 
-def begin(descriptors: Sequence[int], cores: Sequence[int], agent: int) -> None:
+def begin(
+    descriptors: Sequence[int], cores: Sequence[int], agent: int, prctl: Callable[..., int]
+) -> None:
     """Take a session, streams and cores of its own; then wait until it may begin.
 
     That is when the agent is the parent, with which it is to end.
@@ -22,10 +25,10 @@ def begin(descriptors: Sequence[int], cores: Sequence[int], agent: int) -> None:
         descriptors: its 1 and 2, and the one to wait on.
         cores: what it may run on; empty for all.
         agent: the agent's pid.
+        prctl: the system's function.
 
     """
-    import ctypes
-    import signal
+    import _signal
 
     os.setsid()
     out, err, start = descriptors
@@ -39,13 +42,14 @@ def begin(descriptors: Sequence[int], cores: Sequence[int], agent: int) -> None:
     os.close(start)
     if not begins:  # the agent has changed its mind, or is gone
         os._exit(0)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0)
     if os.getppid() != agent:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), _signal.SIGKILL)
 
 
 def renew() -> None:
-    """Forget what no two processes may have in common; Python's own `random` does by itself."""
+    """Have a `__main__` and random numbers of its own; Python's own generator sees to itself."""
+    sys.modules["__main__"] = _copy(sys.modules["__main__"])
     numpy_random: Any = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
@@ -55,3 +59,10 @@ def renew() -> None:
     threading: Any = sys.modules.get("threading")
     if threading is not None and hasattr(threading.main_thread(), "_set_native_id"):
         threading.main_thread()._set_native_id()
+
+
+def _copy(main: ModuleType) -> ModuleType:
+    """An equal module: this one may be frozen, and the program's own objects are finalized."""
+    copy = type(main)(main.__name__)
+    vars(copy).update(vars(main))
+    return copy

@@ -68,11 +68,12 @@ def _name_of(tid: int) -> str:
 
 def fork() -> int:
     """Fork, with nothing left in the buffers of both, and without a warning about threads."""
-    import warnings
-
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
+    warnings: Any = sys.modules.get("warnings")
+    if warnings is None:  # nobody can show one
+        return os.fork()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return os.fork()
