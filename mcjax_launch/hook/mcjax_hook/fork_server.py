@@ -158,6 +158,8 @@ class ForkServer:
             sys.argv[1:] = order.argv[-count:]
             if hasattr(sys, "orig_argv"):
                 sys.orig_argv[-count:] = order.argv[-count:]
+            if list(order.argv) != _command():
+                forked_rank.show_command(order.argv)
         forked_rank.renew()
         try:
             self._link.connect(
