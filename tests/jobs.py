@@ -52,6 +52,13 @@ def eventually(check: Callable[[], object], limit: float = LIMIT_S) -> None:
         time.sleep(0.01)
 
 
+def at_once(script: str, folder: Path) -> list[str]:
+    """The command of two ranks that run a script at the same time, however late each was started."""
+    meeting = folder / "meeting"
+    os.mkfifo(meeting)  # whoever opens it waits for the other
+    return ["bash", "-c", f"[ {{process_id}} = 0 ] && : >{meeting} || : <{meeting}; {script}"]
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:
@@ -127,13 +134,14 @@ class Jobs:
         env: dict[str, str] | None = None,
         cwd: "str | Path | None" = None,
         launcher: list[str] | None = None,
+        stdin: int = subprocess.DEVNULL,
         stdout: int = subprocess.PIPE,
         stderr: int = subprocess.PIPE,
     ) -> Running:
         """Start the launcher with these arguments."""
         process = subprocess.Popen(
             [*(launcher or LAUNCHER), *map(str, args)],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             env=self.environment(**(env or {})),

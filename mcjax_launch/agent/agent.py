@@ -35,10 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ..protocol.codec import Message
+    from .inputs import Inputs
     from .preloading import Preloading
     from .sync import Staging
 
 _ENDLESS = 1 << 60
+# What a rank gets as its standard input, unless it takes the launcher's: /dev/null, see `main`.
+_NO_INPUT = 0
 # So many ranks are forked before the first is waited for to run its program: the processors share
 # that work.
 _TOGETHER = 32
@@ -51,7 +54,6 @@ class Agent:
         control: the descriptor to read the launcher's messages from.
         uplink: the way to the launcher.
         loop: to wait in.
-        null: a descriptor of /dev/null.
         folder: the job's private one on this host.
         hook_folder: for the ranks' PYTHONPATH.
         remote: the launcher is on another machine.
@@ -63,12 +65,10 @@ class Agent:
         control: int,
         uplink: Uplink,
         loop: Loop,
-        null: int,
         folder: str,
         hook_folder: str,
         remote: bool,
     ) -> None:
-        self._null = null
         self._files_limit = ulimits.allow_many_files()
         self._folder = folder
         self._hook_folder = hook_folder
@@ -82,6 +82,7 @@ class Agent:
             on_lost=self._launcher_lost,
         )
         self._streams = streams.Streams(loop, uplink)
+        self._inputs: Inputs | None = None  # of ranks that take the launcher's
         self._signals = Signals((signal.SIGCHLD, *ENDING))
         self._preloading: Preloading | None = None
         self._supervisor = supervisor.Supervisor(0)
@@ -134,9 +135,11 @@ class Agent:
 
     # --- events ---
 
-    def _receive(self, message: Message | frames.Content) -> None:
+    def _receive(self, message: frames.Frame) -> None:
         if isinstance(message, messages.Credit):
             self._streams.credit(message.count)
+        elif isinstance(message, (frames.Data, messages.InputEnds)):
+            self._take_input(message)
         elif isinstance(message, messages.Forward):
             self._forward(message.signum)
         elif isinstance(message, messages.Stop):
@@ -164,6 +167,15 @@ class Agent:
             self._start(message)
         else:
             raise TypeError(f"no message to an agent: {message!r}")
+
+    def _take_input(self, part: frames.Data | messages.InputEnds) -> None:
+        """A piece of the launcher's standard input has come, or its end."""
+        if self._inputs is None:
+            return  # the ranks could not be started
+        if isinstance(part, frames.Data):
+            self._inputs.feed(part.payload)
+        else:
+            self._inputs.end()
 
     def _launcher_lost(self) -> None:
         """The launcher is gone, however it went: end the ranks, which must not wait for it."""
@@ -278,6 +290,12 @@ class Agent:
             local = {rank.process_id for rank in order.ranks}
             self._hooks = HookServer(path, self._loop, local, self._is_main, self._hooked)
             inherited[hook_environ.SOCKET] = path
+            if order.private:
+                inherited[hook_environ.COORDINATOR] = os.path.join(self._folder, "coord")
+        if any(rank.stdin for rank in order.ranks):
+            from .inputs import Inputs
+
+            self._inputs = Inputs(self._loop, self._link.send)
         joined = self._joined_pythons
         self._usage = UsageSampler(order.sample_every_s, self._pids, joined, self._link.send)
         ranks = [(rank, self._environ(rank, order, inherited)) for rank in order.ranks]
@@ -302,11 +320,12 @@ class Agent:
         """Have the ranks forked, as far as that can be done."""
         from .preloading import Outcome, Preloading  # no other start need wait for that
 
-        def pipes(rank: messages.RankOrder) -> tuple[int, int]:
+        def standard(rank: messages.RankOrder) -> tuple[int, int, int]:
+            taken = self._inputs.add() if rank.stdin and self._inputs is not None else None
             out, out_end = os.pipe()
             err, err_end = os.pipe()
             self._read_streams(rank.process_id, out, err)
-            return out_end, err_end
+            return os.dup(_NO_INPUT) if taken is None else taken, out_end, err_end
 
         def on_end(outcome: Outcome) -> None:
             for report in outcome.reports():
@@ -314,9 +333,9 @@ class Agent:
             self._start_afresh(outcome.afresh)
 
         self._preloading = Preloading(
-            modules, ranks, self._folder, self._loop, pipes, self._started, on_end
+            modules, ranks, self._folder, self._loop, standard, self._started, on_end
         )
-        self._preloading.begin(self._null, self._files_limit)
+        self._preloading.begin(_NO_INPUT, self._files_limit)
 
     def _environ(
         self, rank: messages.RankOrder, order: messages.Start, inherited: dict[str, str]
@@ -349,7 +368,8 @@ class Agent:
         try:
             out, out_end = os.pipe()
             err, err_end = os.pipe()
-            ends = (self._null, out_end, err_end)
+            taken = self._inputs.add() if rank.stdin and self._inputs is not None else None
+            ends = (_NO_INPUT if taken is None else taken, out_end, err_end)
             spawning = posix.Spawning(
                 rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit
             )
@@ -357,6 +377,8 @@ class Agent:
             return error
         os.close(out_end)
         os.close(err_end)
+        if taken is not None:
+            os.close(taken)
         return spawning, out, err
 
     def _finish(

@@ -23,7 +23,7 @@ class LauncherLink:
         control: the descriptor to read from.
         uplink: the way to the launcher.
         remote: it leads over a network, which may fall silent.
-        on_message: called for each message, and each piece of a file.
+        on_message: called for each message, and each piece of a file or of the input.
         on_lost: called once, when the launcher is gone.
 
     """
@@ -35,7 +35,7 @@ class LauncherLink:
         loop: Loop,
         *,
         remote: bool,
-        on_message: Callable[[Message | frames.Content], None],
+        on_message: Callable[[frames.Frame], None],
         on_lost: Callable[[], None],
     ) -> None:
         self._control = control
@@ -70,7 +70,6 @@ class LauncherLink:
         except OSError:
             return
         for frame in self._decoder.feed(data):
-            assert not isinstance(frame, frames.Data)
             self._on_message(frame)
         # Now: a message may take a while to act on, in which nothing is read.
         self._heard_at = time.monotonic()

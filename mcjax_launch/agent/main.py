@@ -36,6 +36,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
+    os.close(null)
     try:
         folder = private_folder.make()
     except private_folder.NoFolder as error:
@@ -47,15 +48,15 @@ def main(hook: str | dict[str, str]) -> NoReturn:
         private_folder.remove(folder)
         _leave_unfit(f"cannot start a process: {ulimits.reason(error)}")
     if agent:
-        for fd in (control, uplink, null):
+        for fd in (control, uplink):
             os.close(fd)
         guardian.guard(agent, folder)
     os.setsid()  # whoever ends the whole group of a client leaves the agent to tidy up
-    _be_agent(control, uplink, null, folder, parent, hook)
+    _be_agent(control, uplink, folder, parent, hook)
 
 
 def _be_agent(
-    control: int, uplink: int, null: int, folder: str, parent: int, hook: str | dict[str, str]
+    control: int, uplink: int, folder: str, parent: int, hook: str | dict[str, str]
 ) -> NoReturn:
     """Serve to the end, below the guardian; a bug of the agent is reported to the launcher."""
     loop = Loop()
@@ -64,7 +65,7 @@ def _be_agent(
         posix.adopt_orphans()
         remote = not isinstance(hook, str)
         hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
-        agent = Agent(control, out, loop, null, folder, hook_folder, remote)
+        agent = Agent(control, out, loop, folder, hook_folder, remote)
         posix.die_with_parent(signal.SIGTERM, parent)
         agent.run()
     except private_folder.NoFolder as error:

@@ -87,7 +87,7 @@ class Preloading:
         ranks: to be forked, at least one.
         folder: the job's private one.
         loop: calls when the server says something.
-        pipes: makes the streams of a rank; gives the ends for it to write to.
+        standard: makes the streams of a rank; gives the ends that are to be its 0, 1 and 2.
         on_forked: called with each rank that has been forked, and its pid, before it begins.
         on_end: called once, unless it is abandoned before, with how it went.
 
@@ -99,23 +99,23 @@ class Preloading:
         ranks: Sequence[Wanted],
         folder: str,
         loop: Loop,
-        pipes: Callable[[RankOrder], tuple[int, int]],
+        standard: Callable[[RankOrder], tuple[int, int, int]],
         on_forked: Callable[[int, int], None],
         on_end: Callable[[Outcome], None],
     ) -> None:
         self._modules = ",".join(modules)
         self._ranks = list(ranks)
         self._loop = loop
-        self._pipes = pipes
+        self._standard = standard
         self._on_forked = on_forked
         self._on_end = on_end
         self._ahead = list(ranks)
-        self._asked: tuple[Wanted, tuple[int, int]] | None = None  # with its pipes
+        self._asked: tuple[Wanted, tuple[int, ...]] | None = None  # with its streams
         self._outcome = Outcome()
         self._unfit = ""
         self._pid = 0
         self._is_over = False
-        self._first_pipes: tuple[int, int] | None = None
+        self._first_ends: tuple[int, ...] | None = None
         self._path = os.path.join(folder, "fork")
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connection: socket.socket | None = None
@@ -141,8 +141,8 @@ class Preloading:
         order = f"{self._modules}:{self._path}"
         environ = {**environ, hook_environ.FORK_SERVER: order}
         try:
-            self._first_pipes = self._pipes(rank)
-            ends = (null, *self._first_pipes)
+            self._first_ends = self._standard(rank)
+            ends = (null, *self._first_ends[1:])
             with posix.SignalsHeldBack():
                 spawning = posix.Spawning(rank.argv, environ, rank.cwd, ends, (), files_limit)
                 self._pid = spawning.finish()
@@ -191,7 +191,7 @@ class Preloading:
         self._settle()
         self._loop.forget(self._server.fileno())
         self._server.close()
-        for fd in (self._start, self._starting, *(self._first_pipes or ())):
+        for fd in (self._start, self._starting, *(self._first_ends or ())):
             os.close(fd)
 
     # --- the connection ---
@@ -257,11 +257,11 @@ class Preloading:
         self._hang_up()
 
     def _ask_for(self, rank: RankOrder, environ: dict[str, str]) -> None:
-        pipes, self._first_pipes = self._first_pipes or self._pipes(rank), None
-        self._asked = (rank, environ), pipes
+        ends, self._first_ends = self._first_ends or self._standard(rank), None
+        self._asked = (rank, environ), ends
         order = Fork(rank.argv, _changes(self._ranks[0][1], environ), rank.cores)
         assert self._connection is not None
-        socket.send_fds(self._connection, [to_json(order).encode()], [*pipes, self._start])
+        socket.send_fds(self._connection, [to_json(order).encode()], [*ends, self._start])
 
     def _answered(self, message: Forked | Different) -> None:
         assert self._asked is not None

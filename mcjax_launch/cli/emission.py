@@ -22,6 +22,8 @@ def emission(options: Options, context: click.Context) -> str:
         raise LaunchError(
             "--emit: the scheduler chooses the hosts; say how many with --num-hosts instead"
         )
+    if options.stdin and options.emit != "slurm":
+        raise LaunchError(f"--emit {options.emit}: pods have no standard input; leave out --stdin")
     submission = Submission(
         command_line=command_line(context, options),
         num_hosts=options.num_hosts or 1,

@@ -36,6 +36,6 @@ def _as_word(value: str | int | float | frozenset[int] | None) -> str:
     if value is None:  # a limit that is none
         return "0"
     if isinstance(value, frozenset):
-        return ranges(value)
+        return ranges(value) or "none"
     # Never 1e+06, which is not a duration.
     return f"{value:f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

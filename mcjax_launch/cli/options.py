@@ -5,7 +5,14 @@ from typing import Any, Literal
 import click
 
 from mcjax_launch import __version__
-from mcjax_launch.cli.param_types import Duration, Limit, Modules, Ranks, WholeNumber
+from mcjax_launch.cli.param_types import (
+    Duration,
+    Limit,
+    Modules,
+    Ranks,
+    SomeRanks,
+    WholeNumber,
+)
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import MOST_RANKS
 
@@ -24,6 +31,7 @@ class Options(Value):
     chdir: str | None
     env: tuple[str, ...]
     env_style: Literal["torch"] | None
+    stdin: frozenset[int] | Literal["all"] | None
     no_hook: bool
     preload: tuple[str, ...]
 
@@ -144,6 +152,13 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             type=click.Choice(["torch"]),
             metavar="torch",
             help="Also set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and others.",
+        ),
+        Option(
+            "--stdin",
+            type=SomeRanks(),
+            metavar="RANKS|all|none",
+            default_text="none",
+            help="Hand the launcher's standard input to these ranks, each all of it.",
         ),
         _flag("--no-hook", help="Only set variables; load no hook into the ranks' Python."),
         Option(

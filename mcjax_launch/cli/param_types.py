@@ -56,6 +56,15 @@ class Ranks(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, ctx)
 
 
+class SomeRanks(Ranks):
+    """A set of ranks, `all` of them or `none`, which is the empty set."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        words = {"all": "all", "none": frozenset()}
+        known = words.get(value) if isinstance(value, str) else None
+        return super().convert(value, param, ctx) if known is None else known
+
+
 class WholeNumber(click.ParamType):  # type: ignore[type-arg]
     """A whole number within bounds."""
 

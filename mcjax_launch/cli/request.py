@@ -11,35 +11,6 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.ranks import MOST_RANKS, these_ranks
 
 
-def check(options: Options) -> None:
-    """Refuse options that contradict one another, whatever the hosts.
-
-    Raises:
-        LaunchError: they do, or there is no PROGRAM.
-
-    """
-    if not options.program:
-        raise LaunchError("no PROGRAM: try mcjax-launch -n 4 train.py, or --help")
-    if options.module:
-        _check_module(options.program[0])
-    for name, value in (
-        ("--start-timeout", options.start_timeout),
-        ("--verify-spmd", options.verify_spmd),
-    ):
-        if value and options.no_hook:
-            raise LaunchError(f"{name} cannot be combined with --no-hook")
-    if options.collapse and options.no_prefix:
-        raise LaunchError("--collapse cannot be combined with --no-prefix")
-
-
-def _check_module(name: str) -> None:
-    """Refuse the name of a file where a module's is wanted: Python would say so in every rank."""
-    if name.endswith(".py") or "/" in name:
-        module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
-        file = "leave out -m, or " if name.endswith(".py") else ""
-        raise LaunchError(f"-m {name}: not the name of a module; {file}write -m {module}")
-
-
 def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
     """The Job that the options ask for.
 
@@ -49,14 +20,16 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         here: what this machine adds to the options.
 
     Raises:
-        LaunchError: the hosts have more slots than a job may have ranks, and there is no -n.
+        LaunchError: the hosts have more slots than a job may have ranks, and there is no -n; or an
+            option names ranks that the job does not have.
 
     """
     num_hosts = options.num_hosts or 1
+    num_processes = options.num_processes or _all_slots(hosts, num_hosts)
     return Job(
         program=options.program,
         program_hint=here.program_hint,
-        num_processes=options.num_processes or _all_slots(hosts, num_hosts),
+        num_processes=num_processes,
         num_hosts=num_hosts,
         host_rank=options.host_rank or 0 if options.num_hosts else 0,
         module=options.module,
@@ -74,6 +47,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         bind_cores=options.bind_cores,
         coordinator=here.coordinator,
         hook=not options.no_hook,
+        stdin=_taking_input(options, num_processes),
         sync=options.sync,
         max_restarts=options.max_restarts,
         min_hosts=options.min_hosts,
@@ -95,6 +69,22 @@ def _all_slots(hosts: Sequence[Host], num_hosts: int) -> int:
     return slots
 
 
+def _taking_input(options: Options, num_processes: int) -> frozenset[int]:
+    """The ranks that take the launcher's standard input."""
+    if options.stdin == "all":
+        return frozenset(range(num_processes))
+    taking = options.stdin or frozenset()
+    _check_ranks("--stdin", taking, num_processes)
+    return taking
+
+
+def _check_ranks(option: str, ranks: frozenset[int], num_processes: int) -> None:
+    """Refuse ranks that the job does not have."""
+    if max(ranks, default=0) >= num_processes:
+        there_are = these_ranks(range(num_processes))
+        raise LaunchError(f"{option} {max(ranks)}: no such rank; the job has {there_are}")
+
+
 def make_style(options: Options, job: Job) -> Style:
     """How the console looks.
 
@@ -102,15 +92,12 @@ def make_style(options: Options, job: Job) -> Style:
         LaunchError: --show names ranks that the job does not have.
 
     """
-    show = options.show
-    if show is not None and max(show) >= job.num_processes:
-        ranks = these_ranks(range(job.num_processes))
-        raise LaunchError(f"--show {max(show)}: no such rank; the job has {ranks}")
+    _check_ranks("--show", options.show or frozenset(), job.num_processes)
     return Style(
         prefix=not options.no_prefix,
         timestamps=options.timestamps,
         colour=options.color,
-        show=show,
+        show=options.show,
         collapse=options.collapse,
         quiet=options.quiet,
         verbose=options.verbose,

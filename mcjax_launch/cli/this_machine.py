@@ -69,6 +69,8 @@ def look_up(options: Options, hosts: Sequence[Host], say: Callable[[str], object
 
     """
     here = runs_here(hosts)
+    if options.stdin and options.max_restarts and not options.dry_run:
+        _check_input()
     chdir = _folder(options, here)
     return ThisMachine(
         chdir=chdir,
@@ -104,6 +106,17 @@ def described_python(job: Job, hosts: Sequence[Host]) -> str:
     text = f"the ranks' Python: {job.python}{origin}"
     elsewhere = not job.python_given and not all(host.is_local for host in hosts)
     return f"{text}; on other hosts python3 where that is not there" if elsewhere else text
+
+
+def _check_input() -> None:
+    """Refuse restarts of ranks whose standard input cannot be read again."""
+    try:
+        os.lseek(0, 0, os.SEEK_CUR)
+    except OSError:
+        raise LaunchError(
+            "--stdin: a restart can read standard input again only from a file; redirect it from "
+            "one (< FILE), or leave out --max-restarts"
+        ) from None
 
 
 def _folder(options: Options, here: bool) -> str:

@@ -38,7 +38,7 @@ _OF_ERRORS = {
         "GPUs, try --gpus-per-process or XLA_PYTHON_CLIENT_MEM_FRACTION"
     ),
     KnownError.UNKNOWN_XLA_FLAG: "XLA_FLAGS names a flag that the ranks' jaxlib does not have",
-    KnownError.STDIN_EMPTY: "ranks have no standard input: input() cannot work",
+    KnownError.STDIN_EMPTY: "ranks have no standard input: input() needs --stdin RANKS|all",
     KnownError.KEY_NEVER_SET: (
         "a rank timed out waiting for a value that another rank should have set: did that rank "
         "reach the code that sets it?"

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import and_
 
@@ -13,7 +13,7 @@ from mcjax_launch.job.plan import Plan, Rank, make_plan
 from mcjax_launch.protocol import hook_environ, rank_environ
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_address
 from mcjax_launch.protocol.value import Value
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import counted, these_ranks
 
 # What only a start would settle.
 _JOB_ID = "00000000"
@@ -56,7 +56,7 @@ def dry_run(job: Job, hosts: Sequence[Host], here: Here) -> str:
     is_here = alone and hosts[0].is_local
     coordinator = join_address(address, port or (here.port if is_here else _PORT))
     plan = make_plan(job, hosts, facts, job_id=_JOB_ID, coordinator=coordinator)
-    return describe(plan, here, job.sync)
+    return describe(plan, here, job.sync, job.stdin)
 
 
 def _folder(job: Job, host: Host) -> str:
@@ -67,7 +67,7 @@ def _folder(job: Job, host: Host) -> str:
     return os.path.join(_STAGE, chdir)
 
 
-def describe(plan: Plan, here: Here, sync: Sequence[str] = ()) -> str:
+def describe(plan: Plan, here: Here, sync: Sequence[str] = (), stdin: Collection[int] = ()) -> str:
     """The ranks' variables, folder and commands: what all share once, then what is each one's own.
 
     It can be pasted into a shell if all ranks are on this machine.
@@ -76,9 +76,10 @@ def describe(plan: Plan, here: Here, sync: Sequence[str] = ()) -> str:
         plan: whose ranks are shown.
         here: what the script needs of this machine; what ranks elsewhere inherit is not known.
         sync: the paths that are copied to each host.
+        stdin: the ranks that take the launcher's standard input.
 
     """
-    script = _Script(plan, here, sync)
+    script = _Script(plan, here, sync, stdin)
     if all(host.is_local for host in plan.hosts):
         # A shell of its own, for its variables. Ctrl-C would not reach what runs in its background,
         # and JAX swallows a TERM.
@@ -90,11 +91,14 @@ def describe(plan: Plan, here: Here, sync: Sequence[str] = ()) -> str:
 
 
 class _Script:
-    def __init__(self, plan: Plan, here: Here, sync: Sequence[str]) -> None:
+    def __init__(self, plan: Plan, here: Here, sync: Sequence[str], stdin: Collection[int]) -> None:
         self._plan = plan
         self._here = here
         self._sync = sync
+        self._stdin = stdin
         self._is_here = all(host.is_local for host in plan.hosts)
+        # Several would each read a part of it.
+        self._reads_input = self._is_here and len(stdin) == 1
         self._settings = [self._set_in(rank) for rank in plan.ranks]
         common = reduce(and_, (settings.items() for settings in self._settings))
         self._common = {name: value for name, value in common if name != "JAX_PROCESS_ID"}
@@ -103,6 +107,11 @@ class _Script:
     def lines(self) -> Iterator[str]:
         if self._sync:
             yield f"# {_STAGE} is the folder to which --sync copies {shlex.join(self._sync)}"
+        if self._reads_input:
+            yield "exec 3<&0"  # what runs in the background reads /dev/null otherwise
+        elif self._stdin:
+            takes = f"{these_ranks(self._stdin)} {'take' if len(self._stdin) > 1 else 'takes'}"
+            yield f"# {takes} the launcher's standard input (--stdin), which this script leaves out"
         if self._is_here and (unset := self._not_inherited()):
             yield f"unset {' '.join(unset)}"
         if len(self._folders) == 1:
@@ -113,7 +122,9 @@ class _Script:
             yield f"# rank {rank.process_id} on {rank.host.login}"
             own = [_assignment(*item) for item in sorted(settings.items() - self._common.items())]
             enter = "" if len(self._folders) == 1 else f"cd {self._quoted(rank.cwd)} && "
-            yield f"{enter}{' '.join([*own, shlex.join(rank.argv)])}{' &' if self._is_here else ''}"
+            takes = " <&3" if self._reads_input and rank.process_id in self._stdin else ""
+            command = " ".join([*own, shlex.join(rank.argv)])
+            yield f"{enter}{command}{takes}{' &' if self._is_here else ''}"
 
     def _quoted(self, folder: str) -> str:
         stage, _, below = folder.partition("/")

@@ -38,6 +38,7 @@ class Job:
     bind_cores: bool = False
     coordinator: str | None = None  # numeric host, or host:port
     hook: bool = True
+    stdin: frozenset[int] = frozenset()  # the ranks that take the launcher's standard input
     sync: tuple[str, ...] = ()
     max_restarts: int = 0
     min_hosts: int | None = None  # restart with so many at least, without lost ones; None: all

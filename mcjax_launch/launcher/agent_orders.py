@@ -79,7 +79,14 @@ def start_order(plan: Plan, host: Host, job: Job, sample_every_s: float) -> mess
 
     """
     ranks = tuple(
-        messages.RankOrder(rank.process_id, rank.argv, dict(rank.env), rank.cwd, rank.cores)
+        messages.RankOrder(
+            rank.process_id,
+            rank.argv,
+            dict(rank.env),
+            rank.cwd,
+            rank.cores,
+            rank.process_id in job.stdin,
+        )
         for rank in plan.ranks
         if rank.host is host
     )
@@ -89,6 +96,7 @@ def start_order(plan: Plan, host: Host, job: Job, sample_every_s: float) -> mess
         defaults=dict(plan.defaults),
         hook=plan.hook,
         coordinator_host=split_address(plan.coordinator)[0],
+        private=job.coordinator is None and len(plan.hosts) == 1,
         sample_every_s=sample_every_s,
         grace_s=job.grace_s("failure"),
         term_grace_s=job.grace_s("TERM"),

@@ -55,7 +55,7 @@ _DEBUG = "MCJAX_DEBUG"
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
-    from mcjax_launch.launcher.afresh_notes import AfreshNotes
+    from mcjax_launch.launcher.standard_input import StandardInput
     from mcjax_launch.protocol.loop import Timer
     from mcjax_launch.watchdog.hang import Ask, HangWatch
     from mcjax_launch.watchdog.joining import JoiningRanks
@@ -73,6 +73,7 @@ class Launcher:
         loop: to wait in.
         signals: the launcher's own, see `mcjax_launch.launcher.signal_events`.
         state: where to keep what happens.
+        stdin: for the ranks that take it.
         restart: how many times the job has been started before.
 
     Attributes:
@@ -94,6 +95,7 @@ class Launcher:
         loop: Loop,
         signals: Signals,
         state: RunState,
+        stdin: "StandardInput | None" = None,
         restart: int = 0,
     ) -> None:
         self.lost: set[Host] = set()
@@ -101,6 +103,7 @@ class Launcher:
         self._log_dir = log_dir
         self._loop = loop
         self._signals = signals
+        self._stdin = stdin
         self._restart = restart
         self._state = state
         self._plan: Plan | None = None
@@ -126,7 +129,6 @@ class Launcher:
         self._hang: HangWatch | None = None
         self._absent_ranks = AbsentRanks()
         self._joining_ranks: JoiningRanks | None = None
-        self._afresh_notes: AfreshNotes | None = None
         policy = Acting(self._policy, self._perform)
         self._timers: list[Timer] = [
             self._console,
@@ -153,6 +155,8 @@ class Launcher:
             self._account_for_all()
             self._lost_output = any(link.greeted and not link.ended for link in self._links)
         finally:
+            if self._stdin is not None:
+                self._stdin.end()
             self._pool.hang_up(_AGENT_END_S if self._policy.interrupts < 3 else 1)
             self._state.keep_output(self._console.take_tails)
         if self._policy.error is not None:
@@ -203,6 +207,10 @@ class Launcher:
         for link in self._links:
             link.send(start_order(plan, link.host, self._job, usage_every_s(self._job)))
             link.open_window()
+        if self._stdin is not None:
+            taking = {rank.host for rank in plan.ranks if rank.process_id in self._job.stdin}
+            links = [link for link in self._links if link.host in taking]
+            self._stdin.begin(links, self._console.say)
         self._console.detail(
             f"job {plan.job_id}: {counted(len(plan.ranks), 'rank')}, coordinator {plan.coordinator}"
         )
@@ -236,6 +244,8 @@ class Launcher:
                 self._stacks.completed(link)
             case messages.Ending() | messages.InternalError():
                 self._agent_ends(link, frame)
+            case messages.InputTaken() | messages.InputUnwanted() if self._stdin is not None:
+                self._stdin.received(link, frame)
             case messages.NothingLeft():
                 self._empty.add(link)
             case messages.Bye(unkillable, stragglers, not_removed):
@@ -272,13 +282,13 @@ class Launcher:
 
     def _started_afresh(self, link: AgentConnection, message: messages.StartedAfresh) -> None:
         """--preload does not do for these ranks."""
-        if self._afresh_notes is None:  # imported only now, as most runs need none
-            from mcjax_launch.launcher.afresh_notes import AfreshNotes
+        from mcjax_launch.launcher.afresh_notes import started_afresh
 
-            self._afresh_notes = AfreshNotes(len(self._state.ranks))
         host = link.host.name if len(self._links) > 1 else ""
-        line, is_new = self._afresh_notes.line(message, host)
-        (self._console.note if is_new else self._console.detail)(line)
+        line = started_afresh(message, host, len(self._state.ranks))
+        is_new = message.reason not in self._state.afresh  # the same of many hosts is said once
+        self._state.afresh.setdefault(message.reason, []).extend(message.ranks)
+        (self._console.note if is_new and not message.expected else self._console.detail)(line)
 
     def _note_waiting(self) -> None:
         """Ranks that only wait do not need the grace after a signal of the user's."""

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mcjax_launch.console.style import Style
 from mcjax_launch.diagnosis.attempt import Attempt, Outcome
@@ -21,6 +22,9 @@ from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import interrupted
 from mcjax_launch.schedulers.restart_count import restarts_before
 from mcjax_launch.transport.client import Transport
+
+if TYPE_CHECKING:
+    from mcjax_launch.launcher.standard_input import StandardInput
 
 # Between a failure and the next start: doubled each time.
 _FIRST_PAUSE_S = 1.0
@@ -46,6 +50,7 @@ def run(
 
     """
     loop, signals = Loop(), watched()
+    stdin = _standard_input(job, loop)
     failures: list[str] = []
     before = restarts_before(os.environ)
     for restart in range(job.max_restarts + 1):
@@ -60,6 +65,7 @@ def run(
             loop=loop,
             signals=signals,
             state=state,
+            stdin=stdin,
             restart=before + restart,
         )
         try:
@@ -107,6 +113,15 @@ def _state(job: Job, hosts: int, began_at: float) -> RunState:
 
         state.waits = Waits()
     return state
+
+
+def _standard_input(job: Job, loop: Loop) -> "StandardInput | None":
+    """That of the launcher, for the ranks that take it; None if none does."""
+    if not job.stdin:
+        return None
+    from mcjax_launch.launcher.standard_input import StandardInput
+
+    return StandardInput(loop)
 
 
 def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:

@@ -51,7 +51,7 @@ class Change(Message):
 
 
 class Fork(ForkMessage):
-    """Fork a rank; with it come its descriptors 1 and 2, and the one to wait on.
+    """Fork a rank; with it come its descriptors 0, 1 and 2, and the one to wait on.
 
     Args:
         argv: its command, which differs in the program's arguments at most.

@@ -28,7 +28,10 @@ MAGIC = b"\x00mcjax-launch agent\x00\n"
 #: Begins the line on stderr of an agent whose host cannot take part: it ends without a greeting.
 UNFIT = "mcjax-launch agent: "
 
-STDOUT, STDERR = 1, 2
+STDIN, STDOUT, STDERR = 0, 1, 2
+
+#: So many bytes of the launcher's standard input may be on their way to a host.
+INPUT_WINDOW = 1 << 18
 
 #: Over a network each side sends something this often (seconds),
 PING_S = 3.0
@@ -37,7 +40,10 @@ SILENCE_S = 12.0
 
 
 class Data:
-    """Raw bytes of a rank's stream: a frame, or as much of one as has arrived."""
+    """Raw bytes of a rank's stream: a frame, or as much of one as has arrived.
+
+    Of STDIN they are for all ranks of the host that take the launcher's, and `rank` means nothing.
+    """
 
     __slots__ = ("payload", "rank", "stream")
 

@@ -100,6 +100,7 @@ class RankOrder(Message):
     env: dict[str, str]
     cwd: str
     cores: tuple[int, ...]
+    stdin: bool = False  # it takes the launcher's standard input
 
 
 class Start(Message):
@@ -110,6 +111,7 @@ class Start(Message):
         defaults: variables that the host's own win over.
         hook: put it in place, and take misleading variables out.
         coordinator_host: is not to be reached through a proxy.
+        private: all ranks of the job are here, and rank 0 may listen in the private folder.
         sample_every_s: so often report what ranks use; 0: never.
         grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
             when somebody ends the agent.
@@ -122,6 +124,7 @@ class Start(Message):
     defaults: dict[str, str]
     hook: bool
     coordinator_host: str
+    private: bool
     sample_every_s: float
     grace_s: float
     term_grace_s: float
@@ -132,6 +135,10 @@ class Credit(Message):
     """Allows so many more bytes of output."""
 
     count: int
+
+
+class InputEnds(Message):
+    """The launcher's standard input has ended."""
 
 
 class Forward(Message):
@@ -275,6 +282,16 @@ class Exited(Message):
     hooked: bool = False
 
 
+class InputTaken(Message):
+    """So many more bytes of the input have gone to all ranks that take it."""
+
+    count: int
+
+
+class InputUnwanted(Message):
+    """No rank of the host takes input any more."""
+
+
 class FromHook(Message):
     """A message from a hook inside a rank.
 
@@ -393,7 +410,7 @@ _MESSAGES: tuple[type[Message], ...] = (
         Exited,
     ),
     *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
-    *(ReplyToHooks, Preloaded, StartedAfresh),
+    *(ReplyToHooks, InputEnds, InputTaken, InputUnwanted, Preloaded, StartedAfresh),
 )
 _CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
 _KINDS = {cls: kind for kind, cls in _CLASSES.items()}

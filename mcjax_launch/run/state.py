@@ -46,6 +46,7 @@ class RunState:
         initialize_calls: of all ranks together.
         waits: who waited for whom; only for a job's record.
         expects_hooks: each rank's own process is a Python that the hook gets into.
+        afresh: ranks that --preload did not do for, by the reason.
 
     """
 
@@ -65,6 +66,7 @@ class RunState:
     initialize_calls: int = 0
     waits: "Waits | None" = None
     expects_hooks: bool = False
+    afresh: dict[str, list[int]] = field(default_factory=dict)  # ranks not forked, by the reason
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn
     _events: int = 0

@@ -134,6 +134,12 @@ class AgentConnection:
         """Send bytes that are no frame: the agent's own sources."""
         self._out.send(data)
 
+    def send_input(self, data: bytes) -> None:
+        """Send a piece of the launcher's standard input, for the ranks that take it."""
+        if self._trace is not None:
+            self._trace(f"frame to {self.host.name}: {len(data)} bytes of input")
+        self._out.send(frames.data_header(0, frames.STDIN, len(data)), data)
+
     def supply(self, frames: Iterator[bytes]) -> None:
         """Send many frames, each only when there is room for it."""
         self._supply = frames

@@ -4,10 +4,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from jobs import PROGRAMS, Jobs
 
 # Of each job its own.
-OF_A_JOB = {"JAX_COORDINATOR_ADDRESS", "MCJAX_JOB_ID", "MCJAX_HOOK_SOCKET", "MCJAX_HOOK_BIND"}
+OF_A_JOB = {"JAX_COORDINATOR_ADDRESS", "MCJAX_JOB_ID"}
+OF_A_JOB |= {f"MCJAX_HOOK_{name}" for name in ("SOCKET", "BIND", "COORDINATOR")}
 # What an import of jax leaves, which a forked rank sees before its own import. (Of the signals it
 # is one that the C library keeps for itself from the first thread on.)
 LEFT_BY_THE_IMPORT = {
@@ -26,10 +28,10 @@ NOT_JOINED = (
 )
 
 
-def portraits(jobs: Jobs, *options: object, **env: str) -> list[dict[str, Any]]:
+def portraits(jobs: Jobs, *options: object) -> list[dict[str, Any]]:
     """What each of two ranks sees of itself."""
     words = ["-n", 2, "-d", 2, "--no-prefix", "-x", "PYTHONHASHSEED=7", *options]
-    ended = jobs.run(*words, PROGRAMS / "self_portrait.py", "of {process_id}", "{host}", env=env)
+    ended = jobs.run(*words, PROGRAMS / "self_portrait.py", "of {process_id}", "{host}")
     assert (ended.status, ended.report) == (0, NOT_JOINED), ended.stderr
     seen = [json.loads(line) for line in ended.stdout.splitlines()]
     return sorted(seen, key=lambda one: one["before"]["environment"]["JAX_PROCESS_ID"])
@@ -44,8 +46,9 @@ def differences(one: Any, other: Any, at: tuple[str, ...] = ()) -> Iterator[tupl
         yield at
 
 
-def test_a_forked_rank_sees_what_a_fresh_one_sees(jobs: Jobs) -> None:
-    fresh, forked = portraits(jobs), portraits(jobs, "--preload", "jax")
+@pytest.mark.parametrize("options", [[], ["--stdin", "1", "--verify-spmd"]])
+def test_a_forked_rank_sees_what_a_fresh_one_sees(jobs: Jobs, options: list[str]) -> None:
+    fresh, forked = portraits(jobs, *options), portraits(jobs, "--preload", "jax", *options)
     numbers = []
     for one, other in zip(fresh, forked, strict=True):
         before, more = set(one.pop("modules")), set(other.pop("modules"))

@@ -1,5 +1,6 @@
 """Agents on other hosts, over a real sshd on loopback."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -50,6 +51,18 @@ def test_hosts_from_a_file_and_from_stdin(jobs: Jobs, sshd: Sshd, tmp_path: Path
     )
     assert done.returncode == 0
     assert done.stdout.count(b"a] a") == 2
+
+
+@needs_sshd
+def test_standard_input_of_ranks_on_two_hosts(jobs: Jobs, sshd: Sshd) -> None:
+    """The slower one does not read before the other has all that may be on its way."""
+    slow = "case $JAX_PROCESS_ID in 1) sleep 1;; esac; exec md5sum"
+    options = ["--hosts", "a,b,c", "--via", sshd.via, "--stdin", "0-1", "--no-prefix"]
+    running = jobs.start(*options, "sh", "-c", slow, stdin=subprocess.PIPE)
+    data = os.urandom(1 << 20) * 4
+    out, err = running.process.communicate(data, timeout=60)
+    whole, nothing = (f"{hashlib.md5(text).hexdigest()}  -" for text in (data, b""))
+    assert sorted(out.decode().splitlines()) == sorted([whole, whole, nothing]), err.decode()
 
 
 @needs_sshd

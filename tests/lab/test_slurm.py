@@ -82,6 +82,22 @@ def test_one_rank_a_node_by_default(jobs: Jobs, cluster: Cluster) -> None:
     cluster.idle()
 
 
+def test_standard_input_goes_to_ranks_on_every_node(jobs: Jobs, cluster: Cluster) -> None:
+    launcher = [*cluster.env, "salloc", "--quiet", "-N2", *LAUNCHER]
+    running = jobs.start("--stdin", "all", "wc", "-c", launcher=launcher, stdin=subprocess.PIPE)
+    out, err = running.process.communicate(bytes(3 << 20), timeout=60)
+    assert sorted(out.decode().splitlines()) == ["[0 jh1] 3145728", "[1 jh2] 3145728"], err
+    cluster.idle()
+
+
+def test_the_input_of_a_batch_script(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("from a file\n")
+    options = ["--num-hosts", 2, "--engine-option", f"--input={tmp_path}/in", "--stdin", 1]
+    submit(cluster, tmp_path, *options, "cat")
+    cluster.idle()
+    assert (tmp_path / "job.out").read_text() == "[1 jh2] from a file\n"
+
+
 @pytest.mark.jax
 def test_a_failure_is_the_root_cause(jobs: Jobs, cluster: Cluster) -> None:
     ended = cluster.salloc(jobs, "-N3", "--grace", "1", PROGRAMS / "fail.py", "exit", 2).finish()

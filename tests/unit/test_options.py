@@ -51,6 +51,9 @@ GIVEN = {
     "--color auto --max-restarts 0 a.py": "--color auto --max-restarts 0 -- a.py",
     "--timeout 0 --grace 1m a.py": "--timeout 0 --grace 60 -- a.py",
     "a.py -n 4": "-- a.py -n 4",
+    "--stdin 2,0,1 a.py": "--stdin 0-2 -- a.py",
+    "--stdin all a.py": "--stdin all -- a.py",
+    "--stdin none a.py": "--stdin none -- a.py",
 }
 
 
@@ -88,11 +91,13 @@ WRONG = {
     "--quiet=1 a.py": "--quiet: does not take a value",
     "--color red a.py": "--color: 'red' is not one of 'auto', 'always', 'never'",
     "--timeout 5x a.py": "--timeout: '5x' is not a duration: write 90, 90s, 5m, 1h30m or 1d",
+    "--stdin every a.py": "--stdin: 'every' is not a set of ranks: write 0 or 0,4-7",
     "--show a a.py": "--show: 'a' is not a set of ranks: write 0 or 0,4-7",
     "-x A-B=1 true": "-x A-B=1: 'A-B' is not a valid variable name",
     "--start-timeout 1 --no-hook true": "--start-timeout cannot be combined with --no-hook",
     "--verify-spmd --no-hook true": "--verify-spmd cannot be combined with --no-hook",
     "--collapse --no-prefix true": "--collapse cannot be combined with --no-prefix",
+    "--hosts - --stdin 0 true": "--hosts - reads standard input itself: with --stdin, name a file",
     "--hosts a:1 -n 2 true": "-n 2: the hosts have 1 slot; add hosts or slots (slots=K in the "
     "hosts file, --procs-per-host K)",
     "-q -v true": "-q cannot be combined with -v",

@@ -93,6 +93,30 @@ def test_style() -> None:
         make_style(options("--show 3 a.py"), make_job(options("-n 1 a.py"), [], HERE))
 
 
+def test_ranks_that_take_the_input() -> None:
+    def taking(words: str) -> frozenset[int]:
+        return make_job(options(f"-n 4 {words} a.py"), [], HERE).stdin
+
+    assert taking("") == taking("--stdin none") == frozenset()
+    assert taking("--stdin all") == {0, 1, 2, 3}
+    assert taking("--stdin 1,3") == {1, 3}
+    with pytest.raises(LaunchError, match="--stdin 4: no such rank; the job has ranks 0-3"):
+        taking("--stdin 0-4")
+
+
+def test_a_dry_run_says_who_takes_the_input() -> None:
+    def shown(words: str) -> str:
+        given = options(f"-n 2 {words} cat")
+        hosts = find_hosts(given, {})
+        return dry_run(make_job(given, hosts, HERE), hosts, Here({}, 7, "/hook"))
+
+    [taking] = [line for line in shown("--stdin 1").splitlines() if line.endswith("cat <&3 &")]
+    assert "JAX_PROCESS_ID=1" in taking
+    left_out = "take the launcher's standard input (--stdin), which this script leaves out"
+    assert f"# ranks 0-1 {left_out}" in shown("--stdin all")
+    assert "<&" not in shown("--stdin all") + shown("")
+
+
 def test_variables() -> None:
     assert variable("A=b=c", {}) == ("A", "b=c")
     assert variable("A=", {"A": "x"}) == ("A", "")

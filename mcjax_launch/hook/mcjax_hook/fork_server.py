@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_PACKET = 1 << 20
 _INT_BYTES = 4
-_DESCRIPTORS = 3  # a rank's 1 and 2, and what it waits on
+_DESCRIPTORS = 4  # a rank's 0, 1 and 2, and what it waits on
 _LONGEST_REASON = 300
 
 

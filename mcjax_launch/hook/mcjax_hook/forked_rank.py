@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import stat
 import sys
 
 TYPE_CHECKING = False
@@ -23,7 +25,7 @@ def begin(
     That is when the agent is the parent, with which it is to end.
 
     Args:
-        descriptors: its 1 and 2, and the one to wait on.
+        descriptors: its 0, 1 and 2, and the one to wait on.
         cores: what it may run on; empty for all.
         agent: the agent's pid.
         prctl: the system's function.
@@ -32,11 +34,10 @@ def begin(
     import _signal
 
     os.setsid()
-    out, err, start = descriptors
-    os.dup2(out, 1)
-    os.dup2(err, 2)
-    os.close(out)
-    os.close(err)
+    *standard, start = descriptors
+    for target, fd in enumerate(standard):
+        os.dup2(fd, target)
+        os.close(fd)
     if cores:
         os.sched_setaffinity(0, cores)
     begins = os.read(start, 1)
@@ -51,6 +52,9 @@ def begin(
 def renew() -> None:
     """Have a `__main__` and random numbers of its own; Python's own generator sees to itself."""
     sys.modules["__main__"] = _copy(sys.modules["__main__"])
+    if not stat.S_ISCHR(os.fstat(0).st_mode):  # not the /dev/null for which it was made
+        streams: Any = sys
+        streams.stdin = streams.__stdin__ = _reader_of(sys.stdin)
     numpy_random: Any = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
@@ -62,12 +66,28 @@ def renew() -> None:
         threading.main_thread()._set_native_id()
 
 
+def _reader_of(stdin: Any) -> Any:
+    """What Python makes for standard input, with the settings that this one has."""
+    raw = io.FileIO(0, "r", closefd=False)
+    raw.name = "<stdin>"
+    reader: Any = io.TextIOWrapper(
+        io.BufferedReader(raw),
+        stdin.encoding,
+        stdin.errors,
+        "\n",
+        stdin.line_buffering,
+        stdin.write_through,
+    )
+    reader.mode = "r"
+    return reader
+
+
 def show_command(argv: Sequence[str]) -> None:
     """Have `ps` show a rank's own command, if there is room for it where the first one's was."""
     text = b"".join(os.fsencode(word) + b"\0" for word in argv)
     try:
-        with open("/proc/self/stat", "rb") as stat:
-            fields = stat.read().rpartition(b")")[2].split()
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
         start, end = int(fields[_ARG_START]), int(fields[_ARG_START + 1])
         if len(text) <= end - start:
             with open("/proc/self/mem", "r+b", buffering=0) as memory:

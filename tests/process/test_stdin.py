@@ -1,0 +1,269 @@
+"""--stdin: the launcher's standard input for the ranks that take it."""
+
+import hashlib
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+from jobs import LAUNCHER, Jobs, Running, eventually
+from remote import FAKE_SSH
+
+DIGEST = "import hashlib, sys; print(hashlib.file_digest(sys.stdin.buffer, 'md5').hexdigest())"
+MUCH = os.urandom(1 << 20) * 8
+PYTHON = sys.executable
+
+
+def run_with(jobs: Jobs, data: bytes, *args: object) -> tuple[int, list[str], str]:
+    """Run the launcher with this on its standard input: its status, stdout's lines, and stderr."""
+    running = jobs.start(*args, stdin=subprocess.PIPE)
+    out, err = running.process.communicate(data, timeout=60)
+    return running.process.returncode, sorted(out.decode().splitlines()), err.decode()
+
+
+@pytest.mark.parametrize("where", [[], ["--hosts", "a:2,b:2", "--via", FAKE_SSH]], ids=["", "ssh"])
+def test_each_gets_the_whole(jobs: Jobs, where: list[str]) -> None:
+    options = ["-n", 4, *where, "--stdin", "0,2-3", "--no-prefix"]
+    status, lines, err = run_with(jobs, MUCH, *options, PYTHON, "-c", DIGEST)
+    whole, nothing = hashlib.md5(MUCH).hexdigest(), hashlib.md5(b"").hexdigest()
+    assert (status, lines) == (0, sorted([whole, nothing, whole, whole])), err
+
+
+def test_no_rank_takes_it_unless_asked(jobs: Jobs) -> None:
+    for given in ([], ["--stdin", "none"]):
+        status, lines, _ = run_with(jobs, b"x\n", *given, "-n", 2, "wc", "-c")
+        assert (status, lines) == (0, ["[0] 0", "[1] 0"])
+
+
+def test_a_file_is_read_from_its_place_on(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"first\nsecond\n")
+    with (tmp_path / "file").open("rb", buffering=0) as file:
+        file.read(6)
+        ended = jobs.start("--stdin", "all", "-n", 2, "cat", stdin=file.fileno()).finish()
+        assert sorted(ended.stdout.splitlines()) == ["[0] second", "[1] second"]
+        assert file.tell() == 13
+
+
+def test_input_that_cannot_be_read(jobs: Jobs, tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as file:
+        ended = jobs.start("--stdin", 0, "cat", stdin=file.fileno()).finish()
+    assert (ended.status, ended.stdout) == (0, "")
+    assert "--stdin: cannot read standard input: Bad file descriptor" in ended.report
+    closed = ["sh", "-c", 'exec "$@" <&-', "-", *LAUNCHER]
+    ended = jobs.run("--stdin", 0, "cat", launcher=closed)
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "", "")
+
+
+SLOW = """
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+print("ready", flush=True)
+signal.sigwait({signal.SIGUSR1})
+print(len(os.read(0, 10)), flush=True)
+"""
+
+
+def test_a_slow_rank_slows_the_writer(jobs: Jobs) -> None:
+    """A bounded part of the input is on its way, whatever the other rank would take."""
+    shell = 'if [ $JAX_PROCESS_ID = 0 ]; then exec "$@"; fi; trap "" USR1; exec wc -c'
+    options = ["-n", 2, "--stdin", "all", "sh", "-c", shell, "-", PYTHON, "-c", SLOW]
+    running = jobs.start(*options, stdin=subprocess.PIPE)
+    running.read_until("ready")
+    assert running.process.stdin is not None
+    pipe = running.process.stdin.fileno()
+    os.set_blocking(pipe, False)
+    written = 0
+
+    def full() -> bool:
+        nonlocal written
+        try:
+            written += os.write(pipe, bytes(1 << 16))
+        except BlockingIOError:
+            return _is_idle(running)
+        return False
+
+    eventually(full)
+    assert 1 << 18 < written < 1 << 20
+    running.signal(signal.SIGUSR1)
+    running.read_until("[0] 10\n")
+    os.set_blocking(pipe, True)
+    out, err = running.process.communicate(MUCH, timeout=60)
+    assert f"[1] {written + len(MUCH)}\n" in out.decode(), err.decode()
+
+
+def _is_idle(running: Running) -> bool:
+    """Whether the launcher and all below it only wait."""
+    launcher = psutil.Process(running.process.pid)
+    processes = [launcher, *launcher.children(recursive=True)]
+    return all(process.status() == psutil.STATUS_SLEEPING for process in processes)
+
+
+def test_ranks_that_take_no_more(jobs: Jobs) -> None:
+    """They close it, or end: the others still get the whole, and nobody fails."""
+    ends = (
+        "case $JAX_PROCESS_ID in 0) exec <&-; sleep 0.1;; 1) head -c 1 >/dev/null;; 2) wc -c; esac"
+    )
+    status, lines, err = run_with(jobs, MUCH, "--stdin", "all", "-n", 3, "sh", "-c", ends)
+    assert (status, lines, err) == (0, [f"[2] {len(MUCH)}"], "")
+
+
+def test_the_writer_learns_that_nobody_takes_it(jobs: Jobs) -> None:
+    closed = "exec <&-; trap 'exit 0' USR1; echo ready; while :; do sleep 0.01; done"
+    running = jobs.start("--stdin", "all", "-n", 2, "sh", "-c", closed, stdin=subprocess.PIPE)
+    running.read_until("ready", 2)
+    assert running.process.stdin is not None
+    pipe = running.process.stdin.fileno()
+
+    def refused() -> bool:
+        try:
+            os.write(pipe, b"x\n")
+        except BrokenPipeError:
+            return True
+        return False
+
+    eventually(refused)
+    running.signal(signal.SIGUSR1)
+    assert running.finish().status == 0
+
+
+def test_a_restart_reads_a_file_again(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"once\nmore\n")
+    program = 'read line; echo "$MCJAX_RESTART $line"; exit 3'
+    with (tmp_path / "file").open("rb") as file:
+        options = ["--stdin", 0, "--max-restarts", 1, "sh", "-c", program]
+        ended = jobs.start(*options, stdin=file.fileno()).finish()
+    assert ended.stdout.splitlines() == ["[0] 0 once", "[0] 1 once"]
+    running = jobs.start(*options, stdin=subprocess.PIPE)
+    ended = running.finish()
+    assert (ended.status, ended.stdout) == (2, "")
+    assert "read standard input again only from a file" in ended.report
+
+
+def test_one_of_several_launchers_reads_for_its_own_ranks(jobs: Jobs) -> None:
+    """The same options for all; a launcher without such a rank leaves its input alone."""
+    place = ["-n", 2, "--num-hosts", 2, "--coordinator", "127.0.0.1:1", "--stdin", 1]
+    assert run_with(jobs, b"x\n", *place, "--host-rank", 1, "cat")[:2] == (0, ["[1] x"])
+    assert run_with(jobs, b"x\n", *place, "--host-rank", 0, "cat")[:2] == (0, [])
+
+
+def test_a_job_ends_while_input_comes(jobs: Jobs) -> None:
+    running = jobs.start(
+        "--stdin", 0, "-n", 2, "cat", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    assert running.process.stdin is not None
+    pipe = running.process.stdin.fileno()
+
+    def flood() -> None:
+        with pytest.raises(BrokenPipeError):
+            while True:
+                os.write(pipe, MUCH)
+
+    writer = threading.Thread(target=flood)
+    writer.start()
+    eventually(lambda: psutil.Process(running.process.pid).cpu_times().user > 0.3)
+    running.signal(signal.SIGINT)
+    assert running.process.wait(30) == 130
+    writer.join(30)
+
+
+class Terminal:
+    """A terminal, and a launcher in its background."""
+
+    def __init__(self, jobs: Jobs, *args: object) -> None:
+        self.main, self.side = pty.openpty()
+        word = [PYTHON, "-c", _AS_A_SHELL, *LAUNCHER, *map(str, args)]
+        self.shell = subprocess.Popen(
+            word,
+            stdin=self.side,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=jobs.environment(),
+        )
+        assert self.shell.stdout is not None
+        self.out = b""
+
+    def read_until(self, text: bytes) -> None:
+        assert self.shell.stdout is not None
+        while text not in self.out:
+            piece = os.read(self.shell.stdout.fileno(), 65536)
+            assert piece, self.out
+            self.out += piece
+
+    def launcher(self) -> psutil.Process:
+        self.read_until(b"\n")
+        return psutil.Process(int(self.out.split()[1]))
+
+    def close(self) -> None:
+        assert self.shell.stdout is not None
+        try:
+            self.shell.wait(30)
+        finally:
+            self.shell.kill()
+            self.shell.stdout.close()
+            os.close(self.main)
+            os.close(self.side)
+
+
+# Starts a launcher in the background; on a line from the terminal it brings it to the foreground.
+_AS_A_SHELL = """
+import fcntl, os, signal, subprocess, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+process = subprocess.Popen(sys.argv[1:], process_group=0)
+print("launcher", process.pid, flush=True)
+while os.read(0, 1024) != b"fg\\n":
+    pass
+os.tcsetpgrp(0, process.pid)
+print("foreground", flush=True)
+process.wait()
+"""
+
+
+def test_a_launcher_in_the_background_of_a_terminal(jobs: Jobs) -> None:
+    """It runs on, leaves what is typed to the shell, and reads when it comes to the foreground."""
+    terminal = Terminal(jobs, "--stdin", 0, "cat")
+    try:
+        launcher = terminal.launcher()
+        eventually(lambda: len(launcher.children(recursive=True)) == 3)
+        os.write(terminal.main, b"for the shell\n")
+        eventually(lambda: launcher.status() == psutil.STATUS_SLEEPING)
+        os.write(terminal.main, b"fg\n")
+        terminal.read_until(b"foreground")
+        os.write(terminal.main, b"for rank 0\n")
+        terminal.read_until(b"[0] for rank 0\n")
+        os.write(terminal.main, b"\x04")
+        terminal.shell.wait(30)
+        assert b"shell" not in terminal.out
+    finally:
+        terminal.close()
+
+
+def test_unread_lines_in_the_background_wake_nobody(jobs: Jobs) -> None:
+    terminal = Terminal(jobs, "--stdin", 0, "cat")
+    try:
+        launcher, shell = terminal.launcher(), terminal.shell.pid
+        eventually(lambda: len(launcher.children(recursive=True)) == 3)
+        os.kill(shell, signal.SIGSTOP)
+        os.write(terminal.main, b"nobody reads this yet\n")
+        eventually(lambda: launcher.status() == psutil.STATUS_SLEEPING)
+        before = _switches(launcher)
+        with pytest.raises(psutil.TimeoutExpired):
+            launcher.wait(0.5)
+        assert _switches(launcher) - before < 5
+        os.kill(shell, signal.SIGCONT)
+        os.write(terminal.main, b"fg\n")
+        terminal.read_until(b"foreground")
+        os.write(terminal.main, b"\x04")
+    finally:
+        terminal.close()
+
+
+def _switches(process: psutil.Process) -> int:
+    """How often it has waited."""
+    return int(process.num_ctx_switches().voluntary)
