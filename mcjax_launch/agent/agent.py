@@ -32,7 +32,7 @@ from .usage import UsageSampler
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ..protocol.codec import Message
     from .inputs import Inputs
@@ -102,8 +102,8 @@ class Agent:
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
         self._link.open()
         while not self._finished():
-            usage = () if self._usage is None else (self._usage,)
-            self._loop.run_once((self, self._stacks, *usage, self._link))
+            some = (timer for timer in (self._usage, self._hooks) if timer is not None)
+            self._loop.run_once((self, self._stacks, *some, self._link))
 
     @property
     def deadline(self) -> float | None:
@@ -292,12 +292,14 @@ class Agent:
             inherited[hook_environ.SOCKET] = path
             if order.private:
                 inherited[hook_environ.COORDINATOR] = os.path.join(self._folder, "coord")
+            if hook_environ.VERIFY_SPMD in order.env:
+                self._hooks.gather(order.alone, self._link.send)
         if any(rank.stdin for rank in order.ranks):
             from .inputs import Inputs
 
             self._inputs = Inputs(self._loop, self._link.send)
         joined = self._joined_pythons
-        self._usage = UsageSampler(order.sample_every_s, self._pids, joined, self._link.send)
+        self._usage = UsageSampler(order.sample_every_s, self._at_work, joined, self._link.send)
         ranks = [(rank, self._environ(rank, order, inherited)) for rank in order.ranks]
         if order.preload:
             self._preload(order.preload, ranks)
@@ -421,6 +423,11 @@ class Agent:
 
     def _ending_ranks(self) -> Collection[int]:
         return posix.ending(self._pids)
+
+    def _at_work(self) -> Mapping[int, int]:
+        """The processes of ranks; the one that imports for them counts as the first one's."""
+        importing = self._preloading.importing if self._preloading is not None else {}
+        return {**self._pids, **importing}
 
     def _joined_pythons(self) -> Collection[int]:
         return self._hooks.joined if self._hooks is not None else ()

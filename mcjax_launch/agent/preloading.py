@@ -150,6 +150,11 @@ class Preloading:
             self._outcome.afresh = self._ranks
             self._end()
 
+    @property
+    def importing(self) -> dict[int, int]:
+        """The pid of the server, as that of the first rank; nothing when it is gone."""
+        return {self._pid: self._ranks[0][0].process_id} if self._pid and not self._is_over else {}
+
     def look(self) -> None:
         """See whether the server has ended: before any other child is looked at.
 

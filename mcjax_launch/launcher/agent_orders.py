@@ -1,8 +1,10 @@
 """Orders for the agents: what to prepare, and what to start; pure."""
 
+from collections.abc import Iterable
+
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job
-from mcjax_launch.job.plan import Plan
+from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import split_address
 
@@ -71,14 +73,17 @@ def _other_launchers_coordinator(job: Job) -> str | None:
     return split_address(job.coordinator)[0]
 
 
-def start_order(plan: Plan, host: Host, job: Job, sample_every_s: float) -> messages.Start:
-    """What the agent of `host` needs to start its ranks.
+def start_order(
+    plan: Plan, ranks: Iterable[Rank], job: Job, sample_every_s: float
+) -> messages.Start:
+    """What an agent needs to start its ranks.
 
     Args:
+        ranks: on its host.
         sample_every_s: how often it reports what they use, in seconds; 0: never.
 
     """
-    ranks = tuple(
+    orders = tuple(
         messages.RankOrder(
             rank.process_id,
             rank.argv,
@@ -87,11 +92,11 @@ def start_order(plan: Plan, host: Host, job: Job, sample_every_s: float) -> mess
             rank.cores,
             rank.process_id in job.stdin,
         )
-        for rank in plan.ranks
-        if rank.host is host
+        for rank in ranks
     )
     return messages.Start(
-        ranks=ranks,
+        ranks=orders,
+        alone=len(orders) == len(plan.ranks),
         env=dict(plan.env),
         defaults=dict(plan.defaults),
         hook=plan.hook,

@@ -8,7 +8,7 @@ process ids of the job.
 from __future__ import annotations
 
 from .codec import Malformed, Message, from_values
-from .hook_messages import HookMessage, HookReply
+from .hook_messages import HookMessage, HookReply, Program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ class Start(Message):
     """Start the ranks.
 
     Args:
+        alone: the launcher has no ranks on other hosts.
         env: variables of all of them.
         defaults: variables that the host's own win over.
         hook: put it in place, and take misleading variables out.
@@ -120,6 +121,7 @@ class Start(Message):
     """
 
     ranks: tuple[RankOrder, ...]
+    alone: bool
     env: dict[str, str]
     defaults: dict[str, str]
     hook: bool
@@ -311,6 +313,17 @@ class FromHook(Message):
     repeated: bool = False
 
 
+class Reached(Message):
+    """Ranks of a host are held at a program; one Program message of each stands for all.
+
+    `released`: all that take part have come, and run it now.
+    """
+
+    ranks: tuple[int, ...]
+    program: Program
+    released: bool
+
+
 class RankUsage(Message):
     """What the processes of a rank use: processor time in all, and memory.
 
@@ -410,7 +423,8 @@ _MESSAGES: tuple[type[Message], ...] = (
         Exited,
     ),
     *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
-    *(ReplyToHooks, InputEnds, InputTaken, InputUnwanted, Preloaded, StartedAfresh),
+    *(ReplyToHooks, Reached, InputEnds, InputTaken, InputUnwanted),
+    *(Preloaded, StartedAfresh),
 )
 _CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
 _KINDS = {cls: kind for kind, cls in _CLASSES.items()}

@@ -321,6 +321,13 @@ def test_a_timeout_while_modules_are_imported(jobs: Jobs, folder: Path) -> None:
     assert ended.stdout.count("rank ") == 0
 
 
+def test_imports_that_compute_are_no_stall(jobs: Jobs, folder: Path) -> None:
+    body = "import time; end = time.monotonic() + 4\nwhile time.monotonic() < end: pass\nby = 0"
+    (folder / "mine.py").write_text(body)
+    ended = preload(jobs, folder, "-n", 2, "--stall-timeout", "2s", "program.py")
+    assert lines(ended) == ranks(True, 0, 1)
+
+
 def test_nothing_but_ranks_is_left_of_the_server(jobs: Jobs, folder: Path) -> None:
     (folder / "program.py").write_text(READY + "time.sleep(99)")
     running = jobs.start("--preload", "mine", "-n", 3, "program.py", cwd=folder)
