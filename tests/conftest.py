@@ -44,7 +44,7 @@ def jobs(
     """Starts launchers; afterwards no process and no folder of theirs may be left."""
     scratch = tmp_path_factory.mktemp("t")
     monkeypatch.setenv("TMPDIR", str(scratch))
-    started = Jobs()
+    started = Jobs(os.environ.get("TEST_PRELOAD", ""))
     try:
         yield started
         check_nothing_left(started, scratch)

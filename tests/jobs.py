@@ -110,9 +110,15 @@ class Running:
 
 
 class Jobs:
-    """Starts launchers, and finds every process that descends from them."""
+    """Starts launchers, and finds every process that descends from them.
 
-    def __init__(self) -> None:
+    Args:
+        preload: MCJAX_PRELOAD of all of them; "" for none.
+
+    """
+
+    def __init__(self, preload: str = "") -> None:
+        self._preload = {"MCJAX_PRELOAD": preload} if preload else {}
         self.token = uuid.uuid4().hex
         self._running: list[Running] = []
 
@@ -120,7 +126,7 @@ class Jobs:
         """The tests' own, without what chooses options or the ranks' Python."""
         ours = ("MCJAX", "VIRTUAL_ENV")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        return {**kept, TOKEN: self.token, **extra}
+        return {**kept, TOKEN: self.token, **self._preload, **extra}
 
     def start(
         self,

@@ -32,11 +32,12 @@ from .usage import UsageSampler
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ..protocol.codec import Message
     from .hook_server import HookConnection
     from .inputs import Inputs
+    from .preloading import Preloading
     from .sync import Staging
 
 _FOR_DEBUGGERS = (messages.ReplyToDebugger, messages.TerminalSize, messages.TerminalCredit)
@@ -84,8 +85,8 @@ class Agent:
         self._streams = streams.Streams(loop, uplink)
         self._inputs: Inputs | None = None  # of ranks that take the launcher's
         self._signals = Signals((signal.SIGCHLD, *ENDING))
+        self._preloading: Preloading | None = None
         self._supervisor = supervisor.Supervisor(0)
-        self._term_grace = 0.0
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
         self._prepared: Prepared | None = None
         self._staging: Staging | None = None
@@ -191,7 +192,7 @@ class Agent:
         for signum in self._signals.read():
             if signum in ENDING:  # a scheduler ends the job (scancel), or the guardian is gone
                 self._link.send(messages.Ending(signal.Signals(signum).name))
-                self._stop(signal.SIGTERM, self._term_grace)
+                self._perform(self._supervisor.ended_by_signal(time.monotonic()))
         self._reap()
 
     def _end_early(self) -> None:
@@ -201,6 +202,8 @@ class Agent:
 
     def _reap(self) -> None:
         """Handle every child that has ended: status first, then its group, the zombie last."""
+        if self._preloading is not None:
+            self._preloading.look()
         try:
             while (ended := posix.ended_child()) is not None:
                 if ended.pid in self._pids:
@@ -300,8 +303,9 @@ class Agent:
             return  # somebody has ended this agent meanwhile, and the launcher knows
         assert self._prepared is not None
         self._prepared.stop_listening()
-        self._supervisor = supervisor.Supervisor(order.grace_s, self._ending_ranks)
-        self._term_grace = order.term_grace_s
+        self._supervisor = supervisor.Supervisor(
+            order.grace_s, self._ending_ranks, order.term_grace_s
+        )
         self._memory = oom.OutOfMemory()
         inherited = rank_environ.without_outer_job(os.environ)
         if order.hook:
@@ -322,14 +326,45 @@ class Agent:
 
             self._inputs = Inputs(self._loop, self._link.send)
         joined = self._joined_pythons
-        self._usage = UsageSampler(order.sample_every_s, self._pids, joined, self._link.send)
-        for at in range(0, len(order.ranks), _TOGETHER):
-            some = order.ranks[at : at + _TOGETHER]
-            if not self._spawn([(rank, self._environ(rank, order, inherited)) for rank in some]):
+        self._usage = UsageSampler(order.sample_every_s, self._at_work, joined, self._link.send)
+        ranks = [(rank, self._environ(rank, order, inherited)) for rank in order.ranks]
+        if order.preload:
+            self._preload(order.preload, ranks)
+        else:
+            self._start_afresh(ranks)
+
+    def _start_afresh(self, ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]]) -> None:
+        for at in range(0, len(ranks), _TOGETHER):
+            if not self._spawn(ranks[at : at + _TOGETHER]):
                 self._stop(signal.SIGKILL, 0)
                 return
             if self._hooks is not None:
                 self._hooks.accept()
+
+    def _preload(
+        self,
+        modules: Sequence[str],
+        ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]],
+    ) -> None:
+        """Have the ranks forked, as far as that can be done."""
+        from .preloading import Outcome, Preloading  # no other start need wait for that
+
+        def standard(rank: messages.RankOrder) -> tuple[int, int, int]:
+            taken = self._inputs.add() if rank.stdin and self._inputs is not None else None
+            out, out_end = os.pipe()
+            err, err_end = os.pipe()
+            self._read_streams(rank.process_id, out, err)
+            return os.dup(_NO_INPUT) if taken is None else taken, out_end, err_end
+
+        def on_end(outcome: Outcome) -> None:
+            for report in outcome.reports():
+                self._link.send(report)
+            self._start_afresh(outcome.afresh)
+
+        self._preloading = Preloading(
+            modules, ranks, self._folder, self._loop, standard, self._started, on_end
+        )
+        self._preloading.begin(_NO_INPUT, self._files_limit)
 
     def _environ(
         self, rank: messages.RankOrder, order: messages.Start, inherited: dict[str, str]
@@ -399,6 +434,11 @@ class Agent:
     def _ending_ranks(self) -> Collection[int]:
         return posix.ending(self._pids)
 
+    def _at_work(self) -> Mapping[int, int]:
+        """The processes of ranks; the one that imports for them counts as the first one's."""
+        importing = self._preloading.importing if self._preloading is not None else {}
+        return {**self._pids, **importing}
+
     def _joined_pythons(self) -> Collection[int]:
         return self._hooks.joined if self._hooks is not None else ()
 
@@ -427,6 +467,8 @@ class Agent:
     # --- effects ---
 
     def _perform(self, effects: list[supervisor.Effect]) -> None:
+        if effects and self._preloading is not None:
+            self._preloading.abandon()
         for effect in effects:
             if isinstance(effect, supervisor.Leave):
                 self._leaving = effect

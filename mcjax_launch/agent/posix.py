@@ -195,6 +195,14 @@ def ended_child() -> Ended | None:
     return Ended(found.si_pid, found.si_status if exited else -found.si_status)
 
 
+def status_of(pid: int) -> int | None:
+    """The status of one child that has ended, not reaped yet; None if it still runs. Linux only."""
+    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
 _usage_of_reaped: dict[int, resource.struct_rusage] = {}
 
 

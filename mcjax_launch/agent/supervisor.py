@@ -58,14 +58,21 @@ class Supervisor:
             launcher.
         ending: the ranks that can be seen to end by themselves: what ends the others does not end
             them. Asked only when ranks are to be ended, for it looks at each of them.
+        term_grace_s: the same as `grace_s`, where somebody ends the agent.
 
     """
 
-    def __init__(self, grace_s: float, ending: Callable[[], Collection[int]] = lambda: ()) -> None:
+    def __init__(
+        self,
+        grace_s: float,
+        ending: Callable[[], Collection[int]] = lambda: (),
+        term_grace_s: float = 0.0,
+    ) -> None:
         self.deadline: float | None = None
         self.sent: dict[int, list[int]] = {}  # rank -> the signals it got to end it
         self._ending = ending
         self._grace_s = grace_s  # after a failure, or when the launcher is gone
+        self._term_grace_s = term_grace_s
         self._alive: set[int] = set()
         self._stopping = False
         self._killing = False
@@ -104,6 +111,10 @@ class Supervisor:
     def stop(self, signum: int, grace_s: float, now: float) -> list[Effect]:
         """End all ranks: `signum` now, SIGKILL after `grace_s`. A later stop can only hasten."""
         return self._stop(signum, now + grace_s, now)
+
+    def ended_by_signal(self, now: float) -> list[Effect]:
+        """Somebody, such as a scheduler, ends the agent by a signal."""
+        return self._stop(signal.SIGTERM, now + self._term_grace_s, now)
 
     def abandon(self, now: float) -> list[Effect]:
         """The launcher is gone, or somebody wants the agent gone."""

@@ -81,7 +81,7 @@ class UsageSampler:
 
     Args:
         every_s: the period in seconds, twice that where sampling is slow; 0: never.
-        ranks: pid of each rank's own process -> rank.
+        ranks: gives the pid of each rank's own process -> rank.
         pythons: the processes whose main threads count, see `usage`.
         on_usage: is given each sample.
 
@@ -93,7 +93,7 @@ class UsageSampler:
     def __init__(
         self,
         every_s: float,
-        ranks: Mapping[int, int],
+        ranks: Callable[[], Mapping[int, int]],
         pythons: Callable[[], Collection[int]],
         on_usage: Callable[[Usage], None],
     ) -> None:
@@ -114,4 +114,4 @@ class UsageSampler:
 
     def sample(self) -> None:
         """Take a sample now."""
-        self._on_usage(Usage(usage(self._ranks, self._pythons())))
+        self._on_usage(Usage(usage(self._ranks(), self._pythons())))

@@ -7,7 +7,14 @@ from typing import Any, Literal
 import click
 
 from mcjax_launch import __version__
-from mcjax_launch.cli.param_types import Duration, Limit, Ranks, SomeRanks, WholeNumber
+from mcjax_launch.cli.param_types import (
+    Duration,
+    Limit,
+    Modules,
+    Ranks,
+    SomeRanks,
+    WholeNumber,
+)
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import MOST_RANKS
 
@@ -28,6 +35,7 @@ class Options(Value):
     env_style: Literal["torch"] | None
     stdin: frozenset[int] | Literal["all"] | None
     no_hook: bool
+    preload: tuple[str, ...]
 
     cpu_devices: int | None
     gpus_per_process: int | None
@@ -166,6 +174,13 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             help="Hand the launcher's standard input to these ranks, each all of it.",
         ),
         _flag("--no-hook", help="Only set variables; load no hook into the ranks' Python."),
+        Option(
+            "--preload",
+            type=Modules(),
+            default=(),
+            metavar="MODULES",
+            help="Import these modules once per host and fork the ranks from there: jax,flax.",
+        ),
     ),
     "Devices": (
         Option(

@@ -79,3 +79,18 @@ class WholeNumber(click.ParamType):  # type: ignore[type-arg]
             return whole_number(str(value).strip(), self._minimum, self._maximum)
         except ValueError as error:
             self.fail(f"{value!r} is {error}", param, ctx)
+
+
+class Modules(click.ParamType):  # type: ignore[type-arg]
+    """Names of Python modules, written as `jax` or `jax,flax.linen`."""
+
+    name = "modules"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(name.strip() for name in str(value).split(",") if name.strip())
+        for name in names:
+            if not all(part.isidentifier() for part in name.split(".")):
+                self.fail(f"{name!r} is not the name of a module: write jax,flax", param, ctx)
+        return names

@@ -60,6 +60,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         debugpy=options.debugpy,
         record=options.report is not None,
         grace=options.grace,
+        preload=options.preload,
     )
 
 

@@ -14,20 +14,24 @@ if TYPE_CHECKING:
 # Ours under a name that no program imports: a rank may use the installed package itself.
 _PRIVATE_NAME = "_mcjax_launch"
 _OLDEST_PYTHON = (3, 9)
+# This process only forks others (protocol/hook_environ): whatever goes wrong, it runs no program.
+_IS_FORK_SERVER = "MCJAX_HOOK_FORK_SERVER" in os.environ
 
 
-def _put_hook_in_place() -> None:
+def _put_hook_in_place() -> "Any":
+    """What forks the ranks, in the process that is to do that; else None."""
     if sys.version_info < _OLDEST_PYTHON:  # some helper of the program's, without JAX
-        return
+        return None
     try:
         ours = type(sys)(_PRIVATE_NAME)
         ours.__path__ = _importable(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         sys.modules[_PRIVATE_NAME] = ours
         from _mcjax_launch.hook.mcjax_hook.install import install
 
-        install(_failed)
+        return install(_failed)
     except Exception as error:  # the program comes first: it runs without us
         _failed(error)
+        return None
 
 
 def _importable(folder: str) -> list[str]:
@@ -70,5 +74,10 @@ def _step_aside() -> None:
         sys.modules.setdefault(__name__, mine)
 
 
-_put_hook_in_place()
-_step_aside()
+_fork_server = _put_hook_in_place()
+if _fork_server is not None:
+    _fork_server.run(_step_aside)
+elif _IS_FORK_SERVER:
+    os._exit(1)
+else:
+    _step_aside()

@@ -52,6 +52,7 @@ class Job(Value, kw_only=True):
     debugpy: int | None = None  # the first port on which ranks wait for an IDE
     record: bool = False  # for --report: keep what the ranks use over time
     grace: float | None = None
+    preload: tuple[str, ...] = ()  # modules to import once a host
 
     def grace_s(self, reason: str) -> float:
         """The grace after `reason`, a key of GRACE_S."""

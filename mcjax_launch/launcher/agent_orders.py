@@ -105,4 +105,5 @@ def start_order(
         sample_every_s=sample_every_s,
         grace_s=job.grace_s("failure"),
         term_grace_s=job.grace_s("TERM"),
+        preload=job.preload if job.expects_hooks else (),
     )

@@ -57,6 +57,7 @@ _DEBUG = "MCJAX_DEBUG"
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
     from mcjax_launch.launcher.debugging import Debugging
+    from mcjax_launch.launcher.preload_notes import PreloadNotes
     from mcjax_launch.launcher.standard_input import StandardInput
     from mcjax_launch.protocol.loop import Timer
     from mcjax_launch.watchdog.hang import Ask, HangWatch
@@ -138,6 +139,7 @@ class Launcher:
             policy,
         ]
         self._debugging: Debugging | None = None
+        self._preload_notes: PreloadNotes | None = None
 
     def run(self) -> Summary:
         """Run the job; its summary, which has been printed.
@@ -203,6 +205,8 @@ class Launcher:
                 self._console.note(
                     f"--verify-spmd compares {mine} only: other launchers start the others"
                 )
+        if self._job.preload and not self._job.expects_hooks:
+            self._console.detail("--preload: not for this PROGRAM; the ranks are started afresh")
         self._policy.ranks_starting()
         if self._job.debugpy is not None:
             from mcjax_launch.launcher.debugging import waiting_for_ide
@@ -241,14 +245,14 @@ class Launcher:
                     link.give_credit()
             case messages.Exited() | messages.Started() | messages.Usage():
                 self._received_of_ranks(link, frame)
+            case messages.Preloaded() | messages.StartedAfresh():
+                self._preload_note(link, frame)
             case messages.FromHook() | messages.Reached():
                 self._received_of_hooks(frame)
             case messages.FromDebugger():
                 self._debugged.received(link, frame, time.monotonic())
-            case messages.Stacks():
-                self._stacks.add(link, frame)
-            case messages.StacksComplete():
-                self._stacks.completed(link)
+            case messages.Stacks() | messages.StacksComplete():
+                self._stacks.received(link, frame)
             case messages.Ending() | messages.InternalError():
                 self._agent_ends(link, frame)
             case messages.InputTaken() | messages.InputUnwanted() if self._stdin is not None:
@@ -309,6 +313,16 @@ class Launcher:
             )
             self._timers.append(self._debugging)
         return self._debugging
+
+    def _preload_note(
+        self, link: AgentConnection, message: messages.Preloaded | messages.StartedAfresh
+    ) -> None:
+        if self._preload_notes is None:  # imported only now: each start would wait for that
+            from mcjax_launch.launcher.preload_notes import PreloadNotes
+
+            say = self._console.note, self._console.detail
+            self._preload_notes = PreloadNotes(self._job.preload, len(self._state.ranks), *say)
+        self._preload_notes.take(message, link.host.name if len(self._links) > 1 else "")
 
     def _note_waiting(self) -> None:
         """Ranks that only wait do not need the grace after a signal of the user's."""

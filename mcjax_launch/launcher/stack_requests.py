@@ -66,8 +66,13 @@ class StackRequests:
         for link in self._asked:
             link.send(messages.RequestStacks(self._requests[0].all_threads))
 
-    def add(self, link: AgentConnection, stacks: messages.Stacks) -> None:
-        """The stacks of one process have arrived."""
+    def received(
+        self, link: AgentConnection, stacks: messages.Stacks | messages.StacksComplete
+    ) -> None:
+        """The stacks of one process have arrived, or an agent has sent all that it has."""
+        if isinstance(stacks, messages.StacksComplete):
+            self._asked.discard(link)
+            return
         from mcjax_launch.diagnosis.stacks import Stack
 
         self._stacks.append(
@@ -81,10 +86,6 @@ class StackRequests:
                 stacks.blocked,
             )
         )
-
-    def completed(self, link: AgentConnection) -> None:
-        """An agent has sent all that it has."""
-        self._asked.discard(link)
 
     def expire(self, now: float) -> None:
         """Report, once, when there is nothing more to wait for."""

@@ -20,3 +20,5 @@ ADDRESS = "MCJAX_HOOK_ADDRESS"
 PDB = "MCJAX_HOOK_PDB"
 #: Set where the launcher lets programs run, and asks which still do (--verify-spmd).
 VERIFY_SPMD = "MCJAX_HOOK_VERIFY_SPMD"
+#: Set in the process that is to fork the ranks: `modules:the agent's socket for it` (--preload).
+FORK_SERVER = "MCJAX_HOOK_FORK_SERVER"

@@ -116,6 +116,7 @@ class Start(Message):
         sample_every_s: so often report what ranks use; 0: never.
         grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
             when somebody ends the agent.
+        preload: modules to import once, in a process from which the ranks are forked.
 
     """
 
@@ -129,6 +130,7 @@ class Start(Message):
     sample_every_s: float
     grace_s: float
     term_grace_s: float
+    preload: tuple[str, ...] = ()
 
 
 class Credit(Message):
@@ -261,6 +263,24 @@ class Started(Message):
 
     rank: int
     pid: int
+
+
+class Preloaded(Message):
+    """These ranks have been forked, after so many seconds of imports (--preload)."""
+
+    ranks: tuple[int, ...]
+    seconds: float
+
+
+class StartedAfresh(Message):
+    """These ranks have not been forked (--preload).
+
+    `expected`: the command is one that cannot be, about which nothing can be done.
+    """
+
+    ranks: tuple[int, ...]
+    reason: str
+    expected: bool = False
 
 
 class Exited(Message):
@@ -433,6 +453,7 @@ _MESSAGES: tuple[type[Message], ...] = (
     *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
     *(ReplyToHooks, Reached, InputEnds, InputTaken, InputUnwanted),
     *(FromDebugger, ReplyToDebugger, TerminalSize, TerminalCredit),
+    *(Preloaded, StartedAfresh),
 )
 _CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
 _KINDS = {cls: kind for kind, cls in _CLASSES.items()}

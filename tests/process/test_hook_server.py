@@ -295,7 +295,13 @@ def test_a_hook_waits_for_an_agent_that_is_busy(tmp_path: Path) -> None:
     """A full queue is no refusal: hundreds of processes may connect while their agent starts more."""
     path = str(tmp_path / "hook")
     connected: list[AgentLink] = []
-    thread = threading.Thread(target=lambda: connected.append(AgentLink(path, "1")))
+
+    def connect() -> None:
+        link = AgentLink()
+        link.connect(path, "1")
+        connected.append(link)
+
+    thread = threading.Thread(target=connect)
     with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as other:
         server.bind(path)
         server.listen(0)

@@ -24,7 +24,7 @@ FLOORS = (
 STREAMED = ("agent", "hook")
 # but for the first lines, which may become this machine's agent.
 BECOMES = {"__main__": {"agent"}}
-FOREIGN = {"cli": {"click"}, "hook": {"jax", "jaxlib", "sitecustomize"}}
+FOREIGN = {"cli": {"click"}, "hook": {"jax", "jaxlib", "sitecustomize", "usercustomize"}}
 OURS = "mcjax_launch"
 
 

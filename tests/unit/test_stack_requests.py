@@ -6,7 +6,7 @@ from fakes import Clock, Connection
 from mcjax_launch.diagnosis.stacks import Stack, stack_lines
 from mcjax_launch.launcher import stack_requests
 from mcjax_launch.launcher.stack_requests import StackRequests
-from mcjax_launch.protocol.messages import RequestStacks, Stacks
+from mcjax_launch.protocol.messages import RequestStacks, Stacks, StacksComplete
 
 DUMP = 'Current thread 0x1 (most recent call first):\n  File "/home/me/train.py", line {} in step\n'
 
@@ -32,8 +32,8 @@ class Asked:
     def answer(self, *ranks: int) -> None:
         for rank in ranks:
             link = self.links[rank]
-            self.requests.add(link, Stacks(rank, 70 + rank, DUMP.format(rank)))  # type: ignore[arg-type]
-            self.requests.completed(link)  # type: ignore[arg-type]
+            self.requests.received(link, Stacks(rank, 70 + rank, DUMP.format(rank)))  # type: ignore[arg-type]
+            self.requests.received(link, StacksComplete())  # type: ignore[arg-type]
 
     def expire(self) -> list[list[str]]:
         self.requests.expire(self.clock.now)
@@ -71,7 +71,7 @@ def test_it_is_over_in_time_although_an_agent_has_not_answered(asked: Asked) -> 
 
 
 def test_what_has_come_of_a_host_that_has_not_sent_all_counts(asked: Asked) -> None:
-    asked.requests.add(asked.links[1], Stacks(1, 71, DUMP.format(1)))  # type: ignore[arg-type]
+    asked.requests.received(asked.links[1], Stacks(1, 71, DUMP.format(1)))  # type: ignore[arg-type]
     asked.clock.now += 4
     [lines] = asked.expire()
     assert lines[1] == "rank 1 (pid 71):"

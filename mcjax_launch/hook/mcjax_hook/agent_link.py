@@ -18,22 +18,42 @@ _LONGEST_WAIT = (10).to_bytes(8, sys.byteorder) + bytes(8)
 
 
 class AgentLink:
-    """Takes messages to the agent; from the process that made it alone, not from a forked child.
+    """Takes messages to the agent, from the process that has connected it: not from its forks.
 
-    Args:
-        path: of the agent's unix socket.
-        process_id: JAX_PROCESS_ID, as this process was given it.
-
-    Raises:
-        OSError: there is no agent, or it has more to do than it can.
-
+    What is sent before that is held until `send_held`.
     """
 
-    def __init__(self, path: str, process_id: str) -> None:
-        self._pid = os.getpid()
+    def __init__(self) -> None:
+        self._pid = 0
+        self._fd = -1
+        self._file = (0, 0)
+        self._held: list[HookMessage] = []
+
+    def connect(self, path: str, process_id: str) -> None:
+        """Connect.
+
+        Args:
+            path: of the agent's unix socket.
+            process_id: JAX_PROCESS_ID, as this process was given it.
+
+        Raises:
+            OSError: there is no agent, or it has more to do than it can.
+
+        """
         self._fd = _connected(path)
+        self._pid = os.getpid()
         self._file = _identity(self._fd)
         self._greet(process_id, self._dump_stacks_on_signal())
+
+    def send_held(self) -> None:
+        """Send what was said before this process was there."""
+        for message in self._held:
+            self.send(message)
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether it is connected, and this is no fork of the process that did it."""
+        return os.getpid() == self._pid
 
     def _greet(self, process_id: str, signum: int) -> None:
         """Send a `Hello`, as text: most starts of Python need nothing that makes messages."""
@@ -46,9 +66,11 @@ class AgentLink:
 
     def send(self, message: HookMessage) -> None:
         """Take a message to the agent; if it is gone, nowhere."""
-        from ...protocol.codec import to_json
+        if not self._pid:
+            self._held.append(message)
+        elif self.is_of_this_process:
+            from ...protocol.codec import to_json
 
-        if os.getpid() == self._pid:
             self._send(to_json(message))
 
     def agent(self) -> int:

@@ -40,7 +40,7 @@ class Compilation:
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
         self._link = link
         self._verifies = bool(environ.get(VERIFY_SPMD))
-        self._gate = Gate(environ) if self._verifies else None
+        self._gate = Gate(link, environ) if self._verifies else None
         # By fingerprint: held by the first thread that comes to a program, until that may run.
         self._entrances: dict[str, Any] = {}
         self._reruns = Reruns(self._report_rerun)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ...protocol.hook_messages import HookMessage, Program, ProgramText
+    from .agent_link import AgentLink
 
 # The launcher answers much sooner; if it cannot, the program goes on.
 _LONGEST_S = 150
@@ -28,14 +29,14 @@ class Gate:
     """Holds threads until the launcher lets their programs run.
 
     Args:
-        environ: of this process, as it was started.
+        link: of the process that holds, and not of its forks.
+        environ: of that process, as it was started.
 
     """
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._path = environ[hook_environ.SOCKET]
-        self._process_id = environ.get("JAX_PROCESS_ID", "")
-        self._pid = os.getpid()
+    def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
+        self._link = link
+        self._environ = environ
         self._of_thread = threading.local()
 
     def hold(self, program: Program, show: Callable[[], Iterable[ProgramText]]) -> bool:
@@ -52,7 +53,7 @@ class Gate:
             Whether it has been announced: there may be no agent any more.
 
         """
-        if os.getpid() != self._pid:  # a fork of the process that was announced
+        if not self._link.is_of_this_process:
             return False
         try:
             line = self._line()
@@ -79,8 +80,8 @@ class Gate:
         """The connection of this thread."""
         line: _Line | None = getattr(self._of_thread, "line", None)
         if line is None:
-            line = self._of_thread.line = _Line(self._path)
-            line.send(Hello(self._pid, self._process_id, 0))
+            line = self._of_thread.line = _Line(self._environ[hook_environ.SOCKET])
+            line.send(Hello(os.getpid(), self._environ.get("JAX_PROCESS_ID", ""), 0))
         return line
 
 

@@ -23,30 +23,42 @@ if TYPE_CHECKING:
 
     from .compilation import Compilation
     from .debuggers import Debuggers
+    from .fork_server import ForkServer
 
     Patch = Callable[[Any], None]
 
 
-def install(failed: Callable[[Exception], None]) -> None:
+def install(failed: Callable[[Exception], None]) -> ForkServer | None:
     """Put the hook in place; without an agent do nothing, or fill in initialize() alone.
 
     Args:
         failed: is given what goes wrong in the hook later on, which the program does not see.
 
+    Returns:
+        what forks the ranks, if this process is there for that.
+
     """
     path = os.environ.get(hook_environ.SOCKET)
+    fork_server = os.environ.pop(hook_environ.FORK_SERVER, "")
     environ = dict(os.environ)  # as it is: the program may change or clear its own
     if not path:
         if environ.get(hook_environ.ALONE):
             sys.meta_path.insert(0, ImportPatches({"jax.distributed": _fills_in(environ)}, failed))
-        return
+        return None
     if not _is_main_interpreter():
-        return
-    try:
-        link = AgentLink(path, environ.get("JAX_PROCESS_ID", ""))
-    except OSError:
-        return
+        return None
+    link = AgentLink()
+    if not fork_server:
+        try:
+            link.connect(path, environ.get("JAX_PROCESS_ID", ""))
+        except OSError:
+            return None
     Hook(link, environ, failed).install()
+    if not fork_server:
+        return None
+    from .fork_server import ForkServer
+
+    return ForkServer(fork_server, link, environ)
 
 
 def _is_main_interpreter() -> bool:
@@ -127,7 +139,8 @@ class Hook:
         from .agents_death import die_with_agent
         from .initialize import Initialization
 
-        die_with_agent(self._link)
+        if self._link.is_of_this_process:  # a forked rank sees to that itself
+            die_with_agent(self._link)
         Initialization(self._link, self._environ, self._exits, self._compilation).patch(distributed)
 
 

@@ -1,0 +1,79 @@
+"""What makes a process unfit to be forked: threads that matter, and backends of JAX."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_MOST_NAMES = 3
+
+
+class Unfit(Exception):
+    """No rank can be forked; why."""
+
+
+def check_jax() -> None:
+    """Refuse to fork with a backend of JAX.
+
+    Raises:
+        Unfit: there is one.
+
+    """
+    bridge: Any = sys.modules.get("jax._src.xla_bridge")
+    if getattr(bridge, "_backends", None):
+        raise Unfit("an import has started a backend of JAX (jax.devices(), or an array)")
+
+
+def check_threads() -> None:
+    """Refuse to fork with other threads than those that end before a fork, as OpenBLAS's do.
+
+    Raises:
+        Unfit: there are some.
+
+    """
+    if len(_threads()) > 1:
+        pid = fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+    others = [tid for tid in _threads() if tid != os.getpid()]
+    if others:
+        names = sorted({_name_of(tid) for tid in others})
+        shown = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+        threads = "a thread" if len(others) == 1 else f"{len(others)} threads"
+        raise Unfit(f"an import has started {threads} ({shown})")
+
+
+def _threads() -> list[int]:
+    return [int(tid) for tid in os.listdir("/proc/self/task")]
+
+
+def _name_of(tid: int) -> str:
+    """What a thread is called by Python, or else by the system."""
+    threading: Any = sys.modules.get("threading")
+    if threading is not None:
+        for thread in threading.enumerate():
+            if thread.native_id == tid:
+                return str(thread.name)
+    try:
+        with open(f"/proc/self/task/{tid}/comm") as comm:
+            return comm.read().strip()
+    except OSError:
+        return "?"
+
+
+def fork() -> int:
+    """Fork, with nothing left in the buffers of both, and without a warning about threads."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    warnings: Any = sys.modules.get("warnings")
+    if warnings is None:  # nobody can show one
+        return os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return os.fork()

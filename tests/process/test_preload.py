@@ -1,0 +1,369 @@
+"""--preload without JAX: what is imported once, which ranks are forked, and how all of that ends."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from jobs import Ended, Jobs, alive, eventually
+from remote import FAKE_SSH
+
+AFRESH = "the ranks are started afresh"
+# Says by which process it is imported, and in which it is used.
+MODULE = "import os; by = os.getpid(); print('imported', flush=True)"
+PROGRAM = (
+    "import os, sys; preloaded = 'mine' in sys.modules; import mine;"
+    "print('rank', os.environ['JAX_PROCESS_ID'], preloaded, mine.by == os.getpid(), *sys.argv[1:])"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(MODULE)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def preload(jobs: Jobs, folder: Path, *words: object, module: str = "mine", **how: object) -> Ended:
+    return jobs.run("--preload", module, *words, cwd=folder, **how)  # type: ignore[arg-type]
+
+
+def lines(ended: Ended) -> list[str]:
+    assert ended.status == 0, ended.stderr
+    return sorted(ended.stdout.splitlines())
+
+
+def ranks(forked: bool, *numbers: int) -> list[str]:
+    return [f"[{rank}] rank {rank} {forked} {not forked}" for rank in numbers]
+
+
+# --- what is forked ---
+
+
+def test_modules_are_imported_once(jobs: Jobs, folder: Path) -> None:
+    ended = preload(jobs, folder, "-n", 4, "program.py")
+    assert lines(ended) == ["[0] imported", *ranks(True, 0, 1, 2, 3)]
+    assert ended.err == b""
+
+
+def test_the_variable_does_the_same(jobs: Jobs, folder: Path) -> None:
+    ended = jobs.run("-n", 2, "program.py", cwd=folder, env={"MCJAX_PRELOAD": "mine,json"})
+    assert lines(ended) == ["[0] imported", *ranks(True, 0, 1)]
+
+
+WAYS = {
+    "a file": ["program.py"],
+    "a file elsewhere": ["../{folder}/program.py"],
+    "a module": ["-m", "program"],
+    "with options": [sys.executable, "-X", "dev", "-O", "program.py"],
+    "a string": [sys.executable, "-c", PROGRAM],
+    "below a profiler": [sys.executable, "-m", "cProfile", "-o", "profile", "program.py"],
+    "below runpy": ["-m", "runpy", "program"],
+    "a folder": [sys.executable, "."],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ways_to_run_a_program(jobs: Jobs, folder: Path, way: str) -> None:
+    (folder / "__main__.py").write_text(PROGRAM)
+    words = [word.format(folder=folder.name) for word in WAYS[way]]
+    ended = preload(jobs, folder, "-n", 2, *words)
+    assert lines(ended) == ["[0] imported", *ranks(True, 0, 1)]
+    assert ended.err == b""
+
+
+def test_each_rank_has_its_own_command(jobs: Jobs, folder: Path) -> None:
+    words = [PROGRAM + "; print(open('/proc/self/cmdline').read().split(chr(0))[3:5])"]
+    words += ["{process_id} of {num_processes}", "x"]
+    ended = preload(jobs, folder, "-n", 2, sys.executable, "-c", *words)
+    said = [line + f" {rank} of 2 x" for rank, line in enumerate(ranks(True, 0, 1))]
+    commands = [f"[{rank}] ['{rank} of 2', 'x']" for rank in (0, 1)]
+    assert lines(ended) == sorted([*commands, "[0] imported", *said])
+
+
+def test_a_command_that_differs_before_the_programs_arguments(jobs: Jobs, folder: Path) -> None:
+    program = PROGRAM + " # {process_id}"
+    ended = preload(jobs, folder, "-n", 3, sys.executable, "-c", program, "x")
+    said = [line + " x" for line in (*ranks(True, 0), *ranks(False, 1, 2))]
+    assert [line for line in lines(ended) if line.endswith(" x")] == said
+    assert ended.report == "--preload: its command is another; ranks 1-2 are started afresh"
+
+
+@pytest.mark.parametrize("words", [["sh", "-c", "echo done"], ["--no-hook", "done.py"]])
+def test_what_is_no_python_runs_as_ever(jobs: Jobs, folder: Path, words: list[str]) -> None:
+    (folder / "done.py").write_text("print('done')")
+    ended = preload(jobs, folder, "-n", 2, *words)
+    assert lines(ended) == ["[0] done", "[1] done"]
+    assert ended.err == b""
+    verbose = preload(jobs, folder, "-v", "-n", 2, *words)
+    assert f"--preload: not for this PROGRAM; {AFRESH}" in verbose.report
+
+
+def test_a_script_as_interpreter(jobs: Jobs, folder: Path) -> None:
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    ended = preload(jobs, folder, "-v", "--python", python, "-n", 2, "program.py")
+    assert set(ranks(False, 0, 1)) <= set(lines(ended))
+    assert f"--preload: {python} is a script; {AFRESH}" in ended.report
+
+
+def test_the_users_sitecustomize_runs_before_the_imports(jobs: Jobs, folder: Path) -> None:
+    (folder / "sitecustomize.py").write_text("import builtins; builtins.custom = 'custom'")
+    (folder / "mine.py").write_text("said = custom")
+    (folder / "program.py").write_text("import mine; print(mine.said)")
+    ended = preload(jobs, folder, "-n", 2, "program.py", env={"PYTHONPATH": str(folder)})
+    assert lines(ended) == ["[0] custom", "[1] custom"]
+
+
+def test_cores_and_limits(jobs: Jobs, folder: Path) -> None:
+    (folder / "program.py").write_text(
+        "import os, resource;"
+        "print(os.sched_getaffinity(0), resource.getrlimit(resource.RLIMIT_NOFILE), os.getcwd())"
+    )
+    words = ["-n", 2, "--bind-cores", "-C", "/", folder / "program.py"]
+    assert lines(preload(jobs, folder, *words, module="abc")) == lines(jobs.run(*words))
+
+
+def test_on_other_hosts(jobs: Jobs, folder: Path) -> None:
+    words = ["--hosts", "a:2,b:2", "--via", FAKE_SSH, "program.py"]
+    ended = preload(jobs, folder, *words)
+    forked = [
+        line.replace("] ", " a] " if line[1] in "01" else " b] ", 1)
+        for line in ranks(True, *range(4))
+    ]
+    assert lines(ended) == sorted(["[0 a] imported", "[2 b] imported", *forked])
+
+
+def test_restarts(jobs: Jobs, folder: Path) -> None:
+    (folder / "program.py").write_text(
+        "import os, sys, mine; print(mine.by == os.getpid()); sys.exit(os.environ['MCJAX_RESTART'] == '0')"
+    )
+    ended = preload(jobs, folder, "-n", 2, "--max-restarts", 1, "program.py")
+    assert (ended.status, ended.stdout.count("False")) == (0, 4), ended.stderr
+
+
+# --- what cannot be forked ---
+
+UNFIT = {
+    "import nosuch": "cannot import mine: ModuleNotFoundError: No module named 'nosuch'",
+    "1/0": "cannot import mine: ZeroDivisionError: division by zero",
+    "raise SystemExit(3)": "cannot import mine: SystemExit: 3",
+    "import threading, time; threading.Thread(target=time.sleep, args=(9,), name='T', daemon=True).start()": "an import has started a thread (T)",
+    "import sys; sys.path.insert(0, '/tmp')": "an import has put another folder in front of sys.path",
+    "import os; os.kill(os.getpid(), 9)": "the importing process was killed by SIGKILL",
+    "import os; os._exit(3)": "the importing process exited (3)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("body", UNFIT)
+def test_imports_after_which_nothing_can_be_forked(jobs: Jobs, folder: Path, body: str) -> None:
+    (folder / "mine.py").write_text(body)
+    (folder / "program.py").write_text("import sys; print('mine' in sys.modules)")
+    ended = preload(jobs, folder, "-n", 2, "program.py")
+    assert lines(ended) == ["[0] False", "[1] False"]
+    assert ended.report == f"--preload: {UNFIT[body]}; {AFRESH}"
+
+
+def test_a_hash_seed_of_each_ranks_own(jobs: Jobs, folder: Path) -> None:
+    ended = preload(jobs, folder, "-n", 2, "-x", "PYTHONHASHSEED=random", "program.py")
+    assert set(ranks(False, 0, 1)) <= set(lines(ended))
+    assert ended.report == (
+        f"--preload: PYTHONHASHSEED=random asks for a seed of each rank's own; {AFRESH}"
+    )
+
+
+READING = {
+    "os.environ['OWN']": "OWN",
+    "os.environ.get('OWN')": "OWN",
+    "os.environ.setdefault('OWN', 'x')": "OWN",
+    "os.getenv('JAX_PROCESS_ID')": "JAX_PROCESS_ID",
+    "os.environb.get(b'OWN')": "OWN",
+    "dict(os.environ)": "JAX_PROCESS_ID",
+    "'OWN' in os.environ": "OWN",
+}
+
+
+@pytest.mark.parametrize("expression", READING)
+def test_a_variable_that_an_import_has_read(jobs: Jobs, folder: Path, expression: str) -> None:
+    """It has the value of the rank, in whichever way."""
+    (folder / "mine.py").write_text(f"import os\nby = os.getpid()\nread = {expression}")
+    (folder / "program.py").write_text(
+        f"import os, mine; print('rank', mine.by != os.getpid(), mine.read == ({expression}))"
+    )
+    ended = preload(jobs, folder, "-n", 3, "-x", "OWN=<{process_id}>", "program.py")
+    assert lines(ended) == ["[0] rank True True", "[1] rank False True", "[2] rank False True"]
+    assert ended.report == (
+        f"--preload: {READING[expression]} differs between ranks, and an import may have read it; "
+        "ranks 1-2 are started afresh"
+    )
+
+
+def test_a_variable_that_a_library_may_have_read(jobs: Jobs, folder: Path) -> None:
+    ended = preload(jobs, folder, "-n", 2, "-x", "OMP_NUM_THREADS={process_id}", "program.py")
+    assert "OMP_NUM_THREADS differs between ranks" in ended.report
+
+
+def test_variables_of_each_rank_are_set(jobs: Jobs, folder: Path) -> None:
+    """In Python, and for what it starts; an import's own settings last."""
+    (folder / "mine.py").write_text("import os; os.environ['SET'] = 'by import'")
+    (folder / "program.py").write_text(
+        "import os, subprocess; print(os.environ['OWN'], os.environ['SET'], flush=True);"
+        "subprocess.run('echo $OWN $SET $MCJAX_LOCAL_PROCESS_ID', shell=True)"
+    )
+    own = ["-x", "OWN=<{process_id}>", "-x", "SET={process_id}"]
+    ended = preload(jobs, folder, "-n", 2, *own, "program.py")
+    assert lines(ended) == [
+        *("[0] <0> by import", "[0] <0> by import 0"),
+        *("[1] <1> by import", "[1] <1> by import 1"),
+    ]
+    assert ended.err == b""
+
+
+@pytest.mark.parametrize("value", ["os/path", "a b", "1a", "jax,-v"])
+def test_what_is_no_module(jobs: Jobs, value: str) -> None:
+    ended = jobs.run("--preload", value, "true")
+    assert (ended.status, ended.out) == (2, b"")
+    assert "is not the name of a module" in ended.report
+
+
+# --- ends ---
+
+READY = "import os, sys, time; print('ready', 'pid', os.getpid(), flush=True); "
+ENDS = {
+    "exit": (READY + "sys.exit(3 if os.environ['JAX_PROCESS_ID'] == '1' else time.sleep(99))", 3),
+    "raise": (READY + "1/0 if os.environ['JAX_PROCESS_ID'] == '1' else time.sleep(99)", 1),
+    "abort": (READY + "os.abort() if os.environ['JAX_PROCESS_ID'] == '1' else time.sleep(99)", 134),
+    "term": (
+        READY
+        + "os.kill(os.getpid(), 15) if os.environ['JAX_PROCESS_ID'] == '1' else time.sleep(99)",
+        143,
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_ends_of_a_rank(jobs: Jobs, folder: Path, end: str) -> None:
+    body, status = ENDS[end]
+    (folder / "program.py").write_text(body)
+    ended = preload(jobs, folder, "-n", 3, "program.py")
+    assert ended.status == status, ended.stderr
+    assert "rank 1 " in ended.report
+
+
+def test_tracebacks_are_the_programs_own(jobs: Jobs, folder: Path) -> None:
+    (folder / "program.py").write_text("def f():\n    raise ValueError('x')\nf()\n")
+    ended = preload(jobs, folder, "program.py")
+    assert [line for line in ended.stderr.splitlines() if line.startswith("[0]")] == [
+        "[0] Traceback (most recent call last):",
+        f'[0]   File "{folder}/program.py", line 3, in <module>',
+        "[0]     f()",
+        f'[0]   File "{folder}/program.py", line 2, in f',
+        "[0]     raise ValueError('x')",
+        "[0] ValueError: x",
+    ]
+
+
+IMPORTING = "print('importing', flush=True); import time; time.sleep(99)"
+
+
+def importing(jobs: Jobs, folder: Path, body: str = IMPORTING) -> "tuple[object, list[int]]":
+    """A job whose fork server imports for long; its processes, from the launcher's child down."""
+    (folder / "mine.py").write_text(body)
+    running = jobs.start("--preload", "mine", "-n", 3, "program.py", cwd=folder)
+    running.read_until("importing")
+    below = psutil.Process(running.process.pid).children(recursive=True)
+    return running, [process.pid for process in below]
+
+
+@pytest.mark.parametrize(("name", "status"), [("INT", 130), ("TERM", 143), ("HUP", 129)])
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_signal_while_modules_are_imported(
+    jobs: Jobs, folder: Path, name: str, status: int, deaf: bool
+) -> None:
+    ignore = f"import signal; signal.signal(signal.SIG{name}, signal.SIG_IGN); "
+    ignore += "signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    running, _ = importing(jobs, folder, (ignore if deaf else "") + IMPORTING)
+    running.signal(signal.Signals[f"SIG{name}"])  # type: ignore[attr-defined]
+    if deaf:
+        running.signal(signal.Signals[f"SIG{name}"])  # type: ignore[attr-defined]
+    ended = running.finish()  # type: ignore[attr-defined]
+    assert ended.status == status, ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("victim", ["launcher", "guardian", "agent"])
+def test_a_death_while_modules_are_imported(jobs: Jobs, folder: Path, victim: str) -> None:
+    running, (guardian, agent, server) = importing(jobs, folder)
+    pid = {"launcher": running.process.pid, "guardian": guardian, "agent": agent}[victim]  # type: ignore[attr-defined]
+    os.kill(pid, signal.SIGKILL)
+    ended = running.finish()  # type: ignore[attr-defined]
+    assert ended.status == (-signal.SIGKILL if victim == "launcher" else 255), ended.stderr
+    eventually(lambda: not alive(server))
+
+
+def test_the_server_is_killed_while_it_imports(jobs: Jobs, folder: Path) -> None:
+    """Then the ranks import for themselves."""
+    running, (_, _, server) = importing(jobs, folder, IMPORTING.replace("(99)", "(1); by = 0"))
+    os.kill(server, signal.SIGKILL)
+    ended = running.finish()  # type: ignore[attr-defined]
+    assert ended.stdout.count("rank ") == 3
+    assert ended.report == f"--preload: the importing process was killed by SIGKILL; {AFRESH}"
+
+
+def test_a_timeout_while_modules_are_imported(jobs: Jobs, folder: Path) -> None:
+    (folder / "mine.py").write_text(IMPORTING)
+    ended = preload(jobs, folder, "-n", 2, "--timeout", "2s", "program.py")
+    assert ended.status == 124
+    assert ended.stdout.count("rank ") == 0
+
+
+def test_imports_that_compute_are_no_stall(jobs: Jobs, folder: Path) -> None:
+    body = "import time; end = time.monotonic() + 4\nwhile time.monotonic() < end: pass\nby = 0"
+    (folder / "mine.py").write_text(body)
+    ended = preload(jobs, folder, "-n", 2, "--stall-timeout", "2s", "program.py")
+    assert lines(ended) == ranks(True, 0, 1)
+
+
+def test_nothing_but_ranks_is_left_of_the_server(jobs: Jobs, folder: Path) -> None:
+    (folder / "program.py").write_text(READY + "time.sleep(99)")
+    running = jobs.start("--preload", "mine", "-n", 3, "program.py", cwd=folder)
+    running.read_until("ready", 3)
+    agent = psutil.Process(running.process.pid).children()[0].children()[0]
+    assert {process.pid for process in agent.children(recursive=True)} == set(running.pids())
+    began = time.monotonic()
+    agent.kill()
+    eventually(lambda: not any(alive(pid) for pid in running.pids()))
+    assert time.monotonic() - began < 20
+    assert running.finish().status == 255
+
+
+@pytest.mark.parametrize("pause_ms", range(0, 200, 25))
+def test_a_signal_at_any_moment(jobs: Jobs, folder: Path, pause_ms: int) -> None:
+    """Also while ranks are being forked."""
+    (folder / "program.py").write_text(READY + "time.sleep(99)")
+    running = jobs.start("--preload", "mine", "-n", 8, "program.py", cwd=folder)
+    running.read_until("imported")
+    time.sleep(pause_ms / 1000)  # any moment will do
+    running.signal(signal.SIGTERM)
+    assert running.finish().status == 143
+
+
+@pytest.mark.parametrize("victim", ["launcher", "agent", "server"])
+@pytest.mark.parametrize("pause_ms", [0, 10, 30, 60])
+def test_a_death_at_any_moment(jobs: Jobs, folder: Path, victim: str, pause_ms: int) -> None:
+    (folder / "program.py").write_text("print('rank')")
+    running = jobs.start("--preload", "mine", "-n", 8, "program.py", cwd=folder)
+    running.read_until("imported")
+    below = psutil.Process(running.process.pid).children(recursive=True)
+    pids = [running.process.pid, *(process.pid for process in below)]
+    pid = pids[["launcher", "guardian", "agent", "server"].index(victim) % len(pids)]
+    time.sleep(pause_ms / 1000)  # any moment will do
+    if alive(pid):
+        os.kill(pid, signal.SIGKILL)
+    ended = running.finish()
+    if victim == "server":
+        assert ended.status in (0, 137), ended.stderr  # 137: it was a rank by then
