@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.run.rank_run import BUSY
+from mcjax_launch.run.rank_run import Sample
 from mcjax_launch.run.spmd import Code, Comparison, Program, Rerun
 from mcjax_launch.run.state import RunState
 
@@ -34,6 +34,8 @@ _NOTED_AFTER_S = 10.0
 # turn. After so long in which all ranks stand still it is not: each waits for the other.
 _DOUBTED_EVERY_S = 5.0
 _STILL_S = 15.0
+# In which each uses no more of a processor than this.
+_MOST_IDLE = 0.02
 # A rank that is held at a program until the others reach it is let go then; and after so long
 # even if the others still compile, or are in programs that they may not leave without it.
 _LONGEST_HOLD_S = 100.0
@@ -52,7 +54,7 @@ class _Wait:
         # they are, since when all have stood still in programs, and what they have used by then.
         self.asked_at = -math.inf
         self.still_since: float | None = None
-        self.used_s: dict[int, float] = {}
+        self.used: dict[int, Sample] = {}
         self.inside: dict[int, InProgram] = {}
         self.there: Collection[int] = ()
         self.missing: Collection[int] = ()
@@ -100,6 +102,11 @@ class _Wait:
             rank: own[next(fingerprint for fingerprint in common if fingerprint in own)]
             for rank, own in self._reruns.items()
         }
+
+
+def _is_idle(before: Sample, after: Sample) -> bool:
+    """Whether a rank has used next to nothing: on a machine with too much to do it gets little."""
+    return after.cpu_s - before.cpu_s <= _MOST_IDLE * (after.at - before.at)
 
 
 class SpmdWatch:
@@ -189,12 +196,14 @@ class SpmdWatch:
                 continue
             found = in_programs(self._state, stacks, wait.missing)
             inside = {rank: place for rank, place in found.items() if place is not None}
-            if len(inside) < len(found) or (len(found) < len(wait.missing) and not wait.inside):
+            is_complete = len(found) == len(wait.missing)  # a busy host may be late
+            if len(inside) < len(found) or not (is_complete or wait.inside):
                 self._let_go(wait, now)
                 continue
             if not wait.inside:
                 self._notes.append(self._note(wait, now - wait.since, inside))
-            self._keep(wait, inside, now)
+            if is_complete:
+                self._keep(wait, inside, now)
             if wait.still_since is not None and now - wait.still_since >= _STILL_S:
                 known = {rank: place.program for rank, place in inside.items()}
                 instead = {rank: program for rank, program in known.items() if program}
@@ -202,17 +211,16 @@ class SpmdWatch:
 
     def _keep(self, wait: _Wait, inside: dict[int, "InProgram"], now: float) -> None:
         """Remember where the others are, and since when nothing of them has moved."""
-        used_s = {}
-        for rank in (*wait.there, *wait.missing):
-            run = self._state.ranks[rank]
-            on_cpu = run.compilations.platform in ("", "cpu")  # elsewhere it proves nothing
-            samples = [one for one in run.usage.samples[-1:] if one.at >= wait.asked_at]
-            used_s[rank] = samples[0].cpu_s if samples and on_cpu else math.nan
-        most = BUSY * _DOUBTED_EVERY_S
-        still = all(used_s[rank] - wait.used_s.get(rank, math.nan) <= most for rank in used_s)
-        if not still or inside != wait.inside:
+        before, wait.inside = wait.inside, inside
+        runs = [self._state.ranks[rank] for rank in (*wait.there, *wait.missing)]
+        samples = {run.process_id: run.usage.samples[-1] for run in runs if run.usage.samples}
+        if len(samples) < len(runs) or any(one.at < wait.asked_at for one in samples.values()):
+            return  # the host is late
+        then, wait.used = wait.used, samples
+        idle = all(rank in then and _is_idle(then[rank], one) for rank, one in samples.items())
+        on_cpu = all(run.compilations.platform in ("", "cpu") for run in runs)
+        if not (idle and on_cpu and inside == before):
             wait.still_since = now
-        wait.used_s, wait.inside = used_s, inside
 
     def _compile(self, ranks: Iterable[int]) -> bool:
         return all(self._state.ranks[rank].compilations.under_way > 0 for rank in ranks)

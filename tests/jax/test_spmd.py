@@ -210,7 +210,7 @@ def test_a_program_for_which_the_others_wait_in_another_way(jobs: Jobs, tmp_path
 
 def test_a_rank_that_has_skipped_a_program_that_all_know(jobs: Jobs) -> None:
     """It is found when that rank comes to a new one, and the others wait for it in an old one."""
-    ended = jobs.run(*OPTIONS, GATED, "skipped", cwd=PROGRAMS)
+    ended = jobs.run(*OPTIONS, GATED, "skipped", cwd=PROGRAMS, limit=180)
     assert ended.status == 1, ended.stderr
     at = places(GATED)
     others, odd = (f"gated.py:{at[line]}" for line in ("not skipped", "skipped"))
