@@ -31,6 +31,9 @@ _FOR_SOMEBODY = ("/pdb.py", "/bdb.py", "/asyncio/base_events.py", "/socketserver
 _DEBUGGERS = ("debugpy", "IPython", "ipdb")
 # JAX's functions that make a program, before its hook sees that it is compiled.
 _COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w*computation|pjit_jaxpr|compile")
+# What waits for other processes in JAX without a program.
+_NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
+_RUN_PROGRAMS = ("jax", "jaxlib", source_lines.USER)
 # So many kinds of places are shown.
 _MOST_GROUPS = 2
 
@@ -277,6 +280,37 @@ def is_blocked_by_jax(stack: Stack | None, run: RankRun) -> bool:
     if stack.blocked:  # JAX's C++ is called from the user's line without Python
         return "futex" in stack.blocked or stack.blocked in _LOCKS
     return program_at(run, frames) is not None
+
+
+class InProgram(Value):
+    """A rank is in a program: where, in words; and which it is, None where that is not known."""
+
+    where: str
+    program: Program | None
+
+
+def in_programs(
+    state: RunState, stacks: Iterable[Stack], ranks: Collection[int]
+) -> dict[int, InProgram | None]:
+    """Where these ranks are, if in programs, or where they wait for the results of some.
+
+    None stands for a rank that is anywhere else, in a barrier for instance, where it may wait for
+    something else. A rank whose stack has not come is left out.
+    """
+    found = _by_rank(stacks)
+    known = {rank: (state.ranks[rank], found[rank]) for rank in ranks if rank in found}
+    return {rank: _in_program(*one) for rank, one in known.items()}
+
+
+def _in_program(run: RankRun, stack: Stack) -> InProgram | None:
+    frames = _frames(stack)
+    if not is_blocked_by_jax(stack, run) or frames[0].library not in _RUN_PROGRAMS:
+        return None
+    at = _users(frames)
+    own = frames if at is None else frames[: at + 1]
+    if any(_NO_PROGRAM.search(f"{frame.name} {frame.source}") for frame in own):
+        return None
+    return InProgram(_where_blocked(run, frames), program_at(run, frames))
 
 
 def program_at(run: RankRun, frames: Sequence[Frame]) -> Program | None:

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.console import Console
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from mcjax_launch.protocol.loop import Timer
     from mcjax_launch.watchdog.hang import Ask, HangWatch
     from mcjax_launch.watchdog.joining import JoiningRanks
+    from mcjax_launch.watchdog.spmd import SpmdWatch
 
 
 class Launcher:
@@ -199,7 +201,8 @@ class Launcher:
         self._timers.append(Acting(limits, self._limit_reached))
         if limits.spmd is not None:
             say = self._console.note, self._request_reruns, self._release, self._show
-            self._timers.append(Asking(limits.spmd, *say))
+            look = partial(self._look, limits.spmd)
+            self._timers.append(Asking(limits.spmd, *say, look))
             if self._job.num_hosts > 1 and not again:
                 mine = these_ranks(self._state.ranks)
                 self._console.note(
@@ -464,6 +467,13 @@ class Launcher:
             self._stacks.request(self._links, self._explain_hang)
         else:
             self._pool.send_all(messages.RequestUsage())
+
+    def _look(self, watch: "SpmdWatch") -> None:
+        self._pool.send_all(messages.RequestUsage())
+        self._stacks.request(self._links, partial(self._looked, watch))
+
+    def _looked(self, watch: "SpmdWatch", stacks: list["Stack"]) -> None:
+        watch.stacks_came(stacks, time.monotonic())
 
     def _explain_hang(self, stacks: list["Stack"]) -> None:
         assert self._hang is not None

@@ -55,6 +55,7 @@ class Asking:
         ask: asks ranks which programs they still run.
         release: lets ranks run the program with this fingerprint.
         show: has a rank show the code of the program with this fingerprint.
+        look: asks for the stacks of all ranks.
 
     """
 
@@ -67,12 +68,14 @@ class Asking:
         ask: Callable[[Sequence[int]], None],
         release: Callable[[str, Collection[int]], None],
         show: Callable[[str, int], None],
+        look: Callable[[], None],
     ) -> None:
         self._watch = watch
         self._note = note
         self._ask = ask
         self._release = release
         self._show = show
+        self._look = look
 
     def expire(self, now: float) -> None:
         """Act on what the limits have just had it decide."""
@@ -80,6 +83,8 @@ class Asking:
             self._note(line)
         if ranks := self._watch.take_ranks_to_ask():
             self._ask(ranks)
+        if self._watch.take_stack_request():
+            self._look()
         for fingerprint, held in self._watch.take_released().items():
             self._release(fingerprint, held)
         for fingerprint, rank in self._watch.take_programs_to_show():

@@ -7,12 +7,19 @@ come before they run the program too. So a rank has passed a program by when it 
 often than that, each of which needs a rank that has reached the program.
 """
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from mcjax_launch.ranks import have, these_ranks
+from mcjax_launch.run.rank_run import Sample
 from mcjax_launch.run.spmd import Code, Comparison, Program, Rerun
 from mcjax_launch.run.state import RunState
+
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.stacks import Stack
+    from mcjax_launch.diagnosis.waits import InProgram
 
 #: For so many seconds a rank may simply be slower than others.
 LOOK_AFTER_S = 2.0
@@ -23,9 +30,17 @@ _LOOKS = 100
 #: A rank that has run others this many times has passed the program by.
 MOST_LAG = 40
 _NOTED_AFTER_S = 10.0
+# So often the others are asked where they are, if in a program: for as long as it may be their
+# turn. After so long in which all ranks stand still it is not: each waits for the other.
+_DOUBTED_EVERY_S = 5.0
+_STILL_S = 15.0
+# In which each uses no more of a processor than this.
+_MOST_IDLE = 0.02
 # A rank that is held at a program until the others reach it is let go then; and after so long
-# even if the others still compile.
+# even if the others still compile, or are in programs that they may not leave without it.
 _LONGEST_HOLD_S = 100.0
+# So many places are shown.
+_MOST_PLACES = 2
 
 
 class _Wait:
@@ -35,6 +50,12 @@ class _Wait:
         self.program = program
         self.since = at
         self.noted = False
+        # Of the others, while the ranks that are there are held: when they were last asked where
+        # they are, since when all have stood still in programs, and what they have used by then.
+        self.asked_at = -math.inf
+        self.still_since: float | None = None
+        self.used: dict[int, Sample] = {}
+        self.inside: dict[int, InProgram] = {}
         self.there: Collection[int] = ()
         self.missing: Collection[int] = ()
         # By a missing rank and one that is there, which it needed for what it ran meanwhile:
@@ -83,6 +104,11 @@ class _Wait:
         }
 
 
+def _is_idle(before: Sample, after: Sample) -> bool:
+    """Whether a rank has used next to nothing: on a machine with too much to do it gets little."""
+    return after.cpu_s - before.cpu_s <= _MOST_IDLE * (after.at - before.at)
+
+
 class SpmdWatch:
     """Watches over the programs that ranks wait in, as long as there are any.
 
@@ -96,6 +122,7 @@ class SpmdWatch:
         self._looked_at: float | None = None
         self._notes: list[str] = []
         self._to_ask: set[int] = set()
+        self._wants_stacks = False
 
     @property
     def deadline(self) -> float | None:
@@ -132,21 +159,88 @@ class SpmdWatch:
 
     def _look(self, wait: _Wait, now: float) -> None:
         waited = now - wait.since
-        if waited >= LOOK_AFTER_S:
+        if waited >= LOOK_AFTER_S and not wait.inside:
             self._to_ask |= set(wait.missing)
         patient = self._compile(wait.missing) and waited < _LONGEST_HOLD_S
-        if waited >= _NOTED_AFTER_S and not (wait.noted or patient):
-            wait.noted = True
-            self._notes.append(self._note(wait, waited))
-            self._state.programs.release(wait.program)
+        if waited < _NOTED_AFTER_S or wait.noted or patient:
+            return
+        if waited >= _LONGEST_HOLD_S or not self._state.programs.is_held(wait.program):
+            self._let_go(wait, now)
+        elif now >= wait.asked_at + _DOUBTED_EVERY_S:
+            wait.asked_at = now
+            self._wants_stacks = True
+
+    def _let_go(self, wait: _Wait, now: float) -> None:
+        wait.noted = True
+        self._notes.append(self._note(wait, now - wait.since))
+        self._state.programs.release(wait.program)
+
+    # --- ranks that are held, while the others are in programs ---
+
+    def take_stack_request(self) -> bool:
+        """Whether it is wanted now what all ranks use, and then where they are."""
+        wanted, self._wants_stacks = self._wants_stacks, False
+        return wanted
+
+    def stacks_came(self, stacks: Collection["Stack"], now: float) -> None:
+        """The hosts have answered where their ranks are: some that are held may have to go on.
+
+        Not while the others are in programs: they may have to run these too, and will get there.
+        If nobody moves any more, they never will.
+        """
+        from mcjax_launch.diagnosis.waits import in_programs
+
+        programs = self._state.programs
+        for wait in self._waits.values():
+            if wait.noted or wait.asked_at < 0 or programs.divergence is not None:
+                continue
+            found = in_programs(self._state, stacks, wait.missing)
+            inside = {rank: place for rank, place in found.items() if place is not None}
+            is_complete = len(found) == len(wait.missing)  # a busy host may be late
+            if len(inside) < len(found) or not (is_complete or wait.inside):
+                self._let_go(wait, now)
+                continue
+            if not wait.inside:
+                self._notes.append(self._note(wait, now - wait.since, inside))
+            if is_complete:
+                self._keep(wait, inside, now)
+            if wait.still_since is not None and now - wait.still_since >= _STILL_S:
+                known = {rank: place.program for rank, place in inside.items()}
+                instead = {rank: program for rank, program in known.items() if program}
+                programs.passed_by(wait.program, instead)
+
+    def _keep(self, wait: _Wait, inside: dict[int, "InProgram"], now: float) -> None:
+        """Remember where the others are, and since when nothing of them has moved."""
+        before, wait.inside = wait.inside, inside
+        runs = [self._state.ranks[rank] for rank in (*wait.there, *wait.missing)]
+        samples = {run.process_id: run.usage.samples[-1] for run in runs if run.usage.samples}
+        if len(samples) < len(runs) or any(one.at < wait.asked_at for one in samples.values()):
+            return  # the host is late
+        then, wait.used = wait.used, samples
+        idle = all(rank in then and _is_idle(then[rank], one) for rank, one in samples.items())
+        on_cpu = all(run.compilations.platform in ("", "cpu") for run in runs)
+        if not (idle and on_cpu and inside == before):
+            wait.still_since = now
 
     def _compile(self, ranks: Iterable[int]) -> bool:
         return all(self._state.ranks[rank].compilations.under_way > 0 for rank in ranks)
 
-    def _note(self, wait: _Wait, waited: float) -> str:
+    def _note(
+        self, wait: _Wait, waited: float, inside: Mapping[int, "InProgram"] | None = None
+    ) -> str:
+        """What is said of a wait; `inside`: where the others are, who are waited for."""
         program = wait.program
         name = f"#{self._state.programs.number(program)} {program.title}"
         at = f" at {program.where}" if program.where else ""
+        if inside is not None:
+            groups: dict[str, list[int]] = {}
+            for rank, place in inside.items():
+                groups.setdefault(place.where, []).append(rank)
+            places = [f"{these_ranks(ranks)}, {where}" for where, ranks in groups.items()]
+            return (
+                f"{these_ranks(wait.there)} {have(wait.there)} waited {waited:.0f} s before "
+                f"program {name}{at} for {' and for '.join(places[:_MOST_PLACES])}"
+            )
         if self._state.programs.is_held(program):
             run = "runs" if len(wait.there) == 1 else "run"
             return (

@@ -208,6 +208,20 @@ def test_a_program_for_which_the_others_wait_in_another_way(jobs: Jobs, tmp_path
     )
 
 
+def test_a_rank_that_has_skipped_a_program_that_all_know(jobs: Jobs) -> None:
+    """It is found when that rank comes to a new one, and the others wait for it in an old one."""
+    ended = jobs.run(*OPTIONS, GATED, "skipped", cwd=PROGRAMS, limit=180)
+    assert ended.status == 1, ended.stderr
+    at = places(GATED)
+    others, odd = (f"gated.py:{at[line]}" for line in ("not skipped", "skipped"))
+    assert "result" not in ended.stdout
+    assert f"before program #3 jit(mean) at {odd} for ranks 0-1,3, in jit(max) at {others}\n" in (
+        ended.stderr
+    )
+    assert f"ranks 0-1,3 ran {others} jit(max) f32[8,4] again instead" in ended.report
+    assert f"rank 2 {odd} jit(mean) f32[8,4]" in ended.report
+
+
 def test_a_handler_that_raises_ends_the_wait(jobs: Jobs, tmp_path: Path) -> None:
     """What waited before waits on with its next call, and is let go when all are there."""
     ended = jobs.run(*OPTIONS, GATED, "interrupted", tmp_path)

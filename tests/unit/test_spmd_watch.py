@@ -3,9 +3,10 @@
 import pytest
 
 from mcjax_launch.diagnosis.spmd import divergence_lines
+from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.hook.mcjax_hook import replica_groups as groups
 from mcjax_launch.protocol import hook_messages
-from mcjax_launch.protocol.messages import FromHook
+from mcjax_launch.protocol.messages import FromHook, RankUsage, Usage
 from mcjax_launch.run.hook_events import take
 from mcjax_launch.run.spmd import Program, Rerun
 from mcjax_launch.run.state import RunState
@@ -16,6 +17,7 @@ ALL = frozenset(range(3))
 STEP = Program("jit_step", "s", ALL, ("f32[4]",), "train.py:9")
 LOSS = Program("jit_loss", "l", ALL, ("f32[4]",), "train.py:10")
 METRIC = Program("jit_metric", "m", ALL, ("f32[4]",), "train.py:12")
+HELD = Program("jit_held", "h", ALL, (), "train.py:20")
 
 
 class Job:
@@ -224,10 +226,12 @@ def held_job(missing_compile: bool = False) -> Job:
     job.programs = job.state.programs
     for rank in (1, 2):
         job.state.ranks[rank].compilations.under_way = int(missing_compile)
-    held = Program("jit_held", "h", ALL, (), "train.py:20")
     for rank in ALL:
-        job.programs.ran(rank, METRIC)
-    job.programs.ran(0, held, held=True)
+        if rank != 0:  # it is there already
+            job.programs.ran(rank, METRIC)
+        job.state.ranks[rank].compilations.ran[METRIC.where] = METRIC
+        job.state.ranks[rank].membership.joining_at = job.state.ranks[rank].membership.joined_at = 1
+    job.programs.ran(0, HELD, held=True)
     job.wait(3)
     return job
 
@@ -236,12 +240,78 @@ def test_a_rank_is_not_held_for_good() -> None:
     job = held_job()
     assert job.wait(6) == []
     assert job.watch.take_released() == {}
-    assert job.wait(4) == [
+    assert look(job, "result", some=0) == [
         "rank 0 has waited 10 s before program #4 jit(held) at train.py:20 for ranks 1-2, "
         "and now runs it unverified"
     ]
     assert job.watch.take_released() == {"h": {0}}
     assert job.watch.take_released() == {}
+
+
+SITE = "/v/lib/python3.11/site-packages"
+CALLS = {
+    "result": f"{SITE}/jax/_src/array.py:642:_value",
+    "barrier": f"{SITE}/jax/_src/distributed.py:9:wait_at_barrier",
+    "loading": "/usr/lib/python3.11/queue.py:171:get",
+}
+
+
+def stacks(kind: str, line: str = "train.py:12") -> list[Stack]:
+    """Of ranks 1 and 2, in the user's function f."""
+    frames = (frame.rsplit(":", 2) for frame in (CALLS[kind], f"/me/{line}:f"))
+    lines = (f'  File "{file}", line {number} in {name}\n' for file, number, name in frames)
+    text = "Stack (most recent call first):\n" + "".join(lines)
+    return [Stack(rank, "h", 70 + rank, text) for rank in (1, 2)]
+
+
+def look(job: Job, kind: str, cpu_s: float = 0.0, *, some: int = 2) -> list[str]:
+    """The hosts answer where the ranks are, and what they have used; what is said."""
+    while not job.watch.take_stack_request():
+        job.wait(LOOK_EVERY_S)
+    job.state.used(Usage(tuple(RankUsage(rank, cpu_s, 1, 0.0) for rank in ALL)), job.now)
+    job.watch.stacks_came(stacks(kind)[:some], job.now)
+    return job.watch.take_notes()
+
+
+def test_ranks_that_wait_for_one_another_run_different_programs() -> None:
+    """Rank 0 has skipped `metric`: the others are in it, which they cannot leave without it."""
+    job = held_job()
+    job.wait(6)
+    assert [look(job, "result") for _ in range(4)] == [
+        [
+            "rank 0 has waited 10 s before program #4 jit(held) at train.py:20 for ranks 1-2, "
+            "in jit(metric) at train.py:12"
+        ],
+        *([], [], []),
+    ]
+    assert job.watch.take_released() == {}
+    assert divergence_lines(job.programs) == [
+        "program #4: rank 0 train.py:20 jit(held) · ranks 1-2 ran train.py:12 jit(metric) f32[4] "
+        "again instead"
+    ]
+
+
+@pytest.mark.parametrize(("kind", "some"), [("barrier", 2), ("loading", 2), ("result", 1)])
+def test_for_ranks_that_wait_otherwise_nobody_is_held(kind: str, some: int) -> None:
+    """What they wait for may be what the program that is held does; or nothing is known."""
+    job = held_job()
+    job.wait(6)
+    [note] = look(job, kind, some=some)
+    assert note.endswith("for ranks 1-2, and now runs it unverified")
+    assert job.watch.take_released() == {"h": {0}}
+
+
+def test_a_long_program_is_waited_for() -> None:
+    """Whoever computes will get there."""
+    job = held_job()
+    job.wait(6)
+    for number in range(8):
+        look(job, "result", 5.0 * number)
+    assert job.programs.divergence is None
+    assert job.watch.take_released() == {}
+    for rank in (1, 2):
+        job.programs.ran(rank, HELD, held=True)
+    assert job.watch.take_released() == {"h": {0, 1, 2}}
 
 
 def test_a_rank_is_held_longer_while_the_others_compile() -> None:
