@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,7 @@ _ALL: dict[str, Callable[[Bench], Sequence[Result]]] = {
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is asked for, and print it as Markdown."""
     options = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(128 + signum))  # ends its jobs
     if options.install:
         peers.install()
     results: Results
