@@ -1,0 +1,93 @@
+"""What every benchmark is given: the launchers to compare, a folder, and taking turns."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from benchmarks.measure import OURS
+from benchmarks.peers import Peer
+
+ROOT = Path(__file__).resolve().parents[2]
+#: The Python that has jax, and in which the ranks run.
+PYTHON = str(ROOT / ".venv" / "bin" / "python")
+_LIMIT_S = 600
+_START = "import sys; sys.path.insert(0, {!r}); from mcjax_launch.__main__ import run; run()\n"
+
+Way = Callable[[], float]
+
+
+def timed(command: list[str], **how: object) -> float:
+    """How long a command takes, in seconds."""
+    began = time.perf_counter()
+    subprocess.run(command, check=True, timeout=_LIMIT_S, **how)  # type: ignore[call-overload]
+    return time.perf_counter() - began
+
+
+class Bench:
+    """What a benchmark works with.
+
+    Args:
+        folder: for its files.
+        trees: by name, those whose launchers are compared; the first is ours.
+        peers: the other launchers that are here.
+        quick: few rounds, to see whether all works.
+
+    Attributes:
+        launchers: the command line of each tree's launcher.
+
+    """
+
+    def __init__(
+        self, folder: Path, trees: Mapping[str, Path], peers: list[Peer], *, quick: bool
+    ) -> None:
+        self.folder = folder
+        self.peers = peers
+        self.quick = quick
+        self.launchers = {name: self._launcher(name, tree) for name, tree in trees.items()}
+
+    @property
+    def ours(self) -> list[str]:
+        """The launcher of this tree."""
+        return self.launchers[OURS]
+
+    def _launcher(self, name: str, tree: Path) -> list[str]:
+        """As the installed script, with its bytecode in place."""
+        package = str(tree / "mcjax_launch")
+        subprocess.run([PYTHON, "-m", "compileall", "-q", package], check=True)
+        return [PYTHON, self.write(f"{name.replace(' ', '-')}.py", _START.format(str(tree)))]
+
+    def write(self, name: str, text: str) -> str:
+        """A file in the folder; its path."""
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def of_each(self, measure: Callable[[list[str]], float]) -> dict[str, Way]:
+        """A way for the launcher of each tree."""
+        return {name: partial(measure, command) for name, command in self.launchers.items()}
+
+    def in_turn(self, rounds: int, ways: Mapping[str, Way]) -> dict[str, list[float]]:
+        """What each way measures, all ways once a round; a way that fails is left out."""
+        seen: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(min(2, rounds) if self.quick else rounds):
+            for name in list(seen):
+                try:
+                    seen[name].append(ways[name]())
+                except (subprocess.SubprocessError, OSError, ValueError) as error:
+                    print(f"bench: {name} is left out: {error}", file=sys.stderr)
+                    del seen[name]
+        return {name: values for name, values in seen.items() if values}
+
+    def knows(self, option: str) -> bool:
+        """Whether the launcher of this tree has an option."""
+        done = subprocess.run([*self.ours, "--help"], capture_output=True, text=True)
+        return option in done.stdout
+
+
+def environ(**more: str) -> dict[str, str]:
+    """The environment, with more in it."""
+    return {**os.environ, **more}

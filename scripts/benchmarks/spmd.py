@@ -1,0 +1,129 @@
+"""What `--verify-spmd` and the record of programs cost, against a copy that keeps none."""
+
+import os
+import resource
+import shutil
+import subprocess
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from benchmarks.bench import PYTHON, ROOT, Bench, Way
+from benchmarks.measure import OURS, Measure
+
+_STEPS = """
+import sys, time
+import jax
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+multihost_utils.sync_global_devices("started")
+step = jax.jit(lambda x: jnp.sin(x) + 1)
+x = multihost_utils.host_local_array_to_global_array(
+    jnp.ones((2, 2)), jax.make_mesh((jax.device_count(),), ("a",)), jax.sharding.PartitionSpec("a"))
+step(x).block_until_ready()
+steps, best = int(sys.argv[1]), 1.0
+for _ in range(10 if steps else 0):
+    began = time.perf_counter()
+    for _ in range(steps):
+        x = step(x)
+    x.block_until_ready()
+    best = min(best, (time.perf_counter() - began) / steps)
+if jax.process_index() == 0:
+    print("us", best * 1e6)
+"""
+_PROGRAMS = """
+import os, sys, time
+import jax
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+x = multihost_utils.host_local_array_to_global_array(
+    jnp.ones((2, 2)), jax.make_mesh((jax.device_count(),), ("a",)), jax.sharding.PartitionSpec("a"))
+def used():  # this thread, and for all ranks the agent, its guardian and the launcher
+    at, total = os.getpid(), time.thread_time()
+    for _ in range(3 if jax.process_index() == 0 else 0):
+        at = int(open(f"/proc/{at}/stat").read().rpartition(")")[2].split()[1])
+        total += int(open(f"/proc/{at}/schedstat").read().split()[0]) / 1e9
+    return total
+programs = [jax.jit(lambda x, n=n: x * n).lower(x).compile() for n in range(int(sys.argv[1]))]
+multihost_utils.sync_global_devices("compiled")
+began, before = time.perf_counter(), used()
+for program in programs:
+    program(x)
+print("cpu", (used() - before) * 1e6)
+multihost_utils.sync_global_devices("run")
+if jax.process_index() == 0:
+    print("us", (time.perf_counter() - began) * 1e6)
+"""
+_NO_RECORD = """
+class Compilation:
+    def __init__(self, link, environ):
+        pass
+    def patch_compiler(self, compiler):
+        pass
+    def patch_execution(self, pxla):
+        pass
+    def watch_reruns(self):
+        return 0
+"""
+_COMPILED = 300
+
+
+def spmd(bench: Bench) -> list[Measure]:
+    """Processor time and a step of two ranks, and first runs that are held at the gate."""
+    without = bench.folder / "without"  # not where the launcher is run: that comes first
+    copy = without / "mcjax_launch"
+    shutil.copytree(ROOT / "mcjax_launch", copy)
+    (copy / "hook" / "mcjax_hook" / "compilation.py").write_text(_NO_RECORD)
+    program = bench.write("steps.py", _STEPS)
+
+    def run(root: Path, steps: int) -> list[str]:
+        options = ["-n", "2", "-d", "1", *(["--verify-spmd"] if root == ROOT else [])]
+        command = [PYTHON, "-m", "mcjax_launch", *options, program, str(steps)]
+        env = {**os.environ, "PYTHONPATH": str(root)}
+        done = subprocess.run(command, check=True, env=env, cwd=bench.folder, capture_output=True)
+        return done.stdout.decode().split()
+
+    def cpu(root: Path) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)  # os.times() counts in 10 ms
+        run(root, 0)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3
+
+    def step(root: Path) -> float:
+        words = run(root, 4000)
+        return float(words[words.index("us") + 1])
+
+    found = []
+    for title, measure, unit in (
+        ("processor time of 2 ranks that run two small programs", cpu, "ms"),
+        ("one small step of 2 ranks", step, "us"),
+    ):
+        ways: dict[str, Way] = {
+            OURS: partial(measure, ROOT),
+            "without the record": partial(measure, without),
+        }
+        found.append(Measure(title, unit, bench.in_turn(15, ways)))
+    return [*found, *_gate(bench)]
+
+
+def _gate(bench: Bench) -> list[Measure]:
+    """What it costs to hold programs at their first run: the rest of that is JAX's own."""
+    program = bench.write("programs.py", _PROGRAMS)
+    used: dict[str, list[float]] = {OURS: [], "not held": []}
+
+    def first_runs(way: str, *options: str) -> float:
+        command = [*bench.ours, "-n", "4", "-d", "1", *options, program, str(_COMPILED)]
+        words = subprocess.run(command, check=True, capture_output=True).stdout.decode().split()
+        cpu = [float(value) for name, value in pairwise(words) if name == "cpu"]
+        used[way].append(sum(cpu) / 1e3)
+        return float(words[words.index("us") + 1]) / 1e3
+
+    ways: dict[str, Way] = {
+        OURS: partial(first_runs, OURS, "--verify-spmd"),
+        "not held": partial(first_runs, "not held"),
+    }
+    title = f"first runs of {_COMPILED} compiled programs on 4 ranks"
+    measured = Measure(title, "ms", bench.in_turn(5, ways))
+    return [measured, Measure("processor time of that, of ranks, agent and launcher", "ms", used)]

@@ -1,0 +1,71 @@
+"""Results as Markdown, and their place in a file of the docs; pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from benchmarks.measure import Grid, Measure, Result, Spread
+
+#: What comes between these lines of a file is ours.
+BEGIN, END = "<!-- scripts/bench -->", "<!-- /scripts/bench -->"
+
+
+def markdown(results: Mapping[str, Sequence[Result]], machine: Mapping[str, str]) -> str:
+    """A table for each benchmark, below what they were measured on."""
+    what = "; ".join(f"{name}: {value}" for name, value in machine.items() if value)
+    parts = [f"Measured in turn. {what}."]
+    for name, found in results.items():
+        if measures := [one for one in found if isinstance(one, Measure)]:
+            parts.append("\n".join(_measures(name, measures)))
+        parts += ["\n".join(_grid(one)) for one in found if isinstance(one, Grid)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _measures(name: str, measures: Sequence[Measure]) -> Iterator[str]:
+    yield f"| {name} | | median | middle half | {measures[0].base} / this |"
+    yield "|---|---|---|---|---|"
+    for measure in measures:
+        title = measure.title
+        for way, values in measure.values.items():
+            spread, ratio = Spread.of(values), measure.ratio(way)
+            middle = f"{number(spread.low)} to {number(spread.high)}" if len(values) > 1 else ""
+            yield (
+                f"| {title} | {way} | {number(spread.median)} {measure.unit} | {middle} "
+                f"| {_ratio(ratio)} |"
+            )
+            title = ""
+
+
+def _ratio(ratio: Spread | None) -> str:
+    if ratio is None:
+        return ""
+    if ratio.low == ratio.high:
+        return f"{number(ratio.median)}"
+    return f"{number(ratio.median)} ({number(ratio.low)} to {number(ratio.high)})"
+
+
+def _grid(grid: Grid) -> Iterator[str]:
+    columns = grid.columns
+    yield f"| {grid.title} | {' | '.join(columns)} |"
+    yield "|---" * (len(columns) + 1) + "|"
+    for name, row in grid.cells.items():
+        yield f"| {name} | {' | '.join(row.get(column, '') for column in columns)} |"
+
+
+def number(value: float) -> str:
+    """With as many digits as mean something: 1234, 123, 12.3, 1.23, 0.12."""
+    if abs(value) >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
+
+
+def put_into(page: str, tables: str) -> str:
+    """A page with these tables between its marks.
+
+    Raises:
+        ValueError: it has no marks.
+
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"no lines {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{tables}\n{END}{after}"

@@ -1,0 +1,71 @@
+"""What scripts/bench makes of the numbers it has measured."""
+
+import json
+
+import pytest
+from benchmarks.measure import Grid, Measure, Result, Spread, from_json, to_json
+from benchmarks.table import BEGIN, END, markdown, number, put_into
+
+STARTUP = Measure("start", "ms", {"mcjax-launch": [80.0, 90.0, 100.0], "loop": [20.0, 45.0, 50.0]})
+FAULTS = Grid("left behind", {"a rank ends": {"ours": "none"}, "KILL": {"ours": "none", "b": "3"}})
+RESULTS: dict[str, list[Result]] = {"startup": [STARTUP], "faults": [FAULTS]}
+
+
+def test_the_median_and_the_middle_half() -> None:
+    assert Spread.of([5.0]) == Spread(5.0, 5.0, 5.0)
+    assert Spread.of([4.0, 1.0, 2.0, 3.0, 100.0]) == Spread(3.0, 2.0, 4.0)
+
+
+def test_ratios_are_of_what_was_measured_in_the_same_round() -> None:
+    ratio = STARTUP.ratio("loop")
+    assert ratio is not None and ratio.median == 2.0  # of 4, 2 and 2
+    assert STARTUP.ratio("mcjax-launch") is None
+    assert Measure("", "", {"loop": [1.0]}).ratio("loop") is None  # ours has failed
+    assert Measure("", "", {"mcjax-launch": [1.0], "zero": [0.0]}).ratio("zero") is None
+    other = Measure("", "", {"a": [6.0], "b": [2.0]}, base="a").ratio("b")
+    assert other is not None and other.median == 3.0
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1234.4, "1234"),
+        (99.96, "100"),
+        (12.34, "12.3"),
+        (9.996, "10.0"),
+        (0.593, "0.59"),
+        (0, "0.00"),
+    ],
+)
+def test_numbers_have_the_digits_that_mean_something(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_tables() -> None:
+    assert markdown(RESULTS, {"cores": "2", "jax": ""}) == (
+        "Measured in turn. cores: 2.\n\n"
+        "| startup | | median | middle half | mcjax-launch / this |\n"
+        "|---|---|---|---|---|\n"
+        "| start | mcjax-launch | 90.0 ms | 85.0 to 95.0 |  |\n"
+        "|  | loop | 45.0 ms | 32.5 to 47.5 | 2.00 (2.00 to 3.00) |\n\n"
+        "| left behind | ours | b |\n"
+        "|---|---|---|\n"
+        "| a rank ends | none |  |\n"
+        "| KILL | none | 3 |\n"
+    )
+
+
+def test_what_is_saved_can_be_read_again() -> None:
+    saved = json.loads(json.dumps(to_json(RESULTS)))
+    assert saved["startup"][0]["spread"]["loop"]["median"] == 45.0
+    assert saved["startup"][0]["ratio"]["loop"]["median"] == 2.0
+    assert from_json(saved) == RESULTS
+
+
+def test_tables_take_their_place_in_a_page() -> None:
+    page = f"# Title\n\n{BEGIN}\nold\n{END}\n\nmore\n"
+    new = put_into(page, "| new |\n")
+    assert new == f"# Title\n\n{BEGIN}\n\n| new |\n\n{END}\n\nmore\n"
+    assert put_into(new, "| new |\n") == new
+    with pytest.raises(ValueError, match="no lines"):
+        put_into("# Title\n", "| new |\n")
