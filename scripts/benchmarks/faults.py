@@ -46,10 +46,11 @@ def _signal(signum: int) -> Callable[[int, Marked], object]:
 
 
 def _kill_helper(pid: int, marked: Marked) -> None:
-    """Kill what stands between the launcher and the ranks, the lowest such process."""
-    ranks = [one for one in marked.pids() if "BENCH_FOLDER" in command_of(one)]
-    helpers = {_parent(rank) for rank in ranks if "BENCH_FOLDER" not in command_of(_parent(rank))}
-    if not helpers or helpers == {pid}:
+    """Kill what stands between the launcher and the ranks, a rank's own parent."""
+    others = {one for one in marked.pids() if one != pid}
+    ranks = {one for one in others if "BENCH_FOLDER" in command_of(one)}
+    helpers = {_parent(rank) for rank in ranks} & (others - ranks)  # and no process of others
+    if not helpers:
         raise _NotThere
     os.kill(min(helpers), signal.SIGKILL)
 
