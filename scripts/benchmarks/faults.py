@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from benchmarks.processes import Marked, command_of
 
 _RANKS = 3
 _START_S = 10.0
-_LIMIT_S = 8.0
+_LIMIT_S, _QUICK_S = 8.0, 3.0
 # The first rank to come is the one to which something happens.
 _FIRST = (
     'if mkdir "$BENCH_FOLDER/first" 2> /dev/null; then first=1; fi; '
@@ -45,10 +46,11 @@ def _signal(signum: int) -> Callable[[int, Marked], object]:
 
 
 def _kill_helper(pid: int, marked: Marked) -> None:
-    """Kill what stands between the launcher and the ranks, the lowest such process."""
-    ranks = [one for one in marked.pids() if "BENCH_FOLDER" in command_of(one)]
-    helpers = {_parent(rank) for rank in ranks if "BENCH_FOLDER" not in command_of(_parent(rank))}
-    if not helpers or helpers == {pid}:
+    """Kill what stands between the launcher and the ranks, a rank's own parent."""
+    others = {one for one in marked.pids() if one != pid}
+    ranks = {one for one in others if "BENCH_FOLDER" in command_of(one)}
+    helpers = {_parent(rank) for rank in ranks} & (others - ranks)  # and no process of others
+    if not helpers:
         raise _NotThere
     os.kill(min(helpers), signal.SIGKILL)
 
@@ -67,7 +69,7 @@ _FAULTS = {
     "the same; the others ignore TERM": _Fault(
         "trap '' TERM; " + _FIRST + _WAIT + '[ "$first" ] && exit 3; while :; do sleep 1; done'
     ),
-    "all end with 0; one has left a daemon": _Fault(_FIRST + _DAEMON + _WAIT),
+    "all end with 0, and each leaves a daemon": _Fault(_FIRST + _DAEMON + _WAIT),
     "INT to the launcher": _Fault(_FIRST + "exec sleep 1000", _signal(signal.SIGINT)),
     "TERM to the launcher": _Fault(_FIRST + "exec sleep 1000", _signal(signal.SIGTERM)),
     "HUP to the launcher": _Fault(_FIRST + "exec sleep 1000", _signal(signal.SIGHUP)),
@@ -90,7 +92,10 @@ def faults(bench: Bench) -> list[Grid]:
         if not fault.only_ours:
             for peer in bench.peers:
                 commands[peer.name] = peer.command(_RANKS, argv, bench.folder)
-        cells[name] = {who: _fate(bench, fault, command) for who, command in commands.items()}
+        cells[name] = {}
+        for who, command in commands.items():
+            cells[name][who] = _fate(bench, fault, command)
+            print(f"bench: {name}: {who}: {cells[name][who]}", file=sys.stderr, flush=True)
     return [Grid("left behind; seconds to the last process gone; exit status", cells)]
 
 
@@ -106,7 +111,7 @@ def _fate(bench: Bench, fault: _Fault, command: Sequence[str]) -> str:
                 return "did not start"
             fault.then(job.pid, marked)
             (folder / "go").touch()
-            return _what_follows(job, marked)
+            return _what_follows(job, marked, _QUICK_S if bench.quick else _LIMIT_S)
         except _NotThere:
             return "has none"
         finally:
@@ -123,11 +128,16 @@ def _all_run(folder: Path, job: "subprocess.Popen[bytes]") -> bool:
     return False
 
 
-def _what_follows(job: "subprocess.Popen[bytes]", marked: Marked) -> str:
-    seconds = marked.silent_after(_LIMIT_S)
+def _what_follows(job: "subprocess.Popen[bytes]", marked: Marked, limit_s: float) -> str:
+    seconds = marked.silent_after(limit_s)
     if seconds is not None:
-        code = job.wait()
-        return f"none; {seconds:.2f} s; {code if code >= 0 else 128 - code}"
+        return f"none; {seconds:.2f} s; {_status(job.wait())}"
     left = len([pid for pid in marked.pids() if pid != job.pid])
-    status = "runs on" if job.poll() is None else str(job.returncode)
-    return f"**{left}** after {_LIMIT_S:g} s; {status}"
+    code = job.poll()
+    status = "runs on" if code is None else _status(code)
+    return f"**{left}** after {limit_s:g} s; {status}"
+
+
+def _status(code: int) -> str:
+    """As a shell shows it."""
+    return str(code if code >= 0 else 128 - code)

@@ -75,7 +75,7 @@ def _found(program: str) -> str:
 
 
 def _open_mpi() -> str:
-    return _that_says("Open MPI", "mpirun.openmpi", "mpirun")
+    return _that_says("Open", "mpirun.openmpi", "mpirun")  # Open MPI or OpenRTE
 
 
 def _mpich() -> str:
