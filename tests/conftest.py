@@ -37,14 +37,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             file.writelines(f"{reason.removeprefix('Skipped: ')}\n" for reason in reasons)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what is marked so with ranks that are started afresh, and with forked ones."""
+    marker = metafunc.definition.get_closest_marker("both_ways")
+    if marker is not None and "jobs" in metafunc.fixturenames:
+        ways = {"afresh": "", "forked": marker.args[0]}
+        metafunc.parametrize("jobs", ways.values(), ids=ways, indirect=True)
+
+
 @pytest.fixture
 def jobs(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Jobs]:
-    """Starts launchers; afterwards no process and no folder of theirs may be left."""
+    """Starts launchers; afterwards no process and no folder of theirs may be left.
+
+    TEST_PRELOAD=jax has all tests preload that; those marked `both_ways` do it in any case.
+    """
     scratch = tmp_path_factory.mktemp("t")
     monkeypatch.setenv("TMPDIR", str(scratch))
-    started = Jobs(os.environ.get("TEST_PRELOAD", ""))
+    started = Jobs(getattr(request, "param", "") or os.environ.get("TEST_PRELOAD", ""))
     try:
         yield started
         check_nothing_left(started, scratch)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from jobs import Jobs
 
+pytestmark = pytest.mark.both_ways("jax")
+
 # How a program of rank 1 may leave, or nearly leave, while rank 0 waits for it in vain: what comes of it.
 LEAVING = {
     "sys.exit": "sys.exit(3)",

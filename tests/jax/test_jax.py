@@ -13,6 +13,8 @@ import psutil
 import pytest
 from jobs import LAUNCHER, PROGRAMS, Jobs
 
+pytestmark = pytest.mark.both_ways("jax")
+
 
 @pytest.mark.parametrize(("n", "d"), [(4, 2), (1, 8)])
 def test_toy(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from jobs import Jobs
 
+pytestmark = pytest.mark.both_ways("abc")
+
 # Of objects, and how long the tests of a test took.
 _VARYING = re.compile(" at 0x[0-9a-f]+| in [0-9.]+s")
 # What each prints on both outputs, and its status, must be the same.
