@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ..protocol.hook_messages import HookMessage, HookReply
+    from .wrapped import WrappedPrograms
 
 _MOST_STACKS = 1 << 20
 # A failure with three texts of full length is shorter than this, all of it escaped.
@@ -33,6 +34,7 @@ class HookConnection:
     def __init__(self, connection: socket.socket) -> None:
         self.rank = -1
         self.pid = 0
+        self.is_main = False  # it is the rank's own process, not one below it
         self.dump_signal = 0
         self.rerun_signal = 0
         self.joining = False  # it has called initialize(), and has not left since
@@ -101,6 +103,10 @@ class HookServer:
         is_main: whether a pid (the first argument) is a rank's own process, not one below it.
         on_message: called with every message from a hook of these ranks.
 
+    Attributes:
+        seen: ranks in whose Python the hook is, or has been.
+        wrapped: the programs of ranks with wrappers; None if there are none.
+
     """
 
     def __init__(
@@ -111,7 +117,8 @@ class HookServer:
         is_main: Callable[[int, int], bool],
         on_message: Callable[[FromHook], None],
     ) -> None:
-        self.seen: set[int] = set()  # ranks in whose Python the hook is, or has been
+        self.seen: set[int] = set()
+        self.wrapped: WrappedPrograms | None = None
         self._hooks: dict[int, HookConnection] = {}
         self._loop = loop
         self._ranks = ranks
@@ -240,13 +247,15 @@ class HookServer:
         hook.rank = rank if rank in self._ranks else -1
         if hook.rank >= 0:
             self.seen.add(rank)
+            wrapped = self.wrapped is not None and self.wrapped.is_program(rank, hook.pid)
+            hook.is_main = wrapped or self._is_main(hook.pid, rank)
 
     def _hand_on(self, hook: HookConnection, message: HookMessage) -> None:
         joins = isinstance(message, hook_messages.Joining)
         from_hook = FromHook(
             hook.rank,
             message,
-            main=self._is_main(hook.pid, hook.rank),
+            main=hook.is_main,
             beside=joins and self._is_joining_beside(hook),
             repeated=joins and hook.joining,
         )

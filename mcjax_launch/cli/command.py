@@ -46,8 +46,9 @@ def command(context: click.Context, /, **values: Any) -> int:
     """Run PROGRAM as the processes of one multi-controller JAX job.
 
     PROGRAM is a Python file (*.py), a module (with -m) or any other command. In its arguments, in
-    -x values and in --log-dir, each rank's own {process_id}, {num_processes}, {local_process_id},
-    {coordinator}, {coordinator_host}, {coordinator_port}, {host} and {job_id} are filled in.
+    --wrap, -x values and --log-dir, each rank's own {process_id}, {num_processes},
+    {local_process_id}, {coordinator}, {coordinator_host}, {coordinator_port}, {host} and {job_id}
+    are filled in.
 
     D is a duration: 90, 90s, 5m, 1h30m or 1d. RANKS is a set of ranks: 0 or 0,4-7. Every option
     can also be set in the environment as MCJAX_<OPTION>, for example MCJAX_LOG_DIR.
@@ -84,7 +85,7 @@ def _run(options: Options, context: click.Context) -> int:
     hosts = find_hosts(options, os.environ)
     job = request.make_job(options, hosts, this_machine.look_up(options, hosts, say))
     if this_machine.runs_here(hosts) and not job.sync:
-        check_program(job)
+        check_program(job, hosts)
     if options.verbose and job.is_python:
         say(this_machine.described_python(job, hosts))
     hosts = tuple(used_hosts(job.processes_here, hosts))

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import click
 
 from mcjax_launch import __version__
-from mcjax_launch.cli.param_types import Duration, Limit, Ranks, SomeRanks, WholeNumber
+from mcjax_launch.cli.param_types import Duration, Limit, Ranks, SomeRanks, WholeNumber, Wrap
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import MOST_RANKS
 
@@ -25,6 +25,7 @@ class Options(Value):
     env: tuple[str, ...]
     env_style: Literal["torch"] | None
     stdin: frozenset[int] | Literal["all"] | None
+    wrap: tuple[str, ...]
     no_hook: bool
 
     cpu_devices: int | None
@@ -151,6 +152,14 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             metavar="RANKS|all|none",
             default_text="none",
             help="Hand the launcher's standard input to these ranks, each all of it.",
+        ),
+        Option(
+            "--wrap",
+            type=Wrap(),
+            multiple=True,
+            metavar="[RANKS:]COMMAND",
+            help="Run ranks under a command such as 'strace -f' or '0:gdb -ex run --args'. "
+            "Repeatable.",
         ),
         _flag("--no-hook", help="Only set variables; load no hook into the ranks' Python."),
     ),

@@ -8,6 +8,7 @@ from mcjax_launch.console.style import Style
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.job.wrappers import Wrapper, parse
 from mcjax_launch.ranks import MOST_RANKS, these_ranks
 
 
@@ -79,6 +80,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         coordinator=here.coordinator,
         hook=not options.no_hook,
         stdin=_taking_input(options, num_processes),
+        wrappers=_wrappers(options, num_processes),
         sync=options.sync,
         max_restarts=options.max_restarts,
         min_hosts=options.min_hosts,
@@ -106,6 +108,14 @@ def _taking_input(options: Options, num_processes: int) -> frozenset[int]:
     taking = options.stdin or frozenset()
     _check_ranks("--stdin", taking, num_processes)
     return taking
+
+
+def _wrappers(options: Options, num_processes: int) -> tuple[Wrapper, ...]:
+    """The commands that ranks run under."""
+    wrappers = tuple(parse(text) for text in options.wrap)
+    for wrapper in wrappers:
+        _check_ranks("--wrap", wrapper.ranks or frozenset(), num_processes)
+    return wrappers
 
 
 def _check_ranks(option: str, ranks: frozenset[int], num_processes: int) -> None:

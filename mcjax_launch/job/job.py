@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
 
+from mcjax_launch.job.wrappers import Wrapper
+
 #: Seconds between asking the ranks to exit and killing them, by what ends the job.
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
 
@@ -39,6 +41,7 @@ class Job:
     coordinator: str | None = None  # numeric host, or host:port
     hook: bool = True
     stdin: frozenset[int] = frozenset()  # the ranks that take the launcher's standard input
+    wrappers: tuple[Wrapper, ...] = ()  # of ranks that run under other commands
     sync: tuple[str, ...] = ()
     max_restarts: int = 0
     min_hosts: int | None = None  # restart with so many at least, without lost ones; None: all

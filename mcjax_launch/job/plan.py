@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job import placeholders
+from mcjax_launch.job import placeholders, wrappers
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.rank_variables import common_settings, defaults, of_torch, own_settings
+from mcjax_launch.protocol import hook_environ
 from mcjax_launch.protocol.address import split_text
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted
@@ -22,6 +23,7 @@ class Rank(Value):
         process_id: its number in the whole job.
         host: where it runs.
         argv: its command, placeholders filled in.
+        wrapper_words: so many of its words are the wrapper that it runs under.
         env: its own variables, beside the common ones.
         cwd: its working directory.
         values: of its placeholders.
@@ -36,6 +38,7 @@ class Rank(Value):
     cwd: str
     values: Mapping[str, str]
     cores: tuple[int, ...] = ()
+    wrapper_words: int = 0
 
 
 class Plan(Value):
@@ -81,6 +84,20 @@ def used_hosts(num_processes: int, hosts: Sequence[Host]) -> dict[Host, int]:
 
     """
     return dict(Counter(host for host, _ in place(num_processes, hosts)))
+
+
+def ranks_of_hosts(job: Job, hosts: Sequence[Host]) -> dict[Host, list[int]]:
+    """The ranks of each host, in order.
+
+    Raises:
+        LaunchError: see `place`.
+
+    """
+    ranks: dict[Host, list[int]] = {}
+    first = job.host_rank * job.processes_here
+    for process_id, (host, _) in enumerate(place(job.processes_here, hosts), first):
+        ranks.setdefault(host, []).append(process_id)
+    return ranks
 
 
 def make_plan(
@@ -162,7 +179,10 @@ def _rank(
     if job.env_style == "torch":
         env |= of_torch(values, on_host[host], job.host_rank + list(on_host).index(host))
     env |= {name: placeholders.fill(value, values) for name, value in job.env}
-    words = command(job, facts.python or job.python)
+    wrapper = wrappers.around(job.wrappers, process_id)
+    if wrapper and job.hook:
+        env[hook_environ.WRAPPED] = "1"
+    words = [*wrapper, *command(job, facts.python or job.python)]
     return Rank(
         process_id=process_id,
         host=host,
@@ -171,6 +191,7 @@ def _rank(
         cwd=facts.cwd or job.chdir,
         values=values,
         cores=facts.cores[local] if facts.cores else (),
+        wrapper_words=len(wrapper),
     )
 
 
