@@ -8,7 +8,7 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -20,6 +20,7 @@ from mcjax_launch.cli.options import GROUPS, PROGRAM, Options
 from mcjax_launch.cli.program import check_program
 from mcjax_launch.cli.warnings import warnings
 from mcjax_launch.console.style import Style
+from mcjax_launch.diagnosis.attempt import Outcome
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
@@ -100,6 +101,10 @@ def _run(options: Options, context: click.Context) -> int:
 
         placeholders.check_path("--log-dir", options.log_dir)
         check_folder(options.log_dir)
+    if job.profile is not None and not options.dry_run:
+        from mcjax_launch.report import profile
+
+        profile.prepare(job.profile)
     if options.dry_run:
         from mcjax_launch.cli.dry_run import script
 
@@ -120,6 +125,20 @@ def _run_job(
         style,
         log_dir=options.log_dir,
     )
+    status = _reported(run, job, options, context)
+    if job.profile is not None:
+        from mcjax_launch.report import profile
+
+        here = all(host.is_local for host in hosts)
+        for line in profile.merge(job.profile, job.ranks_here, here):
+            if not options.quiet:
+                _say(line)
+    return status
+
+
+def _reported(
+    run: Callable[..., Outcome], job: Job, options: Options, context: click.Context
+) -> int:
     if options.report is None:
         return run().status
     from mcjax_launch.cli.given_options import command_line

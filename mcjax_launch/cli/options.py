@@ -58,6 +58,8 @@ class Options(Value):
     min_hosts: int | None
 
     verify_spmd: bool
+    profile: str | None
+    profile_after: float
     report: str | None
     dry_run: bool
 
@@ -310,6 +312,19 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         _flag(
             "--verify-spmd",
             help="Stop the job before ranks run different compiled programs (exit status 1).",
+        ),
+        Option(
+            "--profile",
+            metavar="DIR",
+            help="Trace all ranks with JAX's profiler for the same 5 s, into DIR.",
+        ),
+        Option(
+            "--profile-after",
+            type=_DURATION,
+            metavar="D",
+            default="10s",
+            default_text="10s",
+            help="Begin the profile D after initialize().",
         ),
         Option(
             "--report", metavar="FILE", help="Write a record of the run to FILE (.json or .html)."

@@ -31,6 +31,8 @@ def check(options: Options, context: click.Context, environ: Mapping[str, str]) 
     lone = [f"--{name.replace('_', '-')}" for name in _FOR_EMIT if name in given]
     if lone and options.emit is None:
         raise LaunchError(f"{lone[0]} needs --emit slurm, --emit jobset or --emit job")
+    if "profile_after" in given and options.profile is None:
+        raise LaunchError("--profile-after needs --profile DIR")
     if "min_hosts" in given and not options.max_restarts:
         raise LaunchError("--min-hosts needs --max-restarts N")
     if options.emit is not None:

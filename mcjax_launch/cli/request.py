@@ -1,5 +1,6 @@
 """From the options to a Job and a Style; pure."""
 
+import os.path
 from collections.abc import Sequence
 
 from mcjax_launch.cli.options import Options
@@ -26,6 +27,7 @@ def check(options: Options) -> None:
     for name, value in (
         ("--start-timeout", options.start_timeout),
         ("--verify-spmd", options.verify_spmd),
+        ("--profile", options.profile),
     ):
         if value and options.no_hook:
             raise LaunchError(f"{name} cannot be combined with --no-hook")
@@ -89,6 +91,8 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         stall_timeout=options.stall_timeout,
         verify_spmd=options.verify_spmd,
         record=options.report is not None,
+        profile=options.profile and os.path.abspath(options.profile),
+        profile_after=options.profile_after,
         grace=options.grace,
     )
 

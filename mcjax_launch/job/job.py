@@ -12,6 +12,9 @@ from mcjax_launch.job.wrappers import Wrapper
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
 
 
+#: How many seconds a profile of --profile takes.
+PROFILE_S = 5.0
+
 #: What to say of a Python of the user's choice that has no jax.
 WITHOUT_JAX = "has no jax: install it there, or choose another with --python"
 
@@ -50,6 +53,8 @@ class Job:
     stall_timeout: float | None = None
     verify_spmd: bool = False
     record: bool = False  # for --report: keep what the ranks use over time
+    profile: str | None = None  # the folder for JAX's profiles, absolute
+    profile_after: float = 0.0  # seconds from initialize() to its begin
     grace: float | None = None
 
     def grace_s(self, reason: str) -> float:
@@ -60,6 +65,12 @@ class Job:
     def processes_here(self) -> int:
         """How many of the ranks this launcher starts."""
         return self.num_processes // self.num_hosts
+
+    @property
+    def ranks_here(self) -> range:
+        """The ranks that this launcher starts."""
+        first = self.host_rank * self.processes_here
+        return range(first, first + self.processes_here)
 
     @property
     def uses_cpu(self) -> bool:

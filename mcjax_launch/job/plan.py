@@ -9,7 +9,13 @@ from mcjax_launch.job import placeholders, wrappers
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.rank_variables import common_settings, defaults, of_torch, own_settings
+from mcjax_launch.job.rank_variables import (
+    common_settings,
+    defaults,
+    of_torch,
+    own_settings,
+    profile_setting,
+)
 from mcjax_launch.protocol import hook_environ
 from mcjax_launch.protocol.address import split_text
 from mcjax_launch.protocol.value import Value
@@ -182,6 +188,8 @@ def _rank(
     wrapper = wrappers.around(job.wrappers, process_id)
     if wrapper and job.hook:
         env[hook_environ.WRAPPED] = "1"
+    if job.profile is not None:
+        env[hook_environ.PROFILE] = profile_setting(job, job.profile, process_id)
     words = [*wrapper, *command(job, facts.python or job.python)]
     return Rank(
         process_id=process_id,

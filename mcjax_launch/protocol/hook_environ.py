@@ -14,6 +14,8 @@ JOIN_TIMEOUT = "MCJAX_HOOK_JOIN_TIMEOUT"
 TRANSFER = "MCJAX_HOOK_TRANSFER"
 #: This host's address, where its own name does not lead to one that others can use.
 ADDRESS = "MCJAX_HOOK_ADDRESS"
+#: Where to write a profile, and when: seconds after initialize(), length in seconds, folder.
+PROFILE = "MCJAX_HOOK_PROFILE"
 #: Set where the rank runs under a wrapper, which may be a debugger with a Python of its own.
 WRAPPED = "MCJAX_HOOK_WRAPPED"
 #: Set where the launcher lets programs run, and asks which still do (--verify-spmd).

@@ -54,6 +54,7 @@ GIVEN = {
     "--stdin 2,0,1 a.py": "--stdin 0-2 -- a.py",
     "--stdin all a.py": "--stdin all -- a.py",
     "--stdin none a.py": "--stdin none -- a.py",
+    "--profile x --profile-after 90s a.py": "--profile x --profile-after 90 -- a.py",
     "--wrap env --wrap 0:ltrace a.py": "--wrap env --wrap 0:ltrace -- a.py",
 }
 
@@ -96,6 +97,8 @@ WRONG = {
     "--wrap 0-:env a.py": "--wrap: '0-' is not a set of ranks: write 0 or 0,4-7",
     "--wrap 0: a.py": "--wrap: '0:' names no command: write 'strace -f' or '0:gdb -ex run --args'",
     "--wrap 'env a.py": """--wrap: "'env": no closing quotation""",
+    "--profile x --no-hook a.py": "--profile cannot be combined with --no-hook",
+    "--profile-after 3s a.py": "--profile-after needs --profile DIR",
     "--wrap gdb a.py": "--wrap: 'gdb': gdb takes a program with its arguments after --args",
     "--show a a.py": "--show: 'a' is not a set of ranks: write 0 or 0,4-7",
     "-x A-B=1 true": "-x A-B=1: 'A-B' is not a valid variable name",

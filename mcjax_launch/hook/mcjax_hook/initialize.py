@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ...protocol.hook_environ import ADDRESS, BIND, JOIN_TIMEOUT, TRANSFER
+from ...protocol.hook_environ import ADDRESS, BIND, JOIN_TIMEOUT, PROFILE, TRANSFER
 from ...protocol.hook_messages import ImportedJax, Joined, Joining, Leaving, Left
 from . import user_lines
 from .wrapping import in_place_of
@@ -96,6 +96,10 @@ class Initialization:
         process_id = _whole_number(filled["process_id"])
         if process_id is not None:
             self._link.send(Joined(process_id, self._compilation.watch_reruns()))
+        if self._environ.get(PROFILE):
+            from . import profile
+
+            profile.begin(self._environ[PROFILE])
 
     def _shutdown(self, real: Callable[..., Any]) -> Callable[..., Any]:
         """Let the program leave the job itself, and then end in any way, or join it again."""
