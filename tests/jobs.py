@@ -52,6 +52,13 @@ def eventually(check: Callable[[], object], limit: float = LIMIT_S) -> None:
         time.sleep(0.01)
 
 
+def at_once(script: str, folder: Path) -> list[str]:
+    """The command of two ranks that run a script at the same time, however late each was started."""
+    meeting = folder / "meeting"
+    os.mkfifo(meeting)  # whoever opens it waits for the other
+    return ["bash", "-c", f"[ {{process_id}} = 0 ] && : >{meeting} || : <{meeting}; {script}"]
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:

@@ -102,8 +102,8 @@ class Agent:
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
         self._link.open()
         while not self._finished():
-            usage = () if self._usage is None else (self._usage,)
-            self._loop.run_once((self, self._stacks, *usage, self._link))
+            some = (timer for timer in (self._usage, self._hooks) if timer is not None)
+            self._loop.run_once((self, self._stacks, *some, self._link))
 
     @property
     def deadline(self) -> float | None:
@@ -291,6 +291,10 @@ class Agent:
             self._hooks = HookServer(path, self._loop, local, self._is_main, self._hooked)
             inherited[hook_environ.SOCKET] = path
             self._hooks.wrapped = _wrapped(order)
+            if order.private:
+                inherited[hook_environ.COORDINATOR] = os.path.join(self._folder, "coord")
+            if hook_environ.VERIFY_SPMD in order.env:
+                self._hooks.gather(order.alone, self._link.send)
         if any(rank.stdin for rank in order.ranks):
             from .inputs import Inputs
 

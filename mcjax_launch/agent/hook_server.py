@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ..protocol.hook_messages import HookMessage, HookReply
+    from ..protocol.messages import Reached
+    from .gate import Gate
     from .wrapped import WrappedPrograms
 
 _MOST_STACKS = 1 << 20
@@ -39,6 +41,7 @@ class HookConnection:
         self.rerun_signal = 0
         self.joining = False  # it has called initialize(), and has not left since
         self.joined = False
+        self.process = -1  # JAX's number for it, once it has joined
         self.compilations = 0  # under way
         self.held = ""  # the fingerprint of the program at which its thread waits for a reply
         self.stacks: list[str] = []
@@ -121,14 +124,31 @@ class HookServer:
         self.wrapped: WrappedPrograms | None = None
         self._hooks: dict[int, HookConnection] = {}
         self._loop = loop
-        self._ranks = ranks
+        self.ranks = ranks
         self._is_main = is_main
         self._on_message = on_message
+        self._gate: Gate | None = None
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._server.bind(path)
         self._server.listen(_BACKLOG)
         self._server.setblocking(False)
         self._listen()
+
+    def gather(self, alone: bool, tell: Callable[[Reached], None]) -> None:
+        """Say from now on in few messages at which programs ranks are held; see `Gate`."""
+        from .gate import Gate
+
+        self._gate = Gate(alone, self, tell)
+
+    @property
+    def deadline(self) -> float | None:
+        """When some have been held at a program for so long that the launcher is to know."""
+        return self._gate.deadline if self._gate is not None else None
+
+    def expire(self, now: float) -> None:
+        """Tell it, if it is time."""
+        if self._gate is not None:
+            self._gate.expire(now)
 
     def drain(self, rank: int) -> None:
         """Read all messages that a rank has sent so far, so that its death is handled after them.
@@ -141,11 +161,17 @@ class HookServer:
                 mine = hook.rank == rank or not hook.pid  # or one that has not said hello yet
                 if not mine or not self._read(hook):
                     break
+        if self._gate is not None:
+            self._gate.hand_on(rank)
 
     @property
     def joined(self) -> set[int]:
         """The processes that have come through initialize()."""
         return {hook.pid for hook in self._hooks.values() if hook.joined}
+
+    def ranks_of_processes(self) -> dict[int, int]:
+        """The rank that has joined as each JAX process."""
+        return {hook.process: hook.rank for hook in self._hooks.values() if hook.joined}
 
     def request_stacks(self, all_threads: bool) -> list[HookConnection]:
         """Ask every process for its stacks; those that were asked.
@@ -173,11 +199,16 @@ class HookServer:
 
     def reply(self, ranks: Collection[int], reply: HookReply) -> None:
         """Answer those threads of these ranks that wait at a program."""
+        line = to_json(reply)
         for hook in self._hooks.values():
             if hook.held == reply.fingerprint and hook.rank in ranks:
-                hook.send(to_json(reply))
+                hook.send(line)
                 if isinstance(reply, hook_messages.GateOpens):
                     hook.held = ""
+
+    def release(self, ranks: Collection[int], fingerprint: str) -> None:
+        """Let those threads of these ranks go on that wait at this program."""
+        self.reply(ranks, hook_messages.GateOpens(fingerprint))
 
     # --- connections ---
 
@@ -244,13 +275,21 @@ class HookServer:
         except ValueError:
             rank = -1
         # The program may have changed the variable for a process of its own.
-        hook.rank = rank if rank in self._ranks else -1
+        hook.rank = rank if rank in self.ranks else -1
         if hook.rank >= 0:
             self.seen.add(rank)
             wrapped = self.wrapped is not None and self.wrapped.is_program(rank, hook.pid)
             hook.is_main = wrapped or self._is_main(hook.pid, rank)
 
     def _hand_on(self, hook: HookConnection, message: HookMessage) -> None:
+        if self._gate is not None and hook.rank >= 0:
+            if isinstance(message, hook_messages.Program) and message.held:
+                _note(hook, message)
+                self._gate.came(hook.rank, message, time.monotonic())
+                return
+            self._gate.hand_on(hook.rank)
+            if isinstance(message, hook_messages.Joined):
+                self._gate.joined()
         joins = isinstance(message, hook_messages.Joining)
         from_hook = FromHook(
             hook.rank,
@@ -277,6 +316,7 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
         hook.joining = False
     elif isinstance(message, hook_messages.Joined):
         hook.joined = True
+        hook.process = message.process_id
         hook.rerun_signal = _signal_number(message.rerun_signal)
     elif isinstance(message, hook_messages.Program):
         hook.held = message.fingerprint if message.held else ""

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 _LAST_RESORT = "/tmp"
 _LONGEST_SOCKET_FOLDER = 80  # a unix socket's path has 107 bytes in all
+# For JAX a socket's path is part of a URI, in which not every gRPC decodes what has been quoted.
+_SAME_IN_A_URI = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._~-")
 
 
 class NoFolder(Exception):
@@ -28,14 +30,14 @@ class NoFolder(Exception):
 
 
 def make() -> str:
-    """A new private folder (0700), in TMPDIR or /tmp.
+    """A new private folder (0700), in TMPDIR or /tmp; in paths like its own, sockets can be made.
 
     Raises:
         NoFolder: neither can be written.
 
     """
     base = os.path.abspath(os.environ.get("TMPDIR") or _LAST_RESORT)
-    if len(os.fsencode(base)) <= _LONGEST_SOCKET_FOLDER and os.access(base, os.W_OK | os.X_OK):
+    if _is_fit_for_sockets(base) and os.access(base, os.W_OK | os.X_OK):
         try:
             return _new_folder(base)
         except OSError:
@@ -44,6 +46,10 @@ def make() -> str:
         return _new_folder(_LAST_RESORT)
     except OSError as error:
         raise NoFolder(_LAST_RESORT, error) from None
+
+
+def _is_fit_for_sockets(base: str) -> bool:
+    return len(base) <= _LONGEST_SOCKET_FOLDER and set(base) <= _SAME_IN_A_URI
 
 
 def _new_folder(base: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from mcjax_launch.cli import partners, request, this_machine
+from mcjax_launch.cli import combinations, request, this_machine
 from mcjax_launch.cli.help import GroupedCommand
 from mcjax_launch.cli.hosts import default_via, find_hosts
 from mcjax_launch.cli.options import GROUPS, PROGRAM, Options
@@ -67,7 +67,7 @@ def _emit(options: Options, context: click.Context) -> int:
     from mcjax_launch.cli.emission import emission
 
     text = emission(options, context)
-    partners.check(options, context, os.environ)
+    combinations.check(options, context, os.environ)
     _warn(options, context)
     _print(text)
     return 0
@@ -80,8 +80,7 @@ def _warn(options: Options, context: click.Context) -> None:
 
 def _run(options: Options, context: click.Context) -> int:
     say = _ignore if options.quiet else _say
-    request.check(options)
-    partners.check(options, context, os.environ)
+    combinations.check(options, context, os.environ)
     _warn(options, context)
     hosts = find_hosts(options, os.environ)
     job = request.make_job(options, hosts, this_machine.look_up(options, hosts, say))
@@ -150,11 +149,6 @@ def _reported(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status."""
-    for fd in range(3):  # a descriptor that is closed would be given to something else
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
     try:
         return _run_command(argv)
     finally:

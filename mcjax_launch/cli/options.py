@@ -1,5 +1,7 @@
 """The options: their values, and what click must know of each, in the groups of --help."""
 
+from __future__ import annotations
+
 from typing import Any, Literal
 
 import click

@@ -13,38 +13,6 @@ from mcjax_launch.job.wrappers import Wrapper, parse
 from mcjax_launch.ranks import MOST_RANKS, these_ranks
 
 
-def check(options: Options) -> None:
-    """Refuse options that contradict one another, whatever the hosts.
-
-    Raises:
-        LaunchError: they do, or there is no PROGRAM.
-
-    """
-    if not options.program:
-        raise LaunchError("no PROGRAM: try mcjax-launch -n 4 train.py, or --help")
-    if options.module:
-        _check_module(options.program[0])
-    for name, value in (
-        ("--start-timeout", options.start_timeout),
-        ("--verify-spmd", options.verify_spmd),
-        ("--profile", options.profile),
-    ):
-        if value and options.no_hook:
-            raise LaunchError(f"{name} cannot be combined with --no-hook")
-    if options.collapse and options.no_prefix:
-        raise LaunchError("--collapse cannot be combined with --no-prefix")
-    if options.stdin and options.hosts == "-":
-        raise LaunchError("--hosts - reads standard input itself: with --stdin, name a file")
-
-
-def _check_module(name: str) -> None:
-    """Refuse the name of a file where a module's is wanted: Python would say so in every rank."""
-    if name.endswith(".py") or "/" in name:
-        module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
-        file = "leave out -m, or " if name.endswith(".py") else ""
-        raise LaunchError(f"-m {name}: not the name of a module; {file}write -m {module}")
-
-
 def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
     """The Job that the options ask for.
 

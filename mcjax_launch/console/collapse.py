@@ -4,7 +4,6 @@ import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 
 from mcjax_launch.console.pieces import Lines, Part, Stream
@@ -19,7 +18,6 @@ _PLACE = attrgetter("place")
 _ROOM = float(1 << 20)
 
 
-@dataclass(slots=True)
 class Group:
     """A line, and the ranks that have printed it.
 
@@ -34,13 +32,16 @@ class Group:
 
     """
 
-    number: int
-    place: float
-    text: bytes
-    stamp: bytes
-    due: float
-    streams: list[Stream]
-    shown: bool = False
+    __slots__ = ("due", "number", "place", "shown", "stamp", "streams", "text")
+
+    def __init__(self, number: int, text: bytes, stamp: bytes, due: float, stream: Stream) -> None:
+        self.number = number
+        self.place = 0.0
+        self.text = text
+        self.stamp = stamp
+        self.due = due
+        self.streams = [stream]
+        self.shown = False
 
     @property
     def ranks(self) -> list[int]:
@@ -104,7 +105,7 @@ class Collapse:
             group = equal[at]
             group.streams.append(stream)
         else:
-            group = Group(self._next, 0.0, text, stamp, due, [stream])
+            group = Group(self._next, text, stamp, due, stream)
             self._put(group, last)
             insort(equal, group, key=_PLACE)
             self._came.append(group)

@@ -22,35 +22,63 @@ def wrong_call(state: RunState) -> Blame | None:
     )
 
 
-def hopeless_call(state: RunState, run: RankRun) -> Blame | None:
-    """A rank whose call of initialize() can never return, nor can those of the others.
+class Callers:
+    """The ranks that wait in initialize(), by their arguments: each call costs one look.
 
-    Args:
-        state: of the run.
-        run: the rank that has called it last.
-
+    Of those that wait with the same arguments the latest stands for all.
     """
-    call, size = run.membership.call, state.num_processes
-    if call is None or not run.membership.is_joining:
+
+    def __init__(self) -> None:
+        # By the coordinator's address, and its host where that is a loopback address.
+        self._by_process_id: dict[tuple[str, str, int], RankRun] = {}
+        self._by_size: dict[tuple[str, str], dict[int, RankRun]] = {}
+
+    def hopeless(self, state: RunState, run: RankRun) -> Blame | None:
+        """A rank whose call of initialize() can never return, nor can those of the others.
+
+        Args:
+            state: of the run.
+            run: the rank that has called it last; to be given once for each call.
+
+        """
+        call = run.membership.call
+        if call is None or not run.membership.is_joining:
+            return None
+        if arguments := _hopeless_alone(call, state):
+            return _blame(run, call, arguments)
+        address = call.coordinator_address
+        place = address, run.host if _is_local(call) else ""
+        return self._same(place, run, call) or self._other_size(place, run, call, state)
+
+    def _same(self, place: tuple[str, str], run: RankRun, call: Joining) -> Blame | None:
+        if call.process_id is None or call.num_processes == 1:
+            return None
+        key = *place, call.process_id
+        other, self._by_process_id[key] = self._by_process_id.get(key), run
+        its = _awaited_call(other, run)
+        return _same_as((other, its), (run, call)) if other and its else None
+
+    def _other_size(
+        self, place: tuple[str, str], run: RankRun, call: Joining, state: RunState
+    ) -> Blame | None:
+        if call.num_processes is None:
+            return None
+        sizes = self._by_size.setdefault(place, {})
+        others = [other for count, other in sizes.items() if count != call.num_processes]
+        sizes[call.num_processes] = run
+        for other in others:
+            if (its := _awaited_call(other, run)) is not None:
+                size = state.num_processes
+                odd = (run, call) if call.num_processes != size else (other, its)
+                return _blame(*odd, _other_than(size, odd[1]))
         return None
-    if arguments := _hopeless_alone(call, state):
-        return _blame(run, call, arguments)
-    local = _is_local(call)
-    for other, its in _calls(state.running):
-        apart = local and other.host != run.host  # one loopback address, but another coordinator
-        if other is run or apart or not other.membership.is_joining:
-            continue
-        if its.coordinator_address != call.coordinator_address:
-            continue
-        if its.process_id == call.process_id is not None and call.num_processes != 1:
-            return _same_as((other, its), (run, call))
-        if its.num_processes != call.num_processes and None not in (
-            its.num_processes,
-            call.num_processes,
-        ):
-            odd = (run, call) if call.num_processes != size else (other, its)
-            return _blame(*odd, _other_than(size, odd[1]))
-    return None
+
+
+def _awaited_call(other: RankRun | None, run: RankRun) -> Joining | None:
+    """The call of another rank that is still in initialize()."""
+    if other is None or other is run or other.status is not None:
+        return None
+    return other.membership.call if other.membership.is_joining else None
 
 
 def _hopeless_alone(call: Joining, state: RunState) -> str:
@@ -67,13 +95,13 @@ def _hopeless_alone(call: Joining, state: RunState) -> str:
     return f"process_id={process_id}, which is not one of 0 to {size - 1}" if outside else ""
 
 
-def oversized_call(state: RunState) -> Blame | None:
-    """A rank that waits in initialize() for more processes than this job has."""
-    for run, call in _calls(state.running):
-        size = call.num_processes
-        if run.membership.is_joining and size is not None and size > state.num_processes:
-            return _blame(run, call, _other_than(state.num_processes, call))
-    return None
+def oversized_call(state: RunState, run: RankRun) -> Blame | None:
+    """A rank that waits in initialize() for more processes than this job has, if it does."""
+    call = run.membership.call
+    size = call.num_processes if call is not None and run.membership.is_joining else None
+    if call is None or size is None or size <= state.num_processes:
+        return None
+    return _blame(run, call, _other_than(state.num_processes, call))
 
 
 def _is_local(call: Joining) -> bool:

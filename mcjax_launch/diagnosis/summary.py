@@ -1,5 +1,7 @@
 """The summary: the lines on stderr at the end of a run, and how an exit reads in them; pure."""
 
+from __future__ import annotations
+
 import signal
 from collections.abc import Sequence
 

@@ -1,5 +1,7 @@
 """What will run where: each rank's host, command and variables; pure."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -63,6 +65,13 @@ class Plan(Value):
     env: Mapping[str, str]
     defaults: Mapping[str, str]
     hook: bool
+
+    def by_host(self) -> dict[Host, list[Rank]]:
+        """The ranks of each host."""
+        found: dict[Host, list[Rank]] = {host: [] for host in self.hosts}
+        for rank in self.ranks:
+            found[rank.host].append(rank)
+        return found
 
 
 def place(num_processes: int, hosts: Sequence[Host]) -> list[tuple[Host, int]]:
@@ -132,13 +141,14 @@ def make_plan(
 
     """
     on_host = used_hosts(job.processes_here, hosts)
+    numbered = {host: (number, count) for number, (host, count) in enumerate(on_host.items())}
     shared = _shared_values(job, job_id, coordinator)
     placed = enumerate(place(job.processes_here, hosts), job.host_rank * job.processes_here)
     return Plan(
         job_id=job_id,
         coordinator=coordinator,
         ranks=tuple(
-            _rank(process_id, local, on_host, host, job, facts[host], shared)
+            _rank(process_id, local, numbered[host], host, job, facts[host], shared)
             for process_id, (host, local) in placed
         ),
         hosts=tuple(on_host),
@@ -163,13 +173,14 @@ def _shared_values(job: Job, job_id: str, coordinator: str) -> dict[str, str]:
 def _rank(
     process_id: int,
     local: int,
-    on_host: Mapping[Host, int],
+    numbers: tuple[int, int],
     host: Host,
     job: Job,
     facts: Facts,
     shared: Mapping[str, str],
 ) -> Rank:
-    """A rank, as the `local`th of those on its host; `on_host` counts them on each."""
+    """A rank, the `local`th on its host; `numbers`: of the host in the job, and of its ranks."""
+    host_number, ranks_here = numbers
     values = {
         **shared,
         "process_id": str(process_id),
@@ -179,11 +190,11 @@ def _rank(
     env = {
         "JAX_PROCESS_ID": str(process_id),
         "MCJAX_LOCAL_PROCESS_ID": str(local),
-        "MCJAX_LOCAL_NUM_PROCESSES": str(on_host[host]),
-        **own_settings(job, host, local, on_host[host], facts),
+        "MCJAX_LOCAL_NUM_PROCESSES": str(ranks_here),
+        **own_settings(job, host, local, ranks_here, facts),
     }
     if job.env_style == "torch":
-        env |= of_torch(values, on_host[host], job.host_rank + list(on_host).index(host))
+        env |= of_torch(values, ranks_here, job.host_rank + host_number)
     env |= {name: placeholders.fill(value, values) for name, value in job.env}
     wrapper = wrappers.around(job.wrappers, process_id)
     if wrapper and job.hook:

@@ -1,5 +1,7 @@
 """Commands that ranks run under, such as `strace -f` or `gdb -ex run --args`; pure."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Sequence
 
 from mcjax_launch.protocol.value import Value

@@ -1,10 +1,10 @@
 """Orders for the agents: what to prepare, and what to start; pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job
-from mcjax_launch.job.plan import Plan
+from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.job.wrappers import commands
 from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import split_address
@@ -75,14 +75,17 @@ def _other_launchers_coordinator(job: Job) -> str | None:
     return split_address(job.coordinator)[0]
 
 
-def start_order(plan: Plan, host: Host, job: Job, sample_every_s: float) -> messages.Start:
-    """What the agent of `host` needs to start its ranks.
+def start_order(
+    plan: Plan, ranks: Iterable[Rank], job: Job, sample_every_s: float
+) -> messages.Start:
+    """What an agent needs to start its ranks.
 
     Args:
+        ranks: on its host.
         sample_every_s: how often it reports what they use, in seconds; 0: never.
 
     """
-    ranks = tuple(
+    orders = tuple(
         messages.RankOrder(
             rank.process_id,
             rank.argv,
@@ -92,15 +95,16 @@ def start_order(plan: Plan, host: Host, job: Job, sample_every_s: float) -> mess
             rank.process_id in job.stdin,
             rank.wrapper_words,
         )
-        for rank in plan.ranks
-        if rank.host is host
+        for rank in ranks
     )
     return messages.Start(
-        ranks=ranks,
+        ranks=orders,
+        alone=len(orders) == len(plan.ranks),
         env=dict(plan.env),
         defaults=dict(plan.defaults),
         hook=plan.hook,
         coordinator_host=split_address(plan.coordinator)[0],
+        private=job.coordinator is None and len(plan.hosts) == 1,
         sample_every_s=sample_every_s,
         grace_s=job.grace_s("failure"),
         term_grace_s=job.grace_s("TERM"),

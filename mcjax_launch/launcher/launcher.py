@@ -107,8 +107,6 @@ class Launcher:
         self._restart = restart
         self._state = state
         self._plan: Plan | None = None
-        # Those on whose hosts no process of the job is left.
-        self._empty: set[AgentConnection] = set()
         self._policy = StopPolicy(job.grace_s)
         self._console = Console(style, loop, self._reader_gone, self._give_credit, job.record)
         trace = self._console.say if "frames" in os.environ.get(_DEBUG, "") else None
@@ -202,8 +200,9 @@ class Launcher:
                     f"--verify-spmd compares {mine} only: other launchers start the others"
                 )
         self._policy.ranks_starting()
+        on_host = plan.by_host()
         for link in self._links:
-            link.send(start_order(plan, link.host, self._job, usage_every_s(self._job)))
+            link.send(start_order(plan, on_host[link.host], self._job, usage_every_s(self._job)))
             link.open_window()
         if self._stdin is not None:
             taking = {rank.host for rank in plan.ranks if rank.process_id in self._job.stdin}
@@ -231,6 +230,8 @@ class Launcher:
                     link.give_credit()
             case messages.Exited() | messages.FromHook() | messages.Started() | messages.Usage():
                 self._received_of_ranks(link, frame)
+            case messages.Reached():
+                hook_events.reached(self._state, frame, time.monotonic())
             case messages.Stacks():
                 self._stacks.add(link, frame)
             case messages.StacksComplete():
@@ -240,7 +241,7 @@ class Launcher:
             case messages.InputTaken() | messages.InputUnwanted() if self._stdin is not None:
                 self._stdin.received(link, frame)
             case messages.NothingLeft():
-                self._empty.add(link)
+                pass  # the pool knows
             case messages.Bye(unkillable, stragglers, not_removed):
                 self._state.unkillable += unkillable
                 if not_removed:
@@ -260,15 +261,14 @@ class Launcher:
                 if self._state.exited(message, time.monotonic()):
                     self._rank_ended(rank)
                 self._console.detail(f"rank {rank}: {fate(self._state.ranks[rank])}")
-                self._note_absent_ranks(self._absent_ranks.gone(self._state))
+                self._note_absent_ranks(self._absent_ranks.ended(self._state, rank))
                 self._note_waiting()
             case messages.FromHook(rank, said):
                 if hook_events.take(self._state, message, time.monotonic()):
                     self._rank_ended(rank)
                 if isinstance(said, hook_messages.Joining):
-                    self._joining()
-                    hopeless = self._absent_ranks.called(self._state, rank)
-                    self._note_absent_ranks(hopeless or self._absent_ranks.gone(self._state))
+                    self._joining(rank)
+                    self._note_absent_ranks(self._absent_ranks.called(self._state, rank))
                 self._note_waiting()
             case messages.Usage():
                 self._state.used(message, time.monotonic())
@@ -278,7 +278,7 @@ class Launcher:
         if self._policy.interrupts and self._state.only_waits:
             self._perform(self._policy.only_waits())
 
-    def _joining(self) -> None:
+    def _joining(self, rank: int) -> None:
         """A rank has called initialize(): from the first call on ranks may wait for others."""
         if self._joining_ranks is None:  # imported only now: each start would wait for that
             from mcjax_launch.watchdog.hang import HangWatch
@@ -287,7 +287,7 @@ class Launcher:
             self._joining_ranks = JoiningRanks()
             self._hang = HangWatch(self._state, time.monotonic(), self._job.stall_timeout)
             self._timers.append(Acting(self._hang, self._ask))
-        for line in self._joining_ranks.notes(self._state):
+        for line in self._joining_ranks.notes(self._state, rank):
             self._console.note(line)
 
     def _note_absent_ranks(self, hopeless: Stop | None) -> None:
@@ -361,7 +361,7 @@ class Launcher:
         for signum in self._signals.read():
             if signum in ENDING:
                 now = time.monotonic()
-                nothing_left = self._nothing_left()
+                nothing_left = self._pool.nothing_left
                 effects = self._policy.interrupted(
                     signum, now, nothing_left=nothing_left, caught=self._state.catches_term
                 )
@@ -416,7 +416,7 @@ class Launcher:
     def _turn(self) -> None:
         self._loop.run_once(self._timers)
         now = time.monotonic()
-        if self._nothing_left():
+        if self._pool.nothing_left:
             self._policy.nothing_left(now)
         if not self._console.has_room:  # a slow reader is no stall
             self._state.activity.active_at = now
@@ -428,15 +428,18 @@ class Launcher:
         self._pool.send_all(messages.RequestReruns(tuple(ranks)))
 
     def _release(self, fingerprint: str, ranks: Collection[int]) -> None:
+        assert self._plan is not None
         opens = hook_messages.GateOpens(fingerprint)
-        self._pool.send_all(messages.ReplyToHooks(tuple(ranks), opens))
+        held: dict[Host, list[int]] = {}
+        for rank in self._plan.ranks:
+            if rank.process_id in ranks:
+                held.setdefault(rank.host, []).append(rank.process_id)
+        for link in self._links:
+            if link.host in held:
+                link.send(messages.ReplyToHooks(tuple(held[link.host]), opens))
 
     def _show(self, fingerprint: str, rank: int) -> None:
         self._pool.send_all(messages.ReplyToHooks((rank,), hook_messages.ShowProgram(fingerprint)))
-
-    def _nothing_left(self) -> bool:
-        """Whether no process of the job is left, as far as can be known."""
-        return all(link.ended or link in self._empty for link in self._links)
 
     def _give_credit(self) -> None:
         if self._console.has_room:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 LOOPBACK = "127.0.0.1"
+#: On which a server listens on all interfaces.
+EVERYWHERE = ("0.0.0.0", "::")
 
 
 def split_text(address: str) -> tuple[str, str]:
@@ -34,4 +36,4 @@ def join_address(host: str, port: object) -> str:
 
 def is_loopback(address: str) -> bool:
     """Whether an address works on its own host only."""
-    return address.startswith("127.") or address in ("localhost", "::1", "0.0.0.0", "::")
+    return address.startswith("127.") or address in ("localhost", "::1", *EVERYWHERE)

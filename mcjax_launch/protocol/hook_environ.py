@@ -8,6 +8,8 @@ FOLDER = "MCJAX_HOOK_FOLDER"
 ALONE = "MCJAX_HOOK_ALONE"
 #: Where rank 0's coordination service listens, for the coordinator that the launcher chose.
 BIND = "MCJAX_HOOK_BIND"
+#: The path of a unix socket on which it may listen instead, out of the reach of others.
+COORDINATOR = "MCJAX_HOOK_COORDINATOR"
 #: Seconds that initialize() may take in all, where the user gave a limit.
 JOIN_TIMEOUT = "MCJAX_HOOK_JOIN_TIMEOUT"
 #: This rank's own address for jax.device_put between CPU processes.

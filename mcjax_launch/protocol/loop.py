@@ -10,7 +10,7 @@ import time
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Protocol
+    from typing import Any, Protocol
 
     class Timer(Protocol):
         """A part that has something to do at some time, by time.monotonic's clock."""
@@ -23,8 +23,21 @@ if TYPE_CHECKING:
             """Act, if it is time."""
 
 
-# What poll can count to: after so long there is one turn more.
+# What the system can count to: after so long there is one turn more.
 _LONGEST_MS = (1 << 31) - 1
+
+if hasattr(select, "epoll"):  # what a turn costs must not grow with all that is watched
+
+    def _selector() -> Any:
+        return select.epoll()
+
+    _MS = 1e-3
+else:
+
+    def _selector() -> Any:
+        return select.poll()
+
+    _MS = 1
 
 READ = select.POLLIN
 WRITE = select.POLLOUT
@@ -36,18 +49,30 @@ class Loop:
     """Calls back when a descriptor is ready; `turn` waits for the next such moment."""
 
     def __init__(self) -> None:
-        self._poll = select.poll()
+        self._selector = _selector()
         self._calls: dict[int, Callable[[int], object]] = {}
+        self._files: dict[int, int] = {}  # plain files, always ready: epoll does not take them
 
     def watch(self, fd: int, events: int, call: Callable[[int], object]) -> None:
-        """Call `call(ready events)` whenever `fd` is ready; replaces an earlier watch."""
-        self._poll.register(fd, events)
+        """Call `call(ready events)` whenever `fd` is ready; replaces an earlier watch.
+
+        Forget `fd` before it is closed: another process may have it too, and keep it open.
+        """
+        if fd in self._files:
+            self._files[fd] = events
+        elif fd in self._calls:
+            self._selector.modify(fd, events)
+        else:
+            try:
+                self._selector.register(fd, events)
+            except PermissionError:
+                self._files[fd] = events
         self._calls[fd] = call
 
     def forget(self, fd: int) -> None:
         """Stop watching `fd`; nothing happens if it is not watched."""
-        if self._calls.pop(fd, None) is not None:
-            self._poll.unregister(fd)
+        if self._calls.pop(fd, None) is not None and self._files.pop(fd, None) is None:
+            self._selector.unregister(fd)
 
     def run_once(self, timers: Iterable[Timer]) -> None:
         """Wait until something is ready or due; call back, then every timer."""
@@ -59,13 +84,15 @@ class Loop:
 
     def turn(self, deadline: float | None) -> None:
         """Wait until something is ready or `deadline` (time.monotonic) has come, and call back."""
-        timeout = None
+        timeout: float | None = None
         if deadline is not None:
             # Rounded up: waking a little early would mean a busy wait until it is time.
             timeout = max(0, int((deadline - time.monotonic()) * 1000) + 1)
-            timeout = min(timeout, _LONGEST_MS)
+            timeout = min(timeout, _LONGEST_MS) * _MS
+        files = [(fd, events) for fd, events in self._files.items() if events]
         # A wait that a signal interrupts gives up when its time is over, without another look.
-        for fd, ready in self._poll.poll(timeout) or self._poll.poll(0):
+        found = self._selector.poll(0 if files else timeout) or self._selector.poll(0)
+        for fd, ready in found + files:
             call = self._calls.get(fd)
             if call is not None:  # an earlier callback may have forgotten it
                 call(ready)

@@ -8,7 +8,7 @@ process ids of the job.
 from __future__ import annotations
 
 from .codec import Malformed, Message, from_values
-from .hook_messages import HookMessage, HookReply
+from .hook_messages import HookMessage, HookReply, Program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,10 +110,12 @@ class Start(Message):
     """Start the ranks.
 
     Args:
+        alone: the launcher has no ranks on other hosts.
         env: variables of all of them.
         defaults: variables that the host's own win over.
         hook: put it in place, and take misleading variables out.
         coordinator_host: is not to be reached through a proxy.
+        private: all ranks of the job are here, and rank 0 may listen in the private folder.
         sample_every_s: so often report what ranks use; 0: never.
         grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
             when somebody ends the agent.
@@ -121,10 +123,12 @@ class Start(Message):
     """
 
     ranks: tuple[RankOrder, ...]
+    alone: bool
     env: dict[str, str]
     defaults: dict[str, str]
     hook: bool
     coordinator_host: str
+    private: bool
     sample_every_s: float
     grace_s: float
     term_grace_s: float
@@ -292,6 +296,17 @@ class FromHook(Message):
     repeated: bool = False
 
 
+class Reached(Message):
+    """Ranks of a host are held at a program; one Program message of each stands for all.
+
+    `released`: all that take part have come, and run it now.
+    """
+
+    ranks: tuple[int, ...]
+    program: Program
+    released: bool
+
+
 class RankUsage(Message):
     """What the processes of a rank use: processor time in all, and memory.
 
@@ -391,7 +406,7 @@ _MESSAGES: tuple[type[Message], ...] = (
         Exited,
     ),
     *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
-    *(ReplyToHooks, InputEnds, InputTaken, InputUnwanted),
+    *(ReplyToHooks, Reached, InputEnds, InputTaken, InputUnwanted),
 )
 _CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
 _KINDS = {cls: kind for kind, cls in _CLASSES.items()}

@@ -1,7 +1,9 @@
 """Messages from a rank's hook, and what each changes in the state of the run."""
 
+from collections.abc import Sequence
+
 from mcjax_launch.protocol import hook_messages as hook
-from mcjax_launch.protocol.messages import FromHook
+from mcjax_launch.protocol.messages import FromHook, Reached
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.spmd import Program, Rerun
 from mcjax_launch.run.state import RunState
@@ -37,7 +39,7 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
         case hook.Compiled():
             run.compilations.under_way -= 1
         case hook.Program() as program:
-            _program(state, run, program, at)
+            _program(state, (event.rank,), program, at, held=program.held)
         case hook.ProgramText() as part:
             code = state.comparison_of(run).codes.get(part.fingerprint)
             if code is not None:
@@ -50,6 +52,12 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
         case hook.Failed() as failure:
             return _failed(state, run, event, failure, at)
     return False
+
+
+def reached(state: RunState, event: Reached, at: float) -> None:
+    """Apply that ranks of a host have come to a program; see `take`."""
+    state.activity.active_at = state.activity.heard_at = at
+    _program(state, event.ranks, event.program, at, held=not event.released)
 
 
 def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining, at: float) -> None:
@@ -66,17 +74,22 @@ def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining,
         membership.joining_at, membership.call = at, call
 
 
-def _program(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
-    """A rank is about to run a program that spans processes."""
-    comparison, rank = state.comparison_of(run), run.process_id
-    if state.compares:
-        ran = Program.from_hook(program, state.ranks_of_processes)
-        run.compilations.ran[ran.where] = ran
-        comparison.ran(rank, ran, held=program.held)
-        if state.waits is not None:
-            state.waits.came(rank, ran, at)
-    elif program.held and state.stop is not None:
-        comparison.released.setdefault(program.fingerprint, set()).add(rank)
+def _program(
+    state: RunState, ranks: Sequence[int], program: hook.Program, at: float, *, held: bool
+) -> None:
+    """Ranks are about to run a program that spans processes."""
+    compares = state.compares
+    ran = Program.from_hook(program, state.ranks_of_processes) if compares else None
+    for rank in ranks:
+        run = state.ranks[rank]
+        comparison = state.comparison_of(run)
+        if ran is not None:
+            run.compilations.ran[ran.where] = ran
+            comparison.ran(rank, ran, held=held)
+            if state.waits is not None:
+                state.waits.came(rank, ran, at)
+        elif held and state.stop is not None:
+            comparison.released.setdefault(program.fingerprint, set()).add(rank)
 
 
 def _failed(
@@ -86,7 +99,8 @@ def _failed(
     if run.hidden_failure is not None:
         return False
     if failure.joined:
-        run.failure, run.failed_at = failure, at
+        run.failure = failure
+        state.fails(run, at)
         run.after_signal = bool(event.sent)
         run.order = state.next_order()
         return True

@@ -4,11 +4,13 @@ Times (`at`, `..._at`) are time.monotonic's seconds in the launcher: the clocks 
 compared.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mcjax_launch.protocol.messages import Exited, Usage
+from mcjax_launch.protocol.value import Changing, field
 from mcjax_launch.run.rank_run import RankRun, Sample
 from mcjax_launch.run.spmd import Comparison
 from mcjax_launch.run.stop_reasons import Stop
@@ -24,15 +26,16 @@ class Activity:
         active_at: a rank printed, compiled, computed, started or ended.
         heard_at: a rank printed, or its hook reported something.
         usage_at: an agent reported what ranks use.
+        failed_at: a rank failed; None where none has.
 
     """
 
     def __init__(self) -> None:  # making a dataclass of it would slow down every start
         self.active_at = self.heard_at = self.usage_at = 0.0
+        self.failed_at: float | None = None
 
 
-@dataclass(eq=False)
-class RunState:
+class RunState(Changing):
     """All that is known of a run.
 
     Attributes:
@@ -63,7 +66,7 @@ class RunState:
     unkillable: list[str] = field(default_factory=list)
     activity: Activity = field(default_factory=Activity)
     initialize_calls: int = 0
-    waits: "Waits | None" = None
+    waits: Waits | None = None
     expects_hooks: bool = False
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn
@@ -78,6 +81,7 @@ class RunState:
         """Each rank has a host: they are about to be started."""
         self.job_id, self.coordinator, self.log_dir = job_id, coordinator, log_dir
         self.ranks = {rank: RankRun(rank, host) for rank, host in places.items()}
+        self._rank_of = {rank: rank for rank in places}
 
     def started(self, rank: int, pid: int, at: float) -> None:
         """A rank's process runs."""
@@ -116,10 +120,14 @@ class RunState:
         run.order = run.order or self.next_order()
         self.activity.active_at = at
         if run.failed and run.failed_at is None:
-            run.failed_at = at
+            self.fails(run, at)
         if exited.status == 0 and run.membership.joined_at is not None:
             self.finished_programs(run)
         return exited.status != 0
+
+    def fails(self, run: RankRun, at: float) -> None:
+        """A rank has failed, as has become known now."""
+        run.failed_at = self.activity.failed_at = at
 
     def stopped(self, stop: Stop, at: float) -> None:
         """The job ends for this reason, or more is known of that."""
@@ -168,8 +176,7 @@ class RunState:
     @property
     def ending(self) -> bool:
         """Whether there is a reason for the job to end: from then on ranks may do anything."""
-        failed = any(run.failed_at is not None for run in self.ranks.values())
-        return failed or self.stop is not None
+        return self.activity.failed_at is not None or self.stop is not None
 
     @property
     def catches_term(self) -> bool:
@@ -185,12 +192,13 @@ class RunState:
 
     def rank_of(self, process: int | None) -> RankRun | None:
         """The rank that has joined as this JAX process."""
-        return None if process is None else self.ranks.get(self._rank_of.get(process, -1))
+        run = None if process is None else self.ranks.get(self._rank_of.get(process, -1))
+        return run if run is not None and run.membership.joined_at is not None else None
 
     @property
-    def ranks_of_processes(self) -> dict[int, int]:
+    def ranks_of_processes(self) -> Mapping[int, int]:
         """The rank of each JAX process; its own number where no rank has joined as it."""
-        return {**{rank: rank for rank in self.ranks}, **self._rank_of}
+        return self._rank_of
 
     # --- the programs that span processes ---
 

@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
@@ -12,11 +11,12 @@ from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop
 from mcjax_launch.protocol.messages import Credit
-from mcjax_launch.protocol.uplink import Uplink
-from mcjax_launch.transport.client import Pipes
+from mcjax_launch.protocol.uplink import Uplink, widen
+from mcjax_launch.transport.pipes import Pipes
 
 _BUFFER = memoryview(bytearray(1 << 20))  # shared: what is in it is used up before the next read
 _MOST_ERRORS = 8192
+_PIPE_HOLDS = 1 << 16  # of itself; what one user's pipes hold together is limited
 # What the names of the agent's files begin with or contain.
 _STREAMED = b"<mcjax-launch>/"
 _INSTALLED = (b"/mcjax_launch/agent/", b"/mcjax_launch/protocol/")
@@ -99,6 +99,8 @@ class AgentConnection:
         self._on_end = on_end
         self._trace = trace
         self._window = _Window(window)
+        if window > _PIPE_HOLDS:
+            widen(pipes.from_agent, window)
         self._patient_until = 0.0
         loop.watch(pipes.from_agent, READ, lambda ready: self._read())
         loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
@@ -219,7 +221,7 @@ class AgentConnection:
         if self._pipes.to_agent >= 0:
             self._loop.forget(self._pipes.to_agent)
             os.close(self._pipes.to_agent)
-            self._pipes = replace(self._pipes, to_agent=-1)
+            self._pipes = self._pipes.replaced(to_agent=-1)
             self._out.broken = True
 
     def close(self) -> None:
@@ -228,7 +230,7 @@ class AgentConnection:
             if fd >= 0:
                 self._loop.forget(fd)
                 os.close(fd)
-        self._pipes = replace(self._pipes, from_agent=-1, errors=-1, to_agent=-1)
+        self._pipes = self._pipes.replaced(from_agent=-1, errors=-1, to_agent=-1)
         self._supply = iter(())
         self._out.broken = True
         self.ended = True

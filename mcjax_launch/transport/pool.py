@@ -1,5 +1,7 @@
 """Brings the agents of all hosts up, and says which host could not be reached, and why."""
 
+from __future__ import annotations
+
 import math
 import re
 import signal
@@ -17,22 +19,19 @@ from mcjax_launch.protocol.value import Value
 from mcjax_launch.transport import bootstrap
 from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
+from mcjax_launch.transport.deadlines import Deadlines
+from mcjax_launch.transport.pace import Pace
 
 #: From the start of a transport to the agent's greeting.
 GREETING_S = 14.0
 #: The same on this machine, where there is no network but maybe much else to do.
 LOCAL_GREETING_S = 60.0
-# sshd refuses connections at random when ten are being set up (MaxStartups 10:30:100), and many
-# hosts may be one sshd: begin below that, grow while all goes well, halve when one is refused.
-_FIRST_LIMIT = 8
-_MOST_LIMIT = 64
-_MOST_ATTEMPTS = 7
 # The client of an agent that is gone ends as well; how it ends says more.
 _CLIENT_END_S = 1.0
 # What an agent whose ranks are to end needs beyond their grace: it gives up on what cannot be
 # killed after 5 s.
 _STOP_S = 15.0
-_REFUSED = re.compile(
+_REFUSED = (
     rb"kex_exchange_identification|ssh_exchange_identification|banner exchange"
     rb"|Connection (reset|closed) by "
 )
@@ -130,6 +129,13 @@ def _greeting_s(link: AgentConnection) -> float:
     return LOCAL_GREETING_S if link.host.is_local else GREETING_S
 
 
+def _all(links: list[AgentConnection], gone: Callable[[AgentConnection], bool]) -> bool:
+    """Whether all of these are gone, which stays so: those that are found gone are dropped."""
+    while links and gone(links[-1]):
+        links.pop()
+    return not links
+
+
 class AgentPool:
     """Starts a transport for each host, a bounded number at a time.
 
@@ -158,22 +164,30 @@ class AgentPool:
         trace: Callable[[str], None] | None = None,
     ) -> None:
         self.links: list[AgentConnection] = []
-        self._transport = transport
         self._loop = loop
-        self._window = window
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._on_failure = on_failure
-        self._trace = trace
-        self._waiting: list[tuple[float, Host]] = [(0.0, host) for host in hosts]
-        self._attempts: dict[Host, int] = {}
+        self._pace = Pace(hosts)
         self._greeting: list[AgentConnection] = []  # started, not greeted yet
         self._missed: dict[AgentConnection, float] = {}  # gone; how long its client may live
-        self._due: dict[AgentConnection, float] = {}  # when nothing may be left of its ranks
-        self._limit = _FIRST_LIMIT
+        self._unreaped: set[AgentConnection] = set()  # gone, and their processes not yet
+        # What is true of one of these never changes; see `_all`.
+        self._not_ended: list[AgentConnection] = []
+        self._not_empty: list[AgentConnection] = []
+        self._afar: list[AgentConnection] = []
+        self._due: dict[
+            AgentConnection, float
+        ] = {}  # when nothing may be left of its ranks; inf: nothing is
+        self._deadlines = Deadlines(self._due_at)
         self._ping_at = 0.0
-        self._stopped = False
         self._given_up: list[AgentConnection] = []  # that never greeted
+
+        def connect(host: Host) -> AgentConnection:
+            pipes = transport.start(host)
+            return AgentConnection(host, pipes, loop, window, self._frame, self._ended, trace)
+
+        self._connect = connect
 
     def send_all(self, message: Message) -> None:
         """Send a message to every agent."""
@@ -185,22 +199,16 @@ class AgentPool:
     def begin(self) -> None:
         """Start as many as may be set up at once."""
         now = time.monotonic()
-        for entry in [entry for entry in self._waiting if entry[0] <= now]:
-            if len(self._greeting) >= self._limit:
-                return
-            self._waiting.remove(entry)
-            self._start(entry[1])
+        while (host := self._pace.next(len(self._greeting), now)) is not None:
+            self._start(host)
 
     def _start(self, host: Host) -> None:
-        self._attempts[host] = self._attempts.get(host, 0) + 1
-        pipes = self._transport.start(host)
-        link = AgentConnection(
-            host, pipes, self._loop, self._window, self._frame, self._ended, self._trace
-        )
+        link = self._connect(host)
         if not host.is_local:
             link.send_raw(bootstrap.payload())
-        self.links.append(link)
-        self._greeting.append(link)
+        for links in (self.links, self._greeting, self._not_ended, self._not_empty):
+            links.append(link)
+        self._deadlines.note(link)
 
     def stop(self, grace_s: float) -> None:
         """Start no more agents, and close those that have not greeted: no ranks run there.
@@ -209,13 +217,13 @@ class AgentPool:
             grace_s: what the ranks of the others get; an agent that does not end them is given up.
 
         """
-        self._stopped = True
         due = time.monotonic() + grace_s + _STOP_S
         for link in self.links:
             if link not in self._greeting and not link.ended:
                 link.wake()
                 self._due[link] = min(due, self._due.get(link, due))
-        self._waiting.clear()
+                self._deadlines.note(link)
+        self._pace.stop()
         for link in self._greeting:
             link.close()
             if not link.host.is_local:
@@ -225,20 +233,31 @@ class AgentPool:
     @property
     def settled(self) -> bool:
         """Whether every host has been reached or has failed."""
-        return not self._waiting and not self._greeting
+        return self._pace.over and not self._greeting
 
     @property
     def over(self) -> bool:
         """Whether no agent is there, or may still come."""
-        return self.settled and not self._missed and all(link.ended for link in self.links)
+        ended = _all(self._not_ended, lambda link: link.ended)
+        return ended and self.settled and not self._missed
+
+    @property
+    def nothing_left(self) -> bool:
+        """Whether on no host a process of the job is left, as far as can be known."""
+        return _all(self._not_empty, lambda link: link.ended or self._due.get(link) == math.inf)
 
     def _frame(self, link: AgentConnection, frame: Message | Data | Content) -> None:
         match frame:
+            case Data():
+                self._on_frame(link, frame)
+                return
             case Ping():
                 return
             case Hello():
                 self._greeting.remove(link)
-                self._limit = min(self._limit + 1, _MOST_LIMIT)
+                self._pace.went_well()
+                if not link.host.is_local:
+                    self._afar.append(link)
                 self.begin()
             case NothingLeft():
                 self._due[link] = math.inf
@@ -246,15 +265,20 @@ class AgentPool:
                 link.said_bye = True
                 link.end_input()
         self._on_frame(link, frame)
+        self._deadlines.note(link)
 
     # --- ends ---
 
     def _ended(self, link: AgentConnection) -> None:
         if link in self._greeting:
             self._judge(link)
-        elif not link.said_bye:
+            return
+        if not link.reap():
+            self._unreaped.add(link)
+        if not link.said_bye:
             self._missed[link] = time.monotonic() + _CLIENT_END_S
             self._judge_missed(link)
+            self._deadlines.note(link)
 
     def _judge_missed(self, link: AgentConnection) -> None:
         if link.reap() or time.monotonic() >= self._missed[link]:
@@ -263,31 +287,22 @@ class AgentPool:
 
     def reap(self) -> None:
         """A child of the launcher has ended."""
-        for link in list(self.links):
+        for link in list(self._greeting):
             if link.reap() and link.ended and link in self._greeting:
                 self._judge(link)
-        for link in list(self._missed):
-            self._judge_missed(link)
+        for link in [link for link in self._unreaped if link.reap()]:
+            self._unreaped.remove(link)
+            if link in self._missed:
+                self._judge_missed(link)
 
     def _judge(self, link: AgentConnection) -> None:
         """A transport ended without a greeting: try again, or give up."""
         if not link.reap():
             return  # its exit status says more; SIGCHLD is about to come
         self._forget(link)
-        refused = link.status == 255 and _REFUSED.search(link.errors)
-        if self._stopped:
-            return
-        if (
-            refused
-            and b"timed out" not in link.errors
-            and self._attempts[link.host] < _MOST_ATTEMPTS
-        ):
-            import random
-
-            self._limit = max(2, self._limit // 2)
-            pause = 0.1 * 2 ** self._attempts[link.host] * random.uniform(0.5, 1.5)
-            self._waiting.append((time.monotonic() + pause, link.host))
-        else:
+        refused = link.status == 255 and re.search(_REFUSED, link.errors)
+        tried_too_long = b"timed out" in link.errors
+        if not (refused and not tried_too_long and self._pace.refused(link.host, time.monotonic())):
             self._on_failure(_failure(link))
         self.begin()
 
@@ -301,55 +316,62 @@ class AgentPool:
     @property
     def deadline(self) -> float | None:
         """When to call `expire` next."""
-        times = [link.began_at + _greeting_s(link) for link in self._greeting]
-        if len(self._greeting) < self._limit:
-            times += [at for at, _ in self._waiting]
-        times += [link.silent_at for link in self.links if link.said_bye and not link.ended]
-        times += self._missed.values()
-        times += [due for link, due in self._due.items() if due < math.inf and not link.ended]
-        times += [link.silent_at for link in self.links if self._is_heard(link)]
-        if any(self._is_afar(link) for link in self.links):
-            times.append(self._ping_at)
-        return min(times, default=None)
+        at = min(self._deadlines.first, self._pace.deadline(len(self._greeting)))
+        if self._has_afar:
+            at = min(at, self._ping_at)
+        return at if at < math.inf else None
+
+    @property
+    def _has_afar(self) -> bool:
+        return not _all(self._afar, lambda link: not self._is_heard(link))
+
+    def _due_at(self, link: AgentConnection) -> float:
+        """When something is to be done about an agent."""
+        if link in self._missed:
+            return self._missed[link]
+        if link.ended:
+            return math.inf
+        if link in self._greeting:
+            return link.began_at + _greeting_s(link)
+        if link.said_bye:
+            return link.silent_at
+        silent_at = link.silent_at if self._is_heard(link) else math.inf
+        return min(silent_at, self._due.get(link, math.inf))
 
     def _is_heard(self, link: AgentConnection) -> bool:
         """Whether it has to say something now and then; on this machine, only what it is asked."""
         settled = link.ended or link.said_bye or not link.greeted
         return not settled and (link.is_awaited or not link.host.is_local)
 
-    def _is_afar(self, link: AgentConnection) -> bool:
-        return self._is_heard(link) and not link.host.is_local
-
     def expire(self, now: float) -> None:
         """Give up on what took too long."""
-        self.begin()
-        for link in list(self._greeting):
-            if now >= link.began_at + _greeting_s(link):
-                self._forget(link)
-                link.kill(signal.SIGTERM)  # `hang_up` waits for it, or kills it
-                self._given_up.append(link)
-                said = link.last_lines()
-                last = f" ({said[-1]})" if said else ""
-                self._on_failure(
-                    Failure(link.host, f"no answer within {_greeting_s(link):g} s{last}")
-                )
-        for link in self.links:
-            if link.said_bye and not link.ended and now >= link.silent_at:
-                link.close()
-        for link in list(self._missed):
-            self._judge_missed(link)
-        for link, due in self._due.items():
-            if now >= due and not link.ended:
-                self._give_up(link, "its agent does not answer")
-        for link in self.links:
-            if self._is_heard(link) and now >= link.silent_at:
-                silence = f"no heartbeat for {frames.SILENCE_S:g} s"
-                self._give_up(link, "its agent does not answer" if link.host.is_local else silence)
-        afar = [link for link in self.links if self._is_afar(link)]
-        if afar and now >= self._ping_at:
+        if now >= self._pace.deadline(len(self._greeting)):
+            self.begin()
+        for link in self._deadlines.take(now):
+            self._took_too_long(link, now)
+        if now >= self._ping_at and self._has_afar:
             self._ping_at = now + frames.PING_S
-            for link in afar:
-                link.send(Ping())
+            for link in self._afar:
+                if self._is_heard(link):
+                    link.send(Ping())
+
+    def _took_too_long(self, link: AgentConnection, now: float) -> None:
+        if link in self._missed:
+            self._judge_missed(link)
+        elif link in self._greeting:
+            self._forget(link)
+            link.kill(signal.SIGTERM)  # `hang_up` waits for it, or kills it
+            self._given_up.append(link)
+            said = link.last_lines()
+            last = f" ({said[-1]})" if said else ""
+            silence = f"no answer within {_greeting_s(link):g} s{last}"
+            self._on_failure(Failure(link.host, silence))
+        elif link.said_bye:
+            link.close()
+        elif now >= self._due.get(link, math.inf) or link.host.is_local:
+            self._give_up(link, "its agent does not answer")
+        else:
+            self._give_up(link, f"no heartbeat for {frames.SILENCE_S:g} s")
 
     def _give_up(self, link: AgentConnection, why: str) -> None:
         """Let go of an agent; it gets the time to tidy up, see `hang_up`."""
@@ -364,7 +386,8 @@ class AgentPool:
             link.close()
             link.wake()
         deadline = time.monotonic() + limit_s
-        while any(not link.reap() for link in links) and time.monotonic() < deadline:
+        left = list(links)
+        while not _all(left, lambda link: link.reap()) and time.monotonic() < deadline:
             self._loop.turn(deadline)  # SIGCHLD wakes it
         for link in links:
             if not link.reap() and not link.host.is_local:

@@ -1,21 +1,22 @@
 """Files and folders on their way to the hosts' staging folders."""
 
+from __future__ import annotations
+
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.protocol.frames import content, encoded
 from mcjax_launch.protocol.messages import StageEntry
+from mcjax_launch.protocol.value import Value
 
 _LEFT_OUT = frozenset(("__pycache__", ".git"))
 _PIECE = 1 << 16
 _LONGEST_SHOWN = 200
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Value):
     """Something to be staged.
 
     Args:

@@ -1,10 +1,15 @@
 """Ranks that wait in vain, for a rank that is gone or for what cannot happen."""
 
+from typing import TYPE_CHECKING
+
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.run import stop_reasons
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import Stop
+
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.initialize_calls import Callers
 
 _NEVER_CAME = "exited with 0 without calling initialize(), where"
 _OWN_ARGUMENTS = (
@@ -17,81 +22,100 @@ _GONE = (
 
 
 class AbsentRanks:
-    """Ends a job whose ranks all wait in vain, and remembers which ranks have been reported."""
+    """Ends a job whose ranks all wait in vain, and notes what may lead to that.
+
+    What it does for each call and each end does not grow with the number of ranks.
+    """
 
     def __init__(self) -> None:
-        self._reported: set[int] = set()
+        self._callers: Callers | None = None
+        self._gone: list[int] = []  # without having called initialize()
+        self._unreported: list[int] = []  # of these
+        self._lines: list[str] = []
         self._reported_size = False
+        # All ranks, and the place among them of one that does not wait, as far as is known.
+        self._runs: list[RankRun] = []
+        self._first = 0
+        self._waiting: RankRun | None = None  # one that does
 
     def called(self, state: RunState, rank: int) -> Stop | None:
-        """The reason to end the job, if a rank's call of initialize() can never return."""
-        from mcjax_launch.diagnosis.initialize_calls import hopeless_call
+        """The reason to end the job, if a rank's call of initialize() can never return.
 
-        blame = None if state.ending else hopeless_call(state, state.ranks[rank])
-        if blame is None:
-            return None
-        return stop_reasons.hopeless(blame.run.process_id, str(blame), [_OWN_ARGUMENTS])
-
-    def gone(self, state: RunState) -> Stop | None:
-        """The reason to end the job, if all that run wait in initialize() for one that is gone.
-
-        Call it whenever a rank ends or begins to wait: either may come first.
+        Call it for each such call, and `ended` for each end: either may come first.
         """
-        if not state.initialize_calls or state.ending:
+        from mcjax_launch.diagnosis.initialize_calls import Callers, oversized_call
+
+        if state.ending:
             return None
-        gone = [run.process_id for run in state.ranks.values() if _never_came(run)]
+        run = state.ranks[rank]
+        self._callers = self._callers or Callers()
+        blame = self._callers.hopeless(state, run)
+        if blame is not None:
+            return stop_reasons.hopeless(blame.run.process_id, str(blame), [_OWN_ARGUMENTS])
+        if not self._reported_size and (blame := oversized_call(state, run)) is not None:
+            self._reported_size = True
+            how = "which waits for the rest of them (--start-timeout ends such a wait)"
+            self._lines.append(f"{blame}, {how}")
+        if _waits(run, state):
+            self._waiting = run
+        return self._in_vain(state)
+
+    def ended(self, state: RunState, rank: int) -> Stop | None:
+        """The reason to end the job, if all that run wait in initialize() for one that is gone."""
+        run = state.ranks[rank]
+        if run.status == 0 and run.membership.joining_at is None:
+            self._gone.append(rank)
+            self._unreported.append(rank)
+        elif run.status == 0 and _vanished(run) and not state.ending and state.running:
+            from mcjax_launch.diagnosis.culprit import LEFT
+
+            self._lines.append(f"rank {rank} {LEFT}")
+        return self._in_vain(state)
+
+    def _in_vain(self, state: RunState) -> Stop | None:
+        """The reason to end the job, if all that run wait for one that is gone."""
+        if not self._gone or not state.initialize_calls or state.ending:
+            return None
+        self._runs = self._runs or list(state.ranks.values())
+        for _ in self._runs:
+            run = self._runs[self._first]
+            if run.status is None and not _waits(run, state):
+                return None
+            self._first = (self._first + 1) % len(self._runs)
         running = state.running
-        if not gone or not running or not all(_waits(run, state) for run in running):
+        if not running:
             return None
         waiting = these_ranks(run.process_id for run in running)
         verb = "wait" if len(running) > 1 else "waits"
-        it = "it" if len(gone) == 1 else "them"
-        message = f"{these_ranks(gone)} {_NEVER_CAME} {waiting} {verb} for {it}"
-        return stop_reasons.hopeless(gone[0], message, [_GONE])
+        it = "it" if len(self._gone) == 1 else "them"
+        message = f"{these_ranks(self._gone)} {_NEVER_CAME} {waiting} {verb} for {it}"
+        return stop_reasons.hopeless(min(self._gone), message, [_GONE])
 
     def notes(self, state: RunState) -> list[str]:
         """Lines on what has not been reported yet, and does not end the job by itself."""
         if not state.initialize_calls or state.ending:
             return []
-        lines = self._oversized(state)
-        done = [run for run in state.ranks.values() if run.status == 0]
-        running = state.running if done else []
-        awaited = any(_waits(run, state) for run in running)
-        for run in done if running else ():
-            action = _action(run, awaited)
-            if action and run.process_id not in self._reported:
-                self._reported.add(run.process_id)
-                lines.append(f"rank {run.process_id} {action}")
+        lines, self._lines = self._lines, []
+        if self._unreported and self._is_awaited(state):
+            how = "others wait for it; the job ends when all of them do"
+            lines += [f"rank {rank} {_NEVER_CAME} {how}" for rank in self._unreported]
+            self._unreported = []
         return lines
 
-    def _oversized(self, state: RunState) -> list[str]:
-        from mcjax_launch.diagnosis.initialize_calls import oversized_call
-
-        blame = None if self._reported_size else oversized_call(state)
-        if blame is None:
-            return []
-        self._reported_size = True
-        return [f"{blame}, which waits for the rest of them (--start-timeout ends such a wait)"]
+    def _is_awaited(self, state: RunState) -> bool:
+        """Whether any rank waits for one that is gone."""
+        if self._waiting is not None and not _waits(self._waiting, state):
+            self._waiting = next((run for run in state.running if _waits(run, state)), None)
+        return self._waiting is not None
 
 
-def _action(run: RankRun, awaited: bool) -> str:
-    """What a rank that exited with 0 has done to the others, as a phrase to follow its name."""
-    if _never_came(run):
-        how = "others wait for it; the job ends when all of them do"
-        return f"{_NEVER_CAME} {how}" if awaited else ""
-    if run.membership.joined_at is not None and run.membership.leaving_at is None:
-        from mcjax_launch.diagnosis.culprit import LEFT
-
-        return LEFT
-    return ""
-
-
-def _never_came(run: RankRun) -> bool:
-    return run.status == 0 and run.membership.joining_at is None
+def _vanished(run: RankRun) -> bool:
+    """Whether a rank that has ended has not left the job before."""
+    return run.membership.joined_at is not None and run.membership.leaving_at is None
 
 
 def _waits(run: RankRun, state: RunState) -> bool:
     """Whether a rank is in initialize(), for all ranks of this job."""
     call = run.membership.call
     size = call.num_processes if call is not None else None
-    return run.membership.is_joining and size == state.num_processes
+    return run.status is None and run.membership.is_joining and size == state.num_processes

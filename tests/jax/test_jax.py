@@ -3,13 +3,15 @@
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import jax
+import psutil
 import pytest
-from jobs import PROGRAMS, Jobs
+from jobs import LAUNCHER, PROGRAMS, Jobs
 
 
 @pytest.mark.parametrize(("n", "d"), [(4, 2), (1, 8)])
@@ -285,9 +287,35 @@ def test_no_warning_about_the_launchers_no_proxy(jobs: Jobs) -> None:
 
 
 def test_a_local_job_listens_on_loopback_only(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 2, PROGRAMS / "listening.py")
+    """And for the coordinator on no port at all."""
+    ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "listening.py")
     assert ended.status == 0, ended.stderr
-    assert "[0] listens on ['127.0.0.1']" in ended.stdout.replace("::ffff:", "")
+    for rank in range(2):
+        assert f"[{rank}] listens on ['127.0.0.1']" in ended.stdout
+        assert f"[{rank}] the coordinator has a port: False" in ended.stdout
+
+
+def outside_address() -> str:
+    """An address of this machine that is not loopback; "" if it has none."""
+    found = (a for addresses in psutil.net_if_addrs().values() for a in addresses)
+    inet = (a.address for a in found if a.family == socket.AF_INET)
+    return next((a for a in inet if not a.startswith("127.")), "")
+
+
+def test_wherever_its_own_name_leads(jobs: Jobs) -> None:
+    """Gloo would listen there."""
+    if os.geteuid() or not outside_address():
+        pytest.skip("needs root and an address other than loopback")
+    named = ["unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', outside_address()]
+    launcher = [*named, *LAUNCHER]
+    ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "listening.py", launcher=launcher)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("listens on ['127.0.0.1']") == 2
+    elsewhere = ["--coordinator", outside_address(), PROGRAMS / "listening.py"]
+    ended = jobs.run("-n", 2, "-d", 1, *elsewhere, launcher=launcher)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count(f"listens on ['{outside_address()}']") == 2
+    assert "[0] the coordinator has a port: True" in ended.stdout
 
 
 def test_cpu_transfers(jobs: Jobs) -> None:

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from jobs import Jobs
+from jobs import Jobs, at_once
 from shown import check_whole
 
 from mcjax_launch.ranks import parse_ranges
@@ -74,9 +74,9 @@ def test_hosts_are_named_where_a_rank_is_alone(jobs: Jobs, tmp_path: Path) -> No
     assert out.splitlines() == ["[2 b] alone", "[0-2] all"]
 
 
-def test_colour_and_time(jobs: Jobs) -> None:
+def test_colour_and_time(jobs: Jobs, tmp_path: Path) -> None:
     options = ["--collapse", "--timestamps", "--color", "always"]
-    ended = jobs.run("-n", 2, *options, "echo", "x")
+    ended = jobs.run("-n", 2, *options, *at_once("echo x", tmp_path))
     clock, rest = ended.stdout.split(" ", 1)
     assert rest == "\x1b[1m[0-1]\x1b[0m x\n"
     time.strptime(clock.split(".")[0], "%H:%M:%S")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from mcjax_launch.agent import network, ports
-from mcjax_launch.hook.mcjax_hook import initialize
+from mcjax_launch.hook.mcjax_hook import coordinator as meeting
 from mcjax_launch.protocol.loop import Loop
 
 
@@ -112,6 +112,6 @@ def test_many_ranks_do_not_wear_out_the_coordinators_host(
 
         monkeypatch.setattr("time.sleep", sleep)
         filled = {"coordinator_address": address, "num_processes": ranks, "process_id": 1}
-        initialize._await_coordinator(filled)
+        assert not meeting._await_coordinator(filled, "")
     assert len(pauses) == 60
     assert max(pauses) == longest_s

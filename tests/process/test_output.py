@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from jobs import LAUNCHER, Jobs
+from jobs import LAUNCHER, Jobs, at_once
 from shown import check_whole
 
 
@@ -67,8 +67,8 @@ def test_colour(jobs: Jobs, env: dict[str, str], option: str, coloured: bool) ->
     assert (b"\x1b[" in ended.out) == coloured
 
 
-def test_missing_last_newline(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 2, "printf", "a\\nb")
+def test_missing_last_newline(jobs: Jobs, tmp_path: Path) -> None:
+    ended = jobs.run("-n", 2, *at_once("printf 'a\\nb'", tmp_path))
     assert sorted(ended.stdout.splitlines()) == ["[0] a", "[0] b", "[1] a", "[1] b"]
     assert ended.stdout.endswith("\n")
 
@@ -120,16 +120,24 @@ def test_a_prompt_is_shown_while_its_rank_waits(jobs: Jobs) -> None:
     assert running.finish().out == b"[0] Name? \n"
 
 
-def test_a_shown_prompt_and_other_ranks_lines(jobs: Jobs) -> None:
+def test_a_shown_prompt_and_other_ranks_lines(jobs: Jobs, tmp_path: Path) -> None:
     """What interrupts an unfinished line does not tear it: it is shown whole in the end."""
+    for rank in "01":
+        os.mkfifo(tmp_path / rank)
     program = """
-import os, time
-if os.environ['JAX_PROCESS_ID'] == '0':
-    print('loading', end='', flush=True); time.sleep(1); print(' done')
-else:
-    time.sleep(0.6); print('hello', flush=True)
+import os
+rank = os.environ['JAX_PROCESS_ID']
+if rank == '0':
+    print('loading', end='', flush=True)
+open(rank).read()
+print(' done' if rank == '0' else 'hello', flush=True)
 """
-    ended = jobs.run("-n", 2, *python(program))
+    running = jobs.start("-n", 2, *python(program), cwd=tmp_path)
+    running.read_until("[0] loading")
+    (tmp_path / "1").write_text("go on")
+    running.read_until("hello\n")
+    (tmp_path / "0").write_text("go on")
+    ended = running.finish()
     assert ended.stdout.splitlines() == ["[0] loading", "[1] hello", "[0] loading done"]
 
 

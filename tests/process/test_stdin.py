@@ -227,10 +227,10 @@ process.wait()
 
 def test_a_launcher_in_the_background_of_a_terminal(jobs: Jobs) -> None:
     """It runs on, leaves what is typed to the shell, and reads when it comes to the foreground."""
-    terminal = Terminal(jobs, "--stdin", 0, "-n", 2, "cat")
+    terminal = Terminal(jobs, "--stdin", 0, "cat")
     try:
         launcher = terminal.launcher()
-        eventually(lambda: len(launcher.children(recursive=True)) == 4)
+        eventually(lambda: len(launcher.children(recursive=True)) == 3)
         os.write(terminal.main, b"for the shell\n")
         eventually(lambda: launcher.status() == psutil.STATUS_SLEEPING)
         os.write(terminal.main, b"fg\n")

@@ -6,6 +6,7 @@ from records import end_of
 from mcjax_launch.protocol.hook_messages import Joined, Joining, Leaving, Left
 from mcjax_launch.protocol.messages import Exited, FromHook
 from mcjax_launch.run import hook_events
+from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import Stop
 from mcjax_launch.watchdog.absent_ranks import AbsentRanks
@@ -122,11 +123,11 @@ def found(events: list[Event], state: RunState) -> tuple[list[str], str | None]:
         stop = None
         if isinstance(event, Exited):
             state.exited(event, 1.0)
+            stop = absent_ranks.ended(state, event.rank)
         else:
             hook_events.take(state, event, 1.0)
             if isinstance(event.message, Joining):
                 stop = absent_ranks.called(state, event.rank)
-        stop = stop or absent_ranks.gone(state)
         if stop is not None:
             assert (stop.status, stop.final, len(stop.details)) == (1, True, 1)
             assert stop.message.replace("ranks", "rank").startswith(f"rank {stop.rank}")
@@ -175,3 +176,25 @@ def test_who_only_waits(state: RunState) -> None:
     assert state.only_waits
     hook_events.take(state, FromHook(1, Left()), 1.0)
     assert not state.only_waits
+
+
+def test_what_a_call_costs_does_not_grow_with_the_ranks() -> None:
+    """A thousand calls, one rank gone and one asleep: few ranks are looked at more than once."""
+    count, looks = 1000, 0
+
+    class Watched(RankRun):
+        def __getattribute__(self, name: str) -> object:
+            nonlocal looks
+            looks += name == "membership"
+            return super().__getattribute__(name)
+
+    state, absent_ranks = RunState(num_processes=count), AbsentRanks()
+    state.planned("job", "a:1", dict.fromkeys(range(count), "h"), None)
+    state.ranks = {rank: Watched(rank, "h") for rank in range(count)}
+    state.exited(ended(1), 1.0)
+    assert absent_ranks.ended(state, 1) is None
+    for rank in range(2, count - 1):
+        hook_events.take(state, joining(rank, count), 1.0)
+        assert absent_ranks.called(state, rank) is None
+        assert len(absent_ranks.notes(state)) == (rank == 2)
+    assert looks < 40 * count

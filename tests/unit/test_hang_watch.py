@@ -167,7 +167,7 @@ def test_in_initialize_to_the_second() -> None:
 
 def test_over_once_the_job_ends() -> None:
     watched = Watched()
-    watched.state.ranks[1].failed_at = 1.0
+    watched.state.fails(watched.state.ranks[1], 1.0)
     assert watched.until(100) == []
     assert watched.watch.deadline is None
 

@@ -54,10 +54,10 @@ def test_an_address_that_is_not_the_machines() -> None:
 
 def test_said_once_and_where_ranks_stand() -> None:
     state, notes = calls("2", "1", away=True), JoiningRanks()
-    lines = notes.notes(state)
-    assert [line.partition(" ")[2][:12] for line in lines] == ["1 has jax 1,", "0 called ini"]
-    assert notes.notes(state) == []
-    assert lines[0] in whereabouts(state)
+    lines = [*notes.notes(state, 0), *notes.notes(state, 1)]
+    assert [line.partition(" ")[2][:12] for line in lines] == ["0 called ini", "1 has jax 1,"]
+    assert notes.notes(state, 0) == notes.notes(state, 1) == []
+    assert lines[1] in whereabouts(state)
 
 
 @pytest.mark.parametrize(("state", "line"), [

@@ -11,7 +11,7 @@ from mcjax_launch.cli import coordinator
 from mcjax_launch.cli.command import command
 from mcjax_launch.cli.hosts import default_via, find_hosts
 from mcjax_launch.cli.options import Options
-from mcjax_launch.cli.request import check, make_job, make_style
+from mcjax_launch.cli.request import make_job, make_style
 from mcjax_launch.cli.this_machine import RanksPython, ThisMachine, variable
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import Here, dry_run
@@ -102,8 +102,6 @@ def test_ranks_that_take_the_input() -> None:
     assert taking("--stdin 1,3") == {1, 3}
     with pytest.raises(LaunchError, match="--stdin 4: no such rank; the job has ranks 0-3"):
         taking("--stdin 0-4")
-    with pytest.raises(LaunchError, match="--hosts - reads standard input itself"):
-        check(options("--hosts - --stdin 0 a.py"))
 
 
 def test_a_dry_run_says_who_takes_the_input() -> None:

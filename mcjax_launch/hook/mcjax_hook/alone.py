@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-
 from .initialize import fill_in, silence_proxy_warning
+from .wrapping import in_place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ def fill_in_initialize(distributed: Any, environ: Mapping[str, str]) -> None:
     """Stand before JAX's own function."""
     real = distributed.initialize
 
-    @functools.wraps(real)
     def initialize(*args: Any, **kwargs: Any) -> Any:
         try:
             filled = fill_in(real, args, kwargs, environ)
@@ -30,4 +28,4 @@ def fill_in_initialize(distributed: Any, environ: Mapping[str, str]) -> None:
         silence_proxy_warning(environ)
         return real(**filled)
 
-    distributed.initialize = initialize
+    distributed.initialize = in_place_of(real, initialize)

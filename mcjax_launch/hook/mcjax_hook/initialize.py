@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from ...protocol.hook_environ import ADDRESS, BIND, JOIN_TIMEOUT, PROFILE, TRANSFER
+from ...protocol.address import EVERYWHERE, is_loopback, join_address
+from ...protocol.hook_environ import ADDRESS, JOIN_TIMEOUT, PROFILE, TRANSFER
 from ...protocol.hook_messages import ImportedJax, Joined, Joining, Leaving, Left
-from . import user_lines
+from . import coordinator, user_lines
 from .wrapping import in_place_of
 
 TYPE_CHECKING = False
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
 # A rank that is done waits in JAX's shutdown barrier for its peers, and JAX aborts all of them
 # when that takes longer than this. With a launcher watching there is no reason to: a week.
 _SHUTDOWN_TIMEOUT_S = 7 * 24 * 3600
-_JAX_INIT_TIMEOUT_S = 300  # JAX's own default
-# After so long a rank says that it waits for the coordinator.
-_PATIENCE_S = 10
-# Of all ranks together: a thousand that knock every 10 ms would keep rank 0's host busy.
-_MOST_ATTEMPTS_PER_S = 2000
 
 
 class Initialization:
@@ -68,7 +64,8 @@ class Initialization:
             if filled is None:  # a wrong call: JAX says what is wrong
                 return real(*args, **kwargs)
             self._before(filled)
-            result = real(**filled)
+            left_open = coordinator.is_left_open(real, args, kwargs)
+            result = coordinator.join(real, filled, self._environ, left_open)
             self._after(filled)
             return result
 
@@ -86,9 +83,8 @@ class Initialization:
         )
         _set_transfer_address(self._environ)
         silence_proxy_warning(self._environ)
-        _adjust_jaxlib(self._environ)
+        _adjust_jaxlib(address, self._environ)
         self._exits.watch()
-        _await_coordinator(filled)
 
     def _after(self, filled: Mapping[str, Any]) -> None:
         """Record that this process is in the job."""
@@ -162,33 +158,13 @@ def fill_in(
     fill("num_processes", int(environ["JAX_NUM_PROCESSES"]))
     fill("process_id", int(environ["JAX_PROCESS_ID"]))
     fill("cluster_detection_method", "deactivate")
-    bind = _bind_address(given["coordinator_address"], environ)
+    bind = coordinator.bind_address(given["coordinator_address"], environ)
     if bind and "JAX_COORDINATOR_BIND_ADDRESS" not in environ:
         fill("coordinator_bind_address", bind)
     if environ.get(JOIN_TIMEOUT):
         fill("initialization_timeout", max(1, int(float(environ[JOIN_TIMEOUT]))))
     fill("shutdown_timeout_seconds", _SHUTDOWN_TIMEOUT_S)
     return given
-
-
-def _bind_address(address: str, environ: Mapping[str, str]) -> str | None:
-    """Where rank 0 has to listen, if that is to be somewhere else than JAX would."""
-    if address == environ.get(BIND):
-        return address
-    from ...protocol.address import is_loopback
-
-    # A program's own local address needs no other interface either.
-    return address if is_loopback(_split(address)[0]) else None
-
-
-def _split(address: str) -> tuple[str, int]:
-    """Host and port of an address that a program gave; 0 where there is no port, or no number."""
-    from ...protocol.address import split_address
-
-    try:
-        return split_address(address)
-    except ValueError:
-        return address, 0
 
 
 def _is_elsewhere(filled: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
@@ -200,7 +176,7 @@ def _is_elsewhere(filled: Mapping[str, Any], environ: Mapping[str, str]) -> bool
     import socket
 
     try:
-        found = socket.getaddrinfo(_split(address)[0], None, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(coordinator.split(address)[0], None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # JAX says that
         return False
     places = [(one[0], one[1], one[4]) for one in found]
@@ -226,9 +202,7 @@ def _set_transfer_address(environ: Mapping[str, str]) -> None:
         return
     import jax
 
-    from ...protocol.address import join_address
-
-    anywhere = join_address(_split(address)[0], 0)
+    anywhere = join_address(coordinator.split(address)[0], 0)
     try:
         jax.config.update("jax_cross_host_transfer_socket_address", address)
         # Where the data itself goes: by default to an address of the receiver's own machine.
@@ -251,21 +225,24 @@ def silence_proxy_warning(environ: Mapping[str, str]) -> None:
             pass
 
 
-def _adjust_jaxlib(environ: Mapping[str, str]) -> None:
+def _adjust_jaxlib(address: str, environ: Mapping[str, str]) -> None:
     """Two arguments of jaxlib that jax does not pass on; there is no public way to give them.
 
     The shutdown barrier's timeout: the argument of initialize() reaches the service in rank 0
     alone, and a client that arrives at the barrier gives up after 300 s of its own and aborts.
 
     The address on which Gloo, the collectives on CPU, listens: where this host's own name leads.
-    On Debian that is 127.0.1.1, which no other host can reach.
+    On Debian that is 127.0.1.1, which no other host can reach. Where the coordinator has a loopback
+    address all processes are on one machine, and nobody elsewhere need reach them.
     """
     distributed = sys.modules.get("jax._src.distributed")
     library = getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
     for name in ("get_distributed_runtime_client", "get_distributed_runtime_service"):
         _default_argument(library, name, "shutdown_timeout", _SHUTDOWN_TIMEOUT_S)
-    if environ.get(ADDRESS):
-        _default_argument(library, "make_gloo_tcp_collectives", "hostname", environ[ADDRESS])
+    host = coordinator.split(address)[0]
+    listen = host if is_loopback(host) and host not in EVERYWHERE else environ.get(ADDRESS)
+    if listen:
+        _default_argument(library, "make_gloo_tcp_collectives", "hostname", listen)
 
 
 def _default_argument(module: Any, name: str, argument: str, value: object) -> None:
@@ -281,34 +258,3 @@ def _default_argument(module: Any, name: str, argument: str, value: object) -> N
         return real(*args, **{argument: value, **kwargs})
 
     setattr(module, name, functools.wraps(real)(call))
-
-
-def _await_coordinator(filled: Mapping[str, Any]) -> None:
-    """Wait until rank 0 listens.
-
-    gRPC's first failed connection costs about a second of back-off; a plain connect that fails
-    costs microseconds.
-    """
-    rank, count = filled["process_id"], filled["num_processes"]
-    if not (isinstance(rank, int) and isinstance(count, int) and 0 < rank < count):
-        return  # rank 0, or a mistake that JAX reports
-    import socket
-    import time
-
-    address = filled["coordinator_address"]
-    host, port = _split(address)
-    if not 0 < port < 65536:
-        return
-    limit = filled.get("initialization_timeout") or _JAX_INIT_TIMEOUT_S
-    began = time.monotonic()
-    pause, said = 0.002, False
-    while time.monotonic() < began + limit:
-        if not said and time.monotonic() > began + _PATIENCE_S:
-            said = True
-            print(f"mcjax-launch: waiting for process 0 at {address}", file=sys.stderr, flush=True)
-        try:
-            socket.create_connection((host, port), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(pause)
-            pause = min(pause * 1.2, max(0.01, count / _MOST_ATTEMPTS_PER_S))

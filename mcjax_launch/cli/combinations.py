@@ -1,0 +1,91 @@
+"""Options that contradict one another, or that say nothing without another one; pure."""
+
+from collections.abc import Mapping, Set
+
+import click
+from click.core import ParameterSource
+
+from mcjax_launch.cli.options import Options
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.schedulers import slurm
+
+_FOR_EMIT = ("image", "name", "namespace", "engine_option")
+
+
+def check(options: Options, context: click.Context, environ: Mapping[str, str]) -> None:
+    """Refuse options that do not go together, whatever the hosts, and a missing PROGRAM.
+
+    Args:
+        options: all of them.
+        context: click's, which knows where each comes from.
+        environ: of this process.
+
+    Raises:
+        LaunchError: there are such.
+
+    """
+    if not options.program and options.emit is None:
+        raise LaunchError("no PROGRAM: try mcjax-launch -n 4 train.py, or --help")
+    if options.module and options.program:
+        _check_module(options.program[0])
+    _check_contradictions(options)
+    _check_lone(options, {name for name in context.params if _is_given(name, context)}, environ)
+
+
+def _check_module(name: str) -> None:
+    """Refuse the name of a file where a module's is wanted: Python would say so in every rank."""
+    if name.endswith(".py") or "/" in name:
+        module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
+        file = "leave out -m, or " if name.endswith(".py") else ""
+        raise LaunchError(f"-m {name}: not the name of a module; {file}write -m {module}")
+
+
+def _check_contradictions(options: Options) -> None:
+    for name, value in (
+        ("--start-timeout", options.start_timeout),
+        ("--verify-spmd", options.verify_spmd),
+        ("--profile", options.profile),
+    ):
+        if value and options.no_hook:
+            raise LaunchError(f"{name} cannot be combined with --no-hook")
+    if options.collapse and options.no_prefix:
+        raise LaunchError("--collapse cannot be combined with --no-prefix")
+    if options.stdin and options.hosts == "-":
+        raise LaunchError("--hosts - reads standard input itself: with --stdin, name a file")
+
+
+def _is_given(name: str, context: click.Context) -> bool:
+    """Whether it stands on the command line: a variable may be set for many command lines."""
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _check_lone(options: Options, given: Set[str], environ: Mapping[str, str]) -> None:
+    """Refuse options that would be silently ignored."""
+    lone = [f"--{name.replace('_', '-')}" for name in _FOR_EMIT if name in given]
+    if lone and options.emit is None:
+        raise LaunchError(f"{lone[0]} needs --emit slurm, --emit jobset or --emit job")
+    if "profile_after" in given and options.profile is None:
+        raise LaunchError("--profile-after needs --profile DIR")
+    if "min_hosts" in given and not options.max_restarts:
+        raise LaunchError("--min-hosts needs --max-restarts N")
+    if options.emit is not None:
+        return
+    if "host_rank" in given and options.num_hosts is None:
+        raise LaunchError("--host-rank needs --num-hosts N and --coordinator HOST:PORT")
+    if {"quiet", "verbose"} <= given:
+        raise LaunchError("-q cannot be combined with -v")
+    if options.hosts is None and not slurm.inside(environ):
+        _check_without_hosts(options, given)
+
+
+def _check_without_hosts(options: Options, given: Set[str]) -> None:
+    """Refuse what is for other hosts where there are none."""
+    if "via" in given:
+        raise LaunchError(f"--via {options.via}: no hosts to reach; name them with --hosts")
+    whole, each = options.num_processes, options.procs_per_host
+    alone = options.num_hosts is None and "procs_per_host" in given
+    if alone and whole is not None and each is not None and whole > each:
+        raise LaunchError(
+            f"--procs-per-host {each}: this machine alone cannot take -n {whole}; add --hosts, or "
+            "leave it out"
+        )

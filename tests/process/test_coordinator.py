@@ -1,0 +1,190 @@
+"""Where rank 0 of a local job listens: real launchers and sockets, and a stand-in for jax."""
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jobs import Jobs
+
+# Like jax.distributed, as far as addresses go: rank 0 listens, and each of the others tells it of
+# which job it is.
+STAND_IN = """
+import os, socket
+
+JOB = os.environ["MCJAX_JOB_ID"].encode()
+
+def opened(address):
+    family, place = address.split(":", 1)
+    if family == "unix":
+        return socket.socket(socket.AF_UNIX), place
+    host, port = address.rsplit(":", 1)
+    made = socket.socket(socket.AF_INET6 if "[" in host else socket.AF_INET)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    return made, (host.strip("[]"), int(port))
+
+def initialize(coordinator_address=None, num_processes=None, process_id=None{BIND}):
+    {FIRST}
+    default = "[::]:" + coordinator_address.rsplit(":", 1)[1]
+    here = locals().get("coordinator_bind_address") or default
+    print("at", coordinator_address, flush=True)
+    if process_id == 0:
+        print("listens on", here, flush=True)
+        server, place = opened(here)
+        server.bind(place)
+        server.listen(100)
+        while num_processes > 1:
+            caller, _ = server.accept()
+            told = caller.recv(100)
+            assert told in (b"", JOB), told  # one that only looks says nothing
+            num_processes -= bool(told)
+    else:
+        client, place = opened(coordinator_address)
+        client.connect(place)
+        client.send(JOB)
+
+def shutdown():
+    pass
+"""
+BIND = ", coordinator_bind_address=None"
+REFUSES = "assert not coordinator_address.startswith('unix:'), 'no such address'"
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Path:
+    make_stand_in(tmp_path)
+    return tmp_path
+
+
+def make_stand_in(folder: Path, bind: str = BIND, first: str = "pass") -> None:
+    package = folder / "jax"
+    package.mkdir(exist_ok=True)
+    (package / "__init__.py").write_text("from jax import distributed\n")
+    text = STAND_IN.replace("{BIND}", bind).replace("{FIRST}", first)
+    (package / "distributed.py").write_text(text)
+
+
+def run(jobs: Jobs, folder: Path, *options: object, program: str = "", **env: str) -> str:
+    """What two ranks print that call initialize(), as `program` does, with the stand-in."""
+    code = f"import os, jax\nrank = os.environ['JAX_PROCESS_ID']\n{program or BARE}"
+    words = ["-n", 2, *options, sys.executable, "-c", code]
+    ended = jobs.run(*words, env={"PYTHONPATH": str(folder), **env})
+    assert ended.status == 0, ended.stderr
+    return ended.stdout
+
+
+BARE = "jax.distributed.initialize()"
+# What each rank calls; where the launcher's address is given, the program has read it.
+EXPLICIT = "jax.distributed.initialize(os.environ['JAX_COORDINATOR_ADDRESS'], 2, int(rank))"
+
+
+def test_a_bare_call_meets_on_a_socket(jobs: Jobs, stand_in: Path) -> None:
+    shown = run(jobs, stand_in)
+    assert shown.count("at unix:/") == 2
+    assert "[0] listens on unix:/" in shown
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_rank_0_decides_where(jobs: Jobs, stand_in: Path, first: int) -> None:
+    """Whoever of the two gives the launcher's address itself, they meet."""
+    program = f"{EXPLICIT} if rank == '{first}' else {BARE}"
+    shown = run(jobs, stand_in, program=program)
+    assert shown.count("at unix:/" if first == 1 else "at 127.0.0.1:") == 2
+
+
+def test_a_programs_own_address_is_left_alone(jobs: Jobs, stand_in: Path) -> None:
+    shown = run(jobs, stand_in, program=EXPLICIT)
+    assert "unix" not in shown
+    assert "[0] listens on 127.0.0.1:" in shown
+
+
+OTHERS = {
+    "a jax that has no such argument": ("", "pass"),
+    "a jax that takes no such address": (BIND, REFUSES),
+}
+
+
+@pytest.mark.parametrize("jax", OTHERS)
+def test_a_jax_that_cannot(jobs: Jobs, tmp_path: Path, jax: str) -> None:
+    make_stand_in(tmp_path, *OTHERS[jax])
+    shown = run(jobs, tmp_path)
+    assert shown.count("at 127.0.0.1:") == 2
+    assert "unix" not in shown
+
+
+def test_what_jax_reports_is_not_hidden(jobs: Jobs, tmp_path: Path) -> None:
+    make_stand_in(tmp_path, first="raise ValueError(num_processes)")
+    words = ["-n", 1, sys.executable, "-c", f"import jax\n{BARE}"]
+    ended = jobs.run(*words, env={"PYTHONPATH": str(tmp_path)})
+    assert ended.stderr.count("ValueError: 1\n") == 2  # in the traceback, and in the summary
+    assert "During handling" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-x", "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:{coordinator_port}"],
+        ["--coordinator", "127.0.0.1"],
+    ],
+)
+def test_a_users_own_address_is_taken(jobs: Jobs, stand_in: Path, options: list[str]) -> None:
+    assert "unix" not in run(jobs, stand_in, *options)
+
+
+@pytest.mark.parametrize("name", ["a" * 100, "a b%20c?#é"])
+def test_wherever_the_temporary_folder_is(jobs: Jobs, stand_in: Path, name: str) -> None:
+    folder = stand_in / name
+    folder.mkdir()
+    shown = run(jobs, stand_in, TMPDIR=str(folder))
+    assert shown.count("at unix:/tmp/mcjax-") == 2
+
+
+def test_many_jobs_at_once_do_not_meet(jobs: Jobs, stand_in: Path) -> None:
+    words = ["-n", 2, sys.executable, "-c", f"import jax\n{BARE}"]
+    env = {"PYTHONPATH": str(stand_in)}
+    running = [jobs.start(*words, env=env) for _ in range(50)]
+    ended = [one.finish() for one in running]
+    assert [one.stderr for one in ended] == [""] * 50
+    assert len({line.split()[-1] for one in ended for line in one.stdout.splitlines()}) == 50
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A temporary folder that every user may enter."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+NOBODY = 65534
+CONNECT = """
+import os, socket, sys
+path = sys.argv[1]
+for attempt in (lambda: socket.socket(socket.AF_UNIX).connect(path),
+                lambda: os.listdir(os.path.dirname(path))):
+    try: attempt()
+    except PermissionError: print("refused")
+"""
+
+
+def test_no_other_user_can_connect(jobs: Jobs, stand_in: Path, open_to_all: Path) -> None:
+    """Even one who knows the path."""
+    program = f"import time, jax\n{BARE}\nprint('joined', flush=True)\ntime.sleep(60)"
+    env = {"PYTHONPATH": str(stand_in), "TMPDIR": str(open_to_all)}
+    running = jobs.start("-n", 2, "--no-prefix", sys.executable, "-c", program, env=env)
+    shown = running.read_until("joined", 2)
+    path = shown.partition("listens on unix:")[2].partition("\n")[0]
+    assert stat.S_ISSOCK(os.stat(path).st_mode)
+    assert stat.S_IMODE(os.stat(Path(path).parent).st_mode) == 0o700
+    words = ["/usr/bin/python3", "-c", CONNECT, path]
+    if os.geteuid() == 0:  # who else may become another user?
+        other = subprocess.run(words, user=NOBODY, capture_output=True, text=True, cwd="/")
+        assert other.stdout == "refused\n" * 2, other.stderr
+    assert subprocess.run(words, capture_output=True, text=True).stdout == ""
+    running.process.terminate()
+    running.finish()
+    assert list(open_to_all.iterdir()) == []

@@ -1,0 +1,110 @@
+"""The one wait for everything, on real descriptors."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.protocol.loop import GONE, READ, WRITE, Loop
+
+
+class Pipe:
+    """A pipe, and what a loop has called back for its ends."""
+
+    def __init__(self) -> None:
+        self.read, self.write = os.pipe()
+        self.calls: list[int] = []
+
+    def called(self, ready: int) -> None:
+        self.calls.append(ready)
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    pipe = Pipe()
+    yield pipe
+    for fd in (pipe.read, pipe.write):
+        os.close(fd)
+
+
+def test_called_while_there_is_something_and_not_when_forgotten(pipe: Pipe) -> None:
+    loop = Loop()
+    loop.watch(pipe.read, READ, pipe.called)
+    loop.turn(time.monotonic())
+    os.write(pipe.write, b"x")
+    for _ in range(2):
+        loop.turn(None)
+    loop.forget(pipe.read)
+    loop.forget(pipe.read)
+    loop.turn(time.monotonic())
+    assert pipe.calls == [READ, READ]
+
+
+def test_a_later_watch_replaces_the_earlier(pipe: Pipe) -> None:
+    loop = Loop()
+    loop.watch(pipe.write, WRITE, lambda ready: pytest.fail("replaced"))
+    loop.watch(pipe.write, 0, pipe.called)
+    loop.turn(time.monotonic())
+    assert pipe.calls == []
+    loop.watch(pipe.write, WRITE, pipe.called)
+    loop.turn(None)
+    assert pipe.calls == [WRITE]
+
+
+def test_one_that_another_has_forgotten_is_not_called(pipe: Pipe) -> None:
+    loop = Loop()
+    other = os.dup(pipe.write)
+
+    def first(ready: int) -> None:
+        pipe.called(ready)
+        loop.forget(pipe.write)
+        loop.forget(other)
+
+    loop.watch(pipe.write, WRITE, first)
+    loop.watch(other, WRITE, first)
+    loop.turn(None)
+    os.close(other)
+    assert pipe.calls == [WRITE]
+
+
+def test_the_end_of_a_reader_is_told_to_who_asks_for_nothing() -> None:
+    loop, calls = Loop(), []
+    read, write = os.pipe()
+    loop.watch(write, 0, calls.append)
+    os.close(read)
+    loop.turn(None)
+    loop.forget(write)
+    os.close(write)
+    assert [ready & GONE for ready in calls] and all(calls)
+
+
+def test_a_plain_file_is_always_ready(pipe: Pipe, tmp_path: Path) -> None:
+    loop = Loop()
+    (tmp_path / "file").write_bytes(b"text")
+    calls = []
+    with (tmp_path / "file").open("rb") as file:
+        loop.watch(file.fileno(), READ, calls.append)
+        loop.watch(pipe.read, READ, pipe.called)
+        loop.turn(None)
+        os.write(pipe.write, b"x")
+        loop.turn(None)
+        loop.watch(file.fileno(), 0, calls.append)
+        loop.turn(time.monotonic())
+        loop.forget(file.fileno())
+    assert calls == [READ, READ] and pipe.calls == [READ, READ]
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.0, -5.0])
+def test_no_earlier_than_the_deadline(seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    Loop().turn(deadline)
+    assert time.monotonic() >= deadline
+
+
+def test_a_deadline_that_the_system_cannot_count_to(pipe: Pipe) -> None:
+    loop = Loop()
+    loop.watch(pipe.write, WRITE, pipe.called)
+    loop.turn(time.monotonic() + 1e9)
+    assert pipe.calls == [WRITE]
