@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .inputs import Inputs
     from .preloading import Preloading
     from .sync import Staging
+    from .wrapped import WrappedPrograms
 
 _FOR_DEBUGGERS = (messages.ReplyToDebugger, messages.TerminalSize, messages.TerminalCredit)
 _ENDLESS = 1 << 60
@@ -219,13 +220,16 @@ class Agent:
         if self._hooks is not None:
             self._hooks.drain(rank)
         sent = list(self._supervisor.sent[rank])
-        self._perform(self._supervisor.exited(rank, ended.status, time.monotonic()))
+        wrapped = self._hooks.wrapped if self._hooks is not None else None
+        pid = (wrapped and wrapped.pid(rank)) or ended.pid
+        status = wrapped.status(rank, ended.status, sent) if wrapped else ended.status
+        self._perform(self._supervisor.exited(rank, status, time.monotonic()))
         del self._pids[ended.pid]
         used = posix.reap(ended.pid)
-        failed = ended.status != 0 and -ended.status not in sent
-        killer = self._memory.evidence(ended.pid) if failed and self._memory else ""
+        failed = status != 0 and -status not in sent
+        killer = self._memory.evidence(pid) if failed and self._memory else ""
         hooked = self._hooks is not None and rank in self._hooks.seen
-        self._link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used, hooked))
+        self._link.send(messages.Exited(rank, status, tuple(sent), killer, *used, hooked))
 
     def _hooked(self, said: messages.FromHook) -> None:
         failed = said.message
@@ -317,6 +321,7 @@ class Agent:
                 path, self._loop, local, self._is_main, self._hooked, self._debugged
             )
             inherited[hook_environ.SOCKET] = path
+            self._hooks.wrapped = _wrapped(order)
             if order.private:
                 inherited[hook_environ.COORDINATOR] = os.path.join(self._folder, "coord")
             if hook_environ.VERIFY_SPMD in order.env:
@@ -423,8 +428,9 @@ class Agent:
 
     def _forward(self, signum: int) -> None:
         """Signal the ranks themselves: a helper in their group may die of what they handle."""
-        for pid in self._pids:
-            posix.signal_process(pid, signum)
+        wrapped = self._hooks.wrapped if self._hooks is not None else None
+        for pid, rank in self._pids.items():
+            posix.signal_process((wrapped and wrapped.pid(rank)) or pid, signum)
 
     def _stop(self, signum: int, grace: float) -> None:
         self._perform(self._supervisor.stop(signum, grace, time.monotonic()))
@@ -432,7 +438,8 @@ class Agent:
             self._reap()  # without children no death will wake us
 
     def _ending_ranks(self) -> Collection[int]:
-        return posix.ending(self._pids)
+        wrapped = self._hooks.wrapped if self._hooks is not None else None
+        return posix.ending(self._pids) | (wrapped.ended() if wrapped else set())
 
     def _at_work(self) -> Mapping[int, int]:
         """The processes of ranks; the one that imports for them counts as the first one's."""
@@ -498,3 +505,17 @@ class Agent:
         self._signal_ranks(signal.SIGKILL)
         for pid in posix.descendants():
             posix.signal_process(pid, signal.SIGKILL)
+
+
+def _wrapped(order: messages.Start) -> WrappedPrograms | None:
+    """The programs of ranks with wrappers; None if there are none."""
+    commands = {
+        rank.process_id: rank.argv[rank.wrapper_words :]
+        for rank in order.ranks
+        if rank.wrapper_words
+    }
+    if not commands:
+        return None
+    from .wrapped import WrappedPrograms
+
+    return WrappedPrograms(commands)

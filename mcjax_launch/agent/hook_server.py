@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..protocol.messages import Reached
     from .gate import Gate
     from .terminals import Terminals
+    from .wrapped import WrappedPrograms
 
 _MOST_STACKS = 1 << 20
 # A failure with three texts of full length is shorter than this, all of it escaped.
@@ -37,6 +38,7 @@ class HookConnection:
     def __init__(self, connection: socket.socket) -> None:
         self.rank = -1
         self.pid = 0
+        self.is_main = False  # it is the rank's own process, not one below it
         self.dump_signal = 0
         self.rerun_signal = 0
         self.joining = False  # it has called initialize(), and has not left since
@@ -116,6 +118,10 @@ class HookServer:
         on_message: called with every message from a hook of these ranks,
         on_debugger: but with those from debuggers, and with None when their process is gone.
 
+    Attributes:
+        seen: ranks in whose Python the hook is, or has been.
+        wrapped: the programs of ranks with wrappers; None if there are none.
+
     """
 
     def __init__(
@@ -127,8 +133,9 @@ class HookServer:
         on_message: Callable[[FromHook], None],
         on_debugger: Callable[[HookConnection, DebuggerMessage | None], None],
     ) -> None:
-        self.seen: set[int] = set()  # ranks in whose Python the hook is, or has been
+        self.seen: set[int] = set()
         self.terminals: Terminals | None = None  # of debuggers, where there have been any
+        self.wrapped: WrappedPrograms | None = None
         self._hooks: dict[int, HookConnection] = {}
         self._loop = loop
         self.ranks = ranks
@@ -298,6 +305,8 @@ class HookServer:
         hook.rank = rank if rank in self.ranks else -1
         if hook.rank >= 0:
             self.seen.add(rank)
+            wrapped = self.wrapped is not None and self.wrapped.is_program(rank, hook.pid)
+            hook.is_main = wrapped or self._is_main(hook.pid, rank)
 
     def _hand_on(self, hook: HookConnection, message: HookMessage) -> None:
         if self._gate is not None and hook.rank >= 0:
@@ -312,7 +321,7 @@ class HookServer:
         from_hook = FromHook(
             hook.rank,
             message,
-            main=self._is_main(hook.pid, hook.rank),
+            main=hook.is_main,
             beside=joins and self._is_joining_beside(hook),
             repeated=joins and hook.joining,
         )

@@ -131,7 +131,11 @@ class Preloading:
 
         """
         rank, environ = self._ranks[0]
-        if reason := reason_against(rank, environ):
+        if any(hook_environ.WRAPPED in environ for _, environ in self._ranks):
+            reason = "ranks run under --wrap"
+        else:
+            reason = reason_against(rank, environ)
+        if reason:
             self._outcome.refuse(self._ranks, reason, expected=posix.LINUX)
             self._end()
             return

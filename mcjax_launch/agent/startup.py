@@ -52,6 +52,8 @@ class Prepared:
         python = self._python(wanted)
         if wanted.command:
             self._check_command(wanted.command, wanted)
+        for name in wanted.wrappers:
+            self._check_command(name, wanted, "--wrap ")
         own_name = tuple(network.own_name()) if wanted.describe or wanted.towards else None
         self.facts = HostFacts(
             python=python,
@@ -107,10 +109,10 @@ class Prepared:
         except OSError as error:
             raise Refused(f"{error.filename}: {error.strerror}", NOT_EXECUTABLE) from None
 
-    def _check_command(self, name: str, wanted: Prepare) -> None:
+    def _check_command(self, name: str, wanted: Prepare, option: str = "") -> None:
         """A command that is not there is better known before anything has run elsewhere."""
         path = {**os.environ, **wanted.env}.get("PATH", os.defpath)
-        find_command(name, self._cwd, path, hint=wanted.missing)
+        find_command(name, self._cwd, path, option, hint="" if option else wanted.missing)
 
     def _coordinator(self, wanted: Prepare) -> int:
         """Reserve the coordinator's port, and listen on it for the other hosts' attempts."""

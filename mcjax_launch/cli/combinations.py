@@ -47,6 +47,7 @@ def _check_contradictions(options: Options) -> None:
         ("--start-timeout", options.start_timeout),
         ("--verify-spmd", options.verify_spmd),
         ("--pdb", options.pdb),
+        ("--profile", options.profile),
     ):
         if value and options.no_hook:
             raise LaunchError(f"{name} cannot be combined with --no-hook")
@@ -84,6 +85,8 @@ def _check_lone(options: Options, given: Set[str], environ: Mapping[str, str]) -
     lone = [f"--{name.replace('_', '-')}" for name in _FOR_EMIT if name in given]
     if lone and options.emit is None:
         raise LaunchError(f"{lone[0]} needs --emit slurm, --emit jobset or --emit job")
+    if "profile_after" in given and options.profile is None:
+        raise LaunchError("--profile-after needs --profile DIR")
     if "min_hosts" in given and not options.max_restarts:
         raise LaunchError("--min-hosts needs --max-restarts N")
     if options.emit is not None:

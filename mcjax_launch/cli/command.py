@@ -8,7 +8,7 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -20,6 +20,7 @@ from mcjax_launch.cli.options import GROUPS, PROGRAM, Options
 from mcjax_launch.cli.program import check_program
 from mcjax_launch.cli.warnings import warnings
 from mcjax_launch.console.style import Style
+from mcjax_launch.diagnosis.attempt import Outcome
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
@@ -46,8 +47,9 @@ def command(context: click.Context, /, **values: Any) -> int:
     """Run PROGRAM as the processes of one multi-controller JAX job.
 
     PROGRAM is a Python file (*.py), a module (with -m) or any other command. In its arguments, in
-    -x values and in --log-dir, each rank's own {process_id}, {num_processes}, {local_process_id},
-    {coordinator}, {coordinator_host}, {coordinator_port}, {host} and {job_id} are filled in.
+    --wrap, -x values and --log-dir, each rank's own {process_id}, {num_processes},
+    {local_process_id}, {coordinator}, {coordinator_host}, {coordinator_port}, {host} and {job_id}
+    are filled in.
 
     D is a duration: 90, 90s, 5m, 1h30m or 1d. RANKS is a set of ranks: 0 or 0,4-7. Every option
     can also be set in the environment as MCJAX_<OPTION>, for example MCJAX_LOG_DIR.
@@ -83,7 +85,7 @@ def _run(options: Options, context: click.Context) -> int:
     hosts = find_hosts(options, os.environ)
     job = request.make_job(options, hosts, this_machine.look_up(options, hosts, say))
     if this_machine.runs_here(hosts) and not job.sync:
-        check_program(job)
+        check_program(job, hosts)
     if options.verbose and job.is_python:
         say(this_machine.described_python(job, hosts))
     hosts = tuple(used_hosts(job.processes_here, hosts))
@@ -98,6 +100,10 @@ def _run(options: Options, context: click.Context) -> int:
 
         placeholders.check_path("--log-dir", options.log_dir)
         check_folder(options.log_dir)
+    if job.profile is not None and not options.dry_run:
+        from mcjax_launch.report import profile
+
+        profile.prepare(job.profile)
     if options.dry_run:
         from mcjax_launch.cli.dry_run import script
 
@@ -120,6 +126,20 @@ def _run_job(
         style,
         log_dir=options.log_dir,
     )
+    status = _reported(run, job, options, context)
+    if job.profile is not None:
+        from mcjax_launch.report import profile
+
+        here = all(host.is_local for host in hosts)
+        for line in profile.merge(job.profile, job.ranks_here, here):
+            if not options.quiet:
+                _say(line)
+    return status
+
+
+def _reported(
+    run: Callable[..., Outcome], job: Job, options: Options, context: click.Context
+) -> int:
     if options.report is None:
         return run().status
     from mcjax_launch.cli.given_options import command_line

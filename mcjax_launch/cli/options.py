@@ -14,6 +14,7 @@ from mcjax_launch.cli.param_types import (
     Ranks,
     SomeRanks,
     WholeNumber,
+    Wrap,
 )
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import MOST_RANKS
@@ -34,6 +35,7 @@ class Options(Value):
     env: tuple[str, ...]
     env_style: Literal["torch"] | None
     stdin: frozenset[int] | Literal["all"] | None
+    wrap: tuple[str, ...]
     no_hook: bool
     preload: tuple[str, ...]
 
@@ -69,6 +71,8 @@ class Options(Value):
     pdb: frozenset[int] | Literal["all"] | None
     debugpy: int | None
     verify_spmd: bool
+    profile: str | None
+    profile_after: float
     report: str | None
     dry_run: bool
 
@@ -172,6 +176,14 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             metavar="RANKS|all|none",
             default_text="none",
             help="Hand the launcher's standard input to these ranks, each all of it.",
+        ),
+        Option(
+            "--wrap",
+            type=Wrap(),
+            multiple=True,
+            metavar="[RANKS:]COMMAND",
+            help="Run ranks under a command such as 'strace -f' or '0:gdb -ex run --args'. "
+            "Repeatable.",
         ),
         _flag("--no-hook", help="Only set variables; load no hook into the ranks' Python."),
         Option(
@@ -341,6 +353,19 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         _flag(
             "--verify-spmd",
             help="Stop the job before ranks run different compiled programs (exit status 1).",
+        ),
+        Option(
+            "--profile",
+            metavar="DIR",
+            help="Trace all ranks with JAX's profiler for the same 5 s, into DIR.",
+        ),
+        Option(
+            "--profile-after",
+            type=_DURATION,
+            metavar="D",
+            default="10s",
+            default_text="10s",
+            help="Begin the profile D after initialize().",
         ),
         Option(
             "--report", metavar="FILE", help="Write a record of the run to FILE (.json or .html)."

@@ -65,6 +65,22 @@ class SomeRanks(Ranks):
         return super().convert(value, param, ctx) if known is None else known
 
 
+class Wrap(click.ParamType):  # type: ignore[type-arg]
+    """A command that ranks run under, written as `[RANKS:]COMMAND`; checked, and left as it is."""
+
+    name = "wrapper"
+    envvar_list_splitter = "\n"  # of a variable with several: a command has spaces
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        from mcjax_launch.job.wrappers import parse
+
+        try:
+            parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
 class WholeNumber(click.ParamType):  # type: ignore[type-arg]
     """A whole number within bounds."""
 

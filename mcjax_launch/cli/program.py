@@ -1,26 +1,38 @@
 """PROGRAM on this machine, looked for before anything is started."""
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.job.plan import ranks_of_hosts
+from mcjax_launch.job.wrappers import commands
 from mcjax_launch.protocol.program_check import Unusable, check_python_file, cure, find_command
 
 T = TypeVar("T")
 
 
-def check_program(job: Job) -> None:
-    """Look for PROGRAM where a rank on this machine would.
+def check_program(job: Job, hosts: Sequence[Host]) -> None:
+    """Look for PROGRAM, and what it runs under, where a rank on this machine would.
+
+    Args:
+        job: of which some ranks run here.
+        hosts: where it runs.
 
     Raises:
         LaunchError: it is not there, or cannot be run or read.
 
     """
     name = job.program[0]
+    path = dict(job.env).get("PATH", os.environ.get("PATH", os.defpath))
+    of_hosts = ranks_of_hosts(job, hosts) if job.wrappers else {}
+    here = [rank for host, ranks in of_hosts.items() if host.is_local for rank in ranks]
+    for wrapper in commands(job.wrappers, here):
+        checked(functools.partial(find_command, wrapper, job.chdir, path, "--wrap "))
     if not job.is_python:
-        path = dict(job.env).get("PATH", os.environ.get("PATH", os.defpath))
         checked(lambda: find_command(name, job.chdir, path))
     elif not job.module:
         checked(lambda: check_python_file(name, job.chdir))

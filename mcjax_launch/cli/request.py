@@ -1,5 +1,6 @@
 """From the options to a Job and a Style; pure."""
 
+import os.path
 from collections.abc import Sequence
 from typing import Literal
 
@@ -9,6 +10,7 @@ from mcjax_launch.console.style import Style
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.job.wrappers import Wrapper, parse
 from mcjax_launch.ranks import MOST_RANKS, these_ranks
 
 
@@ -49,6 +51,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         coordinator=here.coordinator,
         hook=not options.no_hook,
         stdin=_some_ranks("--stdin", options.stdin, num_processes),
+        wrappers=_wrappers(options, num_processes),
         sync=options.sync,
         max_restarts=options.max_restarts,
         min_hosts=options.min_hosts,
@@ -59,6 +62,8 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         pdb=_some_ranks("--pdb", options.pdb, num_processes),
         debugpy=options.debugpy,
         record=options.report is not None,
+        profile=options.profile and os.path.abspath(options.profile),
+        profile_after=options.profile_after,
         grace=options.grace,
         preload=options.preload,
     )
@@ -80,6 +85,14 @@ def _some_ranks(
         return frozenset(range(num_processes))
     _check_ranks(option, ranks or frozenset(), num_processes)
     return ranks or frozenset()
+
+
+def _wrappers(options: Options, num_processes: int) -> tuple[Wrapper, ...]:
+    """The commands that ranks run under."""
+    wrappers = tuple(parse(text) for text in options.wrap)
+    for wrapper in wrappers:
+        _check_ranks("--wrap", wrapper.ranks or frozenset(), num_processes)
+    return wrappers
 
 
 def _check_ranks(option: str, ranks: frozenset[int], num_processes: int) -> None:

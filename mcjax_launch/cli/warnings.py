@@ -38,7 +38,7 @@ def warnings(options: Options, context: click.Context, environ: Mapping[str, str
     if options.num_processes is None:
         yield from _options_after_program(options, context)
     values = (text.partition("=")[2] for text in options.env)
-    for word, near in placeholders.misspelt([*options.program, *values]):
+    for word, near in placeholders.misspelt([*options.program, *options.wrap, *values]):
         yield f"{{{word}}} is not a placeholder; did you mean {{{near}}}?"
 
 

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Literal
 
+from mcjax_launch.job.wrappers import Wrapper
 from mcjax_launch.protocol.value import Value
 
 #: Seconds between asking the ranks to exit and killing them, by what ends the job.
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
 
+
+#: How many seconds a profile of --profile takes.
+PROFILE_S = 5.0
 
 #: What to say of a Python of the user's choice that has no jax.
 WITHOUT_JAX = "has no jax: install it there, or choose another with --python"
@@ -41,6 +45,7 @@ class Job(Value, kw_only=True):
     coordinator: str | None = None  # numeric host, or host:port
     hook: bool = True
     stdin: frozenset[int] = frozenset()  # the ranks that take the launcher's standard input
+    wrappers: tuple[Wrapper, ...] = ()  # of ranks that run under other commands
     sync: tuple[str, ...] = ()
     max_restarts: int = 0
     min_hosts: int | None = None  # restart with so many at least, without lost ones; None: all
@@ -51,6 +56,8 @@ class Job(Value, kw_only=True):
     pdb: frozenset[int] = frozenset()  # the ranks in which an exception opens a debugger
     debugpy: int | None = None  # the first port on which ranks wait for an IDE
     record: bool = False  # for --report: keep what the ranks use over time
+    profile: str | None = None  # the folder for JAX's profiles, absolute
+    profile_after: float = 0.0  # seconds from initialize() to its begin
     grace: float | None = None
     preload: tuple[str, ...] = ()  # modules to import once a host
 
@@ -62,6 +69,12 @@ class Job(Value, kw_only=True):
     def processes_here(self) -> int:
         """How many of the ranks this launcher starts."""
         return self.num_processes // self.num_hosts
+
+    @property
+    def ranks_here(self) -> range:
+        """The ranks that this launcher starts."""
+        first = self.host_rank * self.processes_here
+        return range(first, first + self.processes_here)
 
     @property
     def uses_cpu(self) -> bool:

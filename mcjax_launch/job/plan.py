@@ -7,11 +7,17 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job import placeholders
+from mcjax_launch.job import placeholders, wrappers
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.rank_variables import common_settings, defaults, of_torch, own_settings
+from mcjax_launch.job.rank_variables import (
+    common_settings,
+    defaults,
+    of_torch,
+    own_settings,
+    profile_setting,
+)
 from mcjax_launch.protocol import hook_environ
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_text
 from mcjax_launch.protocol.value import Value
@@ -25,6 +31,7 @@ class Rank(Value):
         process_id: its number in the whole job.
         host: where it runs.
         argv: its command, placeholders filled in.
+        wrapper_words: so many of its words are the wrapper that it runs under.
         env: its own variables, beside the common ones.
         cwd: its working directory.
         values: of its placeholders.
@@ -39,6 +46,7 @@ class Rank(Value):
     cwd: str
     values: Mapping[str, str]
     cores: tuple[int, ...] = ()
+    wrapper_words: int = 0
 
 
 class Plan(Value):
@@ -91,6 +99,20 @@ def used_hosts(num_processes: int, hosts: Sequence[Host]) -> dict[Host, int]:
 
     """
     return dict(Counter(host for host, _ in place(num_processes, hosts)))
+
+
+def ranks_of_hosts(job: Job, hosts: Sequence[Host]) -> dict[Host, list[int]]:
+    """The ranks of each host, in order.
+
+    Raises:
+        LaunchError: see `place`.
+
+    """
+    ranks: dict[Host, list[int]] = {}
+    first = job.host_rank * job.processes_here
+    for process_id, (host, _) in enumerate(place(job.processes_here, hosts), first):
+        ranks.setdefault(host, []).append(process_id)
+    return ranks
 
 
 def make_plan(
@@ -176,7 +198,12 @@ def _rank(
     if job.env_style == "torch":
         env |= of_torch(values, ranks_here, job.host_rank + host_number)
     env |= {name: placeholders.fill(value, values) for name, value in job.env}
-    words = command(job, facts.python or job.python, process_id)
+    wrapper = wrappers.around(job.wrappers, process_id)
+    if wrapper and job.hook:
+        env[hook_environ.WRAPPED] = "1"
+    if job.profile is not None:
+        env[hook_environ.PROFILE] = profile_setting(job, job.profile, process_id)
+    words = [*wrapper, *command(job, facts.python or job.python, process_id)]
     return Rank(
         process_id=process_id,
         host=host,
@@ -185,6 +212,7 @@ def _rank(
         cwd=facts.cwd or job.chdir,
         values=values,
         cores=facts.cores[local] if facts.cores else (),
+        wrapper_words=len(wrapper),
     )
 
 

@@ -1,11 +1,12 @@
 """The variables that ranks get, of the job and of their own; pure."""
 
+import os.path
 from collections.abc import Mapping
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.job.job import Job
+from mcjax_launch.job.job import PROFILE_S, Job
 from mcjax_launch.protocol import hook_environ
 from mcjax_launch.protocol.address import LOOPBACK, join_address
 from mcjax_launch.ranks import counted
@@ -82,3 +83,8 @@ def own_settings(job: Job, host: Host, local: int, ranks: int, facts: Facts) -> 
     if facts.address and not facts.good_name:
         settings[hook_environ.ADDRESS] = facts.address
     return settings
+
+
+def profile_setting(job: Job, folder: str, process_id: int) -> str:
+    """When and where a rank writes its profile."""
+    return f"{job.profile_after:g} {PROFILE_S:g} {os.path.join(folder, str(process_id))}"

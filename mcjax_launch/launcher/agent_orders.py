@@ -1,21 +1,22 @@
 """Orders for the agents: what to prepare, and what to start; pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job
 from mcjax_launch.job.plan import Plan, Rank
+from mcjax_launch.job.wrappers import commands
 from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import split_address
 
 
 def what_to_prepare(
-    job: Job, host: Host, ranks: int, *, first: bool, several: bool
+    job: Job, host: Host, ranks: Sequence[int], *, first: bool, several: bool
 ) -> messages.Prepare:
     """What an agent must look up and reserve before anything is started.
 
     Args:
-        ranks: how many will run there.
+        ranks: those that will run there.
         first: it is the coordinator's host.
         several: the job has other hosts.
 
@@ -42,10 +43,11 @@ def what_to_prepare(
         listen=first and several,
         describe=several,
         towards=_other_launchers_coordinator(job),
-        transfer_ports=ranks if job.cpu_transfers else 0,
+        transfer_ports=len(ranks) if job.cpu_transfers else 0,
         gpus=job.gpus_per_process is not None,
-        cores=ranks if job.bind_cores else 0,
-        ranks=ranks,
+        cores=len(ranks) if job.bind_cores else 0,
+        ranks=len(ranks),
+        wrappers=commands(job.wrappers, ranks),
     )
 
 
@@ -91,6 +93,7 @@ def start_order(
             rank.cwd,
             rank.cores,
             rank.process_id in job.stdin,
+            rank.wrapper_words,
         )
         for rank in ranks
     )

@@ -10,7 +10,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import Plan, make_plan, used_hosts
+from mcjax_launch.job.plan import Plan, make_plan, ranks_of_hosts
 from mcjax_launch.launcher.agent_orders import what_to_prepare
 from mcjax_launch.launcher.coordinator import candidates, choose, own_address
 from mcjax_launch.protocol import messages
@@ -69,7 +69,7 @@ class Startup:
         self._on_plan = on_plan
         self._on_error = on_error
         self._settled = settled
-        self._ranks = used_hosts(job.processes_here, hosts)
+        self._ranks = ranks_of_hosts(job, hosts)
         self._staged = _staged(job.sync) if job.sync else None
         self._stopped = False
         self._links: list[AgentConnection] = []

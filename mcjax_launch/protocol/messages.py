@@ -45,6 +45,7 @@ class Prepare(Message):
     Args:
         remote: the agent is not on the launcher's machine.
         command: PROGRAM, if it is not run with the ranks' Python.
+        wrappers: the commands that ranks run under.
         program: a PROGRAM that is a Python file.
         missing: what helps where PROGRAM's file is not there; "" if only a look there can tell.
         pythons: interpreters for it, the first that exists is taken; none are needed where empty.
@@ -79,6 +80,7 @@ class Prepare(Message):
     gpus: bool = False
     cores: int = 0
     ranks: int = 1
+    wrappers: tuple[str, ...] = ()
 
 
 class TryCoordinator(Message):
@@ -101,6 +103,7 @@ class RankOrder(Message):
     cwd: str
     cores: tuple[int, ...]
     stdin: bool = False  # it takes the launcher's standard input
+    wrapper_words: int = 0  # so many words of `argv` are the wrapper that it runs under
 
 
 class Start(Message):

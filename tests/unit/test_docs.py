@@ -19,6 +19,7 @@ OPTIONS = ROOT / "docs" / "options.md"
 # Of the programs and schedulers that the documentation shows beside ours.
 FOREIGN = {
     *("--gpus-per-node", "--job-name", "--no-kill", "--nodes", "--ntasks-per-node", "--partition"),
+    "--args",
     *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag", "--input"),
     *("--nproc-per-node", "--nnodes", "--hostfile", "--host", "--wdir"),
 }

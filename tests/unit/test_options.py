@@ -54,6 +54,8 @@ GIVEN = {
     "--stdin 2,0,1 a.py": "--stdin 0-2 -- a.py",
     "--stdin all a.py": "--stdin all -- a.py",
     "--stdin none a.py": "--stdin none -- a.py",
+    "--profile x --profile-after 90s a.py": "--profile x --profile-after 90 -- a.py",
+    "--wrap env --wrap 0:ltrace a.py": "--wrap env --wrap 0:ltrace -- a.py",
 }
 
 
@@ -92,6 +94,12 @@ WRONG = {
     "--color red a.py": "--color: 'red' is not one of 'auto', 'always', 'never'",
     "--timeout 5x a.py": "--timeout: '5x' is not a duration: write 90, 90s, 5m, 1h30m or 1d",
     "--stdin every a.py": "--stdin: 'every' is not a set of ranks: write 0 or 0,4-7",
+    "--wrap 0-:env a.py": "--wrap: '0-' is not a set of ranks: write 0 or 0,4-7",
+    "--wrap 0: a.py": "--wrap: '0:' names no command: write 'strace -f' or '0:gdb -ex run --args'",
+    "--wrap 'env a.py": """--wrap: "'env": no closing quotation""",
+    "--profile x --no-hook a.py": "--profile cannot be combined with --no-hook",
+    "--profile-after 3s a.py": "--profile-after needs --profile DIR",
+    "--wrap gdb a.py": "--wrap: 'gdb': gdb takes a program with its arguments after --args",
     "--show a a.py": "--show: 'a' is not a set of ranks: write 0 or 0,4-7",
     "-x A-B=1 true": "-x A-B=1: 'A-B' is not a valid variable name",
     "--start-timeout 1 --no-hook true": "--start-timeout cannot be combined with --no-hook",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ...protocol.address import EVERYWHERE, is_loopback, join_address
-from ...protocol.hook_environ import ADDRESS, JOIN_TIMEOUT, TRANSFER
+from ...protocol.hook_environ import ADDRESS, JOIN_TIMEOUT, PROFILE, TRANSFER
 from ...protocol.hook_messages import ImportedJax, Joined, Joining, Leaving, Left
 from . import coordinator, user_lines
 from .wrapping import in_place_of
@@ -92,6 +92,10 @@ class Initialization:
         process_id = _whole_number(filled["process_id"])
         if process_id is not None:
             self._link.send(Joined(process_id, self._compilation.watch_reruns()))
+        if self._environ.get(PROFILE):
+            from . import profile
+
+            profile.begin(self._environ[PROFILE])
 
     def _shutdown(self, real: Callable[..., Any]) -> Callable[..., Any]:
         """Let the program leave the job itself, and then end in any way, or join it again."""

@@ -1,0 +1,58 @@
+"""--profile: traces of all ranks, and one of them all."""
+
+import gzip
+import json
+from pathlib import Path
+
+from jobs import Jobs
+
+# Works for a second after both ranks are being traced.
+PROGRAM = """
+import sys, time
+from pathlib import Path
+import jax
+from jax.experimental.multihost_utils import process_allgather
+jax.distributed.initialize()
+rank = jax.process_index()
+if "quick" in sys.argv:
+    sys.exit()
+own, began = Path(sys.argv[1], str(rank)), None
+while process_allgather(began is None or time.monotonic() < began + 1).any():
+    with jax.profiler.TraceAnnotation(f"step of {rank}"):
+        jax.jit(lambda x: x + 1)(1.0).block_until_ready()
+    if began is None and own.is_dir():
+        began = time.monotonic()
+"""
+
+
+def test_a_trace_of_all_ranks(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    traces = tmp_path / "traces"
+    options = ["-n", 2, "-d", 1, "--profile", "traces", "--profile-after", "0"]
+    ended = jobs.run(*options, "program.py", "traces", cwd=tmp_path, limit=120)
+    assert ended.status == 0, ended.stderr
+    whole = f"profile of ranks 0-1: {traces}/trace.json.gz (open it at ui.perfetto.dev)"
+    assert whole in ended.report
+    for rank in range(2):
+        [own] = (traces / str(rank)).glob("plugins/profile/*/*.trace.json.gz")
+        assert f"[{rank}] mcjax-launch: profile: {own}\n" in ended.stderr
+    with gzip.open(traces / "trace.json.gz") as file:
+        events = json.load(file)["traceEvents"]
+    tracks = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert {name.split(" /")[0] for name in tracks.values()} == {"rank 0", "rank 1"}
+    when = {}
+    for rank in range(2):
+        steps = [event for event in events if event["name"] == f"step of {rank}"]
+        assert steps and all(tracks[e["pid"]].startswith(f"rank {rank} /") for e in steps)
+        when[rank] = steps[0]["ts"], steps[-1]["ts"]
+    # At the same time: the steps of one lie between those of the other.
+    assert when[0][0] < when[1][1] and when[1][0] < when[0][1]
+
+
+def test_a_program_that_is_over_before(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    options = ["-n", 1, "-d", 1, "--profile", tmp_path / "traces", "--profile-after", "1h"]
+    ended = jobs.run(*options, "program.py", "quick", cwd=tmp_path, limit=120)
+    assert ended.status == 0, ended.stderr
+    assert "the program was over within 3600 s; see --profile-after" in ended.stderr
+    assert ended.report.endswith(f"no profile of rank 0 in {tmp_path}/traces")

@@ -1,0 +1,184 @@
+"""--wrap: ranks under another command, which end as they would without it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import Jobs
+from remote import FAKE_SSH
+
+PYTHON = sys.executable
+
+# Ends as $1 says, in rank 1; a status in the end of the other would be the wrapper's own.
+PROGRAM = """
+import os, signal, subprocess, sys
+subprocess.run([sys.executable, "-c", "raise SystemExit(9)"])
+if os.environ["JAX_PROCESS_ID"] == "1":
+    how = sys.argv[1]
+    if how == "raise":
+        raise ValueError("bad")
+    if how.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, how))
+    os._exit(int(how))
+"""
+ENDS = {"0": 0, "3": 3, "raise": 1, "SIGSEGV": 139, "SIGKILL": 137}
+
+# Swallows how its command ends, and lets in no hook of its own.
+SWALLOWS = "import subprocess, sys; subprocess.run(sys.argv[1:]); print('wrapped', flush=True)"
+
+
+def kernel_tells() -> bool:
+    """Whether the kernel tells how a process ended that somebody else has waited for."""
+    release = os.uname().release.split(".")
+    return (int(release[0]), int(release[1])) >= (6, 15)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def wrapper(source: str) -> str:
+    return f'{PYTHON} -IS -c "{source}"'
+
+
+@pytest.mark.skipif(not kernel_tells(), reason="needs Linux 6.15")
+@pytest.mark.parametrize(("how", "status"), ENDS.items())
+def test_a_wrapper_that_swallows_the_end(jobs: Jobs, program: Path, how: str, status: int) -> None:
+    ended = jobs.run("-n", 2, "--wrap", f"1:{wrapper(SWALLOWS)}", program, how)
+    assert ended.status == status, ended.stderr
+    assert "[1] wrapped" in ended.stdout and "[0] wrapped" not in ended.stdout
+    named = {0: "", 1: "ValueError: bad", 3: "exit status 3"}.get(status, "killed by SIG")
+    assert f"rank 1 failed: {named}" in ended.report or status == 0
+
+
+TOOLS = {
+    "strace": "strace -f -o {folder}/trace{{process_id}}",
+    "gdb": "gdb -q -nx -ex run --args",
+    "gdb-batch": "gdb -q -nx -batch -ex run --args",
+    "numactl": "numactl --physcpubind=+0",
+    "perf": "perf record -q -o {folder}/perf{{process_id}}",
+    "py-spy": "py-spy record -o {folder}/spy{{process_id}}.svg --",
+}
+
+
+def tool(name: str) -> object:
+    missing = shutil.which(name.partition("-")[0] if name == "gdb-batch" else name) is None
+    return pytest.param(name, marks=pytest.mark.skipif(missing, reason=f"needs {name}"))
+
+
+@pytest.mark.parametrize("how", ["3", "SIGSEGV"])
+@pytest.mark.parametrize("name", [tool(name) for name in TOOLS])
+def test_real_tools(jobs: Jobs, program: Path, tmp_path: Path, name: str, how: str) -> None:
+    if name == "py-spy" and not kernel_tells():
+        pytest.skip("needs Linux 6.15")
+    command = TOOLS[name].format(folder=tmp_path)
+    ended = jobs.run("-n", 2, "--wrap", f"1:{command}", program, how)
+    assert ended.status == ENDS[how], ended.stderr
+    written = {path.name for path in tmp_path.iterdir()} - {program.name}
+    assert all("1" in name for name in written)
+    assert bool(written) == ("{folder}" in TOOLS[name])
+
+
+needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="needs gdb")
+
+
+@needs_gdb
+@pytest.mark.parametrize(("how", "status"), [("0", 0), ("3", 3), ("SIGSEGV", 139)])
+def test_gdb_with_a_program_without_python(jobs: Jobs, how: str, status: int) -> None:
+    ends = "kill -SEGV $$" if status == 139 else f"exit {how}"
+    ended = jobs.run("--wrap", "gdb -q -nx -ex run --args", "sh", "-c", ends)
+    assert ended.status == status, ended.stderr
+
+
+@needs_gdb
+def test_gdbs_prompt_with_stdin(jobs: Jobs, program: Path) -> None:
+    typed = b"print 40 + 2\nrun\nprint $_exitcode\nquit\n"
+    options = ["-n", 2, "--stdin", 1, "--wrap", "1:gdb -q -nx --args"]
+    running = jobs.start(*options, program, "5", stdin=subprocess.PIPE)
+    out, err = running.process.communicate(typed, timeout=120)
+    assert running.process.returncode == 5, err.decode()
+    assert "$1 = 42" in out.decode() and "$2 = 5" in out.decode()
+
+
+@needs_gdb
+def test_ranks_under_gdb_are_ended_with_the_others(jobs: Jobs) -> None:
+    """What gdb's death does to its program is not its rank's own failure."""
+    script = "if [ $JAX_PROCESS_ID = 0 ]; then read line; exit 4; fi; echo ready; exec sleep 600"
+    options = ["-n", 2, "--stdin", 0, "--wrap", "1:gdb -q -nx -batch -ex run --args"]
+    running = jobs.start(*options, "sh", "-c", script, stdin=subprocess.PIPE)
+    running.read_until("ready")
+    assert running.process.stdin is not None
+    running.process.stdin.write(b"\n")
+    running.process.stdin.flush()
+    ended = running.finish()
+    assert ended.status == 4
+    assert "rank 0 failed: exit status 4\nthe other rank: ended by SIGTERM" in ended.report
+
+
+WAITS = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+print("ready", flush=True)
+signal.sigwait({signal.SIGUSR1})
+print("got it", flush=True)
+"""
+
+
+def test_a_signal_goes_to_the_program(jobs: Jobs, tmp_path: Path) -> None:
+    """The wrapper would die of what its program handles."""
+    (tmp_path / "waits.py").write_text(WAITS)
+    running = jobs.start("--wrap", wrapper(SWALLOWS), tmp_path / "waits.py")
+    running.read_until("ready")
+    running.signal(signal.SIGUSR1)
+    ended = running.finish()
+    assert (ended.status, ended.stdout.splitlines()) == (
+        0,
+        ["[0] ready", "[0] got it", "[0] wrapped"],
+    )
+
+
+def test_several_and_placeholders(jobs: Jobs) -> None:
+    """The first is outermost."""
+    options = ["--wrap", "env A={process_id} B=1", "--wrap", "1:env 'B=of {num_processes}'"]
+    ended = jobs.run("-n", 2, *options, "sh", "-c", 'echo "$A $B"')
+    assert sorted(ended.stdout.splitlines()) == ["[0] 0 1", "[1] 1 of 2"]
+
+
+def test_a_variable_holds_several(jobs: Jobs) -> None:
+    ended = jobs.run("sh", "-c", "echo $A $B", env={"MCJAX_WRAP": "env A=1 C=3\n0:env B=2"})
+    assert ended.stdout == "[0] 1 2\n"
+
+
+def test_the_program_is_checked_below_it(jobs: Jobs, tmp_path: Path) -> None:
+    ended = jobs.run("--wrap", "env A=1", "missing.py")
+    assert (ended.status, ended.report) == (127, f"missing.py: no such file in {os.getcwd()}")
+    ended = jobs.run("--wrap", "env A=1", "no-such-command")
+    assert (ended.status, ended.report) == (127, "no-such-command: not found in PATH")
+
+
+@pytest.mark.parametrize("where", [[], ["--hosts", "a,b", "--via", FAKE_SSH]], ids=["", "ssh"])
+def test_a_wrapper_that_is_not_there(jobs: Jobs, where: list[str], program: Path) -> None:
+    ended = jobs.run("-n", 2, *where, "--wrap", "1:no-such-tool -f", program, "0")
+    assert (ended.status, ended.stdout) == (127, "")
+    host = "host b: " if where else ""
+    assert ended.report == f"{host}--wrap no-such-tool: not found in PATH"
+
+
+def test_shown(jobs: Jobs, program: Path, tmp_path: Path) -> None:
+    options = ["-n", 2, "--wrap", "1:env 'A=x {process_id}'"]
+    shown = jobs.run(*options, "--dry-run", program, "0").stdout
+    assert f"env 'A=x 1' {PYTHON} {program} 0 &" in shown
+    assert shown.count("env ") == 1
+    emitted = jobs.run(*options, "--emit", "slurm", program, "0").stdout
+    assert """--wrap '1:env '"'"'A=x {process_id}'"'"'' -- """ in emitted
+    jobs.run(*options, "--report", tmp_path / "run.json", program, "0")
+    command = json.loads((tmp_path / "run.json").read_text())["command"]
+    assert command[command.index("--wrap") + 1] == "1:env 'A=x {process_id}'"

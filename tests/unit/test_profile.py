@@ -1,0 +1,64 @@
+"""The traces of all ranks as one."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.report.profile import merge, prepare
+
+NAME = {"ph": "M", "pid": 701, "name": "process_name", "args": {"name": "/host:CPU"}}
+ORDER = {"ph": "M", "pid": 701, "name": "process_sort_index", "args": {"sort_index": 701}}
+
+
+def write(folder: Path, rank: int, began: float, at_us: float) -> None:
+    event = {"ph": "X", "pid": 701, "tid": 7, "ts": at_us, "dur": 2.0, "name": f"work {rank}"}
+    own = folder / str(rank)
+    own.mkdir()
+    with gzip.open(own / "x.trace.json.gz", "wt") as file:
+        json.dump({"traceEvents": [NAME, ORDER, event, {}]}, file)
+    (own / "began.json").write_text(json.dumps({"began": began, "trace": "x.trace.json.gz"}))
+
+
+def merged(folder: Path) -> list[dict[str, Any]]:
+    with gzip.open(folder / "trace.json.gz") as file:
+        events: list[dict[str, Any]] = json.load(file)["traceEvents"]
+    return events
+
+
+def test_each_rank_has_tracks_of_its_own_on_one_axis(tmp_path: Path) -> None:
+    write(tmp_path, 0, 1000.5, 10.0)
+    write(tmp_path, 2, 1000.0, 20.0)
+    [said] = merge(str(tmp_path), [0, 2], here=True)
+    assert said == f"profile of ranks 0,2: {tmp_path}/trace.json.gz (open it at ui.perfetto.dev)"
+    events = merged(tmp_path)
+    assert [event["pid"] for event in events] == [701] * 3 + [2701] * 3
+    named = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert named == ["rank 0 /host:CPU", "rank 2 /host:CPU"]
+    assert [e["args"]["sort_index"] for e in events if "sort" in e["name"]] == [701, 2701]
+    assert {e["name"]: e["ts"] for e in events if "ts" in e} == {
+        "work 0": pytest.approx(500_010.0),
+        "work 2": pytest.approx(20.0),
+    }
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    write(tmp_path, 1, 0.0, 0.0)
+    said = list(merge(str(tmp_path), [0, 1, 2], here=False))
+    assert said[0].startswith("profile of rank 1: ")
+    elsewhere = "on other hosts it is in their own folder of that name"
+    assert said[1:] == [f"no profile of ranks 0,2 in {tmp_path}; {elsewhere}"]
+    (tmp_path / "1" / "x.trace.json.gz").write_bytes(b"no gzip")
+    assert next(merge(str(tmp_path), [1], here=True)).startswith("--profile: cannot write ")
+
+
+def test_an_earlier_jobs_traces_are_left_out(tmp_path: Path) -> None:
+    write(tmp_path, 0, 0.0, 0.0)
+    prepare(str(tmp_path))
+    assert list(merge(str(tmp_path), [0], here=True)) == [f"no profile of rank 0 in {tmp_path}"]
+    (tmp_path / "file").touch()
+    with pytest.raises(LaunchError, match=r"--profile .*file: "):
+        prepare(str(tmp_path / "file"))

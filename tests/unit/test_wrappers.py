@@ -1,0 +1,35 @@
+"""Commands that ranks run under."""
+
+import pytest
+
+from mcjax_launch.job.wrappers import Wrapper, around, commands, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks", "words"),
+    [
+        ("strace -f", None, ("strace", "-f")),
+        ("all:strace -f", None, ("strace", "-f")),
+        ("0,2-3:gdb -ex run --args", {0, 2, 3}, ("gdb", "-ex", "run", "--args")),
+        ("1: env 'A=b c'", {1}, ("env", "A=b c")),
+        ("perf record -e cycles:u", None, ("perf", "record", "-e", "cycles:u")),
+        ("./tool:1", None, ("./tool:1",)),
+    ],
+)
+def test_parse(text: str, ranks: set[int] | None, words: tuple[str, ...]) -> None:
+    assert parse(text) == Wrapper(None if ranks is None else frozenset(ranks), words)
+
+
+@pytest.mark.parametrize("text", ["", "0:", " ", "'", "2-1:env", "gdb -ex run", "0:/usr/bin/gdb"])
+def test_not_a_wrapper(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write|closing|after --args"):
+        parse(text)
+
+
+def test_of_a_rank() -> None:
+    wrappers = [parse("a 1"), parse("1,3:b"), parse("{host}/c"), parse("2:a 2")]
+    assert around(wrappers, 0) == ["a", "1", "{host}/c"]
+    assert around(wrappers, 1) == ["a", "1", "b", "{host}/c"]
+    assert commands(wrappers, [0]) == ("a",)
+    assert commands(wrappers, [2, 3]) == ("a", "b")
+    assert commands(wrappers[1:], [0]) == ()
