@@ -37,6 +37,7 @@ class Job:
     cpu_transfers: bool = False
     bind_cores: bool = False
     coordinator: str | None = None  # numeric host, or host:port
+    relay: bool = False  # ranks reach the coordinator through agents and launcher
     hook: bool = True
     stdin: frozenset[int] = frozenset()  # the ranks that take the launcher's standard input
     sync: tuple[str, ...] = ()

@@ -9,14 +9,24 @@ from collections.abc import Callable, Sequence
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
 from mcjax_launch.protocol.codec import Message
-from mcjax_launch.protocol.frames import Content, Data
+from mcjax_launch.protocol.frames import Content, Data, Relayed
 from mcjax_launch.protocol.loop import Loop
-from mcjax_launch.protocol.messages import Bye, Hello, NothingLeft, Ping
+from mcjax_launch.protocol.messages import (
+    Bye,
+    Hello,
+    NothingLeft,
+    Ping,
+    RelayEnds,
+    RelayListens,
+    RelayOpens,
+    RelayTaken,
+)
 from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.transport import bootstrap
 from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
+from mcjax_launch.transport.coordinator_relay import CoordinatorRelay
 from mcjax_launch.transport.deadlines import Deadlines
 from mcjax_launch.transport.pace import Pace
 
@@ -180,6 +190,7 @@ class AgentPool:
         self._deadlines = Deadlines(self._due_at)
         self._ping_at = 0.0
         self._given_up: list[AgentConnection] = []  # that never greeted
+        self._relay = CoordinatorRelay()
 
         def connect(host: Host) -> AgentConnection:
             pipes = transport.start(host)
@@ -244,10 +255,13 @@ class AgentPool:
         """Whether on no host a process of the job is left, as far as can be known."""
         return _all(self._not_empty, lambda link: link.ended or self._due.get(link) == math.inf)
 
-    def _frame(self, link: AgentConnection, frame: Message | Data | Content) -> None:
+    def _frame(self, link: AgentConnection, frame: Message | Data | Content | Relayed) -> None:
         match frame:
             case Data():
                 self._on_frame(link, frame)
+                return
+            case Relayed() | RelayListens() | RelayOpens() | RelayTaken() | RelayEnds():
+                self._relay.received(link, frame, self.links)
                 return
             case Ping():
                 return
@@ -261,6 +275,7 @@ class AgentPool:
                 self._due[link] = math.inf
             case Bye():
                 link.said_bye = True
+                self._relay.gone(link)
                 link.end_input()
         self._on_frame(link, frame)
         self._deadlines.note(link)
@@ -268,6 +283,7 @@ class AgentPool:
     # --- ends ---
 
     def _ended(self, link: AgentConnection) -> None:
+        self._relay.gone(link)
         if link in self._greeting:
             self._judge(link)
             return
@@ -373,6 +389,7 @@ class AgentPool:
 
     def _give_up(self, link: AgentConnection, why: str) -> None:
         """Let go of an agent; it gets the time to tidy up, see `hang_up`."""
+        self._relay.gone(link)
         link.close()
         link.kill(signal.SIGTERM)
         self._on_lost(link, why)
