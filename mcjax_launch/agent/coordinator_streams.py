@@ -128,6 +128,9 @@ class CoordinatorStreams:
         """The launcher is gone, and with it all other hosts."""
         for stream in list(self._streams.values()):
             self._close(stream)
+        if self._server is not None:
+            self._loop.forget(self._server.fileno())
+            self._server.close()
 
     # --- new streams ---
 

@@ -131,19 +131,18 @@ def attempt(addresses: Sequence[str], port: int) -> list[Attempt]:
     If none can be reached, those that have not answered are tried once more: where very many hosts
     come at once, or the coordinator's is busy, the first packets may have been dropped.
     """
-    first = _attempt_once([(address, port) for address in addresses])
+    first = _attempt_once(addresses, port)
     silent = [a.address for a in first if a.error == _NO_ANSWER]
     if any(a.source for a in first) or not silent:
         return first
-    again = _attempt_once([(address, port) for address in silent])
-    reached = {a.address: a for a in again if a.source}
+    reached = {a.address: a for a in _attempt_once(silent, port) if a.source}
     return [reached.get(a.address, a) for a in first]
 
 
 def try_peers(peers: Sequence[Peer]) -> PeersTried:
     """Connect to all addresses of these hosts at the same time, for a few seconds at the most."""
     places = [(address, peer.port) for peer in peers for address in peer.addresses]
-    tried = {(a.address, a.port): a for a in _attempt_once(places)}
+    tried = {(a.address, a.port): a for a in _try_all(places)}
     reached, errors = {}, {}
     for peer in peers:
         attempts = [tried[address, peer.port] for address in peer.addresses]
@@ -153,7 +152,11 @@ def try_peers(peers: Sequence[Peer]) -> PeersTried:
     return PeersTried(reached, errors)
 
 
-def _attempt_once(places: Sequence[tuple[str, int]]) -> list[Attempt]:
+def _attempt_once(addresses: Sequence[str], port: int) -> list[Attempt]:
+    return _try_all([(address, port) for address in addresses])
+
+
+def _try_all(places: Sequence[tuple[str, int]]) -> list[Attempt]:
     attempts = [Attempt(address, port) for address, port in places]
     deadline = time.monotonic() + _MOST_S
     while pending := {a.socket.fileno(): a for a in attempts if a.pending}:
