@@ -21,11 +21,9 @@ def collectives(job: Job) -> Literal["cpu", "gpu", "any", ""]:
 
     Those of TPUs have a network of their own.
     """
-    given = dict(job.env)
-    platforms = given.get("JAX_PLATFORMS", "").split(",")[0]
+    platforms = dict(job.env).get("JAX_PLATFORMS", "").split(",")[0]
     if job.uses_cpu or platforms == "cpu":
-        chosen = given.get("JAX_CPU_COLLECTIVES_IMPLEMENTATION", "gloo")
-        return "cpu" if chosen == "gloo" else ""
+        return "cpu"
     if job.gpus_per_process is not None or platforms in ("cuda", "gpu", "rocm"):
         return "gpu"
     return "" if platforms == "tpu" else "any"
@@ -94,8 +92,8 @@ def remedy(uses: str) -> str:
     """What that means for a job with these collectives, and what to do."""
     if uses == "cpu":
         return (
-            "JAX's collectives on CPU (Gloo) connect the hosts at random ports: open these between "
-            "the hosts, or leave out Gloo with -x JAX_CPU_COLLECTIVES_IMPLEMENTATION=none"
+            "JAX's collectives on CPU (Gloo) connect the hosts at random ports, so they cannot "
+            "work: let firewalls pass all ports between these hosts, or choose others"
         )
     whose = "on GPUs (NCCL)" if uses == "gpu" else "on CPU and GPUs (Gloo, NCCL; not those of TPUs)"
     return f"collectives {whose} need random ports open between the hosts"

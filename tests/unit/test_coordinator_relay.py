@@ -14,7 +14,6 @@ from mcjax_launch.protocol.loop import Loop
 from mcjax_launch.protocol.messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
 from mcjax_launch.transport.coordinator_relay import CoordinatorRelay
 
-Frame = object
 LOOP = Loop()
 RELAYED = (Relayed, RelayListens, RelayOpens, RelayTaken, RelayEnds)
 
@@ -27,8 +26,8 @@ class Host:
         self.streams = CoordinatorStreams(self.path, LOOP, self)  # type: ignore[arg-type]
         self.holds_back = False
         self.up = b""
-        self.down: list[Frame] = []
-        self.log: list[Frame] = []
+        self.down: list[object] = []
+        self.log: list[object] = []
 
     # An uplink's.
     def send(self, *parts: bytes) -> None:
@@ -44,9 +43,9 @@ class Host:
             assert isinstance(frame, RELAYED)
             self.streams.received(frame)
 
-    def taken(self) -> list[Frame]:
+    def taken(self) -> list[object]:
         up, self.up = self.up, b""
-        frames = list(Decoder().feed(up))
+        frames: list[object] = list(Decoder().feed(up))
         self.log += frames
         return frames
 
