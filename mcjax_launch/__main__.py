@@ -1,12 +1,14 @@
-"""`python -m mcjax_launch`, and the installed command."""
+"""`python -m mcjax_launch`, and the installed command: the launcher, and the agent beside it."""
 
 # First of all, and without what `signal` imports: a Ctrl-C during the imports is no traceback.
 import _signal
+import gc
 import os
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
 
@@ -46,9 +48,34 @@ def run() -> "NoReturn":
     """Run the command line and exit at once: Python has nothing to clean up."""
     if os.name != "posix":
         sys.exit("mcjax-launch: needs Linux (or macOS, with fewer guarantees); on Windows, use WSL")
+    _open_standard()
+    gc.disable()  # what is imported stays; `launcher/entry.py` enables it again
+    from mcjax_launch.transport import early
+
+    early.fork(sys.argv[1:], os.environ, _load_agent)
     from mcjax_launch.cli.command import main
 
-    os._exit(main())
+    status = main()
+    early.dismiss()
+    os._exit(status)
+
+
+def _open_standard() -> None:
+    """A descriptor that is closed would be given to something else."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _load_agent() -> "Callable[[str], object]":
+    """What this process runs if it becomes the agent."""
+    from mcjax_launch.agent import posix
+    from mcjax_launch.agent.main import main
+
+    posix.rename("mcjax_launch agent")
+    return main
 
 
 if __name__ == "__main__":

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 _ENDLESS = 1 << 60
 # What a rank gets as its standard input, unless it takes the launcher's: /dev/null, see `main`.
 _NO_INPUT = 0
-# So many ranks are forked before the first is waited for to run its program: the processors share
-# that work.
+# So many ranks are started before their hooks' connections are taken: a queue may not be longer.
 _TOGETHER = 32
 
 
@@ -317,7 +316,7 @@ class Agent:
             if not self._spawn([(rank, self._environ(rank, order, inherited)) for rank in some]):
                 self._stop(signal.SIGKILL, 0)
                 return
-            if self._hooks is not None:  # their queue may be shorter than the list of ranks
+            if self._hooks is not None:
                 self._hooks.accept()
 
     def _relay(self, inherited: dict[str, str]) -> None:
@@ -344,54 +343,44 @@ class Agent:
 
     def _spawn(self, ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]]) -> bool:
         """Start these ranks; False if one cannot be started, and the launcher has been told why."""
-        with posix.SignalsHeldBack():  # what comes for a rank meanwhile is its program's
-            begun = [(rank.process_id, self._begin(rank, environ)) for rank, environ in ranks]
-            failed = [self._finish(number, spawning) for number, spawning in begun]
-        refused = next(filter(None, failed), None)
-        if refused is not None:
-            self._link.send(refused)
-        return refused is None
-
-    def _begin(
-        self, rank: messages.RankOrder, environ: dict[str, str]
-    ) -> tuple[posix.Spawning, int, int] | OSError:
-        """Begin to start a rank; also the ends of its pipes to be read."""
+        number = -1
         try:
-            out, out_end = os.pipe()
-            err, err_end = os.pipe()
-            taken = self._inputs.add() if rank.stdin and self._inputs is not None else None
-            ends = (_NO_INPUT if taken is None else taken, out_end, err_end)
-            spawning = posix.Spawning(
-                rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit
-            )
+            for rank, environ in ranks:
+                number = rank.process_id
+                self._spawn_one(rank, environ)
+        except posix.SpawnError as error:
+            why = f"{error.what}: {os.strerror(error.errno)}"
+            self._link.send(messages.Refused(why, exit_status.of_spawn_error(error.errno)))
+            return False
         except OSError as error:  # too many processes, or files
-            return error
+            why = f"rank {number} cannot be started: {ulimits.reason(error)}"
+            self._link.send(messages.Refused(why, exit_status.HOST_LOST))
+            return False
+        return True
+
+    def _spawn_one(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
+        out, out_end = os.pipe()
+        err, err_end = os.pipe()
+        taken = self._inputs.add() if rank.stdin and self._inputs is not None else None
+        ends = (_NO_INPUT if taken is None else taken, out_end, err_end)
+        pid = posix.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit)
         os.close(out_end)
         os.close(err_end)
         if taken is not None:
             os.close(taken)
-        return spawning, out, err
+        self._started(rank.process_id, pid)
+        self._read_streams(rank.process_id, out, err)
 
-    def _finish(
-        self, number: int, begun: tuple[posix.Spawning, int, int] | OSError
-    ) -> messages.Refused | None:
-        """Wait until a rank runs its program; or why it does not."""
-        if isinstance(begun, OSError):
-            why = f"rank {number} cannot be started: {ulimits.reason(begun)}"
-            return messages.Refused(why, exit_status.HOST_LOST)
-        spawning, out, err = begun
-        try:
-            pid = spawning.finish()
-        except posix.SpawnError as error:
-            why = f"{error.what}: {os.strerror(error.errno)}"
-            return messages.Refused(why, exit_status.of_spawn_error(error.errno))
+    def _started(self, number: int, pid: int) -> None:
+        """A rank's process is there."""
         self._pids[pid] = number
         self._supervisor.started(number)
         self._link.send(messages.Started(number, pid))
+
+    def _read_streams(self, number: int, out: int, err: int) -> None:
         for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
             widen(fd)
             self._streams.add(fd, number, stream)
-        return None
 
     def _forward(self, signum: int) -> None:
         """Signal the ranks themselves: a helper in their group may die of what they handle."""

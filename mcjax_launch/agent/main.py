@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -59,6 +60,8 @@ def _be_agent(
     control: int, uplink: int, folder: str, parent: int, hook: str | dict[str, str]
 ) -> NoReturn:
     """Serve to the end, below the guardian; a bug of the agent is reported to the launcher."""
+    gc.freeze()  # what has been imported stays
+    gc.enable()  # where the launcher has been forked, it was not
     loop = Loop()
     out = Uplink(uplink, loop)
     try:

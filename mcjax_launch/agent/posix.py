@@ -7,24 +7,26 @@ The one module that knows how Linux differs from elsewhere. Without /proc, prctl
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
-import signal
 import sys
 
 from ..protocol import ulimits
-from ..protocol.exit_status import NOT_FOUND
-from ..protocol.signals import ENDING, RESET_IN_RANKS
+from ..protocol.signals import RESET_IN_RANKS
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     import resource
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ..protocol.ulimits import Limit
 
 LINUX = sys.platform.startswith("linux")
 _PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
+# There are too many processes or files, or there is too little memory.
+_NO_ROOM = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 _prctl = ctypes.CDLL(None, use_errno=True).prctl if LINUX else None
@@ -47,111 +49,114 @@ def die_with_parent(signum: int, parent: int) -> None:
         os.kill(os.getpid(), signum)
 
 
+def rename(name: str) -> None:
+    """Have `ps` show this process as `name`: it was forked from one with a command line of its own.
+
+    Who ends that one by its name means that one alone.
+    """
+    if _prctl is None:
+        return
+    _prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+    start, end = (int(field) for field in stat_fields("self")[45:47])  # of the command line
+    if 0 < start < end:
+        ctypes.memmove(
+            start, name.encode()[: end - start - 1].ljust(end - start, b"\0"), end - start
+        )
+
+
 class SpawnError(Exception):
     """A program could not be started; `errno` and `what` say why."""
 
-    def __init__(self, errno: int, what: str) -> None:
-        super().__init__(errno, what)
-        self.errno = errno
+    def __init__(self, error: OSError, what: str) -> None:
+        super().__init__(error.errno, what)
+        self.errno = error.errno or 0
         self.what = what
 
 
-class SignalsHeldBack:
-    """A `with` in which signals that end jobs have to wait.
+def spawn(
+    argv: Sequence[str],
+    env: dict[str, str],
+    cwd: str,
+    standard: Sequence[int],
+    cores: Sequence[int] | None = None,
+    files_limit: Limit | None = None,
+) -> int:
+    """Start a process that runs `argv` in a session of its own, with the default signals; its pid.
 
-    A process that is forked in it keeps them for its program: the handlers here are not for them.
-    """
-
-    def __enter__(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-
-    def __exit__(self, *exception: object) -> None:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-
-
-class Spawning:
-    """A process that is about to run `argv`, in a session of its own that dies with this process.
+    No Python runs between this process and the program: a fork would copy all that this process
+    touches next. So this process enters the directory, and takes on what the new one inherits.
 
     Args:
+        argv: the program, as a shell would find it, and its arguments.
+        env: its whole environment.
+        cwd: its working directory; this process's too from now on.
         standard: the descriptors that become its 0, 1 and 2.
         cores: what it may run on; None for all.
         files_limit: of its open files (see `ulimits.allow_many_files`); None for this process's.
 
     Raises:
+        SpawnError: the program cannot be executed, or the directory cannot be entered.
         OSError: there is no room for another process.
 
     """
-
-    def __init__(
-        self,
-        argv: Sequence[str],
-        env: dict[str, str],
-        cwd: str,
-        standard: Sequence[int],
-        cores: Sequence[int] | None = None,
-        files_limit: Limit | None = None,
-    ) -> None:
-        self._failure, failure_fd = os.pipe()  # closed by a successful exec
-        parent = os.getpid()
-        try:
-            self._pid = os.fork()
-            if self._pid == 0:
-                _become(argv, env, cwd, standard, cores, files_limit, parent, failure_fd)
-        except OSError:
-            os.close(self._failure)
-            raise
-        finally:
-            os.close(failure_fd)
-
-    def finish(self) -> int:
-        """Wait until it runs its program; its pid.
-
-        Raises:
-            SpawnError: that cannot be executed, or the directory cannot be entered.
-
-        """
-        with os.fdopen(self._failure, "rb") as report:
-            failure = report.read()
-        if failure:
-            os.waitpid(self._pid, 0)
-            errno, what = failure.decode("utf-8", "surrogateescape").split(" ", 1)
-            raise SpawnError(int(errno), what)
-        return self._pid
-
-
-def _become(
-    argv: Sequence[str],
-    env: dict[str, str],
-    cwd: str,
-    standard: Sequence[int],
-    cores: Sequence[int] | None,
-    files_limit: Limit | None,
-    parent: int,
-    failure_fd: int,
-) -> None:
-    """The child's side of `Spawning`: never returns."""
-    what = cwd
     try:
-        os.setsid()
-        signal.set_wakeup_fd(-1)
-        for signum in RESET_IN_RANKS:
-            signal.signal(signum, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        die_with_parent(signal.SIGKILL, parent)
         os.chdir(cwd)
-        if cores and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, cores)
-        for target, fd in enumerate(standard):
-            os.dup2(fd, target)
-        what = argv[0]
-        if os.sep not in argv[0]:
-            os.get_exec_path(env)  # imports what execvpe needs, while files can still be opened
-        ulimits.limit_files(files_limit)
-        os.execvpe(argv[0], list(argv), env)
     except OSError as error:
-        os.write(failure_fd, f"{error.errno} {what}".encode("utf-8", "surrogateescape"))
+        raise SpawnError(error, cwd) from None
+    # Not by file actions: within the limit they take no descriptor that is beyond it.
+    own = [os.dup(n) for n in range(3)]
+    own_cores = _move_to(cores)
+    _become_standard(standard)
+    own_limit = ulimits.limit_files(files_limit)
+    try:
+        return _spawned(argv, env)
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise
+        raise SpawnError(error, argv[0]) from None
     finally:
-        os._exit(NOT_FOUND)
+        ulimits.limit_files(own_limit)
+        _become_standard(own)
+        _move_to(own_cores)
+        for fd in own:
+            os.close(fd)
+
+
+def _become_standard(fds: Sequence[int]) -> None:
+    for target, fd in enumerate(fds):
+        os.dup2(fd, target)
+
+
+def _move_to(cores: Collection[int] | None) -> Collection[int] | None:
+    """Run on these cores from now on; on which before, None if that has not changed."""
+    if not cores or not hasattr(os, "sched_setaffinity"):
+        return None
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    return before
+
+
+def _spawned(argv: Sequence[str], env: dict[str, str]) -> int:
+    """The pid of a new process, whose program is found as a shell would find it."""
+    error: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    how = {"setsid": True, "setsigmask": (), "setsigdef": RESET_IN_RANKS}
+    for path in _places(argv[0], env):
+        try:
+            return os.posix_spawn(path, list(argv), env, **how)  # type: ignore[arg-type]
+        except (FileNotFoundError, NotADirectoryError):  # noqa: PERF203
+            pass
+        except PermissionError as found:  # another of that name may be behind it in PATH
+            error = found
+    raise error
+
+
+def _places(name: str, env: Mapping[str, str]) -> list[str]:
+    """Where a program may be."""
+    if os.sep in name:
+        return [name]
+    folders = env.get("PATH", os.defpath).split(os.pathsep)
+    paths = (os.path.join(folder, name) for folder in folders)
+    return [path for path in paths if os.path.exists(path)]
 
 
 class Ended:

@@ -37,8 +37,8 @@ from mcjax_launch.wording import one_line
     context_settings={
         "auto_envvar_prefix": "MCJAX",
         "allow_interspersed_args": False,
-        "help_option_names": ["-h", "--help"],
     },
+    add_help_option=False,
     options_metavar="[OPTIONS] [--]",
 )
 @click.pass_context
@@ -129,11 +129,6 @@ def _run_job(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status."""
-    for fd in range(3):  # a descriptor that is closed would be given to something else
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
     try:
         return _run_command(argv)
     finally:

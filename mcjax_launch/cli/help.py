@@ -29,7 +29,7 @@ class GroupedCommand(click.Command):
     """A command whose help shows the options in groups.
 
     Args:
-        groups: the options under their headings; --help joins the last group.
+        groups: the options under their headings.
 
     """
 
@@ -39,18 +39,27 @@ class GroupedCommand(click.Command):
         super().__init__(*args, **settings)
         self._groups = groups
 
+    def make_parser(self, ctx: click.Context) -> Any:
+        """As click makes it, but it finds `-n` at once.
+
+        It would look for a long option of that name first and, as there is none, for the names
+        that are like it: that takes a start longer than all else there is to parse.
+        """
+        parser = super().make_parser(ctx)
+        short, long = (vars(parser).get(name) for name in ("_short_opt", "_long_opt"))
+        if short and long:
+            long.update(short)
+        return parser
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does; the words themselves are kept in the context."""
         ctx.meta[WORDS] = tuple(args)
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups = {title: list(options) for title, options in self._groups.items()}
-        if (help_option := self.get_help_option(ctx)) is not None:
-            groups[list(groups)[-1]].append(help_option)
         records = {
             title: [record for option in options if (record := option.get_help_record(ctx))]
-            for title, options in groups.items()
+            for title, options in self._groups.items()
         }
         width = max(len(names) for rows in records.values() for names, _ in rows)
         for title, rows in records.items():

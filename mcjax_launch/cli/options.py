@@ -1,5 +1,7 @@
 """The options: their values, and what click must know of each, in the groups of --help."""
 
+from __future__ import annotations
+
 from typing import Any, Literal
 
 import click
@@ -78,7 +80,9 @@ class Option(click.Option):
     """
 
     def __init__(self, *names: str, default_text: str = "", **settings: Any) -> None:
+        text = settings.pop("help", None)
         super().__init__(list(names), **settings)
+        self.help = text  # not by way of click, which would import `inspect` to clean it
         self.default_text = default_text
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
@@ -95,6 +99,12 @@ def _flag(*names: str, help: str) -> Option:  # noqa: A002  click's word
 def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked and not context.resilient_parsing:
         click.echo(f"mcjax-launch {__version__}")
+        context.exit()
+
+
+def _show_help(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        click.echo(context.get_help(), color=context.color)
         context.exit()
 
 
@@ -343,6 +353,16 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             expose_value=False,
             callback=_show_version,
             help="Show the version and exit.",
+        ),
+        # click's own would be made with a look at the user's language, at every start.
+        Option(
+            "-h",
+            "--help",
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_help,
+            help="Show this message and exit.",
         ),
     ),
 }

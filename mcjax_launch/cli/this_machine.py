@@ -1,5 +1,7 @@
 """What only this machine can add to the options: directory, Python, variables, addresses."""
 
+from __future__ import annotations
+
 import os
 import re
 import sys

@@ -4,10 +4,9 @@ import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 
-from mcjax_launch.console.pieces import Lines, Part, Stream
+from mcjax_launch.console.pieces import Lines, Piece, Stream
 
 #: How long a line waits for the other ranks to print it too.
 MOMENT_S = 0.2
@@ -15,11 +14,14 @@ MOMENT_S = 0.2
 MOST_HELD = 1 << 20
 # each line counted with the memory that it takes besides.
 _LINE_TAKES = 500
+#: All ranks together print a flood while so many bytes
+FLOOD = 4 << 20
+#: come within so many seconds: nobody reads that, and it is shown as it comes.
+FLOOD_S = 0.5
 _PLACE = attrgetter("place")
 _ROOM = float(1 << 20)
 
 
-@dataclass(slots=True)
 class Group:
     """A line, and the ranks that have printed it.
 
@@ -34,13 +36,16 @@ class Group:
 
     """
 
-    number: int
-    place: float
-    text: bytes
-    stamp: bytes
-    due: float
-    streams: list[Stream]
-    shown: bool = False
+    __slots__ = ("due", "number", "place", "shown", "stamp", "streams", "text")
+
+    def __init__(self, number: int, text: bytes, stamp: bytes, due: float, stream: Stream) -> None:
+        self.number = number
+        self.place = 0.0
+        self.text = text
+        self.stamp = stamp
+        self.due = due
+        self.streams = [stream]
+        self.shown = False
 
     @property
     def ranks(self) -> list[int]:
@@ -51,6 +56,24 @@ class Group:
     def key(self) -> tuple[int, bytes]:
         """What it has in common with an equal line."""
         return self.streams[0].number, self.text
+
+
+class Flood:
+    """Whether more is printed than can be looked at line by line."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._bytes = 0
+        self._lasts = False
+
+    def rises(self, count: int, now: float) -> bool:
+        """So many bytes more; whether they are of a flood."""
+        if now >= self._since + FLOOD_S:
+            self._lasts = self._bytes > FLOOD and now < self._since + 2 * FLOOD_S
+            self._since, self._bytes = now, 0
+        self._bytes += count
+        self._lasts = self._lasts or self._bytes > FLOOD
+        return self._lasts
 
 
 class Collapse:
@@ -75,6 +98,7 @@ class Collapse:
         self._last: dict[int, Group] = {}
         self._held = 0
         self._next = 0
+        self._flood = Flood()
 
     @property
     def deadline(self) -> float | None:
@@ -104,7 +128,7 @@ class Collapse:
             group = equal[at]
             group.streams.append(stream)
         else:
-            group = Group(self._next, 0.0, text, stamp, due, [stream])
+            group = Group(self._next, text, stamp, due, stream)
             self._put(group, last)
             insort(equal, group, key=_PLACE)
             self._came.append(group)
@@ -117,9 +141,13 @@ class Collapse:
         last = self._last.get(rank)
         return None if last is None or last.shown else last
 
-    def make_way(self, part: Part) -> list[Group]:
-        """What has to be shown before part of a line, which cannot wait."""
-        return self.flush() if self._last_waiting(part.stream.rank) is not None else []
+    def is_too_much(self, lines: Lines, now: float) -> bool:
+        """Whether these lines are of a flood, and are not to be held back: see `make_way`."""
+        return self._flood.rises(len(lines.head) + lines.end, now)
+
+    def make_way(self, piece: Piece) -> list[Group]:
+        """What has to be shown before a piece that cannot wait."""
+        return self.flush() if self._last_waiting(piece.stream.rank) is not None else []
 
     def _put(self, group: Group, last: Group | None) -> None:
         """Give a line its place in the row: directly behind its rank's last, or in front."""

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.console.collapse import Collapse
 from mcjax_launch.console.log_files import LogFiles, Tails
 from mcjax_launch.console.noise_filter import NoiseFilter, patience_s
 from mcjax_launch.console.pieces import Lines, Piece, Stream
@@ -20,6 +19,7 @@ from mcjax_launch.protocol.loop import Loop, earliest
 from mcjax_launch.wording import visible
 
 if TYPE_CHECKING:
+    from mcjax_launch.console.collapse import Collapse
     from mcjax_launch.protocol.loop import Timer
 
 # With more unwritten bytes than this the ranks are slowed down.
@@ -46,19 +46,25 @@ class _Output:
 
     def collapse(self, ranks: int) -> None:
         """Show equal lines once, of so many ranks."""
+        from mcjax_launch.console.collapse import Collapse  # as only --collapse needs
+
         self._collapse = self._collapse or Collapse(ranks, self._stamp)
 
     def show(self, piece: Piece, now: float) -> None:
         """Show a piece of a rank's stream, now or when it has waited."""
         if isinstance(piece, Lines):
-            if self._collapse is None:
-                self.sink.write(self._renderer.lines(piece))
-            else:
+            if self._collapse is not None and not self._collapse.is_too_much(piece, now):
                 self.sink.write(self._renderer.groups(self._collapse.feed(piece, now)))
-            return
+                return
+            self._make_way(piece)
+            self.sink.write(self._renderer.lines(piece))
+        else:
+            self._make_way(piece)
+            self.sink.write(self._renderer.part(piece, now))
+
+    def _make_way(self, piece: Piece) -> None:
         if self._collapse is not None:
             self.sink.write(self._renderer.groups(self._collapse.make_way(piece)))
-        self.sink.write(self._renderer.part(piece, now))
 
     def own(self, text: str) -> None:
         """Show whole lines of the launcher's own."""

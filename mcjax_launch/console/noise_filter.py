@@ -9,7 +9,6 @@ one place the first is shown.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import chain
 
 from mcjax_launch.console.pieces import Lines, Part, Piece, Stream, whole_lines
@@ -143,11 +142,13 @@ class GlooFilter:
         return kept
 
 
-@dataclass(slots=True)
 class _Held:
-    until: float
-    pieces: list[Piece] = field(default_factory=list)
-    text: bytes = b""
+    __slots__ = ("pieces", "text", "until")
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+        self.pieces: list[Piece] = []
+        self.text = b""
 
     def add(self, piece: Piece) -> None:
         self.pieces.append(piece)

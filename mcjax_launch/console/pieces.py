@@ -1,9 +1,9 @@
-"""What flows from stage to stage: pieces of a rank's stream; values."""
+"""What flows from stage to stage: pieces of a rank's stream; values.
 
-from dataclasses import dataclass
+Written out: they are made for every chunk and every line.
+"""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Stream:
     """One stream of one rank.
 
@@ -14,22 +14,41 @@ class Stream:
 
     """
 
-    rank: int
-    number: int
-    prefix: bytes = b""
+    __slots__ = ("number", "prefix", "rank")
+
+    def __init__(self, rank: int, number: int, prefix: bytes = b"") -> None:
+        self.rank = rank
+        self.number = number
+        self.prefix = prefix
+
+    def __repr__(self) -> str:
+        return f"Stream({self.rank}, {self.number}, {self.prefix!r})"
 
 
-@dataclass(frozen=True, slots=True)
 class Lines:
     """Whole lines: `head`, then `data` up to `end`, which is just behind a newline.
 
     In this shape a big chunk gets through the pipeline without being copied.
     """
 
-    stream: Stream
-    head: bytes
-    data: bytes
-    end: int
+    __slots__ = ("data", "end", "head", "stream")
+
+    def __init__(self, stream: Stream, head: bytes, data: bytes, end: int) -> None:
+        self.stream = stream
+        self.head = head
+        self.data = data
+        self.end = end
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Lines) and (
+            (self.stream, self.head, self.data, self.end)
+            == (other.stream, other.head, other.data, other.end)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Lines({self.stream!r}, {self.head!r}, {self.data!r}, {self.end})"
 
     @property
     def text(self) -> bytes:
@@ -38,15 +57,25 @@ class Lines:
         return self.head + whole if self.head else whole
 
 
-@dataclass(frozen=True, slots=True)
 class Part:
     """Part of a line that could not wait for its end; with the last part comes the newline.
 
     Once a line has begun so, all of it has to be shown.
     """
 
-    stream: Stream
-    text: bytes
+    __slots__ = ("stream", "text")
+
+    def __init__(self, stream: Stream, text: bytes) -> None:
+        self.stream = stream
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Part) and (self.stream, self.text) == (other.stream, other.text)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Part({self.stream!r}, {self.text!r})"
 
     @property
     def ends(self) -> bool:

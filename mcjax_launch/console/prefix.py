@@ -1,12 +1,14 @@
 """How lines begin on the console, in which colour, and where a rank's log files are; pure."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.plan import Plan
+from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import ranges
 
 _SEVERAL = b"1"  # bold: no rank's colour
@@ -17,8 +19,7 @@ _HINT = "hint:"
 _COLOURS = (b"36", b"33", b"35", b"32", b"34", b"96", b"93", b"95", b"92", b"94")
 
 
-@dataclass(frozen=True)
-class RankLabel:
+class RankLabel(Value):
     """What the console has to know of a rank.
 
     Args:
@@ -38,8 +39,7 @@ class RankLabel:
         return os.path.join(self.folder, f"{self.process_id}.{end}")
 
 
-@dataclass(frozen=True)
-class Prefixes:
+class Prefixes(Value):
     """Makes what stands before the lines of one output.
 
     Args:

@@ -8,11 +8,13 @@ of rank, and are redrawn in place, as long as the terminal is ours.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from mcjax_launch.console.collapse import Group
 from mcjax_launch.console.pieces import Lines, Part, Stream
 from mcjax_launch.console.unfinished import LONGEST
+
+if TYPE_CHECKING:
+    from mcjax_launch.console.collapse import Group
 
 GOES_ON = b" [mcjax-launch: line continues]\n"
 #: What is added to an unfinished line is shown after so many seconds,
@@ -26,7 +28,6 @@ AGAIN_S = 2.0
 Written = list[bytes | memoryview]
 
 
-@dataclass(slots=True, eq=False)
 class _Row:
     """The unfinished line of a stream.
 
@@ -40,13 +41,16 @@ class _Row:
 
     """
 
-    stream: Stream
-    text: bytearray
-    due: float | None = None
-    interrupted: bool = False
-    shown: int = 0
-    shown_from_start: bool = True
-    stamp: bytes = b""
+    __slots__ = ("due", "interrupted", "shown", "shown_from_start", "stamp", "stream", "text")
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.text = bytearray()
+        self.due: float | None = None
+        self.interrupted = False
+        self.shown = 0
+        self.shown_from_start = True
+        self.stamp = b""
 
 
 class _Renderer:
@@ -78,7 +82,7 @@ class _Renderer:
         row = self._rows.get(part.stream)
         begins = row is None
         if row is None:
-            row = self._rows[part.stream] = _Row(part.stream, bytearray())
+            row = self._rows[part.stream] = _Row(part.stream)
         row.text += part.text
         if part.ends:
             del self._rows[part.stream]
@@ -102,7 +106,7 @@ class _Renderer:
         row.due = now + GROWS_S
         return out
 
-    def groups(self, groups: Sequence[Group]) -> Written:
+    def groups(self, groups: "Sequence[Group]") -> Written:
         """What to write for lines that have waited for other ranks."""
         text = bytearray()
         for group in groups:
@@ -260,7 +264,7 @@ class Live(_Renderer):
         shown = [
             row.stamp + row.stream.prefix + text
             for row in in_order
-            if row.shown and (text := _MOVES.sub(b"", _last_drawn(row.text)))
+            if row.shown and (text := re.sub(_MOVES, b"", _last_drawn(row.text)))
         ]
         most = max(1, self._height() - 2)
         if len(shown) > most:
@@ -271,7 +275,7 @@ class Live(_Renderer):
 
 
 # Escape sequences that would move the cursor out of a row; colours stay.
-_MOVES = re.compile(rb"\x1b\[[0-9;?]*[@-ln-~]|\x1b[^\[]|[\x00-\x08\x0b\x0c\x0e-\x1a]")
+_MOVES = rb"\x1b\[[0-9;?]*[@-ln-~]|\x1b[^\[]|[\x00-\x08\x0b\x0c\x0e-\x1a]"
 
 
 # Where the cursor returns to the start of a line that goes on.

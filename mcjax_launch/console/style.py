@@ -1,11 +1,13 @@
 """How the console looks: a value."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from mcjax_launch.protocol.value import Value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Style:
+class Style(Value, kw_only=True):
     """How the console looks.
 
     Args:

@@ -6,7 +6,6 @@ handed on as a part of a line, and then so is the rest, as soon as it comes.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from mcjax_launch.console.pieces import Lines, Part, Piece, Stream
 
@@ -16,10 +15,12 @@ MOMENT_S = 0.25
 LONGEST = 1 << 20
 
 
-@dataclass(slots=True)
 class _Waiting:
-    text: bytearray
-    due: float
+    __slots__ = ("due", "text")
+
+    def __init__(self, due: float) -> None:
+        self.text = bytearray()
+        self.due = due
 
 
 class UnfinishedLines:
@@ -55,7 +56,7 @@ class UnfinishedLines:
         waiting = self._waiting.get(stream)
         if waiting is None:
             due = now + MOMENT_S + self._patience_s(begun)
-            waiting = self._waiting[stream] = _Waiting(bytearray(), due)
+            waiting = self._waiting[stream] = _Waiting(due)
         waiting.text += begun
         return [self._begin(stream)] if len(waiting.text) > LONGEST else []
 

@@ -1,5 +1,7 @@
 """What is over: one run of a job, and the launcher's whole work."""
 
+from __future__ import annotations
+
 from mcjax_launch.diagnosis.summary import Summary
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.run.state import RunState

@@ -108,7 +108,11 @@ def _missed_collective(state: RunState, text: str) -> Blame | None:
         return None
     # Others may have been ended before they could fail in the collective: they have begun it.
     awaited = {rank for _, _, missing in state.programs.waiting() for rank in missing}
-    late = [run for run in late if run.process_id in awaited] or late
+    # Where other launchers have ranks too, it may be one of those that did not come.
+    known = [run for run in late if run.process_id in awaited]
+    late = known if known or state.has_others else late
+    if not late:
+        return None
     also = _nor([run.process_id for run in late[1:]])
     latest = late[0].compilations.latest
     last = f"; it last compiled at {latest.where}" if latest is not None else ""

@@ -1,5 +1,7 @@
 """The code of two programs, and in what they part; pure."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, zip_longest
@@ -192,7 +194,7 @@ def _whole(text: str) -> str:
     return _FLOAT.sub(lambda number: f"{float(number[0]):g}", line)
 
 
-def _shape(tensor: "re.Match[str]") -> str:
+def _shape(tensor: re.Match[str]) -> str:
     sizes = tensor[1].rstrip("x").split("x") if tensor[1] else []
     return f"{'bool' if tensor[2] == 'i1' else tensor[2]}[{','.join(sizes)}]"
 

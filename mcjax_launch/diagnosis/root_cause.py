@@ -1,5 +1,7 @@
 """What ended a run: decided here, once, for the summary and the record; pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 from mcjax_launch.diagnosis.victims import is_victim

@@ -1,5 +1,7 @@
 """The summary: the lines on stderr at the end of a run, and how an exit reads in them; pure."""
 
+from __future__ import annotations
+
 import signal
 from collections.abc import Sequence
 
@@ -28,6 +30,10 @@ _LONGEST = 1000
 _LATEST = 2000
 _LONGEST_HEADLINE = 400
 _MOST_FATES = 4
+_ELSEWHERE = (
+    "that is a consequence: a rank that another launcher started failed, left or did not come, as "
+    "its summary says"
+)
 # By what is known of the out-of-memory killer.
 _KILLED = {
     None: "an external kill -9, or the OOM killer",
@@ -156,6 +162,9 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
     else:
         name = f"{name} failed"
     lines = [f"{name}: {reason(run)}"]
+    elsewhere = state.has_others and is_victim(run)
+    if elsewhere:
+        lines.append(_ELSEWHERE)
     if failure is not None:
         lines += _place(failure)
     start = len(lines)
@@ -171,8 +180,9 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
         lines += _divergence(state)
     from mcjax_launch.diagnosis.hints import failure_hints
 
-    hints = failure_hints(run, ranks=len(state.ranks), diverged=state.diverged)
-    return [*lines, *hints], quote
+    if not elsewhere:
+        lines += failure_hints(run, ranks=len(state.ranks), diverged=state.diverged)
+    return lines, quote
 
 
 def _divergence(state: RunState) -> list[str]:

@@ -4,6 +4,8 @@ A rank waits for others in initialize(), in JAX's exit barrier, or where its mai
 by JAX: in a collective or a barrier. Those that are anywhere else have not come.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto

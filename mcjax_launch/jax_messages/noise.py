@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 
 from mcjax_launch.jax_messages.tracebacks import CHAINS, START, Traceback, is_exception, tracebacks
 
+# Patterns, compiled when the first line is to be matched: every start would wait for that.
+
 # Gloo writes a line in pieces, so two threads of one rank mix theirs: "[Gloo] Rank [Gloo] Rank 0
 # is connected to ..." and then "1 is connected to ...". Each is made of these pieces alone.
 _GLOO_PIECES = (
@@ -19,7 +21,7 @@ _GLOO_PIECES = (
 )
 #: Their usual beginning.
 GLOO_START = b"[Gloo] Rank "
-_GLOO = re.compile(rb"\d*(?:%b)(?:\d|%b)*" % (_GLOO_PIECES, _GLOO_PIECES))
+_GLOO = rb"\d*(?:%b)(?:\d|%b)*" % (_GLOO_PIECES, _GLOO_PIECES)
 # What nearly all of them hold: a long text, since that is found faster, and a byte, which is found
 # faster still.
 _GLOO_MARK = b"Expected number of connected peer ranks is : "
@@ -30,16 +32,16 @@ _HEAD = (
     rb"(?:[WEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [WEF] )"
     rb"[\w./+-]+\.(?:cc|h):\d+\] (?:\[\d+\] )?"
 )
-_TERM = re.compile(_HEAD + rb"SIGTERM caught at ")
+_TERM = _HEAD + rb"SIGTERM caught at "
 _FATAL = b"Terminating process because the JAX distributed service detected fatal errors"
-_VICTIM = re.compile(
+_VICTIM = (
     _HEAD + b"(?:" + _FATAL + rb"|Polled an error from coordination service"
     rb"|Use error polling to propagate the following error to all tasks"
     rb"|Shutdown barrier in coordination service has failed"
     rb"|Failed to retrieve preemption notice from coordination service"
     rb"|Failed to cancel preemption barrier|Preemption sync barrier failed|WatchTasksAsync failed)"
 )
-_GOES_ON = re.compile(
+_GOES_ON = (
     rb"Additional GRPC error information from remote target coordination_service "
     rb"|:[A-Z_]+:(?:Error received from peer|Stream removed) "
     rb"|:\{\"created\":\"@.*\"Error received from peer "
@@ -52,8 +54,8 @@ _GOES_ON = re.compile(
 )
 # The tasks follow these, one to a line.
 _LIST = (b"(stopped sending heartbeats):", b"Some timed out task names:")
-_TASK = re.compile(rb"\d+|/job:[\w/:]+")
-_STACK = re.compile(rb"\*\*\* Check failure stack trace: \*\*\*|    @ +0x[0-9a-f]+ .*")
+_TASK = rb"\d+|/job:[\w/:]+"
+_STACK = rb"\*\*\* Check failure stack trace: \*\*\*|    @ +0x[0-9a-f]+ .*"
 # The first line of a victim's account holds one of these,
 _VICTIM_MARKS = (_FATAL, b" from coordination service")
 # and every line above but those of _GOES_ON holds one of these.
@@ -74,7 +76,7 @@ class Noise(enum.Enum):
 
 def is_gloo(line: bytes) -> bool:
     """Whether this whole line is Gloo's."""
-    return _GLOO.fullmatch(line) is not None
+    return re.fullmatch(_GLOO, line) is not None
 
 
 class GlooListener:
@@ -157,27 +159,27 @@ class Listener:
 
     def _jax(self, line: bytes) -> Noise | None:
         """The kind of a line of JAX's; None if it is none of them."""
-        head = _VICTIM.search(line)
+        head = re.search(_VICTIM, line)
         if head is not None:
             self._victim = self._victim or _FATAL in line
         goes_on = head is not None or (self._goes_on and self._more(line))
-        in_list = self._in_list and _TASK.fullmatch(line) is not None
+        in_list = self._in_list and re.fullmatch(_TASK, line) is not None
         self._in_list = goes_on and (in_list or line.endswith(_LIST))
         self._goes_on = goes_on
         if goes_on:  # in the middle of another thread's line, which is kept
             return Noise.VICTIM if head is None or head.start() == 0 else None
-        if _TERM.match(line):
+        if re.match(_TERM, line):
             return Noise.TERM
-        if self._victim and _STACK.fullmatch(line):
+        if self._victim and re.fullmatch(_STACK, line):
             return Noise.STACK
         return Noise.GLOO if is_gloo(line) else None
 
     def _more(self, line: bytes) -> bool:
         if not line:
             return True
-        if self._in_list and _TASK.fullmatch(line):
+        if self._in_list and re.fullmatch(_TASK, line):
             return True
-        return _GOES_ON.match(line) is not None
+        return re.match(_GOES_ON, line) is not None
 
     def may_be_in(self, data: bytes) -> bool:
         """A quick check: whether the lines of `data` need a look."""

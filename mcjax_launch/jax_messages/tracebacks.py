@@ -12,7 +12,7 @@ CHAINS = (
     b"The above exception was the direct cause of the following exception:",
 )
 # A log's "INFO: text" between the frames is taken for one: then more is shown than need be.
-_EXCEPTION = re.compile(rb"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?:: .*)?")
+_EXCEPTION = rb"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?:: .*)?"
 _FRAME = rb'  File "(.*)", line \d+, in .*'
 
 
@@ -32,7 +32,7 @@ class Traceback:
     def add(self, line: bytes) -> None:
         """The next line."""
         self._lines.append(line)
-        exception = _EXCEPTION.fullmatch(line)
+        exception = re.fullmatch(_EXCEPTION, line)
         self.is_over = exception is not None
         if exception is not None:
             self._exceptions.append((exception[1].decode(), line))
@@ -59,7 +59,7 @@ class Traceback:
 
 def is_exception(line: bytes) -> bool:
     """Whether a line of a traceback is the one that names the exception."""
-    return _EXCEPTION.fullmatch(line) is not None
+    return re.fullmatch(_EXCEPTION, line) is not None
 
 
 def tracebacks(data: bytes, chained: bool = False) -> list[Traceback]:

@@ -1,5 +1,7 @@
 """A plan as a shell script, for --dry-run; pure."""
 
+from __future__ import annotations
+
 import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,5 +1,7 @@
 """What is known of a host before the ranks are started; a value."""
 
+from __future__ import annotations
+
 from mcjax_launch.protocol.value import Value
 
 

@@ -8,11 +8,13 @@ What a file or a variable holds may be anything, so every number and every produ
 before it is made.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import MOST_RANKS, whole_number
 from mcjax_launch.wording import visible
 
@@ -31,8 +33,7 @@ _LONGEST_NUMBER = 18
 _MOST_HOSTS = MOST_RANKS
 
 
-@dataclass(frozen=True, kw_only=True)
-class Host:
+class Host(Value, kw_only=True):
     """A machine that runs ranks.
 
     Args:
@@ -144,7 +145,7 @@ def _parse_line(words: list[str], default_slots: int) -> Iterator[Host]:
             raise ValueError(f"'{visible(name)}' is not a valid host name")
         if name.startswith("-") or user.startswith("-"):
             raise ValueError(f"{first!r}: a name must not start with '-'")
-        yield replace(host, name=name)
+        yield host.replaced(name=name)
 
 
 def _with_setting(host: Host, setting: str) -> Host:
@@ -153,13 +154,13 @@ def _with_setting(host: Host, setting: str) -> Host:
     if not equals or not value:
         raise ValueError(f"{setting!r}: expected slots=K, port=P, python=PATH or chdir=DIR")
     if key == "slots":
-        return replace(host, slots=_number(key, value, MOST_RANKS))
+        return host.replaced(slots=_number(key, value, MOST_RANKS))
     if key == "port":
-        return replace(host, port=_number(key, value, 65_535))
+        return host.replaced(port=_number(key, value, 65_535))
     if key == "python":
-        return replace(host, python=value)
+        return host.replaced(python=value)
     if key == "chdir":
-        return replace(host, chdir=value)
+        return host.replaced(chdir=value)
     if key in _IGNORED:
         return host
     raise ValueError(f"unknown setting {key!r}: valid ones are slots, port, python and chdir")
@@ -225,7 +226,7 @@ def _add(hosts: _Hosts, named: Iterable[Host], line: int) -> None:
         if key in hosts:
             known, first = hosts[key]
             _check_agreement(host, known, first)
-            hosts[key] = replace(known, slots=known.slots + host.slots), first
+            hosts[key] = known.replaced(slots=known.slots + host.slots), first
         elif len(hosts) == _MOST_HOSTS:
             raise ValueError(f"more than {_MOST_HOSTS} hosts")
         else:

@@ -1,10 +1,13 @@
 """What the user asked for; a value."""
 
+from __future__ import annotations
+
 import os.path
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
+
+from mcjax_launch.protocol.value import Value
 
 #: Seconds between asking the ranks to exit and killing them, by what ends the job.
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
@@ -14,8 +17,7 @@ GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
 WITHOUT_JAX = "has no jax: install it there, or choose another with --python"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(Value, kw_only=True):
     """What the user asked for. Durations are in seconds; None where there is no limit."""
 
     program: tuple[str, ...]

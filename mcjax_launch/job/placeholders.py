@@ -19,7 +19,8 @@ NAMES = (
     "host",
     "job_id",
 )
-_PLACEHOLDER = re.compile(r"\{(" + "|".join(NAMES) + r")\}")
+# Patterns, compiled where a text has a brace: most have none.
+_PLACEHOLDER = r"\{(" + "|".join(NAMES) + r")\}"
 # Their names in other launchers.
 _ELSEWHERE = {
     "rank": "process_id",
@@ -29,17 +30,19 @@ _ELSEWHERE = {
     "master_addr": "coordinator_host",
     "master_port": "coordinator_port",
 }
-_ANY_WORD = re.compile(r"\{([A-Za-z_]\w*)\}")
+_ANY_WORD = r"\{([A-Za-z_]\w*)\}"
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
     """`text` with every placeholder that `values` names replaced."""
-    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
+    if "{" not in text:
+        return text
+    return re.sub(_PLACEHOLDER, lambda match: values.get(match[1], match[0]), text)
 
 
 def misspelt(texts: Iterable[str]) -> list[tuple[str, str]]:
     """Words in braces that look like misspelt placeholders: (word, the nearest placeholder)."""
-    words = dict.fromkeys(word for text in texts for word in _ANY_WORD.findall(text))
+    words = dict.fromkeys(word for text in texts for word in _words(text))
     return [(word, near) for word in words if word not in NAMES and (near := _nearest(word))]
 
 
@@ -54,12 +57,17 @@ def check_path(option: str, path: str) -> None:
         LaunchError: it has one.
 
     """
-    for word in _ANY_WORD.findall(path):
+    for word in _words(path):
         if word not in NAMES:
             near = _nearest(word)
             there_are = " ".join(f"{{{name}}}" for name in NAMES)
             hint = f"did you mean {{{near}}}?" if near else f"there are {there_are}"
             raise LaunchError(f"{option} {path}: {{{word}}} is not a placeholder; {hint}")
+
+
+def _words(text: str) -> list[str]:
+    """What stands in braces."""
+    return re.findall(_ANY_WORD, text) if "{" in text else []
 
 
 def _nearest(word: str) -> str | None:

@@ -1,5 +1,7 @@
 """What will run where: each rank's host, command and variables; pure."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice

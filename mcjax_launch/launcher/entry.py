@@ -1,5 +1,6 @@
 """A job, from its hosts to its exit status: the way in for the command line."""
 
+import gc
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,8 @@ def run(
     _check_limit(len(hosts), job.processes_here, log_dir)
     from mcjax_launch.launcher import restarts  # while the agent here starts
 
+    gc.freeze()  # what has been imported stays
+    gc.enable()
     return restarts.run(job, hosts, transport, style, log_dir=log_dir, ended=ended)
 
 

@@ -36,7 +36,7 @@ from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop, Signals
 from mcjax_launch.protocol.signals import ENDING, FORWARDED
 from mcjax_launch.ranks import counted, these_ranks
-from mcjax_launch.run import hook_events, stop_reasons
+from mcjax_launch.run import stop_reasons
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import Stop
@@ -200,7 +200,7 @@ class Launcher:
         if limits.spmd is not None:
             say = self._console.note, self._request_reruns, self._release, self._show
             self._timers.append(Asking(limits.spmd, *say))
-            if self._job.num_hosts > 1:
+            if self._job.num_hosts > 1 and not again:
                 mine = these_ranks(self._state.ranks)
                 self._console.note(
                     f"--verify-spmd compares {mine} only: other launchers start the others"
@@ -234,10 +234,10 @@ class Launcher:
                 self._console.feed(rank, stream, payload)
                 if self._console.has_room:
                     link.give_credit()
-            case messages.Exited() | messages.FromHook() | messages.Started() | messages.Usage():
+            case messages.Exited() | messages.Started() | messages.Usage():
                 self._received_of_ranks(link, frame)
-            case messages.Reached():
-                hook_events.reached(self._state, frame, time.monotonic())
+            case messages.FromHook() | messages.Reached():
+                self._received_of_hooks(frame)
             case messages.Stacks():
                 self._stacks.add(link, frame)
             case messages.StacksComplete():
@@ -269,6 +269,15 @@ class Launcher:
                 self._console.detail(f"rank {rank}: {fate(self._state.ranks[rank])}")
                 self._note_absent_ranks(self._absent_ranks.ended(self._state, rank))
                 self._note_waiting()
+            case messages.Usage():
+                self._state.used(message, time.monotonic())
+
+    def _received_of_hooks(self, message: messages.FromHook | messages.Reached) -> None:
+        from mcjax_launch.run import hook_events  # as only Python's ranks need
+
+        match message:
+            case messages.Reached():
+                hook_events.reached(self._state, message, time.monotonic())
             case messages.FromHook(rank, said):
                 if hook_events.take(self._state, message, time.monotonic()):
                     self._rank_ended(rank)
@@ -276,8 +285,6 @@ class Launcher:
                     self._joining(rank)
                     self._note_absent_ranks(self._absent_ranks.called(self._state, rank))
                 self._note_waiting()
-            case messages.Usage():
-                self._state.used(message, time.monotonic())
 
     def _note_waiting(self) -> None:
         """Ranks that only wait do not need the grace after a signal of the user's."""

@@ -3,8 +3,6 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mcjax_launch.console.style import Style
 from mcjax_launch.diagnosis.attempt import Attempt, Outcome
@@ -23,6 +21,7 @@ from mcjax_launch.run.stop_reasons import interrupted
 from mcjax_launch.schedulers.restart_count import restarts_before
 from mcjax_launch.transport.client import Transport
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mcjax_launch.launcher.standard_input import StandardInput
 
@@ -142,7 +141,7 @@ def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequ
     if not lost or job.min_hosts is None or len(left) < max(1, job.min_hosts):
         return job, hosts
     slots = sum(host.slots for host in left)
-    job = replace(job, num_processes=min(job.num_processes, slots))
+    job = job.replaced(num_processes=min(job.num_processes, slots))
     return job, tuple(used_hosts(job.num_processes, left))
 
 

@@ -3,7 +3,8 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.facts import Facts
@@ -19,9 +20,11 @@ from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.exit_status import HOST_LOST, INTERNAL_ERROR
 from mcjax_launch.protocol.frames import Content, Data, encoded
 from mcjax_launch.protocol.messages import HostFacts
-from mcjax_launch.transport import sync
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import Failure
+
+if TYPE_CHECKING:
+    from mcjax_launch.transport.sync import Staged
 
 # Failures within so many seconds of the first are reported together with it.
 _GATHER_S = 0.5
@@ -77,8 +80,7 @@ class Startup:
         self._note = note
         self._reach: Reach | None = None  # where the coordinator's address need not be reached
         self._ranks = used_hosts(job.processes_here, hosts)
-        self._staged = sync.entries(job.sync, os.getcwd()) if job.sync else []
-        self._same = sync.same_content(self._staged)
+        self._staged = _staged(job.sync) if job.sync else None
         self._stopped = False
         self._links: list[AgentConnection] = []
         self._answers: dict[Host, HostFacts] = {}
@@ -129,14 +131,10 @@ class Startup:
             first=link.host is self._hosts[0],
             several=self._several,
         )
-        if self._staged:
-            link.supply(self._with_question(asked))
+        if self._staged is not None:
+            link.supply(self._staged.frames(encoded(asked)))
         else:
             link.send(asked)
-
-    def _with_question(self, asked: messages.Prepare) -> Iterator[bytes]:
-        yield from sync.frames(self._staged, self._same)
-        yield encoded(asked)
 
     def _ready(self, link: AgentConnection, facts: HostFacts) -> None:
         """An agent has answered."""
@@ -285,3 +283,9 @@ class Startup:
                 also = f"; {len(more)} more: {names}{', ...' if len(more) > 8 else ''}"
             message = f"host {first.host.name}: {first.reason}{also}"
             self._on_error(LaunchError(message, HOST_LOST))
+
+
+def _staged(paths: tuple[str, ...]) -> "Staged":
+    from mcjax_launch.transport.sync import Staged  # as only --sync needs
+
+    return Staged(paths, os.getcwd())

@@ -5,6 +5,8 @@ reader of the output goes away. The first one counts; a later one can only haste
 ranks of one host are ended is the agent's affair, see `agent.supervisor`.
 """
 
+from __future__ import annotations
+
 import signal
 from collections.abc import Callable
 

@@ -1,9 +1,10 @@
 """Parts that decide and parts that act, as timers of the one loop."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from mcjax_launch.watchdog.spmd import SpmdWatch
+if TYPE_CHECKING:
+    from mcjax_launch.watchdog.spmd import SpmdWatch
 
 T = TypeVar("T", covariant=True)
 U = TypeVar("U")
@@ -61,7 +62,7 @@ class Asking:
 
     def __init__(
         self,
-        watch: SpmdWatch,
+        watch: "SpmdWatch",
         note: Callable[[str], None],
         ask: Callable[[Sequence[int]], None],
         release: Callable[[str, Collection[int]], None],

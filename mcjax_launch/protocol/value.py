@@ -1,4 +1,4 @@
-"""Immutable values that are quick to make: the classes themselves, at every start.
+"""Values, and objects of named fields, whose classes are quick to make, as every start does.
 
 They are dataclasses to a type checker and to their users. Making a real one takes some 0.4 ms, and
 importing `dataclasses` longer than all else that an agent imports.
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from typing import ClassVar, dataclass_transform
+    from collections.abc import Callable
+    from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+
+    T = TypeVar("T")
 else:
 
     def dataclass_transform(**_: bool):  # noqa: D103
@@ -21,8 +24,8 @@ class Value:
 
     _fields: ClassVar[tuple[str, ...]] = ()
 
-    def __init_subclass__(cls) -> None:
-        cls._fields = tuple(cls.__dict__.get("__annotations__", ()))  # noqa: RUF063, nor inspect
+    def __init_subclass__(cls, kw_only: bool = False) -> None:
+        cls._fields = _annotated(cls)
         setattr(cls, "__match_args__", cls._fields)  # noqa: B010, a checker knows its own
 
     if not TYPE_CHECKING:
@@ -48,6 +51,10 @@ class Value:
         def __setattr__(self, name: str, value: object) -> None:
             raise AttributeError(f"{type(self).__name__} is immutable")
 
+    def replaced(self, **changes: object) -> Self:
+        """The same with other values in some fields."""
+        return type(self)(**{**{name: getattr(self, name) for name in self._fields}, **changes})
+
     def _values(self) -> list[object]:
         return [getattr(self, name) for name in self._fields]
 
@@ -63,3 +70,55 @@ class Value:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
         return f"{type(self).__name__}({shown})"
+
+
+class _Made:
+    """A field's default that is made anew for each object."""
+
+    def __init__(self, make: Callable[[], object]) -> None:
+        self.make = make
+
+
+def field(*, default_factory: Callable[[], T]) -> T:
+    """As dataclasses' own: each object of a Changing class gets one of its own."""
+    made: Any = _Made(default_factory)
+    return made  # type: ignore[no-any-return]
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(field,))
+class Changing:
+    """An object with the fields that a subclass annotates; they may change.
+
+    It is compared by identity only.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+    _defaults: ClassVar[dict[str, object]] = {}
+    _made: ClassVar[dict[str, _Made]] = {}
+
+    def __init_subclass__(cls) -> None:
+        cls._fields = (*cls._fields, *_annotated(cls))
+        given = {name: cls.__dict__[name] for name in cls._fields if name in cls.__dict__}
+        made = {name: value for name, value in given.items() if isinstance(value, _Made)}
+        cls._made = {**cls._made, **made}
+        cls._defaults = {**cls._defaults, **{name: given[name] for name in given.keys() - made}}
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            values = self.__dict__
+            values.update(self._defaults)
+            for name, made in self._made.items():
+                values[name] = made.make()
+            values.update(zip(self._fields, args), **kwargs)
+            if len(values) != len(self._fields) or len(args) > len(self._fields):
+                raise TypeError(f"{type(self).__name__}: not its fields: {list(values)}")
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
+        return f"{type(self).__name__}({shown})"
+
+
+def _annotated(cls: type) -> tuple[str, ...]:
+    """The names of the fields that a class annotates, without `inspect`."""
+    return tuple(cls.__dict__.get("__annotations__", ()))  # noqa: RUF063

@@ -1,15 +1,18 @@
 """What is known of one rank's run.
 
 Times (`..._at`) are time.monotonic's seconds; None where something has not happened.
-All is compared by identity only: making methods for comparison would slow down every start.
 """
 
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from mcjax_launch.protocol.exit_status import of_wait
 from mcjax_launch.protocol.hook_messages import Compiling, Failed, ImportedJax, Joining
-from mcjax_launch.protocol.value import Value
-from mcjax_launch.run.spmd import Program
+from mcjax_launch.protocol.value import Changing, Value, field
+
+if TYPE_CHECKING:
+    from mcjax_launch.run.spmd import Program
 
 # Using less of a core than this is no progress: heartbeats and idle threads need some.
 BUSY = 0.05
@@ -26,8 +29,7 @@ class Sample(Value):
     rss_kib: int
 
 
-@dataclass(eq=False)
-class Process:
+class Process(Changing):
     """The rank's own process.
 
     Attributes:
@@ -50,8 +52,7 @@ class Process:
     hooked: bool = False
 
 
-@dataclass(eq=False)
-class Membership:
+class Membership(Changing):
     """The rank's part in the JAX job.
 
     Several of its programs may take part, one after another; all but `turn` is of the latest.
@@ -86,8 +87,7 @@ class Membership:
         return self.is_joining or (self.leaving_at is not None and not self.left)
 
 
-@dataclass(eq=False)
-class Compilations:
+class Compilations(Changing):
     """What the rank compiles.
 
     Attributes:
@@ -111,8 +111,7 @@ class Compilations:
             self.platform = compiling.platform
 
 
-@dataclass(eq=False)
-class Usage:
+class Usage(Changing):
     """What the rank uses.
 
     Attributes:
@@ -153,8 +152,7 @@ class Usage:
         return main_used_s / seconds > _MAIN_BUSY
 
 
-@dataclass(eq=False)
-class RankRun:
+class RankRun(Changing):
     """What is known of one rank's run.
 
     Attributes:

@@ -5,6 +5,8 @@ others as they like. Every rank is compared with the lowest
 rank of each program's mesh, over the programs that both take part in, as far as both have got.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
@@ -34,7 +36,7 @@ class Program(Value):
     where: str = ""
     devices: frozenset[int] | None = None
 
-    def meets(self, other: "Program") -> bool:
+    def meets(self, other: Program) -> bool:
         """Whether both use the same device, so that their order matters."""
         if self.devices is None or other.devices is None:
             return True
@@ -46,7 +48,7 @@ class Program(Value):
         return titled(self.name)
 
     @classmethod
-    def from_hook(cls, message: hook_messages.Program, ranks: Mapping[int, int]) -> "Program":
+    def from_hook(cls, message: hook_messages.Program, ranks: Mapping[int, int]) -> Program:
         """A program as a rank's hook reports it.
 
         Args:
@@ -76,9 +78,7 @@ class Rerun(Value):
     partners: frozenset[int]
 
     @classmethod
-    def from_hook(
-        cls, rank: int, message: hook_messages.Rerun, ranks: Mapping[int, int]
-    ) -> "Rerun":
+    def from_hook(cls, rank: int, message: hook_messages.Rerun, ranks: Mapping[int, int]) -> Rerun:
         """One as the rank's hook reports it; see Program.from_hook."""
         partners = frozenset(ranks[number] for number in message.partners if number in ranks)
         return cls(rank, Program.from_hook(message.program, ranks), message.request, partners)

@@ -4,16 +4,18 @@ Times (`at`, `..._at`) are time.monotonic's seconds in the launcher: the clocks 
 compared.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mcjax_launch.protocol.messages import Exited, Usage
+from mcjax_launch.protocol.value import Changing, field
 from mcjax_launch.run.rank_run import RankRun, Sample
-from mcjax_launch.run.spmd import Comparison
 from mcjax_launch.run.stop_reasons import Stop
 
 if TYPE_CHECKING:
+    from mcjax_launch.run.spmd import Comparison
     from mcjax_launch.run.waits import Waits
 
 
@@ -33,8 +35,7 @@ class Activity:
         self.failed_at: float | None = None
 
 
-@dataclass(eq=False)
-class RunState:
+class RunState(Changing):
     """All that is known of a run.
 
     Attributes:
@@ -65,7 +66,7 @@ class RunState:
     unkillable: list[str] = field(default_factory=list)
     activity: Activity = field(default_factory=Activity)
     initialize_calls: int = 0
-    waits: "Waits | None" = None
+    waits: Waits | None = None
     expects_hooks: bool = False
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn
@@ -178,6 +179,11 @@ class RunState:
         return self.activity.failed_at is not None or self.stop is not None
 
     @property
+    def has_others(self) -> bool:
+        """Whether other launchers have started the other ranks of the job."""
+        return len(self.ranks) < self.num_processes
+
+    @property
     def catches_term(self) -> bool:
         """Whether a SIGTERM reaches JAX, which keeps it for the program to ask about."""
         return any(run.membership.joined_at is not None for run in self.running)
@@ -205,7 +211,7 @@ class RunState:
     def programs(self) -> Comparison:
         """Their comparison: of the turn in which ranks diverged, or the latest."""
         latest = max(self._comparisons, default=0)
-        return self._diverged or self._comparisons.setdefault(latest, Comparison())
+        return self._diverged or self._comparison(latest)
 
     def take_released(self) -> dict[str, set[int]]:
         """By fingerprint: ranks that were held at a program and may run it now."""
@@ -236,7 +242,14 @@ class RunState:
 
     def comparison_of(self, run: RankRun) -> Comparison:
         """The comparison of the turn that a rank is in."""
-        return self._comparisons.setdefault(run.membership.turn, Comparison())
+        return self._comparison(run.membership.turn)
+
+    def _comparison(self, turn: int) -> Comparison:
+        if turn not in self._comparisons:
+            from mcjax_launch.run.spmd import Comparison  # as only Python's ranks need
+
+            self._comparisons[turn] = Comparison()
+        return self._comparisons[turn]
 
     @property
     def compares(self) -> bool:

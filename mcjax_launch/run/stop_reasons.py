@@ -1,5 +1,7 @@
 """Reasons to end a job other than a rank's failure: values."""
 
+from __future__ import annotations
+
 import errno
 import signal
 from collections.abc import Sequence

@@ -3,12 +3,13 @@
 Times are those of `mcjax_launch.run.state`.
 """
 
+from __future__ import annotations
+
 import heapq
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.protocol.value import Changing, Value, field
 from mcjax_launch.run.spmd import Program
 
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ class Wait(Value):
         return self.until - self.arrived[0][1]
 
 
-@dataclass(eq=False)
-class _Gathering:
+class _Gathering(Changing):
     program: Program
     arrived: dict[int, float] = field(default_factory=dict)
 
@@ -118,7 +118,7 @@ class Waits:
         return _wait(program.title, program.where, waiting, missing, end)
 
 
-def waits_of(state: "RunState", end: float) -> list[Wait]:
+def waits_of(state: RunState, end: float) -> list[Wait]:
     """The waits of a run, in order of time.
 
     Args:
@@ -133,7 +133,7 @@ def waits_of(state: "RunState", end: float) -> list[Wait]:
     return sorted((wait for wait in found if wait is not None), key=lambda wait: wait.arrived[0][1])
 
 
-def _joining(state: "RunState", end: float) -> Wait | None:
+def _joining(state: RunState, end: float) -> Wait | None:
     """In initialize(), for the last rank to call it."""
     calls = {rank: run.membership.joining_at for rank, run in state.ranks.items()}
     lines = {run.membership.call.where for run in state.ranks.values() if run.membership.call}
@@ -141,7 +141,7 @@ def _joining(state: "RunState", end: float) -> Wait | None:
     return _arrivals(INITIALIZE, where, calls, end)
 
 
-def _leaving(state: "RunState", end: float) -> Wait | None:
+def _leaving(state: RunState, end: float) -> Wait | None:
     """At their ends, for the last rank of which none has failed."""
     joined = [run for run in state.ranks.values() if run.membership.joined_at is not None]
     done = {run.process_id: run.membership.leaving_at for run in joined if not run.failed}

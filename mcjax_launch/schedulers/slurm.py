@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host, parse_list
@@ -72,7 +71,7 @@ def with_gpus(hosts: Sequence[Host], environ: Mapping[str, str]) -> tuple[Host, 
     A step has to ask for them by number: it would inherit what the job asked for each task.
     """
     gpus = parse_gpus(_scontrol(environ["SLURM_JOB_ID"]))
-    return tuple(replace(host, gpus=gpus.get(host.name)) for host in hosts)
+    return tuple(host.replaced(gpus=gpus.get(host.name)) for host in hosts)
 
 
 def _scontrol(job_id: str) -> str:

@@ -1,16 +1,16 @@
 """How to reach a host: the command whose stdin and stdout lead to an agent, and its start."""
 
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import ulimits
 from mcjax_launch.protocol.exit_status import HOST_LOST
+from mcjax_launch.transport import early
+from mcjax_launch.transport.pipes import NewPipes, Pipes
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LOCAL = """
@@ -38,7 +38,7 @@ _UNQUOTABLE = frozenset("'\"\\$`!\n")
 
 def local_argv() -> list[str]:
     """The agent on this machine, from the installed files."""
-    code = _LOCAL.format(root=os.path.dirname(_PACKAGE), hook=os.path.join(_PACKAGE, "hook"))
+    code = _LOCAL.format(root=os.path.dirname(_PACKAGE), hook=early.HOOK)
     # -I -S: quick, and nothing of the user's environment reaches the agent's own Python.
     return [sys.executable, "-I", "-S", "-c", code]
 
@@ -113,6 +113,8 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
         LaunchError: the template cannot be read.
 
     """
+    import shlex  # as only a template needs
+
     line = f"exec sh -c '{script}'"
     try:
         words = shlex.split(template)
@@ -143,22 +145,6 @@ def remote_argv(host: Host, via: str, python: str, python_given: bool) -> list[s
     return known[via](host, text) if via in known else template_argv(via, host, text)
 
 
-@dataclass(frozen=True)
-class Pipes:
-    """A started agent: this end of its three pipes, and the process to wait for.
-
-    Args:
-        client: the name of the program that was started, where it only leads to the agent.
-
-    """
-
-    pid: int
-    to_agent: int
-    from_agent: int
-    errors: int
-    client: str = ""
-
-
 def start(argv: Sequence[str], files_limit: ulimits.Limit | None = None, client: str = "") -> Pipes:
     """Start a transport.
 
@@ -174,36 +160,28 @@ def start(argv: Sequence[str], files_limit: ulimits.Limit | None = None, client:
 
     """
     try:
-        (agent_in, to_agent), (from_agent, agent_out), (errors, agent_err) = (
-            os.pipe() for _ in range(3)
-        )
+        pipes = NewPipes()
     except OSError as error:
         message = f"{error.strerror}: raise `ulimit -n`, or use fewer hosts"
         raise LaunchError(message, HOST_LOST) from None
-    theirs = (agent_in, agent_out, agent_err)
     ours = ulimits.limit_files(files_limit)  # inherited: there is no other way to give it one
     try:
         pid = os.posix_spawnp(
             argv[0],
             list(argv),
             srun_environ(os.environ) if argv[0] == "srun" else os.environ,
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(theirs)],
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(pipes.theirs)],
             setsid=True,
             setsigmask=(),
             setsigdef=[signal.SIGPIPE, signal.SIGCHLD],
         )
     except OSError as error:
-        for fd in (to_agent, from_agent, errors):
-            os.close(fd)
+        pipes.close()
         why = ulimits.reason(error, "is it installed?")
         raise LaunchError(f"{argv[0]}: {why}", HOST_LOST) from None
     finally:
         ulimits.limit_files(ours)
-        for fd in theirs:
-            os.close(fd)
-    for fd in (to_agent, from_agent, errors):
-        os.set_blocking(fd, False)
-    return Pipes(pid, to_agent, from_agent, errors, client)
+    return pipes.given_to(pid, client)
 
 
 class Transport:
@@ -228,8 +206,8 @@ class Transport:
         self._files_limit = ulimits.allow_many_files()
 
     def start_local(self) -> None:
-        """Start the agent of this machine now, ahead of `start`."""
-        self._local = start(local_argv())
+        """Start the agent of this machine now, ahead of `start`, or go on with the early one."""
+        self._local = early.take() or start(local_argv())
 
     def start(self, host: Host) -> Pipes:
         """Start the agent of a host, unless that has been done.

@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
@@ -13,14 +12,42 @@ from mcjax_launch.protocol.frames import Content, Data, Relayed
 from mcjax_launch.protocol.loop import READ, Loop
 from mcjax_launch.protocol.messages import Credit
 from mcjax_launch.protocol.uplink import Uplink, widen
-from mcjax_launch.transport.client import Pipes
+from mcjax_launch.transport.pipes import Pipes
 
-_BUFFER = memoryview(bytearray(1 << 20))  # shared: what is in it is used up before the next read
 _MOST_ERRORS = 8192
 _PIPE_HOLDS = 1 << 16  # of itself; what one user's pipes hold together is limited
+_LITTLE, _MUCH = 1 << 16, 1 << 20
 # What the names of the agent's files begin with or contain.
 _STREAMED = b"<mcjax-launch>/"
 _INSTALLED = (b"/mcjax_launch/agent/", b"/mcjax_launch/protocol/")
+
+
+class _Buffer:
+    """What all connections read into: what is in it is used up before the next read.
+
+    Attributes:
+        view: of its memory: little, until a read has filled it.
+
+    """
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(_LITTLE))
+        self._last = 0
+
+    def read(self, fd: int) -> int:
+        """Read what there is; how many bytes.
+
+        Raises:
+            BlockingIOError: there is nothing.
+
+        """
+        if self._last == len(self.view) < _MUCH:
+            self.view = memoryview(bytearray(_MUCH))
+        self._last = os.readv(fd, [self.view])
+        return self._last
+
+
+_buffer = _Buffer()
 
 
 class _Window:
@@ -169,11 +196,11 @@ class AgentConnection:
 
     def _read(self) -> None:
         try:
-            count = os.readv(self._pipes.from_agent, [_BUFFER])
+            count = _buffer.read(self._pipes.from_agent)
         except BlockingIOError:
             return
         self.heard_at = time.monotonic()
-        data = _BUFFER[:count]
+        data = _buffer.view[:count]
         for frame in self._decoder.feed(data if self.greeted else self._skip_noise(bytes(data))):
             if isinstance(frame, frames.Data):
                 self._window.consumed += len(frame.payload)
@@ -226,7 +253,7 @@ class AgentConnection:
         if self._pipes.to_agent >= 0:
             self._loop.forget(self._pipes.to_agent)
             os.close(self._pipes.to_agent)
-            self._pipes = replace(self._pipes, to_agent=-1)
+            self._pipes = self._pipes.replaced(to_agent=-1)
             self._out.broken = True
 
     def close(self) -> None:
@@ -235,7 +262,7 @@ class AgentConnection:
             if fd >= 0:
                 self._loop.forget(fd)
                 os.close(fd)
-        self._pipes = replace(self._pipes, from_agent=-1, errors=-1, to_agent=-1)
+        self._pipes = self._pipes.replaced(from_agent=-1, errors=-1, to_agent=-1)
         self._supply = iter(())
         self._out.broken = True
         self.ended = True

@@ -1,5 +1,7 @@
 """Brings the agents of all hosts up, and says which host could not be reached, and why."""
 
+from __future__ import annotations
+
 import math
 import re
 import signal
@@ -23,7 +25,6 @@ from mcjax_launch.protocol.messages import (
 )
 from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.protocol.value import Value
-from mcjax_launch.transport import bootstrap
 from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.coordinator_relay import CoordinatorRelay
@@ -39,7 +40,7 @@ _CLIENT_END_S = 1.0
 # What an agent whose ranks are to end needs beyond their grace: it gives up on what cannot be
 # killed after 5 s.
 _STOP_S = 15.0
-_REFUSED = re.compile(
+_REFUSED = (
     rb"kex_exchange_identification|ssh_exchange_identification|banner exchange"
     rb"|Connection (reset|closed) by "
 )
@@ -107,6 +108,8 @@ def why(link: AgentConnection) -> str:
     """Why an agent never greeted: the client's own message, and a hint."""
     lines = link.last_lines()
     text = " ".join(lines).lower()
+    from mcjax_launch.transport import bootstrap
+
     if link.status == bootstrap.TOO_OLD:
         oldest = ".".join(map(str, bootstrap.OLDEST_PYTHON))
         version = lines[0].split()[0] if lines else "?"
@@ -214,6 +217,8 @@ class AgentPool:
     def _start(self, host: Host) -> None:
         link = self._connect(host)
         if not host.is_local:
+            from mcjax_launch.transport import bootstrap  # as only other hosts need
+
             link.send_raw(bootstrap.payload())
         for links in (self.links, self._greeting, self._not_ended, self._not_empty):
             links.append(link)
@@ -314,7 +319,7 @@ class AgentPool:
         if not link.reap():
             return  # its exit status says more; SIGCHLD is about to come
         self._forget(link)
-        refused = link.status == 255 and _REFUSED.search(link.errors)
+        refused = link.status == 255 and re.search(_REFUSED, link.errors)
         tried_too_long = b"timed out" in link.errors
         if not (refused and not tried_too_long and self._pace.refused(link.host, time.monotonic())):
             self._on_failure(_failure(link))

@@ -1,21 +1,22 @@
 """Files and folders on their way to the hosts' staging folders."""
 
+from __future__ import annotations
+
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.protocol.frames import content, encoded
 from mcjax_launch.protocol.messages import StageEntry
+from mcjax_launch.protocol.value import Value
 
 _LEFT_OUT = frozenset(("__pycache__", ".git"))
 _PIECE = 1 << 16
 _LONGEST_SHOWN = 200
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Value):
     """Something to be staged.
 
     Args:
@@ -28,6 +29,31 @@ class Entry:
     path: str
     source: str
     kind: str
+
+
+class Staged:
+    """What is to be staged on every host.
+
+    Args: see `entries`.
+
+    Raises:
+        LaunchError: a path does not exist or cannot be read.
+
+    """
+
+    def __init__(self, paths: tuple[str, ...], cwd: str) -> None:
+        self._entries = entries(paths, cwd)
+        self._same = same_content(self._entries)
+
+    def frames(self, then: bytes) -> Iterator[bytes]:
+        """The frames that stage it on one host, and `then`.
+
+        Raises:
+            LaunchError: a file is not what it was any more.
+
+        """
+        yield from frames(self._entries, self._same)
+        yield then
 
 
 def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:

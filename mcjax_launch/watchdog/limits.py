@@ -1,12 +1,15 @@
 """What ends a job that should not go on: it takes too long, it hangs, or its ranks diverge."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from mcjax_launch.job.job import Job
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import Stop, diverged, incomparable, out_of_time
-from mcjax_launch.watchdog.spmd import SpmdWatch
+
+if TYPE_CHECKING:
+    from mcjax_launch.watchdog.spmd import SpmdWatch
 
 # How often agents report usage within --stall-timeout.
 _SAMPLES = 4
@@ -44,7 +47,7 @@ class Limits:
         self._start_s = job.start_timeout
         self._stall_s = job.stall_timeout
         self._verify = job.verify_spmd
-        self.spmd = SpmdWatch(state) if job.verify_spmd else None
+        self.spmd = _watch(state) if job.verify_spmd else None
         # When ranks have diverged: the end of the job, unless more will be known by then.
         self._settles_at: float | None = None
         self._waits_for_code = False
@@ -104,13 +107,15 @@ class Limits:
 
     def _diverged(self, now: float) -> Stop | None:
         """The reason to end a job whose ranks diverge; it counts from the moment of divergence."""
-        programs = self._state.programs
         if self.spmd is not None:
             self.spmd.expire(now)
-        if self._verify and (why := self._incomparable()):
+        if not self._verify:
+            return None
+        if why := self._incomparable():
             self._verify = False
             return incomparable(why)
-        if not self._verify or programs.divergence is None:
+        programs = self._state.programs
+        if programs.divergence is None:
             return None
         from mcjax_launch.diagnosis.spmd import divergence_lines
 
@@ -130,6 +135,12 @@ class Limits:
     def _incomparable(self) -> str:
         runs = self._state.ranks.values()
         return next((run.incomparable for run in runs if run.incomparable), "")
+
+
+def _watch(state: RunState) -> "SpmdWatch":
+    from mcjax_launch.watchdog.spmd import SpmdWatch  # as only --verify-spmd needs
+
+    return SpmdWatch(state)
 
 
 def usage_every_s(job: Job) -> float:

@@ -32,6 +32,21 @@ def test_launchers_that_each_see_some_ranks_only(jobs: Jobs) -> None:
         assert "waited" not in ended.stderr
 
 
+def test_a_divergence_among_the_ranks_of_another_launcher(jobs: Jobs) -> None:
+    """The one that has these ranks tells it; the other one blames none of its own."""
+    with_port = f"localhost:{20_000 + os.getpid() % 10_000}"
+    options = ["--num-hosts", "2", "--procs-per-host", "2", "--coordinator", with_port, "-d", "1"]
+    options += ["--grace", "1", "--verify-spmd", PROGRAMS / "diverging.py", "code"]
+    first = jobs.start("--host-rank", "0", *options)
+    second = jobs.start("--host-rank", "1", *options)
+    innocent, concerned = first.finish(), second.finish()
+    assert (innocent.status, concerned.status) == (1, 1), innocent.stderr + concerned.stderr
+    assert "--verify-spmd: the ranks run different programs\n" in concerned.report
+    assert "different programs" not in innocent.stderr
+    assert "that is a consequence: a rank that another launcher started" in innocent.report
+    assert "did not reach" not in innocent.report
+
+
 # --- other detectors ---
 
 

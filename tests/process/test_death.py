@@ -6,6 +6,7 @@ Programs without JAX: what JAX adds to it is in test_jax.py.
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -208,6 +209,38 @@ def test_agent_killed(jobs: Jobs, victim: str) -> None:
     assert ended.status == 255
     assert jobs.left() == []
     assert "host localhost: its agent " in ended.report
+
+
+JAX = """
+def initialize(coordinator_address=None, num_processes=None, process_id=None): pass
+def shutdown(): pass
+"""
+OUTLIVES = """
+import os, time
+import jax.distributed
+print("ready pid", os.getpid(), flush=True)
+time.sleep(1000)
+"""
+
+
+def test_agent_and_guardian_killed_at_once(jobs: Jobs, tmp_path: Path) -> None:
+    """Nobody is left who could end the ranks: the kernel ends those that use JAX."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax/__init__.py").write_text("")
+    (tmp_path / "jax/distributed.py").write_text(JAX)
+    env = {"PYTHONPATH": str(tmp_path)}
+    running = jobs.start("-n", 2, sys.executable, "-c", OUTLIVES, env=env)
+    running.read_until("ready", 2)
+    guardian = _child(running.process.pid)
+    agent = _child(guardian)
+    os.kill(guardian, signal.SIGSTOP)  # it cannot act on the death of the other
+    eventually(lambda: _state(guardian) == "T")
+    os.kill(agent, signal.SIGKILL)
+    os.kill(guardian, signal.SIGKILL)
+    assert running.finish().status == 255
+    eventually(lambda: not any(map(alive, running.pids("pid"))))
+    (folder,) = Path(os.environ["TMPDIR"]).glob("mcjax-*")
+    shutil.rmtree(folder)  # which nobody is left to remove either
 
 
 def test_a_stopped_agent_is_made_to_go_on(jobs: Jobs) -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from mcjax_launch.agent import posix
 if sys.argv[1] == "without waitid":
     del os.waitid
 null = os.open(os.devnull, os.O_RDWR)
-pid = posix.Spawning(["sh", "-c", sys.argv[2]], dict(os.environ), "/", (null, null, 2)).finish()
+pid = posix.spawn(["sh", "-c", sys.argv[2]], dict(os.environ), "/", (null, null, 2))
 while (ended := posix.ended_child()) is None:
     pass
 assert ended.pid == pid
@@ -45,7 +46,7 @@ def test_waiting(way: str, script: str, status: int) -> None:
 )
 def test_spawn_error(argv: list[str], cwd: str, errno: int, what: str) -> None:
     with open(os.devnull, "r+b") as null, pytest.raises(posix.SpawnError) as caught:
-        posix.Spawning(argv, dict(os.environ), cwd, (null.fileno(),) * 3).finish()
+        posix.spawn(argv, dict(os.environ), cwd, (null.fileno(),) * 3)
     assert (caught.value.errno, caught.value.what) == (errno, what)
 
 
@@ -57,13 +58,42 @@ from mcjax_launch.agent import posix
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 null = os.open(os.devnull, os.O_RDWR)
-started = posix.Spawning(["sh", "-c", {script!r}], dict(os.environ), "/", (null, 1, 2))
-os.waitpid(started.finish(), 0)
+os.waitpid(posix.spawn(["sh", "-c", {script!r}], dict(os.environ), "/", (null, 1, 2)), 0)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     # Signals 32 and 33 are the C library's own.
     masks = [int(line.split()[1], 16) & 0x7FFFFFFF for line in done.stdout.splitlines()]
     assert masks == [0, 0], done
+
+
+SPAWNS = """
+import os, resource, sys
+from mcjax_launch.agent import posix
+null = os.open(os.devnull, os.O_RDWR)
+limit = (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+held = resource.getrlimit(resource.RLIMIT_NOFILE), os.sched_getaffinity(0)
+one = {min(os.sched_getaffinity(0))}
+script = "ulimit -n; grep Cpus_allowed_list /proc/$$/status; pwd; echo $PATH; ps -o sid= -p $$"
+pid = posix.spawn(["my-sh", "-c", script], {"PATH": sys.argv[1]}, "/", (null, 1, 2), one, limit)
+os.waitpid(pid, 0)
+assert held == (resource.getrlimit(resource.RLIMIT_NOFILE), os.sched_getaffinity(0))
+print(pid, min(one))
+"""
+
+
+def test_what_a_child_starts_with(tmp_path: Path) -> None:
+    """Its program is the first that can be run, as a shell would find it."""
+    places = [tmp_path / name for name in ("missing", "plain", "right")]
+    for place in places[1:]:
+        place.mkdir()
+    (places[1] / "my-sh").write_text("not executable")
+    (places[2] / "my-sh").symlink_to("/bin/sh")
+    path = ":".join([*map(str, places), "/usr/bin", "/bin"])
+    command = [sys.executable, "-c", SPAWNS, path]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    *seen, told = done.stdout.splitlines()
+    pid, core = told.split()
+    assert [line.split()[-1] for line in seen] == ["100", core, "/", path, pid]
 
 
 def test_ending() -> None:

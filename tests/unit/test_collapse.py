@@ -4,7 +4,15 @@ import random
 
 import pytest
 
-from mcjax_launch.console.collapse import MOMENT_S, MOST_HELD, Collapse, Group
+from mcjax_launch.console.collapse import (
+    FLOOD,
+    FLOOD_S,
+    MOMENT_S,
+    MOST_HELD,
+    Collapse,
+    Flood,
+    Group,
+)
 from mcjax_launch.console.pieces import Lines, Part, Stream, whole_lines
 from mcjax_launch.protocol.frames import STDERR, STDOUT
 from mcjax_launch.ranks import ranges
@@ -112,6 +120,29 @@ def test_a_flood_is_not_held_back() -> None:
         assert (3000 - out) * 100 <= MOST_HELD
     assert out > 0
     assert len(collapse.feed(printed(0, b"y" * MOST_HELD), 0.0)) == 3000 - out + 1
+
+
+def test_lines_of_a_flood_make_way_for_what_its_rank_has_printed_before() -> None:
+    collapse, flood = Collapse(2), printed(0, b"x" * FLOOD)
+    feed(collapse, 0, "a")
+    assert not collapse.is_too_much(printed(0, b"b"), 10.0)
+    assert collapse.is_too_much(flood, 10.1)
+    assert lines(collapse.make_way(flood)) == ["[0] a"]
+    assert collapse.make_way(flood) == []
+
+
+def test_a_flood_lasts_until_a_while_after_it() -> None:
+    flood, half = Flood(), FLOOD_S / 2
+    assert not flood.rises(FLOOD, 100)
+    assert flood.rises(1, 100 + half)
+    assert flood.rises(FLOOD - 1, 100 + 2 * half)  # as much as before
+    assert flood.rises(2, 100 + 3 * half)
+    assert flood.rises(1, 100 + 4 * half)
+    assert not flood.rises(1, 100 + 6 * half)  # little since then
+    assert flood.rises(FLOOD, 100 + 6.5 * half)
+    assert not flood.rises(1, 200)  # and nothing
+    for second in range(10):
+        assert not flood.rises(FLOOD // 2, 300 + second)
 
 
 def test_nothing_is_lost_or_reordered_by_chance() -> None:

@@ -20,8 +20,10 @@ FLOORS = (
     ("cli",),
     ("__main__",),
 )
-# What runs in other processes: streamed, and imported by nobody.
+# What runs in other processes: streamed, and imported by nobody,
 STREAMED = ("agent", "hook")
+# but for the first lines, which may become this machine's agent.
+BECOMES = {"__main__": {"agent"}}
 FOREIGN = {"cli": {"click"}, "hook": {"jax", "jaxlib", "sitecustomize"}}
 OURS = "mcjax_launch"
 
@@ -64,7 +66,8 @@ def allowed(here: str) -> set[str]:
     if here in STREAMED:
         return {here, "protocol"}
     floor = next(number for number, rooms in enumerate(FLOORS) if here in rooms)
-    return {here, *(name for rooms in FLOORS[:floor] for name in rooms)}
+    below = {name for rooms in FLOORS[:floor] for name in rooms}
+    return {here, *below, *BECOMES.get(here, ())}
 
 
 def wrong_imports(root: Path, module: str) -> list[str]:
@@ -106,6 +109,16 @@ PLANTED = {
         "launcher/launcher.py",
         "import mcjax_launch.agent.main",
         "mcjax_launch.agent.main",
+    ),
+    "of the agent, by the command line": (
+        "cli/command.py",
+        "import mcjax_launch.agent.main",
+        "mcjax_launch.agent.main",
+    ),
+    "of the hook, by what becomes the agent": (
+        "__main__.py",
+        "import mcjax_launch.hook.mcjax_hook.exits",
+        "mcjax_launch.hook.mcjax_hook.exits",
     ),
     "out of what is streamed": ("agent/main.py", "from ..job import hosts", "job.hosts"),
     "in the hook, by its other name": (

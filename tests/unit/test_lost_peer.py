@@ -93,6 +93,28 @@ def test_the_one_that_did_not_come_is_to_blame(text: str, status: int) -> None:
     assert "as a consequence" in others[0]
 
 
+@pytest.mark.parametrize("reached", [True, False])
+def test_the_one_that_did_not_come_may_be_another_launchers(reached: bool) -> None:
+    """Of two launchers' four ranks: none of these is blamed, unless it is known not to have come."""
+    state = RunState(num_processes=4)
+    state.planned("j", "h:1", {0: "h", 1: "h"}, None)
+    for rank in range(2):
+        say(state, rank, hook.Joining("h:1", 4, rank), 1.0)
+        say(state, rank, hook.Joined(rank), 2.0)
+    for rank in range(1 + reached):
+        say(state, rank, hook.Program("jit_step", "f", None, (), "t.py:9"), 3.0)
+    say(state, 0, failure(f"JaxRuntimeError: {GLOO}"), 33.0)
+    state.exited(end_of(0, 1), 33.0)
+    state.exited(end_of(1, -signal.SIGKILL, (signal.SIGTERM, signal.SIGKILL)), 34.0)
+    lines = summarize(state).lines
+    if reached:
+        assert lines[0].startswith("rank 0 failed: JaxRuntimeError: UNKNOWN: Gloo context")
+        assert lines[1].startswith("that is a consequence: a rank that another launcher started")
+        assert not any("hint:" in line for line in lines)
+    else:
+        assert lines[0].startswith("rank 1 did not reach a collective")
+
+
 def test_a_value_that_the_program_waits_for_is_its_own_affair() -> None:
     state = RunState(num_processes=1)
     state.planned("j", "h:1", {0: "h"}, None)

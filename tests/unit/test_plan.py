@@ -1,7 +1,5 @@
 """From a job to each rank's command and variables."""
 
-import dataclasses
-
 import pytest
 
 from mcjax_launch.errors import LaunchError
@@ -61,7 +59,7 @@ def test_what_a_rank_gets() -> None:
     ],
 )  # fmt: skip
 def test_command(changes: dict[str, object], argv: tuple[str, ...]) -> None:
-    assert plan_of(dataclasses.replace(JOB, **changes)).ranks[0].argv == argv  # type: ignore[arg-type]
+    assert plan_of(JOB.replaced(**changes)).ranks[0].argv == argv  # type: ignore[arg-type]
 
 
 def variables(job: Job, inherited: dict[str, str] | None = None) -> dict[str, str]:
@@ -78,14 +76,14 @@ def variables(job: Job, inherited: dict[str, str] | None = None) -> dict[str, st
 
 def test_the_users_variables_win_and_hold_placeholders() -> None:
     mine = (("RANK", "{process_id}"), ("JAX_PLATFORMS", "cuda"))
-    found = variables(dataclasses.replace(JOB, env=mine, cpu_devices=4))
+    found = variables(JOB.replaced(env=mine, cpu_devices=4))
     assert found["RANK"] == "1"
     assert found["JAX_PLATFORMS"] == "cuda"
     assert found["JAX_NUM_CPU_DEVICES"] == "4"
 
 
 def test_torchs_names() -> None:
-    job = dataclasses.replace(JOB, env_style="torch", env=(("MASTER_PORT", "1"),))
+    job = JOB.replaced(env_style="torch", env=(("MASTER_PORT", "1"),))
     hosts = [Host(name="a", slots=2), Host(name="b", slots=1)]
     facts = {host: Facts() for host in hosts}
     plan = make_plan(job, hosts, facts, job_id="0badcafe", coordinator="10.0.0.1:5000")
@@ -100,14 +98,14 @@ def test_torchs_names() -> None:
 
 
 def test_cpu_devices_choose_the_platform_unless_it_is_set() -> None:
-    job = dataclasses.replace(JOB, cpu_devices=4)
+    job = JOB.replaced(cpu_devices=4)
     assert variables(job)["JAX_PLATFORMS"] == "cpu"
     assert "JAX_PLATFORMS" not in variables(job, {"JAX_PLATFORMS": "cuda"})
     assert "PYTHONHASHSEED" not in variables(job, {"PYTHONHASHSEED": "0"})
 
 
 def test_gpus_are_shared_out() -> None:
-    job = dataclasses.replace(JOB, gpus_per_process=2)
+    job = JOB.replaced(gpus_per_process=2)
     plan = plan_of(job, Facts(gpus=6))
     ids = [rank.env["JAX_LOCAL_DEVICE_IDS"] for rank in plan.ranks]
     assert ids == ["0,1", "2,3", "4,5"]
@@ -195,9 +193,9 @@ EXPECTS_HOOKS = {
 
 @pytest.mark.parametrize("program", EXPECTS_HOOKS)
 def test_which_programs_are_to_have_the_hook(program: tuple[str, ...]) -> None:
-    assert dataclasses.replace(JOB, program=program).expects_hooks == EXPECTS_HOOKS[program]
-    assert dataclasses.replace(JOB, program=program, module=True).expects_hooks
-    assert not dataclasses.replace(JOB, program=program, hook=False).expects_hooks
+    assert JOB.replaced(program=program).expects_hooks == EXPECTS_HOOKS[program]
+    assert JOB.replaced(program=program, module=True).expects_hooks
+    assert not JOB.replaced(program=program, hook=False).expects_hooks
 
 
 # --- as a script ---
@@ -239,12 +237,12 @@ def test_what_ranks_share_is_said_once() -> None:
 
 
 def test_without_the_hook_only_variables_are_set() -> None:
-    lines = script_of(dataclasses.replace(JOB, hook=False))
+    lines = script_of(JOB.replaced(hook=False))
     assert not [line for line in lines if "HOOK" in line or "PYTHONPATH" in line]
 
 
 def test_words_are_quoted() -> None:
-    job = dataclasses.replace(JOB, env=(("A", "x y"),), program=("echo", "$HOME"), chdir="/a b")
+    job = JOB.replaced(env=(("A", "x y"),), program=("echo", "$HOME"), chdir="/a b")
     lines = script_of(job)
     assert "cd '/a b' || exit" in lines
     assert "export A='x y'" in lines
@@ -254,10 +252,10 @@ def test_words_are_quoted() -> None:
 @pytest.mark.parametrize(
     ("job", "hosts", "folders"),
     [
-        (dataclasses.replace(JOB, chdir_given=True), [HOST], ["cd /w || exit"]),
-        (dataclasses.replace(JOB, sync=("a b",)), [HOST], ['cd "${STAGE:?}" || exit']),
+        (JOB.replaced(chdir_given=True), [HOST], ["cd /w || exit"]),
+        (JOB.replaced(sync=("a b",)), [HOST], ['cd "${STAGE:?}" || exit']),
         (
-            dataclasses.replace(JOB, sync=("x",), chdir="sub", chdir_given=True),
+            JOB.replaced(sync=("x",), chdir="sub", chdir_given=True),
             [HOST],
             ['cd "${STAGE:?}"/sub || exit'],
         ),
@@ -290,6 +288,6 @@ def test_the_folder(job: Job, hosts: list[Host], folders: list[str]) -> None:
 def test_the_coordinator_of_a_script(
     given: str | None, hosts: list[Host], coordinator: str
 ) -> None:
-    job = dataclasses.replace(JOB, coordinator=given)
+    job = JOB.replaced(coordinator=given)
     lines = dry_run(job, hosts, Here({}, 7, "/hook")).splitlines()
     assert f"export JAX_COORDINATOR_ADDRESS={coordinator}" in lines

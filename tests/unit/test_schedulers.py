@@ -1,7 +1,5 @@
 """An allocation as Slurm describes it, and the hosts a restart does without."""
 
-from dataclasses import replace
-
 import pytest
 
 from mcjax_launch.errors import LaunchError
@@ -72,11 +70,11 @@ def test_default_name(program: str, name: str) -> None:
 def test_hosts_that_are_left_out() -> None:
     a, b, c = (Host(name=name, slots=2) for name in "abc")
     job = Job(program=("x",), num_processes=5, python="p", chdir="/")
-    job = replace(job, min_hosts=2)
+    job = job.replaced(min_hosts=2)
     smaller, left = without(job, [a, b, c], {b})
     assert (smaller.num_processes, [h.name for h in left]) == (4, ["a", "c"])
     said = "--min-hosts: going on without host b: 4 ranks on 2 hosts"
     assert restarts.smaller(["b"], smaller, left) == said
     assert without(job, [a, b, c], {a, b}) == (job, [a, b, c])
-    job = replace(job, min_hosts=None)
+    job = job.replaced(min_hosts=None)
     assert without(job, [a, b, c], {b}) == (job, [a, b, c])

@@ -148,3 +148,22 @@ class A(Base):
         "m.py A.Inner.g.h": 1,
     }
     assert late(modules) == {"m.py A.b", "m.py A.Inner.late"}
+
+
+def test_fields_are_known_without_evaluating_annotations() -> None:
+    """Python 3.14 keeps no `__annotations__` in a class whose module does not ask for strings."""
+    modules = parsed()
+    bases = {*VALUES, "Changing"}
+    with_fields = {
+        where.split(" ")[0]
+        for where, cls in nodes(ast.ClassDef, modules)
+        if bases & {ast.unparse(base).rpartition(".")[2] for base in cls.bases}
+    }
+    strings = {name for name in with_fields if _asks_for_strings(modules[name])}
+    assert with_fields - strings == set()
+
+
+def _asks_for_strings(module: ast.Module) -> bool:
+    return any(
+        isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in module.body
+    )

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 # The first real-time signal is some libraries' own.
 _SIGNAL_OFFSET = 11
+# The size of a C ucred: pid, uid and gid.
+_CREDENTIALS = 12
 # A C timeval: seconds to wait for the agent, which may have hundreds of processes to start first.
 _LONGEST_WAIT = (10).to_bytes(8, sys.byteorder) + bytes(8)
 
@@ -48,6 +50,19 @@ class AgentLink:
 
         if os.getpid() == self._pid:
             self._send(to_json(message))
+
+    def agent(self) -> int:
+        """The pid of the agent, as it was when this process connected; 0 if that is not known."""
+        import _socket
+
+        link = _socket.socket(fileno=self._fd)
+        try:
+            credentials = link.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS)
+            return int.from_bytes(credentials[: _CREDENTIALS // 3], sys.byteorder)
+        except OSError:
+            return 0
+        finally:
+            link.detach()
 
     def _send(self, line: str) -> None:
         # A line of its own also in the middle of a stack that is being written.

@@ -103,8 +103,10 @@ class Hook:
         return self._made
 
     def _patch_distributed(self, distributed: Any) -> None:
+        from .agents_death import die_with_agent
         from .initialize import Initialization
 
+        die_with_agent(self._link)
         Initialization(self._link, self._environ, self._exits, self._compilation).patch(distributed)
 
 

@@ -1,0 +1,129 @@
+"""A start takes no longer than it must, and what it begins too early leaves nothing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from jobs import Jobs
+
+# What only some runs need, and any may import by an oversight: none of it is for `-n 1 true`.
+OF_SOME_RUNS = {
+    *("argparse", "bisect", "dataclasses", "difflib", "hashlib", "heapq", "inspect", "json"),
+    *("pickle", "random", "shlex", "shutil", "subprocess", "tempfile", "tokenize", "zlib"),
+    "mcjax_launch.cli.usage_errors",
+    "mcjax_launch.console.collapse",
+    "mcjax_launch.diagnosis.hang",
+    "mcjax_launch.job.describe",
+    "mcjax_launch.report.write",
+    "mcjax_launch.run.spmd",
+    "mcjax_launch.schedulers.emit",
+    "mcjax_launch.transport.bootstrap",
+    "mcjax_launch.transport.sync",
+    "mcjax_launch.watchdog.spmd",
+}
+# What the launcher leaves to the agent, and the agent to the launcher.
+OF_THE_AGENT = {"ctypes", "socket", "mcjax_launch.agent"}
+OF_THE_LAUNCHER = {"click", "re", "typing", "mcjax_launch.errors"}
+
+
+def imported(*words: str) -> set[str]:
+    """What Python imports when it is run with these words, but for what it always does here."""
+
+    def seen(*words: str) -> set[str]:
+        command = [sys.executable, "-X", "importtime", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+        return {line.rsplit("|", 1)[1].strip() for line in lines}
+
+    return seen(*words) - seen("-c", "pass")
+
+
+def test_what_a_launcher_imports() -> None:
+    found = imported("-m", "mcjax_launch", "-n", "1", "true")
+    assert {"click", "mcjax_launch.launcher.launcher"} <= found
+    assert found & (OF_SOME_RUNS | OF_THE_AGENT) == set()
+
+
+def test_what_an_agent_imports() -> None:
+    root = Path(__file__).parents[2]
+    code = f"import sys; sys.path.insert(0, {str(root)!r}); import mcjax_launch.agent.main"
+    found = imported("-I", "-S", "-c", code)
+    assert {"socket", "mcjax_launch.agent.agent"} <= found
+    assert found & (OF_SOME_RUNS | OF_THE_LAUNCHER) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["--dry-run", "true"], 0),
+        ([], 2),
+        (["-n", "x", "true"], 2),  # from here on an agent has been forked
+        (["--no-such-option", "true"], 2),
+        (["-n", "2"], 2),
+        (["-C", "/no/where", "true"], 2),
+        (["-n", "2", "no-such-program"], 127),
+        (["-n", "2", "true", "--help"], 0),  # it has not, and yet one is needed
+    ],
+)
+def test_nothing_is_left_of_an_early_agent(jobs: Jobs, words: list[str], status: int) -> None:
+    """Not for a moment: whoever waits for the launcher has waited for it."""
+    ended = jobs.run(*words)
+    assert (ended.status, jobs.left()) == (status, [])
+
+
+def test_a_reader_of_the_launchers_output_does_not_wait_for_the_agent(jobs: Jobs) -> None:
+    running = jobs.start("-n", 1, "sh", "-c", "echo ready; exec sleep 1000")
+    running.read_until("ready")
+    (guardian,) = psutil.Process(running.process.pid).children()
+    (agent,) = guardian.children()
+    ours = {Path(f"/proc/{running.process.pid}/fd/{fd}").readlink() for fd in (1, 2)}
+    for process in (guardian, agent):
+        theirs = {fd.readlink() for fd in Path(f"/proc/{process.pid}/fd").iterdir()}
+        assert not ours & theirs
+    running.process.terminate()
+    running.finish()
+
+
+def test_an_agent_is_not_taken_for_its_launcher(jobs: Jobs) -> None:
+    """`pkill -f` with the launcher's command means the launcher; the agent tidies up."""
+    running = jobs.start("-n", 1, "sh", "-c", "echo ready; exec sleep 1000")
+    running.read_until("ready")
+    (guardian,) = psutil.Process(running.process.pid).children()
+    (agent,) = guardian.children()
+    for process in (guardian, agent):
+        assert process.cmdline()[0] == "mcjax_launch agent"
+        assert Path(f"/proc/{process.pid}/comm").read_text() == "mcjax_launch ag\n"  # it is short
+    running.process.terminate()
+    running.finish()
+
+
+def test_files_named_like_what_the_agent_imports(jobs: Jobs, tmp_path: Path) -> None:
+    """`python -m mcjax_launch` has the working directory in front of Python's own folders."""
+    for name in ("array", "ctypes", "socket"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')")
+    root = str(Path(__file__).parents[2])
+    ended = jobs.run("-n", 1, "pwd", cwd=tmp_path, env={"PYTHONPATH": root})
+    assert (ended.status, ended.stdout) == (0, f"[0] {tmp_path}\n")
+
+
+@pytest.mark.parametrize("watch", ["sys.settrace", "sys.setprofile", "thread"])
+def test_a_launcher_that_is_watched_is_not_forked(jobs: Jobs, watch: str) -> None:
+    begin = {
+        "thread": "import threading; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()"
+    }
+    code = f"""
+import os, sys, time
+{begin.get(watch, f"{watch}(lambda *about: None)")}
+fork = os.fork
+def forked():
+    raise AssertionError("it was forked")
+os.fork = forked
+from mcjax_launch.__main__ import run
+run()
+"""
+    ended = jobs.run("-n", 1, "echo", "hi", launcher=[sys.executable, "-c", code])
+    assert (ended.status, ended.stdout) == (0, "[0] hi\n")

@@ -1,0 +1,52 @@
+"""Which command lines have an agent forked before they are read."""
+
+import pytest
+
+from mcjax_launch.transport import early
+from mcjax_launch.transport.pipes import Pipes
+
+FORKED = {
+    "-n 4 train.py": True,
+    "-n 2 -d 4 --log-dir logs -m package.train --steps 3": True,
+    "": False,
+    "--help": False,
+    "-h": False,
+    "--version": False,
+    "--hosts hosts.txt train.py": False,
+    "--hosts=a,b train.py": False,
+    "--emit slurm train.py": False,
+    "-n 2 --dry-run train.py": False,
+    "-n 2 train.py --help": False,  # a guess: the agent is started a little later
+}
+
+
+@pytest.mark.parametrize("line", FORKED)
+def test_the_words_of_a_command_line(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _is_forked(line.split(), {"PATH": "/bin"}, monkeypatch) == FORKED[line]
+
+
+@pytest.mark.parametrize("name", ["MCJAX_HOSTS", "MCJAX_DRY_RUN", "MCJAX_EMIT", "SLURM_JOB_ID"])
+def test_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not _is_forked(["-n", "4", "train.py"], {name: "1"}, monkeypatch)
+
+
+def test_a_system_without_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object) -> int:
+        raise OSError
+
+    monkeypatch.setattr(early, "NewPipes", no_room)
+    early.fork(["true"], {}, lambda: print)
+    assert early.take() is None
+
+
+def _is_forked(words: list[str], environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> bool:
+    class NoPipes:
+        def given_to(self, pid: int) -> Pipes:
+            return Pipes(pid, -1, -1, -1)
+
+    monkeypatch.setattr(early, "NewPipes", NoPipes)
+    monkeypatch.setattr(early, "_is_watched", lambda: False)  # by who runs the tests
+    monkeypatch.setattr(early, "_forked", [])
+    monkeypatch.setattr("os.fork", lambda: 1)
+    early.fork(words, environ, lambda: print)
+    return bool(early._forked)

@@ -1,0 +1,44 @@
+"""Classes that behave like dataclasses without costing what those cost."""
+
+import pytest
+
+from mcjax_launch.protocol.value import Changing, Value, field
+
+
+class Point(Value):
+    x: int
+    y: int = 2
+
+
+class Line(Changing):
+    name: str
+    points: list[Point] = field(default_factory=list)
+    closed: bool = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_value_with_other_fields() -> None:
+    assert Point(1).replaced(x=3) == Point(3, 2)
+    assert Point(1).replaced() == Point(1)
+    with pytest.raises(TypeError, match="no such field"):
+        Point(1).replaced(z=3)
+
+
+def test_a_changing_object_has_defaults_of_its_own() -> None:
+    one, other = Line("one"), Line("one")
+    one.points.append(Point(1))
+    one.close()
+    assert (one.points, one.closed) == ([Point(1)], True)
+    assert (other.points, other.closed) == ([], False)
+    assert one != other and repr(other) == "Line(name='one', points=[], closed=False)"
+    assert Line("a", [Point(1)], closed=True).closed
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((), {}), (("a", [], True, 1), {}), (("a",), {"colour": 1})]
+)
+def test_fields_that_are_missing_or_not_there(args: tuple[object, ...], kwargs: object) -> None:
+    with pytest.raises(TypeError, match="Line: not its fields"):
+        Line(*args, **kwargs)  # type: ignore[arg-type]
