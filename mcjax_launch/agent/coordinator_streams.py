@@ -138,11 +138,16 @@ class CoordinatorStreams:
         """Be in rank 0's place for the ranks of this host."""
         if self._server is not None:
             return
-        self._server = socket.socket(socket.AF_UNIX)
-        self._server.bind(self._path)
-        self._server.listen(_BACKLOG)
-        self._server.setblocking(False)
-        self._loop.watch(self._server.fileno(), READ, lambda ready: self._accept())
+        server = socket.socket(socket.AF_UNIX)
+        try:
+            server.bind(self._path)
+        except OSError:  # a rank here takes itself for process 0 too, which JAX reports
+            server.close()
+            return
+        server.listen(_BACKLOG)
+        server.setblocking(False)
+        self._server = server
+        self._loop.watch(server.fileno(), READ, lambda ready: self._accept())
 
     def _accept(self) -> None:
         assert self._server is not None
@@ -161,7 +166,11 @@ class CoordinatorStreams:
 
     def _open(self, number: int) -> None:
         """Another host's rank wants to talk to rank 0."""
-        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection = socket.socket(socket.AF_UNIX)
+        except OSError:  # too many open files
+            self._send_later(RelayEnds(number))
+            return
         connection.setblocking(False)
         self._streams[number] = _Stream(number, connection, opened=True)
         self._connect(self._streams[number])

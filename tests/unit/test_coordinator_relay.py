@@ -172,6 +172,15 @@ def test_bytes_of_two_hosts_go_both_ways(job: Job) -> None:
         assert client.recv(100) == b"%d" % host
 
 
+def test_two_that_take_themselves_for_process_0(job: Job) -> None:
+    other = socket.socket(socket.AF_UNIX)
+    job.open.append(other)
+    other.bind(job.hosts[1].path)
+    other.listen(10)
+    job.listen()
+    job.pair(2)
+
+
 def test_who_only_looks_opens_nothing(job: Job) -> None:
     job.listen()
     job.connect().close()
