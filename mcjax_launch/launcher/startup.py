@@ -13,7 +13,6 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, make_plan, used_hosts
 from mcjax_launch.launcher.agent_orders import what_to_prepare
 from mcjax_launch.launcher.coordinator import candidates, choose, own_address
-from mcjax_launch.launcher.peers import Reach, collectives, remedy
 from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_address
 from mcjax_launch.protocol.codec import Message
@@ -24,6 +23,7 @@ from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import Failure
 
 if TYPE_CHECKING:
+    from mcjax_launch.launcher.peers import Reach
     from mcjax_launch.transport.sync import Staged
 
 # Failures within so many seconds of the first are reported together with it.
@@ -161,6 +161,8 @@ class Startup:
 
     def _check_peers(self) -> None:
         """Find out whether collectives can work where only the coordinator needs no port."""
+        from mcjax_launch.launcher.peers import Reach, collectives
+
         self._reach = Reach(self._hosts, self._answers)
         machines = {self._answers[host].machine for host in self._hosts}
         if len(machines) == 1 or not collectives(self._job):
@@ -171,6 +173,8 @@ class Startup:
 
     def _peers_tried(self, link: AgentConnection, tried: messages.PeersTried) -> None:
         """An agent has tried the other hosts."""
+        from mcjax_launch.launcher.peers import collectives, remedy
+
         assert self._reach is not None
         self._reach.answered(link.host, tried)
         if not self._reach.complete or self._stopped:

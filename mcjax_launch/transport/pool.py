@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
@@ -27,9 +28,11 @@ from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
-from mcjax_launch.transport.coordinator_relay import CoordinatorRelay
 from mcjax_launch.transport.deadlines import Deadlines
 from mcjax_launch.transport.pace import Pace
+
+if TYPE_CHECKING:
+    from mcjax_launch.transport.coordinator_relay import CoordinatorRelay, Event
 
 #: From the start of a transport to the agent's greeting.
 GREETING_S = 14.0
@@ -193,7 +196,7 @@ class AgentPool:
         self._deadlines = Deadlines(self._due_at)
         self._ping_at = 0.0
         self._given_up: list[AgentConnection] = []  # that never greeted
-        self._relay = CoordinatorRelay()
+        self._relay: CoordinatorRelay | None = None  # from the first stream on
 
         def connect(host: Host) -> AgentConnection:
             pipes = transport.start(host)
@@ -266,7 +269,7 @@ class AgentPool:
                 self._on_frame(link, frame)
                 return
             case Relayed() | RelayListens() | RelayOpens() | RelayTaken() | RelayEnds():
-                self._relay.received(link, frame, self.links)
+                self._pass_on(link, frame)
                 return
             case Ping():
                 return
@@ -280,15 +283,27 @@ class AgentPool:
                 self._due[link] = math.inf
             case Bye():
                 link.said_bye = True
-                self._relay.gone(link)
+                self._streams_end(link)
                 link.end_input()
         self._on_frame(link, frame)
         self._deadlines.note(link)
 
+    def _pass_on(self, link: AgentConnection, event: Event) -> None:
+        """What an agent has sent for another."""
+        if self._relay is None:
+            from mcjax_launch.transport.coordinator_relay import CoordinatorRelay
+
+            self._relay = CoordinatorRelay()
+        self._relay.received(link, event, self.links)
+
     # --- ends ---
 
+    def _streams_end(self, link: AgentConnection) -> None:
+        if self._relay is not None:
+            self._relay.gone(link)
+
     def _ended(self, link: AgentConnection) -> None:
-        self._relay.gone(link)
+        self._streams_end(link)
         if link in self._greeting:
             self._judge(link)
             return
@@ -394,7 +409,7 @@ class AgentPool:
 
     def _give_up(self, link: AgentConnection, why: str) -> None:
         """Let go of an agent; it gets the time to tidy up, see `hang_up`."""
-        self._relay.gone(link)
+        self._streams_end(link)
         link.close()
         link.kill(signal.SIGTERM)
         self._on_lost(link, why)
