@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
     from ..protocol.codec import Message
     from .coordinator_streams import CoordinatorStreams
+    from .hook_server import HookConnection
     from .inputs import Inputs
     from .sync import Staging
 
+_FOR_DEBUGGERS = (messages.ReplyToDebugger, messages.TerminalSize, messages.TerminalCredit)
 _ENDLESS = 1 << 60
 # What a rank gets as its standard input, unless it takes the launcher's: /dev/null, see `main`.
 _NO_INPUT = 0
@@ -156,6 +158,8 @@ class Agent:
             self._request_reruns(message.ranks)
         elif isinstance(message, messages.ReplyToHooks):
             self._reply_to_hooks(message)
+        elif isinstance(message, _FOR_DEBUGGERS):
+            self._receive_for_debuggers(message)
         elif not isinstance(message, messages.Ping):
             self._receive_before_start(message)
 
@@ -175,7 +179,10 @@ class Agent:
             raise TypeError(f"no message to an agent: {message!r}")
 
     def _take_input(self, part: frames.Data | messages.InputEnds) -> None:
-        """A piece of the launcher's standard input has come, or its end."""
+        """A piece of the launcher's standard input has come, or its end; or of the terminal's."""
+        if isinstance(part, frames.Data) and part.stream == frames.TERMINAL:
+            self._receive_for_debuggers(part)
+            return
         if self._inputs is None:
             return  # the ranks could not be started
         if isinstance(part, frames.Data):
@@ -236,10 +243,29 @@ class Agent:
         if not isinstance(failed, hook_messages.Failed):
             self._link.send(said)
             return
+        assert self._hooks is not None
+        self._hooks.read_debuggers(said.rank)  # it may have given the terminal back just before
         sent = tuple(self._supervisor.sent.get(said.rank, ()))
         self._link.send(messages.FromHook(said.rank, failed, main=said.main, sent=sent))
         if failed.joined:
             self._perform(self._supervisor.failed(said.rank, time.monotonic()))
+
+    def _debugged(
+        self, hook: HookConnection, message: hook_messages.DebuggerMessage | None
+    ) -> None:
+        """A debugger in a rank says something, or is gone."""
+        assert self._hooks is not None
+        if self._hooks.terminals is None:  # imported only now: each start would wait for that
+            from .terminals import Terminals
+
+            self._hooks.terminals = Terminals(self._loop, self._link)
+        self._streams.read_out(hook.rank)  # what it has printed comes before
+        self._hooks.terminals.received(hook, message)
+
+    def _receive_for_debuggers(self, message: Message | frames.Data) -> None:
+        terminals = self._hooks.terminals if self._hooks is not None else None
+        if terminals is not None:
+            terminals.take(message)
 
     def _is_main(self, pid: int, rank: int) -> bool:
         return self._pids.get(pid) == rank
@@ -297,7 +323,9 @@ class Agent:
                 del inherited[name]
             path = os.path.join(self._folder, "hook")
             local = {rank.process_id for rank in order.ranks}
-            self._hooks = HookServer(path, self._loop, local, self._is_main, self._hooked)
+            self._hooks = HookServer(
+                path, self._loop, local, self._is_main, self._hooked, self._debugged
+            )
             inherited[hook_environ.SOCKET] = path
             if order.private or order.relay:
                 inherited[hook_environ.COORDINATOR] = os.path.join(self._folder, "coord")

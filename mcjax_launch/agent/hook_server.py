@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import time
 
 from ..protocol import hook_messages
@@ -15,9 +16,10 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from ..protocol.hook_messages import HookMessage, HookReply
+    from ..protocol.hook_messages import DebuggerMessage, HookMessage, HookReply
     from ..protocol.messages import Reached
     from .gate import Gate
+    from .terminals import Terminals
 
 _MOST_STACKS = 1 << 20
 # A failure with three texts of full length is shorter than this, all of it escaped.
@@ -41,6 +43,7 @@ class HookConnection:
         self.joined = False
         self.process = -1  # JAX's number for it, once it has joined
         self.compilations = 0  # under way
+        self.debugs = False  # it is that of a debugger
         self.held = ""  # the fingerprint of the program at which its thread waits for a reply
         self.stacks: list[str] = []
         self.last_stack_at = 0.0
@@ -87,6 +90,14 @@ class HookConnection:
         except OSError:
             pass
 
+    def send_with(self, line: str, fd: int) -> None:
+        """Send a line, with a descriptor for the process."""
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, fd.to_bytes(4, sys.byteorder))
+        try:
+            self._connection.sendmsg([line.encode() + b"\n"], [rights])
+        except OSError:
+            pass
+
     def take_stack(self, line: str) -> None:
         """Keep a line of a stack dump."""
         self.last_stack_at = time.monotonic()
@@ -102,7 +113,8 @@ class HookServer:
         loop: calls when there is something to read.
         ranks: of this host.
         is_main: whether a pid (the first argument) is a rank's own process, not one below it.
-        on_message: called with every message from a hook of these ranks.
+        on_message: called with every message from a hook of these ranks,
+        on_debugger: but with those from debuggers, and with None when their process is gone.
 
     """
 
@@ -113,13 +125,16 @@ class HookServer:
         ranks: Collection[int],
         is_main: Callable[[int, int], bool],
         on_message: Callable[[FromHook], None],
+        on_debugger: Callable[[HookConnection, DebuggerMessage | None], None],
     ) -> None:
         self.seen: set[int] = set()  # ranks in whose Python the hook is, or has been
+        self.terminals: Terminals | None = None  # of debuggers, where there have been any
         self._hooks: dict[int, HookConnection] = {}
         self._loop = loop
         self.ranks = ranks
         self._is_main = is_main
         self._on_message = on_message
+        self._on_debugger = on_debugger
         self._gate: Gate | None = None
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._server.bind(path)
@@ -156,6 +171,12 @@ class HookServer:
                     break
         if self._gate is not None:
             self._gate.hand_on(rank)
+
+    def read_debuggers(self, rank: int) -> None:
+        """Read what the debuggers of a rank have said up to now."""
+        for hook in list(self._hooks.values()):
+            if hook.debugs and hook.rank == rank:
+                self._read(hook)
 
     @property
     def joined(self) -> set[int]:
@@ -243,6 +264,8 @@ class HookServer:
         self._loop.forget(hook.fd)
         del self._hooks[hook.fd]
         hook.close()
+        if hook.debugs:
+            self._on_debugger(hook, None)
         for _ in range(hook.compilations):  # it died over them
             self._hand_on(hook, hook_messages.Compiled())
         self._listen()
@@ -257,6 +280,10 @@ class HookServer:
             return
         if isinstance(message, hook_messages.Hello):
             self._identify(hook, message)
+        elif isinstance(message, hook_messages.DebuggerMessage):
+            hook.debugs = hook.rank >= 0
+            if hook.debugs:
+                self._on_debugger(hook, message)
         elif isinstance(message, hook_messages.HookMessage):
             self._hand_on(hook, message)
 

@@ -47,6 +47,12 @@ class Streams:
                 pass
         return self._credit > 0 or not self._open
 
+    def read_out(self, rank: int) -> None:
+        """Read what a rank has written up to now, as far as the launcher gives credit."""
+        for fd in [fd for fd, (writer, _) in self._open.items() if writer == rank]:
+            while self._credit > 0 and self._read(fd):
+                pass
+
     def _watch(self, fd: int) -> None:
         self._loop.watch(fd, READ, lambda ready: self._read(fd))
 

@@ -7,8 +7,10 @@ from click.core import ParameterSource
 
 from mcjax_launch.cli.options import RELAYED, Options
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.job import is_python
 from mcjax_launch.schedulers import slurm
 
+HIGHEST_PORT = 65535
 _FOR_EMIT = ("image", "name", "namespace", "engine_option")
 
 
@@ -44,6 +46,7 @@ def _check_contradictions(options: Options) -> None:
     for name, value in (
         ("--start-timeout", options.start_timeout),
         ("--verify-spmd", options.verify_spmd),
+        ("--pdb", options.pdb),
     ):
         if value and options.no_hook:
             raise LaunchError(f"{name} cannot be combined with --no-hook")
@@ -55,10 +58,28 @@ def _check_contradictions(options: Options) -> None:
         raise LaunchError(
             "--coordinator ssh needs one launcher for all hosts: with --num-hosts, give HOST:PORT"
         )
+    if options.pdb and options.stdin:
+        raise LaunchError("--pdb cannot be combined with --stdin: both read the terminal")
+    if options.debugpy is not None:
+        _check_debugpy(options, options.debugpy)
     if options.collapse and options.no_prefix:
         raise LaunchError("--collapse cannot be combined with --no-prefix")
     if options.stdin and options.hosts == "-":
         raise LaunchError("--hosts - reads standard input itself: with --stdin, name a file")
+
+
+def _check_debugpy(options: Options, port: int) -> None:
+    if options.pdb:
+        raise LaunchError("--pdb cannot be combined with --debugpy")
+    if options.program and not is_python(options.program, options.module):
+        raise LaunchError(
+            f"--debugpy {port}: PROGRAM must be a Python file (*.py) or, with -m, a module"
+        )
+    last = port + (options.num_processes or 1) - 1
+    if last > HIGHEST_PORT:
+        raise LaunchError(
+            f"--debugpy {port}: the last rank's port would be {last}; the highest is 65535"
+        )
 
 
 def _is_given(name: str, context: click.Context) -> bool:

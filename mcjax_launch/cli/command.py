@@ -103,6 +103,8 @@ def _run(options: Options, context: click.Context) -> int:
 
         _print(script(job, hosts))
         return 0
+    if job.pdb:
+        this_machine.check_terminal()
     return _run_job(job, hosts, style, options, context)
 
 

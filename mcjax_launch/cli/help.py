@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from mcjax_launch.cli.optional_values import with_values
+
 EXAMPLES = (
     (
         "Four ranks on this machine, each with two CPU devices:",
@@ -54,7 +56,7 @@ class GroupedCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does; the words themselves are kept in the context."""
         ctx.meta[WORDS] = tuple(args)
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, with_values(args, self.params))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         records = {

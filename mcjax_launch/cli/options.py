@@ -58,6 +58,8 @@ class Options(Value):
     max_restarts: int
     min_hosts: int | None
 
+    pdb: frozenset[int] | Literal["all"] | None
+    debugpy: int | None
     verify_spmd: bool
     report: str | None
     dry_run: bool
@@ -114,6 +116,7 @@ RELAYED = "ssh"
 _ONE_OR_MORE = WholeNumber(1, MOST_RANKS)
 _NONE_OR_MORE = WholeNumber(0, 10**9)
 _GPUS = WholeNumber(1, 1024)
+_PORT = WholeNumber(1, 65535)
 _DURATION = Duration()
 _LIMIT = Limit()
 _NO_LIMIT = "no limit"
@@ -310,6 +313,18 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
     ),
     "Diagnosis": (
+        Option(
+            "--pdb",
+            type=SomeRanks(),
+            metavar="[RANKS]",
+            help="Open a debugger where an exception ends one of these ranks, by default any.",
+        ),
+        Option(
+            "--debugpy",
+            type=_PORT,
+            metavar="PORT",
+            help="Have each rank wait for an IDE's debugger at PORT + process id of its host.",
+        ),
         _flag(
             "--verify-spmd",
             help="Stop the job before ranks run different compiled programs (exit status 1).",

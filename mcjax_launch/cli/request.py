@@ -1,6 +1,7 @@
 """From the options to a Job and a Style; pure."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from mcjax_launch.cli.options import RELAYED, Options
 from mcjax_launch.cli.this_machine import ThisMachine
@@ -48,7 +49,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         coordinator=here.coordinator,
         relay=options.coordinator == RELAYED,
         hook=not options.no_hook,
-        stdin=_taking_input(options, num_processes),
+        stdin=_some_ranks("--stdin", options.stdin, num_processes),
         sync=options.sync,
         max_restarts=options.max_restarts,
         min_hosts=options.min_hosts,
@@ -56,6 +57,8 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         start_timeout=options.start_timeout,
         stall_timeout=options.stall_timeout,
         verify_spmd=options.verify_spmd,
+        pdb=_some_ranks("--pdb", options.pdb, num_processes),
+        debugpy=options.debugpy,
         record=options.report is not None,
         grace=options.grace,
     )
@@ -69,13 +72,14 @@ def _all_slots(hosts: Sequence[Host], num_hosts: int) -> int:
     return slots
 
 
-def _taking_input(options: Options, num_processes: int) -> frozenset[int]:
-    """The ranks that take the launcher's standard input."""
-    if options.stdin == "all":
+def _some_ranks(
+    option: str, ranks: frozenset[int] | Literal["all"] | None, num_processes: int
+) -> frozenset[int]:
+    """The ranks that an option is for."""
+    if ranks == "all":
         return frozenset(range(num_processes))
-    taking = options.stdin or frozenset()
-    _check_ranks("--stdin", taking, num_processes)
-    return taking
+    _check_ranks(option, ranks or frozenset(), num_processes)
+    return ranks or frozenset()
 
 
 def _check_ranks(option: str, ranks: frozenset[int], num_processes: int) -> None:

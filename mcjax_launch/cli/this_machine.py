@@ -58,6 +58,19 @@ def runs_here(hosts: Sequence[Host]) -> bool:
     return any(host.is_local and not host.chdir for host in hosts)
 
 
+def check_terminal() -> None:
+    """Refuse --pdb without a terminal.
+
+    Raises:
+        LaunchError: there is none.
+
+    """
+    from mcjax_launch.launcher.user_terminal import why_none
+
+    if why := why_none():
+        raise LaunchError(f"--pdb needs a terminal: {why}")
+
+
 def look_up(options: Options, hosts: Sequence[Host], say: Callable[[str], object]) -> ThisMachine:
     """Look up what the options leave to this machine, and check what they name there.
 

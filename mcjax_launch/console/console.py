@@ -74,6 +74,12 @@ class _Output:
         """The launcher was stopped, and runs again."""
         self.sink.write(self._renderer.resumed())
 
+    def hold(self) -> None:
+        """Leave the screen to somebody else; what comes meanwhile is shown afterwards."""
+        self.sink.write(self._renderer.make_room())
+        self.sink.hold()
+        self.sink.write(self._renderer.come_back())
+
     @property
     def deadline(self) -> float | None:
         """When something that waits is to be shown."""
@@ -127,6 +133,7 @@ class Console:
         self._tails = Tails(for_record)
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
         self._noise = NoiseFilter()  # with --verbose nothing goes through it
+        self._holds = False
         self._timers: tuple[Timer, ...] = (
             self._unfinished,
             self._noise,
@@ -255,6 +262,24 @@ class Console:
         """The launcher was stopped, and runs again: others may have written to the terminal."""
         for output in set(self._outputs.values()):
             output.resumed()
+
+    def hold(self) -> None:
+        """Show nothing from now on, on what may be a terminal that somebody else writes to."""
+        if not self._holds:
+            self._holds = True
+            for output in set(self._outputs.values()):
+                output.hold()
+
+    def release(self) -> None:
+        """Show all that has come since."""
+        if self._holds:
+            self._holds = False
+            for output in set(self._outputs.values()):
+                output.sink.release()
+
+    def marked(self, line: str) -> str:
+        """A line of the launcher's own as it is shown, for who writes it elsewhere."""
+        return self._outputs[frames.STDERR].prefixes.own(visible(line))
 
     @property
     def on_terminal(self) -> bool:

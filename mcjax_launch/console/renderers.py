@@ -140,6 +140,14 @@ class _Renderer:
         """What to write now that the launcher runs again, after it was stopped."""
         return []
 
+    def make_room(self) -> Written:
+        """What to write before somebody else writes on the same screen."""
+        return []
+
+    def come_back(self) -> Written:
+        """What to write after that, at the start of a row."""
+        return []
+
     def _whole(self, line: bytes, prefix: bytes) -> bytes:
         """A whole line as it is shown, with its prefix and newline."""
         raise NotImplementedError
@@ -242,6 +250,12 @@ class Live(_Renderer):
 
     def resumed(self) -> Written:
         self._drawn = 0  # the cursor has left the rows
+        return [self._draw()]
+
+    def make_room(self) -> Written:
+        return [self._erase()]
+
+    def come_back(self) -> Written:
         return [self._draw()]
 
     def _whole(self, line: bytes, prefix: bytes) -> bytes:

@@ -13,6 +13,7 @@ from mcjax_launch.protocol.uplink import widen
 # A pipe that polls as writable takes this much without blocking (POSIX: PIPE_BUF).
 _SAFE_WRITE = select.PIPE_BUF
 _MOST_PIECES = 512  # of one writev
+_LAST_WRITE_S = 1  # for a reader that has stopped reading when it is held
 
 
 class Sink:
@@ -39,6 +40,7 @@ class Sink:
         self._fd = fd
         self._shared = False
         self._waiting = False
+        self._holds = False
         kind = os.fstat(fd).st_mode
         self.is_terminal = os.isatty(self._fd)
         self.blocks = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or self.is_terminal
@@ -89,8 +91,28 @@ class Sink:
         if idle:
             self.flush()
 
+    def hold(self) -> None:
+        """Write what is queued, and from now on nothing more; a file needs no such thing."""
+        poll = select.poll()
+        poll.register(self._fd, WRITE)
+        while self._queue and poll.poll(_LAST_WRITE_S * 1000):
+            self.flush()
+        self._holds = self.blocks
+        if self._waiting:
+            self._waiting = False
+            self._rest()
+
+    def release(self) -> None:
+        """Go on writing."""
+        self._holds = False
+        self.flush()
+        if self.queued == 0:
+            self._on_room()
+
     def flush(self) -> None:
         """Write what is queued, as far as there is room."""
+        if self._holds:
+            return
         try:
             while self._queue:
                 self._took(self._write_some())

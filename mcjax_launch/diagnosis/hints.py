@@ -39,6 +39,7 @@ _OF_ERRORS = {
     ),
     KnownError.UNKNOWN_XLA_FLAG: "XLA_FLAGS names a flag that the ranks' jaxlib does not have",
     KnownError.STDIN_EMPTY: "ranks have no standard input: input() needs --stdin RANKS|all",
+    KnownError.NO_DEBUGPY: "--debugpy needs debugpy in the ranks' Python: pip install debugpy",
     KnownError.KEY_NEVER_SET: (
         "a rank timed out waiting for a value that another rank should have set: did that rank "
         "reach the code that sets it?"

@@ -19,6 +19,7 @@ class KnownError(enum.Enum):
     OUT_OF_MEMORY = enum.auto()
     UNKNOWN_XLA_FLAG = enum.auto()
     STDIN_EMPTY = enum.auto()
+    NO_DEBUGPY = enum.auto()
     KEY_NEVER_SET = enum.auto()  # in the coordinator's key-value store
 
 
@@ -40,6 +41,7 @@ _TEXTS: tuple[tuple[KnownError, tuple[str, ...]], ...] = (
     ),
     (KnownError.UNKNOWN_XLA_FLAG, ("Unknown flags in XLA_FLAGS", "Unknown flag in XLA_FLAGS")),
     (KnownError.STDIN_EMPTY, ("EOFError: EOF when reading a line",)),
+    (KnownError.NO_DEBUGPY, ("No module named debugpy",)),
     (KnownError.KEY_NEVER_SET, ("GetKeyValue() timed out", "Timed out waiting for key")),
 )
 _NO_COORDINATES = ("Number of processes must be defined", "coordinator_address should be defined")

@@ -49,6 +49,8 @@ class Job(Value, kw_only=True):
     start_timeout: float | None = None
     stall_timeout: float | None = None
     verify_spmd: bool = False
+    pdb: frozenset[int] = frozenset()  # the ranks in which an exception opens a debugger
+    debugpy: int | None = None  # the first port on which ranks wait for an IDE
     record: bool = False  # for --report: keep what the ranks use over time
     grace: float | None = None
 

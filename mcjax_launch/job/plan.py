@@ -12,7 +12,8 @@ from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.rank_variables import common_settings, defaults, of_torch, own_settings
-from mcjax_launch.protocol.address import split_text
+from mcjax_launch.protocol import hook_environ
+from mcjax_launch.protocol.address import LOOPBACK, join_address, split_text
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted
 
@@ -170,10 +171,12 @@ def _rank(
         "MCJAX_LOCAL_NUM_PROCESSES": str(ranks_here),
         **own_settings(job, host, local, ranks_here, facts),
     }
+    if process_id in job.pdb:
+        env[hook_environ.PDB] = "1"
     if job.env_style == "torch":
         env |= of_torch(values, ranks_here, job.host_rank + host_number)
     env |= {name: placeholders.fill(value, values) for name, value in job.env}
-    words = command(job, facts.python or job.python)
+    words = command(job, facts.python or job.python, process_id)
     return Rank(
         process_id=process_id,
         host=host,
@@ -185,8 +188,13 @@ def _rank(
     )
 
 
-def command(job: Job, python: str) -> list[str]:
-    """The command of every rank, with its placeholders."""
-    if job.module:
-        return [python, "-m", *job.program]
-    return [python, *job.program] if job.is_python else list(job.program)
+def command(job: Job, python: str, process_id: int) -> list[str]:
+    """The command of a rank, with its placeholders."""
+    if not job.is_python:
+        return list(job.program)
+    words = ["-m", *job.program] if job.module else list(job.program)
+    if job.debugpy is not None:
+        listen = join_address(LOOPBACK, job.debugpy + process_id)
+        debugger = ["-Xfrozen_modules=off", "-m", "debugpy"]  # else it may miss breakpoints
+        words = [*debugger, "--listen", listen, "--wait-for-client", *words]
+    return [python, *words]

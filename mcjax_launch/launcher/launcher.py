@@ -1,5 +1,6 @@
 """The controller of one run of a job: agents' messages in, console and diagnosis out."""
 
+import functools
 import os
 import signal
 import time
@@ -30,7 +31,7 @@ from mcjax_launch.launcher.stop_policy import (
     StopRanks,
 )
 from mcjax_launch.launcher.timers import Acting, Asking
-from mcjax_launch.protocol import exit_status, hook_messages, messages
+from mcjax_launch.protocol import exit_status, frames, hook_messages, messages
 from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop, Signals
@@ -55,6 +56,7 @@ _DEBUG = "MCJAX_DEBUG"
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
+    from mcjax_launch.launcher.debugging import Debugging
     from mcjax_launch.launcher.standard_input import StandardInput
     from mcjax_launch.protocol.loop import Timer
     from mcjax_launch.watchdog.hang import Ask, HangWatch
@@ -141,7 +143,7 @@ class Launcher:
             self._stacks,
             policy,
         ]
-        self._lost_output = False
+        self._debugging: Debugging | None = None
 
     def run(self) -> Summary:
         """Run the job; its summary, which has been printed.
@@ -157,8 +159,10 @@ class Launcher:
                 self._turn()
             self._timers = [self._console, self._pool]
             self._account_for_all()
-            self._lost_output = any(link.greeted and not link.ended for link in self._links)
+            lost_output = any(link.greeted and not link.ended for link in self._links)
         finally:
+            if self._debugging is not None:
+                self._debugging.close(time.monotonic())
             if self._stdin is not None:
                 self._stdin.end()
             self._pool.hang_up(_AGENT_END_S if self._policy.interrupts < 3 else 1)
@@ -167,7 +171,7 @@ class Launcher:
             self._console.finish_ranks()  # some may have begun
             self._write_all()
             raise self._policy.error
-        return self._conclude()
+        return self._conclude(lost_output)
 
     def say(self, text: str) -> None:
         """Print lines of the launcher's own after the end."""
@@ -206,6 +210,11 @@ class Launcher:
                     f"--verify-spmd compares {mine} only: other launchers start the others"
                 )
         self._policy.ranks_starting()
+        if self._job.debugpy is not None:
+            from mcjax_launch.launcher.debugging import waiting_for_ide
+
+            self._state.pause.begin(time.monotonic())
+            self._console.note(waiting_for_ide(plan, self._job.debugpy))
         on_host = plan.by_host()
         for link in self._links:
             link.send(start_order(plan, on_host[link.host], self._job, usage_every_s(self._job)))
@@ -229,6 +238,8 @@ class Launcher:
 
     def _received(self, link: AgentConnection, frame: Message | Data | Content) -> None:
         match frame:
+            case Data(stream=frames.TERMINAL, payload=payload):
+                self._debugged.output(link, payload)
             case Data(rank=rank, stream=stream, payload=payload):
                 self._state.printed(rank, time.monotonic())
                 self._console.feed(rank, stream, payload)
@@ -238,6 +249,8 @@ class Launcher:
                 self._received_of_ranks(link, frame)
             case messages.FromHook() | messages.Reached():
                 self._received_of_hooks(frame)
+            case messages.FromDebugger():
+                self._debugged.received(link, frame, time.monotonic())
             case messages.Stacks():
                 self._stacks.add(link, frame)
             case messages.StacksComplete():
@@ -285,6 +298,23 @@ class Launcher:
                     self._joining(rank)
                     self._note_absent_ranks(self._absent_ranks.called(self._state, rank))
                 self._note_waiting()
+
+    @property
+    def _debugged(self) -> "Debugging":
+        if self._debugging is None:  # imported only now: each start would wait for that
+            from mcjax_launch.launcher.debugging import Debugging
+
+            on_stacks = functools.partial(self._stacks.request, self._links, self._show_stacks)
+            self._debugging = Debugging(
+                self._loop,
+                self._console,
+                self._state,
+                self._stop,
+                on_stacks,
+                takes_input=bool(self._job.stdin),
+            )
+            self._timers.append(self._debugging)
+        return self._debugging
 
     def _note_waiting(self) -> None:
         """Ranks that only wait do not need the grace after a signal of the user's."""
@@ -343,6 +373,8 @@ class Launcher:
     def _lose(self, link: AgentConnection, why: str) -> None:
         """An agent is gone, and with it, as far as we can know, its ranks."""
         self.lost.add(link.host)
+        if self._debugging is not None:
+            self._debugging.link_lost(link, time.monotonic())
         if self._policy.error is not None:
             return
         for rank in self._plan.ranks if self._plan is not None else ():
@@ -362,6 +394,8 @@ class Launcher:
                     self._state.stopped(stop, time.monotonic())
                 case StopRanks(signum, grace_s, culprit, by_user):
                     self._startup.stop()
+                    if self._debugging is not None:
+                        self._debugging.end(time.monotonic())
                     self._console.fold_victims(culprit, own_term=not by_user)
                     self._pool.stop(grace_s)
                     self._pool.send_all(messages.Stop(int(signum), grace_s))
@@ -384,7 +418,11 @@ class Launcher:
             elif signum == signal.SIGQUIT and self._plan is not None:
                 self._stacks.request(self._links, self._show_stacks)
             elif signum == signal.SIGCONT:
+                if self._debugging is not None:
+                    self._debugging.continued()
                 self._console.resumed()
+            elif signum == signal.SIGWINCH and self._debugging is not None:
+                self._debugging.resized()
             elif signum == signal.SIGCHLD:
                 self._pool.reap()
 
@@ -406,7 +444,7 @@ class Launcher:
         self._state.stacks = tuple(lines)
         if not self._policy.wants_stacks:
             lines = lines + whereabouts(self._state) + hints(self._state)
-        if lines:
+        if lines and (self._debugging is None or not self._debugging.say(lines)):
             self._console.say("\n".join(lines))
         self._perform(self._policy.stacks_shown())
 
@@ -471,12 +509,12 @@ class Launcher:
             why = "its agent has ended, and its ranks' ends were not reported"
             self._stop(stop_reasons.host_lost(untold[0], why))
 
-    def _conclude(self) -> Summary:
+    def _conclude(self, lost_output: bool) -> Summary:
         """Print what is left, and the summary."""
         self._console.finish_ranks()
         seconds = time.monotonic() - self._state.began_at
         summary = summarize(self._state, final=self._policy.final, seconds=seconds)
-        if self._lost_output:
+        if lost_output:
             self._console.say("output lost: the reader stopped reading")
         if summary.lines:
             self._console.summary(self._unsaid(summary), alarm=not self._policy.interrupts)

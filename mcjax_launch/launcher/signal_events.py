@@ -9,6 +9,7 @@ from mcjax_launch.protocol.signals import ENDING, FORWARDED
 def watched() -> Signals:
     """All of them, turned into events; SIGHUP only if it is not ignored already (nohup)."""
     wanted = [*ENDING, *FORWARDED, signal.SIGQUIT, signal.SIGCONT, signal.SIGCHLD]
+    wanted.append(signal.SIGWINCH)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         wanted.remove(signal.SIGHUP)
     return Signals(wanted)

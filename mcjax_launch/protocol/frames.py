@@ -29,6 +29,8 @@ MAGIC = b"\x00mcjax-launch agent\x00\n"
 UNFIT = "mcjax-launch agent: "
 
 STDIN, STDOUT, STDERR = 0, 1, 2
+#: What a debugger in a rank writes to the user's terminal; from the launcher, what the user types.
+TERMINAL = 3
 
 #: So many bytes of the launcher's standard input may be on their way to a host.
 INPUT_WINDOW = 1 << 18

@@ -18,5 +18,7 @@ JOIN_TIMEOUT = "MCJAX_HOOK_JOIN_TIMEOUT"
 TRANSFER = "MCJAX_HOOK_TRANSFER"
 #: This host's address, where its own name does not lead to one that others can use.
 ADDRESS = "MCJAX_HOOK_ADDRESS"
+#: Set where an uncaught exception opens a debugger (--pdb).
+PDB = "MCJAX_HOOK_PDB"
 #: Set where the launcher lets programs run, and asks which still do (--verify-spmd).
 VERIFY_SPMD = "MCJAX_HOOK_VERIFY_SPMD"

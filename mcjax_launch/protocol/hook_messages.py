@@ -154,6 +154,38 @@ class Failed(HookMessage):
     handled: HandledException | None = None
 
 
+class DebuggerMessage(HookMessage):
+    """A message from a debugger in the program, over a connection of its process's own."""
+
+
+class DebuggerStopped(DebuggerMessage):
+    """A debugger wants the user's terminal: answered by a DebuggerReply, on the same connection.
+
+    `reason` is why it has stopped there, "" for a breakpoint.
+    """
+
+    where: str
+    reason: str = ""
+
+
+class DebuggerResumed(DebuggerMessage):
+    """It gives the terminal back. `steps`: it will soon want it again, as far as it knows."""
+
+    steps: bool = False
+
+
+class DebuggerSwitches(DebuggerMessage):
+    """It gives the terminal to that of another rank, and waits for it: answered as a stop is."""
+
+    rank: int
+
+
+class DebuggerQuits(DebuggerMessage):
+    """The user has left the debugger, and the job with it."""
+
+    where: str
+
+
 # --- agent to hook ---
 
 
@@ -173,3 +205,19 @@ class ShowProgram(HookReply):
     """The program's text is wanted, in ProgramText messages; it is held on."""
 
     fingerprint: str
+
+
+class DebuggerReply(Tagged):
+    """An answer to a debugger that wants the terminal."""
+
+
+class TerminalGranted(DebuggerReply):
+    """It has the terminal, until it gives it back: a descriptor comes along. `term` is its TERM."""
+
+    term: str
+
+
+class TerminalRefused(DebuggerReply):
+    """It cannot have it; or, after a DebuggerSwitches, that one cannot, and it keeps it."""
+
+    reason: str

@@ -8,7 +8,7 @@ process ids of the job.
 from __future__ import annotations
 
 from .codec import Malformed, Message, from_values
-from .hook_messages import HookMessage, HookReply, Program
+from .hook_messages import DebuggerMessage, DebuggerReply, HookMessage, HookReply, Program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -226,6 +226,26 @@ class RelayEnds(Message):
     stream: int
 
 
+class ReplyToDebugger(Message):
+    """An answer to the debugger in this process; with it the user's input is for that one."""
+
+    pid: int
+    reply: DebuggerReply
+
+
+class TerminalSize(Message):
+    """The size of the user's terminal."""
+
+    rows: int
+    columns: int
+
+
+class TerminalCredit(Message):
+    """Allows so many more bytes of debuggers' output."""
+
+    count: int
+
+
 class Ping(Message):
     """A heartbeat, in both directions, over a network."""
 
@@ -346,6 +366,14 @@ class FromHook(Message):
     repeated: bool = False
 
 
+class FromDebugger(Message):
+    """A message from a debugger in a process of a rank; a DebuggerResumed is its last."""
+
+    rank: int
+    pid: int
+    message: DebuggerMessage
+
+
 class Reached(Message):
     """Ranks of a host are held at a program; one Program message of each stands for all.
 
@@ -460,6 +488,7 @@ _MESSAGES: tuple[type[Message], ...] = (
     *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
     *(ReplyToHooks, Reached, InputEnds, InputTaken, InputUnwanted),
     *(RelayListens, RelayOpens, RelayTaken, RelayEnds, TryPeers, PeersTried),
+    *(FromDebugger, ReplyToDebugger, TerminalSize, TerminalCredit),
 )
 _CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
 _KINDS = {cls: kind for kind, cls in _CLASSES.items()}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.protocol.messages import Exited, Usage
 from mcjax_launch.protocol.value import Changing, field
+from mcjax_launch.run.pause import Pause
 from mcjax_launch.run.rank_run import RankRun, Sample
 from mcjax_launch.run.stop_reasons import Stop
 
@@ -46,6 +47,7 @@ class RunState(Changing):
         idle_since: `activity.active_at`, when the reason to stop became known.
         stacks: the ranks' stacks when a limit was reached, as they were shown.
         activity: of all ranks together.
+        pause: while somebody debugs it.
         initialize_calls: of all ranks together.
         waits: who waited for whom; only for a job's record.
         expects_hooks: each rank's own process is a Python that the hook gets into.
@@ -65,6 +67,7 @@ class RunState(Changing):
     stacks: tuple[str, ...] = ()
     unkillable: list[str] = field(default_factory=list)
     activity: Activity = field(default_factory=Activity)
+    pause: Pause = field(default_factory=Pause)
     initialize_calls: int = 0
     waits: Waits | None = None
     expects_hooks: bool = False

@@ -39,6 +39,12 @@ def interrupted(signum: int) -> Stop:
     return Stop(f"stopped by {name}", exit_status.of_signal(signum))
 
 
+def quit_debugger(rank: str, where: str) -> Stop:
+    """The end of a job whose user has left the debugger of a rank, which stood there."""
+    status = exit_status.of_signal(signal.SIGINT)
+    return Stop(f"stopped: the debugger of {rank} was quit at {where}", status)
+
+
 def reader_gone(error: OSError | None) -> Stop:
     """The end of a job whose output has lost its reader, or cannot be written.
 

@@ -174,6 +174,12 @@ class AgentConnection:
         """Send a frame that messages may overtake: see Uplink."""
         self._out.send_later(frame)
 
+    def send_keys(self, rank: int, data: bytes) -> None:
+        """Send what the user types for the debugger of a rank."""
+        if self._trace is not None:
+            self._trace(f"frame to {self.host.name}: {len(data)} bytes typed for rank {rank}")
+        self._out.send(frames.data_header(rank, frames.TERMINAL, len(data)), data)
+
     def supply(self, frames: Iterator[bytes]) -> None:
         """Send many frames, each only when there is room for it."""
         self._supply = frames
@@ -202,7 +208,7 @@ class AgentConnection:
         self.heard_at = time.monotonic()
         data = _buffer.view[:count]
         for frame in self._decoder.feed(data if self.greeted else self._skip_noise(bytes(data))):
-            if isinstance(frame, frames.Data):
+            if isinstance(frame, frames.Data) and frame.stream != frames.TERMINAL:
                 self._window.consumed += len(frame.payload)
             if self._trace is not None:
                 self._trace(f"frame from {self.host.name}: {frame!r}")

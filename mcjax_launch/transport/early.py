@@ -15,7 +15,7 @@ from mcjax_launch.transport.pipes import NewPipes, Pipes
 # turns out not to be wanted, or to be missing, costs a moment and nothing else.
 _NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts")
 _NO_AGENT_IN = ("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "SLURM_JOB_ID")
-_HANDLED = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGCHLD)
+_ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
 #: The folder of the hook's modules.
 HOOK = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "hook")
@@ -42,13 +42,19 @@ def fork(words: Sequence[str], environ: Mapping[str, str], load: Callable[[], Ma
         pipes = NewPipes()
     except OSError:
         return  # who needs them says what is wrong
+    # What is sent to the new process from its first moment on waits until it can act on that:
+    # Python forgets signals that come during a fork.
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, _ENDING)
     try:
         pid = os.fork()
     except OSError:
-        pipes.close()
-        return
+        pid = -1
     if pid == 0:
         _become(pipes, load)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _ENDING)
+    if pid < 0:
+        pipes.close()
+        return
     _forked.append(pipes.given_to(pid))
 
 
@@ -69,7 +75,7 @@ def _become(pipes: NewPipes, load: Callable[[], Main]) -> None:
         for target, fd in enumerate(pipes.theirs):
             os.dup2(fd, target)
         pipes.close()
-        for signum in _HANDLED:
+        for signum in (*_ENDING, _signal.SIGCHLD):
             _signal.signal(signum, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         # A folder of the user's, of PYTHONPATH or of a `python -m`, comes after Python's own.

@@ -91,7 +91,7 @@ class HangWatch:
     def deadline(self) -> float | None:
         """When to call `expire` again; None while nobody can wait for anybody."""
         state = self._state
-        if not state.initialize_calls or state.num_processes < 2:
+        if not state.initialize_calls or state.num_processes < 2 or state.pause.is_on:
             return None
         if self._awaits_stacks or self._is_over:
             return None
@@ -125,6 +125,7 @@ class HangWatch:
         since = [mark.since for mark in self._marks.values()]
         known = waiting_since(self._state)
         first = min([*since, *([known] if known is not None else [])], default=now)
+        first = max(first, self._state.pause.ended_at)  # until then one waited for a debugger
         if first >= asked_at:  # nobody stands still
             self._look_later(now)
         elif now < first + self._after_s:

@@ -57,14 +57,21 @@ class Limits:
     @property
     def deadline(self) -> float | None:
         """When to call `expire` again."""
-        times = [self._began_at + s for s in (self._job_s, self._start_s) if s is not None]
-        if self._stall_s is not None and not self._compiling:
-            times.append(self._stalled_at(self._stall_s))
+        times = []
+        if not self._state.pause.is_on:
+            times = [self._began + s for s in (self._job_s, self._start_s) if s is not None]
+            if self._stall_s is not None and not self._compiling:
+                times.append(self._stalled_at(self._stall_s))
         if self._settles_at is not None:
             times.append(self._settles_at)
         if self.spmd is not None and (at := self.spmd.deadline) is not None:
             times.append(at)
         return min(times, default=None)
+
+    @property
+    def _began(self) -> float:
+        """When the ranks were started, had nobody debugged them since."""
+        return self._began_at + self._state.pause.total_s
 
     def _stalled_at(self, seconds: float) -> float:
         """When it will have stalled; later, where agents are late with their reports of usage."""
@@ -78,14 +85,16 @@ class Limits:
 
     def expire(self, now: float) -> Stop | None:
         """The reason to end the job, if there is one by now."""
-        if self._job_s is not None and now >= self._began_at + self._job_s:
+        if self._state.pause.is_on:
+            return self._diverged(now)
+        if self._job_s is not None and now >= self._began + self._job_s:
             seconds, self._job_s = self._job_s, None
             return self._out_of_time(f"--timeout: still running after {seconds:g} s", final=True)
         if self._start_s is not None:
             seconds = self._start_s
             if all(_has_started(run) for run in self._state.ranks.values()):
                 self._start_s = None
-            elif now >= self._began_at + seconds:
+            elif now >= self._began + seconds:
                 self._start_s = None
                 message = f"--start-timeout: not all ranks have joined after {seconds:g} s"
                 return self._out_of_time(message, final=False, jax=True)

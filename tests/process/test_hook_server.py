@@ -47,7 +47,12 @@ class Server:
         self.received: list[FromHook] = []
         self.processes: list[Process] = []
         self.hooks = HookServer(
-            self.path, Loop(), range(4), lambda pid, rank: pid == 100 * rank, self.received.append
+            self.path,
+            Loop(),
+            range(4),
+            lambda pid, rank: pid == 100 * rank,
+            self.received.append,
+            lambda hook, message: None,
         )
 
     def connect(self, *messages: HookMessage) -> "Process":

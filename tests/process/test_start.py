@@ -10,7 +10,7 @@ from jobs import Jobs
 
 # What only some runs need, and any may import by an oversight: none of it is for `-n 1 true`.
 OF_SOME_RUNS = {
-    *("argparse", "bisect", "dataclasses", "difflib", "hashlib", "heapq", "inspect", "json"),
+    *("argparse", "bisect", "dataclasses", "difflib", "hashlib", "inspect", "json"),
     *("pickle", "random", "shlex", "shutil", "subprocess", "tempfile", "tokenize", "zlib"),
     "mcjax_launch.cli.usage_errors",
     "mcjax_launch.console.collapse",

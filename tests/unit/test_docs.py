@@ -1,5 +1,6 @@
 """The documentation says what is so: options, links, and pages that are in the site's table."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -94,7 +95,7 @@ def test_metavars_match_click() -> None:
             stated[name] = metavar
     for name, option in options().items():
         metavar = "" if option.is_flag else option.make_metavar(context())
-        if re.fullmatch(r"\[.*\]", metavar):  # a choice, as click writes it
+        if re.fullmatch(r"\[.*\]", metavar) and option.metavar is None:  # a choice, by click
             metavar = metavar[1:-1]
         assert stated[name] == metavar, name
 
@@ -152,6 +153,23 @@ def test_readme_leads_to_every_page() -> None:
         (ROOT / link.partition("#")[0]).resolve() for link in LINK.findall(README.read_text())
     }
     assert {page for page in PAGES if page.name != "index.md"} <= led_to
+
+
+# --- what is to be copied ---
+
+
+def test_the_settings_for_an_ide() -> None:
+    """They are what VS Code takes, and attach to the ports that the page's command has."""
+    page = (ROOT / "docs" / "debugging.md").read_text()
+    [text] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    settings = json.loads(text)
+    ranks = settings["configurations"]
+    assert settings["version"] == "0.2.0"
+    for rank, one in enumerate(ranks):
+        assert (one["name"], one["type"], one["request"]) == (f"rank {rank}", "debugpy", "attach")
+        assert f"rank {rank} at {one['connect']['host']}:{one['connect']['port']}" in page
+    [compound] = settings["compounds"]
+    assert compound["configurations"] == [one["name"] for one in ranks]
 
 
 # --- the site ---

@@ -1,7 +1,10 @@
 """Which command lines have an agent forked before they are read."""
 
+import signal
+
 import pytest
 
+from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.transport import early
 from mcjax_launch.transport.pipes import Pipes
 
@@ -37,6 +40,23 @@ def test_a_system_without_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(early, "NewPipes", no_room)
     early.fork(["true"], {}, lambda: print)
     assert early.take() is None
+
+
+def test_signals_wait_for_the_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python forgets those that come during a fork: an agent would not end that somebody ends."""
+    masks: list[set[int]] = []
+
+    def forked() -> int:
+        masks.append(set(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+        raise OSError
+
+    monkeypatch.setattr(early, "_is_watched", lambda: False)
+    monkeypatch.setattr("os.fork", forked)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    early.fork(["true"], {}, lambda: print)
+    assert early.take() is None
+    assert masks == [{*before, *ENDING}]
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
 
 
 def _is_forked(words: list[str], environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> bool:

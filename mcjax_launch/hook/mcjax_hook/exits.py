@@ -24,11 +24,18 @@ class Exits:
     Args:
         link: to report to.
         failed: is given what goes wrong in the hook itself.
+        post_mortem: called with an exception that has ended the program, before that is reported.
 
     """
 
-    def __init__(self, link: AgentLink, failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        link: AgentLink,
+        failed: Callable[[Exception], None],
+        post_mortem: Callable[[BaseException, TracebackType], None] | None = None,
+    ) -> None:
         self.joined = False
+        self._post_mortem = post_mortem
         self._link = link
         self._failed = failed
         self._reported = False
@@ -79,6 +86,8 @@ class Exits:
             if not self._reported and self._has_left(traceback):
                 from . import failure
 
+                if self._post_mortem is not None and traceback is not None:
+                    self._post_mortem(value, traceback)
                 self._report(failure.of_exception(kind, value, traceback, joined=self._in_job))
         except ImportError:  # the program may have become a user who may not read us
             pass

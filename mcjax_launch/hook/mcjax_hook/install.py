@@ -18,10 +18,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType
+    from types import ModuleType, TracebackType
     from typing import Any
 
     from .compilation import Compilation
+    from .debuggers import Debuggers
 
     Patch = Callable[[Any], None]
 
@@ -81,8 +82,9 @@ class Hook:
         self._link = link
         self._environ = environ
         self._failed = failed
-        self._exits = Exits(link, failed)
+        self._exits = Exits(link, failed, self._post_mortem if self._is_for_pdb() else None)
         self._made: Compilation | None = None
+        self._debuggers_made: Debuggers | None = None
 
     def install(self) -> None:
         """See every way out of the program, and the imports of what is to be patched."""
@@ -91,6 +93,10 @@ class Hook:
             "jax.distributed": self._patch_distributed,
             "jax._src.compiler": lambda module: self._compilation.patch_compiler(module),
             "jax._src.interpreters.pxla": lambda module: self._compilation.patch_execution(module),
+            "pdb": lambda module: self._debuggers.patch_pdb(module),
+            "IPython.terminal.debugger": lambda module: self._debuggers.patch_ipython(module),
+            "pudb.debugger": lambda module: self._debuggers.patch_pudb(module),
+            "jax._src.debugger.cli_debugger": lambda module: self._debuggers.patch_jax(module),
         }
         sys.meta_path.insert(0, ImportPatches(patches, self._failed))
 
@@ -101,6 +107,21 @@ class Hook:
 
             self._made = Compilation(self._link, self._environ)
         return self._made
+
+    def _is_for_pdb(self) -> bool:
+        """Whether --pdb is for this program: not for those that it starts."""
+        return os.environ.pop(hook_environ.PDB, "") != ""
+
+    def _post_mortem(self, error: BaseException, traceback: TracebackType) -> None:
+        self._debuggers.post_mortem(error, traceback)
+
+    @property
+    def _debuggers(self) -> Debuggers:
+        if self._debuggers_made is None:
+            from .debuggers import Debuggers
+
+            self._debuggers_made = Debuggers(self._environ)
+        return self._debuggers_made
 
     def _patch_distributed(self, distributed: Any) -> None:
         from .agents_death import die_with_agent

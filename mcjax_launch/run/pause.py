@@ -1,0 +1,38 @@
+"""The time in which somebody debugs a job, which counts for no limit."""
+
+
+class Pause:
+    """All such time of a run.
+
+    Times are in time.monotonic's seconds.
+
+    Attributes:
+        ended_at: when somebody last stopped debugging; 0 before.
+
+    """
+
+    def __init__(self) -> None:
+        self.ended_at = 0.0
+        self._since: float | None = None
+        self._total_s = 0.0
+
+    def begin(self, now: float) -> None:
+        """Somebody debugs from now on."""
+        if self._since is None:
+            self._since = now
+
+    def end(self, now: float) -> None:
+        """Nobody does any more."""
+        if self._since is not None:
+            self._total_s += now - self._since
+            self._since, self.ended_at = None, now
+
+    @property
+    def is_on(self) -> bool:
+        """Whether somebody debugs."""
+        return self._since is not None
+
+    @property
+    def total_s(self) -> float:
+        """How long that has lasted in all, up to its last end."""
+        return self._total_s

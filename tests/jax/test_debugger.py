@@ -1,0 +1,133 @@
+"""Debuggers in ranks of a JAX job, at a terminal."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jobs import Jobs
+from remote import Sshd, needs_sshd
+from terminal import Terminal
+
+PROMPT, JAX_PROMPT = "(Pdb) ", "(jdb) "
+TRAINING = """\
+import sys
+import jax, jax.numpy as jnp
+from jax.experimental.multihost_utils import process_allgather
+
+jax.distributed.initialize()
+weight, stops = 0.0, sys.argv[1]
+for step in range(3):
+    if step == 1 and str(jax.process_index()) in stops:
+        breakpoint()
+    total = process_allgather(jnp.float32(jax.process_index())).sum()
+    weight += float(total)
+print("weight", weight)
+"""
+IN_A_PROGRAM = """\
+import jax
+
+jax.distributed.initialize()
+
+@jax.jit
+def double(x):
+    y = 2 * x
+    if jax.process_index() == 1:
+        jax.debug.breakpoint()
+    return y
+
+print("doubled", double(3.0))
+"""
+
+
+class User:
+    """Starts programs in terminals."""
+
+    def __init__(self, jobs: Jobs, folder: Path) -> None:
+        self.jobs = jobs
+        self.folder = folder
+        self.terminals: list[Terminal] = []
+
+    def start(self, text: str, *options: object, stops: str = "") -> Terminal:
+        program = self.folder / "train.py"
+        program.write_text(text)
+        terminal = Terminal(self.jobs, *options, "-d", 1, program, stops)
+        self.terminals.append(terminal)
+        return terminal
+
+
+@pytest.fixture
+def user(jobs: Jobs, tmp_path: Path) -> Iterator[User]:
+    user = User(jobs, tmp_path)
+    yield user
+    for terminal in user.terminals:
+        terminal.close()
+
+
+def test_in_a_training_loop(user: User) -> None:
+    """Also in steps over a collective, in which the others take part."""
+    terminal = user.start(TRAINING, "-n", 3, stops="1")
+    terminal.until("mcjax-launch: rank 1 stopped at ")
+    terminal.until("JAX's own limits go on: ")
+    terminal.answer(PROMPT, "p step, weight")
+    terminal.until("(1, 3.0)")
+    terminal.answer(PROMPT, "n")
+    terminal.answer("weight += float(total)", "p total")
+    terminal.until("3.0")
+    terminal.answer(PROMPT, "c")
+    assert terminal.finish() == 0
+    for rank in range(3):
+        assert f"[{rank}] weight 9.0\r\n" in terminal.shown
+    assert terminal.is_as_it_was
+
+
+def test_quitting_where_others_wait_in_a_collective(user: User) -> None:
+    terminal = user.start(TRAINING, "-n", 3, stops="1")
+    terminal.answer(PROMPT, "q")
+    assert terminal.finish() == 130
+    assert "stopped: the debugger of rank 1 was quit at " in terminal.shown
+    assert "Traceback" not in terminal.shown and "Gloo AllGather" not in terminal.shown
+    assert terminal.is_as_it_was
+
+
+@needs_sshd
+def test_over_ssh(user: User, tmp_path: Path) -> None:
+    """Rank 0 is here, rank 1 there, and both stop."""
+    server = Sshd(tmp_path, user.jobs.token)
+    try:
+        options = ["--hosts", "localhost,a", "--via", server.via]
+        terminal = user.start(TRAINING, *options, stops="01")
+        terminal.until(" too: ")
+        terminal.type("rank 1\r")
+        terminal.answer("mcjax-launch: rank 1 on a stopped at ", "jax.process_index() + 41")
+        terminal.until("42\r\n")
+        terminal.answer(PROMPT, "c")
+        terminal.answer("mcjax-launch: rank 0 on localhost stopped at ", "c")
+        assert terminal.finish() == 0
+        assert "[1 a] weight 3.0\r\n" in terminal.shown
+        assert terminal.is_as_it_was
+    finally:
+        server.end()
+
+
+def test_jaxs_own_breakpoint(user: User) -> None:
+    terminal = user.start(IN_A_PROGRAM, "-n", 2)
+    terminal.until("mcjax-launch: rank 1 stopped at ")
+    terminal.answer(JAX_PROMPT, "p y")
+    terminal.until("Array(6., dtype=float32)")
+    terminal.answer(JAX_PROMPT, "c")
+    assert terminal.finish() == 0
+    assert "[1] doubled 6.0\r\n" in terminal.shown
+
+
+def test_an_exception(user: User) -> None:
+    """The others wait in a collective; nothing is ended before the user has looked at it."""
+    text = TRAINING.replace("breakpoint()", "raise ValueError(step)")
+    terminal = user.start(text, "-n", 2, "--pdb", stops="0")
+    terminal.until("mcjax-launch: rank 0 failed at ")
+    assert "(ValueError: 1)" in terminal.until(PROMPT)
+    terminal.type("p weight\r")
+    terminal.until("1.0")
+    terminal.answer(PROMPT, "q")
+    assert terminal.finish() == 1
+    assert "mcjax-launch: rank 0 failed: ValueError: 1\r\n" in terminal.shown
+    assert "rank 1 failed" not in terminal.shown

@@ -1,0 +1,438 @@
+"""Debuggers in ranks, at a terminal and without one."""
+
+import os
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from jobs import Jobs, eventually
+from remote import FAKE_SSH, Sshd, needs_sshd
+from terminal import Terminal
+
+PROMPT = "(Pdb) "
+# Every rank says that it runs; those in sys.argv[1] stop, and then all say that they end.
+PROGRAM = """\
+import os, sys, time
+rank = int(os.environ["JAX_PROCESS_ID"])
+print("ready", rank)
+if str(rank) in sys.argv[1]:
+    value = 40 + rank
+    breakpoint()
+    value += 1
+    print("value", value)
+print("end", rank)
+"""
+# The others do not end by themselves.
+WITH_OTHERS = (
+    PROGRAM
+    + """\
+if str(rank) not in sys.argv[1]:
+    time.sleep(1000)
+"""
+)
+START = Callable[..., Terminal]
+
+
+@pytest.fixture
+def start(jobs: Jobs, tmp_path: Path) -> Iterator[START]:
+    """Starts a program in a terminal."""
+    terminals: list[Terminal] = []
+
+    def begin(options: str, text: str, *args: object) -> Terminal:
+        program = tmp_path / "debugged.py"
+        program.write_text(text)
+        terminal = Terminal(jobs, *shlex.split(options), program, *args)
+        terminals.append(terminal)
+        return terminal
+
+    yield begin
+    for terminal in terminals:
+        terminal.close()
+
+
+def test_a_rank_stops_and_goes_on(start: START) -> None:
+    terminal = start("-n 2", PROGRAM, "1")
+    terminal.until("mcjax-launch: rank 1 stopped at ")
+    assert terminal.until("\r\n").endswith("debugged.py:6")
+    assert "value += 1" in terminal.until(PROMPT)
+    terminal.type("value\r")
+    assert "41\r\n" in terminal.until(PROMPT)
+    terminal.type("n\r")
+    assert 'print("value", value)' in terminal.until(PROMPT)
+    terminal.type("value\r")
+    assert "42\r\n" in terminal.until(PROMPT)
+    terminal.type("c\r")
+    assert terminal.finish() == 0
+    assert "[1] value 42\r\n" in terminal.shown
+    assert terminal.shown.count("rank 1 stopped") == 1
+    assert terminal.is_as_it_was
+
+
+def test_what_can_be_done_at_a_prompt(start: START) -> None:
+    """Lines are edited, history comes back, names are completed, and more than one line is read."""
+    terminal = start("-n 1", PROGRAM, "0")
+    terminal.until(PROMPT)
+    terminal.type("valueX\x7f + 1\r")
+    assert "\r\n41\r\n" in terminal.until(PROMPT)
+    terminal.type("\x1b[A\r")  # arrow up: the line before
+    assert "\r\n41\r\n" in terminal.until(PROMPT)
+    terminal.type("p val\t\r")
+    assert "\r\n40\r\n" in terminal.until(PROMPT)
+    terminal.type("!value = 7; print(value * 2)\r")
+    assert "\r\n14\r\n" in terminal.until(PROMPT)
+    terminal.type("interact\r")
+    terminal.answer(">>> ", "def double(x):")
+    terminal.answer("... ", "    return x * 2")
+    terminal.answer("... ", "")
+    terminal.answer(">>> ", "double(value)")
+    assert "\r\n14\r\n" in terminal.until(">>> ")
+    terminal.type("\x04")
+    terminal.answer(PROMPT, "import os; tuple(os.get_terminal_size())")
+    assert "(120, 30)" in terminal.until(PROMPT)
+    terminal.type("c\r")
+    assert terminal.finish() == 0
+    assert "[0] value 8\r\n" in terminal.shown
+
+
+def test_the_terminals_size(start: START) -> None:
+    terminal = start("-n 1", PROGRAM, "0")
+    terminal.answer(PROMPT, "import signal; signal.signal(signal.SIGWINCH, lambda *_: print('W'))")
+    terminal.until(PROMPT)
+    terminal.resize(40, 132)
+    os.kill(terminal.pid, signal.SIGWINCH)  # as the kernel does where the terminal is a window
+    terminal.until("W\r\n")
+    terminal.type("os.get_terminal_size()\r")
+    terminal.until("columns=132, lines=40")
+    terminal.answer(PROMPT, "c")
+    assert terminal.finish() == 0
+
+
+def test_an_interrupt_is_the_ranks_at_the_prompt_and_the_jobs_afterwards(start: START) -> None:
+    text = PROGRAM + "time.sleep(1000)\n"
+    terminal = start("-n 2", text, "0")
+    terminal.answer(PROMPT, "print('spins') or [None for _ in iter(int, 1)]")
+    terminal.until("spins\r\n")
+    terminal.type("\x03")
+    terminal.until("KeyboardInterrupt")
+    terminal.answer(PROMPT, "c")
+    terminal.until("[0] end 0\r\n")
+    terminal.type("\x03")
+    assert terminal.finish() == 130
+    assert "stopped by SIGINT" in terminal.shown
+    assert terminal.is_as_it_was
+
+
+@pytest.mark.parametrize("keys", ["q\r", "\x04", "exit\r"])
+def test_leaving_the_debugger_ends_the_job(start: START, keys: str) -> None:
+    terminal = start("-n 3", WITH_OTHERS, "1")
+    terminal.until(PROMPT)
+    terminal.type(keys)
+    assert terminal.finish() == 130
+    end = terminal.shown.partition(PROMPT)[2]
+    assert "mcjax-launch: stopped: the debugger of rank 1 was quit at " in end
+    assert "all 3 ranks: ended by SIGTERM" in end
+    assert "Traceback" not in terminal.shown and "BdbQuit" not in terminal.shown
+    assert terminal.is_as_it_was
+
+
+def test_several_that_stop(start: START) -> None:
+    terminal = start("-n 3", PROGRAM, "012")
+    first = terminal.until(" stopped at ")[-1]
+    others = [rank for rank in "012" if rank != first]
+    for _ in others:
+        terminal.until(" too: `rank ")
+    for rank in others:
+        terminal.type(f"rank {rank}\r")
+        terminal.until(f"mcjax-launch: rank {rank} stopped at ")
+        terminal.answer(PROMPT, "rank, value")
+        terminal.until(f"({rank}, {40 + int(rank)})")
+        terminal.until(PROMPT)
+    terminal.type("rank 9\r")
+    assert "rank 9 has not stopped; others have: " in terminal.until(PROMPT)
+    terminal.type(f"rank {first}\r")
+    terminal.until(f"mcjax-launch: rank {first} stopped at ")
+    for _ in range(3):
+        terminal.answer(PROMPT, "c")
+    assert terminal.finish() == 0
+    for rank in range(3):
+        assert f"[{rank}] value {41 + rank}\r\n" in terminal.shown
+
+
+def test_a_step_that_takes_long_lets_others_have_the_terminal(start: START, tmp_path: Path) -> None:
+    """As one does that needs them: here rank 0 waits for what rank 1 does after its breakpoint."""
+    text = f"""
+import os, time
+rank, there = int(os.environ["JAX_PROCESS_ID"]), {str(tmp_path / "there")!r}
+while rank == 1 and not os.path.exists(there + "0"): time.sleep(0.01)
+open(there + str(rank), "w").close()
+breakpoint()
+def meet():
+    open(there + str(rank + 2), "w").close()
+    while not os.path.exists(there + str(3 - rank)): time.sleep(0.01)
+meet()
+print("met", rank)
+"""
+    terminal = start("-n 2", text)
+    terminal.until("rank 1 stopped at ")
+    terminal.until(" too: ")
+    terminal.type("n\r")
+    terminal.until("-> meet()")
+    terminal.answer(PROMPT, "n")
+    terminal.until("mcjax-launch: rank 1 stopped at ")
+    terminal.answer(PROMPT, "c")
+    terminal.until("mcjax-launch: rank 0 stopped at ")
+    terminal.answer(PROMPT, "c")
+    assert terminal.finish() == 0
+    assert "[0] met 0\r\n" in terminal.shown
+
+
+def test_a_line_where_pdb_was_told_to_stop(start: START) -> None:
+    text = "for i in range(3):\n    if i == 0: breakpoint()\n    x = i\n    y = i\n"
+    terminal = start("-n 1", text)
+    terminal.answer(PROMPT, "b 4")
+    terminal.answer(PROMPT, "c")
+    terminal.until("debugged.py:4\r\n")
+    terminal.answer(PROMPT, "x")
+    terminal.until("\r\n0\r\n")
+    terminal.answer(PROMPT, "c")
+    terminal.until("debugged.py:4\r\n")
+    terminal.answer(PROMPT, "cl 1")
+    terminal.answer(PROMPT, "c")
+    assert terminal.finish() == 0
+
+
+def test_the_output_of_others_waits(start: START, tmp_path: Path) -> None:
+    """Without bound in time, but not in memory."""
+    text = f"""
+import os, time
+rank, there = int(os.environ["JAX_PROCESS_ID"]), {str(tmp_path / "there")!r}
+if rank == 0:
+    breakpoint()
+    print("on")
+else:
+    while not os.path.exists(there): time.sleep(0.01)
+    for i in range(100_000): print("line", i, "x" * 50)
+"""
+    terminal = start("-n 2", text)
+    terminal.until(PROMPT)
+    (tmp_path / "there").touch()
+    for _ in range(3):
+        terminal.type("import time; time.sleep(0.3)\r")
+        assert "line" not in terminal.until(PROMPT)
+    terminal.type("c\r")
+    assert terminal.finish() == 0
+    assert "[0] on\r\n" in terminal.shown
+    lines = re.findall(r"\[1\] line (\d+) x{50}\r\n", terminal.shown)
+    assert list(map(int, lines)) == list(range(100_000))
+
+
+def test_limits_wait(start: START) -> None:
+    terminal = start("-n 2 --timeout 5 --stall-timeout 1", PROGRAM, "0")
+    terminal.answer(PROMPT, "import time; time.sleep(6)")
+    terminal.answer(PROMPT, "c")
+    assert terminal.finish() == 0
+
+
+def test_limits_count_again_afterwards(start: START) -> None:
+    terminal = start("-n 2 --stall-timeout 2", PROGRAM + "time.sleep(1000)\n", "0")
+    terminal.answer(PROMPT, "c")
+    assert terminal.finish() == 124
+    assert "--stall-timeout: no rank has " in terminal.shown
+
+
+def test_an_exception_opens_a_debugger(start: START) -> None:
+    text = """
+import os, time
+def fail():
+    batch = [1, 2]
+    raise ValueError("bad batch")
+if os.environ["JAX_PROCESS_ID"] == "1":
+    fail()
+time.sleep(1000)
+"""
+    terminal = start("-n 2 --pdb", text)
+    terminal.until("mcjax-launch: rank 1 failed at ")
+    assert "debugged.py:5 (ValueError: bad batch)" in terminal.until(PROMPT)
+    terminal.type("p batch\r")
+    assert "[1, 2]" in terminal.until(PROMPT)
+    terminal.type("q\r")
+    assert terminal.finish() == 1
+    assert "mcjax-launch: rank 1 failed: ValueError: bad batch\r\n" in terminal.shown
+    assert "[1] ValueError: bad batch\r\n" in terminal.shown
+    assert terminal.is_as_it_was
+
+
+def test_an_exception_in_another_rank_opens_none(start: START) -> None:
+    terminal = start("-n 2 --pdb 0", "import os\nassert os.environ['JAX_PROCESS_ID'] != '1'\n")
+    assert terminal.finish() == 1
+    assert PROMPT not in terminal.shown
+
+
+def test_a_post_mortem_of_the_programs_own(start: START) -> None:
+    text = """
+import pdb
+try:
+    bad = 0
+    1 / bad
+except ZeroDivisionError as error:
+    pdb.post_mortem(error.__traceback__)
+print("goes on")
+"""
+    terminal = start("-n 1", text)
+    terminal.until("debugged.py:5\r\n")
+    terminal.answer(PROMPT, "p bad")
+    terminal.until("\r\n0\r\n")
+    terminal.answer(PROMPT, "c")
+    assert terminal.finish() == 0
+    assert "[0] goes on\r\n" in terminal.shown
+
+
+def test_breakpoints_that_are_ignored(start: START) -> None:
+    terminal = start("-n 2 -x PYTHONBREAKPOINT=0", PROGRAM, "01")
+    assert terminal.finish() == 0
+    assert PROMPT not in terminal.shown
+
+
+def test_a_process_below_a_rank(start: START, tmp_path: Path) -> None:
+    (tmp_path / "below.py").write_text("x = 5\nbreakpoint()\nprint('x', x)\n")
+    text = (
+        f"import subprocess, sys\nsubprocess.run([sys.executable, {str(tmp_path / 'below.py')!r}])"
+    )
+    terminal = start("-n 1", text)
+    terminal.until("below.py:2\r\n")
+    terminal.type("")
+    terminal.answer(PROMPT, "print('spins') or [None for _ in iter(int, 1)]")
+    terminal.until("spins\r\n")
+    terminal.type("\x03")
+    terminal.until("KeyboardInterrupt")
+    terminal.answer(PROMPT, "c")
+    # The process above it has been interrupted too, as it would be at any terminal.
+    assert terminal.finish() in (0, 1, 130)
+    assert terminal.is_as_it_was
+
+
+# --- ends ---
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_the_launcher_is_ended_at_the_prompt(start: START, signum: int) -> None:
+    terminal = start("-n 2", PROGRAM, "01")
+    terminal.until(" too: ")
+    assert not terminal.is_as_it_was
+    os.kill(terminal.pid, signum)
+    assert terminal.finish() == (-signum if signum == signal.SIGKILL else 128 + signum)
+    eventually(lambda: terminal.is_as_it_was)
+
+
+def test_a_rank_is_killed_at_the_prompt(start: START) -> None:
+    terminal = start("-n 2", WITH_OTHERS, "1")
+    terminal.answer(PROMPT, "import os; os.kill(os.getpid(), 9)")
+    assert terminal.finish() == 137
+    assert "mcjax-launch: rank 1 failed: killed by SIGKILL" in terminal.shown
+    assert terminal.is_as_it_was
+
+
+def test_another_rank_fails_meanwhile(start: START, tmp_path: Path) -> None:
+    text = f"""
+import os, time
+if os.environ["JAX_PROCESS_ID"] == "0": breakpoint()
+while not os.path.exists({str(tmp_path / "there")!r}): time.sleep(0.01)
+raise ValueError("bad batch")
+"""
+    terminal = start("-n 2", text)
+    terminal.until(PROMPT)
+    (tmp_path / "there").touch()
+    assert terminal.finish() == 1
+    assert "mcjax-launch: rank 1 failed: ValueError: bad batch\r\n" in terminal.shown
+    assert terminal.is_as_it_was
+
+
+# --- elsewhere ---
+
+
+def on_other_hosts(start: START, via: str) -> None:
+    """A debugger there, another one, and the end of both by `q`."""
+    terminal = start(f"--hosts a,b --via {shlex.quote(via)}", PROGRAM, "01")
+    first = terminal.until(" too: ")[-1]
+    assert " stopped at " in terminal.shown
+    for rank, host in enumerate("ab"):
+        assert f"mcjax-launch: rank {rank} on {host} stopped at " in terminal.shown, first
+    terminal.answer(PROMPT, "value")
+    terminal.until(PROMPT)
+    terminal.type("[None for _ in iter(int, 1)]\r")
+    terminal.until("iter(int, 1)]\r\n")
+    terminal.type("\x03")
+    terminal.until("KeyboardInterrupt")
+    terminal.answer(PROMPT, "import os; os.environ['TERM']")
+    terminal.until("'xterm'")
+    terminal.answer(PROMPT, "c")
+    terminal.answer(PROMPT, "value")
+    terminal.answer(PROMPT, "q")
+    assert terminal.finish() == 130
+    assert "Traceback" not in terminal.shown
+    assert terminal.is_as_it_was
+
+
+def test_on_other_hosts(start: START) -> None:
+    on_other_hosts(start, FAKE_SSH)
+
+
+@needs_sshd
+def test_on_other_hosts_over_ssh(
+    start: START, jobs: Jobs, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    server = Sshd(tmp_path_factory.mktemp("sshd"), jobs.token)
+    try:
+        on_other_hosts(start, server.via)
+    finally:
+        server.end()
+
+
+def test_a_host_is_lost_at_the_prompt(start: START) -> None:
+    terminal = start(f"--hosts a,b --via {shlex.quote(FAKE_SSH)}", WITH_OTHERS, "1")
+    terminal.answer(PROMPT, "import os; os.kill(os.getppid(), 9)")  # the agent
+    assert terminal.finish() == 255
+    assert "mcjax-launch: host b: " in terminal.shown
+    assert terminal.is_as_it_was
+
+
+# --- without a terminal ---
+
+
+@pytest.mark.parametrize("way", ["breakpoint()", "import pdb; pdb.set_trace()"])
+def test_without_a_terminal(jobs: Jobs, tmp_path: Path, way: str) -> None:
+    (tmp_path / "a.py").write_text(
+        f"import os\nif os.environ['JAX_PROCESS_ID'] == '1':\n    {way}\n"
+    )
+    ended = jobs.run("-n", 2, "a.py", cwd=tmp_path)
+    assert ended.status == 1
+    assert ended.report.startswith(
+        "rank 1 failed: RuntimeError: no terminal for the debugger at a.py:3: stdin of "
+        "mcjax-launch is not one; run it at a terminal, or with --debugpy PORT "
+    )
+    assert f"at {tmp_path}/a.py:3 in <module>: {way}" in ended.report
+    assert "BdbQuit" not in ended.stderr
+
+
+def test_pdb_without_a_terminal(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "a.py").touch()
+    ended = jobs.run("--pdb", "a.py", cwd=tmp_path)
+    assert ended.status == 2
+    assert ended.stderr == (
+        "mcjax-launch: --pdb needs a terminal: stdin of mcjax-launch is not one\n"
+    )
+
+
+def test_debugpy_that_is_missing(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "a.py").touch()
+    without = tmp_path / "python"
+    without.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    without.chmod(0o755)
+    ended = jobs.run("-n", 1, "--debugpy", 5678, "--python", without, "a.py", cwd=tmp_path)
+    assert ended.status == 1
+    assert "waiting for a debugger to attach: rank 0 at 127.0.0.1:5678" in ended.report
+    assert "hint: --debugpy needs debugpy in the ranks' Python: pip install debugpy" in ended.report

@@ -1,0 +1,84 @@
+"""A launcher in a terminal of its own, and a user who types there."""
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import termios
+import time
+
+from jobs import LAUNCHER, LIMIT_S, Jobs
+
+ROWS, COLUMNS = 30, 120
+
+
+class Terminal:
+    """A terminal in which a launcher runs, as the foreground job of a session.
+
+    Args:
+        jobs: whose mark the launcher carries.
+        args: of the launcher.
+        env: more variables.
+
+    """
+
+    def __init__(self, jobs: Jobs, *args: object, env: dict[str, str] | None = None) -> None:
+        self.fd, self._theirs = pty.openpty()
+        self.resize(ROWS, COLUMNS)
+        self.settings = termios.tcgetattr(self._theirs)
+        words = [*LAUNCHER, "--color", "never", *map(str, args)]
+        environment = jobs.environment(TERM="xterm", **(env or {}))
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self.fd)
+            os.login_tty(self._theirs)
+            os.execvpe(words[0], words, environment)
+        self.shown = ""
+        self._seen = 0
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def until(self, text: str) -> str:
+        """Read until `text` has come, behind what earlier calls have waited for; all up to there."""
+        deadline = time.monotonic() + LIMIT_S
+        while (at := self.shown.find(text, self._seen)) < 0:
+            assert self._read(deadline - time.monotonic()), f"no {text!r} in {self.shown[-2000:]}"
+        before, self._seen = self.shown[self._seen : at], at + len(text)
+        return before
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def answer(self, prompt: str, text: str) -> None:
+        """Type a line at a prompt."""
+        self.until(prompt)
+        self.type(f"{text}\r")
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self.fd], [], [], max(0, seconds))[0]:
+            return False
+        self.shown += os.read(self.fd, 65536).decode("utf-8", "replace")
+        return True
+
+    @property
+    def is_as_it_was(self) -> bool:
+        """Whether its settings are those that it had at first."""
+        return termios.tcgetattr(self._theirs) == self.settings
+
+    def finish(self) -> int:
+        """Wait for the launcher's end; its exit status."""
+        pidfd = os.pidfd_open(self.pid)
+        deadline = time.monotonic() + LIMIT_S
+        while pidfd not in (ready := select.select([self.fd, pidfd], [], [], LIMIT_S)[0]):
+            assert ready and time.monotonic() < deadline, self.shown[-2000:]
+            self._read(0)
+        os.close(pidfd)
+        while self._read(0):
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def close(self) -> None:
+        os.close(self.fd)
+        os.close(self._theirs)

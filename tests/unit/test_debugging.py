@@ -1,0 +1,174 @@
+"""Who has the terminal; what is known of its last row; what does not count meanwhile."""
+
+import pytest
+
+from mcjax_launch.cli.command import command
+from mcjax_launch.cli.optional_values import with_values
+from mcjax_launch.job.job import Job
+from mcjax_launch.launcher.debug_queue import (
+    STEP_S,
+    DebugQueue,
+    Effects,
+    Grant,
+    Refuse,
+    Stopped,
+    TakeBack,
+    Waits,
+)
+from mcjax_launch.launcher.user_terminal import _Row
+from mcjax_launch.run.state import RunState
+from mcjax_launch.watchdog.hang import HangWatch
+from mcjax_launch.watchdog.limits import Limits
+
+FIRST, SECOND, THIRD = (Stopped(rank, 10 + rank, "a.py:1") for rank in range(3))
+
+
+def resume(queue: DebugQueue, stopped: Stopped, now: float, *, steps: bool = False) -> Effects:
+    return queue.resumed(stopped.rank, stopped.pid, now, steps=steps)
+
+
+def test_one_after_another() -> None:
+    queue = DebugQueue()
+    assert queue.stopped(FIRST) == [Grant(FIRST)]
+    assert queue.stopped(SECOND) == [Waits(SECOND)]
+    assert queue.stopped(THIRD) == [Waits(THIRD)]
+    assert resume(queue, FIRST, 1.0) == [Grant(SECOND, (2,))]
+    assert resume(queue, SECOND, 2.0) == [Grant(THIRD)]
+    assert resume(queue, THIRD, 3.0) == [TakeBack()]
+    assert queue.active is None
+
+
+def test_a_step_keeps_the_terminal_for_a_moment() -> None:
+    queue = DebugQueue()
+    queue.stopped(FIRST)
+    queue.stopped(SECOND)
+    assert resume(queue, FIRST, 5.0, steps=True) == []
+    assert queue.deadline == 5.0 + STEP_S
+    assert queue.expire(5.0) == []
+    further = Stopped(0, 10, "a.py:2")
+    assert queue.stopped(further) == [Grant(further, (1,), again=True)]
+    assert queue.deadline is None
+    resume(queue, further, 6.0, steps=True)
+    assert queue.expire(6.0 + STEP_S) == [Grant(SECOND)]
+    assert queue.stopped(further) == [Waits(further)]
+
+
+def test_a_step_of_the_only_one_gives_the_terminal_back() -> None:
+    queue = DebugQueue()
+    queue.stopped(FIRST)
+    resume(queue, FIRST, 5.0, steps=True)
+    assert queue.expire(5.0 + STEP_S) == [TakeBack()]
+    assert queue.stopped(FIRST) == [Grant(FIRST)]
+
+
+def test_switching() -> None:
+    queue = DebugQueue()
+    queue.stopped(FIRST)
+    assert queue.switches(1) == [Refuse(FIRST, "rank 1 has not stopped, nor has any other")]
+    queue.stopped(SECOND)
+    queue.stopped(THIRD)
+    assert queue.switches(2) == [Grant(THIRD, (0, 1))]
+    [refused] = queue.switches(2)
+    assert refused == Refuse(THIRD, "this is rank 2; others have: 1 at a.py:1, 0 at a.py:1")
+    assert queue.switches(0) == [Grant(FIRST, (1, 2))]
+
+
+def test_those_that_are_gone() -> None:
+    queue = DebugQueue()
+    queue.stopped(FIRST)
+    queue.stopped(SECOND)
+    queue.stopped(THIRD)
+    assert resume(queue, SECOND, 1.0) == []  # its process has ended
+    assert queue.gone(0) == [Grant(THIRD)]  # its host is lost
+    assert queue.gone(2) == [TakeBack()]
+    assert queue.gone(2) == []
+
+
+def test_the_end_of_the_job() -> None:
+    queue = DebugQueue()
+    assert queue.clear() == []
+    queue.stopped(FIRST)
+    queue.stopped(SECOND)
+    assert queue.clear() == [TakeBack()]
+
+
+@pytest.mark.parametrize(
+    ("written", "fits"),
+    [
+        (b"", True),
+        (b"line\r\n(Pdb) ", True),
+        (b"(Pdb) " + b"x" * 80, False),
+        (b"\x1b[?2004h(Pdb) p \x1b[Cx", True),
+        (b"ipdb> \x1b[J", False),
+        (b"\x1b[?1049h", False),
+        (b"\x1b[?1049h full \x1b[?1049l\r\n(Pdb) ", True),
+        (b"\x1b[?1049h full \r\n", False),
+    ],
+)
+def test_rows_that_can_be_written_again(written: bytes, fits: bool) -> None:
+    row = _Row()
+    for at in range(len(written)):
+        row.add(written[at : at + 1])
+    whole = _Row()
+    whole.add(written)
+    assert whole.fits(80) == fits
+    if b"1049" not in written:  # a mode's sequence comes in one piece
+        assert row.fits(80) == fits
+
+
+def test_a_row_has_what_is_to_be_seen() -> None:
+    row = _Row()
+    row.add(b"line\r\n\x1b[?2004l\r")
+    assert row.shown == b""
+    row.add(b"(Pdb) ")
+    assert row.shown == b"(Pdb) "
+
+
+def running(**limits: float) -> tuple[RunState, Limits]:
+    state = RunState()
+    state.planned("1", "h:1", {0: "h", 1: "h"}, None)
+    job = Job(program=("a",), python="py", chdir="/", **limits)  # type: ignore[arg-type]
+    return state, Limits(job, state, 0.0, lambda stop: None)
+
+
+def test_no_limit_counts_while_somebody_debugs() -> None:
+    state, limits = running(timeout=10.0, start_timeout=8.0, stall_timeout=5.0)
+    state.activity.usage_at = 3.0
+    state.pause.begin(4.0)
+    assert limits.deadline is None
+    assert limits.expire(100.0) is None
+    state.pause.end(104.0)
+    state.activity.active_at = state.activity.usage_at = 104.0
+    assert limits.deadline == 108.0  # --start-timeout: 4 s are left
+    assert limits.expire(107.9) is None
+    stop = limits.expire(108.0)
+    assert stop is not None and stop.message.startswith("--start-timeout")
+
+
+def test_no_hang_is_looked_for_while_somebody_debugs() -> None:
+    state, _ = running()
+    state.num_processes, state.initialize_calls = 2, 1
+    watch = HangWatch(state, 0.0, None)
+    state.activity.heard_at = 1.0
+    assert watch.deadline is not None
+    state.pause.begin(4.0)
+    assert watch.deadline is None
+    assert watch.expire(1000.0) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "filled"),
+    [
+        ("--pdb a.py", "--pdb=all a.py"),
+        ("--pdb 0,2 a.py", "--pdb 0,2 a.py"),
+        ("--pdb=1 a.py", "--pdb=1 a.py"),
+        ("--pdb all a.py", "--pdb all a.py"),
+        ("-n 4 --pdb -d 2 a.py --pdb x", "-n 4 --pdb=all -d 2 a.py --pdb x"),
+        ("-n4 --pdb", "-n4 --pdb=all"),
+        ("--hosts - --pdb -- a.py", "--hosts - --pdb=all -- a.py"),
+        ("-x --pdb a.py", "-x --pdb a.py"),
+        ("-m --pdb a", "-m --pdb=all a"),
+    ],
+)
+def test_a_value_that_is_left_out(words: str, filled: str) -> None:
+    assert with_values(words.split(), command.params) == filled.split()
