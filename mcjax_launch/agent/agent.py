@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ..protocol.codec import Message
+    from .coordinator_streams import CoordinatorStreams
     from .hook_server import HookConnection
     from .inputs import Inputs
     from .preloading import Preloading
@@ -85,6 +86,7 @@ class Agent:
         )
         self._streams = streams.Streams(loop, uplink)
         self._inputs: Inputs | None = None  # of ranks that take the launcher's
+        self._coordinator: CoordinatorStreams | None = None  # where it is relayed
         self._signals = Signals((signal.SIGCHLD, *ENDING))
         self._preloading: Preloading | None = None
         self._supervisor = supervisor.Supervisor(0)
@@ -97,7 +99,6 @@ class Agent:
         self._usage: UsageSampler | None = None
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
-        self._said_bye = False
 
     def run(self) -> None:
         """Serve until the ranks, and all that they started, are gone."""
@@ -122,12 +123,13 @@ class Agent:
             return False
         if not self._streams.drain():
             return False  # until the launcher takes the rest
-        if not self._said_bye:
+        if self._coordinator is not None and not self._coordinator.drain():
+            return False  # until the other hosts do
+        if not self._link.said_bye:
             left = posix.descendants() if self._leaving.unkillable else []
             unkillable = tuple(f"pid {pid}: {posix.describe(pid)}" for pid in left)
             not_removed = private_folder.remove(self._folder, self._keep_in_touch)
-            self._link.send(messages.Bye(unkillable, self._stragglers, not_removed))
-            self._said_bye = True
+            self._link.say_bye(messages.Bye(unkillable, self._stragglers, not_removed))
         return self._link.empty
 
     def _keep_in_touch(self) -> None:
@@ -142,6 +144,9 @@ class Agent:
             self._streams.credit(message.count)
         elif isinstance(message, (frames.Data, messages.InputEnds)):
             self._take_input(message)
+        elif isinstance(message, (frames.Relayed, *messages.RELAY)):
+            if self._coordinator is not None:
+                self._coordinator.received(message)
         elif isinstance(message, messages.Forward):
             self._forward(message.signum)
         elif isinstance(message, messages.Stop):
@@ -167,6 +172,9 @@ class Agent:
             self._prepare(message)
         elif isinstance(message, messages.TryCoordinator):
             self._try_coordinator(message)
+        elif isinstance(message, messages.TryPeers):
+            time.sleep(message.after_s)
+            self._link.send(network.try_peers(message.peers))
         elif isinstance(message, messages.Start):
             self._start(message)
         else:
@@ -187,6 +195,8 @@ class Agent:
     def _launcher_lost(self) -> None:
         """The launcher is gone, however it went: end the ranks, which must not wait for it."""
         self._streams.credit(_ENDLESS)
+        if self._coordinator is not None:
+            self._coordinator.drop()
         self._end_early()
 
     def _read_signals(self) -> None:
@@ -233,6 +243,10 @@ class Agent:
 
     def _hooked(self, said: messages.FromHook) -> None:
         failed = said.message
+        if isinstance(failed, hook_messages.Listening):
+            if self._coordinator is not None:
+                self._coordinator.rank_0_listens()
+            return
         if not isinstance(failed, hook_messages.Failed):
             self._link.send(said)
             return
@@ -322,8 +336,10 @@ class Agent:
             )
             inherited[hook_environ.SOCKET] = path
             self._hooks.wrapped = _wrapped(order)
-            if order.private:
+            if order.private or order.relay:
                 inherited[hook_environ.COORDINATOR] = os.path.join(self._folder, "coord")
+            if order.relay:
+                self._relay(inherited)
             if hook_environ.VERIFY_SPMD in order.env:
                 self._hooks.gather(order.alone, self._link.send)
         if any(rank.stdin for rank in order.ranks):
@@ -370,6 +386,14 @@ class Agent:
             modules, ranks, self._folder, self._loop, standard, self._started, on_end
         )
         self._preloading.begin(_NO_INPUT, self._files_limit)
+
+    def _relay(self, inherited: dict[str, str]) -> None:
+        """Have the ranks of this host and JAX's coordination service meet through the launcher."""
+        from .coordinator_streams import CoordinatorStreams
+
+        inherited[hook_environ.RELAYED] = "1"
+        path = inherited[hook_environ.COORDINATOR]
+        self._coordinator = CoordinatorStreams(path, self._loop, self._link.uplink)
 
     def _environ(
         self, rank: messages.RankOrder, order: messages.Start, inherited: dict[str, str]

@@ -39,7 +39,7 @@ class LauncherLink:
         on_lost: Callable[[], None],
     ) -> None:
         self._control = control
-        self._uplink = uplink
+        self.uplink = uplink
         self._loop = loop
         self._remote = remote
         self._on_message = on_message
@@ -47,26 +47,32 @@ class LauncherLink:
         self._decoder = frames.Decoder()
         self._heard_at = time.monotonic()
         self._ping_at = 0.0
+        self.said_bye = False
 
     def open(self) -> None:
         """Greet, and listen from now on."""
         os.set_blocking(self._control, False)
         self._loop.watch(self._control, READ, lambda ready: self._read())
-        self._uplink.send(frames.MAGIC)
+        self.uplink.send(frames.MAGIC)
         self.send(messages.Hello(messages.VERSION))
 
     def send(self, message: Message) -> None:
         """Send a message, now or as soon as there is room; nowhere if the launcher is gone."""
-        self._uplink.send(frames.encoded(message))
+        self.uplink.send(frames.encoded(message))
+
+    def say_bye(self, bye: messages.Bye) -> None:
+        """Send the last message."""
+        self.send(bye)
+        self.said_bye = True
 
     def send_data(self, rank: int, stream: int, data: bytes) -> None:
         """Send bytes of a rank's stream."""
-        self._uplink.send(frames.data_header(rank, stream, len(data)), data)
+        self.uplink.send(frames.data_header(rank, stream, len(data)), data)
 
     @property
     def empty(self) -> bool:
         """Whether everything has been sent."""
-        return self._uplink.empty
+        return self.uplink.empty
 
     def _read(self) -> None:
         try:
@@ -83,7 +89,7 @@ class LauncherLink:
     def _lose(self) -> None:
         self._remote = False
         self._loop.forget(self._control)
-        self._uplink.drop()
+        self.uplink.drop()
         self._on_lost()
 
     # A cut cable sends no end of file: silence for long enough means the same.

@@ -10,10 +10,13 @@ import socket
 import time
 
 from ..protocol.address import is_loopback
+from ..protocol.messages import PeersTried
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ..protocol.messages import Peer
 
 _MOST_S = 3.0
 _NO_ANSWER = "no answer (a firewall?)"
@@ -93,6 +96,7 @@ class Attempt:
 
     def __init__(self, address: str, port: int) -> None:
         self.address = address
+        self.port = port
         self.source = ""
         self.error = _NO_ANSWER
         self.socket = socket.socket()
@@ -135,8 +139,25 @@ def attempt(addresses: Sequence[str], port: int) -> list[Attempt]:
     return [reached.get(a.address, a) for a in first]
 
 
+def try_peers(peers: Sequence[Peer]) -> PeersTried:
+    """Connect to all addresses of these hosts at the same time, for a few seconds at the most."""
+    places = [(address, peer.port) for peer in peers for address in peer.addresses]
+    tried = {(a.address, a.port): a for a in _try_all(places)}
+    reached, errors = {}, {}
+    for peer in peers:
+        attempts = [tried[address, peer.port] for address in peer.addresses]
+        reached[peer.name] = tuple(a.address for a in attempts if a.source)
+        if not reached[peer.name] and attempts:
+            errors[peer.name] = f"{attempts[0].address}: {attempts[0].error}"
+    return PeersTried(reached, errors)
+
+
 def _attempt_once(addresses: Sequence[str], port: int) -> list[Attempt]:
-    attempts = [Attempt(address, port) for address in addresses]
+    return _try_all([(address, port) for address in addresses])
+
+
+def _try_all(places: Sequence[tuple[str, int]]) -> list[Attempt]:
+    attempts = [Attempt(address, port) for address, port in places]
     deadline = time.monotonic() + _MOST_S
     while pending := {a.socket.fileno(): a for a in attempts if a.pending}:
         poll = select.poll()

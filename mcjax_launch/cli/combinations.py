@@ -5,7 +5,7 @@ from collections.abc import Mapping, Set
 import click
 from click.core import ParameterSource
 
-from mcjax_launch.cli.options import Options
+from mcjax_launch.cli.options import RELAYED, Options
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import is_python
 from mcjax_launch.schedulers import slurm
@@ -51,6 +51,14 @@ def _check_contradictions(options: Options) -> None:
     ):
         if value and options.no_hook:
             raise LaunchError(f"{name} cannot be combined with --no-hook")
+    if options.coordinator == RELAYED and options.no_hook:
+        raise LaunchError(
+            "--coordinator ssh cannot be combined with --no-hook: the hook leads ranks there"
+        )
+    if options.coordinator == RELAYED and options.num_hosts and options.emit != "slurm":
+        raise LaunchError(
+            "--coordinator ssh needs one launcher for all hosts: with --num-hosts, give HOST:PORT"
+        )
     if options.pdb and options.stdin:
         raise LaunchError("--pdb cannot be combined with --stdin: both read the terminal")
     if options.debugpy is not None:

@@ -3,7 +3,7 @@
 import click
 
 from mcjax_launch.cli.given_options import command_line
-from mcjax_launch.cli.options import Options
+from mcjax_launch.cli.options import RELAYED, Options
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.schedulers.emit import Submission, emit
 
@@ -24,6 +24,11 @@ def emission(options: Options, context: click.Context) -> str:
         )
     if options.stdin and options.emit != "slurm":
         raise LaunchError(f"--emit {options.emit}: pods have no standard input; leave out --stdin")
+    relay = options.coordinator == RELAYED
+    if relay and options.emit != "slurm":
+        raise LaunchError(
+            f"--emit {options.emit}: each pod has its own launcher; leave out --coordinator ssh"
+        )
     submission = Submission(
         command_line=command_line(context, options),
         num_hosts=options.num_hosts or 1,
@@ -34,6 +39,7 @@ def emission(options: Options, context: click.Context) -> str:
         grace=options.grace,
         max_restarts=options.max_restarts,
         min_hosts=options.min_hosts,
+        relay=relay,
         name=options.name,
         namespace=options.namespace,
         image=options.image,

@@ -10,7 +10,7 @@ _ALL = "all"
 def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
     """The words of a command line, with `all` where such a value has been left out.
 
-    A value may be left out where the option's metavar has brackets.
+    A value may be left out where all of the option's metavar is in brackets.
     """
     options = {name: param for param in params for name in param.opts if name.startswith("-")}
     done: list[str] = []
@@ -19,7 +19,8 @@ def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list
         word = ahead.pop(0)
         option = options.get(word)
         if isinstance(option, click.Option) and not option.is_flag:
-            is_optional = str(option.metavar).startswith("[")
+            metavar = str(option.metavar)
+            is_optional = metavar.startswith("[") and metavar.endswith("]")
             if is_optional and not (ahead and _fits(option, ahead[0])):
                 word = f"{word}={_ALL}"
             elif ahead:

@@ -123,6 +123,8 @@ def _show_help(context: click.Context, _: click.Parameter, asked: bool) -> None:
 
 
 # Of ranks, and of what each has.
+#: What --coordinator takes beside an address.
+RELAYED = "ssh"
 _ONE_OR_MORE = WholeNumber(1, MOST_RANKS)
 _NONE_OR_MORE = WholeNumber(0, 10**9)
 _GPUS = WholeNumber(1, 1024)
@@ -242,9 +244,9 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "--coordinator",
-            metavar="HOST[:PORT]",
+            metavar="HOST[:PORT]|ssh",
             default_text="rank 0's host, a free port",
-            help="Address of JAX's coordinator.",
+            help="Address of JAX's coordinator; ssh: reach it over the connections to the hosts.",
         ),
         Option(
             "--num-hosts",

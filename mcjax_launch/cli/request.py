@@ -4,7 +4,7 @@ import os.path
 from collections.abc import Sequence
 from typing import Literal
 
-from mcjax_launch.cli.options import Options
+from mcjax_launch.cli.options import RELAYED, Options
 from mcjax_launch.cli.this_machine import ThisMachine
 from mcjax_launch.console.style import Style
 from mcjax_launch.errors import LaunchError
@@ -49,6 +49,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         cpu_transfers=options.cpu_transfers,
         bind_cores=options.bind_cores,
         coordinator=here.coordinator,
+        relay=options.coordinator == RELAYED,
         hook=not options.no_hook,
         stdin=_some_ranks("--stdin", options.stdin, num_processes),
         wrappers=_wrappers(options, num_processes),

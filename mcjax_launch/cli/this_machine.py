@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from mcjax_launch.cli.options import Options
+from mcjax_launch.cli.options import RELAYED, Options
 from mcjax_launch.cli.program import hint_where_missing
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -164,7 +164,7 @@ def variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _coordinator(options: Options, say: Callable[[str], object]) -> str | None:
-    if options.coordinator is None:
+    if options.coordinator in (None, RELAYED):
         return None
     from mcjax_launch.cli.coordinator import resolve
 

@@ -58,7 +58,11 @@ def dry_run(job: Job, hosts: Sequence[Host], here: Here) -> str:
     is_here = alone and hosts[0].is_local
     coordinator = join_address(address, port or (here.port if is_here else _PORT))
     plan = make_plan(job, hosts, facts, job_id=_JOB_ID, coordinator=coordinator)
-    return describe(plan, here, job.sync, job.stdin)
+    script = describe(plan, here, job.sync, job.stdin)
+    if job.relay and not alone:
+        title, rest = script.split("\n", 1)
+        return f"{title}\n# without a launcher the ranks connect to this address themselves\n{rest}"
+    return script
 
 
 def _folder(job: Job, host: Host) -> str:

@@ -27,6 +27,8 @@ def what_to_prepare(
         # Other hosts may reach this one by an address that is not its own (NAT).
         elsewhere = several or job.num_hosts > 1
         coordinator = messages.Bind("" if elsewhere else address, port)
+    elif job.relay:
+        coordinator = messages.Bind("", 0)  # for a look whether the others reach this host
     if job.host_rank:
         coordinator = None
     return messages.Prepare(
@@ -40,7 +42,7 @@ def what_to_prepare(
         chdir=host.chdir or job.chdir,
         chdir_given=bool(host.chdir) or job.chdir_given,
         coordinator=coordinator,
-        listen=first and several,
+        listen=several and (first or job.relay),
         describe=several,
         towards=_other_launchers_coordinator(job),
         transfer_ports=len(ranks) if job.cpu_transfers else 0,
@@ -105,6 +107,7 @@ def start_order(
         hook=plan.hook,
         coordinator_host=split_address(plan.coordinator)[0],
         private=job.coordinator is None and len(plan.hosts) == 1,
+        relay=job.relay and len(plan.hosts) > 1,
         sample_every_s=sample_every_s,
         grace_s=job.grace_s("failure"),
         term_grace_s=job.grace_s("TERM"),

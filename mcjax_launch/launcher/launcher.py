@@ -126,7 +126,13 @@ class Launcher:
             trace,
         )
         self._startup = Startup(
-            job, hosts, self._start, self._start_failed, lambda: self._pool.settled, restart
+            job,
+            hosts,
+            self._start,
+            self._start_failed,
+            lambda: self._pool.settled,
+            restart,
+            self._console.note,
         )
         self._stacks = StackRequests()
         self._hang: HangWatch | None = None

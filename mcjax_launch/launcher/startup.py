@@ -23,6 +23,7 @@ from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import Failure
 
 if TYPE_CHECKING:
+    from mcjax_launch.launcher.peers import Reach
     from mcjax_launch.transport.sync import Staged
 
 # Failures within so many seconds of the first are reported together with it.
@@ -35,6 +36,11 @@ _EACH_TRIES_S = 0.001
 _ALL_TRY_S = 2.0
 
 
+def _after_s(number: int) -> float:
+    """How long the agent with this number waits before it tries an address."""
+    return min(max(0, number - _TRY_AT_ONCE) * _EACH_TRIES_S, _ALL_TRY_S)
+
+
 class Startup:
     """Asks every agent, has them try the coordinator's address, and makes the plan.
 
@@ -45,6 +51,7 @@ class Startup:
         on_error: called instead when one is not.
         settled: whether no host is being connected to any more.
         restart: how many times the job has been started before.
+        note: shows a line.
 
     Attributes:
         job_id: eight hexadecimal digits.
@@ -60,6 +67,7 @@ class Startup:
         on_error: Callable[[LaunchError], None],
         settled: Callable[[], bool],
         restart: int,
+        note: Callable[[str], object] = lambda line: None,
     ) -> None:
         self._restart = restart
         self.job_id = os.urandom(4).hex()
@@ -69,6 +77,8 @@ class Startup:
         self._on_plan = on_plan
         self._on_error = on_error
         self._settled = settled
+        self._note = note
+        self._reach: Reach | None = None  # where the coordinator's address need not be reached
         self._ranks = ranks_of_hosts(job, hosts)
         self._staged = _staged(job.sync) if job.sync else None
         self._stopped = False
@@ -102,6 +112,8 @@ class Startup:
                 self._ready(link, message)
             case messages.CoordinatorTried():
                 self._coordinator_tried(link, message)
+            case messages.PeersTried():
+                self._peers_tried(link, message)
             case messages.Refused():
                 self._refused(link, message)
 
@@ -131,7 +143,8 @@ class Startup:
         if self._stopped:
             return
         if len(self._answers) == len(self._hosts) and not self._failures:
-            self._attempt(self._check if self._several else self._plan)
+            check = self._check_peers if self._job.relay else self._check
+            self._attempt(check if self._several else self._plan)
 
     def _attempt(self, step: Callable[[], None]) -> None:
         try:
@@ -144,8 +157,36 @@ class Startup:
         port = self._answers[self._hosts[0]].port
         others = [link for link in self._links if link.host is not self._hosts[0]]
         for number, link in enumerate(others):
-            after_s = min(max(0, number - _TRY_AT_ONCE) * _EACH_TRIES_S, _ALL_TRY_S)
-            link.send(messages.TryCoordinator(tuple(self._tried), port, after_s))
+            link.send(messages.TryCoordinator(tuple(self._tried), port, _after_s(number)))
+
+    def _check_peers(self) -> None:
+        """Find out whether collectives can work where only the coordinator needs no port."""
+        from mcjax_launch.launcher.peers import Reach, collectives
+
+        self._reach = Reach(self._hosts, self._answers)
+        machines = {self._answers[host].machine for host in self._hosts}
+        if len(machines) == 1 or not collectives(self._job):
+            self._plan()
+            return
+        for number, link in enumerate(self._links):
+            link.send(messages.TryPeers(self._reach.peers(link.host), _after_s(number)))
+
+    def _peers_tried(self, link: AgentConnection, tried: messages.PeersTried) -> None:
+        """An agent has tried the other hosts."""
+        from mcjax_launch.launcher.peers import collectives, remedy
+
+        assert self._reach is not None
+        self._reach.answered(link.host, tried)
+        if not self._reach.complete or self._stopped:
+            return
+        uses = collectives(self._job)
+        if gap := self._reach.gap():
+            line = f"{gap}; {remedy(uses)}"
+            if uses == "cpu":
+                self._on_error(LaunchError(line, HOST_LOST))
+                return
+            self._note(line)
+        self._attempt(self._plan)
 
     def _coordinator_tried(self, link: AgentConnection, tried: messages.CoordinatorTried) -> None:
         """An agent has tried the coordinator's addresses."""
@@ -160,7 +201,9 @@ class Startup:
         if self._job.num_hosts > 1:  # the only address that the other launchers know
             assert self._job.coordinator is not None
             port, bind = split_address(self._job.coordinator)[1], False
-        if self._several:
+        if self._reach is not None:
+            address = self._reached_address(first) or LOOPBACK
+        elif self._several:
             address = choose(first, port, self._tried, self._checked)
             bind = address == LOOPBACK or address in self._answers[first].addresses
         plan = make_plan(
@@ -177,7 +220,9 @@ class Startup:
     def _facts(self, host: Host, coordinator: str) -> Facts:
         answer = self._answers[host]
         address = answer.address if self._job.num_hosts > 1 else ""
-        if self._several:
+        if self._reach is not None:
+            address = self._reached_address(host)
+        elif self._several:
             first = self._hosts[0]
             address = own_address(host, first, coordinator, self._checked)
         return Facts(
@@ -189,6 +234,12 @@ class Startup:
             address=address,
             good_name=self._name_is_good(host, address),
         )
+
+    def _reached_address(self, host: Host) -> str:
+        """The address of a host where the coordinator's matters to none; "" for loopback."""
+        assert self._reach is not None
+        machines = {self._answers[host].machine for host in self._hosts}
+        return self._reach.address(host) if len(machines) > 1 else ""
 
     def _name_is_good(self, host: Host, address: str) -> bool:
         """Whether a host's own name leads to the address by which the others reach it.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .codec import Message
 
-    Frame: TypeAlias = "Message | Data | Content"
+    Frame: TypeAlias = "Message | Data | Content | Relayed"
 
 HEADER = struct.Struct("!BBII")  # kind, stream, rank, length
 
@@ -34,6 +34,11 @@ TERMINAL = 3
 
 #: So many bytes of the launcher's standard input may be on their way to a host.
 INPUT_WINDOW = 1 << 18
+
+#: So many bytes of a relayed stream may be on their way in each direction,
+RELAY_WINDOW = 1 << 16
+#: in frames of so many at the most.
+RELAY_PIECE = 1 << 14
 
 #: Over a network each side sends something this often (seconds),
 PING_S = 3.0
@@ -70,6 +75,19 @@ class Content:
         return f"Content({len(self.payload)} bytes)"
 
 
+class Relayed:
+    """Raw bytes between a rank and JAX's coordination service on another host."""
+
+    __slots__ = ("payload", "stream")
+
+    def __init__(self, stream: int, payload: bytes) -> None:
+        self.stream = stream
+        self.payload = payload
+
+    def __repr__(self) -> str:
+        return f"Relayed(stream={self.stream}, {len(self.payload)} bytes)"
+
+
 def data_header(rank: int, stream: int, length: int) -> bytes:
     """The bytes that go before `length` bytes of a rank's stream."""
     return HEADER.pack(messages.DATA, stream, rank, length)
@@ -78,6 +96,11 @@ def data_header(rank: int, stream: int, length: int) -> bytes:
 def content(piece: bytes) -> bytes:
     """A whole frame with a piece of a file."""
     return HEADER.pack(messages.CONTENT, 0, 0, len(piece)) + piece
+
+
+def relayed(stream: int, piece: bytes) -> bytes:
+    """A whole frame with bytes between a rank and the coordination service."""
+    return HEADER.pack(messages.RELAYED, 0, stream, len(piece)) + piece
 
 
 def encoded(message: Message) -> bytes:
@@ -125,6 +148,8 @@ class Decoder:
             payload = bytes(view[body:at])
             if kind == messages.CONTENT:
                 yield Content(payload)
+            elif kind == messages.RELAYED:
+                yield Relayed(stream=rank, payload=payload)
             else:
                 yield messages.decoded(kind, from_json(payload.decode()))
         self._held = bytes(view[at:])

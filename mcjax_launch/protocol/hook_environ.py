@@ -10,6 +10,8 @@ ALONE = "MCJAX_HOOK_ALONE"
 BIND = "MCJAX_HOOK_BIND"
 #: The path of a unix socket on which it may listen instead, out of the reach of others.
 COORDINATOR = "MCJAX_HOOK_COORDINATOR"
+#: Set where ranks on other hosts reach that socket through their agents, once rank 0 says so.
+RELAYED = "MCJAX_HOOK_RELAYED"
 #: Seconds that initialize() may take in all, where the user gave a limit.
 JOIN_TIMEOUT = "MCJAX_HOOK_JOIN_TIMEOUT"
 #: This rank's own address for jax.device_put between CPU processes.

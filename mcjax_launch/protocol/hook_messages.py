@@ -49,6 +49,10 @@ class Joining(HookMessage):
     elsewhere: bool = False
 
 
+class Listening(HookMessage):
+    """JAX's coordination service listens on the unix socket in the job's private folder."""
+
+
 class Joined(HookMessage):
     """initialize() has returned. `rerun_signal` asks which programs it still runs, 0: it cannot."""
 

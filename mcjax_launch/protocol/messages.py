@@ -94,6 +94,21 @@ class TryCoordinator(Message):
     after_s: float = 0.0
 
 
+class Peer(Message):
+    """Another host of the job: where it listens for this attempt."""
+
+    name: str
+    addresses: tuple[str, ...]
+    port: int
+
+
+class TryPeers(Message):
+    """Connect to each of these: answered by PeersTried. `after_s` as in TryCoordinator."""
+
+    peers: tuple[Peer, ...]
+    after_s: float = 0.0
+
+
 class RankOrder(Message):
     """A rank to start."""
 
@@ -115,7 +130,8 @@ class Start(Message):
         defaults: variables that the host's own win over.
         hook: put it in place, and take misleading variables out.
         coordinator_host: is not to be reached through a proxy.
-        private: all ranks of the job are here, and rank 0 may listen in the private folder.
+        private: rank 0 may listen in the private folder: all ranks of the job are here, or
+        relay: what goes between it and the ranks on other hosts goes through the launcher.
         sample_every_s: so often report what ranks use; 0: never.
         grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
             when somebody ends the agent.
@@ -130,6 +146,7 @@ class Start(Message):
     hook: bool
     coordinator_host: str
     private: bool
+    relay: bool
     sample_every_s: float
     grace_s: float
     term_grace_s: float
@@ -183,6 +200,35 @@ class ReplyToHooks(Message):
 
     ranks: tuple[int, ...]
     reply: HookReply
+
+
+class RelayListens(Message):
+    """Rank 0 listens on the socket of its host's agent: to the launcher, and from it to the others.
+
+    From then on these listen in its place.
+    """
+
+
+class RelayOpens(Message):
+    """A rank has connected to its agent, which gives the stream its number.
+
+    To the agent of rank 0's host: connect to rank 0. The number is then the launcher's own.
+    """
+
+    stream: int
+
+
+class RelayTaken(Message):
+    """So many more bytes of a stream have reached the process at its end: send so many more."""
+
+    stream: int
+    count: int
+
+
+class RelayEnds(Message):
+    """The process at this end of a stream has closed it, or is gone: nothing more comes or goes."""
+
+    stream: int
 
 
 class ReplyToDebugger(Message):
@@ -258,6 +304,13 @@ class CoordinatorTried(Message):
     """By address: the host's own address towards it, or what went wrong."""
 
     sources: dict[str, str]
+    errors: dict[str, str]
+
+
+class PeersTried(Message):
+    """By name: the addresses at which a peer was reached, or what went wrong at the first."""
+
+    reached: dict[str, tuple[str, ...]]
     errors: dict[str, str]
 
 
@@ -438,6 +491,8 @@ class Bye(Message):
 DATA = 0
 #: Raw bytes of the file of the last StageEntry.
 CONTENT = 1
+#: Raw bytes between a rank and the coordination service on another host.
+RELAYED = 2
 
 _FIRST = 16
 _MESSAGES: tuple[type[Message], ...] = (
@@ -455,11 +510,16 @@ _MESSAGES: tuple[type[Message], ...] = (
     ),
     *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
     *(ReplyToHooks, Reached, InputEnds, InputTaken, InputUnwanted),
+    *(RelayListens, RelayOpens, RelayTaken, RelayEnds, TryPeers, PeersTried),
     *(FromDebugger, ReplyToDebugger, TerminalSize, TerminalCredit),
     *(Preloaded, StartedAfresh),
 )
 _CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
 _KINDS = {cls: kind for kind, cls in _CLASSES.items()}
+
+
+#: What agents say for each other's streams.
+RELAY = (RelayListens, RelayOpens, RelayTaken, RelayEnds)
 
 
 def kind_of(message: Message) -> int:

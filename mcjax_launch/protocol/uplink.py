@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections import deque
 
 from .loop import WRITE, Loop
 
@@ -11,6 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# Of what may wait, so much at a time is in the queue, where all that comes after it has to wait.
+_BATCH = 1 << 14
 # A bigger pipe lets the writer go on while the reader is elsewhere.
 _PIPE_SIZE = 1 << 18
 _F_SETPIPE_SZ = 1031
@@ -28,7 +31,9 @@ class Uplink:
     """One direction of a connection, at either end: bytes out, in order, without ever blocking.
 
     The queue has no bound of its own: a rank's output is bounded by the launcher's credit, files
-    are sent as there is room (`on_empty`), and everything else is small.
+    are sent as there is room (`on_empty`), and everything else is small. What may wait for its
+    turn (`send_later`) never keeps a message behind more than one batch of it; whoever sends it
+    bounds how much there is.
 
     Args:
         fd: the descriptor to write to.
@@ -42,12 +47,33 @@ class Uplink:
         self._fd = fd
         self._loop = loop
         self._queue = bytearray()
+        self._later: deque[bytes] = deque()
+        self._ahead = 0  # of the queue: up to the end of the last batch of what could wait
         self.broken = False
         os.set_blocking(fd, False)
 
     @property
     def empty(self) -> bool:
-        return not self._queue
+        return not self._queue and not self._later
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether something still waits for its turn."""
+        return bool(self._later)
+
+    def send_later(self, frame: bytes) -> None:
+        """Send these bytes too, after those of earlier calls, but let messages overtake them."""
+        if not self.broken:
+            self._later.append(frame)
+            self._send_batches()
+
+    def _send_batches(self) -> None:
+        while self._later and not self._ahead:
+            batch = bytearray()
+            while self._later and len(batch) < _BATCH:
+                batch += self._later.popleft()
+            self.send(memoryview(batch))
+            self._ahead = len(self._queue)
 
     def send(self, *parts: bytes | memoryview) -> None:
         """Send these bytes, now or as soon as there is room."""
@@ -71,6 +97,7 @@ class Uplink:
 
     def send_last(self, data: bytes) -> None:
         """Send what is queued and this, however long it takes: for a process that ends."""
+        self._later.clear()
         rest = memoryview(bytes(self._queue) + data)
         os.set_blocking(self._fd, True)
         try:
@@ -83,6 +110,8 @@ class Uplink:
         """Nobody reads any more: forget what is queued and all that comes."""
         self.broken = True
         self._queue.clear()
+        self._later.clear()
+        self._ahead = 0
         self._loop.forget(self._fd)
 
     def flush(self) -> None:
@@ -90,10 +119,12 @@ class Uplink:
         try:
             sent = os.write(self._fd, self._queue) if self._queue else 0
             del self._queue[:sent]
+            self._ahead = max(0, self._ahead - sent)
         except BlockingIOError:
             return
         except OSError:
             self.drop()
+        self._send_batches()
         if not self._queue:
             self._loop.forget(self._fd)
             if self._on_empty is not None:

@@ -47,6 +47,7 @@ class Submission:
         grace: from asking the ranks to exit to killing them.
         max_restarts: how often the job may be started again.
         min_hosts: hosts that a restart can do with.
+        relay: the launcher brings the ranks and their coordinator together.
         name: of the job; after its program if None.
         namespace: of Kubernetes.
         image: of the containers.
@@ -63,6 +64,7 @@ class Submission:
     grace: float | None = None
     max_restarts: int = 0
     min_hosts: int | None = None
+    relay: bool = False
     name: str | None = None
     namespace: str | None = None
     image: str | None = None
@@ -80,7 +82,8 @@ def emit(kind: Literal["slurm", "jobset", "job"], submission: Submission) -> str
     words = submission.command_line.words
     name = submission.name or default_name(submission.command_line.program[0])
     if kind == "slurm":
-        command = [*_this_launcher(), *words(_NOT_PASSED_ON)]
+        left_out = _NOT_PASSED_ON - {"coordinator"} if submission.relay else _NOT_PASSED_ON
+        command = [*_this_launcher(), *words(left_out)]
         return slurm_script.script(command, size, name, submission.sbatch_options)
     if size.can_shrink:
         raise LaunchError(f"--emit {kind}: a job needs all its pods; leave out --min-hosts")

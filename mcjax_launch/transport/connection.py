@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
 from mcjax_launch.protocol.codec import Message
-from mcjax_launch.protocol.frames import Content, Data
+from mcjax_launch.protocol.frames import Content, Data, Relayed
 from mcjax_launch.protocol.loop import READ, Loop
 from mcjax_launch.protocol.messages import Credit
 from mcjax_launch.protocol.uplink import Uplink, widen
@@ -106,7 +106,7 @@ class AgentConnection:
         pipes: Pipes,
         loop: Loop,
         window: int,
-        on_frame: Callable[["AgentConnection", Message | Data | Content], None],
+        on_frame: Callable[["AgentConnection", Message | Data | Content | Relayed], None],
         on_end: Callable[["AgentConnection"], None],
         trace: Callable[[str], None] | None = None,
     ) -> None:
@@ -169,6 +169,10 @@ class AgentConnection:
         if self._trace is not None:
             self._trace(f"frame to {self.host.name}: {len(data)} bytes of input")
         self._out.send(frames.data_header(0, frames.STDIN, len(data)), data)
+
+    def send_later(self, frame: bytes) -> None:
+        """Send a frame that messages may overtake: see Uplink."""
+        self._out.send_later(frame)
 
     def send_keys(self, rank: int, data: bytes) -> None:
         """Send what the user types for the debugger of a rank."""

@@ -7,19 +7,32 @@ import re
 import signal
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
 from mcjax_launch.protocol.codec import Message
-from mcjax_launch.protocol.frames import Content, Data
+from mcjax_launch.protocol.frames import Content, Data, Relayed
 from mcjax_launch.protocol.loop import Loop
-from mcjax_launch.protocol.messages import Bye, Hello, NothingLeft, Ping
+from mcjax_launch.protocol.messages import (
+    Bye,
+    Hello,
+    NothingLeft,
+    Ping,
+    RelayEnds,
+    RelayListens,
+    RelayOpens,
+    RelayTaken,
+)
 from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.deadlines import Deadlines
 from mcjax_launch.transport.pace import Pace
+
+if TYPE_CHECKING:
+    from mcjax_launch.transport.coordinator_relay import CoordinatorRelay, Event
 
 #: From the start of a transport to the agent's greeting.
 GREETING_S = 14.0
@@ -183,6 +196,7 @@ class AgentPool:
         self._deadlines = Deadlines(self._due_at)
         self._ping_at = 0.0
         self._given_up: list[AgentConnection] = []  # that never greeted
+        self._relay: CoordinatorRelay | None = None  # from the first stream on
 
         def connect(host: Host) -> AgentConnection:
             pipes = transport.start(host)
@@ -249,10 +263,13 @@ class AgentPool:
         """Whether on no host a process of the job is left, as far as can be known."""
         return _all(self._not_empty, lambda link: link.ended or self._due.get(link) == math.inf)
 
-    def _frame(self, link: AgentConnection, frame: Message | Data | Content) -> None:
+    def _frame(self, link: AgentConnection, frame: Message | Data | Content | Relayed) -> None:
         match frame:
             case Data():
                 self._on_frame(link, frame)
+                return
+            case Relayed() | RelayListens() | RelayOpens() | RelayTaken() | RelayEnds():
+                self._pass_on(link, frame)
                 return
             case Ping():
                 return
@@ -266,13 +283,27 @@ class AgentPool:
                 self._due[link] = math.inf
             case Bye():
                 link.said_bye = True
+                self._streams_end(link)
                 link.end_input()
         self._on_frame(link, frame)
         self._deadlines.note(link)
 
+    def _pass_on(self, link: AgentConnection, event: Event) -> None:
+        """What an agent has sent for another."""
+        if self._relay is None:
+            from mcjax_launch.transport.coordinator_relay import CoordinatorRelay
+
+            self._relay = CoordinatorRelay()
+        self._relay.received(link, event, self.links)
+
     # --- ends ---
 
+    def _streams_end(self, link: AgentConnection) -> None:
+        if self._relay is not None:
+            self._relay.gone(link)
+
     def _ended(self, link: AgentConnection) -> None:
+        self._streams_end(link)
         if link in self._greeting:
             self._judge(link)
             return
@@ -378,6 +409,7 @@ class AgentPool:
 
     def _give_up(self, link: AgentConnection, why: str) -> None:
         """Let go of an agent; it gets the time to tidy up, see `hang_up`."""
+        self._streams_end(link)
         link.close()
         link.kill(signal.SIGTERM)
         self._on_lost(link, why)

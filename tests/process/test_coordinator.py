@@ -10,47 +10,8 @@ from pathlib import Path
 
 import pytest
 from jobs import Jobs
+from stand_in_jax import BARE, BIND, EXPLICIT, make_stand_in
 
-# Like jax.distributed, as far as addresses go: rank 0 listens, and each of the others tells it of
-# which job it is.
-STAND_IN = """
-import os, socket
-
-JOB = os.environ["MCJAX_JOB_ID"].encode()
-
-def opened(address):
-    family, place = address.split(":", 1)
-    if family == "unix":
-        return socket.socket(socket.AF_UNIX), place
-    host, port = address.rsplit(":", 1)
-    made = socket.socket(socket.AF_INET6 if "[" in host else socket.AF_INET)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    return made, (host.strip("[]"), int(port))
-
-def initialize(coordinator_address=None, num_processes=None, process_id=None{BIND}):
-    {FIRST}
-    default = "[::]:" + coordinator_address.rsplit(":", 1)[1]
-    here = locals().get("coordinator_bind_address") or default
-    print("at", coordinator_address, flush=True)
-    if process_id == 0:
-        print("listens on", here, flush=True)
-        server, place = opened(here)
-        server.bind(place)
-        server.listen(100)
-        while num_processes > 1:
-            caller, _ = server.accept()
-            told = caller.recv(100)
-            assert told in (b"", JOB), told  # one that only looks says nothing
-            num_processes -= bool(told)
-    else:
-        client, place = opened(coordinator_address)
-        client.connect(place)
-        client.send(JOB)
-
-def shutdown():
-    pass
-"""
-BIND = ", coordinator_bind_address=None"
 REFUSES = "assert not coordinator_address.startswith('unix:'), 'no such address'"
 
 
@@ -60,14 +21,6 @@ def stand_in(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def make_stand_in(folder: Path, bind: str = BIND, first: str = "pass") -> None:
-    package = folder / "jax"
-    package.mkdir(exist_ok=True)
-    (package / "__init__.py").write_text("from jax import distributed\n")
-    text = STAND_IN.replace("{BIND}", bind).replace("{FIRST}", first)
-    (package / "distributed.py").write_text(text)
-
-
 def run(jobs: Jobs, folder: Path, *options: object, program: str = "", **env: str) -> str:
     """What two ranks print that call initialize(), as `program` does, with the stand-in."""
     code = f"import os, jax\nrank = os.environ['JAX_PROCESS_ID']\n{program or BARE}"
@@ -75,11 +28,6 @@ def run(jobs: Jobs, folder: Path, *options: object, program: str = "", **env: st
     ended = jobs.run(*words, env={"PYTHONPATH": str(folder), **env})
     assert ended.status == 0, ended.stderr
     return ended.stdout
-
-
-BARE = "jax.distributed.initialize()"
-# What each rank calls; where the launcher's address is given, the program has read it.
-EXPLICIT = "jax.distributed.initialize(os.environ['JAX_COORDINATOR_ADDRESS'], 2, int(rank))"
 
 
 def test_a_bare_call_meets_on_a_socket(jobs: Jobs, stand_in: Path) -> None:

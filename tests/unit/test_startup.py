@@ -13,6 +13,7 @@ from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan
 from mcjax_launch.launcher import startup
+from mcjax_launch.launcher.peers import Reach
 from mcjax_launch.launcher.startup import Startup
 from mcjax_launch.protocol.messages import (
     VERSION,
@@ -20,11 +21,14 @@ from mcjax_launch.protocol.messages import (
     CoordinatorTried,
     Hello,
     HostFacts,
+    Peer,
+    PeersTried,
     Prepare,
     Refused,
     StageEntry,
     Stop,
     TryCoordinator,
+    TryPeers,
 )
 from mcjax_launch.transport.pool import Failure
 
@@ -43,8 +47,15 @@ class Start:
         self.plans: list[Plan] = []
         self.errors: list[LaunchError] = []
         self.settled = False
+        self.notes: list[str] = []
         self.startup = Startup(
-            job, hosts, self.plans.append, self.errors.append, lambda: self.settled, restart=0
+            job,
+            hosts,
+            self.plans.append,
+            self.errors.append,
+            lambda: self.settled,
+            restart=0,
+            note=self.notes.append,
         )
 
     def says(self, number: int, message: object) -> None:
@@ -269,3 +280,77 @@ def test_very_many_hosts_try_the_coordinator_one_after_the_other(
     tries = [link.sent[-1] for link in start.links[1:]]
     after_s = [tried.after_s for tried in tries if isinstance(tried, TryCoordinator)]
     assert after_s == [0.0, 0.0, 0.001, 0.0015, 0.0015]
+
+
+# --- a coordinator that needs no port ---
+
+
+def try_peers(start: Start, gap: tuple[str, str] | None = None) -> None:
+    """Each host tries the others; of `gap` the first does not reach the second."""
+    for link in start.links:
+        tried = link.sent[-1]
+        assert isinstance(tried, TryPeers)
+        missed = [peer.name for peer in tried.peers if (link.host.name, peer.name) == gap]
+        reached = {peer.name: peer.addresses for peer in tried.peers if peer.name not in missed}
+        errors = dict.fromkeys(missed, "10.0.0.9: timed out")
+        start.startup.received(link, PeersTried(reached, errors))
+
+
+def ready_to_try(start_on: Make, **more: object) -> Start:
+    start = start_on("a", "b", "c", relay=True, **more)
+    start.greet()
+    for link in start.links:
+        assert isinstance(link.sent[0], Prepare)
+        assert (link.sent[0].coordinator, link.sent[0].listen) == (Bind("", 0), True)
+    start.answer(0, 1, 2)
+    return start
+
+
+def test_hosts_try_one_another_where_collectives_need_that(start_on: Make) -> None:
+    start = ready_to_try(start_on, cpu_devices=1)
+    assert start.links[1].sent[1:] == [
+        TryPeers((Peer("c", ("10.0.0.3",), 0), Peer("a", ("10.0.0.1",), 4000)))
+    ]
+    assert start.plans == []
+    try_peers(start)
+    [plan] = start.plans
+    assert plan.coordinator == "10.0.0.1:4000"
+    assert start.said == []
+
+
+def test_collectives_that_cannot_work(start_on: Make) -> None:
+    start = ready_to_try(start_on, cpu_devices=1)
+    try_peers(start, ("b", "a"))
+    assert start.plans == []
+    [line] = start.said
+    assert line.startswith("host b cannot reach host a at 10.0.0.9: timed out; JAX's collectives")
+
+
+@pytest.mark.parametrize(
+    ("more", "whose"),
+    [({}, "on CPU and GPUs"), ({"env": (("JAX_PLATFORMS", "cuda"),)}, "on GPUs (NCCL)")],
+)
+def test_collectives_that_may_not_work(start_on: Make, more: dict[str, object], whose: str) -> None:
+    start = ready_to_try(start_on, **more)
+    try_peers(start, ("b", "a"))
+    assert len(start.plans) == 1
+    assert start.said == []
+    [note] = start.notes
+    assert note.startswith(
+        f"host b cannot reach host a at 10.0.0.9: timed out; collectives {whose}"
+    )
+
+
+def test_tpus_have_a_network_of_their_own(start_on: Make) -> None:
+    start = ready_to_try(start_on, env=(("JAX_PLATFORMS", "tpu,cpu"),))
+    assert [len(link.sent) for link in start.links] == [1, 1, 1]
+    [plan] = start.plans
+    assert plan.coordinator == "10.0.0.1:4000"
+
+
+def test_of_very_many_hosts_each_tries_some() -> None:
+    hosts = [Host(name=f"h{number}", slots=1) for number in range(100)]
+    answers = {host: HostFacts("p", "/", addresses=("10.0.0.1",), machine="m") for host in hosts}
+    peers = Reach(hosts, answers).peers(hosts[90])
+    assert [peers[0].name, peers[9].name, peers[-1].name] == ["h91", "h0", "h54"]
+    assert len(peers) == 64

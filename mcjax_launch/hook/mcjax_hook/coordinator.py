@@ -11,7 +11,7 @@ import os
 import sys
 
 from ...protocol.address import is_loopback, split_address
-from ...protocol.hook_environ import BIND, COORDINATOR
+from ...protocol.hook_environ import BIND, COORDINATOR, RELAYED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,11 @@ def is_left_open(real: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 
 
 def join(
-    real: Callable[..., Any], filled: Mapping[str, Any], environ: Mapping[str, str], left_open: bool
+    real: Callable[..., Any],
+    filled: Mapping[str, Any],
+    environ: Mapping[str, str],
+    left_open: bool,
+    tell: Callable[[], object],
 ) -> Any:
     """Call JAX's initialize() with the address at which rank 0 listens, as soon as it does.
 
@@ -68,6 +72,7 @@ def join(
         filled: its arguments, with the port as the coordinator's address.
         environ: of the hook.
         left_open: whether the program leaves it to us where rank 0 listens.
+        tell: is called when rank 0 listens on the socket, if ranks on other hosts wait for that.
 
     Raises:
         Exception: what `real` raises.
@@ -79,6 +84,8 @@ def join(
     if filled["process_id"] != 0:
         path = path if _await_coordinator(filled, path) else ""
         return _at_socket(real, filled, path) if path else real(**filled)
+    if RELAYED in environ and not _tell_when_it_listens(path, tell):
+        path = ""
     if path and left_open and "JAX_COORDINATOR_BIND_ADDRESS" not in environ and _can_bind(path):
         try:
             return _at_socket(real, filled, path)
@@ -87,6 +94,31 @@ def join(
                 raise
         # This jax does not take such an address.
     return real(**filled)
+
+
+def _tell_when_it_listens(path: str, tell: Callable[[], object]) -> bool:
+    """Have `tell` called each time when the service listens at a path; False if that cannot be.
+
+    initialize() itself returns only when all ranks have come.
+    """
+    distributed = sys.modules.get("jax._src.distributed")
+    library = getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
+    real = getattr(library, "get_distributed_runtime_service", None)
+    if real is None:
+        return False
+    if getattr(real, "tells", False):  # by an earlier initialize()
+        return True
+
+    def serve(*args: Any, **kwargs: Any) -> Any:
+        service = real(*args, **kwargs)
+        if os.path.exists(path):
+            tell()
+        return service
+
+    serve.__wrapped__ = real  # type: ignore[attr-defined]
+    serve.tells = True  # type: ignore[attr-defined]
+    library.get_distributed_runtime_service = serve  # type: ignore[union-attr]
+    return True
 
 
 def _at_socket(real: Callable[..., Any], filled: Mapping[str, Any], path: str) -> Any:
@@ -135,6 +167,7 @@ def _await_coordinator(filled: Mapping[str, Any], path: str) -> bool:
     limit = filled.get("initialization_timeout") or _JAX_INIT_TIMEOUT_S
     began = time.monotonic()
     pause, said = 0.002, False
+    port_knock = _Knock(host, port)
     while time.monotonic() < began + limit:
         if not said and time.monotonic() > began + _PATIENCE_S:
             said = True
@@ -142,7 +175,7 @@ def _await_coordinator(filled: Mapping[str, Any], path: str) -> bool:
             print(f"mcjax-launch: waiting for process 0{at}", file=sys.stderr, flush=True)
         if path and _listens_on_socket(path):
             return True
-        if _listens(host, port):
+        if port_knock.is_answered():
             return False
         time.sleep(pause)
         pause = min(pause * 1.2, max(0.01, count / _MOST_ATTEMPTS_PER_S))
@@ -160,11 +193,45 @@ def _listens_on_socket(path: str) -> bool:
     return True
 
 
-def _listens(host: str, port: int) -> bool:
-    import socket
+class _Knock:
+    """Attempts to connect to a port, none of which is waited for: a firewall may answer nothing."""
 
-    try:
-        socket.create_connection((host, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
+    def __init__(self, host: str, port: int) -> None:
+        self._place = host, port
+        self._attempt: Any = None
+        self._began = 0.0
+        self._count = 0  # a name may lead to several addresses, which take turns
+
+    def is_answered(self) -> bool:
+        """Whether somebody listens there, as far as it is known now."""
+        import select
+        import socket
+        import time
+
+        if self._attempt is None:
+            self._begin()
+        if self._attempt is None:
+            return False
+        poll = select.poll()
+        poll.register(self._attempt, select.POLLOUT)
+        ready = poll.poll(0)
+        failed = ready and self._attempt.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if ready or time.monotonic() > self._began + 1:
+            self._attempt.close()
+            self._attempt = None
+        return bool(ready) and not failed
+
+    def _begin(self) -> None:
+        import socket
+        import time
+
+        self._began = time.monotonic()
+        try:
+            found = socket.getaddrinfo(*self._place, type=socket.SOCK_STREAM)
+            family, kind, _, _, place = found[self._count % len(found)]
+            self._count += 1
+            self._attempt = socket.socket(family, kind)
+            self._attempt.setblocking(False)
+            self._attempt.connect_ex(place)
+        except OSError:
+            self._attempt = None

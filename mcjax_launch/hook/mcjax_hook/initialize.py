@@ -6,7 +6,7 @@ import sys
 
 from ...protocol.address import EVERYWHERE, is_loopback, join_address
 from ...protocol.hook_environ import ADDRESS, JOIN_TIMEOUT, PROFILE, TRANSFER
-from ...protocol.hook_messages import ImportedJax, Joined, Joining, Leaving, Left
+from ...protocol.hook_messages import ImportedJax, Joined, Joining, Leaving, Left, Listening
 from . import coordinator, user_lines
 from .wrapping import in_place_of
 
@@ -65,11 +65,15 @@ class Initialization:
                 return real(*args, **kwargs)
             self._before(filled)
             left_open = coordinator.is_left_open(real, args, kwargs)
-            result = coordinator.join(real, filled, self._environ, left_open)
+            tell = self._listening
+            result = coordinator.join(real, filled, self._environ, left_open, tell)
             self._after(filled)
             return result
 
         return initialize
+
+    def _listening(self) -> None:
+        self._link.send(Listening())
 
     def _before(self, filled: Mapping[str, Any]) -> None:
         """All that has to be done before JAX connects the processes."""
