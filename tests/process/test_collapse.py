@@ -1,5 +1,6 @@
 """Equal lines of several ranks, shown once."""
 
+import os
 import signal
 import sys
 import time
@@ -38,14 +39,16 @@ print('err', file=sys.stderr)
 
 def together(jobs: Jobs, gate: Path, shown: int, options: list[object], script: str) -> str:
     """What ranks print that run a script at the same time, however late each was started."""
-    wait = f"echo ready; until [ -e {gate} ]; do sleep 0.01; done; {script}"
+    os.mkfifo(gate)
+    wait = f"echo ready; : <{gate}; {script}"
     running = jobs.start(*options, "--collapse", "bash", "-c", wait)
     running.read_until("ready")
     while ranks_in(running.out) < shown:
         running.read_some()
     running.out = b""
-    gate.touch()
+    opened = os.open(gate, os.O_WRONLY)  # which wakes all who wait for that
     ended = running.finish()
+    os.close(opened)
     assert ended.status == 0, ended.stderr
     return ended.stdout
 
@@ -69,7 +72,7 @@ def test_hosts_are_named_where_a_rank_is_alone(jobs: Jobs, tmp_path: Path) -> No
     via.write_text('#!/bin/sh\nshift\nexec sh -c "$1"\n')
     via.chmod(0o755)
     options: list[object] = ["--hosts", "a:2,b", "--via", f"{via} {{host}} {{command}}"]
-    script = "[ {process_id} = 2 ] && echo alone; echo all"
+    script = "[ {process_id} = 2 ] && printf 'alone\\nall\\n' || echo all"
     out = together(jobs, tmp_path / "go", 3, options, script)
     assert out.splitlines() == ["[2 b] alone", "[0-2] all"]
 
