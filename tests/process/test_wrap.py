@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from jobs import Jobs
 from remote import FAKE_SSH
 
 PYTHON = sys.executable
+PY_SPY = os.path.join(os.path.dirname(PYTHON), "py-spy")  # as it is installed for the tests
 
 # Ends as $1 says, in rank 1; a status in the end of the other would be the wrapper's own.
 PROGRAM = """
@@ -65,12 +67,12 @@ TOOLS = {
     "gdb-batch": "gdb -q -nx -batch -ex run --args",
     "numactl": "numactl --physcpubind=+0",
     "perf": "perf record -q -o {folder}/perf{{process_id}}",
-    "py-spy": "py-spy record -o {folder}/spy{{process_id}}.svg --",
+    "py-spy": f"{PY_SPY} record -o {{folder}}/spy{{{{process_id}}}}.svg --",
 }
 
 
 def tool(name: str) -> object:
-    missing = shutil.which(name.partition("-")[0] if name == "gdb-batch" else name) is None
+    missing = shutil.which(shlex.split(TOOLS[name])[0]) is None
     return pytest.param(name, marks=pytest.mark.skipif(missing, reason=f"needs {name}"))
 
 
