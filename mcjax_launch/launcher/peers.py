@@ -75,7 +75,7 @@ class Reach:
     def gap(self) -> str:
         """Which host does not reach which, in words; "" if each that has tried reaches all."""
         gaps = [
-            (host.name, peer.name, self._tried[host].errors.get(peer.name, "it has only loopback"))
+            (host.name, peer.name, self._tried[host].errors.get(peer.name, ""))
             for host in self._hosts
             if host in self._tried
             for peer in self.peers(host)
@@ -85,7 +85,8 @@ class Reach:
             return ""
         host_name, peer_name, why = gaps[0]
         more = f", and {counted(len(gaps) - 1, 'more such pair')}" if len(gaps) > 1 else ""
-        return f"host {host_name} cannot reach host {peer_name} at {why}{more}"
+        where = f" at {why}" if why else ", whose own name leads to no address but loopback"
+        return f"host {host_name} cannot reach host {peer_name}{where}{more}"
 
 
 def remedy(uses: str) -> str:

@@ -354,3 +354,14 @@ def test_of_very_many_hosts_each_tries_some() -> None:
     peers = Reach(hosts, answers).peers(hosts[90])
     assert [peers[0].name, peers[9].name, peers[-1].name] == ["h91", "h0", "h54"]
     assert len(peers) == 64
+
+
+def test_a_host_of_which_no_address_is_known() -> None:
+    hosts = [Host(name="a", slots=1), Host(name="b", slots=1)]
+    addresses = {"a": ("10.0.0.1",), "b": ()}
+    reach = Reach(hosts, {h: HostFacts("p", "/", addresses=addresses[h.name]) for h in hosts})
+    reach.answered(hosts[0], PeersTried({"b": ()}, {}))
+    reach.answered(hosts[1], PeersTried({"a": ("10.0.0.1",)}, {}))
+    assert reach.gap() == (
+        "host a cannot reach host b, whose own name leads to no address but loopback"
+    )
