@@ -44,6 +44,13 @@ def test_rank_0_decides_where(jobs: Jobs, stand_in: Path, first: int) -> None:
     assert shown.count("at unix:/" if first == 1 else "at 127.0.0.1:") == 2
 
 
+def test_another_name_for_the_launchers_address(jobs: Jobs, stand_in: Path) -> None:
+    local = EXPLICIT.replace("os.environ['JAX_COORDINATOR_ADDRESS']", "'localhost:{coordinator_port}'")
+    assert local != EXPLICIT
+    shown = run(jobs, stand_in, program=f"{BARE} if rank == '0' else {local}")
+    assert shown.count("at unix:/") == 2
+
+
 def test_a_programs_own_address_is_left_alone(jobs: Jobs, stand_in: Path) -> None:
     shown = run(jobs, stand_in, program=EXPLICIT)
     assert "unix" not in shown

@@ -78,12 +78,14 @@ def join(
         Exception: what `real` raises.
 
     """
-    path = environ.get(COORDINATOR, "")
-    if filled["coordinator_address"] != environ.get(BIND):  # the program's own
-        path = ""
-    if filled["process_id"] != 0:
+    path, ours = environ.get(COORDINATOR, ""), environ.get(BIND, "")
+    address = filled["coordinator_address"]
+    if filled["process_id"] != 0:  # by whichever name: where it is our port, rank 0 may be here
+        path = path if split(address)[1] == split(ours)[1] else ""
         path = path if _await_coordinator(filled, path) else ""
         return _at_socket(real, filled, path) if path else real(**filled)
+    if address != ours:  # the program's own
+        path = ""
     if RELAYED in environ and not _tell_when_it_listens(path, tell):
         path = ""
     if path and left_open and "JAX_COORDINATOR_BIND_ADDRESS" not in environ and _can_bind(path):
