@@ -88,6 +88,15 @@ Host *
         self._process.wait()
 
 
+def _is_in_use(folder: Path) -> bool:
+    """Whether a living process has a job's private folder: its environment names it."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if any(str(folder) in value for value in process.environ().values()):
+                return True
+    return False
+
+
 class Lab:
     """Three hosts jh1 to jh3, each with its own address, name and sshd; we are on jh0."""
 
@@ -114,7 +123,8 @@ class Lab:
         self._process.stdout.close()
         self._process.wait(20)
         for folder in set(Path("/tmp").glob("mcjax-*")) - self._folders:
-            shutil.rmtree(folder)  # of hosts that lost their power: nobody was left to remove it
+            if not _is_in_use(folder):  # other jobs of this machine go on
+                shutil.rmtree(folder)  # of hosts that lost their power: nobody else removes it
 
     def entering(self, host: str) -> list[str]:
         """What runs the command that follows on a host, without ssh."""

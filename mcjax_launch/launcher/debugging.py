@@ -206,9 +206,10 @@ class Debugging:
         if self._has_said_limits or self._state.initialize_calls < 2:
             return
         self._has_said_limits = True
-        first = "30 s in a first collective or " if platforms <= {"", "cpu"} else ""
+        first = "30 s in its first collective, or " if platforms <= {"", "cpu"} else ""
         self._say(
-            f"JAX's own limits go on: who waits for this rank fails after {first}300 s in a barrier"
+            "JAX's own limits still count: a rank that waits for this one fails after "
+            f"{first}300 s in a barrier"
         )
 
     def _take_back(self, now: float) -> None:

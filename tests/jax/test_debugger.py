@@ -67,7 +67,7 @@ def test_in_a_training_loop(user: User) -> None:
     """Also in steps over a collective, in which the others take part."""
     terminal = user.start(TRAINING, "-n", 3, stops="1")
     terminal.until("mcjax-launch: rank 1 stopped at ")
-    terminal.until("JAX's own limits go on: ")
+    terminal.until("JAX's own limits still count: ")
     terminal.answer(PROMPT, "p step, weight")
     terminal.until("(1, 3.0)")
     terminal.answer(PROMPT, "n")
