@@ -73,7 +73,8 @@ def _other_order(comparison: Comparison, sides: Sequence[Side]) -> Iterator[str]
                 then = f"{theirs.title} {'next' if later == 1 else 'later'}"
                 if later == 0:
                     then = f"{have(odd.ranks)} compiled {theirs.title} too"
-                others = these_ranks(usual.ranks) if len(sides) > 2 else "the others"
+                all_others = len(sides) == 2 and len(usual.ranks) > 1
+                others = "the others" if all_others else these_ranks(usual.ranks)
                 yield (
                     f"{these_ranks(odd.ranks)} {_run(odd)} {own.title} where {others} "
                     f"{_run(usual)} {theirs.title}, and {then}: another order"

@@ -1,5 +1,7 @@
 """The programs in which ranks diverged, written to files for `diff`."""
 
+import os
+
 from mcjax_launch.diagnosis.program_code import parsed
 from mcjax_launch.diagnosis.spmd import different_programs
 from mcjax_launch.run.spmd import Comparison
@@ -10,7 +12,7 @@ def save(programs: Comparison, begin: str) -> list[str]:
 
     Args:
         programs: in which ranks have diverged.
-        begin: of the files' paths.
+        begin: of the files' paths, absolute; the folder is made.
 
     """
     assert programs.divergence is not None
@@ -21,6 +23,7 @@ def save(programs: Comparison, begin: str) -> list[str]:
             continue
         path = f"{begin}program{number}.rank{side.ranks[0]}.mlir"
         try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(parsed(code.text).text)
         except OSError as error:

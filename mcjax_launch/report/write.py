@@ -104,13 +104,14 @@ def reported(
     attempts: list[record.Json] = []
 
     def ended(attempt: Attempt) -> None:
+        attempts.append(record.attempt(attempt, began_at))
+        record.lighten(attempts)
         if attempt.state.diverged and not attempt.state.log_dir:  # where the launcher saves them
             from mcjax_launch.report import programs
 
-            for line in programs.save(attempt.state.programs, f"{os.path.splitext(path)[0]}."):
+            begin = os.path.splitext(_filled(path, job, attempts))[0]
+            for line in programs.save(attempt.state.programs, f"{begin}."):
                 say(line)
-        attempts.append(record.attempt(attempt, began_at))
-        record.lighten(attempts)
 
     def write(status: int, end: str) -> None:
         seconds = time.monotonic() - began_at

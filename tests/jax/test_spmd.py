@@ -161,11 +161,18 @@ DIFFERENCES = {
 @pytest.mark.parametrize("way", DIFFERENCES)
 def test_what_differs_is_shown_and_saved(jobs: Jobs, tmp_path: Path, way: str) -> None:
     program = PROGRAMS / "differing.py"
-    saved = ["--log-dir", tmp_path] if way != "shape" else ["--report", tmp_path / "run.json"]
+    saved = (
+        ["--log-dir", tmp_path]
+        if way != "shape"
+        else ["--report", tmp_path / "new" / "{job_id}.json"]
+    )
     ended = jobs.run(*OPTIONS, *saved, program, way, cwd=PROGRAMS)
     assert ended.status == 1, ended.stderr
     assert DIFFERENCES[way].format(**places(program)) in ended.report
-    begin = tmp_path / ("run.program1" if way == "shape" else "program1")
+    begin = tmp_path / "program1"
+    if way == "shape":  # the name and the folder are those of the report
+        (report,) = (tmp_path / "new").glob("*.json")
+        begin = report.with_suffix(".program1")
     first, second = (Path(f"{begin}.rank{rank}.mlir") for rank in (0, 2))
     assert f"programs: {first} {second}" in ended.report
     texts = first.read_text(), second.read_text()

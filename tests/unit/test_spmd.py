@@ -74,8 +74,8 @@ APART = {
 
 # Name: the last line, seen from either side.
 ORDERS = {
-    "order": ("rank 1 runs jit(c) where the others run jit(b), and jit(b)", "ranks 0,2-3 run jit(b) where the others runs jit(c), and jit(c)"),
-    "across meshes": ("rank 1 runs jit(b) where the others runs jit(x), and jit(x)", "rank 0 runs jit(x) where the others runs jit(b), and jit(b)"),
+    "order": ("rank 1 runs jit(c) where the others run jit(b), and jit(b)", "ranks 0,2-3 run jit(b) where rank 1 runs jit(c), and jit(c)"),
+    "across meshes": ("rank 1 runs jit(b) where rank 0 runs jit(x), and jit(x)", "rank 0 runs jit(x) where rank 1 runs jit(b), and jit(b)"),
 }  # fmt: skip
 
 
