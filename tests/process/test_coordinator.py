@@ -45,7 +45,9 @@ def test_rank_0_decides_where(jobs: Jobs, stand_in: Path, first: int) -> None:
 
 
 def test_another_name_for_the_launchers_address(jobs: Jobs, stand_in: Path) -> None:
-    local = EXPLICIT.replace("os.environ['JAX_COORDINATOR_ADDRESS']", "'localhost:{coordinator_port}'")
+    local = EXPLICIT.replace(
+        "os.environ['JAX_COORDINATOR_ADDRESS']", "'localhost:{coordinator_port}'"
+    )
     assert local != EXPLICIT
     shown = run(jobs, stand_in, program=f"{BARE} if rank == '0' else {local}")
     assert shown.count("at unix:/") == 2
