@@ -75,7 +75,9 @@ class Terminal:
                 self._hold(DebuggerStopped(where, reason))
             except BaseException as error:  # a Ctrl-C too
                 self._lock.release()
-                if isinstance(error, (Refused, OSError)):
+                if isinstance(error, OSError):
+                    return f"no terminal for the debugger at {where}: no agent: {error.strerror}"
+                if isinstance(error, Refused):
                     return str(error)
                 raise
         self._depth += 1
