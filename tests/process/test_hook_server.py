@@ -320,6 +320,16 @@ def test_a_hook_waits_for_an_agent_that_is_busy(tmp_path: Path) -> None:
     os.close(connected[0]._fd)
 
 
+def test_without_an_agent_what_was_held_goes_nowhere() -> None:
+    link = AgentLink()
+    link.send(COMPILING)
+    with pytest.raises(OSError):
+        link.connect("/no/where", "1")
+    link.send_held()
+    link.send(COMPILING)
+    link.send_held()
+
+
 def test_the_ranks_that_have_the_hook(server: Server) -> None:
     server.connect(HELLO)
     server.connect(Hello(5, "2", 0)).socket.close()  # of a process below the rank's own

@@ -20,14 +20,14 @@ _LONGEST_WAIT = (10).to_bytes(8, sys.byteorder) + bytes(8)
 class AgentLink:
     """Takes messages to the agent, from the process that has connected it: not from its forks.
 
-    What is sent before that is held until `send_held`.
+    What is sent before that is held until `send_held`; without an agent it goes nowhere then.
     """
 
     def __init__(self) -> None:
         self._pid = 0
         self._fd = -1
         self._file = (0, 0)
-        self._held: list[HookMessage] = []
+        self._held: list[HookMessage] | None = []
 
     def connect(self, path: str, process_id: str) -> None:
         """Connect.
@@ -47,7 +47,8 @@ class AgentLink:
 
     def send_held(self) -> None:
         """Send what was said before this process was there."""
-        for message in self._held:
+        held, self._held = self._held or [], None
+        for message in held:
             self.send(message)
 
     @property
@@ -66,7 +67,7 @@ class AgentLink:
 
     def send(self, message: HookMessage) -> None:
         """Take a message to the agent; if it is gone, nowhere."""
-        if not self._pid:
+        if self._held is not None and not self._pid:
             self._held.append(message)
         elif self.is_of_this_process:
             from ...protocol.codec import to_json
