@@ -134,7 +134,6 @@ class Console:
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
         self._noise = NoiseFilter()  # with --verbose nothing goes through it
         self._holds = False
-        self._aside: tuple[int, Callable[[bytes], object]] | None = None
         self._timers: tuple[Timer, ...] = (
             self._unfinished,
             self._noise,
@@ -167,13 +166,9 @@ class Console:
         self._logs.feed(rank, stream, data)
         self._tails.feed(rank, stream, data)
         shown = self._streams.get((rank, stream))
-        if shown is None:
-            return
-        if self._aside is not None and self._aside[0] == rank:
-            self._aside[1](b"".join(shown.prefix + line + b"\n" for line in data.splitlines()))
-            return
-        now = time.monotonic()
-        self._filter(self._unfinished.feed(shown, data, now), now)
+        if shown is not None:
+            now = time.monotonic()
+            self._filter(self._unfinished.feed(shown, data, now), now)
 
     def _filter(self, pieces: Sequence[Piece], now: float) -> None:
         for piece in pieces:
@@ -268,15 +263,8 @@ class Console:
         for output in set(self._outputs.values()):
             output.resumed()
 
-    def hold(self, rank: int, show: Callable[[bytes], object]) -> None:
-        """Show nothing from now on, on what may be a terminal that somebody else writes to.
-
-        Args:
-            rank: whose lines are shown all the same,
-            show: by this.
-
-        """
-        self._aside = rank, show
+    def hold(self) -> None:
+        """Show nothing from now on, on what may be a terminal that somebody else writes to."""
         if not self._holds:
             self._holds = True
             for output in set(self._outputs.values()):
@@ -284,7 +272,6 @@ class Console:
 
     def release(self) -> None:
         """Show all that has come since."""
-        self._aside = None
         if self._holds:
             self._holds = False
             for output in set(self._outputs.values()):

@@ -166,8 +166,7 @@ class Debugging:
         """Show lines to a user who debugs; whether there is one."""
         if self._terminal is None or self._queue.active is None:
             return False
-        said = "".join(map(self._console.marked, lines))
-        self._terminal.say(said.encode("utf-8", "replace"))
+        self._terminal.say("".join(map(self._console.marked, lines)))
         return True
 
     # --- effects ---
@@ -190,7 +189,7 @@ class Debugging:
         if in_background():
             self._console.say(f"{self._place(stopped)}: bring this job to the foreground (fg)")
         self._state.pause.begin(now)
-        self._console.hold(stopped.rank, self._terminal.say)
+        self._console.hold()
         self._terminal.lend()
         if not again:
             self._say(self._place(stopped))

@@ -72,17 +72,6 @@ def test_a_rank_stops_and_goes_on(start: START) -> None:
     assert terminal.is_as_it_was
 
 
-def test_what_a_rank_prints_in_a_step_is_seen_before_the_next_prompt(start: START) -> None:
-    terminal = start("-n 2", PROGRAM, "1")
-    terminal.answer(PROMPT, "n")
-    terminal.answer(PROMPT, "n")
-    assert "[1] value 42\r\n" in terminal.until(PROMPT)
-    terminal.type("c\r")
-    assert terminal.finish() == 0
-    assert terminal.shown.count("[1] value 42\r\n") == 1
-    assert terminal.is_as_it_was
-
-
 def test_what_can_be_done_at_a_prompt(start: START) -> None:
     """Lines are edited, history comes back, names are completed, and more than one line is read."""
     terminal = start("-n 1", PROGRAM, "0")
