@@ -371,11 +371,9 @@ class Agent:
         from .preloading import Outcome, Preloading  # no other start need wait for that
 
         def standard(rank: messages.RankOrder) -> tuple[int, int, int]:
-            taken = self._inputs.add() if rank.stdin and self._inputs is not None else None
-            out, out_end = os.pipe()
-            err, err_end = os.pipe()
-            self._read_streams(rank.process_id, out, err)
-            return os.dup(_NO_INPUT) if taken is None else taken, out_end, err_end
+            ends, read = self._pipes(rank)
+            self._read_streams(rank.process_id, *read)
+            return ends
 
         def on_end(outcome: Outcome) -> None:
             for report in outcome.reports():
@@ -427,17 +425,19 @@ class Agent:
         return True
 
     def _spawn_one(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
+        ends, read = self._pipes(rank)
+        pid = posix.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit)
+        for fd in ends:
+            os.close(fd)
+        self._started(rank.process_id, pid)
+        self._read_streams(rank.process_id, *read)
+
+    def _pipes(self, rank: messages.RankOrder) -> tuple[tuple[int, int, int], tuple[int, int]]:
+        """What becomes a rank's 0, 1 and 2, to be closed by the caller; and what to read from."""
         out, out_end = os.pipe()
         err, err_end = os.pipe()
-        taken = self._inputs.add() if rank.stdin and self._inputs is not None else None
-        ends = (_NO_INPUT if taken is None else taken, out_end, err_end)
-        pid = posix.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit)
-        os.close(out_end)
-        os.close(err_end)
-        if taken is not None:
-            os.close(taken)
-        self._started(rank.process_id, pid)
-        self._read_streams(rank.process_id, out, err)
+        taken = os.dup(_NO_INPUT) if not rank.stdin or self._inputs is None else self._inputs.add()
+        return (taken, out_end, err_end), (out, err)
 
     def _started(self, number: int, pid: int) -> None:
         """A rank's process is there."""

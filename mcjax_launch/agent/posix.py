@@ -189,17 +189,16 @@ def ended_child() -> Ended | None:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         raise Childless from None
-    if found is None:
-        return None
-    exited = found.si_code == os.CLD_EXITED
-    return Ended(found.si_pid, found.si_status if exited else -found.si_status)
+    return None if found is None else Ended(found.si_pid, _status(found))
 
 
 def status_of(pid: int) -> int | None:
     """The status of one child that has ended, not reaped yet; None if it still runs. Linux only."""
     found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if found is None:
-        return None
+    return None if found is None else _status(found)
+
+
+def _status(found: os.waitid_result) -> int:
     return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
 

@@ -5,12 +5,11 @@ from collections.abc import Mapping, Set
 import click
 from click.core import ParameterSource
 
-from mcjax_launch.cli.options import RELAYED, Options
+from mcjax_launch.cli.options import HIGHEST_PORT, RELAYED, Options
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import is_python
 from mcjax_launch.schedulers import slurm
 
-HIGHEST_PORT = 65535
 _FOR_EMIT = ("image", "name", "namespace", "engine_option")
 
 
@@ -79,7 +78,7 @@ def _check_debugpy(options: Options, port: int) -> None:
     last = port + (options.num_processes or 1) - 1
     if last > HIGHEST_PORT:
         raise LaunchError(
-            f"--debugpy {port}: the last rank's port would be {last}; the highest is 65535"
+            f"--debugpy {port}: the last rank's port would be {last}; the highest is {HIGHEST_PORT}"
         )
 
 

@@ -50,14 +50,11 @@ def waiting_for_ide(plan: Plan, port: int) -> str:
         port: of rank 0.
 
     """
-    names = [f"rank {rank.process_id}" for rank in plan.ranks[:_MOST_PORTS]]
-    if len(plan.hosts) > 1 or not plan.hosts[0].is_local:
-        names = [
-            f"{name} on {rank.host.name}" for name, rank in zip(names, plan.ranks, strict=False)
-        ]
+    elsewhere = len(plan.hosts) > 1 or not plan.hosts[0].is_local
     places = [
-        f"{name} at {join_address(LOOPBACK, port + rank.process_id)}"
-        for name, rank in zip(names, plan.ranks, strict=False)
+        f"rank {rank.process_id}{f' on {rank.host.name}' if elsewhere else ''} at "
+        f"{join_address(LOOPBACK, port + rank.process_id)}"
+        for rank in plan.ranks[:_MOST_PORTS]
     ]
     more = "" if len(plan.ranks) <= _MOST_PORTS else ", and so on"
     return f"waiting for a debugger to attach: {', '.join(places)}{more}"
