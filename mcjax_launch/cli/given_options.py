@@ -5,9 +5,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from mcjax_launch.cli.options import Options
 from mcjax_launch.job.command_line import CommandLine
 from mcjax_launch.ranks import ranges
+from mcjax_launch.request.options import Options
 
 
 def command_line(context: click.Context, options: Options) -> CommandLine:
@@ -20,6 +20,12 @@ def command_line(context: click.Context, options: Options) -> CommandLine:
         if is_given and isinstance(parameter, click.Option):
             given.append((name, _words(parameter, getattr(options, name))))
     return CommandLine(tuple(given), options.program)
+
+
+def on_command_line(context: click.Context) -> set[str]:
+    """The names of the options that stand there: a variable may be set for many command lines."""
+    source = context.get_parameter_source
+    return {name for name in context.params if source(name) is ParameterSource.COMMANDLINE}
 
 
 def _words(option: click.Option, value: Any) -> tuple[str, ...]:
