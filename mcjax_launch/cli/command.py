@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from mcjax_launch.cli.given_options import command_line, on_command_line
 from mcjax_launch.cli.help import GroupedCommand
 from mcjax_launch.cli.options import GROUPS, PROGRAM
 from mcjax_launch.cli.warnings import warnings
@@ -55,11 +55,17 @@ def command(context: click.Context, /, **values: Any) -> int:
         raise LaunchError(with_variable(str(error), context), error.status) from None
 
 
+def _on_command_line(context: click.Context) -> set[str]:
+    """The names of the options that stand there: a variable may be set for many command lines."""
+    source = context.get_parameter_source
+    return {name for name in context.params if source(name) is ParameterSource.COMMANDLINE}
+
+
 def _emit(options: Options, context: click.Context) -> int:
     from mcjax_launch.cli.emission import emission
 
     text = emission(options, context)
-    combinations.check(options, on_command_line(context), os.environ)
+    combinations.check(options, _on_command_line(context), os.environ)
     _warn(options, context)
     _print(text)
     return 0
@@ -72,7 +78,7 @@ def _warn(options: Options, context: click.Context) -> None:
 
 def _run(options: Options, context: click.Context) -> int:
     say = _ignore if options.quiet else _say
-    combinations.check(options, on_command_line(context), os.environ)
+    combinations.check(options, _on_command_line(context), os.environ)
     _warn(options, context)
     job = ready.prepare(options, os.environ, say)
     if options.dry_run:
@@ -86,6 +92,8 @@ def _run(options: Options, context: click.Context) -> int:
 
 
 def _words(context: click.Context, options: Options) -> list[str]:
+    from mcjax_launch.cli.given_options import command_line
+
     return command_line(context, options).words()
 
 

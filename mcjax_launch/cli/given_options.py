@@ -22,12 +22,6 @@ def command_line(context: click.Context, options: Options) -> CommandLine:
     return CommandLine(tuple(given), options.program)
 
 
-def on_command_line(context: click.Context) -> set[str]:
-    """The names of the options that stand there: a variable may be set for many command lines."""
-    source = context.get_parameter_source
-    return {name for name in context.params if source(name) is ParameterSource.COMMANDLINE}
-
-
 def _words(option: click.Option, value: Any) -> tuple[str, ...]:
     """An option as it would be written on the command line."""
     name = max(option.opts, key=len)
