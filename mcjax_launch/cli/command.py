@@ -4,30 +4,22 @@ Every run waits for the imports here; what only some runs need is imported where
 """
 
 import contextlib
-import functools
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from mcjax_launch.cli import combinations, request, this_machine
 from mcjax_launch.cli.help import GroupedCommand
-from mcjax_launch.cli.hosts import default_via, find_hosts
-from mcjax_launch.cli.options import GROUPS, PROGRAM, Options
-from mcjax_launch.cli.program import check_program
+from mcjax_launch.cli.options import GROUPS, PROGRAM
 from mcjax_launch.cli.warnings import warnings
-from mcjax_launch.console.style import Style
-from mcjax_launch.diagnosis.attempt import Outcome
 from mcjax_launch.errors import LaunchError, save_traceback
-from mcjax_launch.job import placeholders
-from mcjax_launch.job.hosts import Host
-from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import used_hosts
-from mcjax_launch.launcher.entry import run as run_job
 from mcjax_launch.protocol import exit_status
+from mcjax_launch.request import combinations, ready, this_machine
+from mcjax_launch.request.options import Options
 from mcjax_launch.wording import one_line
 
 
@@ -63,11 +55,17 @@ def command(context: click.Context, /, **values: Any) -> int:
         raise LaunchError(with_variable(str(error), context), error.status) from None
 
 
+def _on_command_line(context: click.Context) -> set[str]:
+    """The names of the options that stand there: a variable may be set for many command lines."""
+    source = context.get_parameter_source
+    return {name for name in context.params if source(name) is ParameterSource.COMMANDLINE}
+
+
 def _emit(options: Options, context: click.Context) -> int:
     from mcjax_launch.cli.emission import emission
 
     text = emission(options, context)
-    combinations.check(options, context, os.environ)
+    combinations.check(options, _on_command_line(context), os.environ)
     _warn(options, context)
     _print(text)
     return 0
@@ -80,73 +78,23 @@ def _warn(options: Options, context: click.Context) -> None:
 
 def _run(options: Options, context: click.Context) -> int:
     say = _ignore if options.quiet else _say
-    combinations.check(options, context, os.environ)
+    combinations.check(options, _on_command_line(context), os.environ)
     _warn(options, context)
-    hosts = find_hosts(options, os.environ)
-    job = request.make_job(options, hosts, this_machine.look_up(options, hosts, say))
-    if this_machine.runs_here(hosts) and not job.sync:
-        check_program(job, hosts)
-    if options.verbose and job.is_python:
-        say(this_machine.described_python(job, hosts))
-    hosts = tuple(used_hosts(job.processes_here, hosts))
-    style = request.make_style(options, job)
-    if options.report is not None:
-        from mcjax_launch.report import write
-
-        placeholders.check_path("--report", options.report)
-        write.check(options.report)
-    if options.log_dir is not None:
-        from mcjax_launch.console.log_files import check_folder
-
-        placeholders.check_path("--log-dir", options.log_dir)
-        check_folder(options.log_dir)
-    if job.profile is not None and not options.dry_run:
-        from mcjax_launch.report import profile
-
-        profile.prepare(job.profile)
+    job = ready.prepare(options, os.environ, say)
     if options.dry_run:
         from mcjax_launch.cli.dry_run import script
 
-        _print(script(job, hosts))
+        _print(script(job.job, job.hosts))
         return 0
-    if job.pdb:
+    if options.pdb:
         this_machine.check_terminal()
-    return _run_job(job, hosts, style, options, context)
+    return ready.run(job, lambda: _words(context, options), _say).status
 
 
-def _run_job(
-    job: Job, hosts: Sequence[Host], style: Style, options: Options, context: click.Context
-) -> int:
-    """Run the job, with its report if the user wants one; the exit status."""
-    run = functools.partial(
-        run_job,
-        job,
-        hosts,
-        options.via or default_via(options, os.environ),
-        style,
-        log_dir=options.log_dir,
-    )
-    status = _reported(run, job, options, context)
-    if job.profile is not None:
-        from mcjax_launch.report import profile
-
-        here = all(host.is_local for host in hosts)
-        for line in profile.merge(job.profile, job.ranks_here, here):
-            if not options.quiet:
-                _say(line)
-    return status
-
-
-def _reported(
-    run: Callable[..., Outcome], job: Job, options: Options, context: click.Context
-) -> int:
-    if options.report is None:
-        return run().status
+def _words(context: click.Context, options: Options) -> list[str]:
     from mcjax_launch.cli.given_options import command_line
-    from mcjax_launch.report import write
 
-    words = command_line(context, options).words()
-    return write.reported(options.report, job, words, run, say=_say, quiet=options.quiet)
+    return command_line(context, options).words()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,8 +3,8 @@
 import click
 
 from mcjax_launch.cli.given_options import command_line
-from mcjax_launch.cli.options import RELAYED, Options
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.request.options import RELAYED, Options
 from mcjax_launch.schedulers.emit import Submission, emit
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from mcjax_launch.cli.options import Options
 from mcjax_launch.job.command_line import CommandLine
 from mcjax_launch.ranks import ranges
+from mcjax_launch.request.options import Options
 
 
 def command_line(context: click.Context, options: Options) -> CommandLine:

@@ -1,8 +1,8 @@
-"""The options: their values, and what click must know of each, in the groups of --help."""
+"""What click must know of each option, in the groups of --help; values: `request/options.py`."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -16,71 +16,8 @@ from mcjax_launch.cli.param_types import (
     WholeNumber,
     Wrap,
 )
-from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import MOST_RANKS
-
-
-class Options(Value):
-    """The command line as click read it; None where an option was not given.
-
-    Durations are in seconds. One field per option, named as click names it.
-    """
-
-    program: tuple[str, ...]  # and its arguments
-
-    num_processes: int | None
-    module: bool
-    python: str | None
-    chdir: str | None
-    env: tuple[str, ...]
-    env_style: Literal["torch"] | None
-    stdin: frozenset[int] | Literal["all"] | None
-    wrap: tuple[str, ...]
-    no_hook: bool
-    preload: tuple[str, ...]
-
-    cpu_devices: int | None
-    gpus_per_process: int | None
-    cpu_transfers: bool
-    bind_cores: bool
-
-    hosts: str | None
-    procs_per_host: int | None
-    via: str | None
-    sync: tuple[str, ...]
-    coordinator: str | None
-    num_hosts: int | None
-    host_rank: int | None
-
-    log_dir: str | None
-    show: frozenset[int] | None
-    collapse: bool
-    timestamps: bool
-    no_prefix: bool
-    color: Literal["auto", "always", "never"]
-    quiet: bool
-    verbose: bool
-
-    timeout: float | None
-    start_timeout: float | None
-    stall_timeout: float | None
-    grace: float | None
-    max_restarts: int
-    min_hosts: int | None
-
-    pdb: frozenset[int] | Literal["all"] | None
-    debugpy: int | None
-    verify_spmd: bool
-    profile: str | None
-    profile_after: float
-    report: str | None
-    dry_run: bool
-
-    emit: Literal["slurm", "jobset", "job"] | None
-    image: str | None
-    name: str | None
-    namespace: str | None
-    engine_option: tuple[str, ...]
+from mcjax_launch.request.kinds import COLORS, ENV_STYLES, HIGHEST_PORT
 
 
 class Option(click.Option):
@@ -123,12 +60,9 @@ def _show_help(context: click.Context, _: click.Parameter, asked: bool) -> None:
 
 
 # Of ranks, and of what each has.
-#: What --coordinator takes beside an address.
-RELAYED = "ssh"
 _ONE_OR_MORE = WholeNumber(1, MOST_RANKS)
 _NONE_OR_MORE = WholeNumber(0, 10**9)
 _GPUS = WholeNumber(1, 1024)
-HIGHEST_PORT = 65535
 _PORT = WholeNumber(1, HIGHEST_PORT)
 _DURATION = Duration()
 _LIMIT = Limit()
@@ -169,7 +103,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "--env-style",
-            type=click.Choice(["torch"]),
+            type=click.Choice(ENV_STYLES),
             metavar="torch",
             help="Also set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and others.",
         ),
@@ -283,7 +217,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         _flag("--no-prefix", help="Do not prefix lines with their rank."),
         Option(
             "--color",
-            type=click.Choice(["auto", "always", "never"]),
+            type=click.Choice(COLORS),
             metavar="auto|always|never",
             default="auto",
             default_text="auto",

@@ -11,15 +11,16 @@ from mcjax_launch.console.noise_filter import NoiseFilter, patience_s
 from mcjax_launch.console.pieces import Lines, Piece, Stream
 from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day
 from mcjax_launch.console.renderers import Live, Plain
-from mcjax_launch.console.sink import Sink
+from mcjax_launch.console.sink import Target
 from mcjax_launch.console.style import Style, wants_colour
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.protocol import frames
-from mcjax_launch.protocol.loop import Loop, earliest
+from mcjax_launch.protocol.loop import earliest
 from mcjax_launch.wording import visible
 
 if TYPE_CHECKING:
     from mcjax_launch.console.collapse import Collapse
+    from mcjax_launch.console.listener import Listener
     from mcjax_launch.protocol.loop import Timer
 
 # With more unwritten bytes than this the ranks are slowed down.
@@ -31,7 +32,7 @@ _IN_SIGHT = 1500
 class _Output:
     """The end of the pipeline for one of the launcher's streams: collapse, renderer, sink."""
 
-    def __init__(self, sink: Sink, style: Style) -> None:
+    def __init__(self, sink: Target, style: Style) -> None:
         self.sink = sink
         self.prefixes = Prefixes(
             style.prefix, wants_colour(style.colour, sink.is_terminal, os.environ)
@@ -103,25 +104,24 @@ class Console:
 
     Args:
         style: how it looks.
-        loop: where the sinks wait for room.
+        targets: where stdout and stderr go; the same one if that is one file.
         on_reader_gone: called when the reader of the launcher's stdout is gone.
-        on_room: called when output may flow again.
-        for_record: whether `tails` has the last of stdout too, and more of both.
+        for_record: `tails` has the last of stdout too, and more of both, as for a listener.
+        listener: is told of all output and of the launcher's own lines, if there is one.
 
     """
 
     def __init__(
         self,
         style: Style,
-        loop: Loop,
+        targets: tuple[Target, Target],
         on_reader_gone: Callable[[OSError | None], None],
-        on_room: Callable[[], None],
         for_record: bool = False,
+        listener: "Listener | None" = None,
     ) -> None:
         self._style = style
-        out, err = Sink(1, loop, on_room), Sink(2, loop, on_room)
-        if err.identity == out.identity:
-            err = out
+        self._listener = listener
+        out, err = targets
         outputs = {sink: _Output(sink, style) for sink in (out, err)}
         self._outputs = {frames.STDOUT: outputs[out], frames.STDERR: outputs[err]}
         out.watch(on_reader_gone)
@@ -130,7 +130,7 @@ class Console:
         self._streams: dict[tuple[int, int], Stream] = {}  # those that are shown
         self._errors_at: dict[int, int] = {}  # by rank: the place in stderr behind its last there
         self._logs = LogFiles(self.say)
-        self._tails = Tails(for_record)
+        self._tails = Tails(for_record or listener is not None)
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
         self._noise = NoiseFilter()  # with --verbose nothing goes through it
         self._holds = False
@@ -165,6 +165,8 @@ class Console:
         """Take more bytes of a rank's stream."""
         self._logs.feed(rank, stream, data)
         self._tails.feed(rank, stream, data)
+        if self._listener is not None:
+            self._listener.output(rank, stream, data)
         shown = self._streams.get((rank, stream))
         if shown is not None:
             now = time.monotonic()
@@ -195,6 +197,8 @@ class Console:
             output.finish()
         for hidden in self._noise.hidden:
             self._mention(hidden.take())
+        if self._listener is not None:
+            self._listener.output_ends()
         self._logs.close()
 
     def tails(self, rank: int) -> tuple[str, str]:
@@ -223,6 +227,9 @@ class Console:
     def _own(self, lines: Sequence[str], *, headline: bool = False, alarm: bool = False) -> None:
         output = self._outputs[frames.STDERR]
         first, *others = map(visible, lines)
+        if self._listener is not None:
+            for line in (first, *others):
+                self._listener.said(line)
         shown = output.prefixes.own(first, headline=headline, alarm=alarm)
         output.own(shown + "".join(map(output.prefixes.own, others)))
 

@@ -16,23 +16,61 @@ _MOST_PIECES = 512  # of one writev
 _LAST_WRITE_S = 1  # for a reader that has stopped reading when it is held
 
 
-class Sink:
+class Target:
+    """Where one of the console's streams goes: nowhere.
+
+    Attributes:
+        queued: bytes that are waiting for the reader.
+        taken: bytes that it was given to write, in all.
+        gone: the reader is gone for good.
+        is_terminal: it is a terminal, on which rows can be drawn anew.
+
+    """
+
+    def __init__(self) -> None:
+        self.queued = self.taken = 0
+        self.gone = self.is_terminal = False
+
+    def watch(self, on_gone: Callable[[OSError | None], None]) -> None:
+        """Call `on_gone` as soon as the reader has gone."""
+
+    def write(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Write these pieces, now or as soon as there is room."""
+
+    def hold(self) -> None:
+        """Write what is queued, and from now on nothing more."""
+
+    def release(self) -> None:
+        """Go on writing."""
+
+    def rows(self) -> int:
+        """How many rows the terminal has."""
+        return 24
+
+    def in_foreground(self) -> bool:
+        """Whether the terminal is ours to draw on."""
+        return True
+
+
+def standard(loop: Loop, on_room: Callable[[], None]) -> tuple[Target, Target]:
+    """The launcher's own stdout and stderr; both the same if they lead to the same file."""
+    out, err = Sink(1, loop, on_room), Sink(2, loop, on_room)
+    return out, out if err.identity == out.identity else err
+
+
+class Sink(Target):
     """A file, pipe or terminal that other processes may share.
 
     A shared file description must not be made non-blocking, so a pipe or terminal is opened a
     second time where the system can do that (/proc/self/fd); elsewhere it is written in pieces
     that a writable pipe takes at once.
 
-    Attributes:
-        queued: bytes that are waiting for the reader.
-        taken: bytes that it was given to write, in all.
-        gone: the reader is gone for good.
+    Attributes: see Target.
 
     """
 
     def __init__(self, fd: int, loop: Loop, on_room: Callable[[], None]) -> None:
-        self.queued = self.taken = 0
-        self.gone = False
+        super().__init__()
         self._loop = loop
         self._on_room = on_room
         self._on_gone: Callable[[OSError | None], None] | None = None

@@ -7,9 +7,9 @@ from mcjax_launch.diagnosis.initialize_calls import wrong_call
 from mcjax_launch.diagnosis.joining import kept_apart
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.spmd import titled
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.spmd import titled
+from mcjax_launch.runs.state import RunState
 
 _MOST_HOSTS = 3
 _ABSENT = "never called initialize()"

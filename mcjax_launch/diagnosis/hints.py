@@ -13,7 +13,7 @@ from mcjax_launch.jax_messages.known_errors import (
     wrong_devices,
 )
 from mcjax_launch.ranks import counted
-from mcjax_launch.run.rank_run import RankRun
+from mcjax_launch.runs.rank_run import RankRun
 
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 

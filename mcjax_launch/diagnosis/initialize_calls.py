@@ -5,8 +5,8 @@ from collections import Counter
 from mcjax_launch.diagnosis.blame import Blame
 from mcjax_launch.protocol.address import is_loopback, split_text
 from mcjax_launch.protocol.hook_messages import Joining
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
 
 _Calls = list[tuple[RankRun, Joining]]
 

@@ -18,8 +18,8 @@ from mcjax_launch.protocol import exit_status
 from mcjax_launch.protocol.hook_messages import Failed
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted, these_ranks
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import visible
 
 _TAIL_LINES = 15

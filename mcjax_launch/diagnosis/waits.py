@@ -16,9 +16,9 @@ from mcjax_launch.diagnosis.stacks import Frame, Stack, threads
 from mcjax_launch.protocol import source_lines
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.spmd import Program, titled
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.spmd import Program, titled
+from mcjax_launch.runs.state import RunState
 
 # Libraries whose calls wait in JAX, which is in C++ then.
 _JAX = ("jax", "jaxlib", "orbax", "flax", "optax", "equinox", "chex", "haiku")

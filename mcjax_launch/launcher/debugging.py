@@ -14,7 +14,7 @@ from mcjax_launch.launcher.debug_queue import (
     TakeBack,
     Waits,
 )
-from mcjax_launch.launcher.user_terminal import UserTerminal, in_background, why_none
+from mcjax_launch.launcher.user_terminal import UserTerminal, in_background
 from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import LOOPBACK, join_address
 from mcjax_launch.protocol.hook_messages import (
@@ -29,8 +29,8 @@ from mcjax_launch.protocol.hook_messages import (
 )
 from mcjax_launch.protocol.loop import Loop
 from mcjax_launch.ranks import these_ranks
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import Stop, quit_debugger
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import Stop, quit_debugger
 from mcjax_launch.transport.connection import AgentConnection
 
 _WHAT_HELPS = (
@@ -69,7 +69,7 @@ class Debugging:
         state: of the run.
         on_quit: called when the user leaves a debugger, and the job with it.
         on_stacks: called when the user wants the stacks of all ranks.
-        takes_input: standard input goes to ranks.
+        why_no_terminal: says why there is none for a debugger; "" if there is one.
 
     """
 
@@ -80,14 +80,14 @@ class Debugging:
         state: RunState,
         on_quit: Callable[[Stop], object],
         on_stacks: Callable[[], object],
-        takes_input: bool,
+        why_no_terminal: Callable[[], str],
     ) -> None:
         self._loop = loop
         self._console = console
         self._state = state
         self._on_quit = on_quit
         self._on_stacks = on_stacks
-        self._takes_input = takes_input
+        self._why_no_terminal = why_no_terminal
         self._queue = DebugQueue()
         self._terminal: UserTerminal | None = None
         self._links: dict[int, AgentConnection] = {}  # by rank, of those that have stopped
@@ -122,7 +122,7 @@ class Debugging:
     def _why_refused(self) -> str:
         if self._terminal is not None:
             return ""
-        return "--stdin takes what is typed" if self._takes_input else why_none()
+        return self._why_no_terminal()
 
     def output(self, link: AgentConnection, data: bytes) -> None:
         """A debugger has written something."""

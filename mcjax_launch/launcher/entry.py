@@ -14,6 +14,7 @@ from mcjax_launch.transport.client import Transport
 if TYPE_CHECKING:
     from mcjax_launch.console.style import Style
     from mcjax_launch.diagnosis.attempt import Attempt, Outcome
+    from mcjax_launch.launcher.front import Front
 
 
 def run(
@@ -24,6 +25,7 @@ def run(
     *,
     log_dir: str | None,
     ended: "Callable[[Attempt], object]" = lambda attempt: None,
+    front: "Front | None" = None,
 ) -> "Outcome":
     """Run a job, and return how it ended.
 
@@ -34,21 +36,29 @@ def run(
         style: how the console looks.
         log_dir: where each rank's whole output goes, if anywhere; may hold placeholders.
         ended: called after each attempt.
+        front: what the launcher has of this process; None if it is all the launcher's.
 
     Raises:
         LaunchError: it could not be started.
 
     """
     transport = Transport(via, job.python, job.python_given)
+    if front is not None:
+        from mcjax_launch.launcher import restarts
+
+        _check_limit(len(hosts), job.processes_here, log_dir)
+        transport.started = front.child_started
+        return restarts.run(job, hosts, transport, style, log_dir=log_dir, ended=ended, front=front)
     if any(host.is_local for host in hosts):
         transport.start_local()
     transport.allow_many_files()
     _check_limit(len(hosts), job.processes_here, log_dir)
     from mcjax_launch.launcher import restarts  # while the agent here starts
+    from mcjax_launch.launcher.front import Front
 
     gc.freeze()  # what has been imported stays
     gc.enable()
-    return restarts.run(job, hosts, transport, style, log_dir=log_dir, ended=ended)
+    return restarts.run(job, hosts, transport, style, log_dir=log_dir, ended=ended, front=Front())
 
 
 def _check_limit(hosts: int, ranks: int, log_dir: str | None) -> None:

@@ -20,6 +20,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan
 from mcjax_launch.launcher.agent_orders import start_order
+from mcjax_launch.launcher.front import Front, told
 from mcjax_launch.launcher.stack_requests import StackRequests
 from mcjax_launch.launcher.startup import Startup
 from mcjax_launch.launcher.stop_policy import (
@@ -35,13 +36,13 @@ from mcjax_launch.launcher.timers import Acting, Asking
 from mcjax_launch.protocol import exit_status, frames, hook_messages, messages
 from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
-from mcjax_launch.protocol.loop import READ, Loop, Signals
+from mcjax_launch.protocol.loop import READ
 from mcjax_launch.protocol.signals import ENDING, FORWARDED
 from mcjax_launch.ranks import counted, these_ranks
-from mcjax_launch.run import stop_reasons
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import Stop
+from mcjax_launch.runs import stop_reasons
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import Stop
 from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import AgentPool, Failure
@@ -75,8 +76,7 @@ class Launcher:
         transport: starts their agents.
         style: how the console looks.
         log_dir: where each rank's whole output goes, if anywhere; may hold placeholders.
-        loop: to wait in.
-        signals: the launcher's own, see `mcjax_launch.launcher.signal_events`.
+        front: what the launcher has of its process: a loop, signals, streams.
         state: where to keep what happens.
         stdin: for the ranks that take it.
         restart: how many times the job has been started before.
@@ -97,8 +97,7 @@ class Launcher:
         style: Style,
         *,
         log_dir: str | None,
-        loop: Loop,
-        signals: Signals,
+        front: Front,
         state: RunState,
         stdin: "StandardInput | None" = None,
         restart: int = 0,
@@ -106,21 +105,21 @@ class Launcher:
         self.lost: set[Host] = set()
         self._job = job
         self._log_dir = log_dir
-        self._loop = loop
-        self._signals = signals
+        self._front = front
         self._stdin = stdin
         self._restart = restart
         self._state = state
         self._plan: Plan | None = None
         self._policy = StopPolicy(job.grace_s)
-        self._console = Console(style, loop, self._reader_gone, self._give_credit, job.record)
+        targets = front.outputs(self._give_credit)
+        self._console = Console(style, targets, self._reader_gone, job.record, front.listener)
         trace = self._console.say if "frames" in os.environ.get(_DEBUG, "") else None
         self._pool = AgentPool(
             hosts,
             transport,
-            loop,
+            front.loop,
             min(_MOST_WINDOW, _WINDOW_OF_ALL // len(hosts)),
-            self._received,
+            told(self._received, front.listener),
             self._lose,
             self._unreachable,
             trace,
@@ -156,7 +155,7 @@ class Launcher:
             LaunchError: it could not be started; nothing of it runs.
 
         """
-        self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
+        self._front.loop.watch(self._front.signals.fd, READ, lambda ready: self._read_signals())
         try:
             self._pool.begin()
             while not self._over():
@@ -293,7 +292,7 @@ class Launcher:
                 self._state.used(message, time.monotonic())
 
     def _received_of_hooks(self, message: messages.FromHook | messages.Reached) -> None:
-        from mcjax_launch.run import hook_events  # as only Python's ranks need
+        from mcjax_launch.runs import hook_events  # as only Python's ranks need
 
         match message:
             case messages.Reached():
@@ -313,15 +312,18 @@ class Launcher:
 
             on_stacks = functools.partial(self._stacks.request, self._links, self._show_stacks)
             self._debugging = Debugging(
-                self._loop,
+                self._front.loop,
                 self._console,
                 self._state,
                 self._stop,
                 on_stacks,
-                takes_input=bool(self._job.stdin),
+                why_no_terminal=self._why_no_terminal,
             )
             self._timers.append(self._debugging)
         return self._debugging
+
+    def _why_no_terminal(self) -> str:
+        return "--stdin takes what is typed" if self._job.stdin else self._front.why_no_terminal()
 
     def _preload_note(
         self, link: AgentConnection, message: messages.Preloaded | messages.StartedAfresh
@@ -345,7 +347,9 @@ class Launcher:
             from mcjax_launch.watchdog.joining import JoiningRanks
 
             self._joining_ranks = JoiningRanks()
-            self._hang = HangWatch(self._state, time.monotonic(), self._job.stall_timeout)
+            self._hang = HangWatch(
+                self._state, time.monotonic(), self._job.stall_timeout, self._front.shows_stacks
+            )
             self._timers.append(Acting(self._hang, self._ask))
         for line in self._joining_ranks.notes(self._state, rank):
             self._console.note(line)
@@ -422,7 +426,7 @@ class Launcher:
                     self._console.note(text)
 
     def _read_signals(self) -> None:
-        for signum in self._signals.read():
+        for signum in self._front.signals.read():
             if signum in ENDING:
                 now = time.monotonic()
                 nothing_left = self._pool.nothing_left
@@ -489,7 +493,7 @@ class Launcher:
     # --- time ---
 
     def _turn(self) -> None:
-        self._loop.run_once(self._timers)
+        self._front.loop.run_once(self._timers)
         now = time.monotonic()
         if self._pool.nothing_left:
             self._policy.nothing_left(now)

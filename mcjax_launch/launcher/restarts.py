@@ -11,13 +11,13 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
+from mcjax_launch.launcher.front import Front
 from mcjax_launch.launcher.launcher import Launcher
-from mcjax_launch.launcher.signal_events import watched
-from mcjax_launch.protocol.loop import READ, Loop, Signals
+from mcjax_launch.protocol.loop import READ, Loop
 from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.ranks import counted
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import interrupted
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import interrupted
 from mcjax_launch.schedulers.restart_count import restarts_before
 from mcjax_launch.transport.client import Transport
 
@@ -37,19 +37,20 @@ def run(
     style: Style,
     *,
     log_dir: str | None,
-    ended: Callable[[Attempt], object] = lambda attempt: None,
+    ended: Callable[[Attempt], object],
+    front: Front,
 ) -> Outcome:
     """Run a job, again and again as far as --max-restarts allows; how it ended.
 
     Args: see Launcher.
         ended: called after each run.
+        front: what the launcher has of its process.
 
     Raises:
         LaunchError: it could not be started.
 
     """
-    loop, signals = Loop(), watched()
-    stdin = _standard_input(job, loop)
+    stdin = _standard_input(job, front.loop)
     failures: list[str] = []
     before = restarts_before(os.environ)
     for restart in range(job.max_restarts + 1):
@@ -61,8 +62,7 @@ def run(
             transport,
             style,
             log_dir=log_dir,
-            loop=loop,
-            signals=signals,
+            front=front,
             state=state,
             stdin=stdin,
             restart=before + restart,
@@ -95,7 +95,7 @@ def run(
             launcher.say(smaller(missing, job, hosts))
         pause = min(_FIRST_PAUSE_S * 2 ** min(restart, 10), _MOST_PAUSE_S)
         launcher.say(f"restarting in {pause:g} s ({restart + 1} of {job.max_restarts})")
-        if (signum := _pause(pause, loop, signals)) is not None:
+        if (signum := _pause(pause, front)) is not None:
             stop = interrupted(signum)
             return Outcome(stop.status, f"{stop.message} before another attempt")
     if summary.status:
@@ -108,7 +108,7 @@ def run(
 def _state(job: Job, hosts: int, began_at: float) -> RunState:
     state = RunState(began_at=began_at, hosts=hosts, num_processes=job.num_processes)
     if job.record:
-        from mcjax_launch.run.waits import Waits
+        from mcjax_launch.runs.waits import Waits
 
         state.waits = Waits()
     return state
@@ -145,8 +145,9 @@ def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequ
     return job, tuple(used_hosts(job.num_processes, left))
 
 
-def _pause(seconds: float, loop: Loop, signals: Signals) -> int | None:
+def _pause(seconds: float, front: Front) -> int | None:
     """Wait; return the signal that cut the wait short, if one did."""
+    loop, signals = front.loop, front.signals
     got: list[int] = []
     loop.watch(signals.fd, READ, lambda ready: got.extend(signals.read()))
     deadline = time.monotonic() + seconds

@@ -74,6 +74,11 @@ class Loop:
         if self._calls.pop(fd, None) is not None and self._files.pop(fd, None) is None:
             self._selector.unregister(fd)
 
+    def close(self) -> None:
+        """Let go of what the system keeps for it."""
+        if hasattr(self._selector, "close"):
+            self._selector.close()
+
     def run_once(self, timers: Iterable[Timer]) -> None:
         """Wait until something is ready or due; call back, then every timer."""
         timers = tuple(timers)
@@ -103,21 +108,13 @@ def earliest(timers: Iterable[Timer]) -> float | None:
     return min((at for timer in timers if (at := timer.deadline) is not None), default=None)
 
 
-class Signals:
-    """Turns signals into bytes on a pipe that a Loop can watch; handlers do nothing else.
+class SignalPipe:
+    """Signals as bytes on a pipe that a Loop can watch, whoever writes them there."""
 
-    Whatever the parent process has blocked: these come through from now on.
-    """
-
-    def __init__(self, wanted: Iterable[int]) -> None:
+    def __init__(self) -> None:
         self.fd, self._write = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write, False)
-        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        wanted = tuple(wanted)
-        for signum in wanted:
-            signal.signal(signum, _ignore)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, wanted)
 
     def read(self) -> list[int]:
         """The signals that have come since the last call."""
@@ -125,6 +122,33 @@ class Signals:
             return list(os.read(self.fd, 4096))
         except BlockingIOError:
             return []
+
+    def put(self, signum: int) -> None:
+        """Take this for a signal that has come; from any thread."""
+        try:
+            os.write(self._write, bytes([signum]))
+        except BlockingIOError:  # thousands have come before
+            pass
+
+    def close(self) -> None:
+        """Let go of the pipe."""
+        os.close(self.fd)
+        os.close(self._write)
+
+
+class Signals(SignalPipe):
+    """The process's own signals, of which handlers make such bytes, and do nothing else.
+
+    Whatever the parent process has blocked: these come through from now on.
+    """
+
+    def __init__(self, wanted: Iterable[int]) -> None:
+        super().__init__()
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        wanted = tuple(wanted)
+        for signum in wanted:
+            signal.signal(signum, _ignore)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, wanted)
 
 
 def _ignore(signum: int, frame: object) -> None:

@@ -80,10 +80,11 @@ def reported(
     job: Job,
     arguments: Sequence[str],
     run: Callable[..., Outcome],
-    say: Callable[[str], None],
+    say: Callable[[str], object],
     quiet: bool,
-) -> int:
-    """Run a job and write what happened, however it ends; its exit status.
+    also: Callable[[Attempt], object] = lambda attempt: None,
+) -> Outcome:
+    """Run a job and write what happened, however it ends; how that was.
 
     Args:
         path: of the report, checked; may hold placeholders.
@@ -92,6 +93,7 @@ def reported(
         run: what runs it, see restarts.run.
         say: prints a line of the launcher's own.
         quiet: do not say where the report and the log files are after a good end.
+        also: called after each attempt too.
 
     Raises:
         LaunchError: the job could not be started.
@@ -112,6 +114,7 @@ def reported(
             begin = os.path.splitext(_filled(path, job, attempts))[0]
             for line in programs.save(attempt.state.programs, f"{begin}."):
                 say(line)
+        also(attempt)
 
     def write(status: int, end: str) -> None:
         seconds = time.monotonic() - began_at
@@ -146,7 +149,7 @@ def reported(
         write(exit_status.INTERNAL_ERROR, f"internal error: {error!r}")
         raise
     write(outcome.status, outcome.message)
-    return outcome.status
+    return outcome
 
 
 def page(text: str) -> str:

@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -192,12 +192,16 @@ class Transport:
         python: of the ranks.
         python_given: the user has named it.
 
+    Attributes:
+        started: called with the process of each client or agent that is started from now on.
+
     """
 
     def __init__(self, via: str, python: str, python_given: bool) -> None:
         self._via = via
         self._python = python
         self._python_given = python_given
+        self.started: Callable[[int], object] = lambda pid: None
         self._local: Pipes | None = None
         self._files_limit: ulimits.Limit | None = None
 
@@ -218,6 +222,9 @@ class Transport:
         """
         if not host.is_local:
             argv = remote_argv(host, self._via, self._python, self._python_given)
-            return start(argv, self._files_limit, os.path.basename(argv[0]))
-        pipes, self._local = self._local, None
-        return pipes or start(local_argv(), self._files_limit)
+            pipes = start(argv, self._files_limit, os.path.basename(argv[0]))
+        else:
+            early, self._local = self._local, None
+            pipes = early or start(local_argv(), self._files_limit)
+        self.started(pipes.pid)
+        return pipes

@@ -1,5 +1,6 @@
 """The launcher's connection to one agent: frames in, frames out, never blocking."""
 
+import _thread  # without what `threading` imports
 import os
 import signal
 import time
@@ -22,8 +23,8 @@ _STREAMED = b"<mcjax-launch>/"
 _INSTALLED = (b"/mcjax_launch/agent/", b"/mcjax_launch/protocol/")
 
 
-class _Buffer:
-    """What all connections read into: what is in it is used up before the next read.
+class _Buffer(_thread._local):
+    """What all connections of a thread read into: what is in it is used up before the next read.
 
     Attributes:
         view: of its memory: little, until a read has filled it.

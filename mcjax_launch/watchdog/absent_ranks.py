@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from mcjax_launch.ranks import these_ranks
-from mcjax_launch.run import stop_reasons
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import Stop
+from mcjax_launch.runs import stop_reasons
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import Stop
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.initialize_calls import Callers

@@ -8,13 +8,12 @@ silence is looked at ever more seldom, and one that does not use JAX never.
 
 import math
 import os
-import sys
 from collections.abc import Iterable
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from mcjax_launch.run.rank_run import BUSY, RankRun
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import BUSY, RankRun
+from mcjax_launch.runs.state import RunState
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
@@ -69,12 +68,16 @@ class HangWatch:
         state: of the run.
         now: when the ranks are started.
         stall_timeout: of the job.
+        shows_stacks: what shows the stacks of all ranks, in words; "" if nothing does.
 
     """
 
-    def __init__(self, state: RunState, now: float, stall_timeout: float | None) -> None:
+    def __init__(
+        self, state: RunState, now: float, stall_timeout: float | None, shows_stacks: str = ""
+    ) -> None:
         self._state = state
         self._stall_timeout = stall_timeout
+        self._shows_stacks = shows_stacks
         self._after_s = float(os.environ.get(AFTER_VARIABLE) or AFTER_S)
         self._interval_s = self._after_s
         self._next_at = now + self._after_s
@@ -173,10 +176,9 @@ class HangWatch:
         return lines
 
     def _advice(self) -> str:
-        on_terminal = sys.stdin is not None and sys.stdin.isatty()
-        see = "Ctrl-\\" if on_terminal else f"kill -QUIT {os.getpid()}"
         if self._stall_timeout is not None:
             end = f"--stall-timeout {self._stall_timeout:g} ends the job if nothing moves"
         else:
             end = "--stall-timeout 10m would end a job in which nothing moves"
-        return f"{see} shows where all ranks are; {end}"
+        see = f"{self._shows_stacks} shows where all ranks are; " if self._shows_stacks else ""
+        return f"{see}{end}"

@@ -1,6 +1,6 @@
 """Ranks that are kept apart, reported once, as soon as they call initialize()."""
 
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.state import RunState
 
 
 class JoiningRanks:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mcjax_launch.job.job import Job
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import Stop, diverged, incomparable, out_of_time
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import Stop, diverged, incomparable, out_of_time
 
 if TYPE_CHECKING:
     from mcjax_launch.watchdog.spmd import SpmdWatch

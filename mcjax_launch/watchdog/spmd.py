@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.run.rank_run import Sample
-from mcjax_launch.run.spmd import Code, Comparison, Program, Rerun
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import Sample
+from mcjax_launch.runs.spmd import Code, Comparison, Program, Rerun
+from mcjax_launch.runs.state import RunState
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack

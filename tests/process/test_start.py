@@ -17,7 +17,7 @@ OF_SOME_RUNS = {
     "mcjax_launch.diagnosis.hang",
     "mcjax_launch.job.describe",
     "mcjax_launch.report.write",
-    "mcjax_launch.run.spmd",
+    "mcjax_launch.runs.spmd",
     "mcjax_launch.schedulers.emit",
     "mcjax_launch.transport.bootstrap",
     "mcjax_launch.transport.sync",

@@ -7,6 +7,7 @@ import pytest
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import RankLabel
+from mcjax_launch.console.sink import standard
 from mcjax_launch.console.style import Style
 from mcjax_launch.protocol.frames import STDERR, STDOUT
 from mcjax_launch.protocol.loop import Loop
@@ -30,9 +31,8 @@ def console(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     def make(ranks: int = 2, **style: object) -> Console:
         made = Console(
             Style(**style),  # type: ignore[arg-type]
-            Loop(),
+            standard(Loop(), lambda: None),
             lambda error: pytest.fail("the reader is gone"),
-            lambda: None,
         )
         made.add_ranks([RankLabel(rank) for rank in range(ranks)], append=False)
         return made

@@ -16,7 +16,7 @@ from mcjax_launch.launcher.debug_queue import (
     Waits,
 )
 from mcjax_launch.launcher.user_terminal import _Row
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.hang import HangWatch
 from mcjax_launch.watchdog.limits import Limits
 

@@ -11,8 +11,8 @@ from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol import hook_messages as hook
 from mcjax_launch.protocol.messages import Exited, RankUsage, Usage
-from mcjax_launch.run.rank_run import Membership, RankRun
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import Membership, RankRun
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.limits import Limits
 
 FATAL = (

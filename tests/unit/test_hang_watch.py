@@ -9,7 +9,7 @@ from records import say
 from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.protocol import hook_messages as hook
 from mcjax_launch.protocol.messages import RankUsage, Usage
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.hang import Ask, HangWatch
 
 SITE = "/v/lib/python3.11/site-packages"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.cli import hosts_file
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.request import hosts_file
 
 
 def test_a_file(tmp_path: Path) -> None:

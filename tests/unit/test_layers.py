@@ -13,10 +13,11 @@ PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 FLOORS = (
     ("__init__", "protocol", "jax_messages", "ranks", "wording"),
     ("errors",),
-    ("job", "run"),
+    ("job", "runs"),
     ("transport", "console", "diagnosis", "schedulers"),
     ("report", "watchdog"),
     ("launcher",),
+    ("request",),
     ("cli",),
     ("__main__",),
 )
@@ -103,7 +104,7 @@ PLANTED = {
         "from mcjax_launch.cli import command",
         "mcjax_launch.cli.command",
     ),
-    "upwards, relative": ("run/state.py", "from ..launcher import launcher", "launcher.launcher"),
+    "upwards, relative": ("runs/state.py", "from ..launcher import launcher", "launcher.launcher"),
     "on one floor": ("console/sink.py", "import mcjax_launch.transport.pool", "transport.pool"),
     "of what is streamed": (
         "launcher/launcher.py",
@@ -123,8 +124,8 @@ PLANTED = {
     "out of what is streamed": ("agent/main.py", "from ..job import hosts", "job.hosts"),
     "in the hook, by its other name": (
         "hook/mcjax_hook/exits.py",
-        "import _mcjax_launch.run.state",
-        "_mcjax_launch.run.state",
+        "import _mcjax_launch.runs.state",
+        "_mcjax_launch.runs.state",
     ),
     "of a third party": ("report/record.py", "import numpy.linalg", "numpy.linalg"),
     "of click elsewhere": ("job/plan.py", "import click", "click"),

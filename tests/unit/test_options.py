@@ -8,8 +8,8 @@ import pytest
 from mcjax_launch.cli import familiar
 from mcjax_launch.cli.command import command, main
 from mcjax_launch.cli.given_options import command_line
-from mcjax_launch.cli.options import Options
 from mcjax_launch.cli.warnings import warnings
+from mcjax_launch.request.options import Options
 
 
 def read(*words: str) -> tuple[Options, click.Context]:

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.cli import coordinator
 from mcjax_launch.cli.command import command
-from mcjax_launch.cli.hosts import default_via, find_hosts
-from mcjax_launch.cli.options import Options
-from mcjax_launch.cli.request import make_job, make_style
-from mcjax_launch.cli.this_machine import RanksPython, ThisMachine, variable
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import Here, dry_run
 from mcjax_launch.job.hosts import Host
+from mcjax_launch.request import coordinator
+from mcjax_launch.request.hosts import default_via, find_hosts
+from mcjax_launch.request.job import make_job, make_style
+from mcjax_launch.request.options import Options
+from mcjax_launch.request.this_machine import RanksPython, ThisMachine, variable
 
 HERE = ThisMachine(chdir="/w", python=RanksPython("/py", "VIRTUAL_ENV's"))
 SLURM = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2]"}

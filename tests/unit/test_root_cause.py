@@ -7,9 +7,9 @@ from records import failure, rank_run
 
 from mcjax_launch.diagnosis.root_cause import first_failure
 from mcjax_launch.diagnosis.summary import duration, not_started, status_text, summarize
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import Stop
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import Stop
 
 ABORTED = "F1 client.h:80] Terminating process because the JAX distributed service detected fatal"
 

@@ -7,10 +7,10 @@ from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.hook.mcjax_hook import replica_groups as groups
 from mcjax_launch.protocol import hook_messages
 from mcjax_launch.protocol.messages import FromHook, RankUsage, Usage
-from mcjax_launch.run.hook_events import take
-from mcjax_launch.run.spmd import Program, Rerun
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import interrupted
+from mcjax_launch.runs.hook_events import take
+from mcjax_launch.runs.spmd import Program, Rerun
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import interrupted
 from mcjax_launch.watchdog.spmd import LOOK_AFTER_S, LOOK_EVERY_S, MOST_LAG, SpmdWatch
 
 ALL = frozenset(range(3))

@@ -4,14 +4,14 @@ import os.path
 from collections.abc import Sequence
 from typing import Literal
 
-from mcjax_launch.cli.options import RELAYED, Options
-from mcjax_launch.cli.this_machine import ThisMachine
 from mcjax_launch.console.style import Style
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.wrappers import Wrapper, parse
 from mcjax_launch.ranks import MOST_RANKS, these_ranks
+from mcjax_launch.request.options import RELAYED, Options
+from mcjax_launch.request.this_machine import ThisMachine
 
 
 def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:

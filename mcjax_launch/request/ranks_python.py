@@ -4,11 +4,11 @@ import os
 import sys
 from collections.abc import Mapping
 
-from mcjax_launch.cli.program import checked
-from mcjax_launch.cli.this_machine import RanksPython
 from mcjax_launch.job.job import WITHOUT_JAX
 from mcjax_launch.protocol import interpreter
 from mcjax_launch.protocol.program_check import executable, find_command
+from mcjax_launch.request.program import checked
+from mcjax_launch.request.this_machine import RanksPython
 
 
 def named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksPython:

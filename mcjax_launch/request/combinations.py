@@ -2,23 +2,21 @@
 
 from collections.abc import Mapping, Set
 
-import click
-from click.core import ParameterSource
-
-from mcjax_launch.cli.options import HIGHEST_PORT, RELAYED, Options
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import is_python
+from mcjax_launch.request.kinds import HIGHEST_PORT
+from mcjax_launch.request.options import RELAYED, Options
 from mcjax_launch.schedulers import slurm
 
 _FOR_EMIT = ("image", "name", "namespace", "engine_option")
 
 
-def check(options: Options, context: click.Context, environ: Mapping[str, str]) -> None:
+def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None:
     """Refuse options that do not go together, whatever the hosts, and a missing PROGRAM.
 
     Args:
         options: all of them.
-        context: click's, which knows where each comes from.
+        given: the names of those that are for this job alone: a variable may be set for many.
         environ: of this process.
 
     Raises:
@@ -30,7 +28,7 @@ def check(options: Options, context: click.Context, environ: Mapping[str, str]) 
     if options.module and options.program:
         _check_module(options.program[0])
     _check_contradictions(options)
-    _check_lone(options, {name for name in context.params if _is_given(name, context)}, environ)
+    _check_lone(options, given, environ)
 
 
 def _check_module(name: str) -> None:
@@ -80,11 +78,6 @@ def _check_debugpy(options: Options, port: int) -> None:
         raise LaunchError(
             f"--debugpy {port}: the last rank's port would be {last}; the highest is {HIGHEST_PORT}"
         )
-
-
-def _is_given(name: str, context: click.Context) -> bool:
-    """Whether it stands on the command line: a variable may be set for many command lines."""
-    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _check_lone(options: Options, given: Set[str], environ: Mapping[str, str]) -> None:

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from mcjax_launch.cli.options import RELAYED, Options
-from mcjax_launch.cli.program import hint_where_missing
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job, is_python
 from mcjax_launch.protocol.value import Value
+from mcjax_launch.request.options import RELAYED, Options
+from mcjax_launch.request.program import hint_where_missing
 
 # How long a coordinator's name may take to appear, without --start-timeout.
 _NAME_S = 300.0
@@ -99,7 +99,7 @@ def look_up(options: Options, hosts: Sequence[Host], say: Callable[[str], object
 def _python(options: Options, hosts: Sequence[Host], here: bool) -> RanksPython:
     if options.python is None and not is_python(options.program, options.module):
         return RanksPython(sys.executable)  # for the agents of other hosts alone
-    from mcjax_launch.cli import ranks_python
+    from mcjax_launch.request import ranks_python
 
     if options.python is None:
         return ranks_python.default(os.environ)
@@ -166,7 +166,7 @@ def variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
 def _coordinator(options: Options, say: Callable[[str], object]) -> str | None:
     if options.coordinator in (None, RELAYED):
         return None
-    from mcjax_launch.cli.coordinator import resolve
+    from mcjax_launch.request.coordinator import resolve
 
     return resolve(options.coordinator, _wait_s(options), say)
 

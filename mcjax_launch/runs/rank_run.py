@@ -12,7 +12,7 @@ from mcjax_launch.protocol.hook_messages import Compiling, Failed, ImportedJax, 
 from mcjax_launch.protocol.value import Changing, Value, field
 
 if TYPE_CHECKING:
-    from mcjax_launch.run.spmd import Program
+    from mcjax_launch.runs.spmd import Program
 
 # Using less of a core than this is no progress: heartbeats and idle threads need some.
 BUSY = 0.05

@@ -4,9 +4,9 @@ import os
 import re
 from collections.abc import Mapping
 
-from mcjax_launch.cli.options import Options
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host, parse_file, parse_list
+from mcjax_launch.request.options import Options
 from mcjax_launch.schedulers import slurm
 
 
@@ -33,7 +33,7 @@ def default_via(options: Options, environ: Mapping[str, str]) -> str:
 
 
 def _read(given: str, slots: int) -> tuple[Host, ...]:
-    from mcjax_launch.cli import hosts_file
+    from mcjax_launch.request import hosts_file
 
     if given == "-":
         return parse_file(hosts_file.text(0, "standard input"), "standard input", slots)

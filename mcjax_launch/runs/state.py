@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.protocol.messages import Exited, Usage
 from mcjax_launch.protocol.value import Changing, field
-from mcjax_launch.run.pause import Pause
-from mcjax_launch.run.rank_run import RankRun, Sample
-from mcjax_launch.run.stop_reasons import Stop
+from mcjax_launch.runs.pause import Pause
+from mcjax_launch.runs.rank_run import RankRun, Sample
+from mcjax_launch.runs.stop_reasons import Stop
 
 if TYPE_CHECKING:
-    from mcjax_launch.run.spmd import Comparison
-    from mcjax_launch.run.waits import Waits
+    from mcjax_launch.runs.spmd import Comparison
+    from mcjax_launch.runs.waits import Waits
 
 
 class Activity:
@@ -249,7 +249,7 @@ class RunState(Changing):
 
     def _comparison(self, turn: int) -> Comparison:
         if turn not in self._comparisons:
-            from mcjax_launch.run.spmd import Comparison  # as only Python's ranks need
+            from mcjax_launch.runs.spmd import Comparison  # as only Python's ranks need
 
             self._comparisons[turn] = Comparison()
         return self._comparisons[turn]

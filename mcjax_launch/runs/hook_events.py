@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from mcjax_launch.protocol import hook_messages as hook
 from mcjax_launch.protocol.messages import FromHook, Reached
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.spmd import Program, Rerun
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.spmd import Program, Rerun
+from mcjax_launch.runs.state import RunState
 
 
 def take(state: RunState, event: FromHook, at: float) -> bool:

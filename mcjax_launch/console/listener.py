@@ -1,0 +1,24 @@
+"""Who is told what happens in a job, as it happens; the command line has none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mcjax_launch.protocol.codec import Message
+
+
+class Listener:
+    """Is told; does nothing of its own."""
+
+    def message(self, host: str, message: Message) -> None:
+        """An agent has sent a message, which the launcher has acted on."""
+
+    def output(self, rank: int, stream: int, data: bytes) -> None:
+        """A rank has written something, which may end anywhere in a line."""
+
+    def output_ends(self) -> None:
+        """All output of this attempt has come."""
+
+    def said(self, line: str) -> None:
+        """The launcher has a line of its own to say."""

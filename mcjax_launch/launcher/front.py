@@ -1,0 +1,70 @@
+"""What a launcher has of the process that it runs in: signals, streams, a terminal, a listener."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mcjax_launch.console.sink import Target, standard
+from mcjax_launch.launcher.signal_events import watched
+from mcjax_launch.protocol.loop import Loop, SignalPipe
+
+if TYPE_CHECKING:
+    from mcjax_launch.console.listener import Listener
+    from mcjax_launch.protocol.codec import Message
+    from mcjax_launch.protocol.frames import Content, Data
+    from mcjax_launch.transport.connection import AgentConnection
+
+    Frame = Message | Data | Content
+    OnFrame = Callable[[AgentConnection, Frame], None]
+
+
+class Front:
+    """A process that is the launcher's own: it has its signals, descriptors 1 and 2, its terminal.
+
+    Attributes:
+        loop: to wait in.
+        signals: as events.
+        listener: is told what happens; None if nobody wants to know.
+
+    """
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.signals: SignalPipe = watched()
+        self.listener: Listener | None = None
+
+    def outputs(self, on_room: Callable[[], None]) -> tuple[Target, Target]:
+        """Where the console's two streams go; both the same if they lead to the same file."""
+        return standard(self.loop, on_room)
+
+    def child_started(self, pid: int) -> None:
+        """An agent, or a client that leads to one, runs: its end is to be a SIGCHLD."""
+
+    def why_no_terminal(self) -> str:
+        """Why there is no terminal for a debugger; empty if there is one."""
+        from mcjax_launch.launcher.user_terminal import why_none
+
+        return why_none()
+
+    @property
+    def shows_stacks(self) -> str:
+        """What shows the stacks of all ranks, in words; empty if nothing does."""
+        on_terminal = sys.stdin is not None and sys.stdin.isatty()
+        return "Ctrl-\\" if on_terminal else f"kill -QUIT {os.getpid()}"
+
+
+def told(on_frame: OnFrame, listener: Listener | None) -> OnFrame:
+    """What acts on an agent's frames, and tells the listener of messages, if there is one."""
+    if listener is None:
+        return on_frame
+    from mcjax_launch.protocol.codec import Message
+
+    def act_and_tell(link: AgentConnection, frame: Frame) -> None:
+        on_frame(link, frame)
+        if isinstance(frame, Message):
+            listener.message(link.host.name, frame)
+
+    return act_and_tell

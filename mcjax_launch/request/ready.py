@@ -1,0 +1,136 @@
+"""From options to a job that is ready to run, and its run: the command line's way, and the API's.
+
+Every run waits for the imports here; what only some runs need is imported where they need it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mcjax_launch.diagnosis.attempt import Attempt, Outcome
+from mcjax_launch.job import placeholders
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.job.plan import used_hosts
+from mcjax_launch.launcher.entry import run as run_job
+from mcjax_launch.protocol.value import Value
+from mcjax_launch.request import this_machine
+from mcjax_launch.request.hosts import default_via, find_hosts
+from mcjax_launch.request.job import make_job, make_style
+from mcjax_launch.request.program import check_program
+
+if TYPE_CHECKING:
+    from mcjax_launch.console.style import Style
+    from mcjax_launch.launcher.front import Front
+    from mcjax_launch.request.options import Options
+
+Say = Callable[[str], object]
+
+
+class Ready(Value):
+    """A job that can be run, as far as can be known on this machine.
+
+    Args:
+        job: what to run.
+        hosts: where; all of them get ranks.
+        via: how to reach other hosts than this one.
+        style: how the console looks.
+        log_dir: where each rank's whole output goes, if anywhere.
+        report: the file for the record, if it is wanted.
+
+    """
+
+    job: Job
+    hosts: tuple[Host, ...]
+    via: str
+    style: Style
+    log_dir: str | None
+    report: str | None
+
+
+def prepare(options: Options, environ: Mapping[str, str], say: Say) -> Ready:
+    """Complete what was asked for from this machine, and check it here.
+
+    Args:
+        options: what was asked for; they go together, see `combinations`.
+        environ: of this process.
+        say: is called with what takes long, and with what only --verbose tells.
+
+    Raises:
+        LaunchError: it cannot be run.
+
+    """
+    hosts = find_hosts(options, environ)
+    job = make_job(options, hosts, this_machine.look_up(options, hosts, say))
+    if this_machine.runs_here(hosts) and not job.sync:
+        check_program(job, hosts)
+    if options.verbose and job.is_python:
+        say(this_machine.described_python(job, hosts))
+    style = make_style(options, job)
+    _check_files(options)
+    via = options.via or default_via(options, environ)
+    used = tuple(used_hosts(job.processes_here, hosts))
+    return Ready(job, used, via, style, options.log_dir, options.report)
+
+
+def _check_files(options: Options) -> None:
+    """Refuse files and folders that cannot be written, as far as can be known now."""
+    if options.report is not None:
+        from mcjax_launch.report import write
+
+        placeholders.check_path("--report", options.report)
+        write.check(options.report)
+    if options.log_dir is not None:
+        from mcjax_launch.console.log_files import check_folder
+
+        placeholders.check_path("--log-dir", options.log_dir)
+        check_folder(options.log_dir)
+
+
+def run(
+    ready: Ready,
+    words: Callable[[], Sequence[str]],
+    say: Say,
+    *,
+    front: Front | None = None,
+    ended: Callable[[Attempt], object] = lambda attempt: None,
+) -> Outcome:
+    """Run a job, and write its report and its profile if they are wanted; how it ended.
+
+    Args:
+        ready: the job.
+        words: makes the command line that stands for it, for the report.
+        say: prints a line of the launcher's own.
+        front: what the launcher has of this process; None if it is all the launcher's.
+        ended: called after each attempt.
+
+    Raises:
+        LaunchError: it could not be started.
+
+    """
+    job, style = ready.job, ready.style
+    if job.profile is not None:
+        from mcjax_launch.report import profile
+
+        profile.prepare(job.profile)
+    start = functools.partial(
+        run_job, job, ready.hosts, ready.via, style, log_dir=ready.log_dir, front=front
+    )
+    if ready.report is None:
+        outcome = start(ended=ended)
+    else:
+        from mcjax_launch.report import write
+
+        outcome = write.reported(
+            ready.report, job, words(), start, say=say, quiet=style.quiet, also=ended
+        )
+    if job.profile is not None:
+        from mcjax_launch.report import profile
+
+        here = all(host.is_local for host in ready.hosts)
+        for line in profile.merge(job.profile, job.ranks_here, here):
+            if not style.quiet:
+                say(line)
+    return outcome
