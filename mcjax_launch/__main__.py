@@ -71,10 +71,10 @@ def _open_standard() -> None:
 
 def _load_agent() -> "Callable[[str], object]":
     """What this process runs if it becomes the agent."""
-    from mcjax_launch.agent import posix
     from mcjax_launch.agent.main import main
+    from mcjax_launch.agent.system import system
 
-    posix.rename("mcjax_launch agent")
+    system.rename("mcjax_launch agent")
     return main
 
 

@@ -23,11 +23,13 @@ from ..protocol.loop import READ, Loop, Signals
 from ..protocol.program_check import Unusable
 from ..protocol.signals import ENDING
 from ..protocol.uplink import Uplink, widen
-from . import network, oom, posix, private_folder, streams, supervisor
+from . import network, private_folder, streams, supervisor
 from .hook_server import HookServer
 from .launcher_link import LauncherLink
 from .stacks import StackDump
 from .startup import Prepared
+from .system import system
+from .system.unix import Childless, SpawnError
 from .usage import UsageSampler
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from .inputs import Inputs
     from .preloading import Preloading
     from .sync import Staging
+    from .system.interface import OutOfMemory
+    from .system.unix import Ended
     from .wrapped import WrappedPrograms
 
 _FOR_DEBUGGERS = (messages.ReplyToDebugger, messages.TerminalSize, messages.TerminalCredit)
@@ -95,7 +99,7 @@ class Agent:
         self._staging: Staging | None = None
         self._hooks: HookServer | None = None
         self._stacks = StackDump(self._send_stacks)
-        self._memory: oom.OutOfMemory | None = None
+        self._memory: OutOfMemory | None = None
         self._usage: UsageSampler | None = None
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
@@ -126,8 +130,8 @@ class Agent:
         if self._coordinator is not None and not self._coordinator.drain():
             return False  # until the other hosts do
         if not self._link.said_bye:
-            left = posix.descendants() if self._leaving.unkillable else []
-            unkillable = tuple(f"pid {pid}: {posix.describe(pid)}" for pid in left)
+            left = system.descendants() if self._leaving.unkillable else []
+            unkillable = tuple(f"pid {pid}: {system.describe(pid)}" for pid in left)
             not_removed = private_folder.remove(self._folder, self._keep_in_touch)
             self._link.say_bye(messages.Bye(unkillable, self._stragglers, not_removed))
         return self._link.empty
@@ -216,16 +220,16 @@ class Agent:
         if self._preloading is not None:
             self._preloading.look()
         try:
-            while (ended := posix.ended_child()) is not None:
+            while (ended := system.ended_child()) is not None:
                 if ended.pid in self._pids:
                     self._handle_end(ended)
                 else:
-                    posix.reap(ended.pid)
+                    system.reap(ended.pid)
             self._perform(self._supervisor.child_gone())
-        except posix.Childless:
+        except Childless:
             self._perform(self._supervisor.childless())
 
-    def _handle_end(self, ended: posix.Ended) -> None:
+    def _handle_end(self, ended: Ended) -> None:
         rank = self._pids[ended.pid]
         if self._hooks is not None:
             self._hooks.drain(rank)
@@ -235,7 +239,7 @@ class Agent:
         status = wrapped.status(rank, ended.status, sent) if wrapped else ended.status
         self._perform(self._supervisor.exited(rank, status, time.monotonic()))
         del self._pids[ended.pid]
-        used = posix.reap(ended.pid)
+        used = system.reap(ended.pid)
         failed = status != 0 and -status not in sent
         killer = self._memory.evidence(pid) if failed and self._memory else ""
         hooked = self._hooks is not None and rank in self._hooks.seen
@@ -324,7 +328,7 @@ class Agent:
         self._supervisor = supervisor.Supervisor(
             order.grace_s, self._ending_ranks, order.term_grace_s
         )
-        self._memory = oom.OutOfMemory()
+        self._memory = system.out_of_memory()
         inherited = rank_environ.without_outer_job(os.environ)
         if order.hook:
             for name in rank_environ.misleading(inherited):
@@ -414,7 +418,7 @@ class Agent:
             for rank, environ in ranks:
                 number = rank.process_id
                 self._spawn_one(rank, environ)
-        except posix.SpawnError as error:
+        except SpawnError as error:
             why = f"{error.what}: {os.strerror(error.errno)}"
             self._link.send(messages.Refused(why, exit_status.of_spawn_error(error.errno)))
             return False
@@ -426,7 +430,7 @@ class Agent:
 
     def _spawn_one(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
         ends, read = self._pipes(rank)
-        pid = posix.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit)
+        pid = system.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit)
         for fd in ends:
             os.close(fd)
         self._started(rank.process_id, pid)
@@ -454,7 +458,7 @@ class Agent:
         """Signal the ranks themselves: a helper in their group may die of what they handle."""
         wrapped = self._hooks.wrapped if self._hooks is not None else None
         for pid, rank in self._pids.items():
-            posix.signal_process((wrapped and wrapped.pid(rank)) or pid, signum)
+            system.signal_process((wrapped and wrapped.pid(rank)) or pid, signum)
 
     def _stop(self, signum: int, grace: float) -> None:
         self._perform(self._supervisor.stop(signum, grace, time.monotonic()))
@@ -463,7 +467,7 @@ class Agent:
 
     def _ending_ranks(self) -> Collection[int]:
         wrapped = self._hooks.wrapped if self._hooks is not None else None
-        return posix.ending(self._pids) | (wrapped.ended() if wrapped else set())
+        return system.ending(self._pids) | (wrapped.ended() if wrapped else set())
 
     def _at_work(self) -> Mapping[int, int]:
         """The processes of ranks; the one that imports for them counts as the first one's."""
@@ -492,7 +496,7 @@ class Agent:
             self._link.send(stacks)
             silent = {pid: rank for pid, rank in silent.items() if rank != stacks.rank}
         for pid, rank in silent.items():
-            self._link.send(messages.Stacks(rank, pid, "", state=posix.describe(pid)))
+            self._link.send(messages.Stacks(rank, pid, "", state=system.describe(pid)))
         self._link.send(messages.StacksComplete())
 
     # --- effects ---
@@ -514,21 +518,21 @@ class Agent:
         """Signal the process groups of the ranks."""
         for pid, rank in self._pids.items():
             if rank not in spare:
-                posix.signal_group(pid, signum)
-                posix.signal_group(pid, signal.SIGCONT)  # a stopped process acts on nothing
+                system.signal_group(pid, signum)
+                system.signal_group(pid, signal.SIGCONT)  # a stopped process acts on nothing
 
     def _signal_strays(self, signum: int) -> int:
         """Signal the processes of the job that have left their rank's group; their number."""
-        strays = [pid for pid in posix.descendants() if posix.group_of(pid) not in self._pids]
+        strays = [pid for pid in system.descendants() if system.group_of(pid) not in self._pids]
         for pid in strays:
-            posix.signal_process(pid, signum)
-            posix.signal_process(pid, signal.SIGCONT)
+            system.signal_process(pid, signum)
+            system.signal_process(pid, signal.SIGCONT)
         return len(strays)
 
     def _kill(self) -> None:
         self._signal_ranks(signal.SIGKILL)
-        for pid in posix.descendants():
-            posix.signal_process(pid, signal.SIGKILL)
+        for pid in system.descendants():
+            system.signal_process(pid, signal.SIGKILL)
 
 
 def _wrapped(order: messages.Start) -> WrappedPrograms | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from .system import system
+
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,9 +51,8 @@ def share_cores(ranks: int) -> list[list[int]]:
     Neighbours stay together, and a physical core's threads go to one rank as long as there are
     enough physical cores. With more ranks than cores several ranks share one.
     """
-    if not hasattr(os, "sched_getaffinity"):
-        return [[] for _ in range(ranks)]
-    return split_cores(_physical_cores(sorted(os.sched_getaffinity(0))), ranks)
+    physical = system.cores()
+    return split_cores(physical, ranks) if physical else [[] for _ in range(ranks)]
 
 
 def split_cores(physical: Sequence[Sequence[int]], ranks: int) -> list[list[int]]:
@@ -66,15 +67,3 @@ def split_cores(physical: Sequence[Sequence[int]], ranks: int) -> list[list[int]
         mine = units[rank * len(units) // ranks : (rank + 1) * len(units) // ranks]
         shares.append(sorted(thread for core in mine for thread in core))
     return shares
-
-
-def _physical_cores(allowed: Sequence[int]) -> list[list[int]]:
-    cores: dict[str, list[int]] = {}
-    for cpu in allowed:
-        try:
-            with open(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") as file:
-                key = file.read().strip()
-        except OSError:
-            key = str(cpu)
-        cores.setdefault(key, []).append(cpu)
-    return list(cores.values())

@@ -7,7 +7,8 @@ import signal
 
 from ..protocol import exit_status
 from ..protocol.signals import ENDING
-from . import posix, private_folder
+from . import private_folder
+from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ def guard(agent: int, folder: str) -> NoReturn:
 
     Signals that end the agent go to it; it holds them back until it can handle them.
     """
-    posix.adopt_orphans()
+    system.adopt_orphans()
     for signum in ENDING:
-        signal.signal(signum, lambda signum, frame: posix.signal_process(agent, signum))
+        signal.signal(signum, lambda signum, frame: system.signal_process(agent, signum))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored nobody can be waited for
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ENDING, signal.SIGALRM))
     status = 1
@@ -34,8 +35,8 @@ def guard(agent: int, folder: str) -> NoReturn:
     try:
         while True:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                for left in posix.descendants():
-                    posix.signal_process(left, signal.SIGKILL)
+                for left in system.descendants():
+                    system.signal_process(left, signal.SIGKILL)
                 os.waitpid(-1, 0)  # its orphans may have become children of this process
     except ChildProcessError:
         _leave(folder, status)
@@ -44,7 +45,7 @@ def guard(agent: int, folder: str) -> NoReturn:
 def _wait_for(agent: int) -> int:
     """The exit status of the agent, which must not stay stopped: it could end nothing."""
     while os.WIFSTOPPED(status := os.waitpid(agent, os.WUNTRACED)[1]):
-        posix.signal_process(agent, signal.SIGCONT)
+        system.signal_process(agent, signal.SIGCONT)
     return os.waitstatus_to_exitcode(status)
 
 

@@ -10,7 +10,7 @@ from ..protocol import hook_messages
 from ..protocol.codec import Malformed, Tagged, from_json, to_json
 from ..protocol.loop import READ, Loop
 from ..protocol.messages import FromHook
-from . import posix
+from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -205,9 +205,9 @@ class HookServer:
         for hook in self._hooks.values():
             # It may have become another program since, which the signal would kill.
             signum = hook.dump_signal and hook.dump_signal + all_threads
-            if hook.rank >= 0 and posix.handles(hook.pid, signum):
+            if hook.rank >= 0 and system.handles(hook.pid, signum):
                 hook.stacks = []
-                posix.signal_process(hook.pid, signum)
+                system.signal_process(hook.pid, signum)
                 asked.append(hook)
         return asked
 
@@ -215,8 +215,8 @@ class HookServer:
         """Ask the joined processes of these ranks to say which programs they still run."""
         for hook in self._hooks.values():
             # As with stacks: one that does not expect the signal would die of it.
-            if hook.rank in ranks and posix.handles(hook.pid, hook.rerun_signal):
-                posix.signal_process(hook.pid, hook.rerun_signal)
+            if hook.rank in ranks and system.handles(hook.pid, hook.rerun_signal):
+                system.signal_process(hook.pid, hook.rerun_signal)
 
     def reply(self, ranks: Collection[int], reply: HookReply) -> None:
         """Answer those threads of these ranks that wait at a program."""

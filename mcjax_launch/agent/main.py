@@ -7,11 +7,12 @@ import os
 import signal
 
 from ..protocol import exit_status, frames, messages, ulimits
-from ..protocol.loop import Loop
+from ..protocol.loop import READ, Loop
 from ..protocol.signals import ENDING, FORWARDED
 from ..protocol.uplink import Uplink
-from . import guardian, posix, private_folder
+from . import guardian, private_folder
 from .agent import Agent
+from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -42,22 +43,23 @@ def main(hook: str | dict[str, str]) -> NoReturn:
         folder = private_folder.make()
     except private_folder.NoFolder as error:
         _leave_unfit(str(error))
-    parent = os.getpid()
+    guarded, guarding = os.pipe()  # whose other end the guardian has, and nobody else
     try:
         agent = os.fork()
     except OSError as error:
         private_folder.remove(folder)
         _leave_unfit(f"cannot start a process: {ulimits.reason(error)}")
     if agent:
-        for fd in (control, uplink):
+        for fd in (control, uplink, guarded):
             os.close(fd)
         guardian.guard(agent, folder)
+    os.close(guarding)
     os.setsid()  # whoever ends the whole group of a client leaves the agent to tidy up
-    _be_agent(control, uplink, folder, parent, hook)
+    _be_agent(control, uplink, folder, guarded, hook)
 
 
 def _be_agent(
-    control: int, uplink: int, folder: str, parent: int, hook: str | dict[str, str]
+    control: int, uplink: int, folder: str, guarded: int, hook: str | dict[str, str]
 ) -> NoReturn:
     """Serve to the end, below the guardian; a bug of the agent is reported to the launcher."""
     gc.freeze()  # what has been imported stays
@@ -65,11 +67,11 @@ def _be_agent(
     loop = Loop()
     out = Uplink(uplink, loop)
     try:
-        posix.adopt_orphans()
+        system.adopt_orphans()
         remote = not isinstance(hook, str)
         hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
         agent = Agent(control, out, loop, folder, hook_folder, remote)
-        posix.die_with_parent(signal.SIGTERM, parent)
+        _end_with_guardian(guarded, loop)
         agent.run()
     except private_folder.NoFolder as error:
         _leave_unfit(str(error))
@@ -82,6 +84,16 @@ def _be_agent(
         out.send_last(frames.encoded(messages.InternalError(repr(error), text)))
         os._exit(exit_status.INTERNAL_ERROR)
     os._exit(0)  # nothing to finalize: it would only cost time
+
+
+def _end_with_guardian(guarded: int, loop: Loop) -> None:
+    """End as of a SIGTERM when the guardian is gone."""
+
+    def end() -> None:
+        loop.forget(guarded)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    loop.watch(guarded, READ, lambda ready: end())
 
 
 def _leave_unfit(why: str) -> NoReturn:

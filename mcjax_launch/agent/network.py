@@ -22,16 +22,6 @@ _MOST_S = 3.0
 _NO_ANSWER = "no answer (a firewall?)"
 
 
-def machine() -> str:
-    """The same for two agents if and only if loopback is the same for both."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/net')}"
-    except OSError:
-        return socket.gethostname()
-
-
 def ssh_addresses() -> tuple[str, str]:
     """The launcher's address and this host's, on the way it came; empty if not over ssh."""
     fields = os.environ.get("SSH_CONNECTION", "").split()

@@ -17,7 +17,8 @@ from ..protocol.fork_messages import Change, Different, Fork, Forked, Imported, 
 from ..protocol.loop import READ, Loop
 from ..protocol.messages import Preloaded, StartedAfresh
 from ..protocol.program_check import executable
-from . import posix
+from .system import system
+from .system.unix import SpawnError
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Outcome:
 
 def reason_against(rank: RankOrder, environ: dict[str, str]) -> str:
     """Why a program can certainly not be forked by its own Python; "" if it may."""
-    if not posix.LINUX:
+    if not system.forks_ranks:
         return "it needs Linux"
     path = executable(rank.argv[0], rank.cwd, environ.get("PATH", os.defpath))
     try:
@@ -127,7 +128,7 @@ class Preloading:
 
         Args:
             null: a descriptor of /dev/null.
-            files_limit: see `posix.spawn`.
+            files_limit: see `System.spawn`.
 
         """
         rank, environ = self._ranks[0]
@@ -136,7 +137,7 @@ class Preloading:
         else:
             reason = reason_against(rank, environ)
         if reason:
-            self._outcome.refuse(self._ranks, reason, expected=posix.LINUX)
+            self._outcome.refuse(self._ranks, reason, expected=system.forks_ranks)
             self._end()
             return
         self._server.bind(self._path)
@@ -147,8 +148,8 @@ class Preloading:
         try:
             self._first_ends = self._standard(rank)
             ends = (null, *self._first_ends[1:])
-            self._pid = posix.spawn(rank.argv, environ, rank.cwd, ends, (), files_limit)
-        except (OSError, posix.SpawnError):  # of which the ranks themselves will tell
+            self._pid = system.spawn(rank.argv, environ, rank.cwd, ends, (), files_limit)
+        except (OSError, SpawnError):  # of which the ranks themselves will tell
             self._outcome.afresh = self._ranks
             self._end()
 
@@ -164,11 +165,11 @@ class Preloading:
         """
         if self._is_over or not self._pid:
             return
-        status = posix.status_of(self._pid)
+        status = system.status_of(self._pid)
         if status is None:
             return
         self._receive_all()
-        posix.reap(self._pid)
+        system.reap(self._pid)
         self._server_ended(status)
 
     def abandon(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..protocol import messages, source_lines
-from . import posix
+from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class StackDump:
             text = "\n".join(with_source(hook.stacks))
             if text:
                 helper = hook.rank in members and not hook.joined
-                blocked = posix.blocked_in(hook.pid)
+                blocked = system.blocked_in(hook.pid)
                 yield messages.Stacks(hook.rank, hook.pid, text, helper=helper, blocked=blocked)
 
 

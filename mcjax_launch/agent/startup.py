@@ -11,6 +11,7 @@ from ..protocol.loop import Loop
 from ..protocol.messages import HostFacts, Prepare
 from ..protocol.program_check import Unusable, check_python_file, find_command
 from . import devices, network, ports
+from .system import system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Prepared:
             address=network.source_towards(wanted.towards) if wanted.towards else "",
             own_name=own_name,
             addresses=tuple(network.own_addresses(own_name or ())) if wanted.describe else (),
-            machine=network.machine() if wanted.describe else "",
+            machine=system.machine() if wanted.describe else "",
             launcher=network.ssh_addresses()[0] if wanted.describe else "",
         )
 

@@ -22,7 +22,7 @@ from ..protocol.hook_messages import (
 )
 from ..protocol.loop import READ, Loop
 from ..protocol.uplink import Uplink
-from . import posix
+from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ class _Terminal:
 
     def signal(self, signum: int) -> None:
         """Signal the process, and what it may have started in its group."""
-        group = posix.group_of(self.hook.pid)
+        group = system.group_of(self.hook.pid)
         if group not in (0, os.getpgrp()):
-            posix.signal_group(group, signum)
+            system.signal_group(group, signum)
 
     def read(self, most: int) -> bytes:
         """What the process has written; nothing where there is no more."""

@@ -1,29 +1,20 @@
-"""What the ranks of a host use: processor time and memory, of all their processes, from /proc."""
+"""What the ranks of a host use: processor time and memory, of all their processes."""
 
 from __future__ import annotations
 
-import os
 import time
 
 from ..protocol.messages import RankUsage, Usage
-from . import posix
+from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-_PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
+    from .system.interface import Process
+
 # Sampling should take no more than this share of one processor.
 _MOST_SHARE = 0.01
-
-
-class _Process:
-    def __init__(self, pid: int, fields: list[bytes]) -> None:
-        self.pid = pid
-        self.parent, self.session = int(fields[1]), int(fields[3])
-        self.cpu_s = sum(map(int, fields[11:15])) * _TICK_S  # with children it has waited for
-        self.rss_kib = int(fields[21]) * _PAGE_KIB
 
 
 def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage, ...]:
@@ -34,7 +25,7 @@ def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage
         pythons: processes whose main threads count; of a rank that has none there, its own.
 
     """
-    found = {pid: _Process(pid, fields) for pid, fields in posix.processes()}
+    found = {process.pid: process for process in system.processes()}
     cpu_s = dict.fromkeys(ranks.values(), 0.0)
     rss_kib = dict.fromkeys(ranks.values(), 0)
     main: dict[int, tuple[float, int]] = {}
@@ -45,35 +36,23 @@ def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage
         cpu_s[rank] += process.cpu_s
         rss_kib[rank] += process.rss_kib
         if process.pid in pythons:
-            (used_s, waits), before = _main(process.pid), main.get(rank, (0.0, 0))
+            (used_s, waits), before = system.main_thread(process.pid), main.get(rank, (0.0, 0))
             main[rank] = used_s + before[0], waits + before[1]
     for pid, rank in ranks.items():
         if rank not in main:
-            main[rank] = _main(pid)
+            main[rank] = system.main_thread(pid)
     return tuple(RankUsage(rank, cpu_s[rank], rss_kib[rank], *main[rank]) for rank in cpu_s)
 
 
-def _rank(process: _Process, found: Mapping[int, _Process], ranks: Mapping[int, int]) -> int | None:
+def _rank(process: Process, found: Mapping[int, Process], ranks: Mapping[int, int]) -> int | None:
     """Whose a process is: by its ancestors, or as an orphan by its session."""
-    at: _Process | None = process
+    at: Process | None = process
     while at is not None:
         rank = ranks.get(at.pid, ranks.get(at.session))
         if rank is not None:
             return rank
         at = found.get(at.parent)
     return None
-
-
-def _main(pid: int) -> tuple[float, int]:
-    """The processor time of a process's main thread, and how often it has had to wait."""
-    try:
-        with open(f"/proc/{pid}/task/{pid}/schedstat") as schedstat:
-            used_s = int(schedstat.read().split()[0]) / 1e9
-        with open(f"/proc/{pid}/task/{pid}/status") as status:
-            waits = next(line for line in status if line.startswith("voluntary_ctxt_switches:"))
-        return used_s, int(waits.split()[1])
-    except (OSError, ValueError, IndexError, StopIteration):
-        return 0.0, 0
 
 
 class UsageSampler:

@@ -17,7 +17,7 @@ import pytest
 from conftest import check_nothing_left
 from jobs import Jobs, alive, eventually
 
-from mcjax_launch.agent import posix
+from mcjax_launch.agent.system import linux
 
 # A rank that says so when it is ready, and then waits.
 WAIT = "echo ready pid $$; exec sleep 1000"
@@ -139,7 +139,7 @@ def test_a_signal_at_any_moment_of_the_start(jobs: Jobs, name: str) -> None:
     for pause_ms in range(0, 300, 40):
         running = jobs.start("-n", 2, *bash(WAIT))
         pid = running.process.pid
-        eventually(lambda: posix.handles(pid, signal.SIGTERM))  # noqa: B023, it is called here
+        eventually(lambda: linux.handles(pid, signal.SIGTERM))  # noqa: B023, it is called here
         time.sleep(pause_ms / 1000)  # any moment will do
         running.signal(signum)
         assert running.process.wait(20) == 128 + signum
@@ -272,7 +272,7 @@ def test_a_stopped_agent_and_guardian_do_not_hold_up_the_end(jobs: Jobs, how: st
 
 
 def _state(pid: int) -> str:
-    return posix.stat_fields(pid)[0].decode()
+    return linux.stat_fields(pid)[0].decode()
 
 
 @pytest.mark.parametrize("way", ["blocked", "ignored"])

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcjax_launch.agent import posix
 from mcjax_launch.agent.stacks import StackDump
+from mcjax_launch.agent.system import system
 from mcjax_launch.protocol.messages import Stacks
 
 BEGAN = 100.0
@@ -16,7 +16,7 @@ QUIET_S, SLOWEST_S = 0.15, 2.0
 @pytest.fixture(autouse=True)
 def blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of them wait, in the kernel's words."""
-    monkeypatch.setattr(posix, "blocked_in", lambda pid: "futex_do_wait" if pid == 70 else "")
+    monkeypatch.setattr(system, "blocked_in", lambda pid: "futex_do_wait" if pid == 70 else "")
 
 
 def process(

@@ -7,23 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.agent import posix
+from mcjax_launch.agent.system import system
+from mcjax_launch.agent.system.unix import SpawnError
 
 # In an interpreter of its own: it waits for all children, whosever they are.
 WAITS = """
 import os, sys
-from mcjax_launch.agent import posix
+from mcjax_launch.agent.system import system, unix
 if sys.argv[1] == "without waitid":
     del os.waitid
 null = os.open(os.devnull, os.O_RDWR)
-pid = posix.spawn(["sh", "-c", sys.argv[2]], dict(os.environ), "/", (null, null, 2))
-while (ended := posix.ended_child()) is None:
+pid = system.spawn(["sh", "-c", sys.argv[2]], dict(os.environ), "/", (null, null, 2))
+while (ended := system.ended_child()) is None:
     pass
 assert ended.pid == pid
-_, peak_kib = posix.reap(pid)
+_, peak_kib = system.reap(pid)
 try:
-    posix.ended_child()
-except posix.Childless:
+    system.ended_child()
+except unix.Childless:
     print(ended.status, peak_kib > 100)
 """
 
@@ -45,8 +46,8 @@ def test_waiting(way: str, script: str, status: int) -> None:
     ],
 )
 def test_spawn_error(argv: list[str], cwd: str, errno: int, what: str) -> None:
-    with open(os.devnull, "r+b") as null, pytest.raises(posix.SpawnError) as caught:
-        posix.spawn(argv, dict(os.environ), cwd, (null.fileno(),) * 3)
+    with open(os.devnull, "r+b") as null, pytest.raises(SpawnError) as caught:
+        system.spawn(argv, dict(os.environ), cwd, (null.fileno(),) * 3)
     assert (caught.value.errno, caught.value.what) == (errno, what)
 
 
@@ -54,11 +55,11 @@ def test_a_child_starts_with_default_signals() -> None:
     script = "grep -E 'Sig(Blk|Ign)' /proc/self/status"
     program = f"""
 import os, signal
-from mcjax_launch.agent import posix
+from mcjax_launch.agent.system import system
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 null = os.open(os.devnull, os.O_RDWR)
-os.waitpid(posix.spawn(["sh", "-c", {script!r}], dict(os.environ), "/", (null, 1, 2)), 0)
+os.waitpid(system.spawn(["sh", "-c", {script!r}], dict(os.environ), "/", (null, 1, 2)), 0)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     # Signals 32 and 33 are the C library's own.
@@ -68,13 +69,13 @@ os.waitpid(posix.spawn(["sh", "-c", {script!r}], dict(os.environ), "/", (null, 1
 
 SPAWNS = """
 import os, resource, sys
-from mcjax_launch.agent import posix
+from mcjax_launch.agent.system import system
 null = os.open(os.devnull, os.O_RDWR)
 limit = (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 held = resource.getrlimit(resource.RLIMIT_NOFILE), os.sched_getaffinity(0)
 one = {min(os.sched_getaffinity(0))}
 script = "ulimit -n; grep Cpus_allowed_list /proc/$$/status; pwd; echo $PATH; ps -o sid= -p $$"
-pid = posix.spawn(["my-sh", "-c", script], {"PATH": sys.argv[1]}, "/", (null, 1, 2), one, limit)
+pid = system.spawn(["my-sh", "-c", script], {"PATH": sys.argv[1]}, "/", (null, 1, 2), one, limit)
 os.waitpid(pid, 0)
 assert held == (resource.getrlimit(resource.RLIMIT_NOFILE), os.sched_getaffinity(0))
 print(pid, min(one))
@@ -100,7 +101,7 @@ def test_ending() -> None:
     alive, gone = (subprocess.Popen(["sleep", time]) for time in ("100", "0"))
     os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)
     try:
-        assert posix.ending({alive.pid: 5, gone.pid: 6}) == {6}
+        assert system.ending({alive.pid: 5, gone.pid: 6}) == {6}
     finally:
         alive.kill()
         for process in (alive, gone):
