@@ -19,6 +19,7 @@ from mcjax_launch.protocol.loop import earliest
 from mcjax_launch.wording import visible
 
 if TYPE_CHECKING:
+    from mcjax_launch.console.aside import Aside
     from mcjax_launch.console.collapse import Collapse
     from mcjax_launch.console.listener import Listener
     from mcjax_launch.protocol.loop import Timer
@@ -37,13 +38,20 @@ class _Output:
         self.prefixes = Prefixes(
             style.prefix, wants_colour(style.colour, sink.is_terminal, os.environ)
         )
-        self._stamp = _stamp if style.timestamps else bytes
+        self._stamps = style.timestamps
+        self._came: bytes | None = None  # the time of day of what is shown only now
         self._renderer = (
             Live(sink.rows, self.prefixes.of_ranks, self._stamp, sink.in_foreground)
             if sink.is_terminal and os.environ.get("TERM") != "dumb"
             else Plain(self.prefixes.of_ranks, self._stamp)
         )
         self._collapse: Collapse | None = None
+        self._aside: Aside | None = None  # while somebody else has the screen
+
+    def _stamp(self) -> bytes:
+        if not self._stamps:
+            return b""
+        return self._came if self._came is not None else time_of_day(time.time())
 
     def collapse(self, ranks: int) -> None:
         """Show equal lines once, of so many ranks."""
@@ -53,7 +61,9 @@ class _Output:
 
     def show(self, piece: Piece, now: float) -> None:
         """Show a piece of a rank's stream, now or when it has waited."""
-        if isinstance(piece, Lines):
+        if self._aside is not None:
+            self._aside.add(piece, self._stamp())
+        elif isinstance(piece, Lines):
             if self._collapse is not None and not self._collapse.is_too_much(piece, now):
                 self.sink.write(self._renderer.groups(self._collapse.feed(piece, now)))
                 return
@@ -69,17 +79,49 @@ class _Output:
 
     def own(self, text: str) -> None:
         """Show whole lines of the launcher's own."""
-        self.sink.write(self._renderer.own(text.encode("utf-8", "replace")))
+        self._own(text.encode("utf-8", "replace"))
+
+    def _own(self, text: bytes) -> None:
+        if self._aside is not None:
+            self._aside.add(text, b"")
+        else:
+            self.sink.write(self._renderer.own(text))
 
     def resumed(self) -> None:
         """The launcher was stopped, and runs again."""
         self.sink.write(self._renderer.resumed())
 
     def hold(self) -> None:
-        """Leave the screen to somebody else; what comes meanwhile is shown afterwards."""
-        self.sink.write(self._renderer.make_room())
+        """Leave the screen to a debugger; see `take_aside` and `release`."""
+        if self._aside is None and self.sink.is_terminal:
+            self.finish()
+            self.sink.write(self._renderer.make_room())
+            from mcjax_launch.console.aside import Aside  # as only debuggers need
+
+            self._aside = Aside()
+            for part in self._renderer.take_rows():
+                self._aside.add(part, self._stamp())
         self.sink.hold()
-        self.sink.write(self._renderer.come_back())
+
+    def take_aside(self, rank: int) -> bytes:
+        """What has come of a rank since then, for who has the screen."""
+        return self._aside.take(rank) if self._aside is not None else b""
+
+    def release(self, now: float) -> None:
+        """Show what has come since then and has not been taken."""
+        aside, self._aside = self._aside, None
+        for self._came, entry in aside.take_all() if aside is not None else ():
+            if isinstance(entry, bytes):
+                self._own(entry)
+            else:
+                self.show(entry, now)
+        self._came = None
+        self.sink.release()
+
+    @property
+    def queued(self) -> int:
+        """Bytes that have not been written."""
+        return self.sink.queued + (self._aside.size if self._aside is not None else 0)
 
     @property
     def deadline(self) -> float | None:
@@ -128,6 +170,7 @@ class Console:
         if err is not out:
             err.watch(lambda error: None)
         self._streams: dict[tuple[int, int], Stream] = {}  # those that are shown
+        self._on_room = on_room
         self._errors_at: dict[int, int] = {}  # by rank: the place in stderr behind its last there
         self._logs = LogFiles(self.say)
         self._tails = Tails(for_record or listener is not None)
@@ -277,12 +320,20 @@ class Console:
             for output in set(self._outputs.values()):
                 output.hold()
 
+    def take_aside(self, rank: int) -> bytes:
+        """What a rank has printed since then, for who has the screen: whole lines."""
+        self._filter(self._unfinished.end(rank), time.monotonic())
+        lines = b"".join(output.take_aside(rank) for output in set(self._outputs.values()))
+        if lines and self.has_room:
+            self._on_room()
+        return lines
+
     def release(self) -> None:
-        """Show all that has come since."""
+        """Show all the rest of what has come since."""
         if self._holds:
             self._holds = False
             for output in set(self._outputs.values()):
-                output.sink.release()
+                output.release(time.monotonic())
 
     def marked(self, line: str) -> str:
         """A line of the launcher's own as it is shown, for who writes it elsewhere."""
@@ -296,13 +347,9 @@ class Console:
     @property
     def has_room(self) -> bool:
         """Whether the readers keep up."""
-        return all(output.sink.queued < _MOST_QUEUED for output in self._outputs.values())
+        return all(output.queued < _MOST_QUEUED for output in self._outputs.values())
 
     @property
     def empty(self) -> bool:
         """Whether everything has been written."""
-        return not any(output.sink.queued for output in self._outputs.values())
-
-
-def _stamp() -> bytes:
-    return time_of_day(time.time())
+        return not any(output.queued for output in self._outputs.values())

@@ -144,9 +144,10 @@ class _Renderer:
         """What to write before somebody else writes on the same screen."""
         return []
 
-    def come_back(self) -> Written:
-        """What to write after that, at the start of a row."""
-        return []
+    def take_rows(self) -> list[Part]:
+        """The unfinished lines, which are forgotten."""
+        rows, self._rows = self._rows, {}
+        return [Part(row.stream, bytes(row.text)) for row in rows.values()]
 
     def _whole(self, line: bytes, prefix: bytes) -> bytes:
         """A whole line as it is shown, with its prefix and newline."""
@@ -167,6 +168,9 @@ class Plain(_Renderer):
 
     def own(self, text: bytes) -> Written:
         return [*self._close(), text]
+
+    def make_room(self) -> Written:
+        return self._close()
 
     def _close(self) -> Written:
         """End the line that is open, so that another can begin."""
@@ -254,9 +258,6 @@ class Live(_Renderer):
 
     def make_room(self) -> Written:
         return [self._erase()]
-
-    def come_back(self) -> Written:
-        return [self._draw()]
 
     def _whole(self, line: bytes, prefix: bytes) -> bytes:
         return prefix + (_last_drawn(line) if b"\r" in line else line) + b"\n"

@@ -35,10 +35,14 @@ class UnfinishedLines:
         self._patience_s = patience_s
         self._waiting: dict[Stream, _Waiting] = {}
         self._begun: set[Stream] = set()  # those whose line has been handed on in part
+        self._ended: set[Stream] = set()  # those whose line has been ended before its newline
 
     def feed(self, stream: Stream, data: bytes, now: float) -> list[Piece]:
         """What can be handed on when more bytes of a stream come."""
         out: list[Piece] = []
+        if self._ended and stream in self._ended:
+            self._ended.discard(stream)
+            data = data.removeprefix(b"\n")
         if stream in self._begun:
             if not (end := data.find(b"\n") + 1):
                 return [Part(stream, data)]
@@ -74,13 +78,24 @@ class UnfinishedLines:
         due = [stream for stream, waiting in self._waiting.items() if waiting.due <= now]
         return [self._begin(stream) for stream in due]
 
+    def end(self, rank: int) -> list[Piece]:
+        """Somebody looks at a rank: end its lines, so that what comes of them begins others."""
+        out = self._end(
+            {stream for stream in (*self._waiting, *self._begun) if stream.rank == rank}
+        )
+        self._ended.update(piece.stream for piece in out)
+        return out
+
     def finish(self) -> list[Piece]:
         """All streams have ended: the lines that have no newline get one."""
+        return self._end({*self._waiting, *self._begun})
+
+    def _end(self, streams: set[Stream]) -> list[Piece]:
         out: list[Piece] = [
-            Lines(stream, bytes(waiting.text), b"\n", 1)
-            for stream, waiting in self._waiting.items()
+            Lines(stream, bytes(self._waiting.pop(stream).text), b"\n", 1)
+            for stream in list(self._waiting)
+            if stream in streams
         ]
-        out += [Part(stream, b"\n") for stream in self._begun]
-        self._waiting.clear()
-        self._begun.clear()
+        out += [Part(stream, b"\n") for stream in self._begun & streams]
+        self._begun -= streams
         return out

@@ -163,7 +163,8 @@ class Debugging:
         """Show lines to a user who debugs; whether there is one."""
         if self._terminal is None or self._queue.active is None:
             return False
-        self._terminal.say("".join(map(self._console.marked, lines)))
+        said = "".join(map(self._console.marked, lines))
+        self._terminal.say(said.encode("utf-8", "replace"))
         return True
 
     # --- effects ---
@@ -188,6 +189,7 @@ class Debugging:
         self._state.pause.begin(now)
         self._console.hold()
         self._terminal.lend()
+        self._terminal.say(self._console.take_aside(stopped.rank))
         if not again:
             self._say(self._place(stopped))
             if others:

@@ -119,9 +119,11 @@ class UserTerminal:
         self._row.add(data)
         self._show(data)
 
-    def say(self, text: str) -> None:
-        """Show whole lines of the launcher's own, above the line that the user is at."""
-        note = text.replace("\n", "\r\n").encode("utf-8", "replace")
+    def say(self, lines: bytes) -> None:
+        """Show whole lines that no debugger has written, above the line that the user is at."""
+        note = lines.replace(b"\n", b"\r\n")
+        if not note:
+            return
         if self._row.fits(self.size[1]):
             self._show(b"\r\x1b[K" + note + self._row.text if self._row.text else note)
         else:

@@ -72,6 +72,89 @@ def test_a_rank_stops_and_goes_on(start: START) -> None:
     assert terminal.is_as_it_was
 
 
+IN_STEPS = """\
+import os, sys, time
+rank = int(os.environ["JAX_PROCESS_ID"])
+print("begins", end="", flush=True)
+breakpoint()
+print(" and ends", end=sys.argv[1])
+print("one\\ntwo")
+sys.stderr.write("three")
+def show():
+    print("from a function")
+    print("and more")
+show()
+print("end")
+"""
+
+
+def without_moves(shown: str) -> str:
+    """Without the sequences that move the cursor."""
+    return re.sub("\x1b[^a-zA-Z]*[a-zA-Z]|\r(?!\n)", "", shown)
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_what_a_rank_prints_in_a_step_is_seen_before_the_next_prompt(
+    start: START, buffered: bool
+) -> None:
+    terminal = start("-n 1 -x PYTHONUNBUFFERED=" + ("" if buffered else "1"), IN_STEPS, "\n")
+    assert "[0] begins\r\n" in terminal.until("rank 0 stopped")
+    terminal.until(PROMPT)
+    for typed, shown in [
+        ("n", "[0]  and ends\r\n> "),
+        ("n", "[0] one\r\n[0] two\r\n> "),
+        ("n", "[0] three\r\n> "),
+        ("n", "> "),
+        ("!print('here')", "here\r\n"),
+        ("s", "--Call--\r\n> "),
+        ("n", "> "),
+        ("r", "[0] from a function\r\n[0] and more\r\n--Return--\r\n> "),
+        ("n", "> "),
+    ]:
+        terminal.type(f"{typed}\r")
+        after = without_moves(terminal.until(PROMPT))
+        assert after.startswith(f"{typed}\r\n{shown}"), after
+    terminal.type("c\r")
+    assert terminal.finish() == 0
+    assert terminal.shown.count("[0] one\r\n") == 1
+    assert terminal.shown.rstrip().endswith("[0] end")
+    assert terminal.is_as_it_was
+
+
+def test_what_a_rank_has_printed_is_seen_before_it_has_the_terminal(start: START) -> None:
+    """Also while another one has it; what other ranks print waits."""
+    terminal = start(
+        "-n 2 --timestamps", PROGRAM.replace("if str(", "print(end='x')\nif str("), "01"
+    )
+    terminal.until(" too: `rank ")
+    first = re.search(r"rank (\d) stopped", terminal.shown)
+    assert first is not None
+    other = 1 - int(first[1])
+    terminal.answer(PROMPT, f"rank {other}")
+    terminal.until(f"rank {other} stopped at ")
+    for rank in range(2):
+        assert (
+            len(re.findall(rf"\d\d:\d\d:\d\d\S* \[{rank}\] ready {rank}\r\n", terminal.shown)) == 1
+        )
+        assert len(re.findall(rf"\d\d:\d\d:\d\d\S* \[{rank}\] x\r\n", terminal.shown)) == 1
+    terminal.answer(PROMPT, "c")
+    terminal.answer(PROMPT, "c")
+    assert terminal.finish() == 0
+    for rank in range(2):
+        assert f"[{rank}] value {41 + rank}\r\n" in terminal.shown
+
+
+def test_much_that_a_rank_prints_in_a_step(start: START) -> None:
+    """More than the launcher keeps: the step goes on all the same."""
+    text = "breakpoint()\nfor i in range(100_000): print('line', i, 'x' * 50)\nprint('end')\n"
+    terminal = start("-n 1", text)
+    terminal.answer(PROMPT, "unt 3")
+    terminal.answer(PROMPT, "c")
+    assert terminal.finish() == 0
+    lines = re.findall(r"\[0\] line (\d+) x{50}\r\n", terminal.shown)
+    assert list(map(int, lines)) == list(range(100_000))
+
+
 def test_what_can_be_done_at_a_prompt(start: START) -> None:
     """Lines are edited, history comes back, names are completed, and more than one line is read."""
     terminal = start("-n 1", PROGRAM, "0")

@@ -189,3 +189,16 @@ def _without_prefixes(line: str) -> tuple[str, str, str]:
     """A line's ranks, and its text without what is put in again where it returns to its start."""
     ranks, mark, rest = line[1:].partition("] ")
     return ranks, mark, rest.replace(f"\r[{ranks}] ", "\r")
+
+
+def test_what_does_not_go_to_a_terminal_goes_there_while_somebody_debugs(
+    console: Make, capfd: Capture
+) -> None:
+    to_files = console()
+    to_files.feed(0, STDOUT, b"before")
+    to_files.hold()
+    to_files.feed(0, STDOUT, b" and after\n")
+    to_files.feed(1, STDOUT, b"other\n")
+    assert to_files.take_aside(0) == b""
+    to_files.release()
+    assert capfd.readouterr().out == "[0] before and after\n[1] other\n"

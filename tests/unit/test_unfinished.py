@@ -71,3 +71,17 @@ def test_the_end_of_a_stream_ends_its_line() -> None:
     assert [piece.text for piece in unfinished.finish()] == [b"waits\n", b"\n"]
     assert unfinished.finish() == []
     assert unfinished.deadline is None
+
+
+def test_the_lines_of_a_rank_that_somebody_looks_at_are_ended() -> None:
+    """Then what comes begins other lines, but for the newline itself."""
+    unfinished, other = UnfinishedLines(), Stream(1, STDOUT)
+    unfinished.feed(ONE, b"begun", 0.0)
+    unfinished.feed(other, b"of another", 0.0)
+    unfinished.expire(1.0)
+    unfinished.feed(TWO, b"waits", 1.0)
+    assert unfinished.end(0) == [Lines(TWO, b"waits", b"\n", 1), Part(ONE, b"\n")]
+    assert unfinished.end(0) == []
+    assert unfinished.feed(ONE, b"\n", 1.0) == []
+    assert [piece.text for piece in unfinished.feed(TWO, b" more\n\n", 1.0)] == [b" more\n\n"]
+    assert unfinished.feed(other, b"\n", 1.0) == [Part(other, b"\n")]

@@ -39,6 +39,7 @@ class Debuggers:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._made: Terminal | None = None
+        self._waiting: list[tuple[Any, str]] = []  # what debuggers say before they have it
 
     @property
     def _terminal(self) -> Terminal:
@@ -53,6 +54,7 @@ class Debuggers:
         cls = pdb.Pdb
         cls.set_trace = self._asking(cls.set_trace)
         cls.interaction = self._in_terminal(cls.interaction, _place_of_interaction)
+        cls.message = self._when_in_terminal(cls.message)
         cls.do_rank = self._rank_command()
 
     def patch_ipython(self, debugger: Any) -> None:
@@ -128,7 +130,10 @@ class Debuggers:
             this.nosigint = True  # a Ctrl-C is the job's again when the program goes on
             if refused := self._terminal.take(where):
                 raise RuntimeError(refused)
+            waiting, self._waiting = self._waiting, []
             try:
+                for debugger, text in waiting:
+                    debugger.message(text)
                 result = real(this, *args, **kwargs)
                 if getattr(this, "quitting", False):
                     self._quit(where)
@@ -140,6 +145,18 @@ class Debuggers:
                 self._terminal.give_back(steps=_steps(this))
 
         return interaction
+
+    def _when_in_terminal(self, real: Callable[..., None]) -> Callable[..., None]:
+        """`message`: what pdb says of how it has stopped ("--Return--") comes before it asks."""
+
+        @functools.wraps(real)
+        def message(this: Any, text: str) -> None:
+            if _has_its_own_input(this) or self._terminal.is_taken:
+                real(this, text)
+            else:
+                self._waiting.append((this, text))
+
+        return message
 
     def _quit(self, where: str) -> None:
         """The user has left a debugger: the job, unless another one had started it."""

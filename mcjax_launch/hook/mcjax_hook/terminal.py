@@ -92,6 +92,11 @@ class Terminal:
         self._lock.release()
 
     @property
+    def is_taken(self) -> bool:
+        """Whether a debugger of this process has it."""
+        return self._depth > 0
+
+    @property
     def is_outermost(self) -> bool:
         """Whether the debugger that has it was not started by another one, which has it too."""
         return self._depth == 1
@@ -104,7 +109,7 @@ class Terminal:
 
         """
         assert self._held is not None
-        self._held.flush()
+        _flush()
         try:
             self._connected().ask(DebuggerSwitches(rank)).close()
         except Refused as refused:
@@ -119,6 +124,7 @@ class Terminal:
         self._connected().wait_for_end()
 
     def _hold(self, stopped: DebuggerStopped) -> None:
+        _flush()  # what was printed before is shown before the prompt
         granted = self._connected().ask(stopped)
         try:
             self._held = _Standard(granted)
@@ -154,7 +160,7 @@ class _Standard:
     """A terminal in place of the standard descriptors, and what was there."""
 
     def __init__(self, granted: _Granted) -> None:
-        self.flush()
+        _flush()
         self._saved: list[int | None] = []
         for target in range(3):
             try:
@@ -170,16 +176,9 @@ class _Standard:
         self._term = os.environ.get("TERM")
         os.environ["TERM"] = granted.term
 
-    def flush(self) -> None:
-        """Have what was printed come out where it belongs."""
-        for name, mode in _STANDARD:
-            if mode == "w":
-                with contextlib.suppress(Exception):
-                    getattr(sys, name).flush()
-
     def restore(self) -> None:
         """Put all back in its place."""
-        self.flush()
+        _flush()
         for name, file in self._files.items():
             setattr(sys, name, file)
         for target, saved in enumerate(self._saved):
@@ -192,6 +191,14 @@ class _Standard:
             os.environ.pop("TERM", None)
         else:
             os.environ["TERM"] = self._term
+
+
+def _flush() -> None:
+    """Have what was printed come out where it belongs."""
+    for name, mode in _STANDARD:
+        if mode == "w":
+            with contextlib.suppress(Exception):
+                getattr(sys, name).flush()
 
 
 def _descriptor(file: Any) -> int:

@@ -1,0 +1,47 @@
+"""What comes while a debugger has the screen: shown at its next prompt, or when it leaves; pure."""
+
+from mcjax_launch.console.pieces import Lines, Piece
+from mcjax_launch.console.renderers import Plain
+
+
+class Aside:
+    """Pieces of ranks' streams, and lines of the launcher's own, in the order in which they came.
+
+    Attributes:
+        size: their bytes.
+
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._entries: list[tuple[bytes, Piece | bytes]] = []
+
+    def add(self, entry: Piece | bytes, stamp: bytes) -> None:
+        """Keep a piece, or whole lines of the launcher's own, and the time of day when it came."""
+        self._entries.append((stamp, entry))
+        self.size += _size(entry)
+
+    def take(self, rank: int) -> bytes:
+        """What has come of a rank, with prefixes; to have whole lines, end its lines before."""
+        others, out, now = [], [], b""
+        plain = Plain(stamp=lambda: now)
+        for stamp, entry in self._entries:
+            if isinstance(entry, bytes) or entry.stream.rank != rank:
+                others.append((stamp, entry))
+                continue
+            now = stamp
+            self.size -= _size(entry)
+            out += plain.lines(entry) if isinstance(entry, Lines) else plain.part(entry, 0.0)
+        self._entries = others
+        return b"".join(out)
+
+    def take_all(self) -> list[tuple[bytes, Piece | bytes]]:
+        """What is left, each with the time of day when it came."""
+        entries, self._entries, self.size = self._entries, [], 0
+        return entries
+
+
+def _size(entry: Piece | bytes) -> int:
+    if isinstance(entry, Lines):
+        return len(entry.head) + entry.end
+    return len(entry if isinstance(entry, bytes) else entry.text)
