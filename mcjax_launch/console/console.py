@@ -148,6 +148,7 @@ class Console:
         style: how it looks.
         targets: where stdout and stderr go; the same one if that is one file.
         on_reader_gone: called when the reader of the launcher's stdout is gone.
+        on_room: called when output may flow again.
         for_record: `tails` has the last of stdout too, and more of both, as for a listener.
         listener: is told of all output and of the launcher's own lines, if there is one.
 
@@ -158,6 +159,7 @@ class Console:
         style: Style,
         targets: tuple[Target, Target],
         on_reader_gone: Callable[[OSError | None], None],
+        on_room: Callable[[], None],
         for_record: bool = False,
         listener: "Listener | None" = None,
     ) -> None:

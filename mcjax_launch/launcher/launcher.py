@@ -112,7 +112,9 @@ class Launcher:
         self._plan: Plan | None = None
         self._policy = StopPolicy(job.grace_s)
         targets = front.outputs(self._give_credit)
-        self._console = Console(style, targets, self._reader_gone, job.record, front.listener)
+        self._console = Console(
+            style, targets, self._reader_gone, self._give_credit, job.record, front.listener
+        )
         trace = self._console.say if "frames" in os.environ.get(_DEBUG, "") else None
         self._pool = AgentPool(
             hosts,

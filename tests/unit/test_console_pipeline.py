@@ -33,6 +33,7 @@ def console(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
             Style(**style),  # type: ignore[arg-type]
             standard(Loop(), lambda: None),
             lambda error: pytest.fail("the reader is gone"),
+            lambda: None,
         )
         made.add_ranks([RankLabel(rank) for rank in range(ranks)], append=False)
         return made
