@@ -8,8 +8,8 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,6 +29,9 @@ from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.launcher.entry import run as run_job
 from mcjax_launch.protocol import exit_status
 from mcjax_launch.wording import one_line
+
+if TYPE_CHECKING:
+    from mcjax_launch.report.recording import Recorder
 
 
 @click.command(
@@ -60,7 +63,12 @@ def command(context: click.Context, /, **values: Any) -> int:
     except LaunchError as error:
         from mcjax_launch.cli.usage_errors import with_variable
 
-        raise LaunchError(with_variable(str(error), context), error.status) from None
+        message = with_variable(str(error), context)
+        if options.emit is None and request.on_github(options, os.environ):
+            from mcjax_launch.console import github
+
+            _write(github.command("error", message, title="mcjax-launch"))
+        raise LaunchError(message, error.status) from None
 
 
 def _emit(options: Options, context: click.Context) -> int:
@@ -89,12 +97,15 @@ def _run(options: Options, context: click.Context) -> int:
     if options.verbose and job.is_python:
         say(this_machine.described_python(job, hosts))
     hosts = tuple(used_hosts(job.processes_here, hosts))
-    style = request.make_style(options, job)
+    style = request.make_style(options, job, os.environ)
     if options.report is not None:
         from mcjax_launch.report import write
 
-        placeholders.check_path("--report", options.report)
         write.check(options.report)
+    if options.junit is not None:
+        from mcjax_launch.report import files
+
+        files.check("--junit", options.junit)
     if options.log_dir is not None:
         from mcjax_launch.console.log_files import check_folder
 
@@ -117,7 +128,7 @@ def _run(options: Options, context: click.Context) -> int:
 def _run_job(
     job: Job, hosts: Sequence[Host], style: Style, options: Options, context: click.Context
 ) -> int:
-    """Run the job, with its report if the user wants one; the exit status."""
+    """Run the job, and have written down what the user wants to be; the exit status."""
     run = functools.partial(
         run_job,
         job,
@@ -140,13 +151,30 @@ def _run_job(
 def _reported(
     run: Callable[..., Outcome], job: Job, options: Options, context: click.Context
 ) -> int:
-    if options.report is None:
+    recorders = tuple(_recorders(job, options, context))
+    if not recorders:
         return run().status
-    from mcjax_launch.cli.given_options import command_line
-    from mcjax_launch.report import write
+    from mcjax_launch.report.recording import recorded
 
-    words = command_line(context, options).words()
-    return write.reported(options.report, job, words, run, say=_say, quiet=options.quiet)
+    return recorded(run, recorders).status
+
+
+def _recorders(job: Job, options: Options, context: click.Context) -> "Iterator[Recorder]":
+    """Those who write down what happens, in the order in which they do."""
+    if request.on_github(options, os.environ):
+        from mcjax_launch.report.github import Annotations
+
+        yield Annotations(_write, os.environ.get("GITHUB_WORKSPACE") or os.getcwd())
+    if options.junit is not None:
+        from mcjax_launch.report.junit import JUnit
+
+        yield JUnit(options.junit, job, _say)
+    if options.report is not None:
+        from mcjax_launch.cli.given_options import command_line
+        from mcjax_launch.report.write import Report
+
+        words = command_line(context, options).words()
+        yield Report(options.report, job, words, _say, options.quiet)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -189,8 +217,12 @@ def _print(text: str) -> None:
 
 
 def _say(message: str) -> None:
+    _write(f"mcjax-launch: {one_line(message)}\n")
+
+
+def _write(lines: str) -> None:
     with contextlib.suppress(OSError):
-        os.write(2, f"mcjax-launch: {one_line(message)}\n".encode("utf-8", "replace"))
+        os.write(2, lines.encode("utf-8", "replace"))
 
 
 def _ignore(message: str) -> None:

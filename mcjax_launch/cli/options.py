@@ -60,6 +60,7 @@ class Options(Value):
     color: Literal["auto", "always", "never"]
     quiet: bool
     verbose: bool
+    github: Literal["auto", "always", "never"]
 
     timeout: float | None
     start_timeout: float | None
@@ -74,6 +75,7 @@ class Options(Value):
     profile: str | None
     profile_after: float
     report: str | None
+    junit: str | None
     dry_run: bool
 
     emit: Literal["slurm", "jobset", "job"] | None
@@ -293,6 +295,15 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         _flag(
             "-v", "--verbose", help="Print each step of the launcher and all of JAX's log lines."
         ),
+        Option(
+            "--github",
+            type=click.Choice(["auto", "always", "never"]),
+            metavar="auto|always|never",
+            default="auto",
+            default_text="auto",
+            help="Annotate the root cause and group each rank's output, for GitHub Actions; auto "
+            "means there only.",
+        ),
     ),
     "Limits and restarts": (
         Option(
@@ -372,6 +383,11 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "--report", metavar="FILE", help="Write a record of the run to FILE (.json or .html)."
+        ),
+        Option(
+            "--junit",
+            metavar="FILE",
+            help="Write the run to FILE as JUnit XML with one case per rank.",
         ),
         _flag("--dry-run", help="Print each rank's host, command and variables; start nothing."),
     ),

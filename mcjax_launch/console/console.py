@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.log_files import LogFiles, Tails
@@ -20,6 +20,7 @@ from mcjax_launch.wording import visible
 
 if TYPE_CHECKING:
     from mcjax_launch.console.collapse import Collapse
+    from mcjax_launch.console.github import Groups
     from mcjax_launch.protocol.loop import Timer
 
 # With more unwritten bytes than this the ranks are slowed down.
@@ -34,7 +35,8 @@ class _Output:
     def __init__(self, sink: Sink, style: Style) -> None:
         self.sink = sink
         self.prefixes = Prefixes(
-            style.prefix, wants_colour(style.colour, sink.is_terminal, os.environ)
+            style.prefix,
+            wants_colour(style.colour, sink.is_terminal, os.environ, in_log=style.github),
         )
         self._stamp = _stamp if style.timestamps else bytes
         self._renderer = (
@@ -69,6 +71,10 @@ class _Output:
     def own(self, text: str) -> None:
         """Show whole lines of the launcher's own."""
         self.sink.write(self._renderer.own(text.encode("utf-8", "replace")))
+
+    def whole(self, lines: Iterable[bytes]) -> None:
+        """Show whole lines as they are."""
+        self.sink.write(self._renderer.own(b"".join(lines)))
 
     def resumed(self) -> None:
         """The launcher was stopped, and runs again."""
@@ -131,6 +137,7 @@ class Console:
         self._errors_at: dict[int, int] = {}  # by rank: the place in stderr behind its last there
         self._logs = LogFiles(self.say)
         self._tails = Tails(for_record)
+        self._groups: Groups | None = None
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
         self._noise = NoiseFilter()  # with --verbose nothing goes through it
         self._holds = False
@@ -160,6 +167,10 @@ class Console:
                 self._streams[label.process_id, number] = Stream(label.process_id, number, prefix)
             if self._style.collapse:
                 output.collapse(len(shown))
+        if self._style.github and not self._style.quiet and len(shown) > 1:
+            from mcjax_launch.console.github import Groups  # as only GitHub Actions needs
+
+            self._groups = Groups(shown)
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
         """Take more bytes of a rank's stream."""
@@ -178,6 +189,8 @@ class Console:
         for piece in pieces:
             output = self._outputs[piece.stream.number]
             output.show(piece, now)
+            if self._groups is not None:
+                self._groups.feed(piece)
             if piece.stream.number == frames.STDERR:
                 self._errors_at[piece.stream.rank] = output.sink.taken
 
@@ -196,6 +209,9 @@ class Console:
         for hidden in self._noise.hidden:
             self._mention(hidden.take())
         self._logs.close()
+        if self._groups is not None:
+            self._outputs[frames.STDERR].whole(self._groups.take())
+            self._groups = None
 
     def tails(self, rank: int) -> tuple[str, str]:
         """The last of what a rank wrote to stdout, where that is kept, and to stderr."""

@@ -61,6 +61,7 @@ class Job(Value, kw_only=True):
     profile_after: float = 0.0  # seconds from initialize() to its begin
     grace: float | None = None
     preload: tuple[str, ...] = ()  # modules to import once a host
+    junit: bool = False  # the last of the ranks' stdout is wanted as well
 
     def grace_s(self, reason: str) -> float:
         """The grace after `reason`, a key of GRACE_S."""

@@ -113,7 +113,8 @@ class Launcher:
         self._state = state
         self._plan: Plan | None = None
         self._policy = StopPolicy(job.grace_s)
-        self._console = Console(style, loop, self._reader_gone, self._give_credit, job.record)
+        whole_tails = job.record or job.junit
+        self._console = Console(style, loop, self._reader_gone, self._give_credit, whole_tails)
         trace = self._console.say if "frames" in os.environ.get(_DEBUG, "") else None
         self._pool = AgentPool(
             hosts,
