@@ -124,7 +124,7 @@ class Jobs:
 
     def environment(self, **extra: str) -> dict[str, str]:
         """The tests' own, without what chooses options or the ranks' Python."""
-        ours = ("MCJAX", "VIRTUAL_ENV")
+        ours = ("MCJAX", "VIRTUAL_ENV", "GITHUB")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         return {**kept, TOKEN: self.token, **self._preload, **extra}
 

@@ -7,8 +7,8 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -19,8 +19,12 @@ from mcjax_launch.cli.warnings import warnings
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.protocol import exit_status
 from mcjax_launch.request import combinations, ready, this_machine
+from mcjax_launch.request.job import on_github
 from mcjax_launch.request.options import Options
 from mcjax_launch.wording import one_line
+
+if TYPE_CHECKING:
+    from mcjax_launch.report.recording import Recorder
 
 
 @click.command(
@@ -52,7 +56,12 @@ def command(context: click.Context, /, **values: Any) -> int:
     except LaunchError as error:
         from mcjax_launch.cli.usage_errors import with_variable
 
-        raise LaunchError(with_variable(str(error), context), error.status) from None
+        message = with_variable(str(error), context)
+        if options.emit is None and on_github(options, os.environ):
+            from mcjax_launch.console import github
+
+            _write(github.command("error", message, title="mcjax-launch"))
+        raise LaunchError(message, error.status) from None
 
 
 def _on_command_line(context: click.Context) -> set[str]:
@@ -88,7 +97,16 @@ def _run(options: Options, context: click.Context) -> int:
         return 0
     if options.pdb:
         this_machine.check_terminal()
-    return ready.run(job, lambda: _words(context, options), _say).status
+    recorders = tuple(_recorders(options))
+    return ready.run(job, lambda: _words(context, options), _say, recorders=recorders).status
+
+
+def _recorders(options: Options) -> "Iterator[Recorder]":
+    """Those who write down what happens in the log that the command writes to."""
+    if on_github(options, os.environ):
+        from mcjax_launch.report.github import Annotations
+
+        yield Annotations(_write, os.environ.get("GITHUB_WORKSPACE") or os.getcwd())
 
 
 def _words(context: click.Context, options: Options) -> list[str]:
@@ -137,8 +155,12 @@ def _print(text: str) -> None:
 
 
 def _say(message: str) -> None:
+    _write(f"mcjax-launch: {one_line(message)}\n")
+
+
+def _write(lines: str) -> None:
     with contextlib.suppress(OSError):
-        os.write(2, f"mcjax-launch: {one_line(message)}\n".encode("utf-8", "replace"))
+        os.write(2, lines.encode("utf-8", "replace"))
 
 
 def _ignore(message: str) -> None:

@@ -227,6 +227,15 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         _flag(
             "-v", "--verbose", help="Print each step of the launcher and all of JAX's log lines."
         ),
+        Option(
+            "--github",
+            type=click.Choice(["auto", "always", "never"]),
+            metavar="auto|always|never",
+            default="auto",
+            default_text="auto",
+            help="Annotate the root cause and group each rank's output, for GitHub Actions; auto "
+            "means there only.",
+        ),
     ),
     "Limits and restarts": (
         Option(
@@ -306,6 +315,11 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "--report", metavar="FILE", help="Write a record of the run to FILE (.json or .html)."
+        ),
+        Option(
+            "--junit",
+            metavar="FILE",
+            help="Write the run to FILE as JUnit XML with one case per rank.",
         ),
         _flag("--dry-run", help="Print each rank's host, command and variables; start nothing."),
     ),

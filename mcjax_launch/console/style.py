@@ -18,6 +18,7 @@ class Style(Value, kw_only=True):
         collapse: whether equal lines of several ranks are shown once.
         quiet: only the launcher's own lines that matter.
         verbose: all of the launcher's own lines, and all of the ranks'.
+        github: it is a log of GitHub Actions.
 
     """
 
@@ -28,18 +29,22 @@ class Style(Value, kw_only=True):
     collapse: bool = False
     quiet: bool = False
     verbose: bool = False
+    github: bool = False
 
     def shows(self, rank: int) -> bool:
         """Whether a rank's output is shown."""
         return self.show is None or rank in self.show
 
 
-def wants_colour(choice: str, is_terminal: bool, environ: Mapping[str, str]) -> bool:
+def wants_colour(
+    choice: str, is_terminal: bool, environ: Mapping[str, str], *, in_log: bool = False
+) -> bool:
     """Whether to colour.
 
     Args:
         choice: the user's: "auto", "always" or "never".
         is_terminal: whether the output goes to a terminal.
+        in_log: whether it goes to a log that shows colours.
         environ: may hold NO_COLOR, FORCE_COLOR and TERM.
 
     """
@@ -49,4 +54,4 @@ def wants_colour(choice: str, is_terminal: bool, environ: Mapping[str, str]) -> 
         return False
     if environ.get("FORCE_COLOR"):
         return True
-    return is_terminal and environ.get("TERM") != "dumb"
+    return in_log or (is_terminal and environ.get("TERM") != "dumb")

@@ -169,7 +169,7 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
         lines += _place(failure)
     start = len(lines)
     if failure is None or failure.exited:
-        lines += _tail(run)
+        lines += last_words(run)
     else:
         lines += [f"  | {line}" for line in shortened(failure.traceback.rstrip().splitlines())]
     quote = (start, len(lines)) if _printed_it(run) else (0, 0)
@@ -204,7 +204,7 @@ def _printed_it(run: RankRun) -> bool:
     return failure.summary.partition("\n")[0] in run.stderr[-_LATEST:]
 
 
-def _tail(run: RankRun) -> list[str]:
+def last_words(run: RankRun) -> list[str]:
     """The last of a rank's stderr, quoted, without noise."""
     from mcjax_launch.jax_messages.noise import without_noise
 

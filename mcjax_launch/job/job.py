@@ -61,6 +61,7 @@ class Job(Value, kw_only=True):
     profile_after: float = 0.0  # seconds from initialize() to its begin
     grace: float | None = None
     preload: tuple[str, ...] = ()  # modules to import once a host
+    junit: bool = False  # the last of the ranks' stdout is wanted as well
 
     def grace_s(self, reason: str) -> float:
         """The grace after `reason`, a key of GRACE_S."""
@@ -76,6 +77,11 @@ class Job(Value, kw_only=True):
         """The ranks that this launcher starts."""
         first = self.host_rank * self.processes_here
         return range(first, first + self.processes_here)
+
+    @property
+    def keeps_stdout(self) -> bool:
+        """Whether the last of the ranks' stdout is wanted afterwards, and more of their stderr."""
+        return self.record or self.junit
 
     @property
     def uses_cpu(self) -> bool:

@@ -113,7 +113,7 @@ class Launcher:
         self._policy = StopPolicy(job.grace_s)
         targets = front.outputs(self._give_credit)
         self._console = Console(
-            style, targets, self._reader_gone, self._give_credit, job.record, front.listener
+            style, targets, self._reader_gone, self._give_credit, job.keeps_stdout, front.listener
         )
         trace = self._console.say if "frames" in os.environ.get(_DEBUG, "") else None
         self._pool = AgentPool(

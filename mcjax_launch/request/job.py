@@ -1,7 +1,7 @@
 """From the options to a Job and a Style; pure."""
 
 import os.path
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from mcjax_launch.console.style import Style
@@ -67,6 +67,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         profile_after=options.profile_after,
         grace=options.grace,
         preload=options.preload,
+        junit=options.junit is not None,
     )
 
 
@@ -103,7 +104,7 @@ def _check_ranks(option: str, ranks: frozenset[int], num_processes: int) -> None
         raise LaunchError(f"{option} {max(ranks)}: no such rank; the job has {there_are}")
 
 
-def make_style(options: Options, job: Job) -> Style:
+def make_style(options: Options, job: Job, environ: Mapping[str, str]) -> Style:
     """How the console looks.
 
     Raises:
@@ -119,4 +120,12 @@ def make_style(options: Options, job: Job) -> Style:
         collapse=options.collapse,
         quiet=options.quiet,
         verbose=options.verbose,
+        github=on_github(options, environ),
     )
+
+
+def on_github(options: Options, environ: Mapping[str, str]) -> bool:
+    """Whether the output goes to a log of GitHub Actions."""
+    if options.github == "auto":
+        return environ.get("GITHUB_ACTIONS") == "true"
+    return options.github == "always"

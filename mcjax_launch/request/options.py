@@ -51,6 +51,7 @@ class Options(Value, kw_only=True):
     color: Literal["auto", "always", "never"] = "auto"
     quiet: bool = False
     verbose: bool = False
+    github: Literal["auto", "always", "never"] = "auto"
 
     timeout: float | None = None
     start_timeout: float | None = None
@@ -65,6 +66,7 @@ class Options(Value, kw_only=True):
     profile: str | None = None
     profile_after: float = 10.0
     report: str | None = None
+    junit: str | None = None
     dry_run: bool = False
 
     emit: Literal["slurm", "jobset", "job"] | None = None

@@ -6,7 +6,7 @@ Every run waits for the imports here; what only some runs need is imported where
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.attempt import Attempt, Outcome
@@ -24,6 +24,7 @@ from mcjax_launch.request.program import check_program
 if TYPE_CHECKING:
     from mcjax_launch.console.style import Style
     from mcjax_launch.launcher.front import Front
+    from mcjax_launch.report.recording import Recorder
     from mcjax_launch.request.options import Options
 
 Say = Callable[[str], object]
@@ -39,6 +40,7 @@ class Ready(Value):
         style: how the console looks.
         log_dir: where each rank's whole output goes, if anywhere.
         report: the file for the record, if it is wanted.
+        junit: the file for test results, if they are wanted.
 
     """
 
@@ -48,6 +50,7 @@ class Ready(Value):
     style: Style
     log_dir: str | None
     report: str | None
+    junit: str | None
 
 
 def prepare(options: Options, environ: Mapping[str, str], say: Say) -> Ready:
@@ -68,11 +71,11 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> Ready:
         check_program(job, hosts)
     if options.verbose and job.is_python:
         say(this_machine.described_python(job, hosts))
-    style = make_style(options, job)
+    style = make_style(options, job, environ)
     _check_files(options)
     via = options.via or default_via(options, environ)
     used = tuple(used_hosts(job.processes_here, hosts))
-    return Ready(job, used, via, style, options.log_dir, options.report)
+    return Ready(job, used, via, style, options.log_dir, options.report, options.junit)
 
 
 def _check_files(options: Options) -> None:
@@ -80,8 +83,11 @@ def _check_files(options: Options) -> None:
     if options.report is not None:
         from mcjax_launch.report import write
 
-        placeholders.check_path("--report", options.report)
         write.check(options.report)
+    if options.junit is not None:
+        from mcjax_launch.report import files
+
+        files.check("--junit", options.junit)
     if options.log_dir is not None:
         from mcjax_launch.console.log_files import check_folder
 
@@ -96,6 +102,7 @@ def run(
     *,
     front: Front | None = None,
     ended: Callable[[Attempt], object] = lambda attempt: None,
+    recorders: Sequence[Recorder] = (),
 ) -> Outcome:
     """Run a job, and write its report and its profile if they are wanted; how it ended.
 
@@ -105,6 +112,7 @@ def run(
         say: prints a line of the launcher's own.
         front: what the launcher has of this process; None if it is all the launcher's.
         ended: called after each attempt.
+        recorders: write down what happens, before those for files.
 
     Raises:
         LaunchError: it could not be started.
@@ -118,14 +126,13 @@ def run(
     start = functools.partial(
         run_job, job, ready.hosts, ready.via, style, log_dir=ready.log_dir, front=front
     )
-    if ready.report is None:
+    recorders = (*recorders, *_recorders(ready, words, say))
+    if not recorders:
         outcome = start(ended=ended)
     else:
-        from mcjax_launch.report import write
+        from mcjax_launch.report.recording import recorded
 
-        outcome = write.reported(
-            ready.report, job, words(), start, say=say, quiet=style.quiet, also=ended
-        )
+        outcome = recorded(start, recorders, ended)
     if job.profile is not None:
         from mcjax_launch.report import profile
 
@@ -134,3 +141,14 @@ def run(
             if not style.quiet:
                 say(line)
     return outcome
+
+
+def _recorders(ready: Ready, words: Callable[[], Sequence[str]], say: Say) -> Iterator[Recorder]:
+    if ready.junit is not None:
+        from mcjax_launch.report.junit import JUnit
+
+        yield JUnit(ready.junit, ready.job, say)
+    if ready.report is not None:
+        from mcjax_launch.report.write import Report
+
+        yield Report(ready.report, ready.job, words(), say, ready.style.quiet)

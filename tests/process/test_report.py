@@ -11,8 +11,10 @@ from records import JOB, read
 from remote import FAKE_SSH
 
 from mcjax_launch import __version__
+from mcjax_launch.diagnosis.attempt import Outcome
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.report import write
+from mcjax_launch.report.recording import recorded
 
 BURN = """
 import time
@@ -276,12 +278,12 @@ def test_what_was_there_is_replaced_whole(jobs: Jobs, tmp_path: Path) -> None:
 
 
 def test_an_internal_error_is_recorded(tmp_path: Path) -> None:
-    def run(**how: object) -> int:
+    def run(**how: object) -> Outcome:
         raise ZeroDivisionError("its own")
 
     path, said = tmp_path / "run.json", []
     with pytest.raises(ZeroDivisionError):
-        write.reported(str(path), JOB, [], run, said.append, quiet=False)
+        recorded(run, [write.Report(str(path), JOB, [], said.append, quiet=False)])
     found = read(path)
     assert found["exit_status"] == 125
     assert "ZeroDivisionError" in found["words"]

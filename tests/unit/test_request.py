@@ -84,13 +84,13 @@ def test_what_this_machine_adds() -> None:
 
 def test_style() -> None:
     job = make_job(options("-n 4 a.py"), [], HERE)
-    style = make_style(options("--show 1-3 --timestamps -v --color always a.py"), job)
+    style = make_style(options("--show 1-3 --timestamps -v --color always a.py"), job, {})
     assert (style.show, style.timestamps, style.verbose) == ({1, 2, 3}, True, True)
     assert (style.prefix, style.quiet, style.colour) == (True, False, "always")
     with pytest.raises(LaunchError, match="--show 4: no such rank; the job has ranks 0-3"):
-        make_style(options("--show 0,4 a.py"), job)
+        make_style(options("--show 0,4 a.py"), job, {})
     with pytest.raises(LaunchError, match=r"--show 3: no such rank; the job has rank 0$"):
-        make_style(options("--show 3 a.py"), make_job(options("-n 1 a.py"), [], HERE))
+        make_style(options("--show 3 a.py"), make_job(options("-n 1 a.py"), [], HERE), {})
 
 
 def test_ranks_that_take_the_input() -> None:

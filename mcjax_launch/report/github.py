@@ -1,0 +1,79 @@
+"""The annotation of a failed run, for GitHub Actions."""
+
+import os
+import re
+from collections.abc import Callable
+
+from mcjax_launch.console.github import command
+from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.diagnosis.root_cause import NotStarted, RankFailed, Stopped
+from mcjax_launch.diagnosis.summary import Summary
+from mcjax_launch.runs.state import RunState
+
+_MOST = 4000  # characters: GitHub shows some 4 KB of a message
+_PLACE = r"(.+):(\d+) in "
+
+
+class Annotations:
+    """Turns the root cause into an annotation, and those of earlier attempts into warnings.
+
+    Args:
+        write: writes whole lines to the log.
+        workspace: the folder of the repository.
+
+    """
+
+    def __init__(self, write: Callable[[str], object], workspace: str) -> None:
+        self._write = write
+        self._workspace = workspace
+        self._last: Attempt | None = None
+
+    def ended(self, attempt: Attempt) -> None:
+        """An attempt is over; if there is another, its failure was not the job's."""
+        self._annotate("warning")
+        self._last = attempt
+
+    def over(self, status: int, _: str) -> None:
+        """The last attempt's failure was the job's; an error of its start says so itself."""
+        if status:
+            self._annotate("error")
+
+    def _annotate(self, level: str) -> None:
+        last = self._last
+        if last is not None and not isinstance(last.summary.ending, NotStarted):
+            self._write(annotation(level, last.summary, last.state, self._workspace))
+
+
+def annotation(level: str, summary: Summary, state: RunState, workspace: str) -> str:
+    """The command for a run's root cause; empty if it ended well.
+
+    Args:
+        level: "error" or "warning".
+        summary: of the run.
+        state: of the run.
+        workspace: the folder of the repository, which paths are to be relative to.
+
+    """
+    if not summary.lines:
+        return ""
+    text = "\n".join(summary.lines)
+    file, line = _place(summary, state, workspace)
+    return command(level, text[:_MOST], file=file, line=line, title="mcjax-launch")
+
+
+def _place(summary: Summary, state: RunState, workspace: str) -> tuple[str | None, int | None]:
+    """Where in the repository the root cause is, if it is there."""
+    match summary.ending:
+        case RankFailed(culprit=run):
+            failure = run.failure
+        case Stopped(stop) if stop.rank is not None:
+            failure = state.ranks[stop.rank].failure
+        case _:
+            failure = None
+    found = re.match(_PLACE, failure.where or "") if failure is not None else None
+    if found is None:
+        return None, None
+    root, path = os.path.realpath(workspace), os.path.realpath(found[1])
+    if not path.startswith(os.path.join(root, "")):
+        return None, None
+    return os.path.relpath(path, root), int(found[2])

@@ -1,0 +1,56 @@
+"""A run and those who write down what happens in it, however it ends."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from mcjax_launch.diagnosis.attempt import Attempt, Outcome
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.protocol import exit_status
+
+
+class Recorder(Protocol):
+    """Writes down what happens in a run."""
+
+    def ended(self, attempt: Attempt) -> None:
+        """An attempt is over."""
+
+    def over(self, status: int, end: str) -> None:
+        """The launcher's whole work is over, with this exit status, and as `end` says in a line."""
+
+
+def recorded(
+    run: Callable[..., Outcome],
+    recorders: Sequence[Recorder],
+    also: Callable[[Attempt], object] = lambda attempt: None,
+) -> Outcome:
+    """Run a job and have written down what happens; how it ended.
+
+    Args:
+        run: what runs it, see restarts.run.
+        recorders: in the order in which they write.
+        also: called after each attempt too.
+
+    Raises:
+        LaunchError: the job could not be started.
+
+    """
+
+    def ended(attempt: Attempt) -> None:
+        for recorder in recorders:
+            recorder.ended(attempt)
+        also(attempt)
+
+    def over(status: int, end: str) -> None:
+        for recorder in recorders:
+            recorder.over(status, end)
+
+    try:
+        outcome = run(ended=ended)
+    except LaunchError as error:
+        over(error.status, str(error))
+        raise
+    except Exception as error:
+        over(exit_status.INTERNAL_ERROR, f"internal error: {error!r}")
+        raise
+    over(outcome.status, outcome.message)
+    return outcome

@@ -1,0 +1,76 @@
+"""The workflow in the documentation does what the page says."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import github_log
+import yaml
+from jobs import Jobs
+
+PAGE = Path(__file__).parents[2] / "docs" / "ci.md"
+TESTS = """
+import jax
+from jax.experimental.multihost_utils import process_allgather
+
+def test_sum():
+    assert jax.local_device_count() == 2
+    assert process_allgather(jax.process_index()).sum() == 1
+
+def test_apart():
+    assert jax.process_index() != {failing}
+    process_allgather(jax.process_index())
+"""
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return str(found)
+
+
+def steps() -> list[dict[str, Any]]:
+    (job,) = yaml.safe_load(block("yaml"))["jobs"].values()
+    return list(job["steps"])
+
+
+def project(folder: Path, failing: int) -> list[str]:
+    """A project with the page's conftest; the arguments of the workflow's mcjax-launch."""
+    tests = folder / "tests" / "multiprocess"
+    tests.mkdir(parents=True)
+    (tests / "conftest.py").write_text(block("python"))
+    (tests / "test_two.py").write_text(TESTS.format(failing=failing))
+    (line,) = [step["run"] for step in steps() if step.get("run", "").startswith("mcjax-launch")]
+    return shlex.split(line)[1:]
+
+
+def test_its_files_are_uploaded() -> None:
+    run = " ".join(step.get("run", "") for step in steps())
+    (upload,) = [step["with"] for step in steps() if "path" in step.get("with", {})]
+    assert all(path in run.split() for path in upload["path"].split())
+
+
+def test_a_project_that_is_well(jobs: Jobs, tmp_path: Path) -> None:
+    words = project(tmp_path, failing=2)
+    ended = jobs.run(*words, cwd=tmp_path, env={"GITHUB_ACTIONS": "true"})
+    assert ended.status == 0
+    assert ended.stdout.count("2 passed") == 2
+    log = github_log.read(ended.stderr)
+    assert (list(log.groups), log.commands) == (["rank 0", "rank 1"], [])
+    (suite,) = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "0", "0")
+    assert (tmp_path / "logs" / "1.out").exists()
+
+
+def test_a_project_with_a_failure_on_one_rank(jobs: Jobs, tmp_path: Path) -> None:
+    """It ends at once, though the other rank waits in a collective."""
+    words = project(tmp_path, failing=1)
+    ended = jobs.run(*words, cwd=tmp_path, env={"GITHUB_ACTIONS": "true", "NO_COLOR": "1"})
+    assert ended.status == 1
+    log = github_log.read(ended.stderr)
+    (error,) = log.commands
+    assert (error.name, error.data.partition("\n")[0]) == ("error", "rank 1 failed: exit status 1")
+    assert any("test_apart" in line for line in log.groups["rank 1"])
+    (suite,) = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    assert (suite.get("failures"), suite.get("errors")) == ("1", "1")

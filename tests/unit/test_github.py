@@ -1,0 +1,143 @@
+"""Workflow commands of GitHub Actions, read back as its runner reads them."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import github_log
+import pytest
+from github_log import Command
+from records import end_of, failure, say
+
+from mcjax_launch.console import github
+from mcjax_launch.console.pieces import Part, Stream, whole_lines
+from mcjax_launch.console.prefix import RankLabel
+from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.diagnosis.summary import not_started, summarize
+from mcjax_launch.report.github import Annotations, annotation
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import Stop
+
+OUT, ERR = Stream(0, 1, b"[0] "), Stream(0, 2, b"[0] ")
+OTHER = Stream(1, 1, b"[1] ")
+ATTACKS = b"::error::x\n  ::endgroup::\n##[endgroup]\nx ##[error]y\n::stop-commands::t\n"
+
+
+def test_escapes() -> None:
+    data, file = "100%\r\n%0A,::", "a,b:c%3A\nd"
+    line = github.command("error", data, file=file, line=3, col=None, title="x=y")
+    assert line.count("\n") == 1
+    assert line.startswith("::error file=a%2Cb%3Ac%253A%0Ad,line=3,title=x=y::100%25%0D%0A%250A,::")
+    found = github_log.parsed(line.removesuffix("\n"), {"error"})
+    assert found == Command("error", data, {"file": file, "line": "3", "title": "x=y"})
+
+
+def failed(**more: Any) -> RunState:
+    state = RunState()
+    state.planned("ab", "c", {0: "h", 1: "h"}, None)
+    say(state, 0, failure(**more), 1.0)
+    state.exited(end_of(0, 1), 2.0)
+    state.exited(end_of(1, 0), 2.0)
+    return state
+
+
+def annotated(state: RunState, workspace: str, level: str = "error") -> Command:
+    (line,) = annotation(level, summarize(state), state, workspace).splitlines()
+    found = github_log.parsed(line, {"error", "warning"})
+    assert found is not None
+    return found
+
+
+def test_the_root_cause_and_its_place(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    state = failed(where=f"{tmp_path}/link/a b,c/train.py:31 in step")
+    found = annotated(state, str(tmp_path))
+    assert found.properties == {"file": "a b,c/train.py", "line": "31", "title": "mcjax-launch"}
+    assert found.data.splitlines() == list(summarize(state).lines)
+    assert found.data.startswith("rank 0 failed: ValueError: x\nat /")
+
+
+@pytest.mark.parametrize("where", [None, "/elsewhere/train.py:3 in step", "<string>:1 in f"])
+def test_a_place_that_is_not_in_the_repository(where: str | None, tmp_path: Path) -> None:
+    found = annotated(failed(where=where), str(tmp_path), "warning")
+    assert (found.name, found.properties) == ("warning", {"title": "mcjax-launch"})
+
+
+def test_a_long_message_is_cut(tmp_path: Path) -> None:
+    found = annotated(failed(traceback="x" * 900 + "\n" + ("y" * 900 + "\n") * 30), str(tmp_path))
+    assert 1000 < len(found.data) <= 4000
+
+
+def attempt(state: RunState) -> Attempt:
+    return Attempt(restart=0, hosts=("h",), seconds=3, state=state, summary=summarize(state))
+
+
+def over(*attempts: Attempt) -> list[tuple[str, str]]:
+    lines: list[str] = []
+    annotations = Annotations(lines.append, os.getcwd())
+    for each in attempts:
+        annotations.ended(each)
+    annotations.over(attempts[-1].summary.status, "")
+    found = github_log.read("".join(lines)).commands
+    return [(command.name, command.data.partition("\n")[0]) for command in found]
+
+
+def test_the_failure_of_an_attempt_is_a_warning_if_there_is_another() -> None:
+    stopped, well = RunState(), RunState()
+    stopped.stopped(Stop("stopped by SIGINT", 130), 2.0)
+    first = ("warning", "rank 0 failed: ValueError: x")
+    assert over(attempt(failed()), attempt(stopped)) == [first, ("error", "stopped by SIGINT")]
+    assert over(attempt(failed()), attempt(well)) == [first]
+    assert over(attempt(well)) == []
+
+
+def test_an_error_of_a_start_says_so_itself() -> None:
+    away = attempt(RunState()).replaced(summary=not_started("host h: away", 255))
+    assert over(attempt(failed()), away) == [("warning", "rank 0 failed: ValueError: x")]
+
+
+def grouped(*pieces: object, ranks: int = 2) -> dict[str, list[str]]:
+    groups = github.Groups([RankLabel(rank, "a:b%" if rank == 2 else "") for rank in range(ranks)])
+    for piece in pieces:
+        groups.feed(piece)  # type: ignore[arg-type]
+    log = github_log.read(b"".join(groups.take()).decode())
+    assert (log.text, log.commands) == ([], [])
+    return log.groups
+
+
+def test_what_ranks_print_is_text_in_their_groups() -> None:
+    found = grouped(whole_lines(OUT, ATTACKS), whole_lines(OTHER, b"b\n"), whole_lines(ERR, b"e\n"))
+    lines = [f"[0] {line}" for line in ATTACKS.decode().splitlines()]
+    assert found == {"rank 0": [*lines, "[0] e"], "rank 1": ["[1] b"]}
+
+
+def test_without_prefixes_too() -> None:
+    found = grouped(whole_lines(Stream(0, 1), ATTACKS))
+    assert found == {"rank 0": ATTACKS.decode().splitlines(), "rank 1 (no output)": []}
+
+
+def test_a_progress_bar_is_one_line() -> None:
+    found = grouped(
+        Part(ERR, b"1%"), Part(ERR, b"\r50%"), whole_lines(OUT, b"x\n"), Part(ERR, b"\r9%\n")
+    )
+    assert found["rank 0"] == ["[0] x", "[0] 9%"]
+
+
+def test_a_host_in_the_name() -> None:
+    assert list(grouped(ranks=3)) == [
+        "rank 0 (no output)",
+        "rank 1 (no output)",
+        "rank 2 on a:b% (no output)",
+    ]
+
+
+def test_what_is_kept_is_bounded() -> None:
+    many = [whole_lines(OUT, b"%06d %s\n" % (n, b"x" * 900)) for n in range(1000)]
+    first, *lines = grouped(*many)["rank 0"]
+    assert first == "mcjax-launch: only the last lines are repeated here"
+    assert lines[-1].startswith("[0] 000999 x")
+    assert all(line.startswith("[0] 000") and line.endswith("xx") for line in lines)
+    assert (250 << 10) < sum(map(len, lines)) < (330 << 10)
+    endless = [Part(OUT, b"y" * 10_000) for _ in range(100)]
+    (line,) = grouped(*endless, Part(OUT, b"\n"))["rank 0"]
+    assert len(line) < 80_000
