@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if "MCJAX_JOB_ID" in os.environ and "JAX_NUM_PROCESSES" in os.environ:
         from mcjax_launch.pytest_plugin.in_place import InPlace
 
-        config.pluginmanager.register(InPlace(config), "mcjax-in-place")
+        config.pluginmanager.register(InPlace(), "mcjax-in-place")
     else:
         from mcjax_launch.pytest_plugin.controller import Controller
 

@@ -89,10 +89,14 @@ class Controller:
             group = self._groups.ready(marked.shape)
         except StartFailed as failure:
             lines = str(failure).splitlines()
-            why = merge.Ended(lines[0], frozenset(), "", by_itself=True, said=lines[1:])
+            why = merge.Ended(
+                "NotStarted", lines[0], frozenset(), "", by_itself=True, said=lines[1:]
+            )
             nothing = dict.fromkeys(range(marked.shape.processes), ())
             return merge.merged(named, merge.Results(nothing, (), why))
-        progress = Progress(range(marked.shape.processes), self._limit(item, marked), time.monotonic())
+        progress = Progress(
+            range(marked.shape.processes), self._limit(item, marked), time.monotonic()
+        )
         with self._ended_on_interrupt(group):
             group.send(messages.Run(item.nodeid, _shared(item, following)))
             early = self._wait(group, progress)
@@ -214,9 +218,7 @@ def _shared(item: pytest.Item, following: pytest.Item | None) -> int:
     return sum(one is other for one, other in pairs)
 
 
-def _torn_down(
-    item: pytest.Item, nextitem: pytest.Item | None
-) -> Iterator[pytest.TestReport]:
+def _torn_down(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[pytest.TestReport]:
     """Tear down the fixtures of tests before this one that ran here; a report where that fails."""
     call = CallInfo.from_call(
         lambda: item.session._setupstate.teardown_exact(nextitem), when="teardown"

@@ -29,8 +29,8 @@ _MOST_ENDING_S = 20.0
 # The launcher takes up to 4 s for the stacks; they are complete when no more comes.
 _MOST_STACKS_S = 5.0
 _QUIET_S = 0.3
+_SHOWN_S = 1.0
 _STACKS_BEGIN = "innermost call first:"
-_OWN = "mcjax-launch: "
 _MOST_OUTPUT = 1 << 20
 
 
@@ -61,6 +61,7 @@ class Group:
         self._ranks: dict[int, Connection] = {}
         self._streams: dict[int, list[int]] = {}
         self._log_read = 0
+        self._shows = shows
         with self._log.open("wb") as log:
             self._launcher = subprocess.Popen(
                 self._command(preload),
@@ -175,10 +176,10 @@ class Group:
 
     def output(self, rank: int) -> tuple[str, str]:
         """What a rank has written in the phase that it is in: stdout and stderr."""
-        found = []
-        for fd in self._streams.get(rank, ()):
-            found.append(os.pread(fd, _MOST_OUTPUT, 0).decode("utf-8", "replace"))
-        return (found[0], found[1]) if found else ("", "")
+        if rank not in self._streams:
+            return "", ""
+        out, err = (os.pread(fd, _MOST_OUTPUT, 0) for fd in self._streams[rank])
+        return out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
     def said(self) -> list[str]:
         """What the launcher has said since it was last asked."""
@@ -192,6 +193,9 @@ class Group:
         """Where all ranks are, in the launcher's words; nothing if it does not answer."""
         self.said()
         self._launcher.send_signal(signal.SIGQUIT)
+        if self._shows:  # on the terminal
+            time.sleep(_SHOWN_S)
+            return []
         deadline = time.monotonic() + _MOST_STACKS_S
         lines: list[str] = []
         quiet_since = time.monotonic()
@@ -203,7 +207,7 @@ class Group:
                 quiet_since = time.monotonic()
             elif _STACKS_BEGIN in "".join(lines) and time.monotonic() - quiet_since > _QUIET_S:
                 break
-        return [line.removeprefix(_OWN) for line in lines if line.startswith(_OWN)]
+        return lines
 
     # --- its end ---
 

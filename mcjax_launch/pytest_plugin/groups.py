@@ -21,9 +21,7 @@ class Groups:
 
     """
 
-    def __init__(
-        self, config: pytest.Config, files: Callable[[Shape], Sequence[str]]
-    ) -> None:
+    def __init__(self, config: pytest.Config, files: Callable[[Shape], Sequence[str]]) -> None:
         self._config = config
         self._files = files
         self._groups: dict[Shape, Group] = {}

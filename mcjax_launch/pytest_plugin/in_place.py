@@ -15,7 +15,7 @@ from mcjax_launch.pytest_plugin import marks, shared_tmp
 class InPlace:
     """Runs marked tests in this process, if it is one of as many as they need."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self) -> None:
         self._processes = int(os.environ["JAX_NUM_PROCESSES"])
 
     @pytest.hookimpl(trylast=True)

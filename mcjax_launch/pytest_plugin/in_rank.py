@@ -60,16 +60,17 @@ class InRank:
             self._connection.send(messages.Done())
 
     def _run(self, item: pytest.Item, kept: int) -> None:
-        chain = item.listchain()
-        # pytest keeps what is above the next test; of that, no more is known here.
-        following = _Following.from_parent(chain[kept - 1], name="following") if kept else None
+        following = None
+        if kept:  # pytest keeps what is above the next test; more of that is not known here
+            above: Any = item.listchain()[kept - 1]
+            following = _Following.from_parent(above, name="following")
         try:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         except pytest.exit.Exception as error:
             self._connection.send(messages.Exit(str(error.msg), error.returncode))
 
     @pytest.hookimpl(trylast=True)  # inside of the capture
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+    def pytest_runtest_setup(self) -> None:
         if not self._streams_sent:
             self._streams_sent = True
             self._connection.send(messages.Streams())
@@ -109,7 +110,7 @@ class InRank:
         return True
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
-    def pytest_timeout_cancel_timer(self, item: pytest.Item) -> bool:
+    def pytest_timeout_cancel_timer(self) -> bool:
         return True
 
 
@@ -125,6 +126,6 @@ class _Following(pytest.Item):
         raise NotImplementedError
 
 
-def _refuse(*args: object, **kwargs: object) -> NoReturn:
+def _refuse(*_: object, **__: object) -> NoReturn:
     __tracebackhide__ = True
     pytest.fail(NO_BREAKPOINT)

@@ -25,8 +25,8 @@ class Shape:
     cpu_devices: int
 
     def __str__(self) -> str:
-        devices = counted(self.cpu_devices, "CPU device")
-        return f"{'1 process' if self.processes == 1 else f'{self.processes} processes'}, {devices} each"
+        processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
+        return f"{processes} with {counted(self.cpu_devices, 'CPU device')} each"
 
 
 @dataclass(frozen=True)

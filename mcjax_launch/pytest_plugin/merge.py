@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 
@@ -48,7 +49,7 @@ class Item:
 
     nodeid: str
     location: tuple[str, int | None, str]
-    keywords: Mapping[str, int]
+    keywords: Mapping[str, Literal[1]]
     expected: Callable[[], str | None] = lambda: None
 
 
@@ -57,16 +58,18 @@ class Ended:
     """Why and how a test was ended before all ranks were through.
 
     Args:
+        name: stands where the name of an exception does.
         headline: what happened, in one line.
         ranks: that were ended, or ended by themselves.
         what: what became of them, after `rank 1 `.
         by_itself: nothing in the ranks' reports explains it.
         stacks: of all ranks, in lines.
-        said: by the launcher.
+        said: last words of the rank that crashed, or why ranks could not be started.
         output: stdout and stderr of the phase that was under way, by rank.
 
     """
 
+    name: str
     headline: str
     ranks: frozenset[int]
     what: str
@@ -134,7 +137,7 @@ def _subtests(results: Results) -> list[pytest.TestReport]:
         report = same[failed[0] if failed else next(iter(same))]
         if failed:
             reprs.name_ranks(report.longrepr, these_ranks(failed))
-        report.sections = _sections(same)
+        report.sections = [section for _, section in _sections(same)]
         found.append(report)
     return found
 
@@ -185,29 +188,28 @@ class _Phase:
     def report(self) -> pytest.TestReport:
         """What pytest is given."""
         report = self._judged()
-        report.sections = [*_sections(self._by_rank), *self._cut_off()]
+        sections = [*_sections(self._by_rank), *self._cut_off()]
+        report.sections = [section for _, section in sorted(sections, key=lambda one: one[0])]
         report.duration = max((one.duration for one in self._by_rank.values()), default=0.0)
         report.start = min((one.start for one in self._by_rank.values()), default=0.0)
         report.stop = max((one.stop for one in self._by_rank.values()), default=0.0)
         report.user_properties = list(
-            dict.fromkeys(
-                pair for one in self._by_rank.values() for pair in map(tuple, one.user_properties)
-            )
+            dict.fromkeys(pair for one in self._by_rank.values() for pair in one.user_properties)
         )
         return report
 
     def _judged(self) -> pytest.TestReport:
         kinds = set(self._kinds.values())
         if self._ended is not None and self._is_cause(self._ended):
-            return self._failure(self._ended.headline)
+            return self._failure(self._ended.name, self._ended.headline)
         if Kind.FAILED in kinds:
             return self._shown(Kind.FAILED)
         if Kind.XFAILED in kinds:
             return self._xfailed()
         if Kind.SKIPPED in kinds and (kinds != {Kind.SKIPPED} or self._ended is not None):
-            return self._failure(f"the ranks disagree: {self._in_words()}")
+            return self._failure("Disagreement", f"the ranks disagree: {self._in_words()}")
         if self._ended is not None:
-            return self._failure(self._ended.headline)
+            return self._failure(self._ended.name, self._ended.headline)
         if Kind.XPASSED_STRICTLY in kinds:
             return self._shown(Kind.XPASSED_STRICTLY)
         return self._by_rank[min(self._by_rank)]
@@ -235,14 +237,15 @@ class _Phase:
             report.wasxfail = f"{report.wasxfail} ({self._in_words()})".lstrip()
         return report
 
-    def _failure(self, headline: str) -> pytest.TestReport:
+    def _failure(self, name: str, headline: str) -> pytest.TestReport:
         expected = self._item.expected()
         if expected is not None:
             report = _new(self._item, self._when, "skipped", (*self._item.location[:2], headline))
             report.wasxfail = f"{expected} ({headline})".lstrip()
             return report
-        longrepr = reprs.of_text([headline], self._item.location)
-        sections = [("ranks", self._account([])), *self._more()]
+        longrepr = reprs.of_words(name, headline, self._item.location)
+        account = [line for line in self._account([]) if line not in headline]
+        sections = [("ranks", account), *self._more()]
         longrepr = reprs.with_sections(longrepr, sections)
         return _new(self._item, self._when, "failed", longrepr)
 
@@ -267,7 +270,9 @@ class _Phase:
                 groups.setdefault(self._sort(rank), []).append(rank)
         for (what, place, headline), ranks in groups.items():
             where = f" ({place})" if place else ""
-            lines.append(f"{these_ranks(ranks)} {what}" + (f": {headline}{where}" if headline else ""))
+            lines.append(
+                f"{these_ranks(ranks)} {what}" + (f": {headline}{where}" if headline else "")
+            )
         if self._ended is not None and self._ended.ranks:
             lines.append(f"{these_ranks(self._ended.ranks)} {self._ended.what}")
         return lines
@@ -283,22 +288,28 @@ class _Phase:
     def _more(self) -> list[tuple[str, Sequence[str]]]:
         if self._ended is None:
             return []
-        return [("stacks", self._ended.stacks), ("mcjax-launch", self._ended.said)]
+        last_words = (
+            f"last words of {these_ranks(self._ended.ranks)}" if self._ended.ranks else "why"
+        )
+        return [
+            ("stacks, innermost call first", self._ended.stacks),
+            (last_words, self._ended.said),
+        ]
 
-    def _cut_off(self) -> Iterable[tuple[str, str]]:
+    def _cut_off(self) -> Iterable[tuple[int, tuple[str, str]]]:
         """The output of ranks that did not come to report it."""
         if self._ended is None or self._ended.output is None:
             return
         for rank, streams in sorted(self._ended.output.items()):
             for name, text in zip(("stdout", "stderr"), streams, strict=True):
                 if kept := _without_noise(text):
-                    yield f"Captured {name} {self._when}, rank {rank}", kept
+                    yield rank, (f"Captured {name} {self._when}, rank {rank}", kept)
 
 
-def _sections(by_rank: Mapping[int, pytest.TestReport]) -> list[tuple[str, str]]:
+def _sections(by_rank: Mapping[int, pytest.TestReport]) -> list[tuple[int, tuple[str, str]]]:
     """The output of each rank, by itself."""
     return [
-        (f"{name}, rank {rank}", kept)
+        (rank, (f"{name}, rank {rank}", kept))
         for rank, report in sorted(by_rank.items())
         for name, text in report.sections
         if (kept := _without_noise(text))
@@ -316,4 +327,3 @@ def _lost_peer(report: pytest.TestReport) -> bool:
     crash = getattr(report.longrepr, "reprcrash", None)
     name, _, message = (crash.message if crash is not None else "").partition(":")
     return is_of_lost_peer(name.rpartition(".")[2], message)
-

@@ -39,7 +39,7 @@ _NOT_IN_RANKS: dict[str, Any] = {
 }
 # Plugins that write what the user's pytest writes, or run tests in a way of their own.
 _BLOCKED = ("terminal", "rerunfailures", "flaky", "html", "json-report")
-_PLAIN = (str, int, float, bool, type(None))
+_PLAIN = (str, int, float, bool, type(None), os.PathLike)
 
 
 def options(config: pytest.Config) -> dict[str, Any]:
@@ -82,4 +82,4 @@ def _is_plain(value: object) -> bool:
         return all(map(_is_plain, value))
     if isinstance(value, dict):
         return all(map(_is_plain, [*value, *value.values()]))
-    return isinstance(value, _PLAIN) or isinstance(value, os.PathLike)
+    return isinstance(value, _PLAIN)

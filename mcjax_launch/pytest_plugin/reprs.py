@@ -7,24 +7,26 @@ import pytest
 from _pytest._code.code import (
     ExceptionChainRepr,
     ExceptionRepr,
-    ReprEntryNative,
+    ReprEntry,
     ReprFileLocation,
     ReprTraceback,
 )
 
 
-def of_text(lines: Sequence[str], location: tuple[str, int | None, str]) -> ExceptionChainRepr:
+def of_words(name: str, words: str, location: tuple[str, int | None, str]) -> ExceptionChainRepr:
     """A failure that no rank has a traceback of.
 
     Args:
-        lines: the first says what happened, by itself.
+        name: stands where the name of an exception does.
+        words: what happened, in one line.
         location: of the test.
 
     """
     path, line, _ = location
-    crash = ReprFileLocation(path, (line or 0) + 1, lines[0])
-    text = ReprTraceback([ReprEntryNative([f"{line}\n" for line in lines])], None, style="native")
-    return ExceptionChainRepr([(text, crash, None)])
+    number = (line or 0) + 1
+    entry = ReprEntry([f"E   {words}"], None, None, ReprFileLocation(path, number, name), "long")
+    text = ReprTraceback([entry], None, style="long")
+    return ExceptionChainRepr([(text, ReprFileLocation(path, number, words), None)])
 
 
 def with_sections(longrepr: Any, sections: Sequence[tuple[str, Sequence[str]]]) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from _pytest.tmpdir import TempPathFactory
 
 
-class SharedTempPathFactory(TempPathFactory):
+class SharedTempPathFactory(TempPathFactory):  # type: ignore[misc]  # it is final
     """Makes folders that other ranks may have made already: the n-th is the same in each.
 
     Args:
