@@ -20,12 +20,17 @@ FLOORS = (
     ("request",),
     ("cli",),
     ("__main__",),
+    ("pytest_plugin",),
 )
 # What runs in other processes: streamed, and imported by nobody,
 STREAMED = ("agent", "hook")
 # but for the first lines, which may become this machine's agent.
 BECOMES = {"__main__": {"agent"}}
-FOREIGN = {"cli": {"click"}, "hook": {"jax", "jaxlib", "sitecustomize", "usercustomize"}}
+FOREIGN = {
+    "cli": {"click"},
+    "hook": {"jax", "jaxlib", "sitecustomize", "usercustomize"},
+    "pytest_plugin": {"pytest", "_pytest", "pytest_cov", "coverage", "jax"},
+}
 OURS = "mcjax_launch"
 
 

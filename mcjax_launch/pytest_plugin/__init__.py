@@ -1,0 +1,53 @@
+"""The pytest plugin: tests marked `mcjax` run in the ranks of jobs, started once for each shape.
+
+A session without such tests imports little more than this file. With them, one of three plugins
+does the work, by where pytest runs: the Controller in the user's pytest, the InRank plugin in the
+pytest of each rank that it starts, and InPlace where the user runs pytest itself with mcjax-launch.
+"""
+
+import os
+
+import pytest
+
+from mcjax_launch.pytest_plugin import marks
+
+#: Under this name a rank's plugin is registered before the others are configured.
+IN_RANK = "mcjax-in-rank"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the settings."""
+    parser.addini(
+        "mcjax_timeout",
+        "seconds after which a test marked mcjax is ended, with the stacks of all ranks; 0: never",
+        default="300",
+    )
+    parser.addini(
+        "mcjax_preload",
+        "modules that ranks of tests marked mcjax share: imported once, then forked",
+        default="jax,pytest",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register what does the work."""
+    config.addinivalue_line(
+        "markers",
+        "mcjax(processes, cpu_devices=1, timeout=None): run the test in so many JAX processes "
+        "with so many CPU devices each, initialize() done; a list of processes parametrizes",
+    )
+    if config.pluginmanager.hasplugin(IN_RANK):
+        return
+    if "MCJAX_JOB_ID" in os.environ and "JAX_NUM_PROCESSES" in os.environ:
+        from mcjax_launch.pytest_plugin.in_place import InPlace
+
+        config.pluginmanager.register(InPlace(), "mcjax-in-place")
+    else:
+        from mcjax_launch.pytest_plugin.controller import Controller
+
+        config.pluginmanager.register(Controller(config), "mcjax-controller")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test once for each number of processes, where its mark gives several."""
+    marks.parametrize(metafunc)

@@ -1,0 +1,31 @@
+"""Runs the launcher in a process that ends with the one that started it, however that ends.
+
+A launcher as a subprocess, and not in pytest's own process: no test, fixture or plugin there can
+come into its way (forks, signal handlers, captured streams, threads), nor it into theirs.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Run mcjax-launch with the arguments after the first, which is the parent's pid."""
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    parent = int(sys.argv.pop(1))
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    if os.getppid() != parent:  # it has ended meanwhile
+        return
+    from mcjax_launch.__main__ import run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The mark `mcjax`: what it says of a test, and what is wrong with it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from mcjax_launch.ranks import MOST_RANKS, counted
+
+NAME = "mcjax"
+_PARAMETER = "_mcjax_processes"
+_KNOWN = ("processes", "cpu_devices", "timeout")
+
+
+class MarkError(Exception):
+    """A mark that means nothing; says which test, what is wrong, and what to write."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What tests that share a group of ranks have in common."""
+
+    processes: int
+    cpu_devices: int
+
+    def __str__(self) -> str:
+        processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
+        return f"{processes} with {counted(self.cpu_devices, 'CPU device')} each"
+
+
+@dataclass(frozen=True)
+class Marked:
+    """What the marks of a test say.
+
+    Args:
+        timeout_s: of the mark; None if it has none.
+
+    """
+
+    shape: Shape
+    timeout_s: float | None
+
+
+def read(item: pytest.Item) -> Marked | None:
+    """What the marks of a test say; None if it has none of ours.
+
+    Raises:
+        MarkError: they make no sense.
+
+    """
+    marks = list(item.iter_markers(NAME))
+    if not marks:
+        return None
+    given = _merged(marks, item.nodeid)
+    callspec = getattr(item, "callspec", None)
+    if callspec is not None and _PARAMETER in callspec.params:
+        given["processes"] = callspec.params[_PARAMETER]
+    elif isinstance(given.get("processes"), list | tuple):
+        raise MarkError(
+            f"{item.nodeid}: mcjax(processes=...): a list parametrizes functions; give one number "
+            "here (this is a unittest method, or the mark was added after the collection)"
+        )
+    return _checked(given, item.nodeid)
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """One test for each number of processes, if the mark gives a list of them."""
+    marks = list(metafunc.definition.iter_markers(NAME))
+    processes = _merged(marks, metafunc.definition.nodeid).get("processes") if marks else None
+    if isinstance(processes, list | tuple):
+        metafunc.fixturenames.append(_PARAMETER)
+        metafunc.parametrize(_PARAMETER, processes, ids=[f"{n}-processes" for n in processes])
+
+
+def _merged(marks: Iterable[pytest.Mark], nodeid: str) -> dict[str, Any]:
+    """The arguments of all marks, of which the first is the closest to the test."""
+    given: dict[str, Any] = {}
+    for mark in marks:
+        if mark.args:
+            raise MarkError(f"{nodeid}: mcjax takes names: write mcjax(processes={mark.args[0]!r})")
+        given = {**mark.kwargs, **given}
+    return given
+
+
+def _checked(given: Mapping[str, Any], nodeid: str) -> Marked:
+    unknown = [name for name in given if name not in _KNOWN]
+    if unknown:
+        raise MarkError(f"{nodeid}: mcjax({unknown[0]}=...): it takes {', '.join(_KNOWN)}")
+    if "processes" not in given:
+        raise MarkError(f"{nodeid}: mcjax(): how many? write mcjax(processes=2)")
+    for name in ("processes", "cpu_devices"):
+        value = given.get(name, 1)
+        if type(value) is not int or not 1 <= value <= MOST_RANKS:
+            raise MarkError(f"{nodeid}: mcjax({name}={value!r}): not a whole number of 1 or more")
+    timeout = given.get("timeout")
+    if timeout is not None and (type(timeout) not in (int, float) or timeout < 0):
+        raise MarkError(f"{nodeid}: mcjax(timeout={timeout!r}): not a number of seconds")
+    return Marked(Shape(given["processes"], given.get("cpu_devices", 1)), timeout)
