@@ -1,3 +1,51 @@
-"""mcjax-launch: starts, watches and ends the processes of multi-controller JAX programs."""
+"""mcjax-launch: starts, watches and ends the processes of multi-controller JAX programs.
+
+As a command: see `mcjax-launch --help`. In Python: `launch` runs a program, `run` a function; see
+docs/python.md. What is here is imported when it is used: every agent and every rank passes by.
+"""
 
 __version__ = "0.2.0"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mcjax_launch.api import (
+        Event,
+        JobFailed,
+        LaunchError,
+        Line,
+        RankResult,
+        Result,
+        RootCause,
+        RunningJob,
+        launch,
+        launch_async,
+        start,
+    )
+
+__all__ = [
+    "Event",
+    "JobFailed",
+    "LaunchError",
+    "Line",
+    "RankResult",
+    "Result",
+    "RootCause",
+    "RunningJob",
+    "__version__",
+    "launch",
+    "launch_async",
+    "start",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from mcjax_launch import api
+
+    found = globals()[name] = getattr(api, name)
+    return found
+
+
+def __dir__() -> "list[str]":
+    return sorted({*globals(), *__all__})

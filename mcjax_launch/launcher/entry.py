@@ -54,11 +54,12 @@ def run(
     transport.allow_many_files()
     _check_limit(len(hosts), job.processes_here, log_dir)
     from mcjax_launch.launcher import restarts  # while the agent here starts
-    from mcjax_launch.launcher.front import Front
+    from mcjax_launch.launcher.front import of_own_process
 
     gc.freeze()  # what has been imported stays
     gc.enable()
-    return restarts.run(job, hosts, transport, style, log_dir=log_dir, ended=ended, front=Front())
+    front = of_own_process()
+    return restarts.run(job, hosts, transport, style, log_dir=log_dir, ended=ended, front=front)
 
 
 def _check_limit(hosts: int, ranks: int, log_dir: str | None) -> None:

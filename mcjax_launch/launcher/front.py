@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mcjax_launch.protocol.codec import Message
     from mcjax_launch.protocol.frames import Content, Data
     from mcjax_launch.transport.connection import AgentConnection
+    from mcjax_launch.transport.pipes import Pipes
 
     Frame = Message | Data | Content
     OnFrame = Callable[[AgentConnection, Frame], None]
@@ -24,23 +25,25 @@ if TYPE_CHECKING:
 class Front:
     """A process that is the launcher's own: it has its signals, descriptors 1 and 2, its terminal.
 
-    Attributes:
+    Args:
         loop: to wait in.
         signals: as events.
+
+    Attributes:
         listener: is told what happens; None if nobody wants to know.
 
     """
 
-    def __init__(self) -> None:
-        self.loop = Loop()
-        self.signals: SignalPipe = watched()
+    def __init__(self, loop: Loop, signals: SignalPipe) -> None:
+        self.loop = loop
+        self.signals = signals
         self.listener: Listener | None = None
 
     def outputs(self, on_room: Callable[[], None]) -> tuple[Target, Target]:
         """Where the console's two streams go; both the same if they lead to the same file."""
         return standard(self.loop, on_room)
 
-    def child_started(self, pid: int) -> None:
+    def child_started(self, pipes: Pipes) -> None:
         """An agent, or a client that leads to one, runs: its end is to be a SIGCHLD."""
 
     def why_no_terminal(self) -> str:
@@ -54,6 +57,11 @@ class Front:
         """What shows the stacks of all ranks, in words; empty if nothing does."""
         on_terminal = sys.stdin is not None and sys.stdin.isatty()
         return "Ctrl-\\" if on_terminal else f"kill -QUIT {os.getpid()}"
+
+
+def of_own_process() -> Front:
+    """The launcher's, where the whole process is."""
+    return Front(Loop(), watched())
 
 
 def told(on_frame: OnFrame, listener: Listener | None) -> OnFrame:

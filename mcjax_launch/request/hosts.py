@@ -32,7 +32,9 @@ def default_via(options: Options, environ: Mapping[str, str]) -> str:
     return "srun" if options.hosts is None and slurm.inside(environ) else "ssh"
 
 
-def _read(given: str, slots: int) -> tuple[Host, ...]:
+def _read(given: str | tuple[str, ...], slots: int) -> tuple[Host, ...]:
+    if not isinstance(given, str):
+        return parse_file("\n".join(given), "hosts", slots)
     from mcjax_launch.request import hosts_file
 
     if given == "-":

@@ -35,7 +35,7 @@ class Options(Value, kw_only=True):
     cpu_transfers: bool = False
     bind_cores: bool = False
 
-    hosts: str | None = None
+    hosts: str | tuple[str, ...] | None = None  # several: the lines of a hosts file
     procs_per_host: int | None = None
     via: str | None = None
     sync: tuple[str, ...] = ()

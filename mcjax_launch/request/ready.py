@@ -66,7 +66,7 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> Ready:
 
     """
     hosts = find_hosts(options, environ)
-    job = make_job(options, hosts, this_machine.look_up(options, hosts, say))
+    job = make_job(options, hosts, this_machine.look_up(options, hosts, environ, say))
     if this_machine.runs_here(hosts) and not job.sync:
         check_program(job, hosts)
     if options.verbose and job.is_python:

@@ -71,12 +71,18 @@ def check_terminal() -> None:
         raise LaunchError(f"--pdb needs a terminal: {why}")
 
 
-def look_up(options: Options, hosts: Sequence[Host], say: Callable[[str], object]) -> ThisMachine:
+def look_up(
+    options: Options,
+    hosts: Sequence[Host],
+    environ: Mapping[str, str],
+    say: Callable[[str], object],
+) -> ThisMachine:
     """Look up what the options leave to this machine, and check what they name there.
 
     Args:
         options: of the command line.
         hosts: where the job may run.
+        environ: of this process.
         say: is called with what takes long.
 
     Raises:
@@ -89,24 +95,26 @@ def look_up(options: Options, hosts: Sequence[Host], say: Callable[[str], object
     chdir = _folder(options, here)
     return ThisMachine(
         chdir=chdir,
-        python=_python(options, hosts, here),
-        env=tuple(variable(text, os.environ) for text in options.env),
+        python=_python(options, hosts, environ, here),
+        env=tuple(variable(text, environ) for text in options.env),
         program_hint=_program_hint(options, hosts),
         coordinator=_coordinator(options, say),
     )
 
 
-def _python(options: Options, hosts: Sequence[Host], here: bool) -> RanksPython:
+def _python(
+    options: Options, hosts: Sequence[Host], environ: Mapping[str, str], here: bool
+) -> RanksPython:
     if options.python is None and not is_python(options.program, options.module):
         return RanksPython(sys.executable)  # for the agents of other hosts alone
     from mcjax_launch.request import ranks_python
 
     if options.python is None:
-        return ranks_python.default(os.environ)
+        return ranks_python.default(environ)
     if not here:
         return RanksPython(options.python)
     elsewhere = not all(host.is_local for host in hosts)
-    return ranks_python.named(options.python, os.environ, elsewhere=elsewhere)
+    return ranks_python.named(options.python, environ, elsewhere=elsewhere)
 
 
 def _program_hint(options: Options, hosts: Sequence[Host]) -> str:

@@ -193,7 +193,7 @@ class Transport:
         python_given: the user has named it.
 
     Attributes:
-        started: called with the process of each client or agent that is started from now on.
+        started: called with each client or agent that is started from now on.
 
     """
 
@@ -201,7 +201,7 @@ class Transport:
         self._via = via
         self._python = python
         self._python_given = python_given
-        self.started: Callable[[int], object] = lambda pid: None
+        self.started: Callable[[Pipes], object] = lambda pipes: None
         self._local: Pipes | None = None
         self._files_limit: ulimits.Limit | None = None
 
@@ -226,5 +226,5 @@ class Transport:
         else:
             early, self._local = self._local, None
             pipes = early or start(local_argv(), self._files_limit)
-        self.started(pipes.pid)
+        self.started(pipes)
         return pipes

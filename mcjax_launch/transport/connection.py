@@ -289,7 +289,10 @@ class AgentConnection:
     def reap(self) -> bool:
         """Whether the transport's process has ended."""
         if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # somebody else in this process waits for all its children
+                pid, status = self.pid, 0
             if pid:
                 self.status = os.waitstatus_to_exitcode(status)
         return self.status is not None

@@ -18,14 +18,16 @@ FLOORS = (
     ("report", "watchdog"),
     ("launcher",),
     ("request",),
+    ("api",),
     ("cli",),
     ("__main__",),
     ("pytest_plugin",),
 )
 # What runs in other processes: streamed, and imported by nobody,
 STREAMED = ("agent", "hook")
-# but for the first lines, which may become this machine's agent.
-BECOMES = {"__main__": {"agent"}}
+# but for the first lines, which may become this machine's agent; and who imports the package itself
+# finds the API there, when it is used.
+BECOMES = {"__main__": {"agent"}, "__init__": {"api"}}
 FOREIGN = {
     "cli": {"click"},
     "hook": {"jax", "jaxlib", "sitecustomize", "usercustomize"},

@@ -1,0 +1,21 @@
+"""Jobs for Python programs: `mcjax_launch.launch`, `start`, `run` and what they return."""
+
+from mcjax_launch.api.events import Event, Line
+from mcjax_launch.api.job import RunningJob
+from mcjax_launch.api.launching import launch, launch_async, start
+from mcjax_launch.api.result import JobFailed, RankResult, Result, RootCause
+from mcjax_launch.errors import LaunchError
+
+__all__ = [
+    "Event",
+    "JobFailed",
+    "LaunchError",
+    "Line",
+    "RankResult",
+    "Result",
+    "RootCause",
+    "RunningJob",
+    "launch",
+    "launch_async",
+    "start",
+]

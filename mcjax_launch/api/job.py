@@ -1,0 +1,259 @@
+"""A job under way in a program: a thread of its own runs the launcher."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from mcjax_launch.api.embedded import Embedded
+from mcjax_launch.api.events import OnEvent, OnLine, Reporter
+from mcjax_launch.api.result import Result, made
+from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.protocol.value import Value
+from mcjax_launch.request.ready import Ready, run
+
+# Of the time that a program's end takes at most, for each job that still runs then.
+_LAST_S = 15.0
+
+Call = Callable[[Any], object]
+
+
+class RunningJob:
+    """A job that has been started, by `mcjax_launch.start`.
+
+    `wait` for its end, or `await` it: a cancelled await ends the job. As a context manager it
+    stops the job at the end of the block, if that still runs. Every method may be called from any
+    thread.
+    """
+
+    def __init__(
+        self,
+        ready: Ready,
+        words: Sequence[str],
+        streams: tuple[TextIO, TextIO] | None,
+        on_line: OnLine | None,
+        on_event: OnEvent | None,
+        deliver: Callable[[Callable[[], None]], object] = lambda call: call(),
+    ) -> None:
+        if streams is None:
+            ready = ready.replaced(style=ready.style.replaced(show=frozenset()))
+        self._ready = ready
+        self._words = words
+        self._front = Embedded(streams)
+        self._deliver = deliver
+        self._front.listener = self._reporter = Reporter(on_line, on_event, self._tell)
+        self._began_at = time.monotonic()
+        self._attempts: list[Attempt] = []  # the last one is kept
+        self._restarts = -1
+        self._result: Result | None = None
+        self._error: BaseException | None = None
+        self._failed_call: BaseException | None = None
+        self._over = threading.Event()
+        self._when_over: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="mcjax-launch", daemon=True)
+
+    # --- for the caller ---
+
+    @property
+    def done(self) -> bool:
+        """Whether it is over, and nothing of it is left."""
+        return self._over.is_set()
+
+    def wait(self, timeout: float | None = None) -> Result:
+        """Wait for its end; how it ended.
+
+        Args:
+            timeout: in seconds; None to wait as long as it takes.
+
+        Raises:
+            TimeoutError: it still runs; it goes on.
+            LaunchError: it could not be started.
+
+        """
+        if not self._over.wait(timeout):
+            raise TimeoutError(f"the job still runs after {timeout:g} s")
+        return self._outcome()
+
+    def stop(self, *, now: bool = False) -> None:
+        """Have the job end; does not wait for that.
+
+        The ranks get a SIGTERM, and SIGKILL after the grace (`grace`, 30 s as a rule).
+
+        Args:
+            now: kill them at once.
+
+        """
+        self.send_signal(signal.SIGTERM)
+        if now:
+            self.send_signal(signal.SIGTERM)
+
+    def send_signal(self, signum: int) -> None:
+        """Do as the command does with this signal; nothing happens if the job is over.
+
+        Args:
+            signum: SIGINT, SIGTERM and SIGHUP end the job, a second one at once; SIGUSR1 and
+                SIGUSR2 go to the ranks; SIGQUIT has the stacks of all ranks said: in events of
+                the kind "said", and on sys.stderr with `echo`.
+
+        """
+        self._front.put(signum)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self.done:
+            self.end(signal.SIGTERM if error is None else signal.SIGINT)
+
+    def __await__(self) -> Generator[Any, None, Result]:
+        return self._awaited().__await__()
+
+    def __repr__(self) -> str:
+        name = os.path.basename(self._ready.job.program[0])
+        state = "over" if self.done else "running"
+        return f"<RunningJob: {name} on {self._ready.job.num_processes} ranks, {state}>"
+
+    # --- for the other modules here ---
+
+    def begin(self) -> Self:
+        """Start it."""
+        _running.add(self)
+        try:
+            self._thread.start()
+        except BaseException:
+            _running.discard(self)
+            self._front.close()
+            raise
+        return self
+
+    def run(self) -> Result:
+        """Start it, and wait for its end; whatever interrupts that ends the job."""
+        try:
+            return self.begin().wait()
+        except BaseException:
+            if self._thread.ident is not None and not self.done:
+                self.end(signal.SIGINT)
+            raise
+
+    def end(self, signum: int) -> None:
+        """End the job by this signal, and wait until nothing of it is left.
+
+        Who interrupts that wants it to end now.
+        """
+        self.send_signal(signum)
+        while not self.done:
+            try:
+                self._over.wait()
+            except KeyboardInterrupt:
+                self.send_signal(signum)
+
+    # --- asyncio ---
+
+    async def _awaited(self) -> Result:
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(over.set)
+
+        with self._lock:
+            self._when_over.append(tell)
+        if self.done:
+            tell()
+        try:
+            await over.wait()
+        except asyncio.CancelledError:
+            while not self.done:
+                self.send_signal(signal.SIGINT)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await over.wait()
+            raise
+        return self._outcome()
+
+    # --- the job's own thread ---
+
+    def _run(self) -> None:
+        try:
+            outcome = run(
+                self._ready,
+                lambda: self._words,
+                self._reporter.said,
+                front=self._front,
+                ended=self._ended,
+            )
+            seconds = time.monotonic() - self._began_at
+            self._result = made(outcome, self._attempts[-1], self._restarts, seconds)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._front.close()
+            _running.discard(self)
+            with self._lock:
+                self._over.set()
+                calls, self._when_over = self._when_over, []
+            for call in calls:
+                call()
+
+    def _ended(self, attempt: Attempt) -> None:
+        self._attempts = [attempt]
+        self._restarts += 1
+
+    def _tell(self, call: Call, value: Value) -> None:
+        self._deliver(lambda: self._call(call, value))
+
+    def _call(self, call: Call, value: Value) -> None:
+        """Call the caller back; what that raises ends the job."""
+        if self._failed_call is not None:
+            return
+        try:
+            call(value)
+        except BaseException as error:
+            self._failed_call = error
+            self.send_signal(signal.SIGINT)
+
+    def _outcome(self) -> Result:
+        error = self._failed_call or self._error
+        if error is not None:
+            raise error
+        assert self._result is not None
+        return self._result
+
+
+_running: set[RunningJob] = set()
+
+
+def _end_all() -> None:
+    """The program ends: so do its jobs."""
+    jobs = list(_running)
+    for job in jobs:
+        job.stop(now=True)
+    deadline = time.monotonic() + _LAST_S
+    for job in jobs:
+        with contextlib.suppress(TimeoutError, Exception):
+            job.wait(max(0.0, deadline - time.monotonic()))
+
+
+def _forget_all() -> None:
+    """Let go of the jobs of the process that this one is a fork of."""
+    for job in list(_running):
+        job._front.abandon()
+    _running.clear()
+
+
+atexit.register(_end_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

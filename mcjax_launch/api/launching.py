@@ -1,0 +1,115 @@
+"""`launch`, `launch_async` and `start`: a program in N ranks, from a Python program."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO, Unpack
+
+from mcjax_launch.api import keywords as kw
+from mcjax_launch.api.deliver import InLoop
+from mcjax_launch.api.events import Event
+from mcjax_launch.api.job import RunningJob
+from mcjax_launch.api.keywords import Keywords, Path, with_keywords
+from mcjax_launch.api.result import Result
+from mcjax_launch.request import combinations, ready
+from mcjax_launch.wording import one_line
+
+Program = Path | Sequence[Path]
+
+
+def launch(program: Program, *args: object, **keywords: Unpack[Keywords]) -> Result:
+    """Run a program as the processes of one multi-controller JAX job, and wait for its end.
+
+    What interrupts the wait, a KeyboardInterrupt as a rule, ends the job and goes on when nothing
+    of it is left. Nothing of this process changes: no handler of a signal, no stream.
+
+    Args:
+        program: a Python file (*.py), a module (with `module=True`) or any other command; or a list
+            of it and its arguments.
+        args: further arguments of the program.
+        keywords: the options of the command; and, for a program: `echo` prints the lines that the
+            command would print to sys.stdout and sys.stderr; `on_line` is called with each Line of
+            a rank, `on_event` with each Event. They are called in a thread of the job's, which
+            waits for them; what they raise ends the job and is raised here.
+
+    Returns:
+        how the job ended: see `Result.check` to have a failure raised.
+
+    Raises:
+        LaunchError: it could not be started.
+
+    """
+    return _made(program, args, keywords).run()
+
+
+def start(program: Program, *args: object, **keywords: Unpack[Keywords]) -> RunningJob:
+    """As `launch`, but do not wait: the job runs on beside the program, and ends with it.
+
+    Raises:
+        LaunchError: it cannot be started, as far as is known at once.
+
+    """
+    return _made(program, args, keywords).begin()
+
+
+async def launch_async(program: Program, *args: object, **keywords: Unpack[Keywords]) -> Result:
+    """As `launch`, for asyncio: if it is cancelled, the job ends first.
+
+    `on_line` and `on_event` are called in the event loop.
+    """
+    deliver = InLoop(asyncio.get_running_loop())
+    job = await asyncio.to_thread(_made, program, args, keywords, deliver)
+    return await job.begin()
+
+
+def _made(
+    program: Program,
+    args: Sequence[object],
+    keywords: Mapping[str, Any],
+    deliver: Callable[[Callable[[], None]], object] = lambda call: call(),
+) -> RunningJob:
+    """The job, not started yet."""
+    first: Sequence[object] = (
+        [program] if isinstance(program, (str, os.PathLike)) else list(program)
+    )
+    command = [_word(word) for word in (*first, *args)]
+    of_options = {name: value for name, value in keywords.items() if name not in kw.NO_OPTIONS}
+    options = kw.options_of(command, of_options)
+    given = {kw.RENAMED.get(name, name) for name, value in of_options.items() if value is not None}
+    # VIRTUAL_ENV is the shell's: the Python of the ranks is this one, if it has jax.
+    environ = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+    streams = (sys.stdout, sys.stderr) if keywords.get("echo") else None
+    combinations.check(options, given, environ)
+    on_event = keywords.get("on_event")
+    say = _teller(on_event, streams, quiet=options.quiet)
+    job = ready.prepare(options, environ, say)
+    words = kw.as_words(options, of_options)
+    return RunningJob(job, words, streams, keywords.get("on_line"), on_event, deliver)
+
+
+def _word(value: object) -> str:
+    return os.fspath(value) if isinstance(value, (str, os.PathLike)) else str(value)
+
+
+def _teller(
+    on_event: Callable[[Event], object] | None,
+    streams: tuple[TextIO, TextIO] | None,
+    *,
+    quiet: bool,
+) -> Callable[[str], object]:
+    """What says a line of the launcher's own before there is a job."""
+
+    def say(line: str) -> None:
+        if streams is not None and not quiet:
+            streams[1].write(f"mcjax-launch: {one_line(line)}\n")
+        if on_event is not None:
+            on_event(Event("said", message=line))
+
+    return say
+
+
+for _function in (launch, start, launch_async):
+    with_keywords(_function)

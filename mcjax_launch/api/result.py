@@ -1,0 +1,210 @@
+"""How a job ended: the result of `launch`, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+from mcjax_launch.diagnosis.attempt import Attempt, Outcome
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.protocol.value import Value
+from mcjax_launch.report import record
+from mcjax_launch.runs.rank_run import RankRun
+
+
+class RankResult(Value):
+    """What became of one rank.
+
+    Times are in seconds since the job began (its last attempt, if it was restarted), None where
+    something has not happened.
+
+    Args:
+        rank: its number, JAX's process id.
+        host: where it ran.
+        exit_status: of its process, 128 + n if signal n ended it; None if it is not known.
+        outcome: "ended" (by itself, with 0), "failed", "consequence" (it failed because another
+            rank did), "stopped" (the launcher ended it), "lost" (with its host) or "unknown".
+        message: the same in words: "ValueError: bad batch", "killed by SIGSEGV ...".
+        exception: the line that names the exception, if one ended it.
+        traceback: that exception's, as text.
+        stdout, stderr: what it printed; of much, the last: 128 KiB, less with more than 64 ranks.
+            `log_dir` keeps all of it.
+        pid: of its process.
+        started_s, joined_s, ended_s: when its process began, initialize() returned, it ended.
+        cpu_s, peak_kib: the processor time and the memory that it used.
+
+    """
+
+    rank: int
+    host: str
+    exit_status: int | None
+    outcome: Literal["ended", "failed", "consequence", "stopped", "lost", "unknown"]
+    message: str
+    exception: str | None
+    traceback: str | None
+    stdout: str
+    stderr: str
+    pid: int | None
+    started_s: float | None
+    joined_s: float | None
+    ended_s: float | None
+    cpu_s: float | None
+    peak_kib: int | None
+
+    def __repr__(self) -> str:
+        return f"<rank {self.rank} on {self.host}: {self.message}>"
+
+
+class RootCause(Value):
+    """Why a job failed.
+
+    Args:
+        message: in one line: "rank 1 failed: ValueError: bad batch".
+        rank: the rank to blame; None if it was none: a limit, a signal, a lost host.
+        ranks: all ranks that failed in the same way, this one included.
+        host: of the rank.
+        exception: the line that names the exception, if it was one.
+        where: the user's line, as "/work/train.py:18", if it is known.
+        traceback: as text.
+        lines: all that the launcher has to say of it: the summary.
+
+    """
+
+    message: str
+    rank: int | None
+    ranks: tuple[int, ...]
+    host: str | None
+    exception: str | None
+    where: str | None
+    traceback: str | None
+    lines: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"<{self.message}>"
+
+
+class Result(Value):
+    """How a job ended.
+
+    Args:
+        exit_status: as the command's, see docs/exit-status.md; 0 if all went well.
+        message: the same in one line.
+        root_cause: why it failed; None if it did not.
+        ranks: what became of each rank that this launcher has started, in order.
+        seconds: how long it took, restarts and all.
+        restarts: how often it was started again.
+        hosts: where it ran at last.
+        job_id: of its last attempt.
+        log_dir: the folder with the log files, if there is one.
+        record: of its last attempt, as `--report` writes it (docs/record.md: `attempts`).
+
+    """
+
+    exit_status: int
+    message: str
+    root_cause: RootCause | None
+    ranks: tuple[RankResult, ...]
+    seconds: float
+    restarts: int
+    hosts: tuple[str, ...]
+    job_id: str
+    log_dir: str | None
+    record: dict[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all went well."""
+        return self.exit_status == 0
+
+    def check(self) -> Self:
+        """The result itself, if all went well.
+
+        Raises:
+            JobFailed: it did not.
+
+        """
+        if not self.ok:
+            raise JobFailed(self)
+        return self
+
+    def __repr__(self) -> str:
+        ranks = f"{len(self.ranks)} rank{'s' if len(self.ranks) != 1 else ''}"
+        return f"<Result: {self.message}; {ranks}, {self.seconds:.1f} s>"
+
+
+class JobFailed(LaunchError):
+    """A job has been started and has failed; raised by `Result.check`.
+
+    Attributes:
+        result: how it ended.
+        status: its exit status.
+
+    """
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(result.message, result.exit_status)
+        self.result = result
+        cause = result.root_cause
+        if cause is not None:
+            for line in cause.lines[1:]:
+                self.add_note(line)
+
+    def __reduce__(self) -> tuple[type[JobFailed], tuple[Result]]:
+        return JobFailed, (self.result,)
+
+
+def made(outcome: Outcome, attempt: Attempt, restarts: int, seconds: float) -> Result:
+    """The result of a job.
+
+    Args:
+        outcome: of all.
+        attempt: the last one.
+        restarts: how many there were before.
+        seconds: how long all took.
+
+    """
+    state = attempt.state
+    told = record.attempt(attempt, state.began_at)
+    ranks = [_rank(state.ranks[one["rank"]], one) for one in told["ranks"]]
+    return Result(
+        exit_status=outcome.status,
+        message=outcome.message,
+        root_cause=_cause(outcome, told, ranks) if outcome.status else None,
+        ranks=tuple(ranks),
+        seconds=seconds,
+        restarts=restarts,
+        hosts=attempt.hosts,
+        job_id=state.job_id,
+        log_dir=state.log_dir,
+        record=told,
+    )
+
+
+def _rank(run: RankRun, told: record.Json) -> RankResult:
+    failure = run.failure
+    raised = failure is not None and not failure.exited
+    same = ("rank", "host", "exit_status", "outcome", "pid", "started_s", "joined_s", "ended_s")
+    return RankResult(
+        **{name: told[name] for name in (*same, "cpu_s", "peak_kib")},
+        message=told["words"],
+        exception=told["exception"]["headline"] if raised else None,
+        traceback=failure.traceback if failure is not None and raised else None,
+        stdout=run.stdout,
+        stderr=run.stderr,
+    )
+
+
+def _cause(outcome: Outcome, told: record.Json, ranks: Sequence[RankResult]) -> RootCause:
+    cause = told["cause"]
+    culprit = next((one for one in ranks if one.rank == cause["rank"]), None)
+    its: record.Json = next((one for one in told["ranks"] if one["rank"] == cause["rank"]), {})
+    return RootCause(
+        message=outcome.message,
+        rank=cause["rank"],
+        ranks=tuple(cause["alike"]),
+        host=cause["host"],
+        exception=culprit.exception if culprit is not None else None,
+        where=(its.get("exception") or {}).get("where"),
+        traceback=culprit.traceback if culprit is not None else None,
+        lines=tuple(cause["report"]),
+    )

@@ -1,0 +1,355 @@
+"""The Python API, with real ranks and without JAX."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from jobs import Jobs, eventually
+
+import mcjax_launch
+from mcjax_launch import Event, JobFailed, LaunchError, Line
+
+WAITS = "echo ready; exec sleep 1000"
+
+
+@pytest.fixture(autouse=True)
+def _ours(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this process starts is looked for afterwards, too."""
+    for name, value in jobs.environment().items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_job_that_goes_well(tmp_path: Path) -> None:
+    script = "echo out {process_id}; echo err {process_id} $A >&2"
+    result = mcjax_launch.launch("sh", "-c", script, processes=2, env={"A": 7})
+    assert (result.exit_status, result.ok, result.root_cause) == (0, True, None)
+    assert result.check() is result
+    assert [rank.stdout for rank in result.ranks] == ["out 0\n", "out 1\n"]
+    assert [rank.stderr for rank in result.ranks] == ["err 0 7\n", "err 1 7\n"]
+    assert [rank.outcome for rank in result.ranks] == ["ended", "ended"]
+    assert [rank.exit_status for rank in result.ranks] == [0, 0]
+    for rank in result.ranks:
+        assert rank.started_s is not None and rank.ended_s is not None
+        assert 0 <= rank.started_s <= rank.ended_s <= result.seconds
+    assert result.hosts == ("localhost",)
+
+
+def test_a_program_and_its_arguments_may_be_a_list(tmp_path: Path) -> None:
+    program = tmp_path / "p.py"
+    program.write_text("import sys; print(sys.argv[1:], sys.executable)")
+    result = mcjax_launch.launch([program, "a"], "b", 3, tmp_path)
+    assert result.ranks[0].stdout == f"{['a', 'b', '3', str(tmp_path)]} {sys.executable}\n"
+
+
+def test_the_first_rank_that_fails_is_the_cause(capfd: pytest.CaptureFixture[str]) -> None:
+    result = mcjax_launch.launch("sh", "-c", "exit $((7 * {process_id}))", processes=2)
+    assert result.exit_status == 7 and not result.ok
+    cause = result.root_cause
+    assert cause is not None
+    assert (cause.rank, cause.ranks, cause.message) == (1, (1,), "rank 1 failed: exit status 7")
+    with pytest.raises(JobFailed, match="rank 1 failed: exit status 7") as raised:
+        result.check()
+    assert raised.value.result is result
+    assert raised.value.status == 7
+    assert isinstance(raised.value, LaunchError)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_echo_prints_what_the_command_would(capsys: pytest.CaptureFixture[str]) -> None:
+    mcjax_launch.launch("sh", "-c", "echo hi; echo ho >&2; exit 3", echo=True)
+    out, err = capsys.readouterr()
+    assert out == "[0] hi\n"
+    assert err.startswith("[0] ho\nmcjax-launch: rank 0 failed: exit status 3\n")
+
+
+def test_lines_and_events() -> None:
+    lines: list[Line] = []
+    events: list[Event] = []
+    script = "printf 'a\\nb {process_id}'; exit 3"
+    mcjax_launch.launch(
+        "sh", "-c", script, processes=1, on_line=lines.append, on_event=events.append
+    )
+    assert lines == [Line(0, "localhost", "stdout", text) for text in ("a", "b 0")]
+    kinds = Counter(event.kind for event in events)
+    assert kinds["started"] == kinds["ended"] == 1
+    started = next(event for event in events if event.kind == "started")
+    assert started.pid is not None and started.rank == 0
+    assert [event.status for event in events if event.kind == "ended"] == [3]
+    assert "rank 0 failed: exit status 3" in [e.message for e in events if e.kind == "said"]
+
+
+REFUSED = {
+    "processes: 0 is not a whole number of 1 or more": {"processes": 0},
+    "timeout: 'x' is not a duration: write 90, 90s, 5m, 1h30m or 1d": {"timeout": "x"},
+    "color: 'red' is not one of auto, always, never": {"color": "red"},
+    "--hosts nosuch.txt: no such file": {"hosts": "nosuch.txt"},
+    "hosts:1: slots=x is not a whole number of 1 or more": {"hosts": ["a slots=x"]},
+    "--verify-spmd cannot be combined with --no-hook": {"verify_spmd": True, "no_hook": True},
+    "--show 7: no such rank; the job has rank 0": {"show": [7]},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_refused(message: str) -> None:
+    with pytest.raises(LaunchError) as raised:
+        mcjax_launch.launch("true", **REFUSED[message])
+    assert (str(raised.value), raised.value.status) == (message, 2)
+
+
+def test_what_cannot_be_found() -> None:
+    with pytest.raises(LaunchError, match="no-such-program") as raised:
+        mcjax_launch.launch("no-such-program")
+    assert raised.value.status == 127
+
+
+@pytest.mark.parametrize(
+    ("keyword", "hint"),
+    [
+        ("num_processes", "it is 'processes' here"),
+        ("timout", "did you mean 'timeout'"),
+        ("pdb", "only the command has that"),
+    ],
+)
+def test_keywords_that_there_are_not(keyword: str, hint: str) -> None:
+    with pytest.raises(TypeError, match=hint):
+        mcjax_launch.launch("true", **{keyword: 1})
+
+
+def test_a_job_is_stopped() -> None:
+    lines: list[Line] = []
+    ready = threading.Event()
+
+    def on_line(line: Line) -> None:
+        lines.append(line)
+        ready.set()
+
+    with mcjax_launch.start("sh", "-c", WAITS, on_line=on_line) as job:
+        assert ready.wait(60)
+        assert not job.done
+        with pytest.raises(TimeoutError):
+            job.wait(0)
+        job.stop()
+        result = job.wait(60)
+    assert (result.exit_status, result.message) == (143, "stopped by SIGTERM")
+    assert job.done and job.wait() is result
+    job.stop()  # nothing happens
+
+
+def test_the_end_of_the_block_stops_a_job() -> None:
+    with mcjax_launch.start("sh", "-c", "trap '' TERM; sleep 1000", grace=0.1) as job:
+        pass
+    assert job.done
+
+
+def test_a_job_is_killed_at_once() -> None:
+    ready = threading.Event()
+    script = "trap '' TERM; echo ready; while :; do sleep 1; done"
+    with mcjax_launch.start("sh", "-c", script, on_line=lambda line: ready.set()) as job:
+        assert ready.wait(60)
+        job.stop(now=True)
+        assert job.wait(20).ranks[0].exit_status == 137
+
+
+def test_a_signal_for_the_ranks() -> None:
+    ready = threading.Event()
+    script = "trap 'echo got; exit 0' USR1; echo ready; while :; do sleep 0.1; done"
+    with mcjax_launch.start("sh", "-c", script, on_line=lambda line: ready.set()) as job:
+        assert ready.wait(60)
+        job.send_signal(signal.SIGUSR1)
+        assert job.wait(60).ranks[0].stdout == "ready\ngot\n"
+
+
+def test_what_a_callback_raises_ends_the_job() -> None:
+    def on_line(line: Line) -> None:
+        raise RuntimeError(line.text)
+
+    with pytest.raises(RuntimeError, match="ready"):
+        mcjax_launch.launch("sh", "-c", WAITS, on_line=on_line)
+
+
+def test_several_at_once_from_threads() -> None:
+    """Their output does not get mixed up, whatever its size."""
+    script = "i=0; while [ $i -lt 3000 ]; do echo {job} $i; i=$((i + 1)); done"
+    got: dict[int, list[str]] = {job: [] for job in range(4)}
+
+    def one(job: int) -> None:
+        result = mcjax_launch.launch(
+            "sh",
+            "-c",
+            script.replace("{job}", str(job)),
+            processes=2,
+            on_line=lambda line: got[job].append(line.text),
+        )
+        assert result.ok
+
+    threads = [threading.Thread(target=one, args=(job,)) for job in got]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for job, lines in got.items():
+        assert Counter(lines) == Counter({f"{job} {number}": 2 for number in range(3000)})
+
+
+def test_asyncio() -> None:
+    async def both() -> tuple[list[int], list[threading.Thread]]:
+        threads: list[threading.Thread] = []
+
+        def on_line(line: Line) -> None:
+            threads.append(threading.current_thread())
+
+        jobs = (
+            mcjax_launch.launch_async("sh", "-c", f"echo hi; exit {n}", on_line=on_line)
+            for n in (3, 4)
+        )
+        results = await asyncio.gather(*jobs)
+        return [result.exit_status for result in results], threads
+
+    statuses, threads = asyncio.run(both())
+    assert statuses == [3, 4]
+    assert threads == [threading.main_thread()] * 2
+
+
+def test_a_job_that_was_started_can_be_awaited() -> None:
+    async def main() -> int:
+        job = mcjax_launch.start("true")
+        return (await job).exit_status + (await job).exit_status
+
+    assert asyncio.run(main()) == 0
+
+
+@pytest.mark.parametrize("script", [WAITS, "trap '' INT TERM; " + WAITS.replace("exec ", "")])
+def test_who_cancels_ends_the_job(script: str) -> None:
+    async def main() -> None:
+        ready = asyncio.Event()
+        job = mcjax_launch.launch_async(
+            "sh", "-c", script, grace=0.2, on_line=lambda line: ready.set()
+        )
+        task = asyncio.create_task(job)
+        await ready.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_a_limit_of_asyncios() -> None:
+    async def main() -> None:
+        async with asyncio.timeout(0.5):
+            await mcjax_launch.launch_async("sleep", "1000")
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(main())
+
+
+def test_what_is_the_callers_stays_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+    before = {signum: signal.getsignal(signum) for signum in signal.valid_signals()}
+    wakeup = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(wakeup)
+    streams = sys.stdout, sys.stderr
+    child = os.spawnlp(os.P_NOWAIT, "sh", "sh", "-c", "exit 7")
+    assert mcjax_launch.launch("true", processes=2).ok
+    assert {signum: signal.getsignal(signum) for signum in signal.valid_signals()} == before
+    assert signal.set_wakeup_fd(wakeup) == wakeup
+    assert (sys.stdout, sys.stderr) == streams
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_who_waits_for_all_children_takes_ours_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert mcjax_launch.launch("true", processes=2).ok
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_without_descriptors_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS, and with old kernels."""
+    monkeypatch.delattr(os, "pidfd_open")
+    assert mcjax_launch.launch("sh", "-c", "exit 3").exit_status == 3
+
+
+PROGRAM = """
+import os, signal, sys, mcjax_launch
+def on_line(line):
+    print(line.text, flush=True)
+try:
+    mcjax_launch.launch("sh", "-c", "trap 'echo got INT; exit 0' INT; echo ready; while :; do sleep 0.1; done", processes=2, on_line=on_line)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_a_keyboard_interrupt_ends_the_job(jobs: Jobs) -> None:
+    running = jobs.start(launcher=[sys.executable, "-c", PROGRAM])
+    running.read_until("ready", 2)
+    running.signal(signal.SIGINT)
+    ended = running.finish()
+    assert (ended.status, ended.stderr) == (0, "")
+    assert sorted(ended.stdout.split("\n")) == [
+        *("", "got INT", "got INT", "interrupted", "ready", "ready")
+    ]
+
+
+ENDS = {
+    "": "returns",
+    "sys.exit(3)": "exits",
+    "os._exit(3)": "leaves",
+    "os.kill(os.getpid(), 9)": "is killed",
+    "raise ValueError": "raises",
+}
+
+
+@pytest.mark.parametrize("end", ENDS, ids=ENDS.values())
+def test_a_program_that_ends_takes_its_jobs_with_it(jobs: Jobs, end: str) -> None:
+    code = f"""
+import os, sys, threading, mcjax_launch
+ready = threading.Event()
+job = mcjax_launch.start("sh", "-c", "trap '' TERM; echo ready; sleep 1000", on_line=lambda line: ready.set())
+ready.wait()
+{end}
+"""
+    before = time.monotonic()
+    jobs.start(launcher=[sys.executable, "-c", code]).finish()
+    assert time.monotonic() - before < 20
+
+
+def test_a_fork_does_not_keep_a_job_alive(jobs: Jobs) -> None:
+    """It inherits the pipes to the agents, whose end is how they know that the program is gone."""
+    code = """
+import os, threading, time, mcjax_launch
+ready = threading.Event()
+job = mcjax_launch.start("sh", "-c", "echo ready; sleep 1000", on_line=lambda line: ready.set())
+ready.wait()
+if os.fork() == 0:
+    print("child pid", os.getpid(), flush=True)
+    os.closerange(0, 3)
+    time.sleep(1000)
+os._exit(0)
+"""
+    running = jobs.start(launcher=[sys.executable, "-c", code])
+    running.read_until("child pid ")
+    ended = running.finish()
+    (child,) = running.pids()
+    try:
+        assert ended.status == 0
+        eventually(lambda: jobs.left() == [child])
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_an_import_is_quick() -> None:
+    code = "import sys, mcjax_launch; print(*(m for m in sys.modules if m.startswith('mcjax')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["mcjax_launch"]
