@@ -98,11 +98,12 @@ class Results:
 def merged(item: Item, results: Results) -> list[pytest.TestReport]:
     """The reports of a test, of which the last is that of its teardown."""
     reports = _subtests(results)
+    ended_in = _ended_in(results)
     for when in _PHASES:
         by_rank = _of_phase(results.reports, when)
-        if not by_rank and results.ended is None:
+        incomplete = when == ended_in
+        if not by_rank and not incomplete:
             continue
-        incomplete = results.ended is not None and len(by_rank) < len(results.reports)
         report = _Phase(item, results, when, by_rank, incomplete).report()
         reports.append(report)
         if when == "teardown":
@@ -111,6 +112,19 @@ def merged(item: Item, results: Results) -> list[pytest.TestReport]:
             reports.append(_teardown(item, results, incomplete))
             break
     return reports
+
+
+def _ended_in(results: Results) -> str | None:
+    """The phase to which the early end of the test belongs: a failure's, or that of the ranks."""
+    if results.ended is None:
+        return None
+    ranks = results.ended.ranks
+    for when in _PHASES:
+        by_rank = _of_phase(results.reports, when)
+        failed = not all(report.passed for report in by_rank.values())
+        if failed or not ranks or not ranks <= by_rank.keys():
+            return when
+    return _PHASES[-1]
 
 
 def _of_phase(
@@ -225,7 +239,7 @@ class _Phase:
         report = self._by_rank[first]
         same = [rank for rank in self._kinds if self._sort(rank) == self._sort(first)]
         report = self._by_rank[min(same)]
-        account = self._account(same)
+        account = self._account(same) if shown is Kind.FAILED else []
         report.longrepr = reprs.with_sections(report.longrepr, [("ranks", account), *self._more()])
         reprs.name_ranks(report.longrepr, these_ranks(same))
         return report

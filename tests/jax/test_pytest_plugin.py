@@ -134,7 +134,7 @@ def test_warns():
         "test_other.py",
     )
     result = session.run("-v", "-rsx", "--junitxml=junit.xml")
-    result.assert_outcomes(passed=14, skipped=3, xfailed=2, warnings=1)
+    result.assert_outcomes(passed=13, skipped=3, xfailed=2, warnings=1)
     result.stdout.fnmatch_lines(
         [
             "test_it.py::test_parameter[[]2[]] PASSED*",
@@ -148,7 +148,7 @@ def test_warns():
     for rank in (0, 1):  # once in a session, of this shape
         assert (session.path / f"ended-{rank}").read_text() == "session ends\n"
     [suite] = ET.parse(session.path / "junit.xml").getroot()
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("19", "0", "5")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("18", "0", "5")
 
 
 FAILURES = """
@@ -185,6 +185,7 @@ def test_fault():
 
 @pytest.mark.mcjax(timeout=1.5)
 def test_hang():
+    jax.devices()
     if RANK == 0:
         time.sleep(100)
     total()
@@ -235,7 +236,7 @@ def test_what_fails(session: Session) -> None:
         assert parts["test_all_fail"].partition(name)[2].splitlines()[1] == f"out of {rank}"
 
     some = parts["test_some_fail"]
-    assert "E       assert 1 == 7" in some and "ValueError" not in some.partition("- ranks -")[0]
+    assert "E           assert 1 == 7" in some and "E           ValueError" not in some
     assert "rank 1 failed: see above" in some and "rank 0 passed" in some
     assert "rank 2 failed: ValueError: bad batch (" in some
 
