@@ -10,6 +10,12 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import is_python
 from mcjax_launch.schedulers import slurm
 
+# What makes a difference to a check.
+_FOR_CHECK = frozenset(
+    {"check", "num_processes", "python", "chdir", "env", "no_hook", "cpu_devices"}
+    | {"gpus_per_process", "cpu_transfers", "bind_cores", "hosts", "procs_per_host", "via"}
+    | {"coordinator", "color", "quiet", "verbose", "timeout", "start_timeout", "grace", "report"}
+)
 _FOR_EMIT = ("image", "name", "namespace", "engine_option")
 
 
@@ -25,12 +31,29 @@ def check(options: Options, context: click.Context, environ: Mapping[str, str]) 
         LaunchError: there are such.
 
     """
-    if not options.program and options.emit is None:
+    if not options.program and options.emit is None and not options.check:
         raise LaunchError("no PROGRAM: try mcjax-launch -n 4 train.py, or --help")
     if options.module and options.program:
         _check_module(options.program[0])
+    given = {name for name in context.params if _is_given(name, context)}
+    if options.check:
+        _check_check(options, given)
     _check_contradictions(options)
-    _check_lone(options, {name for name in context.params if _is_given(name, context)}, environ)
+    _check_lone(options, given, environ)
+
+
+def _check_check(options: Options, given: Set[str]) -> None:
+    """Refuse what would make no difference to a check."""
+    if options.program:
+        raise LaunchError(
+            f"--check runs a program of its own: leave out {options.program[0]}, or --check"
+        )
+    if options.emit is not None:
+        raise LaunchError("--check cannot be combined with --emit: run it on the hosts")
+    if options.num_hosts:
+        raise LaunchError("--check needs one launcher for all hosts: leave out --num-hosts")
+    for name in sorted(given - _FOR_CHECK - set(_FOR_EMIT) - {"program"}):
+        raise LaunchError(f"--check cannot be combined with --{name.replace('_', '-')}")
 
 
 def _check_module(name: str) -> None:

@@ -74,6 +74,7 @@ class Options(Value):
     profile: str | None
     profile_after: float
     report: str | None
+    check: bool
     dry_run: bool
 
     emit: Literal["slurm", "jobset", "job"] | None
@@ -372,6 +373,10 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "--report", metavar="FILE", help="Write a record of the run to FILE (.json or .html)."
+        ),
+        _flag(
+            "--check",
+            help="Run no PROGRAM: check the hosts, their Pythons and ways, and add up all devices.",
         ),
         _flag("--dry-run", help="Print each rank's host, command and variables; start nothing."),
     ),

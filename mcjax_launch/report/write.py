@@ -129,7 +129,7 @@ def reported(
         whole["report_path"] = place
         try:
             os.makedirs(os.path.dirname(place), exist_ok=True)
-            _write(place, whole)
+            write_file(place, whole)
         except OSError as error:
             say(f"--report {place}: cannot be written: {error.strerror}")
             return
@@ -171,7 +171,13 @@ def _part(name: str) -> str:
         return file.read()
 
 
-def _write(path: str, record: "Json") -> None:
+def write_file(path: str, record: "Json") -> None:
+    """Write a report, in one piece: nobody ever sees a part of it.
+
+    Raises:
+        OSError: it cannot be written.
+
+    """
     import json
 
     text = json.dumps(record, allow_nan=False)

@@ -17,6 +17,7 @@ FLOORS = (
     ("transport", "console", "diagnosis", "schedulers"),
     ("report", "watchdog"),
     ("launcher",),
+    ("check",),
     ("cli",),
     ("__main__",),
 )
@@ -24,7 +25,12 @@ FLOORS = (
 STREAMED = ("agent", "hook")
 # but for the first lines, which may become this machine's agent.
 BECOMES = {"__main__": {"agent"}}
-FOREIGN = {"cli": {"click"}, "hook": {"jax", "jaxlib", "sitecustomize", "usercustomize"}}
+# The program of a check runs in ranks.
+FOREIGN = {
+    "cli": {"click"},
+    "check": {"jax", "numpy"},
+    "hook": {"jax", "jaxlib", "sitecustomize", "usercustomize"},
+}
 OURS = "mcjax_launch"
 
 
