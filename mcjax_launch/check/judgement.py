@@ -296,10 +296,10 @@ def _ports(
         return
     details = [network.error] if network.error else []
     details += _gaps(network.gaps, len(hosts))
-    text = f"coordinator reached at {network.coordinator}" if network.coordinator else ""
+    text = f"coordinator at {network.coordinator}" if network.coordinator else ""
     if network.pairs and not network.gaps:
         text = f"{text}; " if text else ""
-        text += f"all hosts reach one another ({network.pairs} ways tried)"
+        text += f"all hosts reach one another ({network.pairs} ways)"
     if network.gaps:
         text = f"{len(network.gaps)} of {network.pairs} ways between hosts are closed"
     elif network.error:
@@ -340,10 +340,10 @@ def _total(total: GlobalSum) -> Iterator[Step]:
         verdict: Verdict = "FAILED" if total.started else "not run"
         yield Step(name="sum", verdict=verdict, text=total.why_not)
         return
-    imported = f"`import jax` took {total.import_s:.1f} s"
+    imported = f"(after {total.import_s:.1f} s for `import jax`)"
     yield Step(
         name="initialize",
-        text=f"{counted(total.ranks, 'rank')} joined; {imported} before",
+        text=f"{counted(total.ranks, 'rank')} joined {imported}",
         seconds=total.initialize_s,
     )
     right = set(total.values) == {total.expected} and total.right
@@ -357,7 +357,7 @@ def _total(total: GlobalSum) -> Iterator[Step]:
     yield Step(
         name="sum",
         verdict="ok" if right and not total.why_not else "FAILED",
-        text=f"{text}, as it must be" if right else text,
+        text=f"{text}, as expected" if right else text,
         details=details,
         seconds=total.first_s,
     )

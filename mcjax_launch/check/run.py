@@ -1,7 +1,7 @@
 """A check from its beginning to its end: survey, job, judgement."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mcjax_launch.check import sum_job
 from mcjax_launch.check.found import Found, GlobalSum, HostFound
@@ -10,10 +10,13 @@ from mcjax_launch.check.survey import Survey
 from mcjax_launch.console.style import Style
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.ranks import counted
 from mcjax_launch.transport.client import Transport
 
 
-def run(job: Job, hosts: Sequence[Host], via: str, style: Style) -> Found:
+def run(
+    job: Job, hosts: Sequence[Host], via: str, style: Style, say: Callable[[str], object]
+) -> Found:
     """Find out all that can be found out.
 
     Args:
@@ -21,6 +24,7 @@ def run(job: Job, hosts: Sequence[Host], via: str, style: Style) -> Found:
         hosts: where.
         via: how to reach other hosts than this one: "ssh", "srun" or a template.
         style: of what the launcher says of a job that fails.
+        say: is called with what takes a while.
 
     Raises:
         Interrupted: the user has ended the check.
@@ -33,16 +37,19 @@ def run(job: Job, hosts: Sequence[Host], via: str, style: Style) -> Found:
         transport.start_local()
     transport.allow_many_files()
     survey = Survey(job, hosts, transport)
+    say(f"asking {counted(len(hosts), 'host')} ...")
     try:
         network = survey.look()
         why_not = why_no_sum(survey.hosts, network)
         if why_not:
+            say("counting devices ...")
             survey.count_devices()
     finally:
         survey.end()
     found = survey.hosts
     total = GlobalSum(why_not=why_not)
     if not why_not:
+        say(f"adding up the devices of {counted(job.num_processes, 'rank')} ...")
         total, found = _add(job, hosts, transport, style, found)
     seconds = {**survey.seconds, "all": time.monotonic() - began}
     return Found(hosts=found, network=network, total=total, seconds=seconds)

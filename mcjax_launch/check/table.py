@@ -14,6 +14,7 @@ from mcjax_launch.ranks import counted
 from mcjax_launch.wording import visible
 
 _MARK = " !"
+_FAILED = "FAILED"
 _UNREACHED = "no answer"
 _NONE = "-"
 _GAP = "  "
@@ -194,6 +195,11 @@ def _step(step: Step, width: int) -> Iterator[str]:
             subsequent_indent=f"{indent}  ",
             break_on_hyphens=False,
         )
+
+
+def coloured(line: str) -> str:
+    """A line for a terminal: what is wrong is red."""
+    return f"\x1b[1;31m{_FAILED}\x1b[0m{line[len(_FAILED) :]}" if line.startswith(_FAILED) else line
 
 
 def _end(found: Found, steps: Sequence[Step]) -> str:

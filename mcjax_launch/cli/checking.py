@@ -14,7 +14,7 @@ from mcjax_launch.cli import request, this_machine
 from mcjax_launch.cli.given_options import command_line
 from mcjax_launch.cli.hosts import default_via, find_hosts
 from mcjax_launch.cli.options import Options
-from mcjax_launch.console.style import Style
+from mcjax_launch.console.style import Style, wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.protocol import exit_status
@@ -48,7 +48,7 @@ def check(options: Options, context: click.Context) -> int:
     via = options.via or default_via(options, os.environ)
     style = Style(show=(), quiet=not options.verbose, verbose=options.verbose, colour=options.color)
     try:
-        found = run.run(job, hosts, via, style)
+        found = run.run(job, hosts, via, style, _ignore if options.quiet else _say)
     except Interrupted as interrupted:
         raise LaunchError(
             f"stopped by {interrupted}", exit_status.of_signal(interrupted.signum)
@@ -62,9 +62,21 @@ def check(options: Options, context: click.Context) -> int:
         shown = table.step_lines(wrong, _width())
     else:
         shown = table.lines(found, steps, _width())
+    if wants_colour(options.color, sys.stdout.isatty(), os.environ):
+        shown = [table.coloured(line) for line in shown]
     for line in shown:
-        click.echo(line)
+        click.echo(line, color=True)
     return 0 if passed(steps) else exit_status.FAILED
+
+
+def _say(text: str) -> None:
+    """Say what takes a while, to a person who waits for it."""
+    if sys.stderr.isatty():
+        click.echo(f"mcjax-launch: {text}", err=True)
+
+
+def _ignore(text: str) -> None:
+    """What is said with --quiet."""
 
 
 def _width() -> int:

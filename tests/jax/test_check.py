@@ -11,7 +11,7 @@ def test_on_this_machine(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "check.json"
     ended = jobs.run("--check", "-n", 2, "-d", 2, "--report", path)
     assert (ended.status, ended.stderr) == (0, ""), ended.stdout
-    assert "\nok       sum         10 over 4 devices, as it must be" in ended.stdout
+    assert "\nok       sum         10 over 4 devices, as expected" in ended.stdout
     assert "\nok       initialize  2 ranks joined" in ended.stdout
     assert ended.stdout.splitlines()[-1].startswith("passed")
     data = json.loads(path.read_text())
@@ -30,8 +30,8 @@ def test_on_this_machine(jobs: Jobs, tmp_path: Path) -> None:
 def test_over_several_hosts(jobs: Jobs) -> None:
     ended = jobs.run("--check", "--hosts", "a:2,b", "--via", FAKE_SSH, "-d", 1)
     assert (ended.status, ended.stderr) == (0, ""), ended.stdout
-    assert "\nok       sum         6 over 3 devices, as it must be" in ended.stdout
-    assert "\nok       ports       coordinator reached at 127.0.0.1" in ended.stdout
+    assert "\nok       sum         6 over 3 devices, as expected" in ended.stdout
+    assert "\nok       ports       coordinator at 127.0.0.1" in ended.stdout
 
 
 def test_a_job_that_fails(jobs: Jobs) -> None:

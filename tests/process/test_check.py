@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -93,7 +94,7 @@ def test_what_can_be_found_out_is(jobs: Jobs, tmp_path: Path, bare: str) -> None
         "- c: jaxlib 0.9.0, elsewhere 0.10.2",
         "- f: /no/where: no such directory",
         "ok devices 8 pretended in all",
-        "coordinator reached at 127.0.0.1",
+        "coordinator at 127.0.0.1",
         "not run sum see hosts, jax, start",
     ):
         assert words in text, ended.stdout
@@ -125,7 +126,7 @@ def test_a_clock_that_is_wrong(jobs: Jobs, tmp_path: Path, bare: str) -> None:
     hosts.write_text(f"a python={bare}\nb python={ahead}\n")
     ended = over(jobs, hosts)
     assert "- b: 100.0 s ahead of the launcher's" in ended.stdout
-    assert "+100 s !" in ended.stdout
+    assert re.search(r"\+(100|99)[.0-9]* s !", ended.stdout), ended.stdout
 
 
 def test_a_python_that_does_not_run(jobs: Jobs, tmp_path: Path) -> None:

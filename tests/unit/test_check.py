@@ -79,7 +79,7 @@ def test_all_is_well() -> None:
         "speed",
     ]
     assert judged["jax"].text == "Python 3.11.2, jax 0.10.2, jaxlib 0.10.2 on all hosts"
-    assert judged["sum"].text == "21 over 6 devices, as it must be"
+    assert judged["sum"].text == "21 over 6 devices, as expected"
     assert judged["speed"].text == (
         "1 KB in 1.5 ms, 64 MB in 170 ms (0.39 GB/s), from each of 3 devices"
     )
