@@ -7,6 +7,7 @@ an old one and has no mcjax-launch: nothing of ours is imported.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 
@@ -16,23 +17,26 @@ if TYPE_CHECKING:
 
 #: What stands before the JSON in a line.
 MARK = "mcjax-check: "
+#: The second argument where the launcher has loaded no hook.
+NO_HOOK = "no-hook"
 _SMALL = 1 << 10
 _SMALL_RUNS, _LARGE_RUNS = 20, 2
 _ITEM = 4  # bytes of a float32
 
 
-def main(large: int) -> None:
+def main(large: int, hooked: bool) -> None:
     """Be a rank.
 
     Args:
-        large: bytes of the greater sum, of each device.
+        large: bytes of the larger sum, of each device.
+        hooked: a bare initialize() gets its coordinates.
 
     """
     began = time.monotonic()
     import jax
 
     imported = time.monotonic()
-    jax.distributed.initialize()
+    jax.distributed.initialize(**({} if hooked else coordinates()))
     joined = time.monotonic()
     devices = jax.devices()
     found = time.monotonic()
@@ -50,6 +54,15 @@ def main(large: int) -> None:
     for size, runs in ((_SMALL, _SMALL_RUNS), (large, _LARGE_RUNS)):
         seconds, right = timed_sum(some, size, runs)
         tell(size=size, on=len(some), seconds=seconds, right=right)
+
+
+def coordinates() -> dict[str, Any]:
+    """What the launcher has set for this rank."""
+    return {
+        "coordinator_address": os.environ["JAX_COORDINATOR_ADDRESS"],
+        "num_processes": int(os.environ["JAX_NUM_PROCESSES"]),
+        "process_id": int(os.environ["JAX_PROCESS_ID"]),
+    }
 
 
 def tell(**what: object) -> None:
@@ -108,4 +121,4 @@ def shardings(devices: list[Any]) -> tuple[Any, Any]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), hooked=sys.argv[2:] != [NO_HOOK])

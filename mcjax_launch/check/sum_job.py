@@ -39,7 +39,7 @@ def job_of_check(job: Job) -> Job:
     """
     program = os.path.abspath(global_sum.__file__)
     return Job(
-        program=(os.path.basename(program), str(_LARGE)),
+        program=(os.path.basename(program),),
         num_processes=job.num_processes,
         python=job.python,
         python_given=job.python_given,
@@ -93,7 +93,8 @@ def run(
 
     """
     attempts: list[Attempt] = []
-    job = job.replaced(program=(job.program[0], str(size)))
+    without = () if job.hook else (global_sum.NO_HOOK,)
+    job = job.replaced(program=(job.program[0], str(size), *without))
     hosts = [host.replaced(chdir=None) for host in hosts]
     why_not = ""
     try:

@@ -34,6 +34,21 @@ def test_over_several_hosts(jobs: Jobs) -> None:
     assert "\nok       ports       coordinator at 127.0.0.1" in ended.stdout
 
 
+def test_without_the_hook(jobs: Jobs) -> None:
+    ended = jobs.run("--check", "-n", 2, "-d", 1, "--no-hook")
+    assert (ended.status, ended.stderr) == (0, ""), ended.stdout
+    assert "\nok       sum         3 over 2 devices, as expected" in ended.stdout
+
+
+def test_ranks_that_do_not_all_join(jobs: Jobs) -> None:
+    options = ["-n", 2, "-d", 1, "-x", "JAX_NUM_PROCESSES=3", "--start-timeout", "5s"]
+    ended = jobs.run("--check", *options)
+    assert ended.status == 1
+    [line] = [line for line in ended.stdout.splitlines() if line.startswith("FAILED   sum ")]
+    assert "initialize()" in line
+    assert ended.seconds < 60
+
+
 def test_a_job_that_fails(jobs: Jobs) -> None:
     """Its summary says why, and the check goes on to its end."""
     ended = jobs.run("--check", "-n", 2, "-x", "JAX_PLATFORMS=nonsense")

@@ -139,6 +139,31 @@ def test_a_python_that_does_not_run(jobs: Jobs, tmp_path: Path) -> None:
     assert f"localhost: {broken} does not run: a library is missing" in text
 
 
+def test_gpus(jobs: Jobs, tmp_path: Path, bare: str) -> None:
+    """As nvidia-smi lists them, and as far as the environment lets a program see them."""
+    listed = tmp_path / "bin" / "nvidia-smi"
+    listed.parent.mkdir()
+    listed.write_text(
+        "#!/bin/sh\n"
+        '[ "$1" = --query-gpu=name,driver_version ] || exit 1\n'
+        "for n in 1 2 3 4; do echo 'NVIDIA H100 80GB HBM3, 535.104.05'; done\n"
+    )
+    listed.chmod(0o700)
+    new = environment(tmp_path / "new", jax="0.10.2", jaxlib="0.10.2")
+    options = ["--python", new, "-C", "/no/where", "--report", tmp_path / "check.json"]
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text(f"a python={new}\nb python={bare}\n")
+    for visible, count in (("0,1,2,3", 4), ("2", 1)):
+        path = f"{listed.parent}:{os.environ['PATH']}"
+        ended = over(jobs, hosts, *options, PATH=path, CUDA_VISIBLE_DEVICES=visible)
+        a, _ = json.loads((tmp_path / "check.json").read_text())["hosts"]
+        gpu = {"name": "NVIDIA H100 80GB HBM3", "driver": "535.104.05", "count": count}
+        assert a["gpus"] == [gpu]
+        text = " ".join(ended.stdout.split())
+        many = "4 GPUs" if count == 4 else "1 GPU"
+        assert f"- a: {many}, and JAX uses the CPU: is a jax for GPUs installed" in text
+
+
 def test_a_port_that_is_taken(jobs: Jobs, bare: str) -> None:
     import socket
 
