@@ -181,6 +181,8 @@ class Agent:
             self._link.send(network.try_peers(message.peers))
         elif isinstance(message, messages.Start):
             self._start(message)
+        elif isinstance(message, (messages.TellTime, messages.Survey, messages.CountDevices)):
+            self._check(message)
         else:
             raise TypeError(f"no message to an agent: {message!r}")
 
@@ -294,6 +296,19 @@ class Agent:
             self._link.send(messages.Refused(str(refused), refused.status))
             return
         self._link.send(self._prepared.facts)
+
+    def _check(self, wanted: messages.TellTime | messages.Survey | messages.CountDevices) -> None:
+        """Answer a question of --check."""
+        if isinstance(wanted, messages.TellTime):
+            self._link.send(messages.Time(time.time()))
+            return
+        from . import survey  # no start of a job need wait for that
+
+        if isinstance(wanted, messages.CountDevices):
+            self._link.send(survey.count_devices(wanted))
+        else:
+            self._prepared, found = survey.survey(wanted, self._loop)
+            self._link.send(found)
 
     def _stage(self, part: messages.StageEntry | frames.Content) -> None:
         """Take a file, or a piece of one, for the staging folder."""

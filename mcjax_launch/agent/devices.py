@@ -11,13 +11,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+_RESTRICTING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+def is_restricted(environ: dict[str, str]) -> bool:
+    """Whether the environment says which GPUs are to be seen."""
+    return any(name in environ for name in _RESTRICTING)
+
+
 def count_gpus(environ: dict[str, str]) -> int:
     """GPUs that a program started here would see.
 
     What the environment restricts them to, else what the vendor's tool lists, else the device
     files. A GPU's own processes never start here: nothing is initialised.
     """
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+    for name in _RESTRICTING:
         if name in environ:
             return _count_visible(environ[name])
     import subprocess

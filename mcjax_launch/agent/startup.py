@@ -48,7 +48,7 @@ class Prepared:
         self.reserved: list[socket.socket] = []
         self._loop = loop
         self._listening: ports.Listener | None = None
-        self._cwd = _folder(wanted, stage)
+        self._cwd = folder(wanted, stage)
         self._check_limit(wanted)
         python = self._python(wanted)
         if wanted.command:
@@ -86,11 +86,7 @@ class Prepared:
             return ""
         pythons = interpreter.find(wanted.pythons, os.environ.get("PATH", os.defpath))
         if not pythons:
-            raise Refused(
-                f"no Python found (tried {', '.join(wanted.pythons)}): set python= in the hosts "
-                "file, or --python",
-                NOT_FOUND,
-            )
+            raise Refused(no_python(wanted.pythons), NOT_FOUND)
         if wanted.program:
             check_python_file(wanted.program, self._cwd, wanted.missing)
         program = wanted.program and os.path.join(self._cwd, wanted.program)
@@ -133,8 +129,19 @@ class Prepared:
         return int(held.getsockname()[1])
 
 
-def _folder(wanted: Prepare, stage: str) -> str:
-    """The working directory of the ranks."""
+def no_python(tried: Sequence[str]) -> str:
+    """What to say where none of these is there."""
+    names = ", ".join(tried)
+    return f"no Python found (tried {names}): set python= in the hosts file, or --python"
+
+
+def folder(wanted: Prepare, stage: str) -> str:
+    """The working directory of the ranks.
+
+    Raises:
+        Refused: the user has named one that is not there.
+
+    """
     place: str = os.path.expanduser(wanted.chdir)
     if stage:
         place = os.path.join(stage, wanted.chdir if wanted.chdir_given else "")

@@ -52,7 +52,9 @@ def command(context: click.Context, /, **values: Any) -> int:
     """
     options = Options(**values)
     try:
-        return _emit(options, context) if options.emit is not None else _run(options, context)
+        if options.emit is not None:
+            return _emit(options, context)
+        return _check(options, context) if options.check else _run(options, context)
     except LaunchError as error:
         from mcjax_launch.cli.usage_errors import with_variable
 
@@ -78,6 +80,15 @@ def _emit(options: Options, context: click.Context) -> int:
     _warn(options, context)
     _print(text)
     return 0
+
+
+def _check(options: Options, context: click.Context) -> int:
+    from mcjax_launch.cli.checking import check
+
+    combinations.check(options, _on_command_line(context), os.environ)
+    if not options.quiet:
+        _warn(options, context)
+    return check(options, context)
 
 
 def _warn(options: Options, context: click.Context) -> None:

@@ -321,6 +321,10 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             metavar="FILE",
             help="Write the run to FILE as JUnit XML with one case per rank.",
         ),
+        _flag(
+            "--check",
+            help="Run no PROGRAM: check the hosts, their Pythons and ways, and add up all devices.",
+        ),
         _flag("--dry-run", help="Print each rank's host, command and variables; start nothing."),
     ),
     "Batch scripts and manifests": (

@@ -35,7 +35,7 @@ def warnings(options: Options, context: click.Context, environ: Mapping[str, str
 
     """
     yield from _unknown_variables(environ, context)
-    if options.num_processes is None:
+    if options.num_processes is None and options.program:
         yield from _options_after_program(options, context)
     values = (text.partition("=")[2] for text in options.env)
     for word, near in placeholders.misspelt([*options.program, *options.wrap, *values]):

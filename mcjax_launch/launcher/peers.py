@@ -4,12 +4,15 @@ With `--coordinator ssh` only ssh has to be open for a job to start. But Gloo (C
 connect the hosts at ports of their own choice: each agent listens at such a port, and others try.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol.messages import HostFacts, Peer, PeersTried
+from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted
 
 # A host tries no more than so many others: it does that at once.
@@ -27,6 +30,24 @@ def collectives(job: Job) -> Literal["cpu", "gpu", "any", ""]:
     if job.gpus_per_process is not None or platforms in ("cuda", "gpu", "rocm"):
         return "gpu"
     return "" if platforms == "tpu" else "any"
+
+
+class Gap(Value):
+    """A host that does not reach another one, and where it has tried; "" for nowhere."""
+
+    host: str
+    peer: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"host {self.host} cannot reach host {self.peer}{self.where}"
+
+    @property
+    def where(self) -> str:
+        """Where it has tried, and what went wrong, to follow the name of the other host."""
+        if self.why:
+            return f" at {self.why}"
+        return ", whose own name leads to no address but loopback"
 
 
 class Reach:
@@ -72,21 +93,21 @@ class Reach:
             found[0] if found else "",
         )
 
-    def gap(self) -> str:
-        """Which host does not reach which, in words; "" if each that has tried reaches all."""
-        gaps = [
-            (host.name, peer.name, self._tried[host].errors.get(peer.name, ""))
+    def gaps(self) -> list[Gap]:
+        """Which host does not reach which."""
+        return [
+            Gap(host.name, peer.name, self._tried[host].errors.get(peer.name, ""))
             for host in self._hosts
             if host in self._tried
             for peer in self.peers(host)
             if not self._tried[host].reached.get(peer.name)
         ]
-        if not gaps:
-            return ""
-        host_name, peer_name, why = gaps[0]
-        more = f", and {counted(len(gaps) - 1, 'more such pair')}" if len(gaps) > 1 else ""
-        where = f" at {why}" if why else ", whose own name leads to no address but loopback"
-        return f"host {host_name} cannot reach host {peer_name}{where}{more}"
+
+    def gap(self) -> str:
+        """The first gap, in words; "" if each host that has tried reaches all."""
+        first, *others = [*self.gaps(), None]
+        more = f", and {counted(len(others) - 1, 'more such pair')}" if len(others) > 1 else ""
+        return f"{first}{more}" if first is not None else ""
 
 
 def remedy(uses: str) -> str:

@@ -109,6 +109,31 @@ class TryPeers(Message):
     after_s: float = 0.0
 
 
+class TellTime(Message):
+    """What time is it there? Answered by Time, at once."""
+
+
+class Survey(Message):
+    """What is there to run on? Answered by Surveyed, whatever of it is missing (--check).
+
+    Args:
+        wanted: as for a job, of which this host cannot refuse anything.
+        python_env: further variables for its Python, as a rank would have them.
+
+    """
+
+    wanted: Prepare
+    python_env: dict[str, str]
+
+
+class CountDevices(Message):
+    """Which devices has JAX there, on its own? Answered by DevicesCounted (--check)."""
+
+    python: str
+    cwd: str
+    env: dict[str, str]
+
+
 class RankOrder(Message):
     """A rank to start."""
 
@@ -314,6 +339,71 @@ class PeersTried(Message):
     errors: dict[str, str]
 
 
+class Time(Message):
+    """The host's clock, in seconds since 1970."""
+
+    now_s: float
+
+
+class PythonFacts(Message):
+    """A Python for ranks: its version, and those of jax and what belongs to it, by their names.
+
+    `path` is "" if there is none. `error`: what is wrong with it; "" if it has jax.
+    """
+
+    path: str
+    version: str
+    packages: dict[str, str]
+    error: str
+
+
+class GpuFacts(Message):
+    """GPUs of one kind: so many, with the driver's version."""
+
+    name: str
+    driver: str
+    count: int
+
+
+class Surveyed(Message):
+    """What a host has to run on.
+
+    Args:
+        facts: as in the answer to Prepare.
+        refused: why ranks could not be started, in words; one for each reason.
+        python: the one that its ranks would get.
+        cores: that a process there may use.
+        load: runnable processes, a mean of the last minute.
+        memory_kib, free_kib: of the machine, or of its cgroup where that is less; 0: not known.
+        gpus: as the vendor's tool lists them.
+
+    """
+
+    facts: HostFacts
+    refused: tuple[str, ...]
+    python: PythonFacts
+    cores: int
+    load: float
+    memory_kib: int
+    free_kib: int
+    gpus: tuple[GpuFacts, ...]
+
+
+class Devices(Message):
+    """Devices of one kind."""
+
+    platform: str
+    kind: str
+    count: int
+
+
+class DevicesCounted(Message):
+    """The devices that JAX has on a host; or why that is not known."""
+
+    devices: tuple[Devices, ...]
+    error: str
+
+
 class Started(Message):
     """A rank's process runs."""
 
@@ -513,6 +603,7 @@ _MESSAGES: tuple[type[Message], ...] = (
     *(RelayListens, RelayOpens, RelayTaken, RelayEnds, TryPeers, PeersTried),
     *(FromDebugger, ReplyToDebugger, TerminalSize, TerminalCredit),
     *(Preloaded, StartedAfresh),
+    *(TellTime, Time, Survey, Surveyed, CountDevices, DevicesCounted),
 )
 _CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
 _KINDS = {cls: kind for kind, cls in _CLASSES.items()}

@@ -8,6 +8,12 @@ from mcjax_launch.request.kinds import HIGHEST_PORT
 from mcjax_launch.request.options import RELAYED, Options
 from mcjax_launch.schedulers import slurm
 
+# What makes a difference to a check.
+_FOR_CHECK = frozenset(
+    {"check", "num_processes", "python", "chdir", "env", "no_hook", "cpu_devices"}
+    | {"gpus_per_process", "cpu_transfers", "bind_cores", "hosts", "procs_per_host", "via"}
+    | {"coordinator", "color", "quiet", "verbose", "timeout", "start_timeout", "grace", "report"}
+)
 _FOR_EMIT = ("image", "name", "namespace", "engine_option")
 
 
@@ -23,12 +29,28 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
         LaunchError: there are such.
 
     """
-    if not options.program and options.emit is None:
+    if not options.program and options.emit is None and not options.check:
         raise LaunchError("no PROGRAM: try mcjax-launch -n 4 train.py, or --help")
     if options.module and options.program:
         _check_module(options.program[0])
+    if options.check:
+        _check_check(options, given)
     _check_contradictions(options)
     _check_lone(options, given, environ)
+
+
+def _check_check(options: Options, given: Set[str]) -> None:
+    """Refuse what would make no difference to a check."""
+    if options.program:
+        raise LaunchError(
+            f"--check runs a program of its own: leave out {options.program[0]}, or --check"
+        )
+    if options.emit is not None:
+        raise LaunchError("--check cannot be combined with --emit: run it on the hosts")
+    if options.num_hosts:
+        raise LaunchError("--check needs one launcher for all hosts: leave out --num-hosts")
+    for name in sorted(given - _FOR_CHECK - set(_FOR_EMIT) - {"program"}):
+        raise LaunchError(f"--check cannot be combined with --{name.replace('_', '-')}")
 
 
 def _check_module(name: str) -> None:

@@ -67,6 +67,7 @@ class Options(Value, kw_only=True):
     profile_after: float = 10.0
     report: str | None = None
     junit: str | None = None
+    check: bool = False
     dry_run: bool = False
 
     emit: Literal["slurm", "jobset", "job"] | None = None

@@ -270,7 +270,9 @@ def test_what_fails(session: Session) -> None:
     result.stdout.fnmatch_lines(
         ["FAILED test_it.py::test_all_fail - ranks 0-2: assert*", "FAILED *rank 1: assert 1 == 7"]
     )
-    cases = {case.get("name"): case for case in ET.parse(session.path / "junit.xml").iter("testcase")}
+    cases = {
+        case.get("name"): case for case in ET.parse(session.path / "junit.xml").iter("testcase")
+    }
     assert len(cases) == 12
     failure = cases["test_one_fails_while_others_wait"].find("failure")
     assert failure is not None and failure.text is not None

@@ -84,6 +84,15 @@ def test_in_an_allocation(jobs: Jobs, cluster: Cluster) -> None:
     cluster.idle()
 
 
+@pytest.mark.jax
+def test_a_check_in_an_allocation(jobs: Jobs, cluster: Cluster) -> None:
+    ended = cluster.salloc(jobs, "-N2 --ntasks-per-node=2", "--check", "-d", 1).finish()
+    assert (ended.status, ended.stderr) == (0, ""), ended.stdout
+    assert "\nok       hosts       2 hosts answer" in ended.stdout
+    assert "\nok       sum         10 over 4 devices, as expected" in ended.stdout
+    cluster.idle()
+
+
 def test_one_rank_a_node_by_default(jobs: Jobs, cluster: Cluster) -> None:
     ended = cluster.salloc(jobs, "-N2", "hostname").finish()
     assert sorted(ended.stdout.splitlines()) == ["[0 jh1] jh1", "[1 jh2] jh2"]

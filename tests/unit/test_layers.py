@@ -17,7 +17,7 @@ FLOORS = (
     ("transport", "console", "diagnosis", "schedulers"),
     ("report", "watchdog"),
     ("launcher",),
-    ("request",),
+    ("request", "check"),
     ("api",),
     ("cli",),
     ("__main__",),
@@ -30,6 +30,7 @@ STREAMED = ("agent", "hook")
 BECOMES = {"__main__": {"agent"}, "__init__": {"api"}}
 FOREIGN = {
     "cli": {"click"},
+    "check": {"jax", "numpy"},  # its program runs in ranks
     "hook": {"jax", "jaxlib", "sitecustomize", "usercustomize"},
     "pytest_plugin": {"pytest", "_pytest", "pytest_cov", "coverage", "jax"},
 }

@@ -16,7 +16,7 @@ class OutOfMemory:
     def __init__(self) -> None:
         self._log = _open_log()
         self._killed: dict[int, str] = {}  # what the log says of each
-        self._folder, self._counter = _own_cgroup()
+        self._folder, self._counter = own_cgroup()
         self._in_cgroup = self._count_in_cgroup()
         self._on_machine = _count("/proc/vmstat")
 
@@ -83,7 +83,7 @@ def _open_log() -> int:
     return log
 
 
-def _own_cgroup() -> tuple[str, str]:
+def own_cgroup() -> tuple[str, str]:
     """The folder of this process's memory cgroup and the file in it that counts; maybe empty."""
     try:
         with open("/proc/self/cgroup") as file:

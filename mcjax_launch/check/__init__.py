@@ -1,0 +1,1 @@
+"""--check: what a job on these hosts would meet, without a program of the user's."""

@@ -1,0 +1,66 @@
+"""--check with real JAX: the sum, and jobs that fail."""
+
+import json
+from pathlib import Path
+
+from jobs import Jobs
+from remote import FAKE_SSH
+
+
+def test_on_this_machine(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "check.json"
+    ended = jobs.run("--check", "-n", 2, "-d", 2, "--report", path)
+    assert (ended.status, ended.stderr) == (0, ""), ended.stdout
+    assert "\nok       sum         10 over 4 devices, as expected" in ended.stdout
+    assert "\nok       initialize  2 ranks joined" in ended.stdout
+    assert ended.stdout.splitlines()[-1].startswith("passed")
+    data = json.loads(path.read_text())
+    total = data["sum"]
+    assert data["passed"] and total["right"]
+    assert (total["ranks"], total["devices"], total["values"]) == (2, 4, [10])
+    # Of the CPU devices of a process one takes part.
+    assert [(one["size"], one["devices"]) for one in total["timings"]] == [(1024, 2), (64 << 20, 2)]
+    assert all(one["seconds"] > 0 for one in total["timings"])
+    assert data["hosts"][0]["devices"] == [{"platform": "cpu", "kind": "cpu", "count": 4}]
+    import jax
+
+    assert data["hosts"][0]["python"]["packages"]["jax"] == jax.__version__
+
+
+def test_over_several_hosts(jobs: Jobs) -> None:
+    ended = jobs.run("--check", "--hosts", "a:2,b", "--via", FAKE_SSH, "-d", 1)
+    assert (ended.status, ended.stderr) == (0, ""), ended.stdout
+    assert "\nok       sum         6 over 3 devices, as expected" in ended.stdout
+    assert "\nok       ports       coordinator at 127.0.0.1" in ended.stdout
+
+
+def test_without_the_hook(jobs: Jobs) -> None:
+    ended = jobs.run("--check", "-n", 2, "-d", 1, "--no-hook")
+    assert (ended.status, ended.stderr) == (0, ""), ended.stdout
+    assert "\nok       sum         3 over 2 devices, as expected" in ended.stdout
+
+
+def test_ranks_that_do_not_all_join(jobs: Jobs) -> None:
+    options = ["-n", 2, "-d", 1, "-x", "JAX_NUM_PROCESSES=3", "--start-timeout", "5s"]
+    ended = jobs.run("--check", *options)
+    assert ended.status == 1
+    [line] = [line for line in ended.stdout.splitlines() if line.startswith("FAILED   sum ")]
+    assert "initialize()" in line
+    assert ended.seconds < 60
+
+
+def test_a_job_that_fails(jobs: Jobs) -> None:
+    """Its summary says why, and the check goes on to its end."""
+    ended = jobs.run("--check", "-n", 2, "-x", "JAX_PLATFORMS=nonsense")
+    assert ended.status == 1
+    assert "nonsense" in ended.report
+    [line] = [line for line in ended.stdout.splitlines() if line.startswith("FAILED   sum ")]
+    assert "failed" in line
+
+
+def test_ranks_that_cannot_be_placed(jobs: Jobs) -> None:
+    """What the launcher refuses after it has asked the hosts."""
+    ended = jobs.run("--check", "-n", 1, "--gpus-per-process", 999)
+    assert ended.status == 1
+    text = " ".join(ended.stdout.split())
+    assert "not run sum host localhost: needs 999 GPUs for 1 rank" in text
