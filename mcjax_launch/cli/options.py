@@ -60,6 +60,7 @@ class Options(Value):
     color: Literal["auto", "always", "never"]
     quiet: bool
     verbose: bool
+    status: bool
     github: Literal["auto", "always", "never"]
 
     timeout: float | None
@@ -294,6 +295,9 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         _flag("-q", "--quiet", help="Print only errors, warnings and the summary."),
         _flag(
             "-v", "--verbose", help="Print each step of the launcher and all of JAX's log lines."
+        ),
+        _flag(
+            "--status", help="Show how the job comes along, on a terminal, while ranks are silent."
         ),
         Option(
             "--github",

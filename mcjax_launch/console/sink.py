@@ -154,6 +154,13 @@ class Sink:
         except OSError:
             return 24
 
+    def columns(self) -> int:
+        """How many columns the terminal has."""
+        try:
+            return os.get_terminal_size(self._fd).columns or 80
+        except OSError:
+            return 80
+
     def in_foreground(self) -> bool:
         """Whether the terminal is ours to draw on: no other process group is in its foreground."""
         try:
