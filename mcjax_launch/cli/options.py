@@ -227,6 +227,9 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         _flag(
             "-v", "--verbose", help="Print each step of the launcher and all of JAX's log lines."
         ),
+        _flag(
+            "--status", help="Show how the job comes along, on a terminal, while ranks are silent."
+        ),
         Option(
             "--github",
             type=click.Choice(["auto", "always", "never"]),

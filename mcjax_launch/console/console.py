@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mcjax_launch.console.collapse import Collapse
     from mcjax_launch.console.github import Groups
     from mcjax_launch.console.listener import Listener
+    from mcjax_launch.console.status_line import StatusLine
     from mcjax_launch.protocol.loop import Timer
 
 # With more unwritten bytes than this the ranks are slowed down.
@@ -92,6 +93,16 @@ class _Output:
     def whole(self, lines: Iterable[bytes]) -> None:
         """Show whole lines as they are."""
         self.sink.write(self._renderer.own(b"".join(lines)))
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it has a row at the bottom that can be drawn anew."""
+        return isinstance(self._renderer, Live)
+
+    def status(self, text: str) -> None:
+        """Have this as the last row; "" for none."""
+        row = self.prefixes.status(visible(text), self.sink.columns()) if text else ""
+        self.sink.write(self._renderer.status(row.encode("utf-8", "replace")))
 
     def resumed(self) -> None:
         """The launcher was stopped, and runs again."""
@@ -183,6 +194,7 @@ class Console:
         self._logs = LogFiles(self.say)
         self._tails = Tails(for_record or listener is not None)
         self._groups: Groups | None = None
+        self._status = self._make_status()
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
         self._noise = NoiseFilter()  # with --verbose nothing goes through it
         self._holds = False
@@ -191,7 +203,18 @@ class Console:
             self._noise,
             *self._noise.hidden,
             *outputs.values(),
+            *(() if self._status is None else (self._status,)),
         )
+
+    def _make_status(self) -> "StatusLine | None":
+        """The status line, where there can be one: not where a pipe may lead to the terminal."""
+        out, err = self._outputs[frames.STDOUT], self._outputs[frames.STDERR]
+        is_alone = out is err or not out.sink.blocks
+        if not err.has_rows or not is_alone or (self._style.quiet and not self._style.status):
+            return None
+        from mcjax_launch.console.status_line import StatusLine  # as only a terminal needs
+
+        return StatusLine(err.status, self._style.status)
 
     # --- the ranks ---
 
@@ -235,6 +258,8 @@ class Console:
     def _show(self, pieces: Sequence[Piece], now: float) -> None:
         for piece in pieces:
             output = self._outputs[piece.stream.number]
+            if self._status is not None and output is self._outputs[frames.STDERR]:
+                self._status.make_way(now)
             output.show(piece, now)
             if self._groups is not None:
                 self._groups.feed(piece)
@@ -249,6 +274,8 @@ class Console:
     def finish_ranks(self) -> None:
         """All streams have ended, maybe without a last newline: show whatever waits."""
         now = time.monotonic()
+        if self._status is not None:
+            self._status.say("", now)
         self._filter(self._unfinished.finish(), now)
         self._show(self._noise.expire(math.inf), now)
         for output in self._outputs.values():
@@ -310,6 +337,11 @@ class Console:
         if self._style.verbose:
             self.say(text)
 
+    @property
+    def status_line(self) -> "StatusLine | None":
+        """A line at the bottom of the terminal; None where there is none, or it is not wanted."""
+        return self._status
+
     # --- time and room ---
 
     @property
@@ -325,6 +357,13 @@ class Console:
             self._mention(hidden.expire(now))
         for output in self._outputs.values():
             output.expire(now)
+        if self._status is not None:
+            self._status.expire(now)
+
+    def resized(self) -> None:
+        """The terminal has another size."""
+        if self._status is not None:
+            self._status.redraw()
 
     def resumed(self) -> None:
         """The launcher was stopped, and runs again: others may have written to the terminal."""
@@ -335,6 +374,8 @@ class Console:
         """Show nothing from now on, on what may be a terminal that somebody else writes to."""
         if not self._holds:
             self._holds = True
+            if self._status is not None:
+                self._status.hold()
             for output in set(self._outputs.values()):
                 output.hold()
 
@@ -352,6 +393,8 @@ class Console:
             self._holds = False
             for output in set(self._outputs.values()):
                 output.release(time.monotonic())
+            if self._status is not None:
+                self._status.make_way(time.monotonic())
 
     def marked(self, line: str) -> str:
         """A line of the launcher's own as it is shown, for who writes it elsewhere."""

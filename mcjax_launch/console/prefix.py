@@ -77,6 +77,11 @@ class Prefixes(Value):
             line = f"{_BOLD}{_HINT}{_PLAIN}{line.removeprefix(_HINT)}"
         return f"{_FAINT}{_NAME}{_PLAIN} {line}\n"
 
+    def status(self, text: str, columns: int) -> str:
+        """A status line, cut so that it is one row of a terminal with so many columns."""
+        line = f"{_NAME} {text}"[: max(0, columns - 1)]
+        return f"{_FAINT}{line}{_PLAIN}" if self.colour else line
+
     def _make(self, name: str, code: bytes) -> bytes:
         if not self.shown:
             return b""

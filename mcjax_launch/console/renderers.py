@@ -140,6 +140,10 @@ class _Renderer:
         """What to write now that the launcher runs again, after it was stopped."""
         return []
 
+    def status(self, row: bytes) -> Written:  # noqa: ARG002  nothing but a terminal has one
+        """What to write for a new last row; empty for none."""
+        return []
+
     def make_room(self) -> Written:
         """What to write before somebody else writes on the same screen."""
         return []
@@ -231,6 +235,7 @@ class Live(_Renderer):
         self._height = rows
         self._in_foreground = in_foreground
         self._drawn = 0
+        self._status = b""
 
     def lines(self, lines: Lines) -> Written:
         prefix = self._stamp() + lines.stream.prefix
@@ -256,6 +261,10 @@ class Live(_Renderer):
         self._drawn = 0  # the cursor has left the rows
         return [self._draw()]
 
+    def status(self, row: bytes) -> Written:
+        self._status = row
+        return [self._erase(), self._draw()]
+
     def make_room(self) -> Written:
         return [self._erase()]
 
@@ -273,7 +282,7 @@ class Live(_Renderer):
         return b"\r" + (b"\x1b[%dA" % up if up else b"") + b"\x1b[J"
 
     def _draw(self) -> bytes:
-        if not self._rows or not self._in_foreground():
+        if not (self._rows or self._status) or not self._in_foreground():
             return b""
         in_order = sorted(self._rows.values(), key=_place)
         shown = [
@@ -284,9 +293,13 @@ class Live(_Renderer):
         most = max(1, self._height() - 2)
         if len(shown) > most:
             shown[most - 1 :] = [b"(and %d more)" % (len(shown) - most + 1)]
+        # A terminal that gets narrower wraps rows, and the cursor stays at the start of this one.
+        back = b"\r" if self._status else b""
+        shown += [self._status] if self._status else []
         self._drawn = len(shown)
         # Without automatic wrapping a long row stays one row.
-        return b"\x1b[?7l" + b"\x1b[0m\n".join(shown) + b"\x1b[0m\x1b[?7h" if shown else b""
+        whole = b"\x1b[?7l" + b"\x1b[0m\n".join(shown) + b"\x1b[0m\x1b[?7h" + back
+        return whole if shown else b""
 
 
 # Escape sequences that would move the cursor out of a row; colours stay.

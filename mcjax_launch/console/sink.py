@@ -24,12 +24,13 @@ class Target:
         taken: bytes that it was given to write, in all.
         gone: the reader is gone for good.
         is_terminal: it is a terminal, on which rows can be drawn anew.
+        blocks: it is a pipe, a socket or a terminal, whose reader may be slow.
 
     """
 
     def __init__(self) -> None:
         self.queued = self.taken = 0
-        self.gone = self.is_terminal = False
+        self.gone = self.is_terminal = self.blocks = False
 
     def watch(self, on_gone: Callable[[OSError | None], None]) -> None:
         """Call `on_gone` as soon as the reader has gone."""
@@ -46,6 +47,10 @@ class Target:
     def rows(self) -> int:
         """How many rows the terminal has."""
         return 24
+
+    def columns(self) -> int:
+        """How many columns the terminal has."""
+        return 80
 
     def in_foreground(self) -> bool:
         """Whether the terminal is ours to draw on."""
@@ -191,6 +196,13 @@ class Sink(Target):
             return os.get_terminal_size(self._fd).lines or 24  # some say 0
         except OSError:
             return 24
+
+    def columns(self) -> int:
+        """How many columns the terminal has."""
+        try:
+            return os.get_terminal_size(self._fd).columns or 80
+        except OSError:
+            return 80
 
     def in_foreground(self) -> bool:
         """Whether the terminal is ours to draw on: no other process group is in its foreground."""

@@ -19,6 +19,7 @@ class Style(Value, kw_only=True):
         quiet: only the launcher's own lines that matter.
         verbose: all of the launcher's own lines, and all of the ranks'.
         github: it is a log of GitHub Actions.
+        status: a line at the bottom of a terminal shows how the job comes along.
 
     """
 
@@ -30,6 +31,7 @@ class Style(Value, kw_only=True):
     quiet: bool = False
     verbose: bool = False
     github: bool = False
+    status: bool = False
 
     def shows(self, rank: int) -> bool:
         """Whether a rank's output is shown."""

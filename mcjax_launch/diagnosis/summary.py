@@ -22,6 +22,8 @@ from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import visible
 
+#: Of a job that took at least so many seconds it is always said how long it ran.
+LONG_S = 60
 _TAIL_LINES = 15
 # Of a traceback, whose message may be pages long.
 _FIRST_LINES, _LAST_LINES = 20, 20

@@ -13,7 +13,7 @@ from mcjax_launch.console.log_files import remove_leftovers
 from mcjax_launch.console.prefix import common_folder, labels
 from mcjax_launch.console.style import Style
 from mcjax_launch.diagnosis.root_cause import RankFailed
-from mcjax_launch.diagnosis.summary import Summary, duration, fate, summarize, warnings
+from mcjax_launch.diagnosis.summary import LONG_S, Summary, duration, fate, summarize, warnings
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job.hosts import Host
@@ -32,7 +32,7 @@ from mcjax_launch.launcher.stop_policy import (
     StopPolicy,
     StopRanks,
 )
-from mcjax_launch.launcher.timers import Acting, Asking
+from mcjax_launch.launcher.timers import Acting, Asking, Once
 from mcjax_launch.protocol import exit_status, frames, hook_messages, messages
 from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
@@ -53,10 +53,13 @@ from mcjax_launch.watchdog.limits import Limits, usage_every_s
 _MOST_WINDOW = 3 << 18
 _WINDOW_OF_ALL = 16 << 20
 _AGENT_END_S = 10.0
+# A job that begins within so many seconds needs no status line.
+_BEGINS_S = 1.0
 _DEBUG = "MCJAX_DEBUG"
 
 
 if TYPE_CHECKING:
+    from mcjax_launch.console.status_line import StatusLine
     from mcjax_launch.diagnosis.stacks import Stack
     from mcjax_launch.launcher.debugging import Debugging
     from mcjax_launch.launcher.preload_notes import PreloadNotes
@@ -158,6 +161,9 @@ class Launcher:
 
         """
         self._front.loop.watch(self._front.signals.fd, READ, lambda ready: self._read_signals())
+        if (line := self._console.status_line) is not None:
+            due = time.monotonic() + _BEGINS_S
+            self._timers.append(Once(due, partial(self._begin_status, line)))
         try:
             self._pool.begin()
             while not self._over():
@@ -224,8 +230,10 @@ class Launcher:
             self._state.pause.begin(time.monotonic())
             self._console.note(waiting_for_ide(plan, self._job.debugpy))
         on_host = plan.by_host()
+        line = self._console.status_line
+        every_s = usage_every_s(self._job, watched=line is not None and line.is_live)
         for link in self._links:
-            link.send(start_order(plan, on_host[link.host], self._job, usage_every_s(self._job)))
+            link.send(start_order(plan, on_host[link.host], self._job, every_s))
             link.open_window()
         if self._stdin is not None:
             taking = {rank.host for rank in plan.ranks if rank.process_id in self._job.stdin}
@@ -444,8 +452,10 @@ class Launcher:
                 if self._debugging is not None:
                     self._debugging.continued()
                 self._console.resumed()
-            elif signum == signal.SIGWINCH and self._debugging is not None:
-                self._debugging.resized()
+            elif signum == signal.SIGWINCH:
+                self._console.resized()
+                if self._debugging is not None:
+                    self._debugging.resized()
             elif signum == signal.SIGCHLD:
                 self._pool.reap()
 
@@ -493,6 +503,11 @@ class Launcher:
             self._console.note("\n".join(lines))
 
     # --- time ---
+
+    def _begin_status(self, line: "StatusLine") -> None:
+        from mcjax_launch.launcher.progress import Progress  # as only a start that takes long needs
+
+        self._timers.append(Progress(line, self._startup, self._state))
 
     def _turn(self) -> None:
         self._front.loop.run_once(self._timers)
@@ -549,7 +564,8 @@ class Launcher:
         if summary.lines:
             self._console.summary(self._unsaid(summary), alarm=not self._policy.interrupts)
         else:
-            self._console.detail(f"the job ran for {duration(seconds)}")
+            say = self._console.note if seconds >= LONG_S else self._console.detail
+            say(f"the job ran for {duration(seconds)}")
             if lines := warnings(self._state):
                 self._console.say("\n".join(lines))
             if self._state.log_dir and not self._job.record:

@@ -89,6 +89,21 @@ class Startup:
         self._failures: list[Failure] = []
 
     @property
+    def hosts(self) -> int:
+        """How many there are."""
+        return len(self._hosts)
+
+    @property
+    def ready(self) -> int:
+        """How many hosts have answered."""
+        return len(self._answers)
+
+    @property
+    def missing(self) -> list[str]:
+        """The names of the hosts that have not."""
+        return [host.name for host in self._hosts if host not in self._answers]
+
+    @property
     def _several(self) -> bool:
         return len(self._hosts) > 1
 

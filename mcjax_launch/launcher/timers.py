@@ -46,6 +46,26 @@ class Acting(Generic[U]):
             self._act(decision)
 
 
+class Once:
+    """A timer that acts once.
+
+    Args:
+        deadline: when, in time.monotonic's seconds.
+        act: called then.
+
+    """
+
+    def __init__(self, deadline: float, act: Callable[[], object]) -> None:
+        self.deadline: float | None = deadline
+        self._act = act
+
+    def expire(self, now: float) -> None:
+        """Act, if it is time."""
+        if self.deadline is not None and now >= self.deadline:
+            self.deadline = None
+            self._act()
+
+
 class Asking:
     """A timer that does what the watch over programs decides: notes, and what ranks are told.
 

@@ -121,6 +121,7 @@ def make_style(options: Options, job: Job, environ: Mapping[str, str]) -> Style:
         quiet=options.quiet,
         verbose=options.verbose,
         github=on_github(options, environ),
+        status=options.status,
     )
 
 

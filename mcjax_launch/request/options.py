@@ -51,6 +51,7 @@ class Options(Value, kw_only=True):
     color: Literal["auto", "always", "never"] = "auto"
     quiet: bool = False
     verbose: bool = False
+    status: bool = False
     github: Literal["auto", "always", "never"] = "auto"
 
     timeout: float | None = None

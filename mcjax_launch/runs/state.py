@@ -26,6 +26,7 @@ class Activity:
     Attributes:
         active_at: a rank printed, compiled, computed, started or ended.
         heard_at: a rank printed, or its hook reported something.
+        printed_at: a rank printed; None where none has.
         usage_at: an agent reported what ranks use.
         failed_at: a rank failed; None where none has.
 
@@ -33,6 +34,7 @@ class Activity:
 
     def __init__(self) -> None:  # making a dataclass of it would slow down every start
         self.active_at = self.heard_at = self.usage_at = 0.0
+        self.printed_at: float | None = None
         self.failed_at: float | None = None
 
 
@@ -97,7 +99,8 @@ class RunState(Changing):
         process = self.ranks[rank].process
         if process.first_output_at is None:
             process.first_output_at = at
-        self.activity.active_at = self.activity.heard_at = at
+        activity = self.activity
+        activity.active_at = activity.heard_at = activity.printed_at = at
 
     def used(self, usage: Usage, at: float) -> None:
         """An agent reports what the ranks of its host use."""

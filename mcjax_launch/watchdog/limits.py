@@ -152,9 +152,15 @@ def _watch(state: RunState) -> "SpmdWatch":
     return SpmdWatch(state)
 
 
-def usage_every_s(job: Job) -> float:
-    """How often agents report what their ranks use, in seconds; 0: never."""
-    periods = [_RECORD_S] if job.record else []
+def usage_every_s(job: Job, *, watched: bool) -> float:
+    """How often agents report what their ranks use, in seconds; 0: never.
+
+    Args:
+        job: what is run.
+        watched: somebody looks at that while it runs.
+
+    """
+    periods = [_RECORD_S] if job.record or watched else []
     if job.stall_timeout is not None:
         periods.append(
             min(max(job.stall_timeout / _SAMPLES, _SHORTEST_PERIOD_S), _LONGEST_PERIOD_S)

@@ -3,7 +3,6 @@
 Starting ranks is what takes time here, so that a session checks many things.
 """
 
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 

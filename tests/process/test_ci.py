@@ -13,7 +13,6 @@ from jobs import Ended, Jobs
 from remote import FAKE_SSH
 
 ACTIONS = {"GITHUB_ACTIONS": "true"}
-VIA = f"{FAKE_SSH} {{host}}"
 FAILING = """
 import os, sys
 rank = int(os.environ['JAX_PROCESS_ID'])
@@ -95,7 +94,7 @@ def test_ranks_that_are_not_shown_have_no_group(jobs: Jobs) -> None:
 def test_a_job_that_cannot_be_started_is_annotated(jobs: Jobs) -> None:
     for words, message in (
         (["no-such-program"], "no-such-program: not found in PATH"),
-        (["--via", VIA, "--hosts", "down", "true"], "host down: "),
+        (["--via", FAKE_SSH, "--hosts", "down", "true"], "host down: "),
     ):
         ended = jobs.run(*words, env={**ACTIONS, "FAKE_SSH": "key"})
         ((data, properties),) = errors(read(ended))
@@ -149,7 +148,7 @@ def test_a_signal(jobs: Jobs, tmp_path: Path) -> None:
 
 
 def test_a_host_that_cannot_be_reached(jobs: Jobs, tmp_path: Path) -> None:
-    via = ["--via", VIA, "--hosts", "down"]
+    via = ["--via", FAKE_SSH, "--hosts", "down"]
     env = {"FAKE_SSH": "key"}
     ended = jobs.run(*via, "--junit", "a.xml", "true", cwd=tmp_path, env=env)
     suite = suite_of(tmp_path / "a.xml")

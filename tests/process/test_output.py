@@ -274,6 +274,21 @@ def test_a_traceback_is_shown_once(jobs: Jobs, shown: str) -> None:
     assert re.search("\nthe job ran for [a-z0-9. ]+ s$", ended.report)
 
 
+@pytest.mark.parametrize(
+    ("long_s", "quiet", "said"), [(60, [], ""), (0, [], "it"), (0, ["-q"], "")]
+)
+def test_a_good_end_of_a_long_job(jobs: Jobs, long_s: int, quiet: list[str], said: str) -> None:
+    """It says how long it was; a short one says nothing."""
+    code = (
+        f"from mcjax_launch.launcher import launcher; launcher.LONG_S = {long_s}\n"
+        "from mcjax_launch.__main__ import run; run()"
+    )
+    ended = jobs.run(*quiet, "true", launcher=[sys.executable, "-c", code])
+    assert ended.status == 0
+    assert bool(re.fullmatch("the job ran for [a-z0-9. ]+ s", ended.report)) == bool(said)
+    assert said or not ended.err
+
+
 class Terminal:
     """A pseudo-terminal with a launcher in it."""
 

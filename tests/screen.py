@@ -1,0 +1,75 @@
+"""What a terminal shows of what is written to it: as much of one as the launcher uses."""
+
+import re
+
+_TOKEN = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|(\r|\n)|([^\x1b\r\n]+)")
+
+
+class Screen:
+    """An endlessly high terminal, whose own driver makes `\\r\\n` of each newline.
+
+    Args:
+        columns: how wide it is.
+
+    Attributes:
+        column: where the cursor is.
+
+    """
+
+    def __init__(self, columns: int = 80) -> None:
+        self._columns = columns
+        self._rows = [""]
+        self._row = self.column = 0
+        self._wraps = True
+
+    def write(self, text: str) -> None:
+        """Show more."""
+        at = 0
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            assert match, text[at:][:20]
+            at = match.end()
+            number, letter, move, plain = match.groups()
+            if plain:
+                for char in plain:
+                    self._put(char)
+            elif move == "\r":
+                self.column = 0
+            elif move == "\n":
+                self._row, self.column = self._row + 1, 0
+                self._rows += [""] * (self._row + 1 - len(self._rows))
+            else:
+                self._act(number, letter)
+
+    def _put(self, char: str) -> None:
+        if self.column == self._columns:
+            if self._wraps:
+                self.write("\n")
+            else:
+                self.column -= 1
+        row = self._rows[self._row].ljust(self.column)
+        self._rows[self._row] = row[: self.column] + char + row[self.column + 1 :]
+        self.column += 1
+
+    def _act(self, number: str, letter: str) -> None:
+        match number, letter:
+            case ("", "J"):
+                del self._rows[self._row + 1 :]
+                self._rows[self._row] = self._rows[self._row][: self.column]
+            case (_, "A"):
+                self._row -= int(number)
+                assert self._row >= 0
+            case ("?7", "l" | "h"):
+                self._wraps = letter == "h"
+            case (_, "m"):
+                pass
+            case _:
+                raise AssertionError(f"what does {number}{letter} do?")
+
+    @property
+    def rows(self) -> list[str]:
+        """What is to be seen, without empty rows at the end."""
+        seen = [row.rstrip() for row in self._rows]
+        while seen and not seen[-1]:
+            seen.pop()
+        return seen

@@ -1,0 +1,225 @@
+"""The status line: when it is there, what it leaves behind (nothing), and what it says."""
+
+import random
+from typing import Any
+
+import pytest
+from records import say
+from screen import Screen
+
+from mcjax_launch.console.pieces import Part, Stream, whole_lines
+from mcjax_launch.console.prefix import Prefixes
+from mcjax_launch.console.renderers import Live
+from mcjax_launch.console.status_line import SILENCE_S, StatusLine
+from mcjax_launch.launcher import progress
+from mcjax_launch.launcher.progress import Progress
+from mcjax_launch.protocol import hook_messages as hook
+from mcjax_launch.protocol.messages import RankUsage, Usage
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import Stop
+
+
+class Drawn:
+    """A status line, and all that was drawn."""
+
+    def __init__(self, live: bool = False) -> None:
+        self.all: list[str] = []
+        self.line = StatusLine(self.all.append, live)
+
+
+def test_it_makes_way_and_comes_back_when_ranks_are_silent() -> None:
+    drawn = Drawn()
+    line = drawn.line
+    line.say("a", 0.0)
+    assert (drawn.all, line.deadline) == (["a"], None)
+    for at in (1.0, 1.5, 1.9):
+        line.make_way(at)
+    line.say("b", 2.0)
+    assert (drawn.all, line.deadline) == (["a", ""], 1.9 + SILENCE_S)
+    line.expire(2.5)
+    assert drawn.all[-1] == ""
+    line.expire(1.9 + SILENCE_S)
+    assert (drawn.all, line.deadline) == (["a", "", "b"], None)
+    line.say("b", 9.0)  # nothing new, and nothing is drawn
+    line.say("", 10.0)
+    line.make_way(10.0)
+    assert (drawn.all, line.deadline) == (["a", "", "b", ""], None)
+
+
+def test_it_stays_away_while_somebody_else_has_the_screen() -> None:
+    drawn = Drawn()
+    drawn.line.say("a", 0.0)
+    drawn.line.hold()
+    drawn.line.say("b", 1e9)
+    drawn.line.expire(1e9)
+    drawn.line.redraw()
+    assert (drawn.all, drawn.line.deadline) == (["a", ""], None)
+    drawn.line.make_way(1e9)  # released
+    drawn.line.expire(1e9 + SILENCE_S)
+    assert drawn.all[-1] == "b"
+
+
+def test_a_row_fits_any_terminal() -> None:
+    for colour in (False, True):
+        prefixes = Prefixes(True, colour)
+        for columns in (0, 1, 5, 13, 14, 20, 80):
+            screen = Screen(max(1, columns))
+            live = Live(lambda: 24)
+            row = prefixes.status("3/4 joined, waiting for 2", columns)
+            screen.write(b"".join(live.status(row.encode())).decode())
+            assert screen.rows == (
+                ["mcjax-launch: 3/4 joined, waiting for 2"[: columns - 1]] if columns > 1 else []
+            )
+            screen.write(b"".join(live.status(b"")).decode())
+            assert screen.rows == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_left_of_it(seed: int) -> None:
+    """However lines, unfinished lines and the status follow one another."""
+    chance = random.Random(seed)
+    live, screen, lines = Live(lambda: 24), Screen(40), []
+    bars: dict[int, str] = {}
+    status = ""
+    sources = [Stream(rank, 1, b"[%d] " % rank) for rank in range(3)]
+    for n in range(200):
+        rank = chance.randrange(3)
+        match chance.randrange(5):
+            case 0:
+                status = chance.choice(["", f"status {n}"])
+                written = live.status(status.encode())
+            case 1:
+                written = live.own(b"own %d\n" % n)
+                lines.append(f"own {n}")
+            case 2 if rank in bars:
+                written = live.part(Part(sources[rank], b"\n"), 0.0)
+                lines.append(f"[{rank}] {bars.pop(rank)}")
+            case 2 | 3 if rank not in bars:
+                bars[rank] = f"bar {n}"
+                written = live.part(Part(sources[rank], bars[rank].encode()), 0.0)
+            case _ if rank not in bars:
+                written = live.lines(whole_lines(sources[rank], b"line %d\n" % n))
+                lines.append(f"[{rank}] line {n}")
+            case _:
+                written = []
+        screen.write(b"".join(written).decode())
+        below = [f"[{rank}] {bars[rank]}" for rank in sorted(bars)] + ([status] if status else [])
+        assert screen.rows == lines + below
+        assert not status or screen.column == 0  # where a terminal that is resized keeps it
+
+
+# --- what it says ---
+
+
+class Hosts:
+    """A startup."""
+
+    def __init__(self, *missing: str, hosts: int = 1) -> None:
+        self.missing = list(missing)
+        self.hosts = hosts
+
+    @property
+    def ready(self) -> int:
+        return self.hosts - len(self.missing)
+
+
+def joining(ranks: int, called: int = 0, through: int = 0) -> RunState:
+    state = RunState(num_processes=ranks)
+    state.planned("ab", "c", dict.fromkeys(range(ranks), "h"), None)
+    for rank in range(ranks):
+        state.started(rank, 7, 0.5)
+    for rank in range(called):
+        say(state, rank, hook.Joining("h:1", ranks, rank), 1.0)
+    for rank in range(through):
+        say(state, rank, hook.Joined(rank), 2.0)
+    return state
+
+
+def awaited(state: RunState, startup: Any = None) -> str:
+    return progress.awaited(startup or Hosts(), state)
+
+
+def test_hosts() -> None:
+    state = RunState()
+    assert awaited(state, Hosts("gpu3", hosts=4)) == "3/4 hosts ready, waiting for gpu3"
+    assert awaited(state, Hosts("localhost")) == "0/1 host ready, waiting for localhost"
+    many = Hosts(*"abcdef", hosts=9)
+    assert awaited(state, many) == "3/9 hosts ready, waiting for a, b, c, d and 2 more"
+    assert awaited(state, Hosts(hosts=2)) == "2 hosts ready, preparing the ranks"
+
+
+def test_ranks() -> None:
+    started = RunState(num_processes=2)
+    started.planned("ab", "c", {0: "h", 1: "h"}, None)
+    assert awaited(started) == "0/2 ranks started"
+    assert awaited(joining(4)) == ""  # maybe no job of JAX's
+    assert awaited(joining(4, 3)) == "3/4 joined, waiting for 3"
+    assert awaited(joining(4, 1)) == "1/4 joined, waiting for 1-3"
+    assert awaited(joining(4, 4, 3)) == "4/4 joined, in initialize()"
+    assert awaited(joining(4, 4, 4)) == ""
+    assert awaited(joining(1, 1)) == ""
+    holes = joining(60)
+    for rank in range(0, 60, 2):
+        say(holes, rank, hook.Joining("h:1", 60, rank), 1.0)
+    assert awaited(holes) == "30/60 joined, waiting for 1,3,5,7,9,11,13,15,17, ... (30 ranks)"
+
+
+def used(state: RunState, at: float, *cpu_s: float) -> None:
+    ranks = (RankUsage(rank, of_it, 512 << 10, 0.0, 0) for rank, of_it in enumerate(cpu_s))
+    state.used(Usage(tuple(ranks)), at)
+
+
+def test_use() -> None:
+    state = joining(3, 3, 3)
+    used(state, 10.0, 1.0, 1.0, 1.0)
+    used(state, 11.0, 2.0, 1.5, 1.0)
+    state.printed(1, 5.0)
+    assert progress.use(state, 20.0) == "ranks 0-1 busy, 1.5 cores | 1.5 GiB | last line 15 s ago"
+    used(state, 12.0, 3.0, 2.5, 2.0)
+    assert progress.use(state, 20.0).startswith("all 3 busy, 3.0 cores | ")
+    used(state, 13.0, 3.0, 2.5, 2.0)
+    assert progress.use(state, 20.0).startswith("idle | 1.5 GiB | ")
+    state.ranks[0].process.status = 0
+    assert progress.use(state, 20.0).startswith("2/3 ranks run | idle | 1.0 GiB | ")
+    state.stopped(Stop("x", 1), 14.0)
+    assert progress.use(state, 3605.0) == (
+        "ending, 2 ranks left | idle | 1.0 GiB | last line 1 h 0 min ago"
+    )
+
+
+def test_use_of_a_single_rank() -> None:
+    state = joining(1)
+    assert progress.use(state, 9.0) == ""
+    used(state, 10.0, 1.0)
+    used(state, 12.0, 2.0)
+    assert progress.use(state, 20.0) == "busy, 0.5 cores | 512 MiB"
+
+
+def test_without_status_it_changes_with_events_alone() -> None:
+    drawn, state, startup = Drawn(), joining(2), Hosts()
+    part = Progress(drawn.line, startup, state)  # type: ignore[arg-type]
+    assert part.deadline == 0.0
+    part.expire(10.0)
+    assert (drawn.all, part.deadline) == ([], None)
+    say(state, 0, hook.Joining("h:1", 2, 0), 10.1)
+    part.expire(10.1)
+    assert part.deadline == 10.2  # not at once: more may come
+    part.expire(10.2)
+    assert (drawn.all, part.deadline) == (["1/2 joined, waiting for 1"], None)
+    for _ in range(3):
+        part.expire(20.0)
+    assert (len(drawn.all), part.deadline) == (1, None)
+    say(state, 1, hook.Joining("h:1", 2, 1), 21.0)
+    say(state, 0, hook.Joined(0), 21.0)
+    say(state, 1, hook.Joined(1), 21.0)
+    part.expire(21.0)
+    assert (drawn.all[-1], part.deadline) == ("", None)
+
+
+def test_with_status_it_ticks() -> None:
+    drawn, state = Drawn(live=True), joining(2, 2, 2)
+    part = Progress(drawn.line, Hosts(), state)  # type: ignore[arg-type]
+    for at in (10.0, 11.0, 12.0):
+        part.expire(at)
+        assert part.deadline == at + 1
+    assert drawn.all == ["10 s", "11 s", "12 s"]
