@@ -55,6 +55,12 @@ class Waits(Effect):
     stopped: Stopped
 
 
+class StillSteps(Effect):
+    """Another one gets the terminal, since the step of this one takes long."""
+
+    stopped: Stopped
+
+
 class TakeBack(Effect):
     """No debugger needs the terminal any more."""
 
@@ -125,7 +131,8 @@ class DebugQueue:
         """Act, if it is time."""
         if self.deadline is None or now < self.deadline:
             return []
-        return self._next()
+        steps = [StillSteps(self._active)] if self._active is not None and self._waiting else []
+        return [*steps, *self._next()]
 
     def clear(self) -> Effects:
         """The job ends: nobody gets the terminal any more."""

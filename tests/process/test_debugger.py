@@ -265,6 +265,9 @@ print("met", rank)
     terminal.type("n\r")
     terminal.until("-> meet()")
     terminal.answer(PROMPT, "n")
+    terminal.until(
+        "mcjax-launch: rank 0 is still in its step, for which it may need the others\r\n"
+    )
     terminal.until("mcjax-launch: rank 1 stopped at ")
     terminal.answer(PROMPT, "c")
     terminal.until("mcjax-launch: rank 0 stopped at ")

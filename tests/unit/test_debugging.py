@@ -11,6 +11,7 @@ from mcjax_launch.launcher.debug_queue import (
     Effects,
     Grant,
     Refuse,
+    StillSteps,
     Stopped,
     TakeBack,
     Waits,
@@ -49,7 +50,7 @@ def test_a_step_keeps_the_terminal_for_a_moment() -> None:
     assert queue.stopped(further) == [Grant(further, (1,), again=True)]
     assert queue.deadline is None
     resume(queue, further, 6.0, steps=True)
-    assert queue.expire(6.0 + STEP_S) == [Grant(SECOND)]
+    assert queue.expire(6.0 + STEP_S) == [StillSteps(further), Grant(SECOND)]
     assert queue.stopped(further) == [Waits(further)]
 
 
