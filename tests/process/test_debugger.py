@@ -392,6 +392,23 @@ time.sleep(1000)
     assert terminal.is_as_it_was
 
 
+def test_an_exception_in_several_ranks(start: START) -> None:
+    """The user looks at one and leaves: the job ends, and no other rank gets the terminal."""
+    terminal = start("-n 3 --pdb", "raise ValueError('bad batch')\n")
+    first = terminal.until(" failed at ")[-1]
+    for _ in range(2):
+        terminal.until(" too: `rank ")
+    other = (int(first) + 1) % 3
+    terminal.answer(PROMPT, f"rank {other}")
+    terminal.until(f"mcjax-launch: rank {other} failed at ")
+    terminal.answer(PROMPT, "q")
+    assert terminal.finish() == 1
+    end = terminal.shown[terminal._seen :]
+    assert f"mcjax-launch: rank {other} failed: ValueError: bad batch\r\n" in end
+    assert " failed at " not in end
+    assert terminal.is_as_it_was
+
+
 def test_an_exception_in_another_rank_opens_none(start: START) -> None:
     terminal = start("-n 2 --pdb 0", "import os\nassert os.environ['JAX_PROCESS_ID'] != '1'\n")
     assert terminal.finish() == 1

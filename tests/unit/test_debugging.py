@@ -54,6 +54,17 @@ def test_a_step_keeps_the_terminal_for_a_moment() -> None:
     assert queue.stopped(further) == [Waits(further)]
 
 
+def test_one_that_is_gone_in_a_step_may_be_the_end_of_the_job() -> None:
+    queue = DebugQueue()
+    queue.stopped(FIRST)
+    queue.stopped(SECOND)
+    resume(queue, FIRST, 5.0, steps=True)
+    assert resume(queue, FIRST, 5.1) == []
+    assert queue.expire(5.0 + STEP_S) == [Grant(SECOND)]
+    resume(queue, SECOND, 7.0, steps=True)
+    assert resume(queue, SECOND, 7.1) == [TakeBack()]
+
+
 def test_a_step_of_the_only_one_gives_the_terminal_back() -> None:
     queue = DebugQueue()
     queue.stopped(FIRST)

@@ -101,7 +101,7 @@ class Debuggers:
         try:
             pdb.post_mortem(traceback)
         finally:
-            self._terminal.give_back(steps=False)
+            self._terminal.give_back(steps=True)  # the job ends now: nobody else is to get it
 
     # --- what stands in place of a debugger's own ---
 
