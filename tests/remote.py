@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from jobs import LAUNCHER, TOKEN, Ended, Jobs, Running, eventually
+from terminal import Terminal
 
 HERE = Path(__file__).parent
 FAKE_SSH = f"{sys.executable} {HERE / 'fake_ssh'} {{host}}"
@@ -151,6 +152,10 @@ class Lab:
         launcher = [*self._enter, *LAUNCHER]
         return jobs.start("--via", self.via, "--hosts", hosts, *args, launcher=launcher)
 
+    def at_terminal(self, jobs: Jobs, hosts: str, *args: object) -> Terminal:
+        """Start the launcher on jh0, in a terminal."""
+        return Terminal(jobs, "--via", self.via, "--hosts", hosts, *args, within=self._enter)
+
     def run(self, jobs: Jobs, hosts: str, *args: object) -> Ended:
         """Run it to its end; nothing may be left on any host."""
         ended = self.start(jobs, hosts, *args).finish()
@@ -162,9 +167,10 @@ class Lab:
         for host in hosts or ("jh1", "jh2", "jh3"):
             eventually(lambda host=host: not self.processes(host), limit)  # type: ignore[misc]
 
-    def launcher(self, running: Running) -> psutil.Process:
+    def launcher(self, running: Running | Terminal) -> psutil.Process:
         """The launcher itself: nsenter is between it and us."""
-        return psutil.Process(running.process.pid).children()[0]
+        pid = running.pid if isinstance(running, Terminal) else running.process.pid
+        return psutil.Process(pid).children()[0]
 
 
 def transports(launcher: psutil.Process) -> list[psutil.Process]:

@@ -7,6 +7,7 @@ import select
 import struct
 import termios
 import time
+from collections.abc import Sequence
 
 from jobs import LAUNCHER, LIMIT_S, Jobs
 
@@ -20,14 +21,21 @@ class Terminal:
         jobs: whose mark the launcher carries.
         args: of the launcher.
         env: more variables.
+        within: what runs the launcher, such as `nsenter`.
 
     """
 
-    def __init__(self, jobs: Jobs, *args: object, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        *args: object,
+        env: dict[str, str] | None = None,
+        within: Sequence[str] = (),
+    ) -> None:
         self.fd, self._theirs = pty.openpty()
         self.resize(ROWS, COLUMNS)
         self.settings = termios.tcgetattr(self._theirs)
-        words = [*LAUNCHER, "--color", "never", *map(str, args)]
+        words = [*within, *LAUNCHER, "--color", "never", *map(str, args)]
         environment = jobs.environment(TERM="xterm", **(env or {}))
         self.pid = os.fork()
         if self.pid == 0:

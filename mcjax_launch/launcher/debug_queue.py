@@ -55,6 +55,12 @@ class Waits(Effect):
     stopped: Stopped
 
 
+class StillSteps(Effect):
+    """Another one gets the terminal, since the step of this one takes long."""
+
+    stopped: Stopped
+
+
 class TakeBack(Effect):
     """No debugger needs the terminal any more."""
 
@@ -75,6 +81,7 @@ class DebugQueue:
     def __init__(self) -> None:
         self.deadline: float | None = None
         self._active: Stopped | None = None  # has the terminal; while `deadline` is set, it steps
+        self._has_left = False  # it is gone, in a step
         self._waiting: list[Stopped] = []
 
     @property
@@ -102,6 +109,9 @@ class DebugQueue:
         if steps:
             self.deadline = now + STEP_S
             return []
+        if self.deadline is not None and self._waiting:  # the job may end with it: see `expire`
+            self._has_left = True
+            return []
         return self._next()
 
     def gone(self, rank: int) -> Effects:
@@ -125,7 +135,9 @@ class DebugQueue:
         """Act, if it is time."""
         if self.deadline is None or now < self.deadline:
             return []
-        return self._next()
+        if self._active is None or self._has_left or not self._waiting:
+            return self._next()
+        return [StillSteps(self._active), *self._next()]
 
     def clear(self) -> Effects:
         """The job ends: nobody gets the terminal any more."""
@@ -133,13 +145,13 @@ class DebugQueue:
         return self._next() if self._active is not None else []
 
     def _next(self) -> Effects:
-        self._active, self.deadline = None, None
+        self._active, self.deadline, self._has_left = None, None, False
         if self._waiting:
             return self._grant(self._waiting.pop(0))
         return [TakeBack()]
 
     def _grant(self, stopped: Stopped) -> Effects:
-        self._active, self.deadline = stopped, None
+        self._active, self.deadline, self._has_left = stopped, None, False
         return [Grant(stopped, self._others)]
 
     @property

@@ -10,6 +10,7 @@ from mcjax_launch.launcher.debug_queue import (
     Effects,
     Grant,
     Refuse,
+    StillSteps,
     Stopped,
     TakeBack,
     Waits,
@@ -178,6 +179,9 @@ class Debugging:
                     self._reply(stopped, TerminalRefused(reason))
                 case Waits(stopped):
                     self._say(f"{self._place(stopped)} too: `rank {stopped.rank}` goes there")
+                case StillSteps(stopped):
+                    name = self._name(stopped.rank)
+                    self._say(f"{name} is still in its step, for which it may need the others")
                 case TakeBack():
                     self._take_back(now)
 

@@ -1,5 +1,6 @@
 """Debuggers in ranks of a JAX job, at a terminal."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,6 +118,24 @@ def test_jaxs_own_breakpoint(user: User) -> None:
     terminal.answer(JAX_PROMPT, "c")
     assert terminal.finish() == 0
     assert "[1] doubled 6.0\r\n" in terminal.shown
+
+
+def test_several_that_stop_at_jaxs_own_breakpoint(user: User) -> None:
+    terminal = user.start(IN_A_PROGRAM.replace("if jax.process_index() == 1", "if True"), "-n", 2)
+    terminal.until(" too: `rank ")
+    first = re.findall(r"rank (\d) stopped", terminal.shown)[0]
+    other = 1 - int(first)
+    terminal.answer(JAX_PROMPT, "rank 7")
+    terminal.until("*** rank 7 has not stopped; others have: ")
+    terminal.answer(JAX_PROMPT, f"rank {other}")
+    terminal.until(f"mcjax-launch: rank {other} stopped at ")
+    terminal.answer(JAX_PROMPT, "c")
+    terminal.answer("->          jax.debug.breakpoint()", "p y")  # the first again
+    terminal.until("Array(6., dtype=float32)")
+    terminal.answer(JAX_PROMPT, "c")
+    assert terminal.finish() == 0
+    for rank in range(2):
+        assert f"[{rank}] doubled 6.0\r\n" in terminal.shown
 
 
 def test_an_exception(user: User) -> None:

@@ -181,6 +181,46 @@ def test_what_can_be_done_at_a_prompt(start: START) -> None:
     assert "[0] value 8\r\n" in terminal.shown
 
 
+def test_completion_of_one_of_several_and_of_nothing(start: START) -> None:
+    terminal = start("-n 1", "value_one, value_two = 1, 2\nbreakpoint()\n")
+    terminal.until(PROMPT)
+    terminal.type("p value_o\t\r")
+    assert without_moves(terminal.until(PROMPT)) == "p value_one\r\n1\r\n"
+    terminal.type("p val\t")  # as far as both agree,
+    terminal.until("ue_")
+    terminal.type("\t\t")  # and then both, above the prompt
+    terminal.until("value_one  value_two")
+    assert terminal.until(PROMPT).strip() == ""
+    terminal.until("p value_")
+    terminal.type("t\t\r")
+    terminal.until("wo\r\n2\r\n")
+    terminal.until(PROMPT)
+    terminal.type("p nothing_such\t\t + 1\r")
+    assert "p nothing_such + 1\r\n*** NameError" in without_moves(terminal.until(PROMPT)).replace(
+        "\a", ""
+    )
+    terminal.type("unt\t\t")  # commands
+    terminal.until("unt    until")
+    terminal.answer(PROMPT, "\x15c")
+    assert terminal.finish() == 0
+
+
+def test_history_across_stops(start: START) -> None:
+    terminal = start("-n 1", "for turn in range(3):\n    breakpoint()\n    x = turn\n")
+    terminal.answer(PROMPT, "turn + 40")
+    terminal.until("\r\n40\r\n")
+    terminal.answer(PROMPT, "c")
+    terminal.until(PROMPT)
+    terminal.type("\x1b[A\x1b[A\r")
+    terminal.until("\r\n41\r\n")
+    terminal.answer(PROMPT, "c")
+    terminal.until(PROMPT)
+    terminal.type("\x12turn\r")  # Ctrl-R searches
+    terminal.until("\r\n42\r\n")
+    terminal.answer(PROMPT, "c")
+    assert terminal.finish() == 0
+
+
 def test_the_terminals_size(start: START) -> None:
     terminal = start("-n 1", PROGRAM, "0")
     terminal.answer(PROMPT, "import signal; signal.signal(signal.SIGWINCH, lambda *_: print('W'))")
@@ -265,6 +305,9 @@ print("met", rank)
     terminal.type("n\r")
     terminal.until("-> meet()")
     terminal.answer(PROMPT, "n")
+    terminal.until(
+        "mcjax-launch: rank 0 is still in its step, for which it may need the others\r\n"
+    )
     terminal.until("mcjax-launch: rank 1 stopped at ")
     terminal.answer(PROMPT, "c")
     terminal.until("mcjax-launch: rank 0 stopped at ")
@@ -346,6 +389,23 @@ time.sleep(1000)
     assert terminal.finish() == 1
     assert "mcjax-launch: rank 1 failed: ValueError: bad batch\r\n" in terminal.shown
     assert "[1] ValueError: bad batch\r\n" in terminal.shown
+    assert terminal.is_as_it_was
+
+
+def test_an_exception_in_several_ranks(start: START) -> None:
+    """The user looks at one and leaves: the job ends, and no other rank gets the terminal."""
+    terminal = start("-n 3 --pdb", "raise ValueError('bad batch')\n")
+    first = terminal.until(" failed at ")[-1]
+    for _ in range(2):
+        terminal.until(" too: `rank ")
+    other = (int(first) + 1) % 3
+    terminal.answer(PROMPT, f"rank {other}")
+    terminal.until(f"mcjax-launch: rank {other} failed at ")
+    terminal.answer(PROMPT, "q")
+    assert terminal.finish() == 1
+    end = terminal.shown[terminal._seen :]
+    assert f"mcjax-launch: rank {other} failed: ValueError: bad batch\r\n" in end
+    assert " failed at " not in end
     assert terminal.is_as_it_was
 
 

@@ -11,6 +11,7 @@ from mcjax_launch.launcher.debug_queue import (
     Effects,
     Grant,
     Refuse,
+    StillSteps,
     Stopped,
     TakeBack,
     Waits,
@@ -49,8 +50,19 @@ def test_a_step_keeps_the_terminal_for_a_moment() -> None:
     assert queue.stopped(further) == [Grant(further, (1,), again=True)]
     assert queue.deadline is None
     resume(queue, further, 6.0, steps=True)
-    assert queue.expire(6.0 + STEP_S) == [Grant(SECOND)]
+    assert queue.expire(6.0 + STEP_S) == [StillSteps(further), Grant(SECOND)]
     assert queue.stopped(further) == [Waits(further)]
+
+
+def test_one_that_is_gone_in_a_step_may_be_the_end_of_the_job() -> None:
+    queue = DebugQueue()
+    queue.stopped(FIRST)
+    queue.stopped(SECOND)
+    resume(queue, FIRST, 5.0, steps=True)
+    assert resume(queue, FIRST, 5.1) == []
+    assert queue.expire(5.0 + STEP_S) == [Grant(SECOND)]
+    resume(queue, SECOND, 7.0, steps=True)
+    assert resume(queue, SECOND, 7.1) == [TakeBack()]
 
 
 def test_a_step_of_the_only_one_gives_the_terminal_back() -> None:

@@ -55,7 +55,9 @@ class Debuggers:
         cls.set_trace = self._asking(cls.set_trace)
         cls.interaction = self._in_terminal(cls.interaction, _place_of_interaction)
         cls.message = self._when_in_terminal(cls.message)
-        cls.do_rank = self._rank_command()
+        cls.do_rank = self._rank_command(
+            lambda this: this.print_stack_entry(this.stack[this.curindex])
+        )
 
     def patch_ipython(self, debugger: Any) -> None:
         """IPython's, which looks at its terminal when it is made."""
@@ -83,6 +85,7 @@ class Debuggers:
         """`jax.debug.breakpoint()`'s, which runs while a program does."""
         cls = debugger.CliDebugger
         cls.run = self._in_terminal(cls.run, _place_of_jax)
+        cls.do_rank = self._rank_command(lambda this: this.print_context())
 
     def post_mortem(self, error: BaseException, traceback: TracebackType) -> None:
         """Let the user look at what has ended the program."""
@@ -98,7 +101,7 @@ class Debuggers:
         try:
             pdb.post_mortem(traceback)
         finally:
-            self._terminal.give_back(steps=False)
+            self._terminal.give_back(steps=True)  # the job ends now: nobody else is to get it
 
     # --- what stands in place of a debugger's own ---
 
@@ -163,14 +166,16 @@ class Debuggers:
         if self._terminal.is_outermost:
             self._terminal.quit(where)
 
-    def _rank_command(self) -> Callable[..., Any]:
+    def _rank_command(self, show_place: Callable[[Any], None]) -> Callable[..., Any]:
+        """The command `rank N`; back from there, `show_place` says where this one is."""
+
         def do_rank(this: Any, arg: str) -> Any:
             if not arg.isdecimal():  # the program's own name
                 return this.default(this.lastcmd)
             if refused := self._terminal.switch(int(arg)):
-                this.error(refused)
+                print("***", refused, file=this.stdout)
             else:
-                this.print_stack_entry(this.stack[this.curindex])
+                show_place(this)
             return None
 
         do_rank.__doc__ = _HELP_ON_RANK
