@@ -24,7 +24,11 @@ FLOORS = (
 STREAMED = ("agent", "hook")
 # but for the first lines, which may become this machine's agent.
 BECOMES = {"__main__": {"agent"}}
-FOREIGN = {"cli": {"click"}, "hook": {"jax", "jaxlib", "sitecustomize", "usercustomize"}}
+FOREIGN = {
+    "agent": {"psutil"},
+    "cli": {"click"},
+    "hook": {"jax", "jaxlib", "sitecustomize", "usercustomize"},
+}
 OURS = "mcjax_launch"
 
 
