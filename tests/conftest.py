@@ -4,12 +4,13 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jobs import Jobs, described, eventually
+from jobs import PORTABLE, Jobs, described, eventually
 
 _HERE = Path(__file__).parent
 _FOLDERS_OF_TESTS = ("unit", "process", "jax", "lab")
@@ -27,6 +28,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(_HERE).parts[0]
         if folder in _FOLDERS_OF_TESTS:
             item.add_marker(folder)
+        only = item.get_closest_marker("only_linux")
+        if only is not None and (PORTABLE or sys.platform != "linux"):
+            item.add_marker(pytest.mark.skip(f"only Linux can do that: {only.args[0]}"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -41,7 +45,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what is marked so with ranks that are started afresh, and with forked ones."""
     marker = metafunc.definition.get_closest_marker("both_ways")
     if marker is not None and "jobs" in metafunc.fixturenames:
-        ways = {"afresh": "", "forked": marker.args[0]}
+        ways = {"afresh": ""} if PORTABLE else {"afresh": "", "forked": marker.args[0]}
         metafunc.parametrize("jobs", ways.values(), ids=ways, indirect=True)
 
 

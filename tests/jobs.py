@@ -11,10 +11,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import not_linux
 import psutil
 
 PROGRAMS = Path(__file__).parent / "programs"
+#: Whether the launcher supervises as on macOS, and without what Linux alone has.
+PORTABLE = os.environ.get("TEST_PORTABLE", "") not in ("", "0")
 LAUNCHER = [sys.executable, "-m", "mcjax_launch"]
+if PORTABLE:
+    LAUNCHER = [sys.executable, not_linux.launcher()]
 TOKEN = "LAUNCH_TEST_TOKEN"
 LIMIT_S = 60.0
 
@@ -126,7 +131,8 @@ class Jobs:
         """The tests' own, without what chooses options or the ranks' Python."""
         ours = ("MCJAX", "VIRTUAL_ENV", "GITHUB")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        return {**kept, TOKEN: self.token, **self._preload, **extra}
+        portable = {"MCJAX_PORTABLE": "1"} if PORTABLE else {}
+        return {**kept, TOKEN: self.token, **self._preload, **portable, **extra}
 
     def start(
         self,

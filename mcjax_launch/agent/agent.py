@@ -114,11 +114,15 @@ class Agent:
 
     @property
     def deadline(self) -> float | None:
-        """When the supervisor has something to do."""
-        return self._supervisor.deadline
+        """When the supervisor has something to do, or ends have to be looked for."""
+        times = (self._supervisor.deadline, system.look_at())
+        return min((at for at in times if at is not None), default=None)
 
     def expire(self, now: float) -> None:
-        """Have it act, if it is time."""
+        """Act, if it is time."""
+        look_at = system.look_at()
+        if look_at is not None and now >= look_at:
+            self._reap()
         self._perform(self._supervisor.expire(now))
 
     def _finished(self) -> bool:

@@ -9,6 +9,7 @@ from ..protocol import exit_status
 from ..protocol.signals import ENDING
 from . import private_folder
 from .system import system
+from .system.unix import Childless
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def guard(agent: int, folder: str) -> NoReturn:
 
     Signals that end the agent go to it; it holds them back until it can handle them.
     """
-    system.adopt_orphans()
+    system.adopt_orphans(folder)
     for signum in ENDING:
         signal.signal(signum, lambda signum, frame: system.signal_process(agent, signum))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored nobody can be waited for
@@ -34,11 +35,13 @@ def guard(agent: int, folder: str) -> NoReturn:
     signal.alarm(_PATIENCE_S)
     try:
         while True:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                for left in system.descendants():
-                    system.signal_process(left, signal.SIGKILL)
-                os.waitpid(-1, 0)  # its orphans may have become children of this process
-    except ChildProcessError:
+            if (ended := system.ended_child()) is not None:
+                system.reap(ended.pid)
+                continue
+            for left in system.descendants():
+                system.signal_process(left, signal.SIGKILL)
+            system.wait()  # whose orphans there may be next
+    except Childless:
         _leave(folder, status)
 
 

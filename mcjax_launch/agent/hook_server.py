@@ -39,7 +39,7 @@ class HookConnection:
         self.rank = -1
         self.pid = 0
         self.is_main = False  # it is the rank's own process, not one below it
-        self.dump_signal = 0
+        self.dump_signals = (0, 0)  # for one stack, and for those of all threads
         self.rerun_signal = 0
         self.joining = False  # it has called initialize(), and has not left since
         self.joined = False
@@ -204,7 +204,7 @@ class HookServer:
         asked = []
         for hook in self._hooks.values():
             # It may have become another program since, which the signal would kill.
-            signum = hook.dump_signal and hook.dump_signal + all_threads
+            signum = hook.dump_signals[all_threads]
             if hook.rank >= 0 and system.handles(hook.pid, signum):
                 hook.stacks = []
                 system.signal_process(hook.pid, signum)
@@ -296,7 +296,10 @@ class HookServer:
 
     def _identify(self, hook: HookConnection, hello: hook_messages.Hello) -> None:
         hook.pid = hello.pid
-        hook.dump_signal = _signal_number(hello.dump_signal)
+        hook.dump_signals = (
+            _signal_number(hello.dump_signal),
+            _signal_number(hello.dump_all_signal),
+        )
         try:
             rank = int(hello.process_id)
         except ValueError:

@@ -6,7 +6,7 @@ import os
 from collections import deque
 
 from ..protocol import frames
-from ..protocol.loop import GONE, WRITE, Loop
+from ..protocol.loop import GONE, HANG_UP, WRITE, Loop
 from ..protocol.messages import InputTaken, InputUnwanted
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -80,7 +80,9 @@ class Inputs:
         theirs, fd = os.pipe()
         os.set_blocking(fd, False)
         self._pipes[fd] = _Pipe(fd)
-        self._loop.watch(fd, 0, lambda ready: self._ready(fd, ready))  # only whether it is gone
+        self._loop.watch(
+            fd, HANG_UP, lambda ready: self._ready(fd, ready)
+        )  # only whether it is gone
         return theirs
 
     def feed(self, piece: bytes) -> None:

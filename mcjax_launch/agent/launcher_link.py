@@ -7,6 +7,7 @@ import time
 
 from ..protocol import frames, messages
 from ..protocol.loop import READ, Loop
+from ..protocol.system import LINUX
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class LauncherLink:
         os.set_blocking(self._control, False)
         self._loop.watch(self._control, READ, lambda ready: self._read())
         self.uplink.send(frames.MAGIC)
-        self.send(messages.Hello(messages.VERSION))
+        self.send(messages.Hello(messages.VERSION, portable=not LINUX))
 
     def send(self, message: Message) -> None:
         """Send a message, now or as soon as there is room; nowhere if the launcher is gone."""

@@ -39,6 +39,8 @@ def main(hook: str | dict[str, str]) -> NoReturn:
     os.dup2(null, 0)
     os.dup2(null, 1)
     os.close(null)
+    if why := system.unfit():
+        _leave_unfit(why)
     try:
         folder = private_folder.make()
     except private_folder.NoFolder as error:
@@ -67,7 +69,7 @@ def _be_agent(
     loop = Loop()
     out = Uplink(uplink, loop)
     try:
-        system.adopt_orphans()
+        system.adopt_orphans(folder)
         remote = not isinstance(hook, str)
         hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
         agent = Agent(control, out, loop, folder, hook_folder, remote)

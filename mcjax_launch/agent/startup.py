@@ -55,6 +55,8 @@ class Prepared:
             self._check_command(wanted.command, wanted)
         for name in wanted.wrappers:
             self._check_command(name, wanted, "--wrap ")
+        if wanted.cores and not system.binds_cores:
+            raise Refused("--bind-cores: this system binds no process to cores; leave it out")
         own_name = tuple(network.own_name()) if wanted.describe or wanted.towards else None
         self.facts = HostFacts(
             python=python,
@@ -74,6 +76,9 @@ class Prepared:
         """Leave the port to the coordinator."""
         if self._listening is not None:
             self._listening.close()
+        if not system.holds_ports:
+            for held in self.reserved:
+                held.close()
 
     def _check_limit(self, wanted: Prepare) -> None:
         """Two pipes of each rank, and the hook's connection, are better known to fit before."""

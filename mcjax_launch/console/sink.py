@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from mcjax_launch.protocol.loop import GONE, WRITE, Loop
+from mcjax_launch.protocol.loop import GONE, HANG_UP, WRITE, Loop
+from mcjax_launch.protocol.system import opened_again
 from mcjax_launch.protocol.uplink import widen
 
 # A pipe that polls as writable takes this much without blocking (POSIX: PIPE_BUF).
@@ -67,7 +68,7 @@ class Sink(Target):
     """A file, pipe or terminal that other processes may share.
 
     A shared file description must not be made non-blocking, so a pipe or terminal is opened a
-    second time where the system can do that (/proc/self/fd); elsewhere it is written in pieces
+    second time where the system can do that; elsewhere it is written in pieces
     that a writable pipe takes at once.
 
     Attributes: see Target.
@@ -86,14 +87,15 @@ class Sink(Target):
         self._holds = False
         kind = os.fstat(fd).st_mode
         self.is_terminal = os.isatty(self._fd)
-        self.blocks = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or self.is_terminal
+        self._is_pipe = stat.S_ISFIFO(kind)
+        self.blocks = self._is_pipe or stat.S_ISSOCK(kind) or self.is_terminal
         if self.blocks:
             try:
                 flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
-                self._fd = os.open(f"/proc/self/fd/{fd}", flags)
+                self._fd = opened_again(fd, flags)
             except OSError:
                 self._shared = True
-        if stat.S_ISFIFO(kind):
+        if self._is_pipe:
             widen(self._fd)
         self.identity = os.fstat(self._fd)[1:3]  # inode and device
 
@@ -104,7 +106,8 @@ class Sink(Target):
 
     def _rest(self) -> None:
         if self.blocks and not self.gone:
-            self._loop.watch(self._fd, 0, self._ready)
+            # At a terminal, or a socket, that would tell of what is typed as well.
+            self._loop.watch(self._fd, HANG_UP if self._is_pipe else 0, self._ready)
 
     def _ready(self, ready: int) -> None:
         if ready & GONE and not ready & WRITE:

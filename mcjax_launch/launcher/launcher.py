@@ -242,6 +242,8 @@ class Launcher:
         self._console.detail(
             f"job {plan.job_id}: {counted(len(plan.ranks), 'rank')}, coordinator {plan.coordinator}"
         )
+        for host in self._startup.portable:
+            self._console.detail(f"{host.name}: portable, without what only Linux has")
 
     def _start_failed(self, error: LaunchError) -> None:
         self._perform(self._policy.start_failed(error))

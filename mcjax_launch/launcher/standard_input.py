@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from mcjax_launch.protocol.frames import INPUT_WINDOW
 from mcjax_launch.protocol.loop import READ, Loop
 from mcjax_launch.protocol.messages import InputEnds, InputTaken, InputUnwanted
+from mcjax_launch.protocol.system import LINUX, opened_again
 from mcjax_launch.transport.connection import AgentConnection
 
 _PIECE = 1 << 16
@@ -29,13 +30,13 @@ class _Source:
         self._waits = True
         self._fd = -1
         if self._is_terminal or self._is_pipe:
-            with contextlib.suppress(OSError):  # no /proc, or it is another user's
-                self._fd = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            with contextlib.suppress(OSError):  # no such thing here, or it is another user's
+                self._fd = opened_again(fd, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
                 self._waits = False
         if self._fd < 0:
             self._fd = os.dup(fd)
         self._edges: select.epoll | None = None
-        if self._is_terminal and hasattr(select, "epoll"):
+        if self._is_terminal and LINUX:
             # What is typed for the shell, while the launcher is in the background, stays there to
             # be read: only its arrival may wake us.
             self._edges = select.epoll()

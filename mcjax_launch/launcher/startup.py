@@ -55,6 +55,7 @@ class Startup:
 
     Attributes:
         job_id: eight hexadecimal digits.
+        portable: the hosts whose agents do without what Linux alone has.
         deadline: when to stop gathering failures; None while there are none.
 
     """
@@ -72,6 +73,7 @@ class Startup:
         self._restart = restart
         self.job_id = os.urandom(4).hex()
         self.deadline: float | None = None
+        self.portable: list[Host] = []
         self._job = job
         self._hosts = hosts
         self._on_plan = on_plan
@@ -121,7 +123,8 @@ class Startup:
             case messages.Hello(version) if version != messages.VERSION:
                 versions = f"protocol version {version}, the launcher {messages.VERSION}"
                 self._fail(link, f"its agent has {versions}: run it again", INTERNAL_ERROR)
-            case messages.Hello():
+            case messages.Hello(portable=portable):
+                self.portable += [link.host] if portable else []
                 self._greeted(link)
             case HostFacts():
                 self._ready(link, message)

@@ -17,12 +17,14 @@ class Hello(HookMessage):
     """The first: a Python process of a rank runs.
 
     `process_id` is JAX_PROCESS_ID, which the program may have changed; `dump_signal` makes
-    faulthandler write stacks to this socket (the next one: of all threads), 0 where it cannot.
+    faulthandler write stacks to this socket, `dump_all_signal` those of all threads; 0 where it
+    cannot.
     """
 
     pid: int
     process_id: str
     dump_signal: int
+    dump_all_signal: int = 0
 
 
 class ImportedJax(HookMessage):

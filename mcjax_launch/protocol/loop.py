@@ -7,6 +7,8 @@ import select
 import signal
 import time
 
+from .system import LINUX
+
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 # What the system can count to: after so long there is one turn more.
 _LONGEST_MS = (1 << 31) - 1
 
-if hasattr(select, "epoll"):  # what a turn costs must not grow with all that is watched
+if LINUX:  # what a turn costs must not grow with all that is watched
 
     def _selector() -> Any:
         return select.epoll()
@@ -43,6 +45,8 @@ READ = select.POLLIN
 WRITE = select.POLLOUT
 #: Hang-up and error are always reported, also to a watch that asks for nothing else.
 GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
+#: For who wants to know of nothing else: macOS tells only if it is asked.
+HANG_UP = select.POLLHUP
 
 
 class Loop:

@@ -284,9 +284,10 @@ class Ping(Message):
 
 
 class Hello(Message):
-    """The agent runs, and speaks this version."""
+    """The agent runs, and speaks this version; `portable`: it does without what Linux alone has."""
 
     version: int
+    portable: bool = False
 
 
 class Refused(Message):

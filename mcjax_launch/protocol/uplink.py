@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections import deque
 
+from . import system
 from .loop import WRITE, Loop
 
 TYPE_CHECKING = False
@@ -16,15 +16,11 @@ if TYPE_CHECKING:
 _BATCH = 1 << 14
 # A bigger pipe lets the writer go on while the reader is elsewhere.
 _PIPE_SIZE = 1 << 18
-_F_SETPIPE_SZ = 1031
 
 
 def widen(pipe: int, size: int = _PIPE_SIZE) -> None:
     """Give a pipe a bigger buffer where the system allows it."""
-    try:
-        fcntl.fcntl(pipe, _F_SETPIPE_SZ, size)
-    except OSError:
-        pass
+    system.widen(pipe, size)
 
 
 class Uplink:

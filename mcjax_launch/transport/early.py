@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from mcjax_launch.protocol.system import LINUX
 from mcjax_launch.transport.pipes import NewPipes, Pipes
 
 # What starts no agent on this machine, or leaves that to a hosts file. A guess: an agent that
@@ -34,8 +35,8 @@ def fork(words: Sequence[str], environ: Mapping[str, str], load: Callable[[], Ma
         load: called in the new process: imports the agent, and returns what runs it.
 
     """
-    if not _is_likely(words, environ) or _is_watched():
-        return
+    if not LINUX or not _is_likely(words, environ) or _is_watched():
+        return  # to go on without exec after a fork is not safe everywhere
     from mcjax_launch.protocol import frames, ulimits  # noqa: F401  once for both processes
 
     try:

@@ -223,6 +223,7 @@ time.sleep(1000)
 """
 
 
+@pytest.mark.only_linux("parent-death signals")
 def test_agent_and_guardian_killed_at_once(jobs: Jobs, tmp_path: Path) -> None:
     """Nobody is left who could end the ranks: the kernel ends those that use JAX."""
     (tmp_path / "jax").mkdir()

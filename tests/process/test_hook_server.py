@@ -288,7 +288,8 @@ def test_the_hello_of_a_real_hook(
     accepted = []
     server.hooks._identify = lambda hook, hello: accepted.append(hello)  # type: ignore[method-assign]
     server.read()
-    assert accepted == [Hello(process.pid, process_id, signal.SIGRTMIN + 11)]
+    signals = (signal.SIGRTMIN + 11, signal.SIGRTMIN + 12)
+    assert accepted == [Hello(process.pid, process_id, *signals)]
 
 
 def test_a_hook_waits_for_an_agent_that_is_busy(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ STREAMED = ("agent", "hook")
 # finds the API there, when it is used.
 BECOMES = {"__main__": {"agent"}, "__init__": {"api"}}
 FOREIGN = {
+    "agent": {"psutil"},
     "cli": {"click"},
     "check": {"jax", "numpy"},  # its program runs in ranks
     "hook": {"jax", "jaxlib", "sitecustomize", "usercustomize"},

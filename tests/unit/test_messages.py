@@ -183,7 +183,7 @@ def test_what_is_left_out_has_its_default() -> None:
     assert Failed(1, True, handled=HandledException("E", "e")).handled == HandledException("E", "e")
     for wrong in (
         lambda: Failed(1),
-        lambda: Hello(1, "0", 2, 3),
+        lambda: Hello(1, "0", 2, 3, 4),
         lambda: Hello(1, "0", 2, pid=3),
         lambda: Hello(1, "0", 2, x=3),
     ):  # type: ignore[call-arg, misc]

@@ -6,7 +6,7 @@ every Unix has (macOS), with psutil's help. `interface.py` says what both do.
 
 from __future__ import annotations
 
-import sys
+from ...protocol.system import LINUX
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _chosen() -> System:
-    if sys.platform.startswith("linux"):
+    if LINUX:
         from . import linux
 
         return linux

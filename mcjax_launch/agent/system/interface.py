@@ -55,13 +55,29 @@ if TYPE_CHECKING:
         def forks_ranks(self) -> bool:
             """Whether --preload can fork ranks."""
 
+        @property
+        def binds_cores(self) -> bool:
+            """Whether a process can be bound to cores."""
+
+        @property
+        def holds_ports(self) -> bool:
+            """Whether a bound port stays ours, and a rank can listen there beside us."""
+
         # --- this process ---
+
+        def unfit(self) -> str:
+            """Why this Python cannot be an agent; "" if it can."""
 
         def rename(self, name: str) -> None:
             """Have `ps` show this process as `name`, where it can be had."""
 
-        def adopt_orphans(self) -> None:
-            """Have every orphan below this process among its `descendants` from now on."""
+        def adopt_orphans(self, folder: str) -> None:
+            """Have every orphan below this process among its `descendants` from now on.
+
+            Args:
+                folder: the job's private one.
+
+            """
 
         def machine(self) -> str:
             """The same for two agents if and only if loopback is the same for both."""
@@ -103,12 +119,18 @@ if TYPE_CHECKING:
         # --- deaths ---
 
         def ended_child(self) -> Ended | None:
-            """A child that has ended, not reaped yet; None if all still run.
+            """A child that has ended, not reaped yet; None if none has, but something still runs.
 
             Raises:
                 Childless: nothing of the job is left on this host.
 
             """
+
+        def look_at(self) -> float | None:
+            """When to ask again, in time.monotonic's seconds; None: SIGCHLD tells of every end."""
+
+        def wait(self) -> None:
+            """Wait until it is time to ask again."""
 
         def status_of(self, pid: int) -> int | None:
             """The status of one child that has ended, not reaped yet; None if it still runs.

@@ -14,6 +14,7 @@ from .unix import (
     signal_group,
     signal_process,
     status_of,
+    wait,
 )
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "adopt_orphans",
+    "binds_cores",
     "blocked_in",
     "command",
     "cores",
@@ -35,6 +37,8 @@ __all__ = [
     "forks_ranks",
     "group_of",
     "handles",
+    "holds_ports",
+    "look_at",
     "machine",
     "main_thread",
     "out_of_memory",
@@ -45,11 +49,14 @@ __all__ = [
     "signal_process",
     "spawn",
     "status_of",
+    "unfit",
+    "wait",
     "watched",
 ]
 
-#: Whether --preload can fork ranks.
 forks_ranks = True
+binds_cores = True
+holds_ports = True
 
 _PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
 _PR_SET_NAME = 15
@@ -60,7 +67,12 @@ _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
-def adopt_orphans() -> None:
+def unfit() -> str:
+    """Nothing stands against it."""
+    return ""
+
+
+def adopt_orphans(folder: str) -> None:  # noqa: ARG001  the kernel finds them
     """Make every orphan below this process its child, so that none can slip away."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -114,6 +126,11 @@ def cores() -> list[list[int]]:
             key = str(cpu)
         found.setdefault(key, []).append(cpu)
     return list(found.values())
+
+
+def look_at() -> None:
+    """Never: SIGCHLD tells of every end."""
+    return
 
 
 def descendants() -> list[int]:

@@ -137,6 +137,14 @@ def ended_child() -> Ended | None:
     return None if found is None else Ended(found.si_pid, _status(found))
 
 
+def wait() -> None:
+    """Wait until a child ends, which is not reaped."""
+    if hasattr(os, "waitid"):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    else:
+        _keep_reaped(*os.wait4(-1, 0))
+
+
 def status_of(pid: int) -> int | None:
     """The status of one child that has ended, not reaped yet; None if it still runs."""
     found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -147,16 +155,22 @@ def _status(found: os.waitid_result) -> int:
     return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
 
+# Where an end cannot be seen without being reaped: what each of those has used, and how those have
+# ended that nobody has asked about yet.
 _usage_of_reaped: dict[int, resource.struct_rusage] = {}
+_unasked: list[Ended] = []
 
 
 def _reaped_child() -> Ended | None:
-    """A child that has ended, where that cannot be seen without being reaped."""
-    pid, status, used = os.wait4(-1, os.WNOHANG)
-    if pid == 0:
-        return None
-    _usage_of_reaped[pid] = used
-    return Ended(pid, os.waitstatus_to_exitcode(status))
+    if not _unasked:
+        _keep_reaped(*os.wait4(-1, os.WNOHANG))
+    return _unasked.pop(0) if _unasked else None
+
+
+def _keep_reaped(pid: int, status: int, used: resource.struct_rusage) -> None:
+    if pid:
+        _usage_of_reaped[pid] = used
+        _unasked.append(Ended(pid, os.waitstatus_to_exitcode(status)))
 
 
 def reap(pid: int) -> tuple[float, int]:

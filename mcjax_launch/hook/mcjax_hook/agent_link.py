@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import sys
 
+from ...protocol import system
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ...protocol.hook_messages import HookMessage
 
-# The first real-time signal is some libraries' own.
-_SIGNAL_OFFSET = 11
-# The size of a C ucred: pid, uid and gid.
-_CREDENTIALS = 12
 # A C timeval: seconds to wait for the agent, which may have hundreds of processes to start first.
 _LONGEST_WAIT = (10).to_bytes(8, sys.byteorder) + bytes(8)
 
@@ -43,7 +41,7 @@ class AgentLink:
         self._fd = _connected(path)
         self._pid = os.getpid()
         self._file = _identity(self._fd)
-        self._greet(process_id, self._dump_stacks_on_signal())
+        self._greet(process_id, *self._dump_stacks_on_signal())
 
     def send_held(self) -> None:
         """Send what was said before this process was there."""
@@ -56,14 +54,14 @@ class AgentLink:
         """Whether it is connected, and this is no fork of the process that did it."""
         return os.getpid() == self._pid
 
-    def _greet(self, process_id: str, signum: int) -> None:
+    def _greet(self, process_id: str, signum: int, of_all_threads: int) -> None:
         """Send a `Hello`, as text: most starts of Python need nothing that makes messages."""
         quoted = f'"{process_id}"'
         if not process_id.isdigit():  # set by the program, to anything
             from ...protocol.codec import to_json
 
             quoted = to_json(process_id)
-        self._send(f'["Hello",[{self._pid},{quoted},{signum}]]')
+        self._send(f'["Hello",[{self._pid},{quoted},{signum},{of_all_threads}]]')
 
     def send(self, message: HookMessage) -> None:
         """Take a message to the agent; if it is gone, nowhere."""
@@ -76,16 +74,7 @@ class AgentLink:
 
     def agent(self) -> int:
         """The pid of the agent, as it was when this process connected; 0 if that is not known."""
-        import _socket
-
-        link = _socket.socket(fileno=self._fd)
-        try:
-            credentials = link.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS)
-            return int.from_bytes(credentials[: _CREDENTIALS // 3], sys.byteorder)
-        except OSError:
-            return 0
-        finally:
-            link.detach()
+        return system.peer(self._fd)
 
     def _send(self, line: str) -> None:
         # A line of its own also in the middle of a stack that is being written.
@@ -97,22 +86,21 @@ class AgentLink:
         except OSError:
             pass
 
-    def _dump_stacks_on_signal(self) -> int:
-        """Have stacks written to the agent on a real-time signal; its number, 0 if that cannot be.
+    def _dump_stacks_on_signal(self) -> tuple[int, int]:
+        """Have stacks written to the agent on two signals; their numbers, 0 if that cannot be.
 
-        The next signal is for those of all threads: faulthandler looks at the frames of threads
-        that run meanwhile, which may crash.
+        The second is for those of all threads: faulthandler looks at the frames of threads that
+        run meanwhile, which may crash.
         """
         try:
-            import _signal  # without signal's own imports
             import faulthandler
 
-            signum: int = _signal.SIGRTMIN + _SIGNAL_OFFSET
+            signals = system.dump_signals()
             for all_threads in (False, True):
-                faulthandler.register(signum + all_threads, self._fd, all_threads=all_threads)
-            return signum
+                faulthandler.register(signals[all_threads], self._fd, all_threads=all_threads)
+            return signals
         except (ImportError, AttributeError):
-            return 0
+            return 0, 0
 
 
 def _connected(path: str) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
+
+from ...protocol.system import LINUX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def die_with_agent(link: AgentLink) -> None:
 
     The guardian does that too, and more; but both may be killed at the same time.
     """
-    if not sys.platform.startswith("linux") or link.agent() != os.getppid():
+    if not LINUX or link.agent() != os.getppid():
         return  # some process that the rank has started
     import ctypes  # which jax needs as well
 

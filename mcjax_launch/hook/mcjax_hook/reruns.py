@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import sys
 
+from ...protocol import system
 from . import replica_groups
 
 TYPE_CHECKING = False
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     from .spmd_program import SpanningProgram
 
-# After faulthandler's two.
-_SIGNAL_OFFSET = 13
 _CACHES = ("_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
 # What C++ calls while it reads a cache: one that is emptied meanwhile crashes it.
 _IN_A_CACHE = ("__eq__", "__hash__", "__ne__", "__del__")
@@ -68,7 +67,7 @@ class Reruns:
         try:
             import signal
 
-            signum = signal.SIGRTMIN + _SIGNAL_OFFSET
+            signum = system.rerun_signal()
             # Another handler would be the program's own.
             if not self._caches or signal.getsignal(signum) is not signal.SIG_DFL:
                 return 0

@@ -1,0 +1,79 @@
+"""What Linux alone has, in the launcher, the agents and the hook; and what does instead.
+
+How an agent supervises is in `agent/system/`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+#: Chooses, on Linux too, what every Unix has; for tests.
+VARIABLE = "MCJAX_PORTABLE"
+#: Whether what Linux alone has is used.
+LINUX = sys.platform.startswith("linux") and os.environ.get(VARIABLE, "0") in ("", "0")
+
+# The first real-time signal is some libraries' own.
+_FIRST_OFFSET = 11
+_F_SETPIPE_SZ = 1031
+# The size of a C ucred: pid, uid and gid.
+_CREDENTIALS = 12
+
+
+def dump_signals() -> tuple[int, int]:
+    """The signals for a stack, and for those of all threads.
+
+    Without real-time signals they are some that no process dies of, whatever it has become. macOS
+    ignores them by default.
+    """
+    import _signal  # without signal's own imports
+
+    if LINUX:
+        first: int = _signal.SIGRTMIN + _FIRST_OFFSET
+        return first, first + 1
+    return _signal.SIGURG, getattr(_signal, "SIGINFO", _signal.SIGWINCH)
+
+
+def rerun_signal() -> int:
+    """The signal that asks which programs still run."""
+    import _signal
+
+    return int(_signal.SIGRTMIN + _FIRST_OFFSET + 2 if LINUX else _signal.SIGIO)
+
+
+def peer(fd: int) -> int:
+    """The pid of the process at the other end of a unix socket, as it was connected; 0: unknown."""
+    if not LINUX:
+        return 0
+    import _socket
+
+    link = _socket.socket(fileno=fd)
+    try:
+        credentials = link.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS)
+        return int.from_bytes(credentials[: _CREDENTIALS // 3], sys.byteorder)
+    except OSError:
+        return 0
+    finally:
+        link.detach()
+
+
+def widen(pipe: int, size: int) -> None:
+    """Give a pipe a bigger buffer where the system allows it."""
+    if not LINUX:
+        return
+    import fcntl
+
+    try:
+        fcntl.fcntl(pipe, _F_SETPIPE_SZ, size)
+    except OSError:
+        pass
+
+
+def opened_again(fd: int, flags: int) -> int:
+    """A descriptor for the same pipe or terminal, with flags of its own.
+
+    Raises:
+        OSError: it cannot be had: it is another user's, or this is no Linux and no terminal.
+
+    """
+    return os.open(f"/proc/self/fd/{fd}" if LINUX else os.ttyname(fd), flags)
