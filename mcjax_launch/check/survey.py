@@ -42,12 +42,14 @@ class Interrupted(Exception):
 
     Args:
         signum: the signal.
+        said: the user has been told.
 
     """
 
-    def __init__(self, signum: int) -> None:
+    def __init__(self, signum: int, *, said: bool = False) -> None:
         super().__init__(signal.Signals(signum).name)
         self.signum = signum
+        self.said = said
 
 
 class Survey:
