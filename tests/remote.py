@@ -31,7 +31,9 @@ needs_lab = pytest.mark.skipif(
 class Sshd:
     """A real sshd with its defaults (MaxStartups!) on a high port of loopback.
 
-    Every host name goes to it. What it starts carries the jobs' token, so that leaks are seen.
+    Every host name goes to it. What it starts carries the jobs' token, so that leaks are seen. With
+    SHLVL bash does not take itself for the first shell of a login, and reads no ~/.bashrc: what a
+    developer has there may take long, or leave a lock behind when a test ends it.
     """
 
     def __init__(self, folder: Path, token: str) -> None:
@@ -53,7 +55,7 @@ AuthorizedKeysFile {folder}/authorized_keys
 StrictModes no
 UsePAM no
 PasswordAuthentication no
-SetEnv {TOKEN}={token}
+SetEnv {TOKEN}={token} SHLVL=1
 """
         )
         self.config = folder / "config"
