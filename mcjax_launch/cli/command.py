@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from mcjax_launch.report.recording import Recorder
 
 
+NAME = "mcjax-launch"
+#: A shell sets it to ask how a command line goes on.
+COMPLETE = "_MCJAX_LAUNCH_COMPLETE"
+
+
 @click.command(
     cls=GroupedCommand,
     groups=GROUPS,
@@ -138,8 +143,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_command(argv: Sequence[str] | None) -> int:
     """The one error handler."""
     try:
+        if COMPLETE in os.environ:
+            from mcjax_launch.cli.completion import complete
+
+            return complete(command, NAME, COMPLETE)
         # The command's own status; --help and --version return 0.
-        return int(command.main(argv, prog_name="mcjax-launch", standalone_mode=False) or 0)
+        return int(command.main(argv, prog_name=NAME, standalone_mode=False) or 0)
     except LaunchError as error:
         _say(str(error))
         return error.status

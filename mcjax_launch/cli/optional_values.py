@@ -8,10 +8,7 @@ _ALL = "all"
 
 
 def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
-    """The words of a command line, with `all` where such a value has been left out.
-
-    A value may be left out where all of the option's metavar is in brackets.
-    """
+    """The words of a command line, with `all` where such a value has been left out."""
     options = {name: param for param in params for name in param.opts if name.startswith("-")}
     done: list[str] = []
     ahead = list(words)
@@ -19,15 +16,19 @@ def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list
         word = ahead.pop(0)
         option = options.get(word)
         if isinstance(option, click.Option) and not option.is_flag:
-            metavar = str(option.metavar)
-            is_optional = metavar.startswith("[") and metavar.endswith("]")
-            if is_optional and not (ahead and _fits(option, ahead[0])):
+            if may_be_left_out(option) and not (ahead and _fits(option, ahead[0])):
                 word = f"{word}={_ALL}"
             elif ahead:
                 done.append(word)
                 word = ahead.pop(0)
         done.append(word)
     return done + ahead
+
+
+def may_be_left_out(option: click.Option) -> bool:
+    """Whether its value may be: where all of its metavar is in brackets."""
+    metavar = str(option.metavar)
+    return metavar.startswith("[") and metavar.endswith("]")
 
 
 def _fits(option: click.Option, word: str) -> bool:

@@ -89,34 +89,29 @@ def use(state: RunState, now: float) -> str:
     """Which ranks run, what they use, and how long ago one printed."""
     runs = list(state.ranks.values())
     running = state.running
-    several = len(runs) != 1
     parts = []
     if state.ending:
         parts.append(f"ending, {counted(len(running), 'rank')} left")
     elif len(running) < len(runs):
         parts.append(f"{len(running)}/{len(runs)} ranks run")
-    cores = {run.process_id: used for run in running if (used := _cores(run)) is not None}
+    cores = {run.process_id: many for run in running if (many := _cores(run)) is not None}
     if cores:
-        busy = [rank for rank, used in cores.items() if used > BUSY]
-        all_busy = len(busy) == len(runs)
-        who = _busy(busy, several=several, all_busy=all_busy)
-        parts.append(f"{who}, {sum(cores.values()):.1f} cores" if busy else who)
-        parts.append(
-            _memory(sum(run.usage.samples[-1].rss_kib for run in running if run.usage.samples))
-        )
+        busy = [rank for rank, many in cores.items() if many > BUSY]
+        used = f", {sum(cores.values()):.1f} cores" if busy else ""
+        parts.append(_busy(busy, len(runs)) + used)
+        last = [run.usage.samples[-1] for run in running if run.usage.samples]
+        parts.append(_memory(sum(sample.rss_kib for sample in last)))
     printed_at = state.activity.printed_at
     if printed_at is not None:
         parts.append(f"last line {duration(max(1, int(now - printed_at)))} ago")
     return " | ".join(parts)
 
 
-def _busy(busy: Sequence[int], *, several: bool, all_busy: bool) -> str:
+def _busy(busy: Sequence[int], ranks: int) -> str:
     if not busy:
         return "idle"
-    if not several:
-        return "busy"
-    if all_busy:
-        return f"all {len(busy)} busy"
+    if len(busy) == ranks:
+        return f"all {ranks} busy" if ranks > 1 else "busy"
     return f"rank{'s' if len(busy) > 1 else ''} {_short(busy)} busy"
 
 

@@ -15,7 +15,13 @@ from mcjax_launch.transport.pipes import NewPipes, Pipes
 # What starts no agent on this machine, or leaves that to a hosts file. A guess: an agent that
 # turns out not to be wanted, or to be missing, costs a moment and nothing else.
 _NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts")
-_NO_AGENT_IN = ("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "SLURM_JOB_ID")
+_NO_AGENT_IN = (
+    "MCJAX_DRY_RUN",
+    "MCJAX_EMIT",
+    "MCJAX_HOSTS",
+    "SLURM_JOB_ID",
+    "_MCJAX_LAUNCH_COMPLETE",
+)
 _ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
 #: The folder of the hook's modules.

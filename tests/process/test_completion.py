@@ -1,0 +1,219 @@
+"""Completion in real shells, set up by the line that the documentation has for each."""
+
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from jobs import LIMIT_S, Jobs
+
+PAGE = Path(__file__).parents[2] / "docs" / "getting-started.md"
+PROMPT = "ready> "
+QUIET_S = 0.5
+
+
+def setup(shell: str) -> str:
+    """The line that sets completion up."""
+    (line,) = re.findall(
+        rf"^    (.*_MCJAX_LAUNCH_COMPLETE={shell}_source.*)$", PAGE.read_text(), re.M
+    )
+    return re.sub(r" +# .*", "", str(line))
+
+
+@pytest.fixture
+def environment(jobs: Jobs, tmp_path: Path) -> dict[str, str]:
+    """One with the launcher in PATH, in a folder with some files."""
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    launcher = bin_ / "mcjax-launch"
+    launcher.write_text(f"#!{sys.executable}\nfrom mcjax_launch.__main__ import run\nrun()\n")
+    launcher.chmod(0o755)
+    work = tmp_path / "work"
+    (work / "data").mkdir(parents=True)
+    for name in ("train.py", "trial.py", "--odd.py", "my hosts.txt", "data/one.txt"):
+        (work / name).touch()
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text("Host gpu1 gpu2\n")
+    return jobs.environment(
+        HOME=str(tmp_path), PATH=f"{bin_}:{os.environ['PATH']}", TERM="xterm", PS1=PROMPT
+    )
+
+
+class Shell:
+    """An interactive shell at a terminal.
+
+    Args:
+        words: that start it.
+        environment: of it.
+
+    """
+
+    def __init__(self, words: list[str], environment: dict[str, str]) -> None:
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(Path(environment["HOME"]) / "work")
+            os.execvpe(words[0], words, environment)
+        self._shown = b""
+
+    def run(self, line: str) -> None:
+        """Run a command; the next prompt ends with what no echo holds."""
+        os.write(self.fd, f"{line}; echo 'd'one\r".encode())
+        self.until("done\r\n")
+        self.until(PROMPT)
+
+    def until(self, text: str) -> str:
+        """Read until this has come; all that came before it."""
+        deadline = time.monotonic() + LIMIT_S
+        while text.encode() not in self._shown:
+            assert self._read(deadline - time.monotonic()), self._shown
+        before, _, self._shown = self._shown.partition(text.encode())
+        return before.decode()
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self.fd], [], [], max(0, seconds))[0]:
+            return False
+        self._shown += os.read(self.fd, 65536)
+        return True
+
+    def completed(self, line: str, expected: str) -> None:
+        """Type this and Tab; the line becomes as expected, and is then given up."""
+        os.write(self.fd, f"{line}\t".encode())
+        self.until(expected)
+        os.write(self.fd, b"\x15\r")
+        self.until(PROMPT)
+
+    def listed(self, line: str, *expected: str) -> str:
+        """Type this and Tab twice; these are listed; all that is shown."""
+        os.write(self.fd, f"{line}\t\t".encode())
+        deadline = time.monotonic() + LIMIT_S
+        while not all(text.encode() in self._shown for text in expected):
+            assert self._read(deadline - time.monotonic()), self._shown
+        while self._read(QUIET_S):
+            pass
+        shown, self._shown = self._shown.decode(), b""
+        os.write(self.fd, b"\x15\r")
+        self.until(PROMPT)
+        return shown
+
+    def close(self) -> None:
+        os.close(self.fd)
+        os.waitpid(self.pid, 0)
+
+
+Start = Callable[[str], Shell]
+
+
+@pytest.fixture
+def start(environment: dict[str, str]) -> Iterator[Start]:
+    """Starts a shell in which completion is set up."""
+    shells: list[Shell] = []
+
+    def begin(name: str) -> Shell:
+        if shutil.which(name) is None:
+            pytest.skip(f"needs {name}")
+        words = {"bash": ["bash", "--norc"], "zsh": ["zsh", "-f", "-i"]}[name]
+        shell = Shell(words, environment)
+        shells.append(shell)
+        shell.until(PROMPT)
+        if name == "zsh":
+            shell.run("autoload -Uz compinit && compinit -D; unsetopt PROMPT_SP")
+        shell.run(setup(name))
+        return shell
+
+    yield begin
+    for shell in shells:
+        shell.close()
+
+
+def test_in_bash(start: Start) -> None:
+    shell = start("bash")
+    shell.completed("mcjax-launch --colo", "r ")
+    shell.completed("mcjax-launch --color al", "ways ")
+    shell.completed("mcjax-launch --color=ne", "ver ")
+    shell.completed("mcjax-launch --hosts gp", "u")
+    shell.completed("mcjax-launch --hosts my", "\\ hosts.txt ")
+    shell.completed("mcjax-launch --hosts=my", "\\ hosts.txt ")
+    shell.completed("mcjax-launch --log-dir da", "ta/")
+    shell.completed("mcjax-launch --log-dir=da", "ta/")
+    shell.completed("mcjax-launch -x A=b -n 2 tra", "in.py ")
+    shell.completed("mcjax-launch --pdb tra", "in.py ")
+    shell.completed("mcjax-launch train.py --od", "d.py ")
+    shell.completed("mcjax-launch train.py --emit tri", "al.py ")
+    shell.completed("mcjax-launch train.py data/", "one.txt ")
+    shell.completed("mcjax-launch -m tra", "in ")
+    shell.listed("mcjax-launch -n 3 --show 2,", "2,0", "2,1", "2,2")
+    shell.listed("mcjax-launch --emit ", "slurm", "jobset", "job")
+    assert "--" not in shell.listed("mcjax-launch tr", "train.py", "trial.py")
+
+
+def test_in_zsh(start: Start) -> None:
+    shell = start("zsh")
+    shell.completed("mcjax-launch --colo", "r")
+    shell.completed("mcjax-launch --color al", "ways")
+    shell.completed("mcjax-launch --color=ne", "ver")
+    shell.completed("mcjax-launch --hosts my", "\\ hosts.txt")
+    shell.completed("mcjax-launch --log-dir=da", "ta/")
+    shell.completed("mcjax-launch -n 2 tra", "in.py")
+    shell.completed("mcjax-launch train.py --emit tri", "al.py")
+    shell.listed("mcjax-launch --emit ", "slurm", "jobset", "job")
+
+
+def test_in_fish(environment: dict[str, str]) -> None:
+    """It can be asked for what it would offer."""
+    if shutil.which("fish") is None:
+        pytest.skip("needs fish")
+
+    def offered(line: str) -> list[str]:
+        script = f"{setup('fish')}; complete -C '{line}'"
+        folder = Path(environment["HOME"]) / "work"
+        done = subprocess.run(
+            ["fish", "--private", "-c", script],
+            env=environment,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return sorted(offer.partition("\t")[0] for offer in done.stdout.splitlines())
+
+    assert offered("mcjax-launch --colo") == ["--color"]
+    assert offered("mcjax-launch --color a") == ["always", "auto"]
+    assert offered("mcjax-launch --color=n") == ["--color=never"]
+    assert offered("mcjax-launch --hosts=gpu") == ["--hosts=gpu1", "--hosts=gpu2"]
+    assert offered("mcjax-launch tr") == ["train.py", "trial.py"]
+    assert offered("mcjax-launch train.py --emit tra") == ["train.py"]
+    assert offered("mcjax-launch --log-dir ") == ["data/"]
+
+
+def test_nothing_is_started(jobs: Jobs) -> None:
+    """Neither an agent nor a job, and the answer is quick."""
+    code = (
+        "import os\n"
+        "def forked(): raise AssertionError('it was forked')\n"
+        "os.fork = forked\n"
+        "from mcjax_launch.__main__ import run; run()"
+    )
+    asked = {"COMP_WORDS": "mcjax-launch -n 2 --emit s", "COMP_CWORD": "4"}
+    for question, answer in (("complete", "plain,slurm\n"), ("source", "")):
+        env = {"_MCJAX_LAUNCH_COMPLETE": f"bash_{question}", **asked}
+        words = ["-n", "2", "true"] if question == "complete" else []
+        launcher = [sys.executable, "-c", code]
+        if question == "source":  # click asks bash for its version
+            launcher = [sys.executable, "-m", "mcjax_launch"]
+        ended = jobs.run(*words, launcher=launcher, env=env)
+        assert ended.status == 0
+        assert ended.stdout == answer or "complete -o nosort" in ended.stdout
+        assert ended.err == b""
+
+
+def test_a_shell_that_there_is_no_script_for(jobs: Jobs) -> None:
+    for asked in ("tcsh_source", "bash_nothing", "bash", ""):
+        ended = jobs.run(env={"_MCJAX_LAUNCH_COMPLETE": asked})
+        assert (ended.status, ended.out, ended.err) == (1, b"", b"")
