@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         RunningJob,
         launch,
         launch_async,
+        run,
+        run_async,
         start,
     )
 
@@ -34,6 +36,8 @@ __all__ = [
     "__version__",
     "launch",
     "launch_async",
+    "run",
+    "run_async",
     "start",
 ]
 

@@ -1,6 +1,7 @@
 """Jobs for Python programs: `mcjax_launch.launch`, `start`, `run` and what they return."""
 
 from mcjax_launch.api.events import Event, Line
+from mcjax_launch.api.function import run, run_async
 from mcjax_launch.api.job import RunningJob
 from mcjax_launch.api.launching import launch, launch_async, start
 from mcjax_launch.api.result import JobFailed, RankResult, Result, RootCause
@@ -17,5 +18,7 @@ __all__ = [
     "RunningJob",
     "launch",
     "launch_async",
+    "run",
+    "run_async",
     "start",
 ]

@@ -27,7 +27,11 @@ STREAMED = ("agent", "hook")
 # but for the first lines, which may become this machine's agent; and who imports the package itself
 # finds the API there, when it is used.
 BECOMES = {"__main__": {"agent"}, "__init__": {"api"}}
-FOREIGN = {"cli": {"click"}, "hook": {"jax", "jaxlib", "sitecustomize", "usercustomize"}}
+FOREIGN = {
+    "api": {"cloudpickle"},
+    "cli": {"click"},
+    "hook": {"cloudpickle", "jax", "jaxlib", "sitecustomize", "usercustomize"},
+}
 OURS = "mcjax_launch"
 
 
