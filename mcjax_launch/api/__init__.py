@@ -1,7 +1,7 @@
 """Jobs for Python programs: `mcjax_launch.launch`, `start`, `run` and what they return."""
 
 from mcjax_launch.api.events import Event, Line
-from mcjax_launch.api.function import run, run_async
+from mcjax_launch.api.function import RankTraceback, run, run_async
 from mcjax_launch.api.job import RunningJob
 from mcjax_launch.api.launching import launch, launch_async, start
 from mcjax_launch.api.result import JobFailed, RankResult, Result, RootCause
@@ -13,6 +13,7 @@ __all__ = [
     "LaunchError",
     "Line",
     "RankResult",
+    "RankTraceback",
     "Result",
     "RootCause",
     "RunningJob",
@@ -22,3 +23,6 @@ __all__ = [
     "run_async",
     "start",
 ]
+
+for _name in __all__:  # as users write them, in tracebacks too
+    globals()[_name].__module__ = "mcjax_launch"

@@ -205,7 +205,8 @@ def default(keyword: str) -> object:
     """What a keyword means where it is not given."""
     if keyword in NO_OPTIONS:
         return False if keyword == "echo" else None
-    return getattr(Options, RENAMED.get(keyword, keyword)) or None
+    value = getattr(Options, RENAMED.get(keyword, keyword))
+    return None if value == () else value
 
 
 def with_keywords(function: Any, **defaults: object) -> Any:

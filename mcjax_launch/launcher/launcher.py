@@ -110,7 +110,7 @@ class Launcher:
         self._restart = restart
         self._state = state
         self._plan: Plan | None = None
-        self._policy = StopPolicy(job.grace_s)
+        self._policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
         targets = front.outputs(self._give_credit)
         self._console = Console(style, targets, self._reader_gone, job.record, front.listener)
         trace = self._console.say if "frames" in os.environ.get(_DEBUG, "") else None

@@ -126,6 +126,6 @@ def test_a_function_of_the_main_program() -> None:
 def test_without_cloudpickle_a_function_of_the_main_program_is_refused() -> None:
     done = of_main(without="cloudpickle")
     assert done.stderr.splitlines()[-1] == (
-        "mcjax_launch.errors.LaunchError: run: mine needs what only __main__ defines, which the "
+        "mcjax_launch.LaunchError: run: mine needs what only __main__ defines, which the "
         "ranks cannot import: pip install cloudpickle, or move it to a module"
     )
