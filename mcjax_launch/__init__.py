@@ -14,11 +14,14 @@ if TYPE_CHECKING:
         LaunchError,
         Line,
         RankResult,
+        RankTraceback,
         Result,
         RootCause,
         RunningJob,
         launch,
         launch_async,
+        run,
+        run_async,
         start,
     )
 
@@ -28,12 +31,15 @@ __all__ = [
     "LaunchError",
     "Line",
     "RankResult",
+    "RankTraceback",
     "Result",
     "RootCause",
     "RunningJob",
     "__version__",
     "launch",
     "launch_async",
+    "run",
+    "run_async",
     "start",
 ]
 

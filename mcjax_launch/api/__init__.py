@@ -1,6 +1,7 @@
 """Jobs for Python programs: `mcjax_launch.launch`, `start`, `run` and what they return."""
 
 from mcjax_launch.api.events import Event, Line
+from mcjax_launch.api.function import RankTraceback, run, run_async
 from mcjax_launch.api.job import RunningJob
 from mcjax_launch.api.launching import launch, launch_async, start
 from mcjax_launch.api.result import JobFailed, RankResult, Result, RootCause
@@ -12,10 +13,16 @@ __all__ = [
     "LaunchError",
     "Line",
     "RankResult",
+    "RankTraceback",
     "Result",
     "RootCause",
     "RunningJob",
     "launch",
     "launch_async",
+    "run",
+    "run_async",
     "start",
 ]
+
+for _name in __all__:  # as users write them, in tracebacks too
+    globals()[_name].__module__ = "mcjax_launch"

@@ -24,7 +24,7 @@ class InLoop:
         self._under_way = 0
         self._room = threading.Condition()
 
-    def __call__(self, call: Callable[[], None]) -> None:
+    def __call__(self, call: Callable[[], object]) -> None:
         """Have it called, soon."""
         with self._room:
             while self._under_way >= _MOST and not self._loop.is_closed():
@@ -35,7 +35,7 @@ class InLoop:
         except RuntimeError:  # it is closed
             pass
 
-    def _call(self, call: Callable[[], None]) -> None:
+    def _call(self, call: Callable[[], object]) -> None:
         call()
         with self._room:
             self._under_way -= 1

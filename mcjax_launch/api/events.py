@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, TypeVar
 
 from mcjax_launch.console.listener import Listener
 from mcjax_launch.protocol import frames, hook_messages, messages
@@ -55,10 +55,17 @@ class Event(Value):
     status: int | None = None
 
 
+V = TypeVar("V")
 OnLine = Callable[[Line], object]
 OnEvent = Callable[[Event], object]
-#: Calls a function with a value, where and when the caller wants it.
-Deliver = Callable[[Callable[[Value], object], Value], object]
+OnMessage = Callable[[Message], object]
+#: Calls a function, where and when the caller wants it.
+Deliver = Callable[[Callable[[], object]], object]
+
+
+def at_once(call: Callable[[], object]) -> None:
+    """Call it here and now."""
+    call()
 
 
 class Reporter(Listener):
@@ -68,13 +75,27 @@ class Reporter(Listener):
         on_line: is given each line, if the caller wants them.
         on_event: is given each event, if the caller wants them.
         deliver: calls these.
+        on_message: is given each message of an agent's, at once.
+
+    Attributes:
+        failed: what a call has raised: nobody is called any more.
+        on_failed: called when that happens.
 
     """
 
-    def __init__(self, on_line: OnLine | None, on_event: OnEvent | None, deliver: Deliver) -> None:
+    def __init__(
+        self,
+        on_line: OnLine | None,
+        on_event: OnEvent | None,
+        deliver: Deliver = at_once,
+        on_message: OnMessage | None = None,
+    ) -> None:
+        self.failed: BaseException | None = None
+        self.on_failed: Callable[[], object] = lambda: None
         self._on_line = on_line
         self._on_event = on_event
         self._deliver = deliver
+        self._on_message = on_message
         self._hosts: dict[int, str] = {}
         self._unfinished: dict[tuple[int, int], bytearray] = {}
 
@@ -102,7 +123,7 @@ class Reporter(Listener):
         if self._on_line is not None:
             text = line.decode("utf-8", "replace")
             name: Literal["stdout", "stderr"] = "stdout" if stream == frames.STDOUT else "stderr"
-            self._deliver(self._on_line, Line(rank, self._hosts.get(rank, ""), name, text))  # type: ignore[arg-type]
+            self._call(self._on_line, Line(rank, self._hosts.get(rank, ""), name, text))
 
     # --- events ---
 
@@ -110,6 +131,8 @@ class Reporter(Listener):
         self._tell(Event("said", message=line))
 
     def message(self, host: str, message: Message) -> None:
+        if self._on_message is not None:
+            self._on_message(message)
         match message:
             case messages.Started(rank, pid):
                 self._hosts[rank] = host
@@ -128,4 +151,16 @@ class Reporter(Listener):
 
     def _tell(self, event: Event) -> None:
         if self._on_event is not None:
-            self._deliver(self._on_event, event)  # type: ignore[arg-type]
+            self._call(self._on_event, event)
+
+    def _call(self, call: Callable[[V], object], value: V) -> None:
+        def guarded() -> None:
+            if self.failed is not None:
+                return
+            try:
+                call(value)
+            except BaseException as error:
+                self.failed = error
+                self.on_failed()
+
+        self._deliver(guarded)

@@ -14,16 +14,13 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from mcjax_launch.api.embedded import Embedded
-from mcjax_launch.api.events import OnEvent, OnLine, Reporter
+from mcjax_launch.api.events import Reporter
 from mcjax_launch.api.result import Result, made
 from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.protocol.value import Value
 from mcjax_launch.request.ready import Ready, run
 
 # Of the time that a program's end takes at most, for each job that still runs then.
 _LAST_S = 15.0
-
-Call = Callable[[Any], object]
 
 
 class RunningJob:
@@ -39,23 +36,20 @@ class RunningJob:
         ready: Ready,
         words: Sequence[str],
         streams: tuple[TextIO, TextIO] | None,
-        on_line: OnLine | None,
-        on_event: OnEvent | None,
-        deliver: Callable[[Callable[[], None]], object] = lambda call: call(),
+        reporter: Reporter,
     ) -> None:
-        if streams is None:
-            ready = ready.replaced(style=ready.style.replaced(show=frozenset()))
-        self._ready = ready
+        shown = ready.style.show if streams is not None else frozenset()
+        # A log of GitHub Actions is the calling program's, as its streams are.
+        self._ready = ready.replaced(style=ready.style.replaced(show=shown, github=False))
         self._words = words
         self._front = Embedded(streams)
-        self._deliver = deliver
-        self._front.listener = self._reporter = Reporter(on_line, on_event, self._tell)
+        self._front.listener = self._reporter = reporter
+        reporter.on_failed = lambda: self.send_signal(signal.SIGINT)
         self._began_at = time.monotonic()
         self._attempts: list[Attempt] = []  # the last one is kept
         self._restarts = -1
         self._result: Result | None = None
         self._error: BaseException | None = None
-        self._failed_call: BaseException | None = None
         self._over = threading.Event()
         self._when_over: list[Callable[[], object]] = []
         self._lock = threading.Lock()
@@ -212,21 +206,8 @@ class RunningJob:
         self._attempts = [attempt]
         self._restarts += 1
 
-    def _tell(self, call: Call, value: Value) -> None:
-        self._deliver(lambda: self._call(call, value))
-
-    def _call(self, call: Call, value: Value) -> None:
-        """Call the caller back; what that raises ends the job."""
-        if self._failed_call is not None:
-            return
-        try:
-            call(value)
-        except BaseException as error:
-            self._failed_call = error
-            self.send_signal(signal.SIGINT)
-
     def _outcome(self) -> Result:
-        error = self._failed_call or self._error
+        error = self._reporter.failed or self._error
         if error is not None:
             raise error
         assert self._result is not None

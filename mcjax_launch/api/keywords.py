@@ -70,6 +70,7 @@ class Keywords(TypedDict, total=False):
     profile: Path | None
     profile_after: Duration
     report: Path | None
+    junit: Path | None
 
     echo: bool
     on_line: OnLine | None
@@ -85,6 +86,9 @@ ONLY_COMMAND = {
     "program": "comes by position",
     "stdin": "standard input is the calling program's",
     "pdb": "the terminal is the calling program's",
+    "status": "the terminal is the calling program's",
+    "github": "the log is the calling program's",
+    "check": "prints a table",
     "dry_run": "is for reading",
     "emit": "runs nothing",
     **dict.fromkeys(("image", "name", "namespace", "engine_option"), "is for --emit"),
@@ -131,7 +135,7 @@ def _hosts(value: Any) -> str | tuple[str, ...]:
 #: By option: what makes a typed value of one; what is missing here is a flag.
 KINDS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("python", "chdir", "via", "coordinator", "log_dir", "profile"), _text),
-    "report": _text,
+    **dict.fromkeys(("report", "junit"), _text),
     "env": _variables,
     "env_style": _one_of(kinds.ENV_STYLES),
     "wrap": lambda value: tuple(map(kinds.wrapper, _texts(value))),
@@ -205,7 +209,8 @@ def default(keyword: str) -> object:
     """What a keyword means where it is not given."""
     if keyword in NO_OPTIONS:
         return False if keyword == "echo" else None
-    return getattr(Options, RENAMED.get(keyword, keyword)) or None
+    value = getattr(Options, RENAMED.get(keyword, keyword))
+    return None if value == () else value
 
 
 def with_keywords(function: Any, **defaults: object) -> Any:

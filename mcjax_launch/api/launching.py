@@ -10,7 +10,7 @@ from typing import Any, TextIO, Unpack
 
 from mcjax_launch.api import keywords as kw
 from mcjax_launch.api.deliver import InLoop
-from mcjax_launch.api.events import Event
+from mcjax_launch.api.events import Deliver, Event, OnEvent, OnMessage, Reporter, at_once
 from mcjax_launch.api.job import RunningJob
 from mcjax_launch.api.keywords import Keywords, Path, with_keywords
 from mcjax_launch.api.result import Result
@@ -42,7 +42,7 @@ def launch(program: Program, *args: object, **keywords: Unpack[Keywords]) -> Res
         LaunchError: it could not be started.
 
     """
-    return _made(program, args, keywords).run()
+    return made(program, args, keywords).run()
 
 
 def start(program: Program, *args: object, **keywords: Unpack[Keywords]) -> RunningJob:
@@ -52,7 +52,7 @@ def start(program: Program, *args: object, **keywords: Unpack[Keywords]) -> Runn
         LaunchError: it cannot be started, as far as is known at once.
 
     """
-    return _made(program, args, keywords).begin()
+    return made(program, args, keywords).begin()
 
 
 async def launch_async(program: Program, *args: object, **keywords: Unpack[Keywords]) -> Result:
@@ -61,20 +61,31 @@ async def launch_async(program: Program, *args: object, **keywords: Unpack[Keywo
     `on_line` and `on_event` are called in the event loop.
     """
     deliver = InLoop(asyncio.get_running_loop())
-    job = await asyncio.to_thread(_made, program, args, keywords, deliver)
+    job = await asyncio.to_thread(made, program, args, keywords, deliver)
     return await job.begin()
 
 
-def _made(
+def made(
     program: Program,
     args: Sequence[object],
     keywords: Mapping[str, Any],
-    deliver: Callable[[Callable[[], None]], object] = lambda call: call(),
+    deliver: Deliver = at_once,
+    on_message: OnMessage | None = None,
 ) -> RunningJob:
-    """The job, not started yet."""
-    first: Sequence[object] = (
-        [program] if isinstance(program, (str, os.PathLike)) else list(program)
-    )
+    """The job, not started yet.
+
+    Args:
+        program: see `launch`.
+        args: as there.
+        keywords: as there.
+        deliver: calls back, where and when the caller wants it.
+        on_message: is given each message of an agent's, in the job's thread.
+
+    Raises:
+        LaunchError: it cannot be started, as far as is known at once.
+
+    """
+    first = (program,) if isinstance(program, (str, os.PathLike)) else tuple(program)
     command = [_word(word) for word in (*first, *args)]
     of_options = {name: value for name, value in keywords.items() if name not in kw.NO_OPTIONS}
     options = kw.options_of(command, of_options)
@@ -84,10 +95,11 @@ def _made(
     streams = (sys.stdout, sys.stderr) if keywords.get("echo") else None
     combinations.check(options, given, environ)
     on_event = keywords.get("on_event")
-    say = _teller(on_event, streams, quiet=options.quiet)
+    say = _teller(on_event, deliver, streams, quiet=options.quiet)
     job = ready.prepare(options, environ, say)
     words = kw.as_words(options, of_options)
-    return RunningJob(job, words, streams, keywords.get("on_line"), on_event, deliver)
+    reporter = Reporter(keywords.get("on_line"), on_event, deliver, on_message)
+    return RunningJob(job, words, streams, reporter)
 
 
 def _word(value: object) -> str:
@@ -95,7 +107,8 @@ def _word(value: object) -> str:
 
 
 def _teller(
-    on_event: Callable[[Event], object] | None,
+    on_event: OnEvent | None,
+    deliver: Deliver,
     streams: tuple[TextIO, TextIO] | None,
     *,
     quiet: bool,
@@ -106,7 +119,7 @@ def _teller(
         if streams is not None and not quiet:
             streams[1].write(f"mcjax-launch: {one_line(line)}\n")
         if on_event is not None:
-            on_event(Event("said", message=line))
+            deliver(lambda: on_event(Event("said", message=line)))
 
     return say
 

@@ -64,7 +64,7 @@ class RootCause(Value):
         ranks: all ranks that failed in the same way, this one included.
         host: of the rank.
         exception: the line that names the exception, if it was one.
-        where: the user's line, as "/work/train.py:18", if it is known.
+        where: the user's line, as "/work/train.py:18 in load", if it is known.
         traceback: as text.
         lines: all that the launcher has to say of it: the summary.
 

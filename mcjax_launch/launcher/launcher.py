@@ -113,7 +113,7 @@ class Launcher:
         self._restart = restart
         self._state = state
         self._plan: Plan | None = None
-        self._policy = StopPolicy(job.grace_s)
+        self._policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
         targets = front.outputs(self._give_credit)
         self._console = Console(
             style, targets, self._reader_gone, self._give_credit, job.keeps_stdout, front.listener

@@ -87,6 +87,7 @@ class StopPolicy:
 
     Args:
         grace_s: the grace after a reason, a key of `job.GRACE_S`.
+        has_keys: the terminal is the launcher's: a key there shows the stacks.
 
     Attributes:
         error: why the job could not be started; nothing of it runs then.
@@ -97,12 +98,13 @@ class StopPolicy:
 
     """
 
-    def __init__(self, grace_s: Callable[[str], float]) -> None:
+    def __init__(self, grace_s: Callable[[str], float], *, has_keys: bool = True) -> None:
         self.error: LaunchError | None = None
         self.final = False
         self.interrupts = 0
         self.stopping = False
         self._grace_s = grace_s
+        self._has_keys = has_keys
         self._running = False  # ranks may have been started
         self._was_stopped = False  # not only by the failure of a rank
         self._reason: Stop | RankFailure | None = None
@@ -198,7 +200,7 @@ class StopPolicy:
         if not self._running:
             grace = 0.0
         elif not self.stopping:
-            effects.append(Note(_forwarded(name, grace, caught=caught)))
+            effects.append(Note(self._forwarded(name, grace, caught=caught)))
         if self.interrupts > 2 or (self.interrupts > 1 and nothing_left):
             self._give_up_at = now
         if self._unexplained_until is not None:
@@ -272,11 +274,11 @@ class StopPolicy:
         self.stopping = True
         return [ranks]
 
-
-def _forwarded(name: str, grace_s: float, *, caught: bool) -> str:
-    if name == "SIGINT":
-        again = "press again to kill now; Ctrl-\\ shows where they are"
-        return f"{name} forwarded to the ranks; {grace_s:g} s to exit, {again}"
-    where = "the ranks, where JAX catches it" if caught and name == "SIGTERM" else "the ranks"
-    again = "send it again to kill them now"
-    return f"{name} forwarded to {where}; {grace_s:g} s to exit (--grace), {again}"
+    def _forwarded(self, name: str, grace_s: float, *, caught: bool) -> str:
+        if name == "SIGINT":
+            keys = "; Ctrl-\\ shows where they are" if self._has_keys else ""
+            again = f"press again to kill now{keys}"
+            return f"{name} forwarded to the ranks; {grace_s:g} s to exit, {again}"
+        where = "the ranks, where JAX catches it" if caught and name == "SIGTERM" else "the ranks"
+        again = "send it again to kill them now"
+        return f"{name} forwarded to {where}; {grace_s:g} s to exit (--grace), {again}"

@@ -156,6 +156,17 @@ class Failed(HookMessage):
     handled: HandledException | None = None
 
 
+class Returned(HookMessage):
+    """A part of what a function's call has led to, for the program that wants it called.
+
+    `kind` is "value" or "raised", `data` the base64 of a pickle; `last`: it is the last part.
+    """
+
+    kind: str
+    data: str
+    last: bool
+
+
 class DebuggerMessage(HookMessage):
     """A message from a debugger in the program, over a connection of its process's own."""
 

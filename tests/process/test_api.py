@@ -339,9 +339,8 @@ if os.fork() == 0:
 os._exit(0)
 """
     running = jobs.start(launcher=[sys.executable, "-c", code])
-    running.read_until("child pid ")
     ended = running.finish()
-    (child,) = running.pids()
+    child = int(ended.stdout.split()[-1])
     try:
         assert ended.status == 0
         eventually(lambda: jobs.left() == [child])
@@ -353,3 +352,19 @@ def test_an_import_is_quick() -> None:
     code = "import sys, mcjax_launch; print(*(m for m in sys.modules if m.startswith('mcjax')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["mcjax_launch"]
+
+
+def test_a_user_who_interrupts_is_told_only_of_what_works(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Ctrl-\\ is no key of ours here: it would end the calling program."""
+    ready = threading.Event()
+    script = "trap 'exit 0' INT; echo ready; while :; do sleep 0.1; done"
+    with mcjax_launch.start("sh", "-c", script, echo=True, on_line=lambda line: ready.set()) as job:
+        assert ready.wait(60)
+        job.send_signal(signal.SIGINT)
+        assert job.wait(60).exit_status == 130
+    told = capsys.readouterr().err.splitlines()[0]
+    assert (
+        told == "mcjax-launch: SIGINT forwarded to the ranks; 5 s to exit, press again to kill now"
+    )

@@ -30,9 +30,10 @@ STREAMED = ("agent", "hook")
 BECOMES = {"__main__": {"agent"}, "__init__": {"api"}}
 FOREIGN = {
     "agent": {"psutil"},
+    "api": {"cloudpickle"},
     "cli": {"click"},
     "check": {"jax", "numpy"},  # its program runs in ranks
-    "hook": {"jax", "jaxlib", "sitecustomize", "usercustomize"},
+    "hook": {"cloudpickle", "jax", "jaxlib", "sitecustomize", "usercustomize"},
     "pytest_plugin": {"pytest", "_pytest", "pytest_cov", "coverage", "jax"},
 }
 OURS = "mcjax_launch"

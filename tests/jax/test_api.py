@@ -1,0 +1,181 @@
+"""The Python API with JAX in the ranks: from a plain program, from asyncio, from a notebook."""
+
+import asyncio
+import os
+import re
+import signal
+import tempfile
+import time
+from typing import Any
+
+import pytest
+from jobs import PROGRAMS, Jobs, eventually
+
+import mcjax_launch
+from mcjax_launch import JobFailed
+
+
+@pytest.fixture(autouse=True)
+def called(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module with the functions; the ranks find it as this process does."""
+    for name, value in jobs.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tempfile, "tempdir", None)  # that of this test, see `jobs`
+    monkeypatch.syspath_prepend(PROGRAMS)
+    import called
+
+    return called
+
+
+def test_ranks_have_joined(called: Any) -> None:
+    found = mcjax_launch.run(called.total, processes=2, cpu_devices=2)
+    assert found == [(2, 4, 1.0), (2, 4, 1.0)]
+
+
+def test_what_one_raises_while_others_wait_in_a_collective(called: Any) -> None:
+    with pytest.raises(ValueError, match="bad batch") as raised:
+        mcjax_launch.run(called.fails_in_jax, processes=2, cpu_devices=1)
+    assert raised.value.__notes__ == ["raised by fails_in_jax in rank 1 of 2"]
+
+
+def test_the_cause_of_a_failure() -> None:
+    events: list[mcjax_launch.Event] = []
+    fail = PROGRAMS / "fail.py"
+    result = mcjax_launch.launch(fail, "raise", processes=2, cpu_devices=1, on_event=events.append)
+    cause = result.root_cause
+    assert cause is not None and result.exit_status == 1
+    assert (cause.rank, cause.host) == (1, "localhost")
+    assert (cause.message, cause.exception) == (
+        "rank 1 failed: ValueError: bad batch",
+        "ValueError: bad batch",
+    )
+    assert cause.where == f"{fail}:18 in fail"
+    assert cause.traceback is not None and 'raise ValueError("bad batch")' in cause.traceback
+    assert [rank.outcome for rank in result.ranks] in (
+        ["stopped", "failed"],
+        ["consequence", "failed"],
+    )
+    assert all(rank.joined_s is not None for rank in result.ranks)
+    kinds = [event.kind for event in events if event.rank == 1]
+    assert kinds == ["started", "joining", "joined", "failed", "ended"]
+    with pytest.raises(JobFailed):
+        result.check()
+
+
+def test_two_jobs_under_asyncio(called: Any) -> None:
+    async def main() -> list[Any]:
+        jobs = (mcjax_launch.run_async(called.total, processes=2, cpu_devices=n) for n in (1, 2))
+        return await asyncio.gather(*jobs)
+
+    assert asyncio.run(main()) == [[(2, 2, 1.0)] * 2, [(2, 4, 1.0)] * 2]
+
+
+def test_a_cancelled_job_of_ranks_that_wait(called: Any) -> None:
+    async def main() -> float:
+        joined = asyncio.Event()
+
+        def on_event(event: mcjax_launch.Event) -> None:
+            if event.kind == "joined":
+                joined.set()
+
+        job = mcjax_launch.launch_async(
+            PROGRAMS / "fail.py", "hang", processes=2, cpu_devices=1, on_event=on_event
+        )
+        task = asyncio.create_task(job)
+        await joined.wait()
+        began = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return time.monotonic() - began
+
+    assert asyncio.run(main()) < 20
+
+
+CELLS = {
+    "value": """
+import mcjax_launch
+factor = 3
+def f(plus):
+    import jax
+    print("in rank", jax.process_index())
+    return jax.process_index() * factor + plus, jax.process_count()
+mcjax_launch.run(f, processes=2, args=(1,), cpu_devices=1)
+""",
+    "error": """
+def fails():
+    import jax
+    if jax.process_index() == 1:
+        raise ValueError("bad batch")
+    from jax.experimental.multihost_utils import sync_global_devices
+    sync_global_devices("never")
+try:
+    mcjax_launch.run(fails, processes=2, cpu_devices=1, echo=False)
+except ValueError as error:
+    print(error, error.__notes__)
+""",
+    "await": """
+result = await mcjax_launch.launch_async("sh", "-c", "echo hi {process_id}", processes=2)
+[rank.stdout for rank in result.ranks]
+""",
+}
+
+
+@pytest.mark.notebook
+def test_a_notebook(jobs: Jobs) -> None:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    pytest.importorskip("cloudpickle")
+    notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, CELLS.values())))
+    asyncio.run(nbclient.NotebookClient(notebook, timeout=90).async_execute())
+    told = {name: shown(cell) for name, cell in zip(CELLS, notebook.cells, strict=True)}
+    assert sorted(told["value"].splitlines()) == [
+        "[(1, 2), (4, 2)]",
+        "[0] in rank 0",
+        "[1] in rank 1",
+    ]
+    assert told["error"] == "bad batch ['raised by fails in rank 1 of 2']\n"
+    assert told["await"] == r"['hi 0\n', 'hi 1\n']"
+
+
+@pytest.mark.notebook
+def test_an_interrupted_cell(jobs: Jobs) -> None:
+    """The job ends with it; the kernel goes on."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    codes = [
+        "import mcjax_launch, os; print(os.getpid())",
+        "mcjax_launch.launch('sh', '-c', 'echo ready; exec sleep 1000', echo=True)",
+        "print('goes on')",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, codes)))
+    client = nbclient.NotebookClient(notebook, timeout=90, allow_errors=True)
+
+    async def main() -> None:
+        async with client.async_setup_kernel():
+            await client.async_execute_cell(notebook.cells[0], 0)
+            kernel = int(shown(notebook.cells[0]))
+            cell = asyncio.create_task(client.async_execute_cell(notebook.cells[1], 1))
+            while "ready" not in shown(notebook.cells[1]):
+                await asyncio.sleep(0.05)
+            os.kill(kernel, signal.SIGINT)
+            await cell
+            await client.async_execute_cell(notebook.cells[2], 2)
+
+    asyncio.run(main())
+    errors = [output.ename for output in notebook.cells[1].outputs if output.output_type == "error"]
+    assert errors == ["KeyboardInterrupt"]
+    assert shown(notebook.cells[2]) == "goes on\n"
+    eventually(lambda: not jobs.left(), 10)
+
+
+def shown(cell: Any) -> str:
+    """What stands below a cell, without colours."""
+    outputs = cell.outputs
+    text = "".join(
+        output.text
+        if output.output_type == "stream"
+        else output.get("data", {}).get("text/plain", "")
+        for output in outputs
+    )
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)

@@ -1,0 +1,57 @@
+"""Functions for `mcjax_launch.run`, by the name of this module."""
+
+import os
+import sys
+import time
+
+
+def rank() -> int:
+    return int(os.environ["JAX_PROCESS_ID"])
+
+
+def times(number: int, plus: int = 0) -> int:
+    print("called", file=sys.stderr)
+    return rank() * number + plus
+
+
+def big(size: int) -> bytes:
+    return bytes([rank()]) * size
+
+
+class Own(Exception):
+    def __init__(self, one: int, two: int) -> None:  # cannot be pickled: its args are others
+        super().__init__("a message")
+
+
+def fails(how: str) -> None:
+    if rank() != 1:
+        time.sleep(1000)
+    if how == "KeyError":
+        raise KeyError("no such thing")
+    if how == "Own":
+        raise Own(1, 2)
+    os.kill(os.getpid(), 9)
+
+
+def leaves() -> None:
+    os._exit(0)
+
+
+def unpicklable() -> object:
+    return sys._getframe()
+
+
+def total() -> tuple[int, int, float]:
+    import jax
+    from jax.experimental.multihost_utils import process_allgather
+
+    gathered = process_allgather(jax.process_index())
+    return jax.process_count(), jax.device_count(), float(gathered.sum())
+
+
+def fails_in_jax() -> None:
+    from jax.experimental.multihost_utils import sync_global_devices
+
+    if rank() == 1:
+        raise ValueError("bad batch")
+    sync_global_devices("never")

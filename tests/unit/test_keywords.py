@@ -1,0 +1,122 @@
+"""The keywords of the API against click's options, and the Options that both become."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import mcjax_launch
+from mcjax_launch.api import keywords as kw
+from mcjax_launch.cli.command import command
+from mcjax_launch.cli.param_types import Typed
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.request.options import Options
+
+CLICK = {str(param.name): param for param in command.params if param.expose_value}
+KEYWORDS = {
+    kw.RENAMED.get(name, name): name for name in kw.Keywords.__annotations__.keys() - kw.NO_OPTIONS
+}
+FUNCTIONS = (
+    mcjax_launch.launch,
+    mcjax_launch.start,
+    mcjax_launch.launch_async,
+    mcjax_launch.run,
+    mcjax_launch.run_async,
+)
+
+
+def test_every_option_is_a_keyword_or_for_the_command_alone() -> None:
+    assert set(KEYWORDS) | set(kw.ONLY_COMMAND) == set(CLICK)
+    assert not set(KEYWORDS) & set(kw.ONLY_COMMAND)
+
+
+def test_defaults_are_clicks() -> None:
+    context = command.make_context("mcjax-launch", ["true"])
+    assert Options(**context.params) == Options(program=("true",))
+
+
+@pytest.mark.parametrize("option", sorted(KEYWORDS))
+def test_values_are_of_the_same_kind(option: str) -> None:
+    param, kind = CLICK[option], kw.KINDS.get(option)
+    if isinstance(param, click.Option) and param.is_flag:
+        assert kind is None
+    elif isinstance(param.type, Typed) and not param.multiple:
+        assert kind == param.type.kind
+    elif isinstance(param.type, click.Choice):
+        assert kind is not None
+        for choice in param.type.choices:
+            assert kind(choice) == choice
+        with pytest.raises(ValueError, match="is not one of"):
+            kind("other")
+    else:
+        assert kind is not None
+
+
+def test_options_that_repeat() -> None:
+    assert {name for name in KEYWORDS if CLICK[name].multiple} == kw._SEVERAL
+
+
+# Keywords, and the command line that says the same.
+SAME: dict[str, dict[str, Any]] = {
+    "-n 4 -d 2 --timeout 5m p": {"processes": 4, "cpu_devices": 2, "timeout": 300},
+    "-n 4 --timeout 1h30m --grace 2 p": {"processes": "4", "timeout": "1h30m", "grace": "2"},
+    "-x A=1 -x B= p": {"env": {"A": 1, "B": ""}},
+    "--sync a --sync b p": {"sync": ["a", Path("b")]},
+    "--sync a --wrap env p": {"sync": Path("a"), "wrap": "env"},
+    "--hosts h.txt --show 0,2-3 p": {"hosts": Path("h.txt"), "show": [0, 2, 3]},
+    "--show 0-1 -m p": {"show": "0-1", "module": True},
+    "--preload jax,flax p": {"preload": ["jax", "flax"]},
+    "--preload jax p": {"preload": "jax"},
+    "--color never --no-hook p": {"color": "never", "no_hook": True, "quiet": False},
+    "--profile x --profile-after 90s p": {"profile": "x", "profile_after": 90.0},
+    "p": {"processes": None, "hosts": None, "verbose": False},
+}
+
+
+@pytest.mark.parametrize("words", SAME)
+def test_the_same_options(words: str) -> None:
+    context = command.make_context("mcjax-launch", words.split())
+    options = kw.options_of(["p"], SAME[words])
+    assert options == Options(**context.params)
+    again = command.make_context("mcjax-launch", kw.as_words(options, SAME[words]))
+    assert Options(**again.params) == options
+
+
+def test_hosts_may_be_the_lines_of_a_file() -> None:
+    assert kw.options_of(["p"], {"hosts": ["a slots=2", "b"]}).hosts == ("a slots=2", "b")
+    with pytest.raises(LaunchError, match="hosts: standard input is the program's own"):
+        kw.options_of(["p"], {"hosts": "-"})
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_help_shows_all_keywords(function: Callable[..., Any]) -> None:
+    shown = inspect.signature(function).parameters
+    assert set(kw.Keywords.__annotations__) <= set(shown)
+    defaults = {name: shown[name].default for name in kw.Keywords.__annotations__}
+    runs = function.__name__.startswith("run")
+    changed = {"processes": 4, "echo": True} if runs else {"echo": False}
+    for name, default in defaults.items():
+        if name in changed or name in kw.NO_OPTIONS:
+            assert default == changed.get(name)
+        else:
+            of_option = getattr(Options, kw.RENAMED.get(name, name))
+            assert default == (None if of_option == () else of_option), name
+
+
+def test_all_that_is_public_is_there() -> None:
+    for name in mcjax_launch.__all__:
+        assert getattr(mcjax_launch, name) is not None
+        assert name in dir(mcjax_launch)
+    with pytest.raises(AttributeError, match="has no attribute 'lunch'"):
+        mcjax_launch.lunch  # noqa: B018
+
+
+def test_the_page_has_every_keyword() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    for name in (*kw.Keywords.__annotations__, *kw.ONLY_COMMAND.keys() - {"program"}):
+        assert f"`{name}`" in page, name
+    for name in set(mcjax_launch.__all__) - {"__version__"}:
+        assert name in page, name
