@@ -7,11 +7,11 @@ import os
 import signal
 
 from ..protocol import exit_status, frames, messages, ulimits
-from ..protocol.loop import Loop
+from ..protocol.loop import Loop, Signals
 from ..protocol.signals import ENDING, FORWARDED
 from ..protocol.uplink import Uplink
 from . import guardian, posix, private_folder
-from .agent import Agent
+from .agent import Agent, Surroundings
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -68,9 +68,17 @@ def _be_agent(
         posix.adopt_orphans()
         remote = not isinstance(hook, str)
         hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
-        agent = Agent(control, out, loop, folder, hook_folder, remote)
+        signals = Signals((signal.SIGCHLD, *ENDING))
+        files_limit = ulimits.allow_many_files()
+        here = Surroundings(control, signals, folder, hook_folder, remote, files_limit)
         posix.die_with_parent(signal.SIGTERM, parent)
-        agent.run()
+        server = Agent(here, loop, out).run()
+        while server is not None:  # another attempt may come: nothing else of this one stays open
+            gc.collect()
+            posix.close_all_but(0, 1, 2, control, uplink, *signals.fds, server.fd)
+            loop = Loop()
+            out = Uplink(uplink, loop)
+            server = Agent(here, loop, out, server).run()
     except private_folder.NoFolder as error:
         _leave_unfit(str(error))
     except BaseException as error:
@@ -97,7 +105,7 @@ def _write_hook(files: dict[str, str], folder: str) -> str:
         NoFolder: there is no room for it.
 
     """
-    root = os.path.join(folder, "mcjax_launch")  # by which we know our own lines
+    root = os.path.join(folder, private_folder.HOOK)  # by which we know our own lines
     try:
         _write_files(files, root)
     except OSError as error:

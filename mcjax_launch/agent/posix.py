@@ -159,6 +159,16 @@ def _places(name: str, env: Mapping[str, str]) -> list[str]:
     return [path for path in paths if os.path.exists(path)]
 
 
+def close_all_but(*kept: int) -> None:
+    """Close all descriptors of this process but these. Linux only."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            try:
+                os.close(int(name))
+            except OSError:  # that of the listing itself
+                pass
+
+
 class Ended:
     """A child that has ended and is still a zombie, so its pid and group are not reused.
 
@@ -176,11 +186,14 @@ class Childless(Exception):
     """There is no child left: the proof that nothing of the job is left on this host."""
 
 
-def ended_child() -> Ended | None:
+def ended_child(spared: int = 0) -> Ended | None:
     """A child that has ended, not reaped yet; None if all still run.
 
+    Args:
+        spared: a child that does not count: it has no children, and gets none. 0: there is none.
+
     Raises:
-        Childless: there are no children at all.
+        Childless: there are no children, but for that one.
 
     """
     try:
@@ -189,7 +202,28 @@ def ended_child() -> Ended | None:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         raise Childless from None
+    if found is None and spared and _children() == b"%d " % spared:
+        raise Childless
     return None if found is None else Ended(found.si_pid, _status(found))
+
+
+def knows_its_children() -> bool:
+    """Whether the system lists them, as Linux can."""
+    try:
+        return _children() is not None
+    except OSError:
+        return False
+
+
+def _children() -> bytes:
+    """The pids of this process's children, zombies too, each with a space after it.
+
+    What has one alone proves that it is the only child, if that is the oldest one: the kernel
+    appends to the list, and finds the end of it by looking whether this child is the last.
+    """
+    pid = os.getpid()
+    with open(f"/proc/{pid}/task/{pid}/children", "rb") as children:
+        return children.read()
 
 
 def status_of(pid: int) -> int | None:

@@ -61,6 +61,7 @@ class Job(Value, kw_only=True):
     profile_after: float = 0.0  # seconds from initialize() to its begin
     grace: float | None = None
     preload: tuple[str, ...] = ()  # modules to import once a host
+    hash_seed: int | None = None  # Python's, where it is not set; None: one for each attempt
 
     def grace_s(self, reason: str) -> float:
         """The grace after `reason`, a key of GRACE_S."""

@@ -40,9 +40,10 @@ class PreloadNotes:
         """
         which = these_ranks(message.ranks)
         if isinstance(message, Preloaded):
-            self._detail(
-                f"{which} forked after importing {self._modules} in {message.seconds:.2f} s"
-            )
+            how = "from what an earlier attempt has imported"
+            if message.seconds:
+                how = f"after importing {self._modules} in {message.seconds:.2f} s"
+            self._detail(f"{which} forked {how}")
             return
         say = self._detail if message.expected or message.reason in self._said else self._note
         self._said.add(message.reason)

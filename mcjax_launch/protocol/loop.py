@@ -119,6 +119,11 @@ class Signals:
             signal.signal(signum, _ignore)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, wanted)
 
+    @property
+    def fds(self) -> tuple[int, int]:
+        """What it has open."""
+        return self.fd, self._write
+
     def read(self) -> list[int]:
         """The signals that have come since the last call."""
         try:

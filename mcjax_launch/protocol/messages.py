@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-VERSION = 2
+VERSION = 3
 
 # --- launcher to agent ---
 
@@ -136,6 +136,7 @@ class Start(Message):
         grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
             when somebody ends the agent.
         preload: modules to import once, in a process from which the ranks are forked.
+        keep: that process, for another attempt, which may follow if this one fails.
 
     """
 
@@ -151,6 +152,11 @@ class Start(Message):
     grace_s: float
     term_grace_s: float
     preload: tuple[str, ...] = ()
+    keep: bool = False
+
+
+class Again(Message):
+    """To an agent that has said that it stays: greet, for another attempt. It ignores all else."""
 
 
 class Credit(Message):
@@ -321,8 +327,17 @@ class Started(Message):
     pid: int
 
 
+class Importing(Message):
+    """The process from which ranks are to be forked begins to import a module (--preload)."""
+
+    module: str
+
+
 class Preloaded(Message):
-    """These ranks have been forked, after so many seconds of imports (--preload)."""
+    """These ranks have been forked, after so many seconds of imports (--preload).
+
+    `seconds`: 0 where an attempt before this one has imported.
+    """
 
     ranks: tuple[int, ...]
     seconds: float
@@ -477,12 +492,14 @@ class Bye(Message):
         unkillable: the processes that could not be killed.
         stragglers: how many stray processes were ended.
         not_removed: what of the job's private folder is left, and why; "" for nothing.
+        stays: the agent waits for another attempt, and keeps for it what has been preloaded.
 
     """
 
     unkillable: tuple[str, ...]
     stragglers: int
     not_removed: str = ""
+    stays: bool = False
 
 
 # --- kinds of frames ---
@@ -512,7 +529,7 @@ _MESSAGES: tuple[type[Message], ...] = (
     *(ReplyToHooks, Reached, InputEnds, InputTaken, InputUnwanted),
     *(RelayListens, RelayOpens, RelayTaken, RelayEnds, TryPeers, PeersTried),
     *(FromDebugger, ReplyToDebugger, TerminalSize, TerminalCredit),
-    *(Preloaded, StartedAfresh),
+    *(Preloaded, StartedAfresh, Importing, Again),
 )
 _CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
 _KINDS = {cls: kind for kind, cls in _CLASSES.items()}

@@ -36,6 +36,41 @@ def test_waiting(way: str, script: str, status: int) -> None:
     assert done.stdout == f"{status} True\n"
 
 
+SPARES = """
+import os
+from mcjax_launch.agent import posix
+posix.adopt_orphans()
+null = os.open(os.devnull, os.O_RDWR)
+first, then = (
+    posix.spawn(["sh", "-c", script], dict(os.environ), "/", (null, 1, 2))
+    for script in ("exec sleep 99", "sleep 1 & exit 3")
+)
+assert posix.knows_its_children()
+ended = []
+try:
+    while True:
+        while (one := posix.ended_child(first)) is None:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        ended.append(one.pid)
+        posix.reap(one.pid)
+except posix.Childless:
+    os.kill(first, 9)
+    print(len(ended), ended[0] == then)
+os.waitpid(first, 0)
+try:
+    posix.ended_child(first)
+except posix.Childless:
+    print("childless")
+"""
+
+
+def test_a_child_that_does_not_count() -> None:
+    """The orphan does: it was not there from the first."""
+    command = [sys.executable, "-c", SPARES]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "2 True\nchildless\n"
+
+
 @pytest.mark.parametrize(
     ("argv", "cwd", "errno", "what"),
     [

@@ -13,7 +13,7 @@ VALUES = {"Value", "Message", "HookMessage", "Effect"}
 
 # What goes beyond a limit, and why. An entry that is no longer needed has to go.
 LONG = {
-    "launcher/restarts.py run": "the loop over attempts, with what one hands on to the next",
+    "launcher/restarts.py _run": "the loop over attempts, with what one hands on to the next",
     "report/write.py reported": "writes the report whichever way a job ends",
 }
 WIDE: dict[str, str] = {}

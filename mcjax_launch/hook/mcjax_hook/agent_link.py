@@ -43,7 +43,7 @@ class AgentLink:
         self._fd = _connected(path)
         self._pid = os.getpid()
         self._file = _identity(self._fd)
-        self._greet(process_id, self._dump_stacks_on_signal())
+        self._greet(process_id, self.dump_stacks_on_signal(self._fd))
 
     def send_held(self) -> None:
         """Send what was said before this process was there."""
@@ -97,8 +97,9 @@ class AgentLink:
         except OSError:
             pass
 
-    def _dump_stacks_on_signal(self) -> int:
-        """Have stacks written to the agent on a real-time signal; its number, 0 if that cannot be.
+    @staticmethod
+    def dump_stacks_on_signal(fd: int) -> int:
+        """Have stacks written there on a real-time signal; its number, 0 if that cannot be.
 
         The next signal is for those of all threads: faulthandler looks at the frames of threads
         that run meanwhile, which may crash.
@@ -109,7 +110,7 @@ class AgentLink:
 
             signum: int = _signal.SIGRTMIN + _SIGNAL_OFFSET
             for all_threads in (False, True):
-                faulthandler.register(signum + all_threads, self._fd, all_threads=all_threads)
+                faulthandler.register(signum + all_threads, fd, all_threads=all_threads)
             return signum
         except (ImportError, AttributeError):
             return 0
