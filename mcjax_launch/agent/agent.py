@@ -534,8 +534,9 @@ class Agent:
         return self._hooks.joined if self._hooks is not None else ()
 
     def _request_stacks(self, all_threads: bool) -> None:
-        asked = self._hooks.request_stacks(all_threads) if self._hooks is not None else []
-        self._stacks.begin(asked, time.monotonic())
+        hooks = self._hooks.request_stacks(all_threads) if self._hooks is not None else []
+        more = self._preloading.request_stacks(all_threads) if self._preloading is not None else []
+        self._stacks.begin([*hooks, *more], time.monotonic())
 
     def _request_reruns(self, ranks: Collection[int]) -> None:
         if self._hooks is not None:
@@ -547,12 +548,13 @@ class Agent:
 
     def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
         """Send the stacks that have come, and of the other ranks what the kernel knows."""
-        silent = dict(self._pids)
+        silent = dict(self._at_work())
         for stacks in collected:
             self._link.send(stacks)
             silent = {pid: rank for pid, rank in silent.items() if rank != stacks.rank}
         for pid, rank in silent.items():
-            self._link.send(messages.Stacks(rank, pid, "", state=posix.describe(pid)))
+            state, importing = posix.describe(pid), pid not in self._pids
+            self._link.send(messages.Stacks(rank, pid, "", state=state, importing=importing))
         self._link.send(messages.StacksComplete())
 
     # --- effects ---

@@ -6,7 +6,7 @@ import socket
 
 from ..protocol import hook_environ
 from ..protocol.codec import Malformed, Tagged, from_json, to_json
-from ..protocol.fork_messages import Copy, CopyEnded, ForkMessage, Imported
+from ..protocol.fork_messages import Copy, CopyEnded, ForkMessage, Imported, Importing
 from ..protocol.loop import READ, Loop
 from . import posix
 
@@ -115,6 +115,7 @@ class ForkServer:
         on_packet: is given that.
 
     Attributes:
+        dump_signal: has it send its stack; 0: none does.
         seconds: that the imports have taken.
         alone: no process below it is left by the imports.
         is_idle: it can be copied, and no copy is at work.
@@ -124,6 +125,7 @@ class ForkServer:
     def __init__(self, modules: str, first: Wanted, loop: Loop, on_packet: Received) -> None:
         self.modules = modules
         self.first = first
+        self.dump_signal = 0
         self.seconds = 0.0
         self.alone = False
         self.is_idle = False
@@ -195,6 +197,8 @@ class ForkServer:
         self._packets.close()
 
     def _received(self, packet: ForkMessage | str) -> None:
+        if isinstance(packet, Importing):
+            self.dump_signal = packet.dump_signal
         if isinstance(packet, Imported):
             self.seconds, self.alone = packet.seconds, packet.alone
         if isinstance(packet, (Imported, CopyEnded)):

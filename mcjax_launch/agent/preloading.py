@@ -14,6 +14,7 @@ from ..protocol.fork_messages import CopyEnded, Imported, Importing, Unfit
 from ..protocol.program_check import executable
 from . import posix
 from .fork_server import ForkServer
+from .stacks import Importer
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Preloading:
         self._files_limit: Limit | None = None
         self._forking: Forking | None = None  # under way
         self._unfit = ""
+        self._importer: Importer | None = None  # that has been asked for its stack
         self._on_importing: Callable[[str], None] = lambda module: None
         self._on_end: Callable[[Outcome, float], None] = lambda outcome, seconds: None
         if server is not None:
@@ -128,6 +130,17 @@ class Preloading:
         """The pid of the server, if it is to outlive this attempt; else 0."""
         return self.server.pid if self._keeps and self.server and self.server.is_idle else 0
 
+    def request_stacks(self, all_threads: bool) -> list[Importer]:
+        """Ask what imports for its stack, if it can be asked; see HookServer."""
+        for pid, rank in self.importing.items():
+            assert self.server is not None
+            signum = self.server.dump_signal and self.server.dump_signal + all_threads
+            if posix.handles(pid, signum):
+                self._importer = Importer(rank, pid)
+                posix.signal_process(pid, signum)
+                return [self._importer]
+        return []
+
     def look(self) -> None:
         """See whether the server has ended."""
         server = self.server
@@ -162,7 +175,10 @@ class Preloading:
     def _received(self, packet: ForkMessage | str) -> None:
         if self._forking is None:
             return
-        if isinstance(packet, Importing):
+        if isinstance(packet, str):
+            if self._importer is not None:
+                self._importer.take(packet)
+        elif isinstance(packet, Importing):
             self._on_importing(packet.module)
         elif isinstance(packet, Unfit):
             self._unfit = packet.reason

@@ -17,9 +17,13 @@ class ForkMessage(Tagged):
 
 
 class Importing(ForkMessage):
-    """It begins to import a module."""
+    """It begins to import a module.
+
+    `dump_signal`: has it send its stack, as text; 0: none does.
+    """
 
     module: str
+    dump_signal: int
 
 
 class Imported(ForkMessage):

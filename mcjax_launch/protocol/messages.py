@@ -453,6 +453,7 @@ class Stacks(Message):
         state: then, what the kernel knows of the process.
         helper: another process of the rank is the one that takes part in the job.
         blocked: where in the kernel its main thread waits, "" where that is not known.
+        importing: it is no process of the rank's yet, but one that imports for ranks (--preload).
 
     """
 
@@ -462,6 +463,7 @@ class Stacks(Message):
     state: str = ""
     helper: bool = False
     blocked: str = ""
+    importing: bool = False
 
 
 class StacksComplete(Message):

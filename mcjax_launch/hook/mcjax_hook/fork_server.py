@@ -54,6 +54,7 @@ class ForkServer:
         self._agent = os.getppid()
         self._reads = EnvironmentReads()
         self._seconds = 0.0
+        self._dump_signal = 0
         self._prctl = _prctl()
 
     def run(self, step_aside: Callable[[], object]) -> None:
@@ -66,7 +67,7 @@ class ForkServer:
         try:
             connection = _connection(int(self._descriptor))
             self._die_with_agent()
-            self._link.dump_stacks_on_signal(connection.fileno())
+            self._dump_signal = self._link.dump_stacks_on_signal(connection.fileno())
             try:
                 with self._reads:
                     _customize(step_aside)
@@ -113,7 +114,7 @@ class ForkServer:
         _import_usercustomize()
         only_jax = True
         for name in self._modules:
-            _send(connection, fork_messages.Importing(name))
+            _send(connection, fork_messages.Importing(name, self._dump_signal))
             _import_module(name)
             only_jax = only_jax and name.partition(".")[0] == "jax"
             if only_jax:
