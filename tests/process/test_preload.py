@@ -1,7 +1,9 @@
 """--preload without JAX: what is imported once, which ranks are forked, and how all of that ends."""
 
 import os
+import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -319,6 +321,34 @@ def test_a_timeout_while_modules_are_imported(jobs: Jobs, folder: Path) -> None:
     ended = preload(jobs, folder, "-n", 2, "--timeout", "2s", "program.py")
     assert ended.status == 124
     assert ended.stdout.count("rank ") == 0
+    assert f"  > {folder}/mine.py:1 in <module>: {IMPORTING}" in ended.report.replace(" \n", "\n")
+    *_, importing, never, _ = ended.report.splitlines()
+    assert re.fullmatch(r"importing mine for \d s", importing)
+    assert never == "all 2 ranks: never started"
+
+
+def test_where_an_import_is(jobs: Jobs, folder: Path) -> None:
+    (folder / "mine.py").write_text(IMPORTING)
+    hosts = ["--hosts", "a,b", "--via", FAKE_SSH, "--preload", "abc,mine"]
+    running = jobs.start(*hosts, "program.py", cwd=folder, stderr=subprocess.STDOUT)
+    running.read_until("importing", 2)
+    running.signal(signal.SIGQUIT)
+    running.read_until("importing mine on hosts a, b for")
+    running.signal(signal.SIGINT)
+    ended = running.finish()
+    assert ended.status == 130
+    assert "the importing processes on a, b:" in ended.stdout
+    assert f"  > {folder}/mine.py:1 in <module>: print('importing'" in ended.stdout
+    *_, importing, never, _ = ended.stdout.splitlines()
+    assert importing.startswith("mcjax-launch: importing mine on hosts a, b for")
+    assert never == "mcjax-launch: all 2 ranks: never started"
+
+
+def test_an_import_that_takes_long_is_told_of(jobs: Jobs, folder: Path) -> None:
+    (folder / "mine.py").write_text("import os, time; time.sleep(1); by = os.getpid()")
+    ended = preload(jobs, folder, "-n", 2, "program.py", env={"MCJAX_HANG_NOTE_AFTER_S": "0.3"})
+    assert lines(ended) == ranks(True, 0, 1)
+    assert ended.report.startswith("--preload: still importing mine for 0 s; Ctrl-\\ shows where")
 
 
 def test_imports_that_compute_are_no_stall(jobs: Jobs, folder: Path) -> None:
