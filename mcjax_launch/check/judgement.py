@@ -247,17 +247,21 @@ def is_busy(host: HostFound) -> bool:
 
 
 def _load(hosts: Sequence[HostFound]) -> Iterator[Step]:
-    busy = [host for host in hosts if is_busy(host)]
-    if busy:
-        lines = _by_text(
-            busy,
-            lambda host: (
-                f"load {host.surveyed and host.surveyed.load:.1f} on "
-                f"{counted(host.surveyed.cores if host.surveyed else 0, 'core')}"
-            ),
-        )
+    by_cores: dict[int, list[HostFound]] = {}
+    for host in hosts:
+        if is_busy(host) and host.surveyed is not None:
+            by_cores.setdefault(host.surveyed.cores, []).append(host)
+    if by_cores:
+        lines = [_load_text(busy, cores) for cores, busy in by_cores.items()]
         text = "other programs run there: the slowest rank sets the pace"
         yield Step(name="load", verdict="warning", text=text, details=tuple(lines))
+
+
+def _load_text(hosts: Sequence[HostFound], cores: int) -> str:
+    loads = [host.surveyed.load for host in hosts if host.surveyed is not None]
+    low, high = f"{min(loads):.1f}", f"{max(loads):.1f}"
+    load = low if low == high else f"{low}-{high}"
+    return f"{some(host.name for host in hosts)}: load {load} on {counted(cores, 'core')}"
 
 
 def is_off(host: HostFound) -> bool:

@@ -24,6 +24,7 @@ from mcjax_launch.transport.client import Transport
 
 # What nobody has limited: ranks that do not find one another would wait for five minutes.
 _START_S, _WHOLE_S = 60.0, 120.0
+_GRACE_S = 1.0  # our ranks have nothing to save
 _LARGE = 64 << 20
 _LEAST_LARGE = 1 << 20
 _SIZES = 2  # are timed: little, and this much
@@ -57,7 +58,7 @@ def job_of_check(job: Job) -> Job:
         sync=(program,),
         timeout=job.timeout or _WHOLE_S,
         start_timeout=(job.start_timeout or _START_S) if job.hook else None,
-        grace=job.grace,
+        grace=_GRACE_S if job.grace is None else job.grace,
         record=True,  # which keeps what ranks print
     )
 
@@ -107,7 +108,7 @@ def run(
     except LaunchError as error:
         why_not = str(error)
     if signum := _signal_of(attempts):
-        raise Interrupted(signum)
+        raise Interrupted(signum, said=True)
     ranks = [run for attempt in attempts for run in attempt.state.ranks.values()]
     printed = [(run.host, list(messages(run.stdout))) for run in ranks]
     result = result_of([told for _, told in printed], why_not)

@@ -42,12 +42,14 @@ class Interrupted(Exception):
 
     Args:
         signum: the signal.
+        said: the user has been told.
 
     """
 
-    def __init__(self, signum: int) -> None:
+    def __init__(self, signum: int, *, said: bool = False) -> None:
         super().__init__(signal.Signals(signum).name)
         self.signum = signum
+        self.said = said
 
 
 class Survey:
@@ -116,7 +118,7 @@ class Survey:
             variables["JAX_NUM_CPU_DEVICES"] = str(self._job.cpu_devices)
         for host, surveyed in self._surveyed.items():
             python = surveyed.python
-            if host not in self._failures and not python.error:
+            if self._is_there(host) and not python.error:
                 cwd = surveyed.facts.cwd
                 self._ask(host, messages.CountDevices(python.path, cwd, variables), _COUNT_S)
         self._wait(lambda: not self._unanswered)
@@ -149,11 +151,15 @@ class Survey:
             devices_error=counted.error if counted is not None else "",
         )
 
+    def _is_there(self, host: Host) -> bool:
+        """Whether a host has answered, and can still be asked."""
+        return host in self._surveyed and host not in self._failures
+
     # --- the network ---
 
     def _look_at_network(self) -> Network:
         """Who reaches the coordinator's host, and each other."""
-        there = [host for host in self._hosts if host in self._surveyed]
+        there = [host for host in self._hosts if self._is_there(host)]
         answers = {host: self._surveyed[host].facts for host in there}
         if len(there) < 2:
             return Network()
@@ -162,7 +168,7 @@ class Survey:
         tried, error = self._addresses(answers)
         several = len({answers[host].machine for host in there}) > 1
         reach = peers.Reach(there, answers)
-        all_ways = several and bool(peers.collectives(self._job))
+        all_ways = several and self._needs_ports
         asked = 0
         for host in there:
             others = reach.peers(host) if all_ways else ()
@@ -177,6 +183,15 @@ class Survey:
         if error or not tried:
             return found.replaced(error=error)
         return self._with_coordinator(found, tried)
+
+    @property
+    def _needs_ports(self) -> bool:
+        """Whether collectives connect the hosts over the network; TPUs have one of their own."""
+        uses = peers.collectives(self._job)
+        if uses == "any":
+            found = self._surveyed.values()
+            return not all("libtpu" in one.python.packages and not one.gpus for one in found)
+        return bool(uses)
 
     def _addresses(self, answers: Mapping[Host, messages.HostFacts]) -> tuple[list[str], str]:
         """Where the coordinator might be reached; or why that cannot be known."""
@@ -255,7 +270,7 @@ class Survey:
             self._ask(host, messages.TellTime(), _SURVEY_S)
             return
         wanted = what_to_prepare(
-            self._job, host, self._ranks[host], first=host is self._hosts[0], several=True
+            self._job, host, self._ranks[host], first=host == self._hosts[0], several=True
         )
         several = len(self._hosts) > 1
         anywhere = messages.Bind("", 0)  # for the others' attempts to connect

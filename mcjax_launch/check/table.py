@@ -183,18 +183,19 @@ def _step(step: Step, width: int) -> Iterator[str]:
     before = f"{step.verdict:<{_VERDICT_WIDTH}}{step.name:<{_NAME_WIDTH}}"
     room = max(20, width - len(before) - _SECONDS_WIDTH)
     took = "" if step.seconds is None else f"{step.seconds:.1f} s".rjust(_SECONDS_WIDTH)
-    first, *others = textwrap.wrap(visible(step.text), room, break_on_hyphens=False) or [""]
+    first, *others = _wrapped(step.text, room) or [""]
     yield f"{before}{first:<{room}}{took}".rstrip()
     indent = " " * len(before)
     yield from (f"{indent}{line}" for line in others)
     for detail in step.details:
-        yield from textwrap.wrap(
-            visible(detail),
-            width,
-            initial_indent=f"{indent}- ",
-            subsequent_indent=f"{indent}  ",
-            break_on_hyphens=False,
-        )
+        first, *others = _wrapped(detail, width - len(indent) - 2) or [""]
+        yield f"{indent}- {first}"
+        yield from (f"{indent}  {line}" for line in others)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Text in lines. A long path stays whole, so that it can be copied."""
+    return textwrap.wrap(visible(text), width, break_on_hyphens=False, break_long_words=False)
 
 
 def coloured(line: str) -> str:

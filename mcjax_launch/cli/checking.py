@@ -53,9 +53,10 @@ def check(options: Options, context: click.Context) -> int:
     try:
         found = run.run(job, hosts, via, style, _ignore if options.quiet else _say)
     except Interrupted as interrupted:
-        raise LaunchError(
-            f"stopped by {interrupted}", exit_status.of_signal(interrupted.signum)
-        ) from None
+        status = exit_status.of_signal(interrupted.signum)
+        if interrupted.said:
+            return status
+        raise LaunchError(f"stopped by {interrupted}", status) from None
     steps = judge(found)
     if options.report is not None:
         host = os.uname().nodename

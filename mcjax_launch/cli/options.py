@@ -326,7 +326,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         _flag(
             "--check",
-            help="Run no PROGRAM: check the hosts, their Pythons and ways, and add up all devices.",
+            help="Run no PROGRAM: find out whether a job would work on these hosts.",
         ),
         _flag("--dry-run", help="Print each rank's host, command and variables; start nothing."),
     ),

@@ -1,6 +1,8 @@
 """--check with real JAX: the sum, and jobs that fail."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 from jobs import Jobs
@@ -47,6 +49,23 @@ def test_ranks_that_do_not_all_join(jobs: Jobs) -> None:
     [line] = [line for line in ended.stdout.splitlines() if line.startswith("FAILED   sum ")]
     assert "initialize()" in line
     assert ended.seconds < 60
+
+
+def test_an_interrupt_of_the_sum(jobs: Jobs, tmp_path: Path) -> None:
+    """A rank's Python says when it starts; then the user has had enough."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys, time\nif sys.argv[:1] == ['global_sum.py'] or 'stage' in str(sys.orig_argv):\n"
+        f"    open({str(fifo)!r}, 'w').write('here')\n    time.sleep(1000)\n"
+    )
+    running = jobs.start("--check", "-d", 1, "-x", f"PYTHONPATH={tmp_path}")
+    assert fifo.read_text() == "here"
+    running.signal(signal.SIGINT)
+    ended = running.finish()
+    assert (ended.status, ended.out) == (130, b"")
+    assert ended.report.count("stopped by SIGINT") == 1
+    assert ended.seconds < 30
 
 
 def test_a_job_that_fails(jobs: Jobs) -> None:

@@ -164,6 +164,35 @@ def test_gpus(jobs: Jobs, tmp_path: Path, bare: str) -> None:
         assert f"- a: {many}, and JAX uses the CPU: is a jax for GPUs installed" in text
 
 
+def test_a_host_that_is_lost_meanwhile(jobs: Jobs, tmp_path: Path, bare: str) -> None:
+    """Its agent dies of the question about its Python."""
+    deadly = tmp_path / "deadly"
+    deadly.write_text(f'#!/bin/sh\n[ "$1" = -c ] && kill -9 $PPID\nexec {bare} "$@"\n')
+    deadly.chmod(0o700)
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text(f"a python={bare}\nb python={deadly}\nc python={bare}\n")
+    ended = over(jobs, hosts)
+    assert (ended.status, ended.stderr) == (1, "")
+    text = " ".join(ended.stdout.split())
+    assert "FAILED hosts 1 of 3 hosts cannot be used" in text
+    assert "- b: its agent was killed by SIGKILL" in text
+    assert f"- a,c: {bare} has no jax" in text
+
+
+def test_a_host_that_is_lost_at_last(jobs: Jobs, tmp_path: Path, bare: str) -> None:
+    """Its agent dies while JAX counts devices: what it has said before is not forgotten."""
+    deadly = environment(tmp_path / "deadly", jax="0.10.2", jaxlib="0.10.2")
+    (module,) = (tmp_path / "deadly").glob("lib/python3*/site-packages/jax/__init__.py")
+    module.write_text("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n")
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text(f"a python={bare}\nb python={deadly}\n")
+    ended = over(jobs, hosts)
+    assert (ended.status, ended.stderr) == (1, "")
+    text = " ".join(ended.stdout.split())
+    assert "- b: its agent was killed by SIGKILL" in text
+    assert "0.10.2" in text
+
+
 def test_a_port_that_is_taken(jobs: Jobs, bare: str) -> None:
     import socket
 

@@ -177,6 +177,12 @@ WRONG: dict[str, tuple[list[HostFound], str, str, str]] = {
         "warning",
         "b: load 15.8 on 16 cores",
     ),
+    "busy hosts": (
+        [host("a", load=9), host("b", load=15.8)],
+        "load",
+        "warning",
+        "a,b: load 9.0-15.8 on 16 cores",
+    ),
     "a clock ahead": (
         [host("a"), host("b", ahead_s=3.2)],
         "clocks",
