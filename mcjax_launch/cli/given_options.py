@@ -32,10 +32,12 @@ def _words(option: click.Option, value: Any) -> tuple[str, ...]:
     return name, _as_word(value)
 
 
-def _as_word(value: str | int | float | frozenset[int] | None) -> str:
+def _as_word(value: str | int | float | frozenset[int] | tuple[str, ...] | None) -> str:
     if value is None:  # a limit that is none
         return "0"
     if isinstance(value, frozenset):
         return ranges(value) or "none"
+    if isinstance(value, tuple):
+        return ",".join(value)
     # Never 1e+06, which is not a duration.
     return f"{value:f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
