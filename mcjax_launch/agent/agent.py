@@ -299,6 +299,8 @@ class Agent:
         self._perform(self._supervisor.exited(rank, status, time.monotonic()))
         del self._pids[ended.pid]
         used = system.reap(ended.pid)
+        if self._coordinator is not None:
+            self._coordinator.resume()
         failed = status != 0 and -status not in sent
         killer = self._memory.evidence(pid) if failed and self._memory else ""
         hooked = self._hooks is not None and rank in self._hooks.seen

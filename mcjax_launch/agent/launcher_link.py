@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..protocol.uplink import Uplink
 
 # Longer than the launcher waits before another attempt; in between it says nothing.
-_PAUSE_S = 60.0
+_PAUSE_S = 45.0
 
 
 class LauncherLink:

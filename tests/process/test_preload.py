@@ -77,6 +77,53 @@ def test_ways_to_run_a_program(jobs: Jobs, folder: Path, way: str) -> None:
     assert ended.err == b""
 
 
+CHILDREN = """
+import multiprocessing, os, sys, mine
+from concurrent.futures import ProcessPoolExecutor
+
+def seen(queue):
+    queue.put((os.environ["JAX_PROCESS_ID"], multiprocessing.parent_process().pid))
+
+def add(number):
+    return number + 1
+
+if __name__ == "__main__":
+    for way in ("fork", "spawn", "forkserver"):
+        context = multiprocessing.get_context(way)
+        queue = context.Queue()
+        process = context.Process(target=seen, args=(queue,))
+        process.start()
+        ours = queue.get() == (os.environ["JAX_PROCESS_ID"], os.getpid())
+        process.join()
+        with ProcessPoolExecutor(2, mp_context=context) as pool:
+            print(way, ours, process.exitcode, list(pool.map(add, [1, 2])))
+"""
+
+
+def test_multiprocessing_in_the_program(jobs: Jobs, folder: Path) -> None:
+    (folder / "mine.py").write_text("")
+    (folder / "program.py").write_text(CHILDREN)
+    fresh = lines(jobs.run("-n", 2, "program.py", cwd=folder))
+    assert len(fresh) == 6 and fresh[0] == "[0] fork True 0 [2, 3]"
+    assert lines(preload(jobs, folder, "-n", 2, "program.py")) == fresh
+
+
+def test_coverage_of_the_program(jobs: Jobs, folder: Path) -> None:
+    pytest.importorskip("coverage")
+    (folder / "program.py").write_text(
+        "import mine\nif mine.by == 0:\n    print('never')\nprint(1)\n"
+    )
+    words = ["-m", "coverage", "run", "--parallel-mode", "--include=program.py", "program.py"]
+    ended = preload(jobs, folder, "-n", 2, *words)
+    assert lines(ended) == ["[0] 1", "[0] imported", "[1] 1"]
+    assert len(list(folder.glob(".coverage.*"))) == 2
+    for command in (["combine", "-q"], ["report", "-m"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "coverage", *command], cwd=folder, capture_output=True, text=True
+        )
+    assert "program.py       4      1    75%   3" in done.stdout, done
+
+
 def test_each_rank_has_its_own_command(jobs: Jobs, folder: Path) -> None:
     words = [PROGRAM + "; print(open('/proc/self/cmdline').read().split(chr(0))[3:5])"]
     words += ["{process_id} of {num_processes}", "x"]

@@ -167,7 +167,7 @@ def test_before_another_attempt_it_only_waits(ends: Ends) -> None:
 def test_over_a_network_it_does_not_wait_for_ever(ends: Ends) -> None:
     ends.link = ends.new_link()
     ends.link.open(again=True)
-    ends.after(59)
+    ends.after(44)
     assert ends.lost == 0
     ends.after(1)
     assert ends.lost == 1

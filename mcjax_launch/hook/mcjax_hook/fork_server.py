@@ -17,6 +17,7 @@ import sys
 from ...protocol import fork_messages, hook_environ
 from ...protocol.codec import Tagged, from_json, to_json
 from . import forked_rank, unseen_jax
+from .agents_death import die_with_parent, unseen_prctl
 from .environment_reads import EnvironmentReads
 from .forking import Unfit, check_jax, check_threads, fork
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 _MOST_PACKET = 1 << 20
 _INT_BYTES = 4
 _DESCRIPTORS = 4  # a rank's 0, 1 and 2, and what it waits on
-_PR_SET_PDEATHSIG = 1
 _LONGEST_REASON = 300
 
 
@@ -55,7 +55,7 @@ class ForkServer:
         self._reads = EnvironmentReads()
         self._seconds = 0.0
         self._dump_signals = (0, 0)
-        self._prctl = _prctl()
+        self._prctl = unseen_prctl()
 
     def run(self, step_aside: Callable[[], object]) -> None:
         """Import, and fork; comes back in each rank.
@@ -66,7 +66,7 @@ class ForkServer:
         """
         try:
             connection = _connection(int(self._descriptor))
-            self._die_with_agent()
+            die_with_parent(self._agent, self._prctl)  # it may be deep in an import then
             self._dump_signals = self._link.dump_stacks_on_signal(connection.fileno())
             try:
                 with self._reads:
@@ -87,14 +87,6 @@ class ForkServer:
         except BaseException as error:
             sys.stderr.write(f"mcjax-launch: a forked rank failed: {error!r}; please report\n")
             _leave(1)
-
-    def _die_with_agent(self) -> None:
-        """Have the kernel end this process with the agent: it may be deep in an import then."""
-        import _signal
-
-        self._prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != self._agent:
-            _leave()
 
     # --- importing ---
 
@@ -276,17 +268,6 @@ def _command() -> list[str]:
     """The command that this process was started with."""
     with open("/proc/self/cmdline", "rb") as cmdline:
         return [os.fsdecode(word) for word in cmdline.read().split(b"\0")[:-1]]
-
-
-def _prctl() -> Callable[..., int]:
-    """The system's function; no module that it takes is left for the program to find."""
-    before = set(sys.modules)
-    import ctypes
-
-    prctl: Callable[..., int] = ctypes.CDLL(None).prctl
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
-    return prctl
 
 
 # --- the connection ---
