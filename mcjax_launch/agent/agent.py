@@ -23,6 +23,7 @@ from ..protocol.loop import READ, Loop, Signals
 from ..protocol.program_check import Unusable
 from ..protocol.signals import ENDING
 from ..protocol.uplink import Uplink, widen
+from ..protocol.value import Value
 from . import network, private_folder, streams, supervisor
 from .hook_server import HookServer
 from .launcher_link import LauncherLink
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ..protocol.codec import Message
+    from ..protocol.ulimits import Limit
     from .coordinator_streams import CoordinatorStreams
+    from .fork_server import ForkServer
     from .hook_server import HookConnection
     from .inputs import Inputs
     from .preloading import Preloading
@@ -54,45 +57,59 @@ _NO_INPUT = 0
 _TOGETHER = 32
 
 
-class Agent:
-    """Does what the launcher asks and what `supervisor` decides.
+class Surroundings(Value):
+    """What stays the same for an agent, however often the job is started.
 
     Args:
         control: the descriptor to read the launcher's messages from.
-        uplink: the way to the launcher.
-        loop: to wait in.
+        signals: its own.
         folder: the job's private one on this host.
         hook_folder: for the ranks' PYTHONPATH.
         remote: the launcher is on another machine.
+        files_limit: what the ranks are allowed, see `ulimits.allow_many_files`.
+
+    """
+
+    control: int
+    signals: Signals
+    folder: str
+    hook_folder: str
+    remote: bool
+    files_limit: Limit | None
+
+
+class Agent:
+    """Does what the launcher asks and what `supervisor` decides, in one attempt to run the job.
+
+    Args:
+        here: where it is.
+        loop: to wait in.
+        uplink: the way to the launcher.
+        server: what an earlier attempt has preloaded; then it waits for the launcher's word.
 
     """
 
     def __init__(
-        self,
-        control: int,
-        uplink: Uplink,
-        loop: Loop,
-        folder: str,
-        hook_folder: str,
-        remote: bool,
+        self, here: Surroundings, loop: Loop, uplink: Uplink, server: ForkServer | None = None
     ) -> None:
-        self._files_limit = ulimits.allow_many_files()
-        self._folder = folder
-        self._hook_folder = hook_folder
+        self._here = here
         self._loop = loop
         self._link = LauncherLink(
-            control,
+            here.control,
             uplink,
             loop,
-            remote=remote,
+            remote=here.remote,
             on_message=self._receive,
             on_lost=self._launcher_lost,
         )
         self._streams = streams.Streams(loop, uplink)
         self._inputs: Inputs | None = None  # of ranks that take the launcher's
         self._coordinator: CoordinatorStreams | None = None  # where it is relayed
-        self._signals = Signals((signal.SIGCHLD, *ENDING))
         self._preloading: Preloading | None = None
+        if server is not None:
+            from .preloading import Preloading
+
+            self._preloading = Preloading(loop, server)
         self._supervisor = supervisor.Supervisor(0)
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
         self._prepared: Prepared | None = None
@@ -104,13 +121,19 @@ class Agent:
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
 
-    def run(self) -> None:
-        """Serve until the ranks, and all that they started, are gone."""
-        self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
-        self._link.open()
+    def run(self) -> ForkServer | None:
+        """Serve until the ranks, and all that they started, are gone.
+
+        Returns:
+            what is kept for another attempt, for which the launcher has been told to come back.
+
+        """
+        self._loop.watch(self._here.signals.fd, READ, lambda ready: self._read_signals())
+        self._link.open(again=self._preloading is not None)
         while not self._finished():
             some = (timer for timer in (self._usage, self._hooks) if timer is not None)
             self._loop.run_once((self, self._stacks, *some, self._link))
+        return self._preloading.server if self._stays and self._preloading is not None else None
 
     @property
     def deadline(self) -> float | None:
@@ -134,11 +157,28 @@ class Agent:
         if self._coordinator is not None and not self._coordinator.drain():
             return False  # until the other hosts do
         if not self._link.said_bye:
-            left = system.descendants() if self._leaving.unkillable else []
+            left = self._descendants() if self._leaving.unkillable else []
             unkillable = tuple(f"pid {pid}: {system.describe(pid)}" for pid in left)
-            not_removed = private_folder.remove(self._folder, self._keep_in_touch)
-            self._link.say_bye(messages.Bye(unkillable, self._stragglers, not_removed))
+            but = private_folder.HOOK if self._stays else ""  # which the kept Python goes on using
+            not_removed = private_folder.remove(self._here.folder, self._keep_in_touch, but)
+            stays = self._stays and not left
+            self._link.say_bye(messages.Bye(unkillable, self._stragglers, not_removed, stays))
         return self._link.empty
+
+    @property
+    def _stays(self) -> bool:
+        """Whether there is something to be kept for another attempt."""
+        return self._spared != 0 and not self._link.uplink.broken
+
+    @property
+    def _spared(self) -> int:
+        """The pid of the one process that does not end with this attempt; 0 for none."""
+        return self._preloading.spared if self._preloading is not None else 0
+
+    def _descendants(self) -> list[int]:
+        """All processes that are to end with this attempt."""
+        spared = self._spared
+        return [pid for pid in system.descendants() if pid != spared]
 
     def _keep_in_touch(self) -> None:
         """Let heartbeats come and go while something takes its time."""
@@ -207,11 +247,18 @@ class Agent:
         self._streams.credit(_ENDLESS)
         if self._coordinator is not None:
             self._coordinator.drop()
+        self._keep_nothing()
         self._end_early()
 
+    def _keep_nothing(self) -> None:
+        """There will be no other attempt."""
+        if self._preloading is not None:
+            self._preloading.drop()
+
     def _read_signals(self) -> None:
-        for signum in self._signals.read():
+        for signum in self._here.signals.read():
             if signum in ENDING:  # a scheduler ends the job (scancel), or the guardian is gone
+                self._keep_nothing()
                 self._link.send(messages.Ending(signal.Signals(signum).name))
                 self._perform(self._supervisor.ended_by_signal(time.monotonic()))
         self._reap()
@@ -223,17 +270,23 @@ class Agent:
 
     def _reap(self) -> None:
         """Handle every child that has ended: status first, then its group, the zombie last."""
-        if self._preloading is not None:
-            self._preloading.look()
         try:
-            while (ended := system.ended_child()) is not None:
+            while (ended := self._ended_child()) is not None:
                 if ended.pid in self._pids:
                     self._handle_end(ended)
+                elif self._preloading is not None and self._preloading.is_under_way:
+                    return  # it may be a rank, which will be known in a moment
                 else:
                     system.reap(ended.pid)
             self._perform(self._supervisor.child_gone())
         except Childless:
             self._perform(self._supervisor.childless())
+
+    def _ended_child(self) -> Ended | None:
+        """A child that has ended; the server of --preload is looked at before, and apart."""
+        if self._preloading is not None:
+            self._preloading.look()
+        return system.ended_child(self._spared)
 
     def _handle_end(self, ended: Ended) -> None:
         rank = self._pids[ended.pid]
@@ -246,6 +299,8 @@ class Agent:
         self._perform(self._supervisor.exited(rank, status, time.monotonic()))
         del self._pids[ended.pid]
         used = system.reap(ended.pid)
+        if self._coordinator is not None:
+            self._coordinator.resume()
         failed = status != 0 and -status not in sent
         killer = self._memory.evidence(pid) if failed and self._memory else ""
         hooked = self._hooks is not None and rank in self._hooks.seen
@@ -319,7 +374,7 @@ class Agent:
         if self._staging is None:
             from .sync import Staging
 
-            self._staging = Staging(os.path.join(self._folder, "stage"))
+            self._staging = Staging(os.path.join(self._here.folder, "stage"))
         try:
             if isinstance(part, frames.Content):
                 self._staging.write(part.payload)
@@ -352,7 +407,7 @@ class Agent:
         if order.hook:
             for name in rank_environ.misleading(inherited):
                 del inherited[name]
-            path = os.path.join(self._folder, "hook")
+            path = os.path.join(self._here.folder, "hook")
             local = {rank.process_id for rank in order.ranks}
             self._hooks = HookServer(
                 path, self._loop, local, self._is_main, self._hooked, self._debugged
@@ -360,7 +415,7 @@ class Agent:
             inherited[hook_environ.SOCKET] = path
             self._hooks.wrapped = _wrapped(order)
             if order.private or order.relay:
-                inherited[hook_environ.COORDINATOR] = os.path.join(self._folder, "coord")
+                inherited[hook_environ.COORDINATOR] = os.path.join(self._here.folder, "coord")
             if order.relay:
                 self._relay(inherited)
             if hook_environ.VERIFY_SPMD in order.env:
@@ -373,7 +428,7 @@ class Agent:
         self._usage = UsageSampler(order.sample_every_s, self._at_work, joined, self._link.send)
         ranks = [(rank, self._environ(rank, order, inherited)) for rank in order.ranks]
         if order.preload:
-            self._preload(order.preload, ranks)
+            self._preload(order, ranks)
         else:
             self._start_afresh(ranks)
 
@@ -386,27 +441,34 @@ class Agent:
                 self._hooks.accept()
 
     def _preload(
-        self,
-        modules: Sequence[str],
-        ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]],
+        self, order: messages.Start, ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]]
     ) -> None:
         """Have the ranks forked, as far as that can be done."""
-        from .preloading import Outcome, Preloading  # no other start need wait for that
+        from .forking import Forking, Outcome  # no other start need wait for that
+        from .preloading import Preloading
 
         def standard(rank: messages.RankOrder) -> tuple[int, int, int]:
             ends, read = self._pipes(rank)
             self._read_streams(rank.process_id, *read)
             return ends
 
-        def on_end(outcome: Outcome) -> None:
-            for report in outcome.reports():
+        def on_end(outcome: Outcome, seconds: float) -> None:
+            for report in outcome.reports(seconds):
                 self._link.send(report)
             self._start_afresh(outcome.afresh)
+            self._reap()  # a rank may have been killed before it was one
 
-        self._preloading = Preloading(
-            modules, ranks, self._folder, self._loop, standard, self._started, on_end
+        if self._preloading is None:
+            self._preloading = Preloading(self._loop)
+        self._preloading.begin(
+            order.preload,
+            Forking(ranks, standard, self._started),
+            null=_NO_INPUT,
+            files_limit=self._here.files_limit,
+            keep=order.keep,
+            on_importing=lambda module: self._link.send(messages.Importing(module)),
+            on_end=on_end,
         )
-        self._preloading.begin(_NO_INPUT, self._files_limit)
 
     def _relay(self, inherited: dict[str, str]) -> None:
         """Have the ranks of this host and JAX's coordination service meet through the launcher."""
@@ -428,7 +490,7 @@ class Agent:
             coordinator_host=order.coordinator_host,
         )
         environ = {**inherited, **set_here}
-        return rank_environ.with_hook(environ, self._hook_folder) if order.hook else environ
+        return rank_environ.with_hook(environ, self._here.hook_folder) if order.hook else environ
 
     def _spawn(self, ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]]) -> bool:
         """Start these ranks; False if one cannot be started, and the launcher has been told why."""
@@ -449,7 +511,7 @@ class Agent:
 
     def _spawn_one(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
         ends, read = self._pipes(rank)
-        pid = system.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit)
+        pid = system.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self._here.files_limit)
         for fd in ends:
             os.close(fd)
         self._started(rank.process_id, pid)
@@ -497,8 +559,9 @@ class Agent:
         return self._hooks.joined if self._hooks is not None else ()
 
     def _request_stacks(self, all_threads: bool) -> None:
-        asked = self._hooks.request_stacks(all_threads) if self._hooks is not None else []
-        self._stacks.begin(asked, time.monotonic())
+        hooks = self._hooks.request_stacks(all_threads) if self._hooks is not None else []
+        more = self._preloading.request_stacks(all_threads) if self._preloading is not None else []
+        self._stacks.begin([*hooks, *more], time.monotonic())
 
     def _request_reruns(self, ranks: Collection[int]) -> None:
         if self._hooks is not None:
@@ -510,12 +573,13 @@ class Agent:
 
     def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
         """Send the stacks that have come, and of the other ranks what the kernel knows."""
-        silent = dict(self._pids)
+        silent = dict(self._at_work())
         for stacks in collected:
             self._link.send(stacks)
             silent = {pid: rank for pid, rank in silent.items() if rank != stacks.rank}
         for pid, rank in silent.items():
-            self._link.send(messages.Stacks(rank, pid, "", state=system.describe(pid)))
+            state, importing = system.describe(pid), pid not in self._pids
+            self._link.send(messages.Stacks(rank, pid, "", state=state, importing=importing))
         self._link.send(messages.StacksComplete())
 
     # --- effects ---
@@ -542,7 +606,7 @@ class Agent:
 
     def _signal_strays(self, signum: int) -> int:
         """Signal the processes of the job that have left their rank's group; their number."""
-        strays = [pid for pid in system.descendants() if system.group_of(pid) not in self._pids]
+        strays = [pid for pid in self._descendants() if system.group_of(pid) not in self._pids]
         for pid in strays:
             system.signal_process(pid, signum)
             system.signal_process(pid, signal.SIGCONT)
@@ -550,7 +614,7 @@ class Agent:
 
     def _kill(self) -> None:
         self._signal_ranks(signal.SIGKILL)
-        for pid in system.descendants():
+        for pid in self._descendants():
             system.signal_process(pid, signal.SIGKILL)
 
 

@@ -131,6 +131,7 @@ class CoordinatorStreams:
         if self._server is not None:
             self._loop.forget(self._server.fileno())
             self._server.close()
+            self._server = None
 
     # --- new streams ---
 
@@ -147,7 +148,12 @@ class CoordinatorStreams:
         server.listen(_BACKLOG)
         server.setblocking(False)
         self._server = server
-        self._loop.watch(server.fileno(), READ, lambda ready: self._accept())
+        self.resume()
+
+    def resume(self) -> None:
+        """Accept who has connected: descriptors may have become free since that could not be."""
+        if self._server is not None:
+            self._loop.watch(self._server.fileno(), READ, lambda ready: self._accept())
 
     def _accept(self) -> None:
         assert self._server is not None
@@ -156,7 +162,7 @@ class CoordinatorStreams:
                 connection, _ = self._server.accept()
             except BlockingIOError:
                 return
-            except OSError:  # too many open files
+            except OSError:  # too many open files, until one is closed
                 self._loop.forget(self._server.fileno())
                 return
             connection.setblocking(False)
@@ -236,6 +242,7 @@ class CoordinatorStreams:
         """Its process is gone, or all that the other end had to say has been handed over."""
         self._loop.forget(stream.connection.fileno())
         stream.connection.close()
+        self.resume()
         del self._streams[stream.number]
         if stream.number in self._waiting:
             self._waiting.remove(stream.number)

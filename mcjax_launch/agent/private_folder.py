@@ -8,6 +8,8 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+#: What an agent that brings its own sources keeps in it: the hook, and what that imports.
+HOOK = "mcjax_launch"
 _LAST_RESORT = "/tmp"
 _LONGEST_SOCKET_FOLDER = 80  # a unix socket's path has 107 bytes in all
 # For JAX a socket's path is part of a URI, in which not every gRPC decodes what has been quoted.
@@ -58,7 +60,7 @@ def _new_folder(base: str) -> str:
     return folder
 
 
-def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
+def remove(folder: str, between: Callable[[], object] = lambda: None, but: str = "") -> str:
     """Remove a folder with all that is in it, also what forbids it; links are not followed.
 
     Each folder below is moved up into this one first: however deep they are, no path gets too
@@ -67,6 +69,7 @@ def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
     Args:
         folder: what to remove.
         between: called after each folder, for there may be many.
+        but: the name of what stays in it, and with that the folder itself.
 
     Returns:
         what is in the way, with the reason; "" if nothing is.
@@ -78,7 +81,9 @@ def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
         at = ahead.pop()
         try:
             os.chmod(at, 0o700)
-            entries = list(os.scandir(at))
+            entries = [
+                entry for entry in os.scandir(at) if not (at == folder and entry.name == but)
+            ]
         except OSError as error:
             errors.append(_in_words(at, error))
             continue
@@ -91,7 +96,7 @@ def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
         if at != folder:
             errors.append(_remove_empty(at))
         between()
-    return next(filter(None, errors), "") or _remove_empty(folder)
+    return next(filter(None, errors), "") or ("" if but else _remove_empty(folder))
 
 
 def _clear_away(entry: os.DirEntry[str], target: str) -> str:

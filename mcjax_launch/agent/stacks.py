@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from ..protocol import messages, source_lines
 from .system import system
 
@@ -9,14 +11,59 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from .hook_server import HookConnection
 
+_MOST_STACKS = 1 << 20
 # A stack dump has no end mark: it is complete when nothing came for a moment. A process that has
 # not begun (it is stopped, or waits for the disk) gets longer.
 _QUIET_S = 0.15
 _SLOWEST_S = 2.0
 # How much of a line of the user's is shown.
 _MOST_SOURCE = 100
+
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Asked(Protocol):
+        """A process that has been asked."""
+
+        rank: int
+        pid: int
+        last_stack_at: float
+
+        @property
+        def joined(self) -> bool: ...
+        @property
+        def stacks(self) -> list[str]: ...
+
+
+class Importer:
+    """The process that imports for ranks (--preload), of which each piece of text is a packet.
+
+    Args:
+        rank: the first of those.
+        pid: its own.
+
+    """
+
+    joined = False
+
+    def __init__(self, rank: int, pid: int) -> None:
+        self.rank = rank
+        self.pid = pid
+        self.last_stack_at = 0.0
+        self._text = ""
+
+    def take(self, text: str) -> None:
+        """A piece of its stack has come."""
+        self.last_stack_at = time.monotonic()
+        if len(self._text) < _MOST_STACKS:
+            self._text += text
+
+    @property
+    def stacks(self) -> list[str]:
+        """The lines of its stack."""
+        return self._text.splitlines()
 
 
 class StackDump:
@@ -29,10 +76,10 @@ class StackDump:
 
     def __init__(self, on_complete: Callable[[Iterable[messages.Stacks]], None]) -> None:
         self._on_complete = on_complete
-        self._asked: Sequence[HookConnection] = ()
+        self._asked: Sequence[Asked] = ()
         self._since: float | None = None
 
-    def begin(self, asked: Sequence[HookConnection], now: float) -> None:
+    def begin(self, asked: Sequence[Asked], now: float) -> None:
         """These processes have been asked."""
         self._asked, self._since = asked, now
 
@@ -61,7 +108,14 @@ class StackDump:
             if text:
                 helper = hook.rank in members and not hook.joined
                 blocked = system.blocked_in(hook.pid)
-                yield messages.Stacks(hook.rank, hook.pid, text, helper=helper, blocked=blocked)
+                yield messages.Stacks(
+                    hook.rank,
+                    hook.pid,
+                    text,
+                    helper=helper,
+                    blocked=blocked,
+                    importing=isinstance(hook, Importer),
+                )
 
 
 def with_source(dump: list[str]) -> list[str]:

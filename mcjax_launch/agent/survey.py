@@ -21,7 +21,7 @@ from ..protocol.messages import (
 from ..protocol.program_check import Unusable
 from . import devices
 from .startup import Prepared, Refused, folder, no_python
-from .system import oom
+from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -84,12 +84,12 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
         wanted = wanted.replaced(chdir_given=False)
         cwd = folder(wanted, "")
     prepared = _prepared(wanted.replaced(pythons=()), loop, refused)
-    total, free = _memory_kib()
+    total, free = system.memory_kib()
     found = Surveyed(
         facts=prepared.facts,
         refused=tuple(refused),
         python=_python(wanted, cwd, asked.python_env),
-        cores=_cores(),
+        cores=system.usable_cores(),
         load=os.getloadavg()[0],
         memory_kib=total,
         free_kib=free,
@@ -176,47 +176,6 @@ def _printed(python: str, code: str, cwd: str, env: dict[str, str], most_s: floa
 
 
 # --- the machine ---
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 0
-
-
-def _memory_kib() -> tuple[int, int]:
-    """All of it, and what is free; of this process's cgroup where that allows less."""
-    try:
-        with open("/proc/meminfo") as file:
-            known = dict(line.split(":", 1) for line in file)
-        total, free = (int(known[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
-    except (OSError, KeyError, ValueError):
-        return 0, 0
-    cgroup, _ = oom.own_cgroup()
-    for most, used in (
-        ("memory.max", "memory.current"),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ):
-        try:
-            limit = _number(cgroup, most) >> 10
-            cached = _reclaimable(cgroup)
-            left = limit - ((_number(cgroup, used) - cached) >> 10)
-        except (OSError, ValueError):  # no limit, or no such cgroup
-            continue
-        total, free = min(total, limit), max(0, min(free, left))
-    return total, free
-
-
-def _number(cgroup: str, name: str) -> int:
-    with open(os.path.join(cgroup, name)) as file:
-        return int(file.read())
-
-
-def _reclaimable(cgroup: str) -> int:
-    """Bytes of files that the kernel keeps as long as nobody needs the memory."""
-    with open(os.path.join(cgroup, "memory.stat")) as file:
-        counts = dict(line.split() for line in file)
-    return int(counts.get("total_inactive_file", counts.get("inactive_file", 0)))
 
 
 def _begin_listing() -> subprocess.Popen[bytes] | None:

@@ -77,6 +77,8 @@ def _stage(run: RankRun) -> str:
     if run.status is not None:
         gone = "exited with 0" if membership.joining_at is not None else _GONE
         return gone if run.status == 0 else ""
+    if run.process.awaits is not None:
+        return ""
     if membership.joining_at is None:
         return _ABSENT
     if membership.joined_at is None:

@@ -25,6 +25,7 @@ class Stack:
         state: in that case, what the kernel knows of the process.
         helper: another process of the rank is the one that takes part in the job.
         blocked: where in the kernel its main thread waits, "" where that is not known.
+        importing: it imports for ranks, and is none of theirs.
 
     """
 
@@ -35,6 +36,7 @@ class Stack:
     state: str = ""
     helper: bool = False
     blocked: str = ""
+    importing: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,16 +79,18 @@ def threads(text: str) -> list[tuple[Frame, ...]]:
 def stack_lines(stacks: Sequence[Stack]) -> list[str]:
     """All stacks: that of most ranks first; below them all, the ranks' other threads."""
     several = len({stack.host for stack in stacks}) > 1
-    ranks = {stack.rank for stack in stacks}
-    lines = [f"stacks of {counted(len(ranks), 'rank')}, innermost call first:"]
-    mains: dict[tuple[tuple[Frame, ...], str, bool], list[Stack]] = {}
+    ranks = {stack.rank for stack in stacks if not stack.importing}
+    whose = counted(len(ranks), "rank") if ranks else "the imports"
+    lines = [f"stacks of {whose}, innermost call first:"]
+    mains: dict[tuple[tuple[Frame, ...], str, bool, bool], list[Stack]] = {}
     others: dict[tuple[Frame, ...], list[Stack]] = {}
     for stack in sorted(stacks, key=lambda stack: (stack.rank, stack.pid)):
         current, *more = threads(stack.text) or [()]
-        mains.setdefault((current, stack.state, stack.helper), []).append(stack)
+        key = current, stack.state, stack.helper, stack.importing
+        mains.setdefault(key, []).append(stack)
         for thread in more:
             others.setdefault(thread, []).append(stack)
-    for (current, state, helper), same in _biggest_first(mains):
+    for (current, state, helper, _), same in _biggest_first(mains):
         name = ("helpers of " if helper else "") + _name(same, several)
         lines.append(f"{name}:" if not state else f"{name}: no Python stack: {state}")
         lines += _calls(current) if not state else ()
@@ -103,6 +107,8 @@ def _biggest_first(groups: dict[K, list[Stack]]) -> list[tuple[K, list[Stack]]]:
 def _name(same: Iterable[Stack], several_hosts: bool) -> str:
     stacks = list(same)
     name = these_ranks(stack.rank for stack in stacks)
+    if stacks[0].importing:
+        name = "the importing process" if len(stacks) == 1 else "the importing processes"
     if len(stacks) == 1:
         where = f" on {stacks[0].host}" if several_hosts else ""
         return f"{name}{where} (pid {stacks[0].pid})"

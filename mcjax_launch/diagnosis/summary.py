@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
+from mcjax_launch.diagnosis.preloading import imports_under_way
 from mcjax_launch.diagnosis.root_cause import (
     Completed,
     Ending,
@@ -87,7 +88,8 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
         case Stopped(stop) if stop.unread:
             lines = [stop.message]
         case Stopped(stop):
-            lines = [stop.message, *stop.details, *_others(runs, ())]
+            under_way = imports_under_way(state, state.stop_at) if state.stop_at else []
+            lines = [stop.message, *(stop.details or under_way), *_others(runs, ())]
         case RankFailed():
             lines, quote = _failure_lines(ending, state)
             lines += _others(runs, ending.alike)

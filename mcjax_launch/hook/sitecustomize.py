@@ -34,7 +34,7 @@ def _put_hook_in_place() -> "Any":
         return None
 
 
-def _importable(folder: str) -> list[str]:
+def _importable(folder: str) -> "list[str]":
     """The `__path__` of a package whose code is in no file, as far as tools can see.
 
     Coverage, `trace` and debuggers leave such code alone, as they do Python's own frozen modules.

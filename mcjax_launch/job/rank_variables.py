@@ -38,7 +38,8 @@ def common_settings(
 def defaults(job: Job, job_id: str) -> dict[str, str]:
     """The variables that are set unless a rank's host sets them."""
     # The same in all ranks: sets of strings must be traced in one order.
-    values = {"PYTHONHASHSEED": str(int(job_id, 16) % 2**32)}
+    seed = int(job_id, 16) if job.hash_seed is None else job.hash_seed
+    values = {"PYTHONHASHSEED": str(seed % 2**32)}
     if job.cpu_devices is not None:
         values["JAX_PLATFORMS"] = "cpu"
     return values

@@ -265,7 +265,7 @@ class Launcher:
                     link.give_credit()
             case messages.Exited() | messages.Started() | messages.Usage():
                 self._received_of_ranks(link, frame)
-            case messages.Preloaded() | messages.StartedAfresh():
+            case messages.Importing() | messages.Preloaded() | messages.StartedAfresh():
                 self._preload_note(link, frame)
             case messages.FromHook() | messages.Reached():
                 self._received_of_hooks(frame)
@@ -337,15 +337,14 @@ class Launcher:
     def _why_no_terminal(self) -> str:
         return "--stdin takes what is typed" if self._job.stdin else self._front.why_no_terminal()
 
-    def _preload_note(
-        self, link: AgentConnection, message: messages.Preloaded | messages.StartedAfresh
-    ) -> None:
+    def _preload_note(self, link: AgentConnection, message: Message) -> None:
         if self._preload_notes is None:  # imported only now: each start would wait for that
             from mcjax_launch.launcher.preload_notes import PreloadNotes
 
             say = self._console.note, self._console.detail
-            self._preload_notes = PreloadNotes(self._job.preload, len(self._state.ranks), *say)
-        self._preload_notes.take(message, link.host.name if len(self._links) > 1 else "")
+            self._preload_notes = PreloadNotes(self._job.preload, self._state, *say)
+            self._timers.append(self._preload_notes)
+        self._preload_notes.take(message, link.host.name, time.monotonic())
 
     def _note_waiting(self) -> None:
         """Ranks that only wait do not need the grace after a signal of the user's."""
@@ -473,12 +472,14 @@ class Launcher:
 
     def _show_stacks(self, stacks: list["Stack"]) -> None:
         from mcjax_launch.diagnosis.hang import hints, whereabouts
+        from mcjax_launch.diagnosis.preloading import imports_under_way
         from mcjax_launch.diagnosis.stacks import stack_lines
 
         lines = stack_lines(stacks) if stacks else []
         self._state.stacks = tuple(lines)
         if not self._policy.wants_stacks:
-            lines = lines + whereabouts(self._state) + hints(self._state)
+            lines += imports_under_way(self._state, time.monotonic())
+            lines += whereabouts(self._state) + hints(self._state)
         if lines and (self._debugging is None or not self._debugging.say(lines)):
             self._console.say("\n".join(lines))
         self._perform(self._policy.stacks_shown())
@@ -497,11 +498,11 @@ class Launcher:
         self._stacks.request(self._links, partial(self._looked, watch))
 
     def _looked(self, watch: "SpmdWatch", stacks: list["Stack"]) -> None:
-        watch.stacks_came(stacks, time.monotonic())
+        watch.stacks_came(_of_ranks(stacks), time.monotonic())
 
     def _explain_hang(self, stacks: list["Stack"]) -> None:
         assert self._hang is not None
-        if lines := self._hang.stacks_came(stacks, time.monotonic()):
+        if lines := self._hang.stacks_came(_of_ranks(stacks), time.monotonic()):
             self._console.note("\n".join(lines))
 
     # --- time ---
@@ -591,6 +592,11 @@ class Launcher:
         alike = summary.ending.alike if isinstance(summary.ending, RankFailed) else ()
         said = any(self._console.in_sight(run.process_id) for run in alike)
         return summary.without_quote if said else summary.lines
+
+
+def _of_ranks(stacks: Sequence["Stack"]) -> list["Stack"]:
+    """Without those of processes that import for ranks."""
+    return [stack for stack in stacks if not stack.importing]
 
 
 def _is_signalled(run: RankRun) -> bool:

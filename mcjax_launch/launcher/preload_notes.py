@@ -1,52 +1,78 @@
-"""What is said of --preload: which ranks were forked, and where it does not do."""
+"""What is said of --preload: which ranks were forked, where it does not do, and what takes long."""
 
+import os
 from collections.abc import Callable, Sequence
 
-from mcjax_launch.protocol.messages import Preloaded, StartedAfresh
+from mcjax_launch.diagnosis.preloading import imports_under_way
+from mcjax_launch.protocol.codec import Message
+from mcjax_launch.protocol.messages import Importing, Preloaded, StartedAfresh
 from mcjax_launch.ranks import these_ranks
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.watchdog.hang import AFTER_S, AFTER_VARIABLE
 
 
 class PreloadNotes:
-    """Says it; the same of many hosts once.
+    """Says it; the same of many hosts once, and of imports that take long ever more seldom.
 
     Args:
         modules: that are imported.
-        num_ranks: that this launcher starts.
+        state: of the run.
         note: shows a line.
         detail: shows a line that is only wanted with -v.
+
+    Attributes:
+        deadline: when to say what is still being imported.
 
     """
 
     def __init__(
         self,
         modules: Sequence[str],
-        num_ranks: int,
+        state: RunState,
         note: Callable[[str], object],
         detail: Callable[[str], object],
     ) -> None:
+        self.deadline: float | None = None
         self._modules = ",".join(modules)
-        self._num_ranks = num_ranks
+        self._state = state
         self._note = note
         self._detail = detail
+        self._pause_s = float(os.environ.get(AFTER_VARIABLE) or AFTER_S)
         self._said: set[str] = set()
 
-    def take(self, message: Preloaded | StartedAfresh, host: str) -> None:
-        """Ranks have been forked, or have to be started afresh.
+    def take(self, message: Message, host: str, now: float) -> None:
+        """A module is being imported, or ranks have been forked, or have to be started afresh.
 
         Args:
             message: which, and why.
-            host: the name of theirs; "" if there is but one.
+            host: the name of theirs.
+            now: in time.monotonic's seconds.
 
         """
-        which = these_ranks(message.ranks)
-        if isinstance(message, Preloaded):
-            self._detail(
-                f"{which} forked after importing {self._modules} in {message.seconds:.2f} s"
-            )
+        if isinstance(message, Importing):
+            self._state.importing(host, message.module, now)
+            if self.deadline is None:
+                self.deadline = now + self._pause_s
+        elif isinstance(message, Preloaded):
+            how = "from what an earlier attempt has imported"
+            if message.seconds:
+                how = f"after importing {self._modules} in {message.seconds:.2f} s"
+            self._detail(f"{these_ranks(message.ranks)} forked {how}")
+        elif isinstance(message, StartedAfresh):
+            say = self._detail if message.expected or message.reason in self._said else self._note
+            self._said.add(message.reason)
+            where = host if self._state.hosts > 1 else ""
+            say(started_afresh(message, where, len(self._state.ranks)))
+
+    def expire(self, now: float) -> None:
+        """Say what is still being imported, if it is time."""
+        if self.deadline is None or now < self.deadline:
             return
-        say = self._detail if message.expected or message.reason in self._said else self._note
-        self._said.add(message.reason)
-        say(started_afresh(message, host, self._num_ranks))
+        lines = imports_under_way(self._state, now)
+        for line in lines:
+            self._note(f"--preload: still {line}; Ctrl-\\ shows where")
+        self._pause_s *= 2
+        self.deadline = now + self._pause_s if lines else None
 
 
 def started_afresh(message: StartedAfresh, host: str, num_ranks: int) -> str:

@@ -84,6 +84,7 @@ class StackRequests:
                 stacks.state,
                 stacks.helper,
                 stacks.blocked,
+                stacks.importing,
             )
         )
 

@@ -1,7 +1,7 @@
 """Messages between an agent and the fork server of its host, one packet of JSON each.
 
-The fork server is a rank's Python that stops before the program, imports what is asked for, and
-forks the ranks from there.
+The fork server is a rank's Python that stops before the program and imports what is asked for. For
+each attempt it is copied, and the ranks are forked from the copy, which then ends.
 """
 
 from __future__ import annotations
@@ -16,16 +16,44 @@ class ForkMessage(Tagged):
 # --- fork server to agent ---
 
 
+class Importing(ForkMessage):
+    """It begins to import a module.
+
+    `dump_signal` has it send its stack, as text, `dump_all_signal` those of all threads; 0: none
+    does.
+    """
+
+    module: str
+    dump_signal: int
+    dump_all_signal: int
+
+
 class Imported(ForkMessage):
-    """The modules are imported, within so many seconds: it can fork."""
+    """The modules are imported, within so many seconds: it can be copied.
+
+    `alone`: the imports have left no process that runs below it.
+    """
 
     seconds: float
+    alone: bool
 
 
 class Unfit(ForkMessage):
     """It cannot fork, and has ended: the reason goes after `--preload: `."""
 
     reason: str
+
+
+class CopyEnded(ForkMessage):
+    """The copy is gone, and what it has forked are children of the agent.
+
+    `status`: as of a wait: below 0, minus the number of a signal.
+    """
+
+    status: int
+
+
+# --- a copy to the agent ---
 
 
 class Forked(ForkMessage):
@@ -43,6 +71,13 @@ class Different(ForkMessage):
 # --- agent to fork server ---
 
 
+class Copy(ForkMessage):
+    """Fork a copy, which is asked for ranks through the descriptor that comes with this."""
+
+
+# --- agent to a copy ---
+
+
 class Change(Message):
     """A variable of a rank that is not what the fork server was started with; None: unset."""
 
@@ -57,9 +92,11 @@ class Fork(ForkMessage):
         argv: its command, which differs in the program's arguments at most.
         changes: of its environment.
         cores: what it may run on; empty for all.
+        cwd: its working directory.
 
     """
 
     argv: tuple[str, ...]
     changes: tuple[Change, ...]
     cores: tuple[int, ...]
+    cwd: str

@@ -79,7 +79,9 @@ class Loop:
             self._selector.unregister(fd)
 
     def close(self) -> None:
-        """Let go of what the system keeps for it."""
+        """Let go of all that it watches, and of what the system keeps for it."""
+        self._calls.clear()
+        self._files.clear()
         if hasattr(self._selector, "close"):
             self._selector.close()
 
@@ -119,6 +121,11 @@ class SignalPipe:
         self.fd, self._write = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write, False)
+
+    @property
+    def fds(self) -> tuple[int, int]:
+        """What it has open."""
+        return self.fd, self._write
 
     def read(self) -> list[int]:
         """The signals that have come since the last call."""

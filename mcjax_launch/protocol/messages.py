@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-VERSION = 2
+VERSION = 3
 
 # --- launcher to agent ---
 
@@ -161,6 +161,7 @@ class Start(Message):
         grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
             when somebody ends the agent.
         preload: modules to import once, in a process from which the ranks are forked.
+        keep: that process, for another attempt, which may follow if this one fails.
 
     """
 
@@ -176,6 +177,11 @@ class Start(Message):
     grace_s: float
     term_grace_s: float
     preload: tuple[str, ...] = ()
+    keep: bool = False
+
+
+class Again(Message):
+    """To an agent that has said that it stays: greet, for another attempt. It ignores all else."""
 
 
 class Credit(Message):
@@ -412,8 +418,17 @@ class Started(Message):
     pid: int
 
 
+class Importing(Message):
+    """The process from which ranks are to be forked begins to import a module (--preload)."""
+
+    module: str
+
+
 class Preloaded(Message):
-    """These ranks have been forked, after so many seconds of imports (--preload)."""
+    """These ranks have been forked, after so many seconds of imports (--preload).
+
+    `seconds`: 0 where an attempt before this one has imported.
+    """
 
     ranks: tuple[int, ...]
     seconds: float
@@ -529,6 +544,7 @@ class Stacks(Message):
         state: then, what the kernel knows of the process.
         helper: another process of the rank is the one that takes part in the job.
         blocked: where in the kernel its main thread waits, "" where that is not known.
+        importing: it is no process of the rank's yet, but one that imports for ranks (--preload).
 
     """
 
@@ -538,6 +554,7 @@ class Stacks(Message):
     state: str = ""
     helper: bool = False
     blocked: str = ""
+    importing: bool = False
 
 
 class StacksComplete(Message):
@@ -568,12 +585,14 @@ class Bye(Message):
         unkillable: the processes that could not be killed.
         stragglers: how many stray processes were ended.
         not_removed: what of the job's private folder is left, and why; "" for nothing.
+        stays: the agent waits for another attempt, and keeps for it what has been preloaded.
 
     """
 
     unkillable: tuple[str, ...]
     stragglers: int
     not_removed: str = ""
+    stays: bool = False
 
 
 # --- kinds of frames ---
@@ -603,7 +622,7 @@ _MESSAGES: tuple[type[Message], ...] = (
     *(ReplyToHooks, Reached, InputEnds, InputTaken, InputUnwanted),
     *(RelayListens, RelayOpens, RelayTaken, RelayEnds, TryPeers, PeersTried),
     *(FromDebugger, ReplyToDebugger, TerminalSize, TerminalCredit),
-    *(Preloaded, StartedAfresh),
+    *(Preloaded, StartedAfresh, Importing, Again),
     *(TellTime, Time, Survey, Surveyed, CountDevices, DevicesCounted),
 )
 _CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))

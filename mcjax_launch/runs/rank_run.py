@@ -29,10 +29,18 @@ class Sample(Value):
     rss_kib: int
 
 
+class Import(Value):
+    """An import that a rank waits for, in another process (--preload)."""
+
+    module: str
+    since: float
+
+
 class Process(Changing):
     """The rank's own process.
 
     Attributes:
+        awaits: what is imported before it can be forked; None when that is over.
         status: exit status; below 0: minus a signal. None while it lives.
         signals: those it was sent to end it, before it ended.
         killer: what the out-of-memory killer did to it; "" for nothing, None: not known.
@@ -41,6 +49,7 @@ class Process(Changing):
 
     """
 
+    awaits: Import | None = None
     pid: int | None = None
     started_at: float | None = None
     first_output_at: float | None = None

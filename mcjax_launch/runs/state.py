@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mcjax_launch.protocol.messages import Exited, Usage
 from mcjax_launch.protocol.value import Changing, field
 from mcjax_launch.runs.pause import Pause
-from mcjax_launch.runs.rank_run import RankRun, Sample
+from mcjax_launch.runs.rank_run import Import, RankRun, Sample
 from mcjax_launch.runs.stop_reasons import Stop
 
 if TYPE_CHECKING:
@@ -91,7 +91,14 @@ class RunState(Changing):
     def started(self, rank: int, pid: int, at: float) -> None:
         """A rank's process runs."""
         process = self.ranks[rank].process
-        process.pid, process.started_at = pid, at
+        process.pid, process.started_at, process.awaits = pid, at, None
+        self.activity.active_at = at
+
+    def importing(self, host: str, module: str, at: float) -> None:
+        """A module is being imported for the ranks of a host."""
+        for run in self.ranks.values():
+            if run.host == host:
+                run.process.awaits = Import(module, at)
         self.activity.active_at = at
 
     def printed(self, rank: int, at: float) -> None:

@@ -15,6 +15,7 @@ from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data, Relayed
 from mcjax_launch.protocol.loop import Loop
 from mcjax_launch.protocol.messages import (
+    Again,
     Bye,
     Hello,
     NothingLeft,
@@ -203,6 +204,7 @@ class AgentPool:
             return AgentConnection(host, pipes, loop, window, self._frame, self._ended, trace)
 
         self._connect = connect
+        self._keep = transport.keep
 
     def send_all(self, message: Message) -> None:
         """Send a message to every agent."""
@@ -219,7 +221,9 @@ class AgentPool:
 
     def _start(self, host: Host) -> None:
         link = self._connect(host)
-        if not host.is_local:
+        if link.stays:
+            link.send(Again())
+        elif not host.is_local:
             from mcjax_launch.transport import bootstrap  # as only other hosts need
 
             link.send_raw(bootstrap.payload())
@@ -281,10 +285,13 @@ class AgentPool:
                 self.begin()
             case NothingLeft():
                 self._due[link] = math.inf
-            case Bye():
+            case Bye(stays=stays):
                 link.said_bye = True
                 self._streams_end(link)
-                link.end_input()
+                if stays and (pipes := link.release()) is not None:
+                    self._keep(link.host, pipes)
+                else:
+                    link.end_input()
         self._on_frame(link, frame)
         self._deadlines.note(link)
 

@@ -89,7 +89,8 @@ class Limits:
             return self._diverged(now)
         if self._job_s is not None and now >= self._began + self._job_s:
             seconds, self._job_s = self._job_s, None
-            return self._out_of_time(f"--timeout: still running after {seconds:g} s", final=True)
+            message = f"--timeout: still running after {seconds:g} s"
+            return self._out_of_time(message, now, final=True)
         if self._start_s is not None:
             seconds = self._start_s
             if all(_has_started(run) for run in self._state.ranks.values()):
@@ -97,7 +98,7 @@ class Limits:
             elif now >= self._began + seconds:
                 self._start_s = None
                 message = f"--start-timeout: not all ranks have joined after {seconds:g} s"
-                return self._out_of_time(message, final=False, jax=True)
+                return self._out_of_time(message, now, final=False, jax=True)
         return self._stalled(now) or self._diverged(now)
 
     def _stalled(self, now: float) -> Stop | None:
@@ -106,12 +107,14 @@ class Limits:
             return None
         self._stall_s = None
         message = f"--stall-timeout: no rank has printed, computed or compiled for {seconds:g} s"
-        return self._out_of_time(message, final=False)
+        return self._out_of_time(message, now, final=False)
 
-    def _out_of_time(self, message: str, *, final: bool, jax: bool = False) -> Stop:
+    def _out_of_time(self, message: str, now: float, *, final: bool, jax: bool = False) -> Stop:
         from mcjax_launch.diagnosis.hang import hints, whereabouts
+        from mcjax_launch.diagnosis.preloading import imports_under_way
 
-        details = whereabouts(self._state, jax=jax) + hints(self._state)
+        details = imports_under_way(self._state, now)
+        details += whereabouts(self._state, jax=jax) + hints(self._state)
         return out_of_time(message, details, final=final)
 
     def _diverged(self, now: float) -> Stop | None:

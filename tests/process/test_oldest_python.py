@@ -54,14 +54,20 @@ def version(python: str) -> tuple[int, ...]:
     return tuple(map(int, done.stdout.split())) if done.returncode == 0 else ()
 
 
+def known() -> dict[str, tuple[int, ...]]:
+    """The Pythons that are here, and their versions."""
+    names = [f"python3.{minor}" for minor in range(6, sys.version_info.minor)]
+    on_path = filter(None, map(shutil.which, names))
+    beside = Path(sys.base_prefix).parent.glob("3.*/bin/python")  # as pyenv lays them out
+    found = {path: version(path) for path in (*on_path, *map(str, beside), sys.executable)}
+    return {path: number for path, number in found.items() if number}
+
+
 @pytest.fixture(scope="module")
 def python() -> str:
     """The oldest Python here that is not too old; pytest's own if there is no other."""
-    names = [f"python3.{minor}" for minor in range(OLDEST[1], sys.version_info.minor)]
-    on_path = filter(None, map(shutil.which, names))
-    beside = Path(sys.base_prefix).parent.glob("3.*/bin/python")  # as pyenv lays them out
-    known = {path: version(path) for path in (*on_path, *map(str, beside), sys.executable)}
-    return min((path for path in known if known[path] >= OLDEST), key=lambda path: known[path])
+    fit = {path: number for path, number in known().items() if number >= OLDEST}
+    return min(fit, key=lambda path: fit[path])
 
 
 @pytest.fixture
@@ -76,6 +82,18 @@ def test_it_is_old_enough(python: str) -> None:
     """Skipped with the name of what stands in, so that a run without a 3.9 says so."""
     if version(python) != OLDEST:
         pytest.skip(f"no Python 3.9 here: what is streamed was tried with {python}")
+
+
+@pytest.mark.parametrize("options", [[], ["--preload", "json"]])
+def test_a_python_that_is_too_old_runs_without_the_hook(jobs: Jobs, options: list[str]) -> None:
+    """Once, as it would on its own: a helper of the program's."""
+    old = [path for path, number in known().items() if (3, 6) <= number < OLDEST]
+    if not old:
+        pytest.skip("no Python before 3.9 here")
+    for path in old:
+        ended = jobs.run(*options, "-n", 1, path, "-c", "print('ran')")
+        assert (ended.status, ended.stdout) == (0, "[0] ran\n"), ended.stderr
+        assert "sitecustomize" not in ended.stderr
 
 
 def test_every_module_compiles(python: str) -> None:

@@ -1,7 +1,9 @@
 """--preload without JAX: what is imported once, which ranks are forked, and how all of that ends."""
 
 import os
+import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -73,6 +75,53 @@ def test_ways_to_run_a_program(jobs: Jobs, folder: Path, way: str) -> None:
     ended = preload(jobs, folder, "-n", 2, *words)
     assert lines(ended) == ["[0] imported", *ranks(True, 0, 1)]
     assert ended.err == b""
+
+
+CHILDREN = """
+import multiprocessing, os, sys, mine
+from concurrent.futures import ProcessPoolExecutor
+
+def seen(queue):
+    queue.put((os.environ["JAX_PROCESS_ID"], multiprocessing.parent_process().pid))
+
+def add(number):
+    return number + 1
+
+if __name__ == "__main__":
+    for way in ("fork", "spawn", "forkserver"):
+        context = multiprocessing.get_context(way)
+        queue = context.Queue()
+        process = context.Process(target=seen, args=(queue,))
+        process.start()
+        ours = queue.get() == (os.environ["JAX_PROCESS_ID"], os.getpid())
+        process.join()
+        with ProcessPoolExecutor(2, mp_context=context) as pool:
+            print(way, ours, process.exitcode, list(pool.map(add, [1, 2])))
+"""
+
+
+def test_multiprocessing_in_the_program(jobs: Jobs, folder: Path) -> None:
+    (folder / "mine.py").write_text("")
+    (folder / "program.py").write_text(CHILDREN)
+    fresh = lines(jobs.run("-n", 2, "program.py", cwd=folder))
+    assert len(fresh) == 6 and fresh[0] == "[0] fork True 0 [2, 3]"
+    assert lines(preload(jobs, folder, "-n", 2, "program.py")) == fresh
+
+
+def test_coverage_of_the_program(jobs: Jobs, folder: Path) -> None:
+    pytest.importorskip("coverage")
+    (folder / "program.py").write_text(
+        "import mine\nif mine.by == 0:\n    print('never')\nprint(1)\n"
+    )
+    words = ["-m", "coverage", "run", "--parallel-mode", "--include=program.py", "program.py"]
+    ended = preload(jobs, folder, "-n", 2, *words)
+    assert lines(ended) == ["[0] 1", "[0] imported", "[1] 1"]
+    assert len(list(folder.glob(".coverage.*"))) == 2
+    for command in (["combine", "-q"], ["report", "-m"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "coverage", *command], cwd=folder, capture_output=True, text=True
+        )
+    assert "program.py       4      1    75%   3" in done.stdout, done
 
 
 def test_each_rank_has_its_own_command(jobs: Jobs, folder: Path) -> None:
@@ -319,6 +368,34 @@ def test_a_timeout_while_modules_are_imported(jobs: Jobs, folder: Path) -> None:
     ended = preload(jobs, folder, "-n", 2, "--timeout", "2s", "program.py")
     assert ended.status == 124
     assert ended.stdout.count("rank ") == 0
+    assert f"  > {folder}/mine.py:1 in <module>: {IMPORTING}" in ended.report.replace(" \n", "\n")
+    *_, importing, never, _ = ended.report.splitlines()
+    assert re.fullmatch(r"importing mine for \d s", importing)
+    assert never == "all 2 ranks: never started"
+
+
+def test_where_an_import_is(jobs: Jobs, folder: Path) -> None:
+    (folder / "mine.py").write_text(IMPORTING)
+    hosts = ["--hosts", "a,b", "--via", FAKE_SSH, "--preload", "abc,mine"]
+    running = jobs.start(*hosts, "program.py", cwd=folder, stderr=subprocess.STDOUT)
+    running.read_until("importing", 2)
+    running.signal(signal.SIGQUIT)
+    running.read_until("importing mine on hosts a, b for")
+    running.signal(signal.SIGINT)
+    ended = running.finish()
+    assert ended.status == 130
+    assert "the importing processes on a, b:" in ended.stdout
+    assert f"  > {folder}/mine.py:1 in <module>: print('importing'" in ended.stdout
+    *_, importing, never, _ = ended.stdout.splitlines()
+    assert importing.startswith("mcjax-launch: importing mine on hosts a, b for")
+    assert never == "mcjax-launch: all 2 ranks: never started"
+
+
+def test_an_import_that_takes_long_is_told_of(jobs: Jobs, folder: Path) -> None:
+    (folder / "mine.py").write_text("import os, time; time.sleep(1); by = os.getpid()")
+    ended = preload(jobs, folder, "-n", 2, "program.py", env={"MCJAX_HANG_NOTE_AFTER_S": "0.3"})
+    assert lines(ended) == ranks(True, 0, 1)
+    assert ended.report.startswith("--preload: still importing mine for 0 s; Ctrl-\\ shows where")
 
 
 def test_imports_that_compute_are_no_stall(jobs: Jobs, folder: Path) -> None:

@@ -40,6 +40,13 @@ def test_batch_script(jobs: Jobs) -> None:
     assert "--num-hosts" not in words and "--emit" not in words
 
 
+@pytest.mark.parametrize("way", [["--preload", "jax, flax.linen"], []])
+def test_modules_to_preload(jobs: Jobs, way: list[str]) -> None:
+    variable = {} if way else {"MCJAX_PRELOAD": "jax,flax.linen"}
+    ended = jobs.run("--emit", "slurm", *way, "x.py", env=variable)
+    assert "mcjax_launch --preload jax,flax.linen -- x.py\n" in ended.stdout, ended.stdout
+
+
 def test_the_size_of_the_whole(jobs: Jobs) -> None:
     script = emitted(
         jobs,

@@ -208,7 +208,7 @@ def test_a_message_is_a_value() -> None:
             pytest.fail("no match")
 
 
-@pytest.mark.parametrize("kind", [-1, messages.DATA, messages.CONTENT, 15, 60, 255])
+@pytest.mark.parametrize("kind", [-1, messages.DATA, messages.CONTENT, 15, 80, 255])
 def test_an_unknown_kind_of_frame(kind: int) -> None:
     with pytest.raises(Malformed):
         messages.decoded(kind, [])

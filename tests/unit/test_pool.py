@@ -33,7 +33,7 @@ class Agents:
         self.failures: list[tuple[str, str]] = []
         self.pool = AgentPool(
             [Host(name=name, slots=1) for name in names],
-            SimpleNamespace(start=lambda host: None),  # type: ignore[arg-type]
+            SimpleNamespace(start=lambda host: None, keep=None),  # type: ignore[arg-type]
             SimpleNamespace(turn=self._turn),  # type: ignore[arg-type]
             1,
             lambda link, frame: self.frames.append(frame),

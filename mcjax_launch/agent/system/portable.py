@@ -36,6 +36,7 @@ __all__ = [
     "adopt_orphans",
     "binds_cores",
     "blocked_in",
+    "close_all_but",
     "command",
     "cores",
     "descendants",
@@ -46,9 +47,11 @@ __all__ = [
     "group_of",
     "handles",
     "holds_ports",
+    "knows_its_children",
     "look_at",
     "machine",
     "main_thread",
+    "memory_kib",
     "out_of_memory",
     "processes",
     "reap",
@@ -58,6 +61,7 @@ __all__ = [
     "spawn",
     "status_of",
     "unfit",
+    "usable_cores",
     "wait",
     "watched",
 ]
@@ -121,6 +125,21 @@ def cores() -> list[list[int]]:
     return []
 
 
+def usable_cores() -> int:
+    """On how many hardware threads this process may run."""
+    return psutil.cpu_count() or 0
+
+
+def memory_kib() -> tuple[int, int]:
+    """The memory of this machine, and what is free of it."""
+    memory = psutil.virtual_memory()
+    return memory.total // 1024, memory.available // 1024
+
+
+def close_all_but(*kept: int) -> None:
+    """Nothing: no agent stays for another attempt."""
+
+
 def spawn(
     argv: Sequence[str],
     env: dict[str, str],
@@ -140,7 +159,7 @@ def spawn(
     return pid
 
 
-def ended_child() -> Ended | None:
+def ended_child(spared: int = 0) -> Ended | None:
     """A child that has ended, not reaped yet; None if all still run, or an orphan does."""
     try:
         ended = unix.ended_child()
@@ -152,6 +171,11 @@ def ended_child() -> Ended | None:
         return None
     _orphans.none()
     return ended
+
+
+def knows_its_children() -> bool:
+    """No: they are looked for."""
+    return False
 
 
 def look_at() -> float | None:

@@ -41,7 +41,7 @@ class AgentLink:
         self._fd = _connected(path)
         self._pid = os.getpid()
         self._file = _identity(self._fd)
-        self._greet(process_id, *self._dump_stacks_on_signal())
+        self._greet(process_id, *self.dump_stacks_on_signal(self._fd))
 
     def send_held(self) -> None:
         """Send what was said before this process was there."""
@@ -86,8 +86,9 @@ class AgentLink:
         except OSError:
             pass
 
-    def _dump_stacks_on_signal(self) -> tuple[int, int]:
-        """Have stacks written to the agent on two signals; their numbers, 0 if that cannot be.
+    @staticmethod
+    def dump_stacks_on_signal(fd: int) -> tuple[int, int]:
+        """Have stacks written there on two signals; their numbers, 0 if that cannot be.
 
         The second is for those of all threads: faulthandler looks at the frames of threads that
         run meanwhile, which may crash.
@@ -97,7 +98,7 @@ class AgentLink:
 
             signals = system.dump_signals()
             for all_threads in (False, True):
-                faulthandler.register(signals[all_threads], self._fd, all_threads=all_threads)
+                faulthandler.register(signals[all_threads], fd, all_threads=all_threads)
             return signals
         except (ImportError, AttributeError):
             return 0, 0

@@ -2,8 +2,11 @@
 
 It is a rank's own command, stopped by the hook at the last moment before Python runs the program.
 A rank that is forked here only has to go on: Python itself then runs its program, as in any other
-rank. The agent asks for each rank; when it closes the connection, the server ends, and the ranks
-are the children of the agent, which adopts orphans.
+rank.
+
+The server itself stays as the imports have left it. For each attempt the agent has it forked into
+a copy, and asks that one for rank after rank. When the agent closes the connection, the copy ends,
+and the ranks are the children of the agent, which adopts orphans.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import sys
 from ...protocol import fork_messages, hook_environ
 from ...protocol.codec import Tagged, from_json, to_json
 from . import forked_rank, unseen_jax
+from .agents_death import die_with_parent, unseen_prctl
 from .environment_reads import EnvironmentReads
 from .forking import Unfit, check_jax, check_threads, fork
 
@@ -35,21 +39,23 @@ class ForkServer:
     """A process that is to fork ranks, and to become none itself.
 
     Args:
-        order: the value of `hook_environ.FORK_SERVER`: modules and the path of the agent's socket.
+        order: the value of `hook_environ.FORK_SERVER`: modules, and the descriptor of the
+            connection to the agent.
         link: of the hook, which is connected in each rank.
         environ: of the hook, which becomes the rank's.
 
     """
 
     def __init__(self, order: str, link: AgentLink, environ: dict[str, str]) -> None:
-        modules, _, self._path = order.partition(":")
+        modules, _, self._descriptor = order.partition(":")
         self._modules = modules.split(",")
         self._link = link
         self._environ = environ
         self._agent = os.getppid()
         self._reads = EnvironmentReads()
         self._seconds = 0.0
-        self._prctl = _prctl()
+        self._dump_signals = (0, 0)
+        self._prctl = unseen_prctl()
 
     def run(self, step_aside: Callable[[], object]) -> None:
         """Import, and fork; comes back in each rank.
@@ -59,15 +65,19 @@ class ForkServer:
 
         """
         try:
-            connection = _connected(self._path)
+            connection = _connection(int(self._descriptor))
+            die_with_parent(self._agent, self._prctl)  # it may be deep in an import then
+            self._dump_signals = self._link.dump_stacks_on_signal(connection.fileno())
             try:
                 with self._reads:
                     _customize(step_aside)
-                    self._import()
+                    self._import(connection)
                 check_threads()
             except Unfit as unfit:
                 _send(connection, fork_messages.Unfit(str(unfit)[:_LONGEST_REASON]))
                 _leave()
+            _send(connection, fork_messages.Imported(self._seconds, _is_alone()))
+            connection = _copied(connection)
             order = self._serve(connection)
         except BaseException as error:  # nothing may lead from here into the program
             sys.stderr.write(f"mcjax-launch: the fork server failed: {error!r}; please report\n")
@@ -80,7 +90,7 @@ class ForkServer:
 
     # --- importing ---
 
-    def _import(self) -> None:
+    def _import(self, connection: socket.socket) -> None:
         """Import the modules as the program would."""
         import _signal  # without signal's own imports
         import gc
@@ -96,6 +106,7 @@ class ForkServer:
         _import_usercustomize()
         only_jax = True
         for name in self._modules:
+            _send(connection, fork_messages.Importing(name, *self._dump_signals))
             _import_module(name)
             only_jax = only_jax and name.partition(".")[0] == "jax"
             if only_jax:
@@ -115,7 +126,6 @@ class ForkServer:
 
     def _serve(self, connection: socket.socket) -> fork_messages.Fork:
         """Fork what the agent asks for, until it has enough; comes back in a rank."""
-        _send(connection, fork_messages.Imported(self._seconds))
         while True:
             data, descriptors = _receive(connection)
             if not data:
@@ -142,7 +152,13 @@ class ForkServer:
         if len(its) != len(mine) or its[: len(its) - count] != mine[: len(mine) - count]:
             return "its command is another"
         name = self._reads.used_of(_changes(order))
-        return f"{name} differs between ranks, and an import may have read it" if name else ""
+        if name:
+            return f"{name} differs between ranks, and an import may have read it"
+        try:
+            os.chdir(order.cwd)  # as the rank will have it
+        except OSError as error:
+            return f"{order.cwd}: {error.strerror}"
+        return ""
 
     def _become(self, order: fork_messages.Fork) -> None:
         """Be this rank: what Python has done so far is done again where ranks differ."""
@@ -254,26 +270,55 @@ def _command() -> list[str]:
         return [os.fsdecode(word) for word in cmdline.read().split(b"\0")[:-1]]
 
 
-def _prctl() -> Callable[..., int]:
-    """The system's function; no module that it takes is left for the program to find."""
-    before = set(sys.modules)
-    import ctypes
-
-    prctl: Callable[..., int] = ctypes.CDLL(None).prctl
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
-    return prctl
-
-
 # --- the connection ---
 
 
-def _connected(path: str) -> socket.socket:
+def _connection(descriptor: int) -> socket.socket:
+    """The connection that this descriptor is, kept from all that is started from now on."""
     import _socket
 
-    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-    connection.connect(path)
-    return connection  # type: ignore[return-value]
+    os.set_inheritable(descriptor, False)
+    return _socket.socket(fileno=descriptor)  # type: ignore[return-value]
+
+
+def _copied(connection: socket.socket) -> socket.socket:
+    """Fork a copy whenever the agent asks for one, till it hangs up; comes back in a copy.
+
+    Returns:
+        the copy's own connection.
+
+    """
+    while True:
+        data, descriptors = _receive(connection)
+        if not data:
+            _leave()
+        assert isinstance(Tagged.of_family(from_json(data.decode())), fork_messages.Copy)
+        pid = fork()
+        if pid == 0:
+            connection.close()
+            return _connection(*descriptors)
+        for fd in descriptors:
+            os.close(fd)
+        for stream in (1, 2):  # of the first rank, who alone is to hold them
+            os.dup2(0, stream)
+        _send(connection, fork_messages.CopyEnded(_status_of(pid)))
+
+
+def _status_of(pid: int) -> int:
+    """How a child has ended, when it has; 0 where that is not known."""
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:  # an import has had children reaped by the system
+        return 0
+
+
+def _is_alone() -> bool:
+    """Whether no import has left a process that runs."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def _send(connection: socket.socket, message: fork_messages.ForkMessage) -> None:

@@ -7,19 +7,20 @@ import os
 import stat
 import sys
 
+from .agents_death import die_with_parent
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from types import ModuleType
     from typing import Any
 
-_PR_SET_PDEATHSIG = 1
+    from .agents_death import Prctl
+
 _ARG_START = 45  # of what /proc/PID/stat says after the process's name
 
 
-def begin(
-    descriptors: Sequence[int], cores: Sequence[int], agent: int, prctl: Callable[..., int]
-) -> None:
+def begin(descriptors: Sequence[int], cores: Sequence[int], agent: int, prctl: Prctl) -> None:
     """Take a session, streams and cores of its own; then wait until it may begin.
 
     That is when the agent is the parent, with which it is to end.
@@ -31,8 +32,6 @@ def begin(
         prctl: the system's function.
 
     """
-    import _signal
-
     os.setsid()
     *standard, start = descriptors
     for target, fd in enumerate(standard):
@@ -44,9 +43,7 @@ def begin(
     os.close(start)
     if not begins:  # the agent has changed its mind, or is gone
         os._exit(0)
-    prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != agent:
-        os.kill(os.getpid(), _signal.SIGKILL)
+    die_with_parent(agent, prctl)
 
 
 def renew() -> None:
