@@ -87,7 +87,7 @@ class Group:
         """Wait until all ranks have collected.
 
         Raises:
-            StartFailed: they do not come so far, or cannot collect.
+            StartFailed: they do not come so far.
 
         """
         self._accept()
@@ -95,21 +95,17 @@ class Group:
             with contextlib.suppress(OSError):
                 connection.send(self._settings)
         deadline = time.monotonic() + _MOST_COLLECTING_S
-        ready: dict[int, messages.Ready] = {}
+        ready: set[int] = set()
         while len(ready) < self.shape.processes:
             for rank, message in self.receive(deadline):
                 if message is None:
                     raise self._failed("the ranks could not be started")
                 if isinstance(message, messages.Ready):
-                    ready[rank] = message
+                    ready.add(rank)
             if time.monotonic() >= deadline:
                 where = "\n".join(self.stacks())
                 self._stop()
                 raise self._failed(f"collecting in the ranks takes too long\n{where}")
-        for rank, message in sorted(ready.items()):
-            if message.errors:
-                self.end()
-                raise StartFailed("\n".join([f"rank {rank} cannot collect:", *message.errors]))
 
     def _accept(self) -> None:
         """Let all ranks connect."""
