@@ -1,5 +1,6 @@
 """The plugin of the pytest in a rank: it collects, and then runs what the controller asks for."""
 
+import os
 import pdb
 import shlex
 import warnings
@@ -79,6 +80,9 @@ class InRank:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         except pytest.exit.Exception as error:
             self._connection.send(messages.Exit(str(error.msg), error.returncode))
+        except KeyboardInterrupt:
+            reason = f"KeyboardInterrupt in rank {os.environ['JAX_PROCESS_ID']}"
+            self._connection.send(messages.Exit(reason, pytest.ExitCode.INTERRUPTED))
 
     @pytest.hookimpl(trylast=True)  # inside of the capture
     def pytest_runtest_setup(self) -> None:

@@ -90,6 +90,7 @@ class Progress:
                 self.troubled.append(rank)
             case messages.Exit():
                 self.exit = self.exit or message
+                self.troubled.append(rank)
             case messages.Limit(seconds):
                 whole = None if seconds is None else now - self._began + seconds
                 if whole is not None and (self.limit is None or whole < self.limit.seconds):
