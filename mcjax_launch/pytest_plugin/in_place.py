@@ -20,7 +20,7 @@ class InPlace:
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         job = os.environ["MCJAX_JOB_ID"]
-        shared_tmp.share(session.config, Path(tempfile.gettempdir()) / f"mcjax-pytest-{job}")
+        shared_tmp.share(session.config, Path(tempfile.gettempdir()) / f"pytest-mcjax-{job}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

@@ -3,10 +3,13 @@
 Starting ranks is what takes time here, so that a session checks many things.
 """
 
+import signal
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from jobs import Jobs
 
 pytest_plugins = ["pytester"]
 
@@ -128,12 +131,14 @@ def test_warns():
     session.file(
         "@pytest.mark.mcjax(processes=2, cpu_devices=2)\n"
         "def test_other(of_session, of_module):\n    assert of_module == [of_session]\n"
+        "@pytest.mark.mcjax(processes=1)\nclass TestInClass:\n"
+        "    def test_alone(self):\n        assert jax.process_count() == 1\n"
         "def test_unmarked(of_nothing): pass\n"
         "@pytest.fixture\ndef of_nothing():\n    assert RANK == -1\n",
         "test_other.py",
     )
     result = session.run("-v", "-rsx", "--junitxml=junit.xml")
-    result.assert_outcomes(passed=13, skipped=3, xfailed=2, warnings=1)
+    result.assert_outcomes(passed=14, skipped=3, xfailed=2, warnings=1)
     result.stdout.fnmatch_lines(
         [
             "test_it.py::test_parameter[[]2[]] PASSED*",
@@ -147,7 +152,7 @@ def test_warns():
     for rank in (0, 1):  # once in a session, of this shape
         assert (session.path / f"ended-{rank}").read_text() == "session ends\n"
     [suite] = ET.parse(session.path / "junit.xml").getroot()
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("18", "0", "5")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("19", "0", "5")
 
 
 FAILURES = """
@@ -397,6 +402,45 @@ def test_ranks_that_cannot_start(session: Session) -> None:
     result = session.run("-o", "mcjax_preload=")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["E   the ranks could not be started*", "*no such jax*"])
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL], ids=lambda one: one.name)
+def test_nothing_is_left_of_a_session_that_is_ended(
+    jobs: Jobs, tmp_path: Path, signum: signal.Signals
+) -> None:
+    text = (
+        "@pytest.mark.mcjax(processes=2)\ndef test_one():\n"
+        "    print('ready', flush=True)\n    time.sleep(100)\n"
+    )
+    (tmp_path / "test_it.py").write_text(HEAD + text)
+    pytest_here = [sys.executable, "-m", "pytest", "-p", "mcjax_launch.pytest_plugin"]
+    running = jobs.start("-s", launcher=pytest_here, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+    running.read_until("ready", 2)
+    running.signal(signum)
+    ended = running.finish()
+    assert ended.status in (pytest.ExitCode.INTERRUPTED, -signal.SIGKILL)
+
+
+def test_in_place(jobs: Jobs, tmp_path: Path) -> None:
+    """Where pytest itself runs in the ranks, which is what a debugger needs."""
+    text = """
+@pytest.mark.mcjax(processes=2)
+def test_here(tmp_path):
+    (tmp_path / str(RANK)).write_text("")
+    assert total() == 1
+    assert len(list(tmp_path.iterdir())) == 2
+
+@pytest.mark.mcjax(processes=3)
+def test_elsewhere():
+    pass
+"""
+    (tmp_path / "test_it.py").write_text(HEAD + text)
+    words = ["-m", "pytest", "-rs", "-p", "mcjax_launch.pytest_plugin", "-p", "no:cacheprovider"]
+    env = {"PYTHONPATH": str(ROOT)}
+    ended = jobs.run("-n", 2, "-d", 1, *words, cwd=tmp_path, env=env)
+    assert ended.status == 0, ended.stdout
+    assert ended.stdout.count("1 passed, 1 skipped") == 2
+    assert "for 3 processes with 1 CPU device each: this job has 2" in ended.stdout
 
 
 @pytest.mark.parametrize(
