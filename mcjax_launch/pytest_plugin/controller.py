@@ -103,6 +103,7 @@ class Controller:
         ended = None
         if early is not None:
             ended = ended_early(group, progress, early)
+        if early is not None and not progress.complete:
             self._groups.replace(group)
         elif following is None and not hasattr(self._config, "workerinput"):
             self._groups.retire(marked.shape)
@@ -170,7 +171,7 @@ class Controller:
         own = Limit(*_own_limit(self._config, marked))
         outer = self._of_pytest_timeout.get(item.nodeid)
         if outer is not None and (not own.seconds or outer < own.seconds):
-            return Limit(outer, f"{outer:g} s of pytest-timeout")
+            return Limit(outer, "pytest-timeout")
         return own if own.seconds else None
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
@@ -184,13 +185,13 @@ class Controller:
 
 def _own_limit(config: pytest.Config, marked: marks.Marked) -> tuple[float, str]:
     if marked.timeout_s is not None:
-        return marked.timeout_s, f"timeout={marked.timeout_s:g} of the mark"
+        return marked.timeout_s, "timeout of the mark"
     text = config.getini("mcjax_timeout")
     try:
         seconds = float(text)
     except ValueError:
         raise pytest.UsageError(f"mcjax_timeout={text}: not a number of seconds") from None
-    return seconds, f"mcjax_timeout={text}"
+    return seconds, "mcjax_timeout"
 
 
 def _read(item: pytest.Item) -> marks.Marked | None:

@@ -2,7 +2,7 @@
 
 from mcjax_launch.pytest_plugin import said
 from mcjax_launch.pytest_plugin.group import Group
-from mcjax_launch.pytest_plugin.merge import Ended
+from mcjax_launch.pytest_plugin.merge import CRASHED, Ended
 from mcjax_launch.pytest_plugin.progress import Early, Progress
 from mcjax_launch.ranks import these_ranks
 
@@ -17,20 +17,12 @@ def ended_early(group: Group, progress: Progress, early: Early) -> Ended:
     if early is Early.CRASHED:
         return _crashed(group, progress)
     if early is Early.MISSING:
-        ranks = these_ranks(progress.missing)
-        return Ended(
-            "NotCollected",
-            f"{ranks} did not collect this test: the files, names and parameters of tests must be "
-            "the same in every process",
-            frozenset(progress.running),
-            "did not end",
-            by_itself=True,
-        )
+        return _not_collected(progress)
     running = progress.running
     was = "were" if len(running) > 1 else "was"
     if early is Early.TIMED_OUT and progress.limit is not None:
         limit = progress.limit
-        what = f"{was} still running after {limit.seconds:g} s ({limit.source})"
+        what = f"{was} still running after {round(limit.seconds, 1):g} s ({limit.source})"
     else:
         what = f"{was} still running {progress.grace_s:.1f} s later, and {was} ended"
     return Ended(
@@ -44,6 +36,20 @@ def ended_early(group: Group, progress: Progress, early: Early) -> Ended:
     )
 
 
+def _not_collected(progress: Progress) -> Ended:
+    errors = next((errors for errors in progress.missing.values() if errors), ())
+    why = "" if errors else ": names and parameters of tests must be the same in every process"
+    ranks = these_ranks(progress.missing)
+    return Ended(
+        "NotCollected",
+        f"{ranks} did not collect this test{why}",
+        frozenset(progress.missing),
+        "did not collect this test",
+        by_itself=True,
+        said=[line for error in errors for line in error.splitlines()],
+    )
+
+
 def _crashed(group: Group, progress: Progress) -> Ended:
     """What the launcher says of the rank that went first; it ends the others."""
     running = progress.running
@@ -51,7 +57,7 @@ def _crashed(group: Group, progress: Progress) -> Ended:
     lines = group.wait_for_crash()
     rank, cause = said.cause(lines) or (progress.gone[0], "the process is gone")
     return Ended(
-        "Crashed",
+        CRASHED,
         f"rank {rank} crashed: {cause}",
         frozenset([rank]),
         "crashed",

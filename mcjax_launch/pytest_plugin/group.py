@@ -54,15 +54,15 @@ class Group:
         self.shape = shape
         self._settings = settings
         self._folder = _make_folder()
-        self._log = self._folder / "launcher.log"
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._folder / "socket"))
         self._listener.listen(shape.processes)
         self._ranks: dict[int, Connection] = {}
         self._streams: dict[int, list[int]] = {}
-        self._log_read = 0
         self._shows = shows
-        with self._log.open("wb") as log:
+        path = self._folder / "launcher.log"
+        with path.open("wb") as log:
+            self._log = path.open("rb")
             self._launcher = subprocess.Popen(
                 self._command(preload),
                 stdin=subprocess.DEVNULL,
@@ -87,7 +87,7 @@ class Group:
         """Wait until all ranks have collected.
 
         Raises:
-            StartFailed: they do not come so far, or cannot collect.
+            StartFailed: they do not come so far.
 
         """
         self._accept()
@@ -95,21 +95,17 @@ class Group:
             with contextlib.suppress(OSError):
                 connection.send(self._settings)
         deadline = time.monotonic() + _MOST_COLLECTING_S
-        ready: dict[int, messages.Ready] = {}
+        ready: set[int] = set()
         while len(ready) < self.shape.processes:
             for rank, message in self.receive(deadline):
                 if message is None:
                     raise self._failed("the ranks could not be started")
                 if isinstance(message, messages.Ready):
-                    ready[rank] = message
+                    ready.add(rank)
             if time.monotonic() >= deadline:
                 where = "\n".join(self.stacks())
                 self._stop()
                 raise self._failed(f"collecting in the ranks takes too long\n{where}")
-        for rank, message in sorted(ready.items()):
-            if message.errors:
-                self.end()
-                raise StartFailed("\n".join([f"rank {rank} cannot collect:", *message.errors]))
 
     def _accept(self) -> None:
         """Let all ranks connect."""
@@ -126,6 +122,8 @@ class Group:
             with contextlib.suppress(EOFError):  # it ends already; so does the job
                 self._ranks[connection.recv()] = connection
         self._listener.close()
+        # Nothing is left of it, even if this process is killed.
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _failed(self, what: str) -> StartFailed:
         self._wait()
@@ -183,11 +181,7 @@ class Group:
 
     def said(self) -> list[str]:
         """What the launcher has said since it was last asked."""
-        with self._log.open("rb") as log:
-            log.seek(self._log_read)
-            text = log.read()
-        self._log_read += len(text)
-        return text.decode("utf-8", "replace").splitlines()
+        return self._log.read().decode("utf-8", "replace").splitlines()
 
     def stacks(self) -> list[str]:
         """Where all ranks are, in the launcher's words; nothing if it does not answer."""
@@ -232,6 +226,7 @@ class Group:
             os.close(fd)
         self._streams.clear()
         self._listener.close()
+        self._log.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait(self) -> None:

@@ -64,6 +64,7 @@ class Groups:
             "options": rank_options.options(self._config),
             "workerinput": rank_options.workerinput(self._config),
             "coverage": rank_options.coverage(self._config),
+            "in_place": shape.command,
             "tmp": str(factory.mktemp("ranks")),
         }
         return Group(

@@ -18,10 +18,9 @@ class InPlace:
     def __init__(self) -> None:
         self._processes = int(os.environ["JAX_NUM_PROCESSES"])
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_configure(self, config: pytest.Config) -> None:
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
         job = os.environ["MCJAX_JOB_ID"]
-        shared_tmp.share(config, Path(tempfile.gettempdir()) / f"mcjax-pytest-{job}")
+        shared_tmp.share(session.config, Path(tempfile.gettempdir()) / f"pytest-mcjax-{job}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

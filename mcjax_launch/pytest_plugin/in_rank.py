@@ -1,6 +1,8 @@
 """The plugin of the pytest in a rank: it collects, and then runs what the controller asks for."""
 
+import os
 import pdb
+import shlex
 import warnings
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -10,7 +12,6 @@ from typing import Any, NoReturn
 import pytest
 
 from mcjax_launch.pytest_plugin import messages, shared_tmp
-from mcjax_launch.pytest_plugin.refused import NO_BREAKPOINT
 
 
 class InRank:
@@ -28,24 +29,33 @@ class InRank:
         self._config = config
         self._connection = connection
         self._settings = settings
-        self._errors: list[str] = []
+        self._errors: list[tuple[str, str]] = []
+        self._nodeid = ""
         self._streams_sent = settings["options"].get("capture") != "fd"
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         shared_tmp.share(config, Path(self._settings["tmp"]))
-        pdb.set_trace = _refuse  # after pytest's own
+        pdb.set_trace = self._no_breakpoint  # after pytest's own
         for name in _WRITERS:
             config.pluginmanager.unregister(name=name)
 
+    def _no_breakpoint(self, *_: object, **__: object) -> NoReturn:
+        __tracebackhide__ = True
+        command = self._settings["in_place"]
+        pytest.fail(
+            f"no terminal for a debugger here; for one, run pytest itself in the ranks: {command} "
+            f"-m pytest {shlex.quote(self._nodeid)}"
+        )
+
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._errors.append(report.longreprtext)
+            self._errors.append((report.nodeid, report.longreprtext))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
-        self._connection.send(messages.Ready(tuple(self._errors)))
+        self._connection.send(messages.Ready())
         while True:
             try:
                 message = self._connection.recv()
@@ -56,10 +66,12 @@ class InRank:
             if message.nodeid in items:
                 self._run(items[message.nodeid], message.kept)
             else:
-                self._connection.send(messages.Missing())
+                above = [text for nodeid, text in self._errors if message.nodeid.startswith(nodeid)]
+                self._connection.send(messages.Missing(tuple(above)))
             self._connection.send(messages.Done())
 
     def _run(self, item: pytest.Item, kept: int) -> None:
+        self._nodeid = item.nodeid
         following = None
         if kept:  # pytest keeps what is above the next test; more of that is not known here
             above: Any = item.listchain()[kept - 1]
@@ -68,6 +80,9 @@ class InRank:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         except pytest.exit.Exception as error:
             self._connection.send(messages.Exit(str(error.msg), error.returncode))
+        except KeyboardInterrupt:
+            reason = f"KeyboardInterrupt in rank {os.environ['JAX_PROCESS_ID']}"
+            self._connection.send(messages.Exit(reason, pytest.ExitCode.INTERRUPTED))
 
     @pytest.hookimpl(trylast=True)  # inside of the capture
     def pytest_runtest_setup(self) -> None:
@@ -124,8 +139,3 @@ class _Following(pytest.Item):
 
     def runtest(self) -> NoReturn:
         raise NotImplementedError
-
-
-def _refuse(*_: object, **__: object) -> NoReturn:
-    __tracebackhide__ = True
-    pytest.fail(NO_BREAKPOINT)

@@ -28,6 +28,11 @@ class Shape:
         processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
         return f"{processes} with {counted(self.cpu_devices, 'CPU device')} each"
 
+    @property
+    def command(self) -> str:
+        """What runs a program in ranks of this shape."""
+        return f"mcjax-launch -n {self.processes} -d {self.cpu_devices}"
+
 
 @dataclass(frozen=True)
 class Marked:

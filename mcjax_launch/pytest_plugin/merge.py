@@ -13,6 +13,8 @@ from mcjax_launch.pytest_plugin import reprs
 from mcjax_launch.ranks import these_ranks
 
 _PHASES = ("setup", "call", "teardown")
+#: The name of a crash.
+CRASHED = "Crashed"
 _STRICT = "[XPASS(strict)]"
 
 
@@ -302,9 +304,8 @@ class _Phase:
     def _more(self) -> list[tuple[str, Sequence[str]]]:
         if self._ended is None:
             return []
-        last_words = (
-            f"last words of {these_ranks(self._ended.ranks)}" if self._ended.ranks else "why"
-        )
+        crashed = self._ended.name == CRASHED
+        last_words = f"last words of {these_ranks(self._ended.ranks)}" if crashed else "why"
         return [
             ("stacks, innermost call first", self._ended.stacks),
             (last_words, self._ended.said),

@@ -30,14 +30,7 @@ class Finish:
 
 @dataclass(frozen=True)
 class Ready:
-    """Collected.
-
-    Args:
-        errors: what went wrong, as pytest shows it.
-
-    """
-
-    errors: tuple[str, ...]
+    """Collected, as far as that went well."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +65,14 @@ class Limit:
 
 @dataclass(frozen=True)
 class Missing:
-    """The test was not collected in this rank."""
+    """The test was not collected in this rank.
+
+    Args:
+        errors: of the collection, as pytest shows them.
+
+    """
+
+    errors: tuple[str, ...]
 
 
 @dataclass(frozen=True)

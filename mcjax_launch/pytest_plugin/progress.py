@@ -21,7 +21,7 @@ class Early(enum.Enum):
     CRASHED = enum.auto()  # a process is gone
     STUCK = enum.auto()  # a rank has failed, others do not come
     TIMED_OUT = enum.auto()
-    MISSING = enum.auto()  # it was not collected in a rank
+    MISSING = enum.auto()  # it was not collected in some or all ranks
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Progress:
         troubled: the ranks that reported anything but a pass, in the order in which they did.
         done: the ranks that are through.
         gone: the ranks whose process has ended, in that order.
-        missing: the ranks that have not collected it.
+        missing: the ranks that have not collected it, with the errors of their collection.
 
     """
 
@@ -60,7 +60,7 @@ class Progress:
         self.troubled: list[int] = []
         self.done: set[int] = set()
         self.gone: list[int] = []
-        self.missing: set[int] = set()
+        self.missing: dict[int, tuple[str, ...]] = {}
         self.exit: messages.Exit | None = None
         self.limit = limit
         self._began = now
@@ -85,14 +85,16 @@ class Progress:
                 self.gone.append(rank)
             case messages.Done():
                 self.done.add(rank)
-            case messages.Missing():
-                self.missing.add(rank)
+            case messages.Missing(errors):
+                self.missing[rank] = errors
+                self.troubled.append(rank)
             case messages.Exit():
                 self.exit = self.exit or message
+                self.troubled.append(rank)
             case messages.Limit(seconds):
                 whole = None if seconds is None else now - self._began + seconds
                 if whole is not None and (self.limit is None or whole < self.limit.seconds):
-                    self.limit = Limit(whole, f"{seconds:g} s of pytest-timeout")
+                    self.limit = Limit(whole, "pytest-timeout")
 
     @property
     def grace_s(self) -> float:
@@ -116,12 +118,10 @@ class Progress:
         """Why to end the test now; None if there is no reason."""
         if self.gone:
             return Early.CRASHED
-        if self.missing and not self.missing >= self.reports.keys():
-            return Early.MISSING
         if self.limit is not None and self.running and now >= self._began + self.limit.seconds:
             return Early.TIMED_OUT
         if self._some_are_waited_for and now >= self._last_report + self.grace_s:
-            return Early.STUCK
+            return Early.MISSING if self.missing else Early.STUCK
         return None
 
     @property

@@ -7,6 +7,7 @@ import pytest
 
 # What belongs to the session as a whole, and is done in the user's pytest alone.
 _NOT_IN_RANKS: dict[str, Any] = {
+    "basetemp": None,
     "cacheclear": False,
     "collectonly": False,
     "continue_on_collection_errors": True,
@@ -20,6 +21,7 @@ _NOT_IN_RANKS: dict[str, Any] = {
     "ignore_glob": None,
     "keyword": "",
     "lf": False,
+    "log_file": os.devnull,
     "looponfail": False,
     "markexpr": "",
     "maxfail": 0,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 OWN = "mcjax-launch: "
-_CAUSE = re.compile(r"rank (\d+)(?: on \S+)? failed: (.*)")
+_CAUSE = re.compile(r"(?:(\d+ ranks) failed, )?rank (\d+)(?: failed| first): (.*)")
 _OF_RANK = re.compile(r"\[ *(\d+)\] ?(.*)")
 _USERS = "  > "
 # The calls below a test or a fixture, in the launcher's stacks and in faulthandler's.
@@ -21,7 +21,8 @@ def cause(lines: Iterable[str]) -> tuple[int, str] | None:
     """The rank that is to blame, and what happened to it, of a job that has failed."""
     for line in lines:
         if line.startswith(OWN) and (match := _CAUSE.match(line.removeprefix(OWN))):
-            return int(match[1]), match[2]
+            alike = f" ({match[1]} did)" if match[1] else ""
+            return int(match[2]), match[3] + alike
     return None
 
 

@@ -3,10 +3,13 @@
 Starting ranks is what takes time here, so that a session checks many things.
 """
 
+import signal
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from jobs import Jobs
 
 pytest_plugins = ["pytester"]
 
@@ -128,12 +131,14 @@ def test_warns():
     session.file(
         "@pytest.mark.mcjax(processes=2, cpu_devices=2)\n"
         "def test_other(of_session, of_module):\n    assert of_module == [of_session]\n"
+        "@pytest.mark.mcjax(processes=1)\nclass TestInClass:\n"
+        "    def test_alone(self):\n        assert jax.process_count() == 1\n"
         "def test_unmarked(of_nothing): pass\n"
         "@pytest.fixture\ndef of_nothing():\n    assert RANK == -1\n",
         "test_other.py",
     )
     result = session.run("-v", "-rsx", "--junitxml=junit.xml")
-    result.assert_outcomes(passed=13, skipped=3, xfailed=2, warnings=1)
+    result.assert_outcomes(passed=14, skipped=3, xfailed=2, warnings=1)
     result.stdout.fnmatch_lines(
         [
             "test_it.py::test_parameter[[]2[]] PASSED*",
@@ -147,7 +152,7 @@ def test_warns():
     for rank in (0, 1):  # once in a session, of this shape
         assert (session.path / f"ended-{rank}").read_text() == "session ends\n"
     [suite] = ET.parse(session.path / "junit.xml").getroot()
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("18", "0", "5")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("19", "0", "5")
 
 
 FAILURES = """
@@ -220,58 +225,65 @@ def test_still_works():
 """
 
 
+# What is told of each.
+TOLD = {
+    "test_all_fail": ["E       assert [1, 3] == [1, 5]", "all 3 ranks failed alike"],
+    "test_some_fail": [
+        "E           assert 1 == 7",
+        "rank 1 failed: see above\nrank 0 passed\nrank 2 failed: ValueError: bad batch (",
+    ],
+    "test_one_fails_while_others_wait": [
+        "E           ValueError: bad batch",
+        "rank 1 failed: see above\nranks 0,2 were still running 1.",
+        "ranks 0,2:",
+    ],
+    "test_exit": [
+        "E   rank 2 crashed: exit status 3",
+        "Captured stdout call, rank 2 -",
+        "last words\n",
+    ],
+    "test_fault": ["E   rank 0 crashed: killed by SIGSEGV"],
+    "test_hang": [
+        "E   ranks 0-2 were still running after 1.5 s (timeout of the mark)",
+        "in test_hang: time.sleep(100)",
+        "which rank 0 has not reached",
+    ],
+    "test_disagree": [
+        "E   the ranks disagree: rank 0 skipped, ranks 1-2 passed",
+        "rank 0 skipped: not here (",
+    ],
+    "test_passes_unexpectedly": ["[XPASS(strict)] must fail"],
+    "ERROR at setup of test_setup_fails": ["RuntimeError: no fixture"],
+    "ERROR at teardown of test_teardown_fails": ["rank 1 failed: see above"],
+    "test_breakpoint": [
+        "E       Failed: no terminal for a debugger here",
+        "mcjax-launch -n 3 -d 1 -m pytest test_it.py::test_breakpoint",
+    ],
+}
+
+
 def test_what_fails(session: Session) -> None:
     """Each way to fail is told, and the tests after it go on."""
     session.file(FAILURES)
     result = session.run("--junitxml=junit.xml")
     result.assert_outcomes(passed=2, failed=9, errors=2)
-    text = result.stdout.str()
-    parts = _parts(text)
-
-    assert "E       assert [1, 3] == [1, 5]" in parts["test_all_fail"]
-    assert "all 3 ranks failed alike" in parts["test_all_fail"]
+    parts = _parts(result.stdout.str())
+    for test, texts in TOLD.items():
+        for text in texts:
+            assert text in parts[test], f"{test}: {text}"
     for rank in range(3):
         name = f" Captured stdout call, rank {rank} "
         assert parts["test_all_fail"].partition(name)[2].splitlines()[1] == f"out of {rank}"
-
-    some = parts["test_some_fail"]
-    assert "E           assert 1 == 7" in some and "E           ValueError" not in some
-    assert "rank 1 failed: see above" in some and "rank 0 passed" in some
-    assert "rank 2 failed: ValueError: bad batch (" in some
-
-    one = parts["test_one_fails_while_others_wait"]
-    assert "E           ValueError: bad batch" in one
-    assert "rank 1 failed: see above\nranks 0,2 were still running 1." in one
-    stacks = one.partition(" stacks, ")[2]
-    assert "ranks 0,2:" in stacks and "in total: return int(process_allgather" in stacks
+    assert "E           ValueError" not in parts["test_some_fail"]
+    stacks = parts["test_one_fails_while_others_wait"].partition(" stacks, ")[2]
+    assert "in total: return int(process_allgather" in stacks
     assert "_pytest" not in stacks and "pytest_plugin" not in stacks
-
-    assert "E   rank 2 crashed: exit status 3" in parts["test_exit"]
-    assert "Captured stdout call, rank 2 -" in parts["test_exit"]
-    assert "last words\n" in parts["test_exit"]
-    assert "E   rank 0 crashed: killed by SIGSEGV" in parts["test_fault"]
     assert "in test_fault" in parts["test_fault"].partition("last words of rank 0")[2]
-
-    hang = parts["test_hang"]
-    assert "E   ranks 0-2 were still running after 1.5 s (timeout=1.5 of the mark)" in hang
-    assert "in test_hang: time.sleep(100)" in hang and "which rank 0 has not reached" in hang
-
-    disagree = parts["test_disagree"]
-    assert "E   the ranks disagree: rank 0 skipped, ranks 1-2 passed" in disagree
-    assert "rank 0 skipped: not here (" in disagree
-
-    assert "[XPASS(strict)] must fail" in parts["test_passes_unexpectedly"]
-    assert "RuntimeError: no fixture" in parts["ERROR at setup of test_setup_fails"]
-    assert "rank 1 failed: see above" in parts["ERROR at teardown of test_teardown_fails"]
-    assert "breakpoint() needs a terminal" in parts["test_breakpoint"]
-    assert "-m pytest -k TEST" in parts["test_breakpoint"]
-
     result.stdout.fnmatch_lines(
         ["FAILED test_it.py::test_all_fail - ranks 0-2: assert*", "FAILED *rank 1: assert 1 == 7"]
     )
-    cases = {
-        case.get("name"): case for case in ET.parse(session.path / "junit.xml").iter("testcase")
-    }
+    tree = ET.parse(session.path / "junit.xml")
+    cases = {case.get("name"): case for case in tree.iter("testcase")}
     assert len(cases) == 12
     failure = cases["test_one_fails_while_others_wait"].find("failure")
     assert failure is not None and failure.text is not None
@@ -290,3 +302,159 @@ def _parts(text: str) -> dict[str, str]:
             name = line.strip("_ ")
         found.setdefault(name, []).append(line)
     return {name: "\n".join(lines) + "\n" for name, lines in found.items()}
+
+
+ORDINARY = """
+import measured
+pytestmark = pytest.mark.mcjax(processes=2)
+
+def test_one():
+    assert measured.branch(RANK) == RANK
+
+def test_two():
+    assert RANK == 0
+
+def test_three():
+    pass
+
+@pytest.mark.timeout(1.5)
+def test_limit():
+    time.sleep(100)
+
+@pytest.mark.timeout(1, func_only=True)
+def test_limit_of_function():
+    time.sleep(100)
+"""
+MEASURED = """
+def branch(rank):
+    if rank == 0:
+        return 0
+    if rank == 1:
+        return 1
+    return 2
+"""
+
+
+def test_pytests_own_options(session: Session) -> None:
+    """-x, --lf, -k, --collect-only, --pdb and pytest-timeout are what they are elsewhere."""
+    session.file(ORDINARY)
+    (session.path / "measured.py").write_text(MEASURED)
+    result = session.run("-x")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["E * assert 1 == 0", "*stopping after 1 failures*"])
+    result = session.run("--lf", "-v")
+    result.assert_outcomes(failed=1)
+    result = session.run("-k", "test_limit")
+    result.assert_outcomes(failed=2, deselected=3)
+    result.stdout.fnmatch_lines(
+        [
+            "E   ranks 0-1 were still running after 1.5 s (pytest-timeout)",
+            "*test_it.py:*in test_limit: time.sleep(100)",
+            "E   ranks 0-1 were still running after 1 s (pytest-timeout)",
+        ]
+    )
+    result = session.run("--collect-only", "-q")
+    result.stdout.fnmatch_lines(["test_it.py::test_one", "5 tests collected*"])
+    result = session.run("--pdb")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --pdb does not reach the ranks*mcjax-launch -n 2 -d 1*"])
+
+
+def test_coverage_under_xdist(session: Session) -> None:
+    """Lines that only ranks run count, with workers as well."""
+    session.file(ORDINARY)
+    (session.path / "measured.py").write_text(MEASURED)
+    chosen = ("-k", "test_one or test_three", "--cov=measured", "--cov-report=term-missing")
+    for workers in ((), ("-n", "2")):
+        result = session.run(*workers, *chosen)
+        result.assert_outcomes(passed=2)
+        # Only the last line of `branch` is in no rank.
+        result.stdout.re_match_lines([r"measured.py +\d+ +1 +\d+% +\d+$"])
+
+
+def test_ranks_that_cannot_collect(session: Session) -> None:
+    session.file(
+        "if RANK >= 0:\n    raise ImportError('not in ranks')\n"
+        "@pytest.mark.mcjax(processes=2)\ndef test_one(): pass\n"
+    )
+    session.file(
+        "@pytest.mark.mcjax(processes=2)\n@pytest.mark.parametrize('rank', [RANK])\n"
+        "def test_two(rank): pass\n"
+        "@pytest.mark.mcjax(processes=2)\ndef test_three(): assert total() == 1\n",
+        "test_other.py",
+    )
+    result = session.run()
+    result.assert_outcomes(passed=1, errors=2)
+    result.stdout.fnmatch_lines(
+        [
+            "E   ranks 0-1 did not collect this test",
+            "E   ImportError: not in ranks",
+            "E   ranks 0-1 did not collect this test: names and parameters of tests must be *",
+        ]
+    )
+
+
+def test_ranks_that_cannot_start(session: Session) -> None:
+    (session.path / "jax.py").write_text("raise ImportError('no such jax')\n")
+    (session.path / "test_it.py").write_text(
+        "import pytest\n@pytest.mark.mcjax(processes=2)\ndef test_one(): pass\n"
+    )
+    result = session.run("-o", "mcjax_preload=")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["E   the ranks could not be started*", "*no such jax*"])
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL], ids=lambda one: one.name)
+def test_nothing_is_left_of_a_session_that_is_ended(
+    jobs: Jobs, tmp_path: Path, signum: signal.Signals
+) -> None:
+    text = (
+        "@pytest.mark.mcjax(processes=2)\ndef test_one():\n"
+        "    print('ready', flush=True)\n    time.sleep(100)\n"
+    )
+    (tmp_path / "test_it.py").write_text(HEAD + text)
+    pytest_here = [sys.executable, "-m", "pytest", "-p", "mcjax_launch.pytest_plugin"]
+    running = jobs.start("-s", launcher=pytest_here, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+    running.read_until("ready", 2)
+    running.signal(signum)
+    ended = running.finish()
+    assert ended.status in (pytest.ExitCode.INTERRUPTED, -signal.SIGKILL)
+
+
+def test_in_place(jobs: Jobs, tmp_path: Path) -> None:
+    """Where pytest itself runs in the ranks, which is what a debugger needs."""
+    text = """
+@pytest.mark.mcjax(processes=2)
+def test_here(tmp_path):
+    (tmp_path / str(RANK)).write_text("")
+    assert total() == 1
+    assert len(list(tmp_path.iterdir())) == 2
+
+@pytest.mark.mcjax(processes=3)
+def test_elsewhere():
+    pass
+"""
+    (tmp_path / "test_it.py").write_text(HEAD + text)
+    words = ["-m", "pytest", "-rs", "-p", "mcjax_launch.pytest_plugin", "-p", "no:cacheprovider"]
+    env = {"PYTHONPATH": str(ROOT)}
+    ended = jobs.run("-n", 2, "-d", 1, *words, cwd=tmp_path, env=env)
+    assert ended.status == 0, ended.stdout
+    assert ended.stdout.count("1 passed, 1 skipped") == 2
+    assert "for 3 processes with 1 CPU device each: this job has 2" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        ("processses=2", "mcjax(processses=...): it takes processes, cpu_devices, timeout"),
+        ("2", "mcjax takes names: write mcjax(processes=2)"),
+        ("", "mcjax(): how many? write mcjax(processes=2)"),
+        ("processes=0", "mcjax(processes=0): not a whole number of 1 or more"),
+        ("processes=2, timeout='x'", "mcjax(timeout='x'): not a number of seconds"),
+    ],
+)
+def test_marks_that_mean_nothing(pytester: pytest.Pytester, mark: str, words: str) -> None:
+    pytester.makepyfile(test_it=f"import pytest\n@pytest.mark.mcjax({mark})\ndef test_one(): pass")
+    result = pytester.runpytest_inprocess("-p", "mcjax_launch.pytest_plugin")
+    assert words in result.stdout.str() + result.stderr.str()
+    assert result.ret != 0

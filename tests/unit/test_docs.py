@@ -21,6 +21,7 @@ FOREIGN = {
     *("--gpus-per-node", "--job-name", "--no-kill", "--nodes", "--ntasks-per-node", "--partition"),
     "--args",
     *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag", "--input"),
+    *("--lf", "--collect-only", "--trace", "--setup-only"),
     *("--nproc-per-node", "--nnodes", "--hostfile", "--host", "--wdir"),
 }
 

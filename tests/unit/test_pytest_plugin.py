@@ -1,0 +1,233 @@
+"""What the pytest plugin makes of its ranks' reports, and of the launcher's words."""
+
+import pytest
+
+from mcjax_launch.pytest_plugin import merge, messages, reprs, said
+from mcjax_launch.pytest_plugin.progress import Early, Limit, Progress
+
+LOCATION = ("test_it.py", 4, "test_one")
+
+
+def report(
+    when: str = "call", outcome: str = "passed", words: str = "", **more: object
+) -> pytest.TestReport:
+    longrepr: object = None
+    if outcome == "failed":
+        longrepr = reprs.of_words("AssertionError", words, LOCATION)
+    elif outcome == "skipped":
+        longrepr = ("test_it.py", 5, f"Skipped: {words}")
+    return pytest.TestReport(
+        "test_it.py::test_one",
+        LOCATION,
+        {},
+        outcome,
+        longrepr,
+        when,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def through(*calls: pytest.TestReport) -> dict[int, list[pytest.TestReport]]:
+    """Ranks that came through, each with this report of its call."""
+    return {rank: [report("setup"), call, report("teardown")] for rank, call in enumerate(calls)}
+
+
+def merged(
+    reports: dict[int, list[pytest.TestReport]],
+    troubled: tuple[int, ...] = (),
+    ended: merge.Ended | None = None,
+    expected: str | None = None,
+) -> dict[str, pytest.TestReport]:
+    item = merge.Item("test_it.py::test_one", LOCATION, {}, lambda: expected)
+    made = merge.merged(item, merge.Results(reports, troubled, ended))
+    assert len({one.when for one in made}) == len(made) and made[-1].when == "teardown"
+    return {one.when: one for one in made}
+
+
+def xfailed(reason: str) -> pytest.TestReport:
+    found = report(outcome="skipped", words=reason)
+    found.wasxfail = reason
+    return found
+
+
+def test_all_pass() -> None:
+    made = merged(through(report(duration=1.0), report(duration=2.5)))
+    assert [one.outcome for one in made.values()] == ["passed"] * 3
+    assert made["call"].duration == 2.5
+
+
+def test_sections_are_each_ranks_own() -> None:
+    gloo = (
+        "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
+    )
+    first = report(sections=[("Captured stdout call", f"one\n{gloo}\n")])
+    second = report(sections=[("Captured stdout call", f"{gloo}\n"), ("Captured log call", "two")])
+    made = merged(through(first, second))["call"]
+    assert made.sections == [
+        ("Captured stdout call, rank 0", "one\n"),
+        ("Captured log call, rank 1", "two"),
+    ]
+
+
+def test_equal_failures_are_one() -> None:
+    made = merged(through(*(report(outcome="failed", words="no") for _ in range(3))), (2, 0, 1))
+    assert made["call"].failed
+    assert made["call"].longrepr.reprcrash.message == "ranks 0-2: no"
+    assert "all 3 ranks failed alike" in made["call"].longreprtext
+
+
+def test_the_first_failure_is_shown() -> None:
+    calls = [report(outcome="failed", words=words) for words in ("b", "a", "a")]
+    made = merged(through(*calls, report()), (2, 0, 1))["call"]
+    assert made.longrepr.reprcrash.message == "ranks 1-2: a"
+    assert "ranks 1-2 failed: see above\nrank 0 failed: b (test_it.py:5)\nrank 3 passed" in (
+        made.longreprtext
+    )
+
+
+@pytest.mark.parametrize(
+    ("calls", "outcome", "words"),
+    [
+        ([report(outcome="skipped", words="x")] * 2, "skipped", ""),
+        (
+            [report(outcome="skipped", words="x"), report()],
+            "failed",
+            "the ranks disagree: rank 0 skipped, rank 1 passed",
+        ),
+        ([xfailed("known"), xfailed("known")], "skipped", "known"),
+        (
+            [xfailed("known"), report()],
+            "skipped",
+            "known (rank 0 failed as expected, rank 1 passed)",
+        ),
+    ],
+)
+def test_outcomes(calls: list[pytest.TestReport], outcome: str, words: str) -> None:
+    made = merged(through(*calls), (0,))["call"]
+    assert made.outcome == outcome
+    assert words in (getattr(made, "wasxfail", "") or made.longreprtext)
+
+
+def test_a_skip_in_the_setup_of_one_rank() -> None:
+    """What the other did afterwards is not a second result of the test."""
+    reports = through(report(), report(outcome="failed", words="alone"))
+    reports[0] = [report("setup", "skipped", "no"), report("teardown")]
+    made = merged(reports, (0, 1))
+    assert list(made) == ["setup", "teardown"] and made["setup"].failed
+    assert "rank 0 skipped, rank 1 passed" in made["setup"].longreprtext
+
+
+def crash(*ranks: int) -> merge.Ended:
+    return merge.Ended(
+        merge.CRASHED, "rank 1 crashed: exit status 3", frozenset(ranks), "crashed", by_itself=True
+    )
+
+
+def test_a_crash_belongs_to_the_phase_of_its_rank() -> None:
+    """Even if what another rank has reported of an earlier phase is not there yet."""
+    made = merged({0: [], 1: [report("setup")]}, (), crash(1))
+    assert list(made) == ["setup", "call", "teardown"]
+    assert made["call"].failed and made["setup"].passed and made["teardown"].passed
+    assert made["call"].longrepr.reprcrash.message == "rank 1 crashed: exit status 3"
+
+
+def test_a_failure_for_the_loss_of_the_crashed_rank_is_no_cause() -> None:
+    lost = "jax.errors.JaxRuntimeError: Gloo: Connection closed by peer"
+    for words, shown in ((lost, "rank 1 crashed: exit status 3"), ("bad", "rank 0: bad")):
+        reports = {
+            0: [report("setup"), report(outcome="failed", words=words)],
+            1: [report("setup")],
+        }
+        made = merged(reports, (0,), crash(1))["call"]
+        assert made.longrepr.reprcrash.message == shown
+
+
+def test_an_expected_crash() -> None:
+    made = merged({0: [report("setup")], 1: [report("setup")]}, (), crash(1), "known")["call"]
+    assert made.skipped and made.wasxfail == "known (rank 1 crashed: exit status 3)"
+
+
+# --- when not to wait any longer ---
+
+
+def progress(limit: Limit | None = None) -> Progress:
+    return Progress(range(2), limit, 100.0)
+
+
+def test_ranks_may_take_their_time() -> None:
+    test = progress()
+    test.reported(0, report(), 101.0)
+    test.received(0, messages.Done(), 101.0)
+    assert (test.deadline, test.early(1000.0), test.running) == (None, None, [1])
+    test.received(1, messages.Done(), 1000.0)
+    assert test.complete
+
+
+def test_a_failure_begins_a_grace() -> None:
+    test = progress()
+    test.reported(0, report(outcome="failed"), 102.0)
+    assert test.deadline == 104.0  # 1 s, and half of what it took
+    assert test.early(103.9) is None and test.early(104.0) is Early.STUCK
+    test.reported(1, report(outcome="failed"), 103.0)
+    assert test.deadline is None and test.early(200.0) is None
+
+
+def test_limits() -> None:
+    test = progress(Limit(5.0, "here"))
+    assert test.deadline == 105.0
+    test.received(0, messages.Limit(1.0), 101.0)
+    assert test.deadline == 102.0 and test.early(102.0) is Early.TIMED_OUT
+    test.received(1, None, 102.0)
+    assert test.early(102.0) is Early.CRASHED
+
+
+# --- the launcher's words ---
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("rank 1 failed: exit status 3", (1, "exit status 3")),
+        ("2 ranks failed, rank 0 first: exit status 3", (0, "exit status 3 (2 ranks did)")),
+        ("the other rank: killed", None),
+    ],
+)
+def test_causes(line: str, cause: object) -> None:
+    assert said.cause(["[0] rank 7 failed: no", f"mcjax-launch: {line}"]) == cause
+
+
+def test_last_words() -> None:
+    lines = [
+        "[1] Fatal Python error: Aborted",
+        "[0] of another",
+        '[1]   File "/work/test_it.py", line 3 in test_it',
+        '[1]   File "/v/lib/python3.11/site-packages/_pytest/python.py", line 1 in pyfunc_call',
+        '[1]   File "/v/lib/python3.11/runpy.py", line 1 in run',
+        "[1] ",
+        "[1] Extension modules: numpy (total: 1)",
+        "mcjax-launch: rank 1 failed",
+    ]
+    assert said.of_rank(lines, 1) == [
+        "Fatal Python error: Aborted",
+        '  File "/work/test_it.py", line 3 in test_it',
+    ]
+
+
+def test_stacks() -> None:
+    own = [
+        "stacks of 2 ranks, innermost call first:",
+        "rank 0 (pid 12):",
+        "    jax/x.py:1 in wait",
+        "  > /work/test_it.py:3 in test_it: wait()",
+        "    _pytest/python.py:1 in pyfunc_call",
+        "rank 1 (pid 13):",
+        "    multiprocessing/connection.py:395 in _recv",
+        "    _pytest/main.py:1 in main",
+        "rank 0: waiting in jit(f) at test_it.py:3, which rank 1 has not reached",
+        "hint: another branch",
+        "hint: -x XLA_FLAGS=1 makes it an error",
+    ]
+    lines = ["[0] noise", *(f"mcjax-launch: {line}" for line in own)]
+    expected = ["rank 0:", own[2], own[3], own[8]]
+    assert said.stacks(lines, hints=False) == expected
+    assert said.stacks(lines, hints=True) == [*expected, "hint: another branch"]
