@@ -363,7 +363,21 @@ class Launcher:
         if run.failed and not run.after_signal:
             run.stderr = self._console.tails(rank)[1]  # what shows whether it is a victim
             failure = RankFailure(rank, is_victim(run), _is_signalled(run))
+            if failure.is_victim:
+                self._see_who_is_late(run)
         self._perform(self._policy.rank_ended(failure))
+
+    def _see_who_is_late(self, run: RankRun) -> None:
+        """Ask where ranks are, if this one waited for others in vain: they are ended now."""
+        from mcjax_launch.diagnosis.culprit import gave_up_waiting
+
+        if gave_up_waiting(run):
+            self._stacks.request(self._links, self._note_places)
+
+    def _note_places(self, stacks: list["Stack"]) -> None:
+        from mcjax_launch.diagnosis.waits import note_places
+
+        note_places(self._state, stacks)
 
     def _agent_ends(self, link: AgentConnection, message: Message) -> None:
         """An agent ends early: somebody stopped it, or it has a bug."""

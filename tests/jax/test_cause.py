@@ -32,10 +32,11 @@ def test_other_coordinates(jobs: Jobs, way: str) -> None:
 
 
 ENVIRONMENT = {"XLA_FLAGS": "--xla_cpu_collective_timeout_seconds=3"}
+SLEEPS = f"{PROGRAMS}/leaving.py:23"
 LEAVING = {
     "never": "rank 1 exited with 0 without calling initialize(), where ranks 0,2 wait for it\n",
     "_exit in a collective": "rank 1 exited with 0 without leaving the job (as os._exit() does)",
-    "late": "rank 1 did not reach a collective in which others gave up waiting; it last compiled at",
+    "late": f"rank 1 did not reach a collective in which others gave up waiting; it was at {SLEEPS} and last compiled at",
     "_exit": "rank 1 exited with 0 without leaving the job (as os._exit() does)",
     "barrier": "rank 1 finished and waited in JAX's exit barrier for ranks 0,2, longer than",
     "stopped": "rank 1 stopped sending heartbeats",
