@@ -36,7 +36,7 @@ from mcjax_launch.protocol import exit_status, frames, hook_messages, messages
 from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ, Loop, Signals
-from mcjax_launch.protocol.signals import ENDING, FORWARDED
+from mcjax_launch.protocol.signals import ENDING, FORWARDED, PROFILE
 from mcjax_launch.ranks import counted, these_ranks
 from mcjax_launch.run import stop_reasons
 from mcjax_launch.run.rank_run import RankRun
@@ -446,6 +446,8 @@ class Launcher:
                 self._perform(effects)
             elif signum in FORWARDED:
                 self._pool.send_all(messages.Forward(signum))
+            elif signum == PROFILE:
+                self._profile()
             elif signum == signal.SIGQUIT and self._plan is not None:
                 self._stacks.request(self._links, self._show_stacks)
             elif signum == signal.SIGCONT:
@@ -456,6 +458,12 @@ class Launcher:
                 self._debugging.resized()
             elif signum == signal.SIGCHLD:
                 self._pool.reap()
+
+    def _profile(self) -> None:
+        if self._job.profile is None:
+            self._console.say("SIGPROF begins a profile only with --profile DIR")
+        else:
+            self._pool.send_all(messages.Forward(PROFILE))
 
     def _reader_gone(self, error: OSError | None) -> None:
         """The reader of stdout is gone; a signal that comes with that takes precedence."""
