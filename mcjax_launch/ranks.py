@@ -6,6 +6,8 @@ from collections.abc import Iterable
 #: The most ranks that a job may have: beyond this it is a slip of the finger.
 MOST_RANKS = 65_536
 
+# Characters of a set of ranks, in an error; of a longer one only what is wrong.
+_MOST_SHOWN = 40
 _RANGE = r"\s*([0-9]+)(?:-([0-9]+))?\s*"
 
 
@@ -53,11 +55,10 @@ def parse_ranges(text: str) -> frozenset[int]:
     ranks: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(_RANGE, part)
-        if match is None:
-            raise ValueError(f"{text!r} is not a set of ranks: write 0 or 0,4-7")
-        low, high = (_rank(end) for end in (match[1], match[2] or match[1]))
+        low, high = (_rank(end) for end in (match[1], match[2] or match[1])) if match else (1, 0)
         if high < low:
-            raise ValueError(f"{text!r} is not a set of ranks: write 0 or 0,4-7")
+            wrong = text if len(text) <= _MOST_SHOWN else part
+            raise ValueError(f"{wrong!r} is not a set of ranks: write 0 or 0,4-7")
         ranks.update(range(low, high + 1))
     return frozenset(ranks)
 
@@ -73,6 +74,11 @@ def these_ranks(ranks: Iterable[int]) -> str:
     """Ranks as `rank 3` or `ranks 0-2,5`."""
     ranks = set(ranks)
     return f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
+
+
+def all_ranks(count: int) -> str:
+    """All of so many, as `both ranks` or `all 3 ranks`."""
+    return "both ranks" if count == 2 else f"all {count} ranks"
 
 
 def have(ranks: Iterable[int]) -> str:

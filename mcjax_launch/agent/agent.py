@@ -21,7 +21,7 @@ from ..protocol import (
 )
 from ..protocol.loop import READ, Loop, Signals
 from ..protocol.program_check import Unusable
-from ..protocol.signals import ENDING
+from ..protocol.signals import ENDING, PROFILE
 from ..protocol.uplink import Uplink, widen
 from ..protocol.value import Value
 from . import network, private_folder, streams, supervisor
@@ -537,6 +537,10 @@ class Agent:
 
     def _forward(self, signum: int) -> None:
         """Signal the ranks themselves: a helper in their group may die of what they handle."""
+        if signum == PROFILE:
+            if self._hooks is not None:
+                self._hooks.begin_profile()
+            return
         wrapped = self._hooks.wrapped if self._hooks is not None else None
         for pid, rank in self._pids.items():
             system.signal_process((wrapped and wrapped.pid(rank)) or pid, signum)

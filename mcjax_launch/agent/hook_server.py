@@ -10,6 +10,7 @@ from ..protocol import hook_messages
 from ..protocol.codec import Malformed, Tagged, from_json, to_json
 from ..protocol.loop import READ, Loop
 from ..protocol.messages import FromHook
+from ..protocol.signals import PROFILE
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -210,6 +211,12 @@ class HookServer:
                 system.signal_process(hook.pid, signum)
                 asked.append(hook)
         return asked
+
+    def begin_profile(self) -> None:
+        """Have the joined processes write a profile, as far as they expect to be told."""
+        for hook in self._hooks.values():
+            if hook.joined and system.handles(hook.pid, PROFILE):
+                system.signal_process(hook.pid, PROFILE)
 
     def request_reruns(self, ranks: Collection[int]) -> None:
         """Ask the joined processes of these ranks to say which programs they still run."""

@@ -306,7 +306,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "--profile",
             metavar="DIR",
-            help="Trace all ranks with JAX's profiler for the same 5 s, into DIR.",
+            help="Trace all ranks with JAX's profiler for the same 5 s, into DIR; SIGPROF: again.",
         ),
         Option(
             "--profile-after",

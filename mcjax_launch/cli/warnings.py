@@ -38,8 +38,11 @@ def warnings(options: Options, context: click.Context, environ: Mapping[str, str
     if options.num_processes is None and options.program:
         yield from _options_after_program(options, context)
     values = (text.partition("=")[2] for text in options.env)
-    for word, near in placeholders.misspelt([*options.program, *options.wrap, *values]):
+    texts = [*options.program, *options.wrap, *values]
+    for word, near in placeholders.misspelt(texts):
         yield f"{{{word}}} is not a placeholder; did you mean {{{near}}}?"
+    for word in placeholders.calculated(texts):
+        yield f"{{{word}}} is not a placeholder and stays as it is: only names are filled in"
 
 
 def _unknown_variables(environ: Iterable[str], context: click.Context) -> Iterator[str]:

@@ -114,10 +114,20 @@ def _missed_collective(state: RunState, text: str) -> Blame | None:
     if not late:
         return None
     also = _nor([run.process_id for run in late[1:]])
-    latest = late[0].compilations.latest
-    last = f"; it last compiled at {latest.where}" if latest is not None else ""
-    how = "finished without" if late[0].membership.leaving_at is not None else "did not reach"
-    return Blame(late[0], f"{how} a collective in which others gave up waiting{also}{last}")
+    first, how, places = late[0], "did not reach", []
+    if first.membership.leaving_at is not None:
+        how = "finished without"
+    elif first.stood:
+        places.append(f"was {first.stood}")
+    if (latest := first.compilations.latest) is not None:
+        places.append(f"last compiled at {latest.where}")
+    where = f"; it {' and '.join(places)}" if places else ""
+    return Blame(first, f"{how} a collective in which others gave up waiting{also}{where}")
+
+
+def gave_up_waiting(run: RankRun) -> bool:
+    """Whether a rank has failed since another one did not come in time."""
+    return lost_peer.says_timed_out(run.stderr + _summary(run))
 
 
 def _exit_barrier(state: RunState, text: str) -> Blame | None:

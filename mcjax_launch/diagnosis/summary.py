@@ -18,7 +18,7 @@ from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.protocol import exit_status
 from mcjax_launch.protocol.hook_messages import Failed
 from mcjax_launch.protocol.value import Value
-from mcjax_launch.ranks import counted, these_ranks
+from mcjax_launch.ranks import all_ranks, counted, these_ranks
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import visible
@@ -121,7 +121,7 @@ def in_one_line(summary: Summary, state: RunState) -> str:
     if not isinstance(summary.ending, Completed) or summary.status:
         return "ended"
     count = len(state.ranks)
-    well = "the rank exited with 0" if count == 1 else f"all {count} ranks exited with 0"
+    well = "the rank exited with 0" if count == 1 else f"{all_ranks(count)} exited with 0"
     return f"{well}, but they ran different programs" if state.diverged else well
 
 
@@ -238,7 +238,7 @@ def _others(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
         return [f"{alone}: {next(iter(counts))}"]
     several = f"the {total} other ranks" if described else f"the {total} ranks"
     if len(counts) == 1:
-        name = several if described else f"all {total} ranks"
+        name = several if described else all_ranks(total)
         return [f"{name}: {next(iter(counts))}"]
     fates = sorted(counts.items(), key=lambda counted: -counted[1])
     parts = [f"{count} {end}" for end, count in fates[:_MOST_FATES]]

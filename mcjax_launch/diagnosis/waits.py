@@ -192,8 +192,7 @@ class _Look:
             return "exited with 0"
         if here is Place.LEAVING:
             return "{1} finished, and waits in JAX's exit barrier"
-        frames = _frames(stack)
-        standing = _standing(run, frames) if frames else ""
+        standing = _literal(standing_at(run, stack))
         if here is Place.ABSENT:
             return "{1} not called it" + (f" and {{0}} {standing}" if standing else "")
         if not standing:
@@ -372,11 +371,21 @@ def _where_blocked(run: RankRun, frames: Sequence[Frame]) -> str:
     return f"in {program.title} at {line}" if program is not None else f"at {line}"
 
 
-def _standing(run: RankRun, frames: Sequence[Frame]) -> str:
-    """Where a rank is that does not wait: in the user's own function."""
+def standing_at(run: RankRun, stack: Stack | None) -> str:
+    """Where a rank is that does not wait, in the user's own function; "" if that is not known."""
+    frames = _frames(stack)
+    if not frames:
+        return ""
     frame = frames[_users(frames) or 0]
     line = _line(frame, run)
-    return _literal(f"at {line}" if frame.name == "<module>" else f"in {frame.name} at {line}")
+    return f"at {line}" if frame.name == "<module>" else f"in {frame.name} at {line}"
+
+
+def note_places(state: RunState, stacks: Iterable[Stack]) -> None:
+    """Keep where ranks are, which others do not wait for any longer: they will be ended."""
+    for rank, stack in _by_rank(stacks).items():
+        run = state.ranks[rank]
+        run.stood = standing_at(run, stack)
 
 
 def _line(frame: Frame, run: RankRun) -> str:

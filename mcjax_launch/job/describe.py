@@ -59,10 +59,16 @@ def dry_run(job: Job, hosts: Sequence[Host], here: Here) -> str:
     coordinator = join_address(address, port or (here.port if is_here else _PORT))
     plan = make_plan(job, hosts, facts, job_id=_JOB_ID, coordinator=coordinator)
     script = describe(plan, here, job.sync, job.stdin)
+    title, rest = script.split("\n", 1)
+    return "\n".join([title, *_left_out(job, alone), rest])
+
+
+def _left_out(job: Job, alone: bool) -> Iterator[str]:
+    """Comments on what a launcher does and the script does not."""
     if job.relay and not alone:
-        title, rest = script.split("\n", 1)
-        return f"{title}\n# without a launcher the ranks connect to this address themselves\n{rest}"
-    return script
+        yield "# without a launcher the ranks connect to this address themselves"
+    if job.bind_cores:
+        yield "# without a launcher the ranks share all cores: --bind-cores is left out"
 
 
 def _folder(job: Job, host: Host) -> str:

@@ -37,7 +37,7 @@ from mcjax_launch.protocol import exit_status, frames, hook_messages, messages
 from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.loop import READ
-from mcjax_launch.protocol.signals import ENDING, FORWARDED
+from mcjax_launch.protocol.signals import ENDING, FORWARDED, PROFILE
 from mcjax_launch.ranks import counted, these_ranks
 from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.rank_run import RankRun
@@ -378,7 +378,21 @@ class Launcher:
         if run.failed and not run.after_signal:
             run.stderr = self._console.tails(rank)[1]  # what shows whether it is a victim
             failure = RankFailure(rank, is_victim(run), _is_signalled(run))
+            if failure.is_victim:
+                self._see_who_is_late(run)
         self._perform(self._policy.rank_ended(failure))
+
+    def _see_who_is_late(self, run: RankRun) -> None:
+        """Ask where ranks are, if this one waited for others in vain: they are ended now."""
+        from mcjax_launch.diagnosis.culprit import gave_up_waiting
+
+        if gave_up_waiting(run):
+            self._stacks.request(self._links, self._note_places)
+
+    def _note_places(self, stacks: list["Stack"]) -> None:
+        from mcjax_launch.diagnosis.waits import note_places
+
+        note_places(self._state, stacks)
 
     def _agent_ends(self, link: AgentConnection, message: Message) -> None:
         """An agent ends early: somebody stopped it, or it has a bug."""
@@ -447,6 +461,8 @@ class Launcher:
                 self._perform(effects)
             elif signum in FORWARDED:
                 self._pool.send_all(messages.Forward(signum))
+            elif signum == PROFILE:
+                self._profile()
             elif signum == signal.SIGQUIT and self._plan is not None:
                 self._stacks.request(self._links, self._show_stacks)
             elif signum == signal.SIGCONT:
@@ -459,6 +475,12 @@ class Launcher:
                     self._debugging.resized()
             elif signum == signal.SIGCHLD:
                 self._pool.reap()
+
+    def _profile(self) -> None:
+        if self._job.profile is None:
+            self._console.say("SIGPROF begins a profile only with --profile DIR")
+        else:
+            self._pool.send_all(messages.Forward(PROFILE))
 
     def _reader_gone(self, error: OSError | None) -> None:
         """The reader of stdout is gone; a signal that comes with that takes precedence."""

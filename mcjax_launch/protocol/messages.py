@@ -195,7 +195,7 @@ class InputEnds(Message):
 
 
 class Forward(Message):
-    """Send every rank this signal; nothing else changes."""
+    """Send every rank this signal, or PROFILE to those that expect it; nothing else changes."""
 
     signum: int
 

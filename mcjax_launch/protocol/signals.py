@@ -8,6 +8,8 @@ import signal
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Go to every rank, and mean nothing else.
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
+#: With --profile: begin a profile now.
+PROFILE = signal.SIGPROF
 #: What a rank starts with the default action for, whatever those who started it ignore.
 RESET_IN_RANKS = (
     signal.SIGINT,

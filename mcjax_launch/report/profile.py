@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from mcjax_launch.ranks import these_ranks
 # Written by each rank next to its trace, as the last.
 _BEGAN = "began.json"
 _MERGED = "trace.json.gz"
+# Of the second time and so on.
+_LATER = re.compile(r"trace-\d+\.json\.gz")
 # Of a rank's own numbers for its tracks (701 is the host, 1 and more are devices).
 _MOST_PIDS = 1000
 
@@ -32,6 +35,8 @@ def prepare(folder: str) -> None:
             if name.isdigit():
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     os.unlink(os.path.join(folder, name, _BEGAN))
+            elif _LATER.fullmatch(name):
+                os.unlink(os.path.join(folder, name))
         if not os.access(folder, os.W_OK):
             raise PermissionError(13, "Permission denied")
     except OSError as error:
@@ -47,17 +52,20 @@ def merge(folder: str, ranks: Iterable[int], here: bool) -> Iterator[str]:
         here: all of them were on this machine.
 
     """
-    began: dict[int, tuple[float, str]] = {}
+    times: list[dict[int, tuple[float, str]]] = []
     missing = []
     for rank in ranks:
         try:
             with open(os.path.join(folder, str(rank), _BEGAN)) as file:
                 said = json.load(file)
-            began[rank] = said["began"], os.path.join(folder, str(rank), said["trace"])
         except (OSError, ValueError):
             missing.append(rank)
-    if began:
-        path = os.path.join(folder, _MERGED)
+            continue
+        times += [{} for _ in said[len(times) :]]
+        for began, (at, trace) in zip(times, said, strict=False):
+            began[rank] = at, os.path.join(folder, str(rank), trace)
+    for number, began in enumerate(times, 1):
+        path = os.path.join(folder, _MERGED if number == 1 else f"trace-{number}.json.gz")
         try:
             _write(path, began)
         except (OSError, EOFError, ValueError) as error:

@@ -74,7 +74,7 @@ def _check_contradictions(options: Options) -> None:
         raise LaunchError(
             "--coordinator ssh cannot be combined with --no-hook: the hook leads ranks there"
         )
-    if options.coordinator == RELAYED and options.num_hosts and options.emit != "slurm":
+    if options.coordinator == RELAYED and options.num_hosts and options.emit is None:
         raise LaunchError(
             "--coordinator ssh needs one launcher for all hosts: with --num-hosts, give HOST:PORT"
         )

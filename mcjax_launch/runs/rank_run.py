@@ -170,6 +170,7 @@ class RankRun(Changing):
         failure: what its hook said of an exception or exit, if it did.
         failed_at: when that, or its end with a failure, became known.
         incomparable: why its programs cannot be compared; "" as a rule.
+        stood: where it was when another one gave up waiting for it, in words; "" if none did.
         log_folder: where its log files are, if it has any.
         stdout, stderr: the last of its output; stdout only for a job's record.
 
@@ -182,6 +183,7 @@ class RankRun(Changing):
     failure: Failed | None = None
     failed_at: float | None = None
     incomparable: str = ""
+    stood: str = ""
     log_folder: str | None = None
     stdout: str = ""
     stderr: str = ""

@@ -35,7 +35,7 @@ ENVIRONMENT = {"XLA_FLAGS": "--xla_cpu_collective_timeout_seconds=3"}
 LEAVING = {
     "never": "rank 1 exited with 0 without calling initialize(), where ranks 0,2 wait for it\n",
     "_exit in a collective": "rank 1 exited with 0 without leaving the job (as os._exit() does)",
-    "late": "rank 1 did not reach a collective in which others gave up waiting; it last compiled at",
+    "late": "rank 1 did not reach a collective in which others gave up waiting; it was at ",
     "_exit": "rank 1 exited with 0 without leaving the job (as os._exit() does)",
     "barrier": "rank 1 finished and waited in JAX's exit barrier for ranks 0,2, longer than",
     "stopped": "rank 1 stopped sending heartbeats",
@@ -49,6 +49,7 @@ def test_a_rank_that_leaves_or_stands_still(jobs: Jobs, way: str) -> None:
     if "unexpected keyword argument 'shutdown_timeout_seconds'" in found:
         pytest.skip("this jax has no such timeouts")
     assert f"\n{LEAVING[way]}" in f"\n{found}"
+    assert ("leaving.py:23 and last compiled at " in found) == (way == "late")
     assert "stack trace" not in found
 
 

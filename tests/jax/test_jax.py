@@ -226,7 +226,7 @@ def test_term_reaches_the_preemption_service(jobs: Jobs) -> None:
     assert ended.status == 143
     assert ended.stdout.count("saved") == 2
     assert "SIGTERM caught" in ended.stderr  # the user's own
-    assert "all 2 ranks: exited with 0" in ended.report
+    assert "both ranks: exited with 0" in ended.report
 
 
 ON_AND_ON = """

@@ -2,9 +2,10 @@
 
 import gzip
 import json
+import signal
 from pathlib import Path
 
-from jobs import Jobs
+from jobs import Jobs, eventually
 
 # Works for a second after both ranks are being traced.
 PROGRAM = """
@@ -47,6 +48,40 @@ def test_a_trace_of_all_ranks(jobs: Jobs, tmp_path: Path) -> None:
         when[rank] = steps[0]["ts"], steps[-1]["ts"]
     # At the same time: the steps of one lie between those of the other.
     assert when[0][0] < when[1][1] and when[1][0] < when[0][1]
+
+
+ON_DEMAND = """
+import json, sys, time
+from pathlib import Path
+import jax
+from jax.experimental.multihost_utils import process_allgather
+jax.distributed.initialize()
+rank = jax.process_index()
+said = Path(sys.argv[1], str(rank), "began.json")
+print("ready", flush=True)
+while process_allgather(not said.exists() or said.read_text().count("trace.json.gz") < 2).any():
+    with jax.profiler.TraceAnnotation(f"step of {rank}"):
+        time.sleep(0.01)
+"""
+
+
+def test_traces_on_demand(jobs: Jobs, tmp_path: Path) -> None:
+    """SIGPROF to the launcher begins one, as often as it comes."""
+    (tmp_path / "program.py").write_text(ON_DEMAND)
+    traces = tmp_path / "traces"
+    options = ["-n", 2, "-d", 1, "--profile", traces, "--profile-after", "1h"]
+    running = jobs.start(*options, "program.py", traces, cwd=tmp_path)
+    running.read_until("ready", 2)
+    running.signal(signal.SIGPROF)
+    eventually(lambda: len(list(traces.glob("*/began.json"))) == 2)
+    running.signal(signal.SIGPROF)
+    ended = running.finish()
+    assert ended.status == 0, ended.stderr
+    for name in ("trace.json.gz", "trace-2.json.gz"):
+        assert f"profile of ranks 0-1: {traces / name} (open it at ui.perfetto.dev)" in ended.report
+        with gzip.open(traces / name) as file:
+            events = {event.get("name") for event in json.load(file)["traceEvents"]}
+        assert {"step of 0", "step of 1"} <= events
 
 
 def test_a_program_that_is_over_before(jobs: Jobs, tmp_path: Path) -> None:

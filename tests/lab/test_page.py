@@ -114,7 +114,7 @@ def test_a_good_end(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
     assert jobs.run("-n", 2, "-d", 2, "--report", page, PROGRAMS / "toy.py").status == 0
     dom = browse(page, "rank=1")
     assert "Succeeded" in text_of(dom, "badge")
-    assert text_of(dom, "words") == "all 2 ranks exited with 0"
+    assert text_of(dom, "words") == "both ranks exited with 0"
     assert rows(dom) == [0, 1]
     assert "root cause" not in re.sub(r"<script.*?</script>", "", dom, flags=re.DOTALL)
     assert "process 1 of 2: sum" in side(dom)

@@ -138,6 +138,11 @@ def test_misspelt_placeholder_is_a_hint(jobs: Jobs) -> None:
     ended = jobs.run("echo", "{proces_id}", '{"lr": 0.1}')
     assert (ended.status, ended.stdout) == (0, '[0] {proces_id} {"lr": 0.1}\n')
     assert ended.report == "{proces_id} is not a placeholder; did you mean {process_id}?"
+    ended = jobs.run("-x", "GPU={process_id+1}", "sh", "-c", "echo $GPU")
+    assert (ended.status, ended.stdout) == (0, "[0] {process_id+1}\n")
+    assert ended.report == (
+        "{process_id+1} is not a placeholder and stays as it is: only names are filled in"
+    )
 
 
 def test_options_end_at_the_program(jobs: Jobs) -> None:

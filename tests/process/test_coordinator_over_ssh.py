@@ -110,6 +110,7 @@ def test_an_end_does_not_wait_for_what_is_under_way(jobs: Jobs, stand_in: Path) 
     [
         (["--no-hook"], "--coordinator ssh cannot be combined with --no-hook"),
         (["--num-hosts", "2", "--host-rank", "0"], "--coordinator ssh needs one launcher"),
+        (["--num-hosts", "2", "--emit", "jobset"], "--emit jobset: each pod has its own launcher"),
     ],
 )
 def test_refused(jobs: Jobs, options: list[str], why: str) -> None:

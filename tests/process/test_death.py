@@ -269,7 +269,7 @@ def test_a_stopped_agent_and_guardian_do_not_hold_up_the_end(jobs: Jobs, how: st
     ended = running.finish()
     assert ended.status == (124 if limit else 143)
     assert ended.seconds < 15
-    assert "all 2 ranks: ended by SIGTERM" in ended.report
+    assert "both ranks: ended by SIGTERM" in ended.report
 
 
 def _state(pid: int) -> str:

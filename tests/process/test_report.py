@@ -33,7 +33,7 @@ def test_a_good_end(jobs: Jobs, tmp_path: Path, end: str) -> None:
     found = read(path)
     assert found["launcher_version"] == __version__
     assert (found["exit_status"], found["restarts"]) == (0, 0)
-    assert found["words"] == "all 2 ranks exited with 0"
+    assert found["words"] == "both ranks exited with 0"
     assert found["program"] == [sys.executable, "-c", BURN]
     assert found["command"][-4:] == ["--", *found["program"]]
     assert "TOKEN=..." in found["command"]
@@ -142,7 +142,7 @@ def test_restarts(jobs: Jobs, tmp_path: Path) -> None:
     done = jobs.run("-n", 2, "--max-restarts", 1, "--report", path, "bash", "-c", program)
     assert done.status == 0
     found = read(path)
-    assert (found["restarts"], found["words"]) == (1, "all 2 ranks exited with 0")
+    assert (found["restarts"], found["words"]) == (1, "both ranks exited with 0")
     first, second = found["attempts"]
     assert (first["restart"], second["restart"]) == (0, 1)
     assert (first["exit_status"], second["exit_status"]) == (7, 0)

@@ -13,6 +13,7 @@ OF_SOME_RUNS = {
     *("argparse", "bisect", "dataclasses", "difflib", "hashlib", "inspect", "json"),
     *("pickle", "random", "shlex", "shutil", "subprocess", "tempfile", "tokenize", "zlib"),
     "mcjax_launch.cli.usage_errors",
+    "mcjax_launch.console.aside",
     "mcjax_launch.console.collapse",
     "mcjax_launch.diagnosis.hang",
     "mcjax_launch.job.describe",

@@ -91,6 +91,12 @@ def test_the_one_that_did_not_come_is_to_blame(text: str, status: int) -> None:
     first, *others = summarize(state).lines
     assert first == "rank 2 did not reach a collective in which others gave up waiting"
     assert "as a consequence" in others[0]
+    state.ranks[2].stood = "in load at data.py:4"
+    assert summarize(state).lines[0] == f"{first}; it was in load at data.py:4"
+    say(state, 2, hook.Compiling("jit_step", "t.py:9", "cpu"), 2.5)
+    assert summarize(state).lines[0] == (
+        f"{first}; it was in load at data.py:4 and last compiled at t.py:9"
+    )
 
 
 @pytest.mark.parametrize("reached", [True, False])

@@ -165,6 +165,20 @@ def test_misspelt_placeholders() -> None:
     ]
 
 
+def test_placeholders_in_formulas() -> None:
+    texts = [
+        "{process_id+1}",
+        "{process_id:03d}.log {process_id}",
+        "{host: a}",
+        "{process_id + 1}{x+1}",
+    ]
+    assert placeholders.calculated([*texts, *texts]) == [
+        "process_id+1",
+        "process_id:03d",
+        "process_id + 1",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [

@@ -20,7 +20,7 @@ def write(folder: Path, rank: int, began: float, at_us: float) -> None:
     own.mkdir()
     with gzip.open(own / "x.trace.json.gz", "wt") as file:
         json.dump({"traceEvents": [NAME, ORDER, event, {}]}, file)
-    (own / "began.json").write_text(json.dumps({"began": began, "trace": "x.trace.json.gz"}))
+    (own / "began.json").write_text(json.dumps([[began, "x.trace.json.gz"]]))
 
 
 def merged(folder: Path) -> list[dict[str, Any]]:
@@ -55,9 +55,23 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     assert next(merge(str(tmp_path), [1], here=True)).startswith("--profile: cannot write ")
 
 
+def test_each_time_has_a_file_of_its_own(tmp_path: Path) -> None:
+    """A rank may have missed the second one."""
+    for rank, times in ((0, [1.0, 9.0]), (1, [1.5])):
+        write(tmp_path, rank, 0.0, 0.0)
+        said = [[at, "x.trace.json.gz"] for at in times]
+        (tmp_path / str(rank) / "began.json").write_text(json.dumps(said))
+    first, second = merge(str(tmp_path), [0, 1], here=True)
+    assert first.startswith(f"profile of ranks 0-1: {tmp_path}/trace.json.gz (")
+    assert second.startswith(f"profile of rank 0: {tmp_path}/trace-2.json.gz (")
+    assert len(merged(tmp_path)) == 6
+
+
 def test_an_earlier_jobs_traces_are_left_out(tmp_path: Path) -> None:
     write(tmp_path, 0, 0.0, 0.0)
+    (tmp_path / "trace-2.json.gz").touch()
     prepare(str(tmp_path))
+    assert not (tmp_path / "trace-2.json.gz").exists()
     assert list(merge(str(tmp_path), [0], here=True)) == [f"no profile of rank 0 in {tmp_path}"]
     (tmp_path / "file").touch()
     with pytest.raises(LaunchError, match=r"--profile .*file: "):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcjax_launch.ranks import counted, have, parse_ranges, ranges, these_ranks
+from mcjax_launch.ranks import all_ranks, counted, have, parse_ranges, ranges, these_ranks
 
 SETS = {
     "0": {0},
@@ -37,6 +37,15 @@ def test_other_ways_to_write_them(text: str, ranks: set[int]) -> None:
 def test_not_a_set_of_ranks(text: str) -> None:
     with pytest.raises(ValueError, match="is not a set of ranks: write 0 or 0,4-7"):
         parse_ranges(text)
+
+
+def test_of_a_long_set_the_error_shows_what_is_wrong() -> None:
+    with pytest.raises(ValueError, match=r"^'1-x' is not a set of ranks: "):
+        parse_ranges("1," * 100 + "1-x")
+
+
+def test_all_ranks() -> None:
+    assert [all_ranks(count) for count in (2, 3)] == ["both ranks", "all 3 ranks"]
 
 
 @pytest.mark.parametrize("text", ["65536", "0-99999999999", "1" * 5000])

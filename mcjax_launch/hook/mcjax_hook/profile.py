@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
+from queue import Empty, SimpleQueue
+
+from ...protocol.signals import PROFILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ def begin(asked: str) -> None:
     after, length, folder = asked.split(" ", 2)
     profile = _Profile(float(after), float(length), folder)
     atexit.register(profile.finish)  # after JAX's own, so it runs before
+    profile.heed_signal()
     profile.thread.start()
 
 
@@ -33,6 +38,9 @@ class _Profile:
         self._length_s = length_s
         self._folder = folder
         self._program_is_over = threading.Event()
+        # A trace is wanted now, or none any more. A queue that a signal's handler may use.
+        self._asked: SimpleQueue[bool] = SimpleQueue()
+        self._traces: list[tuple[float, str]] = []
         self._pid = os.getpid()
         self.thread = threading.Thread(target=self._run, name="mcjax-profile", daemon=True)
 
@@ -40,18 +48,35 @@ class _Profile:
         """The program is over: write what there is."""
         if os.getpid() == self._pid:
             self._program_is_over.set()
+            self._asked.put(False)
             self.thread.join()
 
+    def heed_signal(self) -> None:
+        """Begin a trace whenever the launcher's signal comes, unless it is the program's own."""
+        try:
+            if signal.getsignal(PROFILE) is signal.SIG_DFL:
+                signal.signal(PROFILE, lambda signum, frame: self._asked.put(True))
+                signal.siginterrupt(PROFILE, False)  # C code may not expect to be interrupted
+        except (ValueError, OSError):  # not in the main thread
+            pass
+
     def _run(self) -> None:
-        if self._program_is_over.wait(self._after_s):
+        try:
+            wanted = self._asked.get(timeout=self._after_s)
+        except Empty:
+            wanted = True
+        if not wanted:
             _say(
                 f"no profile: the program was over within {self._after_s:g} s; see --profile-after"
             )
-            return
-        try:
-            self._trace()
-        except Exception as error:  # the program may have started the profiler itself
-            _say(f"no profile: {error!r}")
+        while wanted:
+            try:
+                self._trace()
+            except Exception as error:  # the program may have started the profiler itself
+                _say(f"no profile: {error!r}")
+            while not self._asked.empty() and wanted:  # they came during that trace
+                wanted = self._asked.get()
+            wanted = wanted and self._asked.get()
 
     def _trace(self) -> None:
         import json
@@ -65,8 +90,9 @@ class _Profile:
         self._program_is_over.wait(self._length_s)
         jax.profiler.stop_trace()
         trace = _newest_trace(self._folder)
+        self._traces.append((began, trace))
         with open(os.path.join(self._folder, "began.json"), "w") as file:
-            json.dump({"began": began, "trace": trace}, file)
+            json.dump(self._traces, file)
         _say(f"profile: {os.path.join(self._folder, trace)}")
 
 
