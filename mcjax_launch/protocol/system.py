@@ -8,6 +8,11 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 #: Chooses, on Linux too, what every Unix has; for tests.
 VARIABLE = "MCJAX_PORTABLE"
 #: Whether what Linux alone has is used.
@@ -77,3 +82,42 @@ def opened_again(fd: int, flags: int) -> int:
 
     """
     return os.open(f"/proc/self/fd/{fd}" if LINUX else os.ttyname(fd), flags)
+
+
+class Arrivals:
+    """Becomes ready when something arrives at a terminal, and not while it is there.
+
+    Args:
+        fd: the terminal.
+
+    Raises:
+        OSError: this system has no such thing.
+
+    """
+
+    def __init__(self, fd: int) -> None:
+        import select
+
+        self._waiting: Any
+        self._forget: Callable[[], object]
+        if LINUX:
+            self._waiting = select.epoll()
+            self._waiting.register(fd, select.EPOLLIN | select.EPOLLET)
+            self._forget = lambda: self._waiting.poll(0)
+        elif sys.platform != "linux" and hasattr(select, "kqueue"):
+            how = select.KQ_EV_ADD | select.KQ_EV_CLEAR
+            self._waiting = select.kqueue()
+            self._waiting.control([select.kevent(fd, select.KQ_FILTER_READ, how)], 0)
+            self._forget = lambda: self._waiting.control(None, 1, 0)
+        else:
+            raise OSError("neither epoll nor kqueue")
+
+    def fileno(self) -> int:
+        return int(self._waiting.fileno())
+
+    def forget(self) -> None:
+        """Be ready again only when more arrives."""
+        self._forget()
+
+    def close(self) -> None:
+        self._waiting.close()
