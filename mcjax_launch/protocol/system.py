@@ -25,6 +25,15 @@ _F_SETPIPE_SZ = 1031
 _CREDENTIALS = 12
 
 
+def selector() -> tuple[Any, float]:
+    """What waits for descriptors, and the unit of its timeout in milliseconds."""
+    import select
+
+    if LINUX:  # what a turn costs must not grow with all that is watched
+        return select.epoll(), 1e-3
+    return select.poll(), 1
+
+
 def dump_signals() -> tuple[int, int]:
     """The signals for a stack, and for those of all threads.
 

@@ -150,6 +150,26 @@ def test_bind_cores_is_refused(jobs: Jobs, launcher: list[str]) -> None:
     assert "--bind-cores: this system binds no process to cores; leave it out" in ended.report
 
 
+BINDS = """
+import socket
+try:
+    socket.socket().bind(("127.0.0.1", {coordinator_port}))
+    print("free")
+except OSError:
+    print("held")
+"""
+
+
+def test_the_coordinators_port_is_free_when_the_ranks_start(
+    jobs: Jobs, launcher: list[str]
+) -> None:
+    """Where a connection could reach who holds it: gRPC takes it at once."""
+    words = ["-n", 1, sys.executable, "-c", BINDS]
+    assert jobs.run(*words, env=PORTABLE, launcher=launcher).stdout == "[0] free\n"
+    if not harness.PORTABLE:
+        assert jobs.run(*words).stdout == "[0] held\n"
+
+
 def test_preload_starts_ranks_afresh(jobs: Jobs, launcher: list[str]) -> None:
     words = ["-n", 2, "--preload", "abc", sys.executable, "-c", "print('here')"]
     ended = jobs.run(*words, env=PORTABLE, launcher=launcher)

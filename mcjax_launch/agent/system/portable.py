@@ -17,7 +17,8 @@ try:
 except ImportError:  # this Python was started without its site-packages
     import site
 
-    site.main()
+    known = site.venv(site.removeduppaths())
+    site.addsitepackages(known or set())  # and no more of the user's
     try:
         import psutil
     except ImportError:
