@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _MOST_FILES = 256
 _AGENT_END_S = 2
+_NOT_WINDOWS = "does not run on Windows: run it in WSL (`wsl --install`), which counts as Linux"
+_USAGE = 2
 
 
 def _leave_on_signals() -> None:
@@ -40,14 +42,15 @@ def _leave(status: int) -> None:
         os._exit(status)
 
 
-if os.name == "posix":
+if sys.platform != "win32":
     _leave_on_signals()
 
 
 def run() -> "NoReturn":
     """Run the command line and exit at once: Python has nothing to clean up."""
-    if os.name != "posix":
-        sys.exit("mcjax-launch: needs Linux (or macOS, with fewer guarantees); on Windows, use WSL")
+    if sys.platform == "win32":
+        sys.stderr.write(f"mcjax-launch: {_NOT_WINDOWS}\n")
+        sys.exit(_USAGE)
     _open_standard()
     gc.disable()  # what is imported stays; `launcher/entry.py` enables it again
     from mcjax_launch.transport import early

@@ -17,6 +17,9 @@ _FOLDERS_OF_TESTS = ("unit", "process", "jax", "lab")
 #: What the agents make in the temporary folder.
 _FOLDERS = "mcjax-*"
 
+if sys.platform == "darwin":  # has no `setsid`
+    os.environ["PATH"] = f"{_HERE / 'macos'}{os.pathsep}{os.environ['PATH']}"
+
 # What nohup ignores, all that the tests start would ignore as well.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -96,7 +99,15 @@ def _no_descriptors_left() -> Iterator[None]:
 def _descriptors() -> dict[int, str]:
     """What each open descriptor leads to."""
     found = {}
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        with contextlib.suppress(FileNotFoundError):  # that of the listing itself
-            found[fd] = os.readlink(f"/proc/self/fd/{fd}")
+    for fd in map(int, os.listdir("/dev/fd")):
+        with contextlib.suppress(OSError):  # that of the listing itself
+            os.fstat(fd)
+            found[fd] = _target(fd)
     return found
+
+
+def _target(fd: int) -> str:
+    try:
+        return os.readlink(f"/dev/fd/{fd}")
+    except OSError:  # macOS has no links there
+        return str(os.fstat(fd))

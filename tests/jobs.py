@@ -177,13 +177,16 @@ class Jobs:
 
 
 def _all_pids() -> Iterator[int]:
-    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return iter(psutil.pids())
 
 
 def _environ(pid: int) -> bytes:
+    """The environment of a process; a Mac does not show that of its own programs."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
+        if sys.platform == "linux":
+            return Path(f"/proc/{pid}/environ").read_bytes()
+        return "\0".join("=".join(pair) for pair in psutil.Process(pid).environ().items()).encode()
+    except (OSError, psutil.Error):
         return b""
 
 

@@ -47,7 +47,9 @@ def _remove_what_linux_alone_has():
             path = arguments[0]
             if isinstance(path, bytes):
                 path = path.decode("utf-8", "replace")
-            if isinstance(path, str) and path.startswith(("/proc", "/sys", "/dev/shm", "/dev/kmsg")):
+            places = ("/proc", "/sys", "/dev/shm", "/dev/kmsg")
+            creates = event == "open" and (arguments[2] or 0) & os.O_CREAT
+            if isinstance(path, str) and path.startswith(places) and not creates:
                 if is_ours():
                     raise SystemError(f"only Linux has {path}")
         elif event == "ctypes.dlsym" and arguments[1] in ("prctl", "syscall", "unshare"):

@@ -598,8 +598,10 @@ class Agent:
             elif isinstance(effect, supervisor.Kill):
                 self._kill()
             elif isinstance(effect, supervisor.SignalRanks):
+                strays = self._strays()  # some of whom only their ranks lead to
                 self._signal_ranks(effect.signum, effect.spare)
-                self._stragglers += self._signal_strays(effect.signum)
+                self._signal_each(strays, effect.signum)
+                self._stragglers += len(strays)
 
     def _signal_ranks(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
         """Signal the process groups of the ranks."""
@@ -608,18 +610,19 @@ class Agent:
                 system.signal_group(pid, signum)
                 system.signal_group(pid, signal.SIGCONT)  # a stopped process acts on nothing
 
-    def _signal_strays(self, signum: int) -> int:
-        """Signal the processes of the job that have left their rank's group; their number."""
-        strays = [pid for pid in self._descendants() if system.group_of(pid) not in self._pids]
-        for pid in strays:
+    def _strays(self) -> list[int]:
+        """The processes of the job that have left their rank's group."""
+        return [pid for pid in self._descendants() if system.group_of(pid) not in self._pids]
+
+    def _signal_each(self, pids: Iterable[int], signum: int) -> None:
+        for pid in pids:
             system.signal_process(pid, signum)
             system.signal_process(pid, signal.SIGCONT)
-        return len(strays)
 
     def _kill(self) -> None:
+        left = self._descendants()
         self._signal_ranks(signal.SIGKILL)
-        for pid in self._descendants():
-            system.signal_process(pid, signal.SIGKILL)
+        self._signal_each(left, signal.SIGKILL)
 
 
 def _wrapped(order: messages.Start) -> WrappedPrograms | None:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 #: What an agent that brings its own sources keeps in it: the hook, and what that imports.
 HOOK = "mcjax_launch"
 _LAST_RESORT = "/tmp"
-_LONGEST_SOCKET_FOLDER = 80  # a unix socket's path has 107 bytes in all
+# A unix socket's path has 107 bytes in all, and 103 on macOS; 25 of them are ours.
+_LONGEST_SOCKET_FOLDER = 78
 # For JAX a socket's path is part of a URI, in which not every gRPC decodes what has been quoted.
 _SAME_IN_A_URI = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._~-")
 

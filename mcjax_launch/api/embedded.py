@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from mcjax_launch.console.sink import Target
 from mcjax_launch.launcher.front import Front
+from mcjax_launch.protocol import system
 from mcjax_launch.protocol.loop import READ, Loop, SignalPipe
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Embedded(Front):
         super().__init__(Loop(), SignalPipe())
         self._streams = streams
         self._pipes: dict[int, tuple[int, int]] = {}  # what each descriptor led to
-        self._children: set[int] = set()
+        self._children: set[system.ChildEnd] = set()
         self._lock = threading.Lock()  # the caller's thread may still write into `signals`
         self._closed = False
 
@@ -78,24 +79,24 @@ class Embedded(Front):
         for fd in (pipes.to_agent, pipes.from_agent, pipes.errors):
             self._pipes[fd] = _identity(fd)
         try:
-            child = os.pidfd_open(pipes.pid)
-        except (AttributeError, OSError):  # macOS, an old kernel, or it has been waited for
+            child = system.ChildEnd(pipes.pid)
+        except OSError:  # an old kernel, or it has ended
             threading.Thread(target=self._wait_for, args=(pipes.pid,), daemon=True).start()
             return
         self._children.add(child)
-        self.loop.watch(child, READ, lambda ready: self._child_ended(child))
+        self.loop.watch(child.fileno(), READ, lambda ready: self._child_ended(child))
 
-    def _child_ended(self, child: int) -> None:
-        self.loop.forget(child)
+    def _child_ended(self, child: system.ChildEnd) -> None:
         self._children.discard(child)
-        os.close(child)
+        self._forget(child)
         self.put(signal.SIGCHLD)
 
+    def _forget(self, child: system.ChildEnd) -> None:
+        self.loop.forget(child.fileno())
+        child.close()
+
     def _wait_for(self, pid: int) -> None:
-        try:
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # who reaps it is the loop
-        except ChildProcessError:
-            pass
+        system.wait_for_end(pid)  # who reaps it is the loop
         self.put(signal.SIGCHLD)
 
     def put(self, signum: int) -> None:
@@ -116,8 +117,7 @@ class Embedded(Front):
         with self._lock:
             self._closed = True
             for child in self._children:
-                self.loop.forget(child)
-                os.close(child)
+                self._forget(child)
             self._children.clear()
             self.loop.forget(self.signals.fd)
             self.signals.close()

@@ -468,6 +468,8 @@ class Launcher:
             elif signum == signal.SIGCONT:
                 if self._debugging is not None:
                     self._debugging.continued()
+                if self._stdin is not None:
+                    self._stdin.resumed()
                 self._console.resumed()
             elif signum == signal.SIGWINCH:
                 self._console.resized()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from mcjax_launch.protocol.frames import INPUT_WINDOW
 from mcjax_launch.protocol.loop import READ, Loop
 from mcjax_launch.protocol.messages import InputEnds, InputTaken, InputUnwanted
-from mcjax_launch.protocol.system import LINUX, opened_again
+from mcjax_launch.protocol.system import Arrivals, opened_again
 from mcjax_launch.transport.connection import AgentConnection
 
 _PIECE = 1 << 16
@@ -35,17 +35,22 @@ class _Source:
                 self._waits = False
         if self._fd < 0:
             self._fd = os.dup(fd)
-        self._edges: select.epoll | None = None
-        if self._is_terminal and LINUX:
+        self._arrivals: Arrivals | None = None
+        if self._is_terminal:
             # What is typed for the shell, while the launcher is in the background, stays there to
             # be read: only its arrival may wake us.
-            self._edges = select.epoll()
-            self._edges.register(self._fd, select.EPOLLIN | select.EPOLLET)
+            with contextlib.suppress(OSError):
+                self._arrivals = Arrivals(self._fd)
 
     @property
     def watched(self) -> int:
         """A descriptor that becomes ready when there may be something to read."""
-        return self._fd if self._edges is None else self._edges.fileno()
+        return self._fd if self._arrivals is None else self._arrivals.fileno()
+
+    @property
+    def wakes(self) -> bool:
+        """Whether to wait for more to read; what is not for this process would wake it again."""
+        return self._arrivals is not None or not self._is_terminal or not self._is_in_background()
 
     def read(self, count: int) -> bytes | None:
         """The next bytes; none at the end; None if there are none now.
@@ -54,8 +59,8 @@ class _Source:
             OSError: it cannot be read.
 
         """
-        if self._edges is not None:
-            self._edges.poll(0)
+        if self._arrivals is not None:
+            self._arrivals.forget()
         try:
             return os.read(self._fd, count) if not self._waits or self._is_ready() else None
         except BlockingIOError:
@@ -84,8 +89,8 @@ class _Source:
             os.close(null)
 
     def close(self) -> None:
-        if self._edges is not None:
-            self._edges.close()
+        if self._arrivals is not None:
+            self._arrivals.close()
         os.close(self._fd)
 
 
@@ -133,6 +138,10 @@ class StandardInput:
             self._ahead[link] -= message.count
         self._read()
 
+    def resumed(self) -> None:
+        """Look again: this process may have come to the foreground."""
+        self._read()
+
     def end(self) -> None:
         """Stop reading: the attempt is over, or nobody takes any more."""
         self._ahead.clear()
@@ -157,7 +166,10 @@ class StandardInput:
                 self._say(f"--stdin: cannot read standard input: {error.strerror}")
                 data = b""
             if data is None:
-                self._loop.watch(source.watched, READ, lambda ready: self._read())
+                if source.wakes:
+                    self._loop.watch(source.watched, READ, lambda ready: self._read())
+                else:
+                    self._loop.forget(source.watched)
                 return
             self._send(data)
             if not data:

@@ -7,12 +7,12 @@ import select
 import signal
 import time
 
-from .system import LINUX
+from . import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any, Protocol
+    from typing import Protocol
 
     class Timer(Protocol):
         """A part that has something to do at some time, by time.monotonic's clock."""
@@ -28,19 +28,6 @@ if TYPE_CHECKING:
 # What the system can count to: after so long there is one turn more.
 _LONGEST_MS = (1 << 31) - 1
 
-if LINUX:  # what a turn costs must not grow with all that is watched
-
-    def _selector() -> Any:
-        return select.epoll()
-
-    _MS = 1e-3
-else:
-
-    def _selector() -> Any:
-        return select.poll()
-
-    _MS = 1
-
 READ = select.POLLIN
 WRITE = select.POLLOUT
 #: Hang-up and error are always reported, also to a watch that asks for nothing else.
@@ -53,7 +40,7 @@ class Loop:
     """Calls back when a descriptor is ready; `turn` waits for the next such moment."""
 
     def __init__(self) -> None:
-        self._selector = _selector()
+        self._selector, self._ms = system.selector()
         self._calls: dict[int, Callable[[int], object]] = {}
         self._files: dict[int, int] = {}  # plain files, always ready: epoll does not take them
 
@@ -99,7 +86,7 @@ class Loop:
         if deadline is not None:
             # Rounded up: waking a little early would mean a busy wait until it is time.
             timeout = max(0, int((deadline - time.monotonic()) * 1000) + 1)
-            timeout = min(timeout, _LONGEST_MS) * _MS
+            timeout = min(timeout, _LONGEST_MS) * self._ms
         files = [(fd, events) for fd, events in self._files.items() if events]
         # A wait that a signal interrupts gives up when its time is over, without another look.
         found = self._selector.poll(0 if files else timeout) or self._selector.poll(0)

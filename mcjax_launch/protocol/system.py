@@ -8,6 +8,11 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 #: Chooses, on Linux too, what every Unix has; for tests.
 VARIABLE = "MCJAX_PORTABLE"
 #: Whether what Linux alone has is used.
@@ -18,6 +23,15 @@ _FIRST_OFFSET = 11
 _F_SETPIPE_SZ = 1031
 # The size of a C ucred: pid, uid and gid.
 _CREDENTIALS = 12
+
+
+def selector() -> tuple[Any, float]:
+    """What waits for descriptors, and the unit of its timeout in milliseconds."""
+    import select
+
+    if LINUX:  # what a turn costs must not grow with all that is watched
+        return select.epoll(), 1e-3
+    return select.poll(), 1
 
 
 def dump_signals() -> tuple[int, int]:
@@ -77,3 +91,86 @@ def opened_again(fd: int, flags: int) -> int:
 
     """
     return os.open(f"/proc/self/fd/{fd}" if LINUX else os.ttyname(fd), flags)
+
+
+class Arrivals:
+    """Becomes ready when something arrives at a terminal, and not while it is there.
+
+    Args:
+        fd: the terminal.
+
+    Raises:
+        OSError: this system has no such thing.
+
+    """
+
+    def __init__(self, fd: int) -> None:
+        import select
+
+        self._waiting: Any
+        self._forget: Callable[[], object]
+        if LINUX:
+            self._waiting = select.epoll()
+            self._waiting.register(fd, select.EPOLLIN | select.EPOLLET)
+            self._forget = lambda: self._waiting.poll(0)
+        elif sys.platform != "linux" and hasattr(select, "kqueue"):
+            how = select.KQ_EV_ADD | select.KQ_EV_CLEAR
+            self._waiting = select.kqueue()
+            self._waiting.control([select.kevent(fd, select.KQ_FILTER_READ, how)], 0)
+            self._forget = lambda: self._waiting.control(None, 1, 0)
+        else:
+            raise OSError("neither epoll nor kqueue")
+
+    def fileno(self) -> int:
+        return int(self._waiting.fileno())
+
+    def forget(self) -> None:
+        """Be ready again only when more arrives."""
+        self._forget()
+
+    def close(self) -> None:
+        self._waiting.close()
+
+
+class ChildEnd:
+    """Becomes readable when a child of this process ends, and leaves it to be waited for.
+
+    Args:
+        pid: the child's.
+
+    Raises:
+        OSError: this system has no such thing, or the child has been waited for.
+
+    """
+
+    def __init__(self, pid: int) -> None:
+        import select
+
+        self._queue: Any = None
+        if LINUX and hasattr(os, "pidfd_open"):
+            self._fd = os.pidfd_open(pid)
+        elif sys.platform != "linux" and hasattr(select, "kqueue"):
+            how = select.KQ_EV_ADD | select.KQ_EV_ONESHOT
+            self._queue = select.kqueue()
+            end = select.kevent(pid, select.KQ_FILTER_PROC, how, select.KQ_NOTE_EXIT)
+            self._queue.control([end], 0)
+            self._fd = self._queue.fileno()
+        else:
+            raise OSError("neither pidfd nor kqueue")
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        if self._queue is not None:
+            self._queue.close()
+        else:
+            os.close(self._fd)
+
+
+def wait_for_end(pid: int) -> None:
+    """Return when a child of this process has ended; it is left to be waited for."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    except (AttributeError, ChildProcessError):  # ChildEnd knows why it has none: it has ended
+        pass

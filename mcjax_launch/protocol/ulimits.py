@@ -6,6 +6,8 @@ import errno
 
 # What a launcher or an agent has open besides, generously.
 _OURS = 24
+# OPEN_MAX of macOS, whose hard limit says that there is none.
+_MACOS_MOST = 10_240
 _SEE = {errno.EAGAIN: "see `ulimit -u`", errno.EMFILE: "raise `ulimit -n`"}
 
 #: The soft and the hard limit.
@@ -22,11 +24,13 @@ def allow_many_files() -> Limit | None:
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    except (OSError, ValueError):  # macOS reports a limit that it does not accept
-        return None
-    return before
+    for most in (before[1], max(before[0], _MACOS_MOST)):
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+        except (OSError, ValueError):  # macOS reports a limit that it does not accept
+            continue
+        return before
+    return None
 
 
 def limit_files(limit: Limit | None) -> Limit | None:

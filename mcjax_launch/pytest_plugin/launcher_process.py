@@ -16,7 +16,9 @@ def main() -> None:
     """Run mcjax-launch with the arguments after the first, which is the parent's pid."""
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     parent = int(sys.argv.pop(1))
-    if sys.platform.startswith("linux"):
+    from mcjax_launch.protocol.system import LINUX
+
+    if LINUX:
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)

@@ -21,6 +21,7 @@ def at(code: str) -> str:
 SLEEP, STEP, SYNC = at("time.sleep("), at("= step(x)"), at('("begun")')
 COLLECTIVE, MORE = at('("collective")'), at('("one more")')
 LEFT = "rank 1, which has finished, and waits in JAX's exit barrier"
+IN_KERNEL = pytest.mark.only_linux("where in the kernel a process waits")
 LATE = f"rank 1, which is in load_batch at {SLEEP} (last compiled jit(_identity_fn) at {SYNC})"
 
 
@@ -42,7 +43,7 @@ def first_note(jobs: Jobs, way: str) -> str:
     ("initialize", f"in initialize() at {at('initialize()')}", f"rank 1, which has not called it and is in load_batch at {SLEEP}"),
     ("train", f"in jit(step) at {STEP}", f"rank 1, which is in load_batch at {SLEEP} (last compiled jit(step) at {STEP})"),
     ("collective", f"in sync_global_devices() at {COLLECTIVE}", LATE),
-    ("barrier", f"at {at('wait_at_barrier')}", LATE),
+    pytest.param("barrier", f"at {at('wait_at_barrier')}", LATE, marks=IN_KERNEL),
     ("ended", f"in sync_global_devices() at {MORE}", LEFT),
     ("uneven", "in JAX's exit barrier", LATE),
 ])  # fmt: skip
@@ -125,6 +126,7 @@ def test_a_rank_that_does_not_come_to_the_first_collective(jobs: Jobs) -> None:
         assert "Gloo context" not in ended.report
 
 
+@pytest.mark.only_linux("processor time of single threads")
 def test_a_rank_that_is_stuck_while_the_others_spin(jobs: Jobs) -> None:
     """jax-ml/jax 38503: nothing of JAX's own ends such a job."""
     options = ["-n", 3, "-d", 1, "--stall-timeout", "4", "--max-restarts", 1, "--grace", "1"]

@@ -12,6 +12,8 @@ from jobs import Jobs
 OF_SOME_RUNS = {
     *("argparse", "bisect", "dataclasses", "difflib", "hashlib", "inspect", "json"),
     *("pickle", "random", "shlex", "shutil", "subprocess", "tempfile", "tokenize", "zlib"),
+    "psutil",
+    "mcjax_launch.agent.system.portable",
     "mcjax_launch.cli.usage_errors",
     "mcjax_launch.console.aside",
     "mcjax_launch.console.collapse",

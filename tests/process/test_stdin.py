@@ -220,6 +220,8 @@ print("launcher", process.pid, flush=True)
 while os.read(0, 1024) != b"fg\\n":
     pass
 os.tcsetpgrp(0, process.pid)
+if "MCJAX_PORTABLE" in os.environ:
+    os.killpg(process.pid, signal.SIGCONT)  # without epoll and kqueue only a shell can tell it
 print("foreground", flush=True)
 process.wait()
 """

@@ -17,7 +17,8 @@ try:
 except ImportError:  # this Python was started without its site-packages
     import site
 
-    site.main()
+    known = site.venv(site.removeduppaths())
+    site.addsitepackages(known or set())  # and no more of the user's
     try:
         import psutil
     except ImportError:
@@ -71,6 +72,8 @@ binds_cores = False
 # BSD gives a connection to any of the sockets that share a port, also to one that does not listen.
 holds_ports = False
 
+# The share of a processor that threads beside the main one may use while that waits: heartbeats.
+_BESIDE = 0.02
 # Between two looks for the end of orphans: at first, and at the most.
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.01, 0.2
 
@@ -101,7 +104,7 @@ def unfit() -> str:
     import sys
 
     python = sys.executable
-    return f"psutil is missing, without which no Mac can run ranks: {python} -m pip install psutil"
+    return f"psutil is missing, which this system needs: {python} -m pip install psutil"
 
 
 def rename(name: str) -> None:
@@ -270,9 +273,10 @@ def _process(pid: int) -> _Process | None:
 
 
 def main_thread(pid: int) -> tuple[float, int]:
-    """What all threads have used: macOS tells of single ones only to root."""
+    """What all threads have used beyond `_BESIDE`: macOS tells of single ones only to root."""
     try:
-        return _seconds(psutil.Process(pid)), 0
+        process = psutil.Process(pid)
+        return _seconds(process) - _BESIDE * (time.time() - process.create_time()), 0
     except psutil.Error:
         return 0.0, 0
 

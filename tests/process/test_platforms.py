@@ -1,0 +1,251 @@
+"""Other systems than Linux, as far as Linux can show them; TEST_PORTABLE=1 runs many more tests so.
+
+What differs is in docs/platforms.md.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jobs as harness
+import not_linux
+import psutil
+import pytest
+from jobs import Jobs, eventually
+
+ROOT = Path(__file__).parents[2]
+PORTABLE = {"MCJAX_PORTABLE": "1"}
+
+
+@pytest.fixture
+def launcher() -> list[str]:
+    """One for which nothing exists that Linux alone has."""
+    return [sys.executable, not_linux.launcher()]
+
+
+# --- that the tests mean something ---
+
+USES = {
+    "a file of /proc": "open('/proc/self/stat')",
+    "a list of processes": "__import__('os').listdir('/proc')",
+    "a file of /sys": "open('/sys/devices/system/cpu/online')",
+    "prctl": "__import__('ctypes').CDLL(None).prctl",
+    "a wider pipe": "__import__('fcntl').fcntl(0, 1031, 4096)",
+    "waitid": "__import__('os').waitid",
+    "pidfd": "__import__('os').pidfd_open",
+    "affinity": "__import__('os').sched_getaffinity",
+    "real-time signals": "__import__('_signal').SIGRTMIN",
+    "epoll": "__import__('select').epoll",
+    "peer credentials": "__import__('_socket').SO_PEERCRED",
+    "memfd": "__import__('os').memfd_create",
+}
+# Whose code asks: ours, or another's.
+ASKS = "import mcjax_launch; exec(compile({use!r}, {file!r}, 'exec'))"
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_is_refused(launcher: list[str], use: str) -> None:
+    """A negative control: that code of ours which uses it fails."""
+    folder = os.path.dirname(launcher[-1])
+    for whose, refused in (("mcjax_launch/agent/x.py", True), ("psutil/x.py", False)):
+        code = ASKS.format(use=USES[use], file=f"{folder}/{whose}")
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        said = done.stderr.splitlines()[-1:]
+        if refused:
+            assert done.returncode == 1
+            assert "only Linux has" in said[0] or said[0].startswith("AttributeError: module")
+        elif use.startswith(("a file", "a list", "prctl")):
+            assert done.returncode == 0, done.stderr
+
+
+# --- a job ---
+
+
+def test_v_says_so(jobs: Jobs, launcher: list[str]) -> None:
+    ended = jobs.run("-v", "-n", 1, "true", env=PORTABLE, launcher=launcher)
+    assert "localhost: portable, without what only Linux has" in ended.report.splitlines()
+    if not harness.PORTABLE:
+        assert "portable" not in jobs.run("-v", "-n", 1, "true").report
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_what_is_left_is_found(
+    jobs: Jobs, launcher: list[str], tmp_path: Path, signum: int
+) -> None:
+    """By its parent, its session, or its environment; also by the guardian of a killed agent."""
+    left = f"{sys.executable} -c 'import time; time.sleep(1000)' & echo pid $!"
+    script = f"""
+{left}
+( setsid sh -c "{left.replace("$", chr(92) + "$")}; exec sleep 1000" & )
+setsid sleep 1000 & echo pid $!
+env -i setsid sleep 1000 & echo pid $!
+echo ready; exec sleep 1000
+"""
+    running = jobs.start(
+        "-n", 1, "--grace", "0.3", "sh", "-c", script, env=PORTABLE, launcher=launcher
+    )
+    running.read_until("ready")
+    running.read_until("pid ", 4)
+    guardian, *_ = psutil.Process(running.process.pid).children()
+    agent, *_ = guardian.children()
+    ours = [process for process in agent.children(recursive=True) if process.pid != agent.pid]
+    pids = {*running.pids(), *(process.pid for process in ours)}
+    assert len(pids) >= 5
+    if signum == signal.SIGKILL:
+        # What has no mark is known to the guardian by its parent, which has to be there.
+        agent.kill()
+        assert running.finish().status == 255
+    else:
+        running.signal(signum)
+        assert running.finish().status == 143
+    eventually(lambda: not any(map(harness.alive, pids)), 10)
+
+
+def test_the_mark_of_another_job_is_left_alone(jobs: Jobs, launcher: list[str]) -> None:
+    """Two jobs beside each other: what ends one does not end the other."""
+    first, second = (
+        jobs.start("-n", 1, "sh", "-c", "setsid sleep 1000 & echo ready; exec sleep 1000",
+                   env=PORTABLE, launcher=launcher)
+        for _ in range(2)
+    )  # fmt: skip
+    for one in (first, second):
+        one.read_until("ready")
+    first.signal(signal.SIGTERM)
+    assert first.finish().status == 143
+    (guardian,) = psutil.Process(second.process.pid).children()
+    names = [process.name() for process in guardian.children(recursive=True)]
+    assert names.count("sleep") == 2
+    second.signal(signal.SIGTERM)
+    assert second.finish().status == 143
+
+
+BECOMES = """
+import os, time
+if os.environ["JAX_PROCESS_ID"] == "0":
+    os.execvp("sh", ["sh", "-c", "echo became; sleep 2; echo lived"])
+def wait(): print("ready", flush=True) or time.sleep(2)
+wait()
+"""
+
+
+def test_stacks_end_nobody(jobs: Jobs, launcher: list[str]) -> None:
+    """Also not who has no hook any more, or never had one."""
+    running = jobs.start("-n", 2, sys.executable, "-c", BECOMES, env=PORTABLE, launcher=launcher)
+    running.read_until("ready")
+    running.read_until("became")
+    running.signal(signal.SIGQUIT)
+    running.read_until("lived")
+    ended = running.finish()
+    assert ended.status == 0
+    assert "> <string>:5 in wait" in ended.report
+
+
+def test_bind_cores_is_refused(jobs: Jobs, launcher: list[str]) -> None:
+    ended = jobs.run("-n", 2, "--bind-cores", "true", env=PORTABLE, launcher=launcher)
+    assert ended.status == 2
+    assert "--bind-cores: this system binds no process to cores; leave it out" in ended.report
+
+
+BINDS = """
+import socket
+try:
+    socket.socket().bind(("127.0.0.1", {coordinator_port}))
+    print("free")
+except OSError:
+    print("held")
+"""
+
+
+def test_the_coordinators_port_is_free_when_the_ranks_start(
+    jobs: Jobs, launcher: list[str]
+) -> None:
+    """Where a connection could reach who holds it: gRPC takes it at once."""
+    words = ["-n", 1, sys.executable, "-c", BINDS]
+    assert jobs.run(*words, env=PORTABLE, launcher=launcher).stdout == "[0] free\n"
+    if not harness.PORTABLE:
+        assert jobs.run(*words).stdout == "[0] held\n"
+
+
+def test_preload_starts_ranks_afresh(jobs: Jobs, launcher: list[str]) -> None:
+    words = ["-n", 2, "--preload", "abc", sys.executable, "-c", "print('here')"]
+    ended = jobs.run(*words, env=PORTABLE, launcher=launcher)
+    assert (ended.status, ended.stdout.count("here")) == (0, 2)
+    assert ended.report == "--preload: it needs Linux; the ranks are started afresh"
+
+
+def test_an_idle_job_costs_nothing(jobs: Jobs, launcher: list[str]) -> None:
+    running = jobs.start(
+        "-n", 2, "sh", "-c", "echo ready; exec sleep 1000", env=PORTABLE, launcher=launcher
+    )
+    running.read_until("ready", 2)
+    (guardian,) = psutil.Process(running.process.pid).children()
+    (agent,) = guardian.children()
+    watched = (psutil.Process(running.process.pid), guardian, agent)
+    eventually(lambda: all(one.status() == psutil.STATUS_SLEEPING for one in watched))
+    before = [one.num_ctx_switches().voluntary for one in watched]
+    time.sleep(0.5)  # in which nothing is to happen
+    after = [one.num_ctx_switches().voluntary for one in watched]
+    assert all(late - early <= 3 for early, late in zip(before, after, strict=True))
+    running.signal(signal.SIGTERM)
+    running.finish()
+
+
+# --- what else a system may lack ---
+
+NO_PSUTIL = f"""
+import sys
+sys.modules["psutil"] = None
+sys.path[:0] = [{str(ROOT)!r}]
+from mcjax_launch.agent.main import main
+main("")
+"""
+
+
+def test_psutil_is_missing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", NO_PSUTIL],
+        env={**os.environ, **PORTABLE, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 255
+    assert done.stderr == (
+        "mcjax-launch agent: psutil is missing, which this system needs: "
+        f"{sys.executable} -m pip install psutil\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+# As Windows' Python: these modules are not there, nor are most signals.
+WINDOWS = """
+import sys, _signal, os
+sys.platform = "win32"
+for name in ("fcntl", "termios", "resource", "pwd", "grp", "tty", "pty", "posix", "click"):
+    sys.modules[name] = None
+for name in [name for name in vars(_signal) if name.startswith(("SIG", "pthread", "alarm"))]:
+    if name not in ("SIGINT", "SIGTERM", "SIGABRT", "SIG_DFL", "SIG_IGN"):
+        delattr(_signal, name)
+for name in ("fork", "setsid", "posix_spawn", "killpg", "wait4", "set_blocking"):
+    delattr(os, name)
+sys.argv = ["mcjax-launch", *sys.argv[1:]]
+"""
+
+
+@pytest.mark.parametrize("way", ["the command", "python -m"])
+@pytest.mark.parametrize("words", [[], ["--version"], ["-n", "4", "toy.py"]])
+def test_windows(way: str, words: list[str]) -> None:
+    if way == "the command":  # as pip installs it
+        run = "from mcjax_launch.__main__ import run; run()"
+    else:
+        run = "import runpy; runpy.run_module('mcjax_launch', run_name='__main__', alter_sys=False)"
+    command = [sys.executable, "-c", WINDOWS + run, *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == (
+        "mcjax-launch: does not run on Windows: run it in WSL (`wsl --install`), "
+        "which counts as Linux\n"
+    )
+    assert (done.returncode, done.stdout) == (2, "")

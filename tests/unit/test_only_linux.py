@@ -1,0 +1,69 @@
+"""What Linux alone has is asked for in a few places, beside which there is another way."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
+# Where it may be: the two seams, and --preload, which is for Linux.
+PLACES = {
+    "protocol/system.py",
+    "agent/system/linux.py",
+    "agent/system/memory.py",
+    "agent/system/oom.py",
+    "agent/system/pidfd.py",
+    "agent/fork_server.py",
+    "hook/mcjax_hook/agents_death.py",
+    "hook/mcjax_hook/fork_server.py",
+    "hook/mcjax_hook/forked_rank.py",
+    "hook/mcjax_hook/forking.py",
+    "pytest_plugin/launcher_process.py",
+}
+NAMES = re.compile(
+    r"""["']/(?:proc|sys|dev/shm|dev/kmsg)\b|\bprctl\b|\bpidfd_|\bP_PIDFD\b|SIGRTM|\bmemfd_|\bsignalfd
+    |\bepoll\b|EPOLL|\bsched_(?:get|set)|SO_PEERCRED|SOCK_SEQPACKET|SOCK_CLOEXEC|SOCK_NONBLOCK
+    |MSG_CMSG_CLOEXEC|\beventfd|\bpipe2\b|\bO_PATH\b|\bsplice\b|\bprlimit\b|SETPIPE|RUSAGE_THREAD
+    |accept4|sys\.platform|os\.name\b|getrandom|\binotify|AF_NETLINK""",
+    re.VERBOSE,
+)
+# Which system this is, is asked by whoever chooses a way, and on Windows by the first lines.
+ASK = {"__main__.py", "agent/system/unix.py"}
+# Waiting without reaping: Python has it on macOS only since 3.13.
+WAITID = re.compile(r"\bwaitid\(|WNOWAIT")
+
+
+def found(pattern: re.Pattern[str], text: str) -> list[str]:
+    """What a module uses, comments aside."""
+    code = "\n".join(line.partition("  #")[0] for line in text.splitlines())
+    return pattern.findall(re.sub(r"^\s*#.*$|(?s:\"\"\".*?\"\"\")", "", code, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("path", [str(p.relative_to(PACKAGE)) for p in PACKAGE.rglob("*.py")])
+def test_nothing_is_asked_elsewhere(path: str) -> None:
+    text = (PACKAGE / path).read_text()
+    if path not in PLACES | ASK:
+        assert found(NAMES, text) == []
+    if path not in PLACES | ASK:
+        assert found(WAITID, text) == []
+
+
+def test_the_places_are_needed() -> None:
+    unneeded = {path for path in PLACES if not found(NAMES, (PACKAGE / path).read_text())}
+    assert unneeded == set()
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ('open("/proc/self/stat")', 1),
+        ("x = 1  # of /proc", 0),
+        ('"""Reads /proc."""', 0),
+        ("signal.SIGRTMIN + 1", 1),
+        ("select.epoll()", 1),
+        ("select.poll()", 0),
+        ("os.sched_getaffinity(0)", 1),
+    ],
+)
+def test_what_is_seen(code: str, count: int) -> None:
+    assert len(found(NAMES, code)) == count
