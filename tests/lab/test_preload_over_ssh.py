@@ -8,7 +8,7 @@ from jobs import Jobs, eventually
 from remote import Lab, needs_lab
 
 pytestmark = needs_lab
-# Fails in the first attempt, once all ranks have come together.
+# Fails in as many attempts as it is told, once all ranks have come together.
 PROGRAM = """
 import os
 import sys
@@ -20,7 +20,7 @@ attempt = int(os.environ["MCJAX_RESTART"])
 ranks = int(process_allgather(jax.process_index()).size)
 print("attempt", attempt, "of", ranks, "below", os.getppid(), flush=True)
 jax.distributed.shutdown()
-sys.exit(attempt == 0)
+sys.exit(attempt < int(sys.argv[1]))
 """
 
 
@@ -31,16 +31,28 @@ def lab() -> Iterator[Lab]:
     made.end()
 
 
-def words(folder: Path, *more: object) -> list[object]:
+def words(folder: Path, failures: int, *more: object) -> list[object]:
     program = folder / "program.py"
     program.write_text(PROGRAM)
-    restarts = ["--max-restarts", 2, "--grace", "9s"]
-    return ["-v", "-d", 1, "--preload", "jax", *restarts, "--sync", program, *more, program]
+    restarts = ["--max-restarts", 4, "--grace", "9s"]
+    return [
+        "-v",
+        "-d",
+        1,
+        "--preload",
+        "jax",
+        *restarts,
+        "--sync",
+        program,
+        *more,
+        program,
+        failures,
+    ]
 
 
 @pytest.mark.jax
 def test_all_attempts_are_forked_from_one_import(jobs: Jobs, lab: Lab, tmp_path: Path) -> None:
-    ended = lab.run(jobs, "jh1:2,jh2:2", *words(tmp_path))
+    ended = lab.run(jobs, "jh1:2,jh2:2", *words(tmp_path, 1))
     assert ended.status == 0, ended.stderr
     assert ended.report.count("forked after importing jax in") == 2
     assert ended.report.count("forked from what an earlier attempt has imported") == 2
@@ -52,10 +64,10 @@ def test_all_attempts_are_forked_from_one_import(jobs: Jobs, lab: Lab, tmp_path:
 
 @pytest.mark.jax
 def test_a_host_that_is_cut_off_between_two_attempts(jobs: Jobs, lab: Lab, tmp_path: Path) -> None:
-    running = lab.start(jobs, "jh1,jh3", *words(tmp_path, "--min-hosts", 1))
+    running = lab.start(jobs, "jh1,jh3", *words(tmp_path, 3, "--min-hosts", 1))
     try:
-        running.read_until("attempt 0", 2)
-        eventually(lambda: sum("program.py" in line for line in lab.processes("jh3")) == 1)
+        running.read_until("attempt 2", 2)  # after which there are 4 s
+        eventually(lambda: sum("python /tmp" in line for line in lab.processes("jh3")) == 1)
         lab.do("cut", "jh3")
         ended = running.finish()
     finally:
