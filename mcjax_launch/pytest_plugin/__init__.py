@@ -13,6 +13,7 @@ from mcjax_launch.pytest_plugin import marks
 
 #: Under this name a rank's plugin is registered before the others are configured.
 IN_RANK = "mcjax-in-rank"
+_IN_PLACE = "mcjax-in-place"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,15 +37,22 @@ def pytest_configure(config: pytest.Config) -> None:
         "mcjax(processes, cpu_devices=1, timeout=None): run the test in so many JAX processes "
         "with so many CPU devices each, initialize() done; a list of processes parametrizes",
     )
-    if config.pluginmanager.hasplugin(IN_RANK):
-        return
-    if "MCJAX_JOB_ID" in os.environ and "JAX_NUM_PROCESSES" in os.environ:
+    in_rank = config.pluginmanager.hasplugin(IN_RANK)
+    if not in_rank and "MCJAX_JOB_ID" in os.environ and "JAX_NUM_PROCESSES" in os.environ:
         from mcjax_launch.pytest_plugin.in_place import InPlace
 
-        config.pluginmanager.register(InPlace(), "mcjax-in-place")
-    else:
-        from mcjax_launch.pytest_plugin.controller import Controller
+        config.pluginmanager.register(InPlace(), _IN_PLACE)
 
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take over the marked tests, if there are any and this is the user's pytest."""
+    marked = [item for item in items if item.get_closest_marker(marks.NAME) is not None]
+    if marked and not any(map(config.pluginmanager.hasplugin, (IN_RANK, _IN_PLACE))):
+        from mcjax_launch.pytest_plugin.controller import Controller
+        from mcjax_launch.pytest_plugin.refused import refuse
+
+        refuse(config.option, marked)
         config.pluginmanager.register(Controller(config), "mcjax-controller")
 
 

@@ -15,7 +15,7 @@ import pytest
 from _pytest.runner import CallInfo
 from _pytest.skipping import evaluate_xfail_marks
 
-from mcjax_launch.pytest_plugin import marks, merge, messages, refused
+from mcjax_launch.pytest_plugin import marks, merge, messages
 from mcjax_launch.pytest_plugin.endings import ended_early
 from mcjax_launch.pytest_plugin.group import Group, StartFailed
 from mcjax_launch.pytest_plugin.groups import Groups
@@ -27,7 +27,6 @@ class Controller:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._session: pytest.Session | None = None
         self._groups = Groups(config, self._files)
         self._after: dict[pytest.Item, pytest.Item] = {}
         self._of_shape: dict[marks.Shape, list[pytest.Item]] = {}
@@ -35,20 +34,9 @@ class Controller:
 
     # --- before the tests ---
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        if self._config.option.collectonly:
-            return
-        for item in items:
-            marked = _read(item)
-            refusal = marked and refused.refusal(self._config.option, item, marked.shape)
-            if refusal:
-                raise pytest.UsageError(refusal)
-
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self._session = session
         for item in session.items:
-            marked = _read(item)
+            marked = marks.read(item)
             if marked is not None and item.get_closest_marker("skip") is None:
                 same = self._of_shape.setdefault(marked.shape, [])
                 if same:
@@ -71,7 +59,7 @@ class Controller:
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> object:
         if self._config.option.setupplan or item.get_closest_marker("skip") is not None:
             return None
-        marked = _read(item)
+        marked = marks.read(item)
         if marked is None:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -192,13 +180,6 @@ def _own_limit(config: pytest.Config, marked: marks.Marked) -> tuple[float, str]
     except ValueError:
         raise pytest.UsageError(f"mcjax_timeout={text}: not a number of seconds") from None
     return seconds, "mcjax_timeout"
-
-
-def _read(item: pytest.Item) -> marks.Marked | None:
-    try:
-        return marks.read(item)
-    except marks.MarkError as error:
-        raise pytest.UsageError(str(error)) from None
 
 
 def _named(item: pytest.Item) -> merge.Item:

@@ -13,10 +13,6 @@ _PARAMETER = "_mcjax_processes"
 _KNOWN = ("processes", "cpu_devices", "timeout")
 
 
-class MarkError(Exception):
-    """A mark that means nothing; says which test, what is wrong, and what to write."""
-
-
 @dataclass(frozen=True)
 class Shape:
     """What tests that share a group of ranks have in common."""
@@ -51,7 +47,7 @@ def read(item: pytest.Item) -> Marked | None:
     """What the marks of a test say; None if it has none of ours.
 
     Raises:
-        MarkError: they make no sense.
+        pytest.UsageError: they make no sense.
 
     """
     marks = list(item.iter_markers(NAME))
@@ -62,7 +58,7 @@ def read(item: pytest.Item) -> Marked | None:
     if callspec is not None and _PARAMETER in callspec.params:
         given["processes"] = callspec.params[_PARAMETER]
     elif isinstance(given.get("processes"), list | tuple):
-        raise MarkError(
+        raise pytest.UsageError(
             f"{item.nodeid}: mcjax(processes=...): a list parametrizes functions; give one number "
             "here (this is a unittest method, or the mark was added after the collection)"
         )
@@ -83,7 +79,9 @@ def _merged(marks: Iterable[pytest.Mark], nodeid: str) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for mark in marks:
         if mark.args:
-            raise MarkError(f"{nodeid}: mcjax takes names: write mcjax(processes={mark.args[0]!r})")
+            raise pytest.UsageError(
+                f"{nodeid}: mcjax takes names: write mcjax(processes={mark.args[0]!r})"
+            )
         given = {**mark.kwargs, **given}
     return given
 
@@ -91,14 +89,16 @@ def _merged(marks: Iterable[pytest.Mark], nodeid: str) -> dict[str, Any]:
 def _checked(given: Mapping[str, Any], nodeid: str) -> Marked:
     unknown = [name for name in given if name not in _KNOWN]
     if unknown:
-        raise MarkError(f"{nodeid}: mcjax({unknown[0]}=...): it takes {', '.join(_KNOWN)}")
+        raise pytest.UsageError(f"{nodeid}: mcjax({unknown[0]}=...): it takes {', '.join(_KNOWN)}")
     if "processes" not in given:
-        raise MarkError(f"{nodeid}: mcjax(): how many? write mcjax(processes=2)")
+        raise pytest.UsageError(f"{nodeid}: mcjax(): how many? write mcjax(processes=2)")
     for name in ("processes", "cpu_devices"):
         value = given.get(name, 1)
         if type(value) is not int or not 1 <= value <= MOST_RANKS:
-            raise MarkError(f"{nodeid}: mcjax({name}={value!r}): not a whole number of 1 or more")
+            raise pytest.UsageError(
+                f"{nodeid}: mcjax({name}={value!r}): not a whole number of 1 or more"
+            )
     timeout = given.get("timeout")
     if timeout is not None and (type(timeout) not in (int, float) or timeout < 0):
-        raise MarkError(f"{nodeid}: mcjax(timeout={timeout!r}): not a number of seconds")
+        raise pytest.UsageError(f"{nodeid}: mcjax(timeout={timeout!r}): not a number of seconds")
     return Marked(Shape(given["processes"], given.get("cpu_devices", 1)), timeout)
