@@ -478,6 +478,7 @@ time.sleep(1.5); os._exit(6)
     assert ended.status == 124
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_named(jobs: Jobs) -> None:
     with open("/dev/full", "wb") as full:
         running = jobs.start("-n", 1, "yes", stdout=full.fileno())

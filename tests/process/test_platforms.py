@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import jobs as harness
@@ -103,6 +104,27 @@ echo ready; exec sleep 1000
         running.signal(signum)
         assert running.finish().status == 143
     eventually(lambda: not any(map(harness.alive, pids)), 10)
+
+
+LEFT = {
+    "by its session": "env -i sleep {long} &",
+    "by its mark": "( setsid sleep {long} & ) &",
+    "as one that was seen": "( env -i setsid sh -c 'sleep {long} & sleep {long}' & sleep 1.5 ) & wait;",
+}
+
+
+@pytest.mark.parametrize("way", LEFT)
+@pytest.mark.parametrize("status", [0, 3])
+def test_what_an_ended_rank_has_left(
+    jobs: Jobs, launcher: list[str], way: str, status: int
+) -> None:
+    """Nothing tells of its end, and it is over before the launcher is."""
+    long = f"{1000 + uuid.uuid4().int % 10**6}"
+    script = f"{LEFT[way].format(long=long)} exit {status}"
+    words = ["--stall-timeout", 4, "sh", "-c", script]  # which has the agent look
+    assert jobs.run(*words, env=PORTABLE, launcher=launcher).status == status
+    running = [one.info["cmdline"] for one in psutil.process_iter(["cmdline"])]
+    assert ["sleep", long] not in running
 
 
 def test_the_mark_of_another_job_is_left_alone(jobs: Jobs, launcher: list[str]) -> None:
