@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,16 @@ def jobs(
         check_nothing_left(started, scratch)
     finally:
         started.clean_up()
+
+
+@pytest.fixture
+def in_this_process(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that use the Python API: what it starts is looked for, as what `jobs` starts."""
+    for name in os.environ.keys() - jobs.environment().keys():
+        monkeypatch.delenv(name)
+    for name, value in jobs.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tempfile, "tempdir", None)  # which is that of the test's TMPDIR then
 
 
 def check_nothing_left(started: Jobs, scratch: Path) -> None:

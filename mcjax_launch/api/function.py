@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import os
 import pickle
@@ -13,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
-from mcjax_launch.api.deliver import InLoop
 from mcjax_launch.api.events import Deliver, at_once
 from mcjax_launch.api.job import RunningJob
 from mcjax_launch.api.keywords import Keywords, with_keywords
@@ -227,6 +225,10 @@ async def run_async(
     **keywords: Unpack[Keywords],
 ) -> list[T]:
     """As `run`, for asyncio: if it is cancelled, the job ends first."""
+    import asyncio  # as only those need who have it
+
+    from mcjax_launch.api.deliver import InLoop
+
     keywords.setdefault("processes", _PROCESSES)
     with _Call(function, args, kwargs or {}, initialize) as call:
         deliver = InLoop(asyncio.get_running_loop())

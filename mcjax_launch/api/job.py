@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import os
@@ -158,6 +157,8 @@ class RunningJob:
     # --- asyncio ---
 
     async def _awaited(self) -> Result:
+        import asyncio  # as only those need who have it
+
         loop, over = asyncio.get_running_loop(), asyncio.Event()
 
         def tell() -> None:

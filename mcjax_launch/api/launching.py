@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO, Unpack
 
 from mcjax_launch.api import keywords as kw
-from mcjax_launch.api.deliver import InLoop
 from mcjax_launch.api.events import Deliver, Event, OnEvent, OnMessage, Reporter, at_once
 from mcjax_launch.api.job import RunningJob
 from mcjax_launch.api.keywords import Keywords, Path, with_keywords
@@ -60,6 +58,10 @@ async def launch_async(program: Program, *args: object, **keywords: Unpack[Keywo
 
     `on_line` and `on_event` are called in the event loop.
     """
+    import asyncio  # as only those need who have it
+
+    from mcjax_launch.api.deliver import InLoop
+
     deliver = InLoop(asyncio.get_running_loop())
     job = await asyncio.to_thread(made, program, args, keywords, deliver)
     return await job.begin()

@@ -10,6 +10,7 @@ from mcjax_launch.check.survey import Survey
 from mcjax_launch.console.style import Style
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.launcher.front import Front, of_own_process
 from mcjax_launch.ranks import counted
 from mcjax_launch.transport.client import Transport
 
@@ -36,7 +37,8 @@ def run(
     if any(host.is_local for host in hosts):
         transport.start_local()
     transport.allow_many_files()
-    survey = Survey(job, hosts, transport)
+    front = of_own_process()
+    survey = Survey(job, hosts, transport, front)
     say(f"asking {counted(len(hosts), 'host')} ...")
     try:
         network = survey.look()
@@ -50,7 +52,7 @@ def run(
     total = GlobalSum(why_not=why_not)
     if not why_not:
         say(f"adding up the devices of {counted(job.num_processes, 'rank')} ...")
-        total, found = _add(job, hosts, transport, style, found)
+        total, found = _add(job, hosts, transport, style, front, found)
     seconds = {**survey.seconds, "all": time.monotonic() - began}
     return Found(hosts=found, network=network, total=total, seconds=seconds)
 
@@ -60,9 +62,10 @@ def _add(
     hosts: Sequence[Host],
     transport: Transport,
     style: Style,
+    front: Front,
     found: Sequence[HostFound],
 ) -> tuple[GlobalSum, tuple[HostFound, ...]]:
     """Run the sum; what came of it, and the hosts with their devices."""
     size = sum_job.size_for(found, job.cpu_devices or 1)
-    total, devices = sum_job.run(sum_job.job_of_check(job), hosts, transport, style, size)
+    total, devices = sum_job.run(sum_job.job_of_check(job), hosts, transport, style, size, front)
     return total, tuple(host.replaced(devices=devices.get(host.name, ())) for host in found)

@@ -16,7 +16,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.launcher import restarts
-from mcjax_launch.launcher.front import of_own_process
+from mcjax_launch.launcher.front import Front
 from mcjax_launch.protocol import exit_status
 from mcjax_launch.protocol.messages import Devices
 from mcjax_launch.protocol.signals import ENDING
@@ -79,13 +79,14 @@ def size_for(hosts: Sequence[HostFound], devices: int) -> int:
 
 
 def run(
-    job: Job, hosts: Sequence[Host], transport: Transport, style: Style, size: int
+    job: Job, hosts: Sequence[Host], transport: Transport, style: Style, size: int, front: Front
 ) -> tuple[GlobalSum, dict[str, tuple[Devices, ...]]]:
     """Run the job.
 
     Args:
         job: see `job_of_check`.
         size: see `size_for`.
+        front: of this process.
 
     Returns:
         what came of it, and the devices of each host.
@@ -100,7 +101,6 @@ def run(
     hosts = [host.replaced(chdir=None) for host in hosts]
     why_not = ""
     try:
-        front = of_own_process()
         outcome = restarts.run(
             job, hosts, transport, style, log_dir=None, ended=attempts.append, front=front
         )

@@ -14,12 +14,12 @@ from mcjax_launch.job.rank_variables import defaults
 from mcjax_launch.launcher import peers
 from mcjax_launch.launcher.agent_orders import what_to_prepare
 from mcjax_launch.launcher.coordinator import candidates
-from mcjax_launch.launcher.signal_events import watched
+from mcjax_launch.launcher.front import Front
 from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import split_address
 from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
-from mcjax_launch.protocol.loop import READ, Loop
+from mcjax_launch.protocol.loop import READ
 from mcjax_launch.protocol.messages import DevicesCounted, Peer, PeersTried, Surveyed
 from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.transport.client import Transport
@@ -59,19 +59,20 @@ class Survey:
         job: what a plain run would start.
         hosts: where.
         transport: starts the agents.
+        front: of this process.
 
     Attributes:
         seconds: how long each part took, by its name.
 
     """
 
-    def __init__(self, job: Job, hosts: Sequence[Host], transport: Transport) -> None:
+    def __init__(self, job: Job, hosts: Sequence[Host], transport: Transport, front: Front) -> None:
         self.seconds: dict[str, float] = {}
         self._job = job
         self._hosts = hosts
         self._ranks = ranks_of_hosts(job, hosts)
-        self._loop = Loop()
-        self._signals = watched()
+        self._loop = front.loop
+        self._signals = front.signals
         self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
         self._pool = AgentPool(
             hosts, transport, self._loop, _WINDOW, self._received, self._lost, self._unreachable

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.sink import Target, standard
-from mcjax_launch.launcher.signal_events import watched
-from mcjax_launch.protocol.loop import Loop, SignalPipe
+from mcjax_launch.protocol.loop import Loop, SignalPipe, Signals
+from mcjax_launch.protocol.signals import ENDING, FORWARDED, PROFILE
 
 if TYPE_CHECKING:
     from mcjax_launch.console.listener import Listener
@@ -60,8 +61,12 @@ class Front:
 
 
 def of_own_process() -> Front:
-    """The launcher's, where the whole process is."""
-    return Front(Loop(), watched())
+    """The launcher's, where the whole process is: all of its signals, but an ignored SIGHUP."""
+    wanted = [*ENDING, *FORWARDED, signal.SIGQUIT, signal.SIGCONT, signal.SIGCHLD]
+    wanted += [signal.SIGWINCH, PROFILE]
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
+        wanted.remove(signal.SIGHUP)
+    return Front(Loop(), Signals(wanted))
 
 
 def told(on_frame: OnFrame, listener: Listener | None) -> OnFrame:

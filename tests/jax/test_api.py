@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import signal
-import tempfile
 import time
 from typing import Any
 
@@ -16,11 +15,8 @@ from mcjax_launch import JobFailed
 
 
 @pytest.fixture(autouse=True)
-def called(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> Any:
+def called(in_this_process: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module with the functions; the ranks find it as this process does."""
-    for name, value in jobs.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(tempfile, "tempdir", None)  # that of this test, see `jobs`
     monkeypatch.syspath_prepend(PROGRAMS)
     import called
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from jobs import PROGRAMS, Jobs
 from records import read
 
+import mcjax_launch
+
 
 def test_an_exception_in_jax(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
@@ -48,11 +50,12 @@ multihost_utils.sync_global_devices("started")  # all have to come here
 """
 
 
-def test_versions_and_who_waited_for_whom(jobs: Jobs, tmp_path: Path) -> None:
+def test_versions_and_who_waited_for_whom(in_this_process: None, tmp_path: Path) -> None:
     path, program = tmp_path / "run.json", tmp_path / "late.py"
     program.write_text(LATE)
-    assert jobs.run("-n", 3, "-d", 1, "--report", path, program).status == 0
+    result = mcjax_launch.launch(program, processes=3, cpu_devices=1, report=path).check()
     (attempt,) = read(path)["attempts"]
+    assert attempt == {**result.record, "began_s": attempt["began_s"]}
     python = platform.python_version()
     for rank in attempt["ranks"]:
         assert (rank["jax"], rank["python"]) == (version("jax"), python)
@@ -67,11 +70,14 @@ def test_versions_and_who_waited_for_whom(jobs: Jobs, tmp_path: Path) -> None:
     assert long[0]["until_s"] == times[1]
 
 
-def test_whom_the_ranks_of_a_hang_wait_for(jobs: Jobs, tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    options = ["-n", 3, "-d", 1, "--start-timeout", 12, "--report", path]
-    assert jobs.run(*options, PROGRAMS / "waiting.py", "initialize").status == 124
+def test_whom_the_ranks_of_a_hang_wait_for(in_this_process: None, tmp_path: Path) -> None:
+    path, waiting = tmp_path / "run.json", PROGRAMS / "waiting.py"
+    result = mcjax_launch.launch(
+        waiting, "initialize", processes=3, cpu_devices=1, start_timeout=12, report=path
+    )
+    assert result.exit_status == 124
     (attempt,) = read(path)["attempts"]
+    assert attempt == {**result.record, "began_s": attempt["began_s"]}
     (wait,) = attempt["waits"]
     assert (wait["place"], wait["late"]) == ("initialize()", [1])
     assert sorted(rank for rank, _ in wait["arrived"]) == [0, 2]

@@ -19,11 +19,7 @@ from mcjax_launch import Event, JobFailed, LaunchError, Line
 WAITS = "echo ready; exec sleep 1000"
 
 
-@pytest.fixture(autouse=True)
-def _ours(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this process starts is looked for afterwards, too."""
-    for name, value in jobs.environment().items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("in_this_process")
 
 
 def test_a_job_that_goes_well(tmp_path: Path) -> None:

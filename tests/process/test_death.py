@@ -18,6 +18,8 @@ import pytest
 from conftest import check_nothing_left
 from jobs import Jobs, alive, eventually
 
+import mcjax_launch
+
 # A rank that says so when it is ready, and then waits.
 WAIT = "echo ready pid $$; exec sleep 1000"
 DEAF = "trap '' TERM INT HUP; echo ready pid $$; while :; do sleep 1000; done"
@@ -50,10 +52,10 @@ def test_all_end_well(jobs: Jobs) -> None:
     assert (ended.status, ended.out, ended.err) == (0, b"", b"")
 
 
-def test_a_rank_that_ends_early_lets_the_others_finish(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 3, *only(0, "exit 0", "echo done"))
-    assert ended.status == 0
-    assert ended.stdout.count("done") == 2
+def test_a_rank_that_ends_early_lets_the_others_finish(in_this_process: None) -> None:
+    result = mcjax_launch.launch(only(0, "exit 0", "echo done"), processes=3)
+    assert result.exit_status == 0
+    assert [rank.stdout for rank in result.ranks] == ["", "done\n", "done\n"]
 
 
 @pytest.mark.parametrize("rank", [0, 1, 3])
@@ -67,10 +69,12 @@ def test_exit_status_of_a_rank(jobs: Jobs, rank: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["KILL", "SEGV", "ABRT", "TERM"])
-def test_signal_to_a_rank(jobs: Jobs, name: str) -> None:
-    ended = jobs.run("-n", 3, *only(2, f"kill -{name} $$"))
-    assert ended.status == 128 + signal.Signals[f"SIG{name}"]
-    assert f"rank 2 failed: killed by SIG{name}" in ended.report
+def test_signal_to_a_rank(in_this_process: None, name: str) -> None:
+    result = mcjax_launch.launch(only(2, f"kill -{name} $$"), processes=3)
+    assert result.exit_status == 128 + signal.Signals[f"SIG{name}"]
+    assert result.root_cause is not None
+    assert f"rank 2 failed: killed by SIG{name}" in result.root_cause.message
+    assert [rank.outcome for rank in result.ranks] == ["stopped", "stopped", "failed"]
 
 
 def test_ranks_that_ignore_signals_are_killed_after_the_grace(jobs: Jobs) -> None:

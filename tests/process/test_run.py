@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import PROGRAMS, Jobs
+from jobs import PROGRAMS
 
 import mcjax_launch
 from mcjax_launch import JobFailed, LaunchError
 
 
 @pytest.fixture(autouse=True)
-def called(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> Any:
+def called(in_this_process: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module with the functions; the ranks find it as this process does."""
-    for name, value in jobs.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(tempfile, "tempdir", None)  # that of this test, see `jobs`
     monkeypatch.syspath_prepend(PROGRAMS)
     import called
 
