@@ -7,14 +7,16 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jobs import PORTABLE, Jobs, described, eventually
 
 _HERE = Path(__file__).parent
 _FOLDERS_OF_TESTS = ("unit", "process", "jax", "lab")
+Launch = Callable[..., Any]
 #: What the agents make in the temporary folder.
 _FOLDERS = "mcjax-*"
 
@@ -81,6 +83,14 @@ def in_this_process(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in jobs.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(tempfile, "tempdir", None)  # which is that of the test's TMPDIR then
+
+
+@pytest.fixture
+def launch(in_this_process: None) -> Launch:
+    """The Python API's `launch`."""
+    import mcjax_launch
+
+    return mcjax_launch.launch
 
 
 def check_nothing_left(started: Jobs, scratch: Path) -> None:

@@ -15,10 +15,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import check_nothing_left
+from conftest import Launch, check_nothing_left
 from jobs import Jobs, alive, eventually
-
-import mcjax_launch
 
 # A rank that says so when it is ready, and then waits.
 WAIT = "echo ready pid $$; exec sleep 1000"
@@ -52,8 +50,8 @@ def test_all_end_well(jobs: Jobs) -> None:
     assert (ended.status, ended.out, ended.err) == (0, b"", b"")
 
 
-def test_a_rank_that_ends_early_lets_the_others_finish(in_this_process: None) -> None:
-    result = mcjax_launch.launch(only(0, "exit 0", "echo done"), processes=3)
+def test_a_rank_that_ends_early_lets_the_others_finish(launch: Launch) -> None:
+    result = launch(only(0, "exit 0", "echo done"), processes=3)
     assert result.exit_status == 0
     assert [rank.stdout for rank in result.ranks] == ["", "done\n", "done\n"]
 
@@ -69,8 +67,8 @@ def test_exit_status_of_a_rank(jobs: Jobs, rank: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["KILL", "SEGV", "ABRT", "TERM"])
-def test_signal_to_a_rank(in_this_process: None, name: str) -> None:
-    result = mcjax_launch.launch(only(2, f"kill -{name} $$"), processes=3)
+def test_signal_to_a_rank(launch: Launch, name: str) -> None:
+    result = launch(only(2, f"kill -{name} $$"), processes=3)
     assert result.exit_status == 128 + signal.Signals[f"SIG{name}"]
     assert result.root_cause is not None
     assert f"rank 2 failed: killed by SIG{name}" in result.root_cause.message

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from jobs import PROGRAMS
+from remote import FAKE_SSH
 
 import mcjax_launch
 from mcjax_launch import JobFailed, LaunchError
@@ -77,6 +78,13 @@ def test_a_value_that_cannot_be_pickled(called: Any) -> None:
 def test_what_is_of_programs(called: Any) -> None:
     with pytest.raises(TypeError, match="'no_hook' is for programs; use launch"):
         run(called.times, 1, no_hook=True)
+
+
+def test_on_other_hosts(called: Any, tmp_path: Path) -> None:
+    """The call is copied there, beside what the function needs."""
+    (tmp_path / "data").write_text("7")
+    found = run(called.reads, "data", hosts=["a", "b"], via=FAKE_SSH, sync=tmp_path / "data")
+    assert found == ["7", "7"]
 
 
 def test_asyncio(called: Any) -> None:
