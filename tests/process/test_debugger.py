@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from jobs import Jobs, eventually
+from jobs import PORTABLE, Jobs, eventually
 from remote import FAKE_SSH, Sshd, needs_sshd
 from terminal import Terminal
 
@@ -525,6 +525,7 @@ def test_on_other_hosts(start: START) -> None:
 
 
 @needs_sshd
+@pytest.mark.skipif(PORTABLE, reason="sshd does not hand on MCJAX_PORTABLE")
 def test_on_other_hosts_over_ssh(
     start: START, jobs: Jobs, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
