@@ -371,7 +371,7 @@ def test_a_timeout_while_modules_are_imported(jobs: Jobs, folder: Path) -> None:
     assert f"  > {folder}/mine.py:1 in <module>: {IMPORTING}" in ended.report.replace(" \n", "\n")
     *_, importing, never, _ = ended.report.splitlines()
     assert re.fullmatch(r"importing mine for \d s", importing)
-    assert never == "all 2 ranks: never started"
+    assert never == "both ranks: never started"
 
 
 def test_where_an_import_is(jobs: Jobs, folder: Path) -> None:
@@ -388,7 +388,7 @@ def test_where_an_import_is(jobs: Jobs, folder: Path) -> None:
     assert f"  > {folder}/mine.py:1 in <module>: print('importing'" in ended.stdout
     *_, importing, never, _ = ended.stdout.splitlines()
     assert importing.startswith("mcjax-launch: importing mine on hosts a, b for")
-    assert never == "mcjax-launch: all 2 ranks: never started"
+    assert never == "mcjax-launch: both ranks: never started"
 
 
 def test_an_import_that_takes_long_is_told_of(jobs: Jobs, folder: Path) -> None:
