@@ -86,7 +86,7 @@ def sum_of_numbers(devices: list[Any]) -> int:
     import numpy as np
 
     spread, whole = shardings(devices)
-    numbers = np.arange(1, len(devices) + 1, dtype=np.int32)
+    numbers: Any = np.arange(1, len(devices) + 1, dtype=np.int32)
     array = jax.make_array_from_callback(numbers.shape, spread, lambda index: numbers[index])
     return int(jax.jit(lambda a: a.sum(), out_shardings=whole)(array))
 
