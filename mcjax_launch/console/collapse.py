@@ -18,6 +18,9 @@ _LINE_TAKES = 500
 FLOOD = 4 << 20
 #: come within so many seconds: nobody reads that, and it is shown as it comes.
 FLOOD_S = 0.5
+# A line that could join an equal one further in front looks at so many of those, and has at most so
+# many lines moved behind its rank's last.
+_LOOK, _MOST_MOVED = 8, 64
 _PLACE = attrgetter("place")
 _ROOM = float(1 << 20)
 
@@ -32,11 +35,12 @@ class Group:
         stamp: the time of day when it came.
         due: when it has waited long enough.
         streams: of the ranks that have printed it.
+        following: what its ranks have printed next.
         shown: whether it has been handed on.
 
     """
 
-    __slots__ = ("due", "number", "place", "shown", "stamp", "streams", "text")
+    __slots__ = ("due", "following", "number", "place", "shown", "stamp", "streams", "text")
 
     def __init__(self, number: int, text: bytes, stamp: bytes, due: float, stream: Stream) -> None:
         self.number = number
@@ -45,6 +49,7 @@ class Group:
         self.stamp = stamp
         self.due = due
         self.streams = [stream]
+        self.following: list[Group] = []
         self.shown = False
 
     @property
@@ -80,8 +85,8 @@ class Collapse:
     """Holds lines back until all ranks have printed them, or a moment has passed.
 
     The lines wait in one row that keeps the order of each rank: a line joins an equal one
-    behind the rank's last. If there is none, it gets its place directly behind the rank's last, so
-    that the rank can still join all others.
+    behind the rank's last, or one before that which may as well stand behind it. If there is none,
+    it gets its place directly behind the rank's last, so that the rank can still join all others.
 
     Args:
         ranks: how many ranks may print.
@@ -124,8 +129,8 @@ class Collapse:
         last = self._last_waiting(stream.rank)
         equal = self._equal.setdefault((stream.number, text), [])
         at = 0 if last is None else bisect_right(equal, last.place, key=_PLACE)
-        if at < len(equal):
-            group = equal[at]
+        group = equal[at] if at < len(equal) else self._moved(equal, stream.rank, last)
+        if group is not None:
             group.streams.append(stream)
         else:
             group = Group(self._next, text, stamp, due, stream)
@@ -134,8 +139,40 @@ class Collapse:
             self._came.append(group)
             self._next += 1
             self._held += len(text) + _LINE_TAKES
+        if last is not None and group not in last.following[-1:]:
+            last.following.append(group)
         self._last[stream.rank] = group
         return group
+
+    def _moved(self, equal: list[Group], rank: int, last: Group | None) -> Group | None:
+        """One of some equal lines before a rank's last, now behind that; None if there is none."""
+        found: list[Group] = []
+        for group in reversed(equal[-_LOOK:]):
+            if rank in group.ranks:
+                break
+            found.append(group)
+        return next((one for one in reversed(found) if last and self._move(one, last)), None)
+
+    def _move(self, group: Group, last: Group) -> bool:
+        """Have a line stand behind another, if the order of each rank allows it."""
+        moved, ahead = {group}, [group]
+        while ahead:
+            for following in ahead.pop().following:
+                if following is last or len(moved) > _MOST_MOVED:
+                    return False
+                if following.place < last.place and following not in moved:
+                    moved.add(following)
+                    ahead.append(following)
+        in_order = sorted(moved, key=_PLACE)
+        for each in in_order:
+            del self._row[bisect_left(self._row, each.place, key=_PLACE)]
+            equal = self._equal[each.key]
+            del equal[bisect_left(equal, each.place, key=_PLACE)]
+        for each in in_order:
+            self._put(each, last)
+            insort(self._equal[each.key], each, key=_PLACE)
+            last = each
+        return True
 
     def _last_waiting(self, rank: int) -> Group | None:
         last = self._last.get(rank)

@@ -81,6 +81,32 @@ def test_a_line_that_has_waited_does_not_hurry_those_of_others() -> None:
     assert lines(collapse.expire(1.1 + MOMENT_S)) == ["[0-1] u"]
 
 
+def test_a_line_joins_one_that_may_as_well_stand_behind_its_ranks_last() -> None:
+    collapse = Collapse(3)
+    feed(collapse, 2, "alone")
+    feed(collapse, 0, "a b")
+    assert feed(collapse, 2, "a") == []
+    assert feed(collapse, 1, "a b") == ["[2] alone", "[0-2] a"]
+    assert feed(collapse, 2, "b") == ["[0-2] b"]
+
+
+def test_a_line_joins_none_that_another_rank_has_printed_before_its_ranks_last() -> None:
+    collapse = Collapse(3)
+    feed(collapse, 0, "a b")
+    feed(collapse, 1, "b a")
+    assert lines(collapse.flush()) == ["[0] a", "[0-1] b", "[1] a"]
+
+
+def test_lines_change_places_in_a_long_row() -> None:
+    texts = [f"{number}" for number in range(100)]
+    for rank, expected in ((0, texts), (1, ["alone", *reversed(texts)])):
+        collapse = Collapse(3)
+        feed(collapse, 0, " ".join(texts))
+        feed(collapse, 1, "alone " + " ".join(reversed(texts)))
+        shown = [group for group in collapse.flush() if rank in group.ranks]
+        assert [group.text.decode() for group in shown] == expected
+
+
 def test_one_rank_repeats_itself() -> None:
     collapse = Collapse(2)
     feed(collapse, 0, "a a a")
