@@ -203,6 +203,7 @@ class HookServer:
 
         """
         asked = []
+        self._greet()
         for hook in self._hooks.values():
             # It may have become another program since, which the signal would kill.
             signum = hook.dump_signals[all_threads]
@@ -239,6 +240,13 @@ class HookServer:
         self.reply(ranks, hook_messages.GateOpens(fingerprint))
 
     # --- connections ---
+
+    def _greet(self) -> None:
+        """Read the first message of those processes that have sent it, and have not been heard."""
+        self.accept()
+        for hook in list(self._hooks.values()):
+            if not hook.pid:
+                self._read(hook)
 
     def _listen(self) -> None:
         self._loop.watch(self._server.fileno(), READ, lambda ready: self.accept())

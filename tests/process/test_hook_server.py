@@ -263,6 +263,19 @@ def test_only_handled_signals_are_sent(server: Server) -> None:
     server.hooks.request_reruns([1])
 
 
+def test_who_has_not_been_heard_yet_is_asked_too(server: Server) -> None:
+    signum = signal.SIGRTMIN + 11
+    asked: list[int] = []
+    before = signal.signal(signum, lambda number, frame: asked.append(number))
+    try:
+        server.connect(Hello(os.getpid(), "1", signum))
+        (hook,) = server.hooks.request_stacks(all_threads=False)
+    finally:
+        signal.signal(signum, before)
+    assert hook.rank == 1
+    assert asked == [signum]
+
+
 @pytest.mark.parametrize(
     ("process_id", "imported"),
     [("1", []), ('1"]],[["\\n', ["_mcjax_launch.protocol.codec"]), ("", None), ("\udcff\n", None)],
