@@ -193,6 +193,8 @@ def test_a_signal(jobs: Jobs, folder: Path, name: str) -> None:
     pause.signal(signal.Signals[f"SIG{name}"], "launcher")
     ended = pause.finish()
     assert ended.status == 128 + signal.Signals[f"SIG{name}"], ended.stderr
+    assert f"mcjax-launch: stopped by SIG{name} before another attempt\n" in ended.stderr
+    assert "mcjax-launch: earlier attempts:\nmcjax-launch:   attempt 1: " in ended.stderr
 
 
 DEATHS = [
