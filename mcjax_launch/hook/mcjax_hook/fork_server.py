@@ -301,7 +301,7 @@ def _copied(connection: socket.socket) -> socket.socket:
         if pid == 0:
             connection.close()
             return _connection(*descriptors)
-        files = files or ImportedFiles()  # now, when nobody waits for it
+        files = files or ImportedFiles()  # as they are before the first rank begins
         for fd in descriptors:
             os.close(fd)
         for stream in (1, 2):  # of the first rank, who alone is to hold them
