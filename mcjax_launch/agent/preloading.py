@@ -243,4 +243,9 @@ class Preloading:
 
 
 def _fate(status: int) -> str:
-    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited ({status})"
+    if status >= 0:
+        return f"exited ({status})"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:  # a real-time one
+        return f"was killed by signal {-status}"

@@ -19,6 +19,7 @@ class Staging:
         self.folder = folder
         self.path = ""  # of the last entry
         self._file: BinaryIO | None = None
+        self._written_ns = 0  # that file
 
     def begin(self, entry: StageEntry) -> None:
         """A folder, a link, a copy of an earlier file, or a file whose content follows."""
@@ -31,11 +32,13 @@ class Staging:
         elif entry.kind == "copy":
             shutil.copyfile(os.path.join(self.folder, entry.copy_of), path)
             os.chmod(path, entry.mode)
+            os.utime(path, ns=(entry.written_ns, entry.written_ns))
         elif entry.kind == "file":
             # Never through a link, and never over what is there.
             how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             self._file = os.fdopen(os.open(path, how, 0o600), "wb")
             os.chmod(path, entry.mode)
+            self._written_ns = entry.written_ns
 
     def write(self, data: bytes) -> None:
         """More of the file's content."""
@@ -45,5 +48,7 @@ class Staging:
     def finish(self) -> None:
         """The last entry is complete."""
         if self._file is not None:
+            self._file.flush()
+            os.utime(self._file.fileno(), ns=(self._written_ns, self._written_ns))
             self._file.close()
             self._file = None

@@ -17,7 +17,7 @@ from mcjax_launch.protocol.loop import READ, Loop
 from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.ranks import counted
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import interrupted
+from mcjax_launch.runs.stop_reasons import Stop, interrupted
 from mcjax_launch.schedulers.restart_count import restarts_before
 from mcjax_launch.transport.client import Transport
 
@@ -114,8 +114,7 @@ def _run(
         pause = min(_FIRST_PAUSE_S * 2 ** min(restart, 10), _MOST_PAUSE_S)
         launcher.say(f"restarting in {pause:g} s ({restart + 1} of {job.max_restarts})")
         if (signum := _pause(pause, front)) is not None:
-            stop = interrupted(signum)
-            return Outcome(stop.status, f"{stop.message} before another attempt")
+            return _stopped(interrupted(signum), failures, launcher)
     if summary.status:
         _say_what_was(failures, launcher)
     elif failures:
@@ -139,6 +138,14 @@ def _standard_input(job: Job, loop: Loop) -> "StandardInput | None":
     from mcjax_launch.launcher.standard_input import StandardInput
 
     return StandardInput(loop)
+
+
+def _stopped(stop: Stop, failures: Sequence[str], launcher: Launcher) -> Outcome:
+    """A signal came in a pause."""
+    message = f"{stop.message} before another attempt"
+    launcher.say(message)
+    _say_what_was(failures, launcher)
+    return Outcome(stop.status, message)
 
 
 def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:

@@ -22,7 +22,8 @@ VERSION = 3
 class StageEntry(Message):
     """A file, folder, link or copy for the staging folder; of a file the content follows, raw.
 
-    `target` is a link's; `copy_of` is the path of an earlier entry with the same content.
+    `target` is a link's; `copy_of` is the path of an earlier entry with the same content. A file
+    or copy is as old as `written_ns` says, by the clock of files.
     """
 
     path: str
@@ -30,6 +31,7 @@ class StageEntry(Message):
     mode: int = 0o600
     target: str = ""
     copy_of: str = ""
+    written_ns: int = 0
 
 
 class Bind(Message):

@@ -150,15 +150,13 @@ def frames(staged: list[Entry], same: Mapping[str, str]) -> Iterator[bytes]:
     for entry in staged:
         try:
             if entry.path in same:
-                yield encoded(
-                    StageEntry(entry.path, "copy", _mode(entry), copy_of=same[entry.path])
-                )
+                yield encoded(_file(entry, "copy", same[entry.path]))
             elif entry.kind == "link":
                 yield encoded(StageEntry(entry.path, "link", target=os.readlink(entry.source)))
             elif entry.kind == "folder":
                 yield encoded(StageEntry(entry.path, "folder"))
             else:
-                yield encoded(StageEntry(entry.path, "file", _mode(entry)))
+                yield encoded(_file(entry, "file"))
                 with open(entry.source, "rb") as file:
                     while piece := file.read(_PIECE):
                         yield content(piece)
@@ -166,8 +164,10 @@ def frames(staged: list[Entry], same: Mapping[str, str]) -> Iterator[bytes]:
             raise LaunchError(f"--sync: {entry.source}: {error.strerror}") from None
 
 
-def _mode(entry: Entry) -> int:
-    return os.stat(entry.source).st_mode & 0o777
+def _file(entry: Entry, kind: str, copy_of: str = "") -> StageEntry:
+    found = os.stat(entry.source)
+    mode, written_ns = found.st_mode & 0o777, found.st_mtime_ns
+    return StageEntry(entry.path, kind, mode, copy_of=copy_of, written_ns=written_ns)
 
 
 def _digest(path: str) -> bytes:

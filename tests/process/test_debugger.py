@@ -93,6 +93,26 @@ def without_moves(shown: str) -> str:
     return re.sub("\x1b[^a-zA-Z]*[a-zA-Z]|\r(?!\n)", "", shown)
 
 
+def test_an_import_of_preload_that_stops_and_then_each_rank(start: START, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("imported = 1\nbreakpoint()\n")
+    terminal = start(f"-n 2 -C {tmp_path} --preload mine", PROGRAM, "0,1")
+    assert "mine.py:2" in terminal.until(PROMPT)
+    terminal.type("c\r")
+    for _ in range(2):
+        shown = terminal.until(PROMPT)
+        terminal.type("('rank', rank)\r")
+        assert f"mcjax-launch: rank {rank_in(terminal.until(PROMPT))} stopped" in shown
+        terminal.type("c\r")
+    assert terminal.finish() == 0
+    assert "[0] value 41\r\n" in terminal.shown and "[1] value 42\r\n" in terminal.shown
+
+
+def rank_in(shown: str) -> str:
+    found = re.search(r"\('rank', (\d)\)\r\n", shown)
+    assert found is not None, shown
+    return found[1]
+
+
 @pytest.mark.parametrize("buffered", [False, True])
 def test_what_a_rank_prints_in_a_step_is_seen_before_the_next_prompt(
     start: START, buffered: bool

@@ -204,6 +204,7 @@ UNFIT = {
     "import threading, time; threading.Thread(target=time.sleep, args=(9,), name='T', daemon=True).start()": "an import has started a thread (T)",
     "import sys; sys.path.insert(0, '/tmp')": "an import has put another folder in front of sys.path",
     "import os; os.kill(os.getpid(), 9)": "the importing process was killed by SIGKILL",
+    "import os; os.kill(os.getpid(), 37)": "the importing process was killed by signal 37",
     "import os; os._exit(3)": "the importing process exited (3)",
 }  # fmt: skip
 

@@ -87,6 +87,21 @@ def test_a_variable_that_is_another_in_each_attempt(jobs: Jobs, folder: Path) ->
     assert "afresh" not in ended.stderr
 
 
+@pytest.mark.parametrize("where", [[], ["--hosts", "a", "--via", FAKE_SSH, "--sync", "."]])
+def test_a_file_that_is_changed_between_attempts(
+    jobs: Jobs, folder: Path, where: list[object]
+) -> None:
+    """It is imported again for the second attempt, and not for the third."""
+    change = f"attempt == 0 and open({str(folder / 'mine.py')!r}, 'a').write('\\nword = 2')"
+    (folder / "program.py").write_text(
+        PROGRAM.replace("sys.exit", f"{change}; print(mine.word); sys.exit")
+    )
+    (folder / "mine.py").write_text(f"{MODULE}\nword = 1")
+    ended = jobs.run(*words(*where, "-n", 1), cwd=folder)
+    lines = [line.partition("] ")[2] for line in said(ended) if "attempt" not in line]
+    assert sorted(lines) == ["1", "2", "2", "imported", "imported"]
+
+
 def test_an_import_that_leaves_a_process(jobs: Jobs, folder: Path) -> None:
     """That ends with the attempt, as any other, and so does what it belongs to."""
     (folder / "mine.py").write_text(
@@ -178,6 +193,8 @@ def test_a_signal(jobs: Jobs, folder: Path, name: str) -> None:
     pause.signal(signal.Signals[f"SIG{name}"], "launcher")
     ended = pause.finish()
     assert ended.status == 128 + signal.Signals[f"SIG{name}"], ended.stderr
+    assert f"mcjax-launch: stopped by SIG{name} before another attempt\n" in ended.stderr
+    assert "mcjax-launch: earlier attempts:\nmcjax-launch:   attempt 1: " in ended.stderr
 
 
 DEATHS = [

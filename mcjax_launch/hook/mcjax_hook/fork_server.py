@@ -20,6 +20,7 @@ from . import forked_rank, unseen_jax
 from .agents_death import die_with_parent, unseen_prctl
 from .environment_reads import EnvironmentReads
 from .forking import Unfit, check_jax, check_threads, fork
+from .imported_files import ImportedFiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -284,19 +285,23 @@ def _connection(descriptor: int) -> socket.socket:
 def _copied(connection: socket.socket) -> socket.socket:
     """Fork a copy whenever the agent asks for one, till it hangs up; comes back in a copy.
 
+    For another attempt it leaves, to be started anew, if a file that it has imported has changed.
+
     Returns:
         the copy's own connection.
 
     """
+    files: ImportedFiles | None = None
     while True:
         data, descriptors = _receive(connection)
-        if not data:
+        if not data or (files is not None and files.have_changed()):
             _leave()
         assert isinstance(Tagged.of_family(from_json(data.decode())), fork_messages.Copy)
         pid = fork()
         if pid == 0:
             connection.close()
             return _connection(*descriptors)
+        files = files or ImportedFiles()  # as they are before the first rank begins
         for fd in descriptors:
             os.close(fd)
         for stream in (1, 2):  # of the first rank, who alone is to hold them

@@ -45,13 +45,12 @@ class Terminal:
     """Gives the user's terminal to debuggers of this process, one at a time.
 
     Args:
-        environ: of this process, as it was started.
+        environ: of this process, as it was started; a forked rank's becomes its own.
 
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._path = environ[hook_environ.SOCKET]
-        self._process_id = environ.get("JAX_PROCESS_ID", "")
+        self._environ = environ
         self._lock = threading.RLock()
         self._depth = 0
         self._held: _Standard | None = None
@@ -140,8 +139,9 @@ class Terminal:
         """The connection of this process, which may be a fork of the one that made another."""
         if self._line is None or self._pid != os.getpid():
             self._pid = os.getpid()
-            self._line = _Line(self._path)
-            self._line.send(Hello(self._pid, self._process_id, 0))
+            self._line = _Line(self._environ[hook_environ.SOCKET])
+            process_id = self._environ.get("JAX_PROCESS_ID", "")
+            self._line.send(Hello(self._pid, process_id, 0))
         return self._line
 
 
