@@ -242,6 +242,52 @@ def test_psutil_is_missing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+USER_SITE = f"""
+import site, sys
+site.venv = site.addsitepackages = lambda known: known
+sys.path[:0] = [{str(ROOT)!r}]
+from mcjax_launch.agent.system import portable
+print(portable.psutil.__file__)
+"""
+
+
+def test_psutil_is_the_users_own(tmp_path: Path) -> None:
+    """pip puts it there where the Python is the system's."""
+    base = {"PYTHONUSERBASE": str(tmp_path)}
+    command = [sys.executable, "-c", "import site; print(site.getusersitepackages())"]
+    folder = Path(subprocess.check_output(command, env={**os.environ, **base}, text=True).strip())
+    assert folder.is_relative_to(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "psutil").symlink_to(Path(psutil.__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", USER_SITE],
+        env={**os.environ, **PORTABLE, **base},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"{folder}/psutil/__init__.py\n", done.stderr
+
+
+KEEPS = """
+import contextlib, os, pty, termios
+from mcjax_launch.launcher import user_terminal
+def close_range(low, high):  # as where the system has no call for it
+    for fd in range(low, high):
+        with contextlib.suppress(OSError):
+            os.close(fd)
+os.closerange, os.sysconf = close_range, lambda name: -1
+terminal = pty.openpty()[1]
+keeper = user_terminal._Keeper(terminal, termios.tcgetattr(terminal))
+os.close(keeper._pipe)  # as when the launcher is killed
+os.waitpid(keeper._pid, 0)
+"""
+
+
+def test_a_limit_that_is_none() -> None:
+    """What restores the terminal sees the launcher go, whatever `ulimit -n` says."""
+    subprocess.run([sys.executable, "-c", KEEPS], cwd=ROOT, check=True, timeout=30)
+
+
 # As Windows' Python: these modules are not there, nor are most signals.
 WINDOWS = """
 import sys, _signal, os
