@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from mcjax_launch.protocol.system import LINUX
 from mcjax_launch.pytest_plugin import messages
 from mcjax_launch.pytest_plugin.marks import Shape
 
@@ -66,7 +67,8 @@ class Group:
             self._log = path.open("rb")
             self._launcher = subprocess.Popen(
                 self._command(preload),
-                stdin=subprocess.DEVNULL,
+                # A pipe, where nothing else tells that this process is gone.
+                stdin=subprocess.DEVNULL if LINUX else subprocess.PIPE,
                 stdout=None if shows else log,
                 stderr=None if shows else log,
                 env=_environ(os.environ),
@@ -228,6 +230,8 @@ class Group:
         self._streams.clear()
         self._listener.close()
         self._log.close()
+        if self._launcher.stdin is not None:
+            self._launcher.stdin.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait(self) -> None:
