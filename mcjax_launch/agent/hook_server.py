@@ -42,6 +42,7 @@ class HookConnection:
         self.is_main = False  # it is the rank's own process, not one below it
         self.dump_signals = (0, 0)  # for one stack, and for those of all threads
         self.rerun_signal = 0
+        self.profiles = False
         self.joining = False  # it has called initialize(), and has not left since
         self.joined = False
         self.process = -1  # JAX's number for it, once it has joined
@@ -216,7 +217,7 @@ class HookServer:
     def begin_profile(self) -> None:
         """Have the joined processes write a profile, as far as they expect to be told."""
         for hook in self._hooks.values():
-            if hook.joined and system.handles(hook.pid, PROFILE):
+            if hook.profiles and system.handles(hook.pid, PROFILE):
                 system.signal_process(hook.pid, PROFILE)
 
     def request_reruns(self, ranks: Collection[int]) -> None:
@@ -363,6 +364,7 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
         hook.joined = True
         hook.process = message.process_id
         hook.rerun_signal = _signal_number(message.rerun_signal)
+        hook.profiles = message.profiles
     elif isinstance(message, hook_messages.Program):
         hook.held = message.fingerprint if message.held else ""
     elif isinstance(message, hook_messages.Compiling):

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from .system.interface import Watched
 
+# As which a framework build of Python for macOS, such as Homebrew's, shows however it was started.
+_FRAMEWORK = "Python"
+
 
 class WrappedPrograms:
     """Finds them by what their hooks say, and asks the system for their exit statuses.
@@ -69,5 +72,5 @@ class WrappedPrograms:
         words = system.command(pid)
         name, *arguments = self._commands[rank]
         at = len(words) - len(arguments) - 1
-        same_name = at >= 0 and os.path.basename(words[at]) == os.path.basename(name)
-        return same_name and words[at + 1 :] == arguments
+        names = (os.path.basename(name), _FRAMEWORK)
+        return at >= 0 and os.path.basename(words[at]) in names and words[at + 1 :] == arguments

@@ -6,6 +6,7 @@ import codecs
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,6 +17,9 @@ from mcjax_launch.protocol.loop import READ, Loop, SignalPipe
 
 if TYPE_CHECKING:
     from mcjax_launch.transport.pipes import Pipes
+
+# For who has ended, but cannot be waited for yet.
+_LOOK_AGAIN_S = (0.01, 0.1, 1.0)
 
 
 class Text(Target):
@@ -81,7 +85,7 @@ class Embedded(Front):
         try:
             child = system.ChildEnd(pipes.pid)
         except OSError:  # an old kernel, or it has ended
-            threading.Thread(target=self._wait_for, args=(pipes.pid,), daemon=True).start()
+            self._wait_for(pipes.pid)
             return
         self._children.add(child)
         self.loop.watch(child.fileno(), READ, lambda ready: self._child_ended(child))
@@ -89,15 +93,24 @@ class Embedded(Front):
     def _child_ended(self, child: system.ChildEnd) -> None:
         self._children.discard(child)
         self._forget(child)
-        self.put(signal.SIGCHLD)
+        if child.is_early:
+            self._wait_for(child.pid)
+        else:
+            self.put(signal.SIGCHLD)
 
     def _forget(self, child: system.ChildEnd) -> None:
         self.loop.forget(child.fileno())
         child.close()
 
     def _wait_for(self, pid: int) -> None:
-        system.wait_for_end(pid)  # who reaps it is the loop
+        threading.Thread(target=self._tell_of_end, args=(pid,), daemon=True).start()
+
+    def _tell_of_end(self, pid: int) -> None:
+        is_there = system.wait_for_end(pid)  # who reaps it is the loop
         self.put(signal.SIGCHLD)
+        for pause_s in () if is_there else _LOOK_AGAIN_S:
+            time.sleep(pause_s)
+            self.put(signal.SIGCHLD)
 
     def put(self, signum: int) -> None:
         """Take this for a signal to the launcher, unless its work is over; from any thread."""

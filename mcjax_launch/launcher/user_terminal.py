@@ -17,6 +17,8 @@ from mcjax_launch.protocol.uplink import Uplink
 
 _INPUT = 0
 _MOST_KEYS = 4096
+# Where `ulimit -n` is unlimited, which macOS does not say in a number.
+_MOST_FILES = 10_240
 # What may end a whole process group, or a session; the keeper outlives it.
 _OUTLIVED = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE),
@@ -223,7 +225,8 @@ def _keep(terminal: int, settings: list[Any], reading: int) -> None:
         low, high = sorted((terminal, reading))
         os.closerange(0, low)  # the ends of others' pipes
         os.closerange(low + 1, high)
-        os.closerange(high + 1, os.sysconf("SC_OPEN_MAX"))
+        most = os.sysconf("SC_OPEN_MAX")
+        os.closerange(high + 1, most if most > 0 else _MOST_FILES)
         if not os.read(reading, 1):
             termios.tcsetattr(terminal, termios.TCSANOW, settings)
             os.write(terminal, b"\r\n")

@@ -56,10 +56,14 @@ class Listening(HookMessage):
 
 
 class Joined(HookMessage):
-    """initialize() has returned. `rerun_signal` asks which programs it still runs, 0: it cannot."""
+    """initialize() has returned. `rerun_signal` asks which programs it still runs, 0: it cannot.
+
+    `profiles`: SIGPROF begins a profile, and does not end it.
+    """
 
     process_id: int
     rerun_signal: int = 0
+    profiles: bool = False
 
 
 class Leaving(HookMessage):

@@ -138,8 +138,11 @@ class ChildEnd:
     Args:
         pid: the child's.
 
+    Attributes:
+        is_early: it may be a moment yet until the child can be waited for; see `wait_for_end`.
+
     Raises:
-        OSError: this system has no such thing, or the child has been waited for.
+        OSError: this system has no such thing, or the child has ended.
 
     """
 
@@ -157,6 +160,8 @@ class ChildEnd:
             self._fd = self._queue.fileno()
         else:
             raise OSError("neither pidfd nor kqueue")
+        self.pid = pid
+        self.is_early = self._queue is not None
 
     def fileno(self) -> int:
         return self._fd
@@ -168,9 +173,18 @@ class ChildEnd:
             os.close(self._fd)
 
 
-def wait_for_end(pid: int) -> None:
-    """Return when a child of this process has ended; it is left to be waited for."""
+def wait_for_end(pid: int) -> bool:
+    """Return when a child of this process has ended; it is left to be waited for.
+
+    Returns:
+        whether it can be waited for now. If not, it has ended, as ChildEnd has found out, and will
+        be there to be waited for in a moment: macOS tells of an end that much too early.
+
+    """
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    except (AttributeError, ChildProcessError):  # ChildEnd knows why it has none: it has ended
+    except AttributeError:  # macOS before Python 3.13
+        return False
+    except ChildProcessError:  # that has been done
         pass
+    return True

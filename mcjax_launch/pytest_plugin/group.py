@@ -15,12 +15,14 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from mcjax_launch.protocol.system import LINUX
 from mcjax_launch.pytest_plugin import messages
 from mcjax_launch.pytest_plugin.marks import Shape
 
 _HERE = Path(__file__).resolve().parent
 _LAST_RESORT = "/tmp"
-_LONGEST_SOCKET_FOLDER = 80  # a unix socket's path has 107 bytes in all
+# A unix socket's path has 107 bytes in all, and 103 on macOS; 29 of them are ours.
+_LONGEST_SOCKET_FOLDER = 74
 _MOST_JOINING_S = 120
 _MOST_COLLECTING_S = 300.0
 # Ranks that are ended are stuck, or have nothing to do: JAX ignores SIGTERM, so this is lost time.
@@ -65,7 +67,8 @@ class Group:
             self._log = path.open("rb")
             self._launcher = subprocess.Popen(
                 self._command(preload),
-                stdin=subprocess.DEVNULL,
+                # A pipe, where nothing else tells that this process is gone.
+                stdin=subprocess.DEVNULL if LINUX else subprocess.PIPE,
                 stdout=None if shows else log,
                 stderr=None if shows else log,
                 env=_environ(os.environ),
@@ -227,6 +230,8 @@ class Group:
         self._streams.clear()
         self._listener.close()
         self._log.close()
+        if self._launcher.stdin is not None:
+            self._launcher.stdin.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait(self) -> None:

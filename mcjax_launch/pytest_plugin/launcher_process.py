@@ -22,11 +22,29 @@ def main() -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    else:
+        _end_with_input()
     if os.getppid() != parent:  # it has ended meanwhile
         return
     from mcjax_launch.__main__ import run
 
     run()
+
+
+def _end_with_input() -> None:
+    """End when the parent's end of standard input is closed, which nobody else has."""
+    import threading
+
+    fd = os.dup(0)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.close(null)
+
+    def wait() -> None:
+        os.read(fd, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 if __name__ == "__main__":

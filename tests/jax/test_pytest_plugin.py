@@ -404,9 +404,10 @@ def test_ranks_that_cannot_start(session: Session) -> None:
     result.stdout.fnmatch_lines(["E   the ranks could not be started*", "*no such jax*"])
 
 
+@pytest.mark.parametrize("portable", ["0", "1"])
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL], ids=lambda one: one.name)
 def test_nothing_is_left_of_a_session_that_is_ended(
-    jobs: Jobs, tmp_path: Path, signum: signal.Signals
+    jobs: Jobs, tmp_path: Path, signum: signal.Signals, portable: str
 ) -> None:
     text = (
         "@pytest.mark.mcjax(processes=2)\ndef test_one():\n"
@@ -414,7 +415,8 @@ def test_nothing_is_left_of_a_session_that_is_ended(
     )
     (tmp_path / "test_it.py").write_text(HEAD + text)
     pytest_here = [sys.executable, "-m", "pytest", "-p", "mcjax_launch.pytest_plugin"]
-    running = jobs.start("-s", launcher=pytest_here, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+    env = {"PYTHONPATH": str(ROOT), "MCJAX_PORTABLE": portable}
+    running = jobs.start("-s", launcher=pytest_here, cwd=tmp_path, env=env)
     running.read_until("ready", 2)
     running.signal(signum)
     ended = running.finish()

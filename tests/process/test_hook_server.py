@@ -16,7 +16,9 @@ from jobs import eventually
 
 import mcjax_launch
 from mcjax_launch.agent.hook_server import HookServer
+from mcjax_launch.agent.system import system as supervision
 from mcjax_launch.hook.mcjax_hook.agent_link import AgentLink
+from mcjax_launch.protocol import system
 from mcjax_launch.protocol.codec import to_json
 from mcjax_launch.protocol.hook_messages import (
     Compiled,
@@ -255,8 +257,24 @@ def test_an_invalid_signal_number_is_not_sent(server: Server, number: int) -> No
     server.hooks.request_reruns([1])
 
 
+def test_a_profile_is_begun_where_it_is_expected(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the system does not tell who would die of the signal."""
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(supervision, "handles", lambda pid, signum: bool(signum))
+    monkeypatch.setattr(supervision, "signal_process", lambda *words: sent.append(words))
+    for pid, profiles in ((100, True), (101, False)):
+        server.connect(Hello(pid, "1", 0), Joined(1, 0, profiles))
+    server.connect(Hello(102, "1", 0))
+    server.read()
+    server.hooks.begin_profile()
+    assert sent == [(100, signal.SIGPROF)]
+
+
+@pytest.mark.only_linux("it tells who handles a signal")
 def test_only_handled_signals_are_sent(server: Server) -> None:
-    signum = signal.SIGRTMIN + 11
+    signum, _ = system.dump_signals()
     server.connect(Hello(os.getpid(), "1", signum), Joined(1, signum))
     server.read()
     assert server.hooks.request_stacks(all_threads=True) == []
@@ -301,10 +319,10 @@ def test_the_hello_of_a_real_hook(
     accepted = []
     server.hooks._identify = lambda hook, hello: accepted.append(hello)  # type: ignore[method-assign]
     server.read()
-    signals = (signal.SIGRTMIN + 11, signal.SIGRTMIN + 12)
-    assert accepted == [Hello(process.pid, process_id, *signals)]
+    assert accepted == [Hello(process.pid, process_id, *system.dump_signals())]
 
 
+@pytest.mark.only_linux("a full queue is refused elsewhere")
 def test_a_hook_waits_for_an_agent_that_is_busy(tmp_path: Path) -> None:
     """A full queue is no refusal: hundreds of processes may connect while their agent starts more."""
     path = str(tmp_path / "hook")
@@ -329,7 +347,7 @@ def test_a_hook_waits_for_an_agent_that_is_busy(tmp_path: Path) -> None:
         with accepted:
             thread.join()
             assert b"Hello" in accepted.recv(100)
-    for signum in (signal.SIGRTMIN + 11, signal.SIGRTMIN + 12):
+    for signum in system.dump_signals():
         faulthandler.unregister(signum)
     os.close(connected[0]._fd)
 

@@ -47,6 +47,7 @@ USES = {
 ASKS = "import mcjax_launch; exec(compile({use!r}, {file!r}, 'exec'))"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs what Linux alone has")
 @pytest.mark.parametrize("use", USES)
 def test_what_is_refused(launcher: list[str], use: str) -> None:
     """A negative control: that code of ours which uses it fails."""
@@ -83,7 +84,7 @@ def test_what_is_left_is_found(
 {left}
 ( setsid sh -c "{left.replace("$", chr(92) + "$")}; exec sleep 1000" & )
 setsid sleep 1000 & echo pid $!
-env -i setsid sleep 1000 & echo pid $!
+env -i PATH="$PATH" setsid sleep 1000 & echo pid $!
 echo ready; exec sleep 1000
 """
     running = jobs.start(
@@ -109,7 +110,7 @@ echo ready; exec sleep 1000
 LEFT = {
     "by its session": "env -i sleep {long} &",
     "by its mark": "( setsid sleep {long} & ) &",
-    "as one that was seen": "( env -i setsid sh -c 'sleep {long} & sleep {long}' & sleep 1.5 ) & wait;",
+    "as one that was seen": '( env -i PATH="$PATH" setsid sh -c "sleep {long} & sleep {long}" & sleep 1.5 ) & wait;',
 }
 
 
@@ -139,8 +140,12 @@ def test_the_mark_of_another_job_is_left_alone(jobs: Jobs, launcher: list[str]) 
     first.signal(signal.SIGTERM)
     assert first.finish().status == 143
     (guardian,) = psutil.Process(second.process.pid).children()
-    names = [process.name() for process in guardian.children(recursive=True)]
-    assert names.count("sleep") == 2
+
+    def sleeping() -> int:
+        names = [process.name() for process in guardian.children(recursive=True)]
+        return names.count("sleep")
+
+    eventually(lambda: sleeping() == 2)
     second.signal(signal.SIGTERM)
     assert second.finish().status == 143
 
@@ -207,10 +212,13 @@ def test_an_idle_job_costs_nothing(jobs: Jobs, launcher: list[str]) -> None:
     (guardian,) = psutil.Process(running.process.pid).children()
     (agent,) = guardian.children()
     watched = (psutil.Process(running.process.pid), guardian, agent)
-    eventually(lambda: all(one.status() == psutil.STATUS_SLEEPING for one in watched))
-    before = [one.num_ctx_switches().voluntary for one in watched]
-    time.sleep(0.5)  # in which nothing is to happen
-    after = [one.num_ctx_switches().voluntary for one in watched]
+
+    def switches(pause_s: float) -> list[int]:
+        time.sleep(pause_s)  # in which nothing is to happen
+        return [one.num_ctx_switches().voluntary for one in watched]
+
+    eventually(lambda: switches(0) == switches(0.1))
+    before, after = switches(0), switches(0.5)
     assert all(late - early <= 3 for early, late in zip(before, after, strict=True))
     running.signal(signal.SIGTERM)
     running.finish()
@@ -240,6 +248,52 @@ def test_psutil_is_missing(tmp_path: Path) -> None:
         f"{sys.executable} -m pip install psutil\n"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+USER_SITE = f"""
+import site, sys
+site.venv = site.addsitepackages = lambda known: known
+sys.path[:0] = [{str(ROOT)!r}]
+from mcjax_launch.agent.system import portable
+print(portable.psutil.__file__)
+"""
+
+
+def test_psutil_is_the_users_own(tmp_path: Path) -> None:
+    """pip puts it there where the Python is the system's."""
+    base = {"PYTHONUSERBASE": str(tmp_path)}
+    command = [sys.executable, "-c", "import site; print(site.getusersitepackages())"]
+    folder = Path(subprocess.check_output(command, env={**os.environ, **base}, text=True).strip())
+    assert folder.is_relative_to(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "psutil").symlink_to(Path(psutil.__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", USER_SITE],
+        env={**os.environ, **PORTABLE, **base},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"{folder}/psutil/__init__.py\n", done.stderr
+
+
+KEEPS = """
+import contextlib, os, pty, termios
+from mcjax_launch.launcher import user_terminal
+def close_range(low, high):  # as where the system has no call for it
+    for fd in range(low, high):
+        with contextlib.suppress(OSError):
+            os.close(fd)
+os.closerange, os.sysconf = close_range, lambda name: -1
+terminal = pty.openpty()[1]
+keeper = user_terminal._Keeper(terminal, termios.tcgetattr(terminal))
+os.close(keeper._pipe)  # as when the launcher is killed
+os.waitpid(keeper._pid, 0)
+"""
+
+
+def test_a_limit_that_is_none() -> None:
+    """What restores the terminal sees the launcher go, whatever `ulimit -n` says."""
+    subprocess.run([sys.executable, "-c", KEEPS], cwd=ROOT, check=True, timeout=30)
 
 
 # As Windows' Python: these modules are not there, nor are most signals.

@@ -1,8 +1,11 @@
 """What the pytest plugin makes of its ranks' reports, and of the launcher's words."""
 
+import os
+import tempfile
+
 import pytest
 
-from mcjax_launch.pytest_plugin import merge, messages, reprs, said
+from mcjax_launch.pytest_plugin import group, merge, messages, reprs, said
 from mcjax_launch.pytest_plugin.progress import Early, Limit, Progress
 
 LOCATION = ("test_it.py", 4, "test_one")
@@ -231,3 +234,18 @@ def test_stacks() -> None:
     expected = ["rank 0:", own[2], own[3], own[8]]
     assert said.stacks(lines, hints=False) == expected
     assert said.stacks(lines, hints=True) == [*expected, "hint: another branch"]
+
+
+@pytest.mark.parametrize(("length", "fits"), [(74, True), (75, False), (200, False)])
+def test_a_socket_fits_into_its_folder(
+    monkeypatch: pytest.MonkeyPatch, length: int, fits: bool
+) -> None:
+    """On macOS, whose temporary folders have long names, a path has 103 bytes."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        base = short + "/" + "f" * (length - len(short) - 1)
+        os.mkdir(base)
+        monkeypatch.setattr(tempfile, "tempdir", base)
+        folder = group._make_folder()
+        assert len(str(folder / "socket")) <= 103
+        assert (str(folder.parent) == base) == fits
+        folder.rmdir()

@@ -134,7 +134,7 @@ def _is_same(start: float | None, row: _Row) -> bool:
 
 def _rows() -> dict[int, _Row]:
     """Every process that can be looked at."""
-    rows = map(_row, psutil.pids())
+    rows = map(_row, filter(None, psutil.pids()))  # 0 would be this process to what asks of it
     return {row.pid: row for row in rows if row is not None}
 
 

@@ -16,9 +16,11 @@ try:
     import psutil
 except ImportError:  # this Python was started without its site-packages
     import site
+    import sys
 
     known = site.venv(site.removeduppaths())
-    site.addsitepackages(known or set())  # and no more of the user's
+    site.addsitepackages(known or set())
+    sys.path.append(site.getusersitepackages())  # where pip installs for the Python of Xcode
     try:
         import psutil
     except ImportError:
@@ -101,8 +103,6 @@ def unfit() -> str:
     """Why this Python cannot be an agent."""
     if psutil is not None:
         return ""
-    import sys
-
     python = sys.executable
     return f"psutil is missing, which this system needs: {python} -m pip install psutil"
 

@@ -93,13 +93,14 @@ class Initialization:
     def _after(self, filled: Mapping[str, Any]) -> None:
         """Record that this process is in the job."""
         self._exits.joined = True
-        process_id = _whole_number(filled["process_id"])
-        if process_id is not None:
-            self._link.send(Joined(process_id, self._compilation.watch_reruns()))
+        profiles = False
         if self._environ.get(PROFILE):
             from . import profile
 
-            profile.begin(self._environ[PROFILE])
+            profiles = profile.begin(self._environ[PROFILE])
+        process_id = _whole_number(filled["process_id"])
+        if process_id is not None:
+            self._link.send(Joined(process_id, self._compilation.watch_reruns(), profiles))
 
     def _shutdown(self, real: Callable[..., Any]) -> Callable[..., Any]:
         """Let the program leave the job itself, and then end in any way, or join it again."""

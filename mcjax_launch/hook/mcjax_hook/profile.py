@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def begin(asked: str) -> None:
+def begin(asked: str) -> bool:
     """Have a trace written while the program goes on; what goes wrong is said.
 
     Args:
         asked: the seconds from now on to wait, those to trace, and the folder.
+
+    Returns:
+        whether the launcher's signal begins another.
 
     """
     import atexit
@@ -28,8 +31,9 @@ def begin(asked: str) -> None:
     after, length, folder = asked.split(" ", 2)
     profile = _Profile(float(after), float(length), folder)
     atexit.register(profile.finish)  # after JAX's own, so it runs before
-    profile.heed_signal()
+    heeds = profile.heed_signal()
     profile.thread.start()
+    return heeds
 
 
 class _Profile:
@@ -51,14 +55,21 @@ class _Profile:
             self._asked.put(False)
             self.thread.join()
 
-    def heed_signal(self) -> None:
-        """Begin a trace whenever the launcher's signal comes, unless it is the program's own."""
+    def heed_signal(self) -> bool:
+        """Begin a trace whenever the launcher's signal comes, unless it is the program's own.
+
+        Returns:
+            whether that is so.
+
+        """
         try:
-            if signal.getsignal(PROFILE) is signal.SIG_DFL:
-                signal.signal(PROFILE, lambda signum, frame: self._asked.put(True))
-                signal.siginterrupt(PROFILE, False)  # C code may not expect to be interrupted
+            if signal.getsignal(PROFILE) is not signal.SIG_DFL:
+                return False
+            signal.signal(PROFILE, lambda signum, frame: self._asked.put(True))
+            signal.siginterrupt(PROFILE, False)  # C code may not expect to be interrupted
         except (ValueError, OSError):  # not in the main thread
-            pass
+            return False
+        return True
 
     def _run(self) -> None:
         try:
