@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mcjax_launch.console.github import command
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import NotStarted, RankFailed, Stopped
-from mcjax_launch.diagnosis.summary import Summary, last_words
+from mcjax_launch.diagnosis.summary import Summary
 from mcjax_launch.jax_messages.noise import without_noise
 from mcjax_launch.report.record import last_lines
 from mcjax_launch.runs.state import RunState
@@ -72,7 +72,7 @@ def _printed(summary: Summary) -> list[str]:
         return []
     run = summary.ending.culprit
     has_words = run.failure is not None and not run.failure.exited
-    if has_words or last_words(run):
+    if has_words or without_noise(run.stderr.splitlines())[0]:
         return []
     plain = re.sub(_COLOURS, "", run.stdout)
     kept, _ = without_noise(last_lines(plain, _MOST_OUTPUT))

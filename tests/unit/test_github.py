@@ -73,6 +73,8 @@ def test_what_a_rank_printed_that_left_without_a_word() -> None:
     assert first == summarize(state).lines[0]
     assert others[:6] == ["the last lines of its stdout:", *(f"  | {line}" for line in last[-5:])]
     assert others[6:] == list(summarize(state).lines[1:])
+    state.ranks[0].stderr = f"{GLOO}\n"
+    assert "stdout" in annotated(state, "/").data
     state.ranks[0].stderr = "no such file\n"
     assert "stdout" not in annotated(state, "/").data
 
