@@ -89,7 +89,9 @@ def _reached(hosts: Sequence[HostFound], seconds: Mapping[str, float]) -> Step:
     many = counted(len(hosts), "host")
     text = f"{many} {'answers' if len(hosts) == 1 else 'answer'}"
     if lost:
-        text = f"{len(lost)} of {many} cannot be used" if len(hosts) > 1 else "it cannot be used"
+        text = (
+            f"{len(lost)} of {many} cannot be used" if len(hosts) > 1 else "the host cannot be used"
+        )
     return Step(
         name="hosts",
         verdict="FAILED" if lost else "ok",

@@ -207,7 +207,9 @@ class _Zsh(_Ours, ZshComplete):
 
 
 class _Fish(_Ours, FishComplete):
-    pass
+    """click's script has of an answer what stands before its second comma: no `0,1`."""
+
+    source_template = FishComplete.source_template.replace('split ","', 'split --max 1 ","')
 
 
 class _Bash(_Ours, BashComplete):

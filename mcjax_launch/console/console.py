@@ -394,7 +394,7 @@ class Console:
             for output in set(self._outputs.values()):
                 output.release(time.monotonic())
             if self._status is not None:
-                self._status.make_way(time.monotonic())
+                self._status.release(time.monotonic())
 
     def marked(self, line: str) -> str:
         """A line of the launcher's own as it is shown, for who writes it elsewhere."""

@@ -32,12 +32,17 @@ class StatusLine:
 
     def make_way(self, now: float) -> None:
         """A rank prints: it is gone before that is shown."""
-        self._silent_until = now + SILENCE_S
-        self._show("")
+        if self._silent_until < math.inf:
+            self._silent_until = now + SILENCE_S
+            self._show("")
 
     def hold(self) -> None:
-        """Somebody else has the screen, until `make_way` is called."""
+        """Somebody else has the screen, whatever ranks print, until `release` is called."""
         self.make_way(math.inf)
+
+    def release(self, now: float) -> None:
+        """It may come back, when ranks are silent."""
+        self._silent_until = now + SILENCE_S
 
     @property
     def deadline(self) -> float | None:

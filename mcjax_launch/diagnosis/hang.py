@@ -34,10 +34,10 @@ def whereabouts(state: RunState, *, jax: bool = False) -> list[str]:
 
 
 def hints(state: RunState) -> list[str]:
-    """Lines on what to try with a job that hangs."""
+    """Lines on what to try with a job that hangs, if nobody holds it up in a debugger."""
     runs = state.running
     compiling = any(run.compilations.under_way for run in runs)
-    if state.diverged or compiling or not _uses_jax(state):
+    if state.pause.is_on or state.diverged or compiling or not _uses_jax(state):
         return []
     hang = _hang(state)
     on_cpu = any(run.compilations.platform == "cpu" for run in runs)

@@ -212,8 +212,10 @@ def last_words(run: RankRun) -> list[str]:
     """The last of a rank's stderr, quoted, without noise."""
     from mcjax_launch.jax_messages.noise import without_noise
 
-    kept, hidden = without_noise(run.stderr.splitlines())
-    kept = kept or run.stderr.splitlines()[:1]
+    printed = run.stderr.splitlines()
+    kept, hidden = without_noise(printed)
+    if printed and not kept:
+        kept, hidden = printed[:1], hidden - 1
     lines = [f"  | {line.rstrip()}" for line in kept[-_TAIL_LINES:]]
     if hidden and lines:
         lines.append(f"  ({counted(hidden, 'JAX log line')} hidden)")

@@ -8,9 +8,14 @@ from mcjax_launch.console.github import command
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import NotStarted, RankFailed, Stopped
 from mcjax_launch.diagnosis.summary import Summary
+from mcjax_launch.jax_messages.noise import without_noise
+from mcjax_launch.report.record import last_lines
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wording import visible
 
 _MOST = 4000  # characters: GitHub shows some 4 KB of a message
+_MOST_OUTPUT, _MOST_LINES = 2000, 5
+_COLOURS = r"\x1b\[[0-9;]*m"
 _PLACE = r"(.+):(\d+) in "
 
 
@@ -56,9 +61,23 @@ def annotation(level: str, summary: Summary, state: RunState, workspace: str) ->
     """
     if not summary.lines:
         return ""
-    text = "\n".join(summary.lines)
+    text = "\n".join([summary.lines[0], *_printed(summary), *summary.lines[1:]])
     file, line = _place(summary, state, workspace)
     return command(level, text[:_MOST], file=file, line=line, title="mcjax-launch")
+
+
+def _printed(summary: Summary) -> list[str]:
+    """The last that a rank printed which left without a word on stderr, as pytest does."""
+    if not isinstance(summary.ending, RankFailed):
+        return []
+    run = summary.ending.culprit
+    has_words = run.failure is not None and not run.failure.exited
+    if has_words or without_noise(run.stderr.splitlines())[0]:
+        return []
+    plain = re.sub(_COLOURS, "", run.stdout)
+    kept, _ = without_noise(last_lines(plain, _MOST_OUTPUT))
+    lines = [f"  | {visible(line)}" for line in kept[-_MOST_LINES:]]
+    return ["the last lines of its stdout:", *lines] if lines else []
 
 
 def _place(summary: Summary, state: RunState, workspace: str) -> tuple[str | None, int | None]:

@@ -71,6 +71,7 @@ def test_a_project_with_a_failure_on_one_rank(jobs: Jobs, tmp_path: Path) -> Non
     log = github_log.read(ended.stderr)
     (error,) = log.commands
     assert (error.name, error.data.partition("\n")[0]) == ("error", "rank 1 failed: exit status 1")
+    assert "  | FAILED tests/multiprocess/test_two.py::test_apart - assert 1 != 1" in error.data
     assert any("test_apart" in line for line in log.groups["rank 1"])
     (suite,) = ElementTree.parse(tmp_path / "junit.xml").getroot()
     assert (suite.get("failures"), suite.get("errors")) == ("1", "1")

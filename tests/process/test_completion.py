@@ -170,7 +170,7 @@ def test_in_fish(environment: dict[str, str]) -> None:
     if shutil.which("fish") is None:
         pytest.skip("needs fish")
 
-    def offered(line: str) -> list[str]:
+    def answers(line: str) -> list[str]:
         script = f"{setup('fish')}; complete -C '{line}'"
         folder = Path(environment["HOME"]) / "work"
         done = subprocess.run(
@@ -181,7 +181,10 @@ def test_in_fish(environment: dict[str, str]) -> None:
             text=True,
         )
         assert (done.returncode, done.stderr) == (0, "")
-        return sorted(offer.partition("\t")[0] for offer in done.stdout.splitlines())
+        return done.stdout.splitlines()
+
+    def offered(line: str) -> list[str]:
+        return sorted(answer.partition("\t")[0] for answer in answers(line))
 
     assert offered("mcjax-launch --colo") == ["--color"]
     assert offered("mcjax-launch --color a") == ["always", "auto"]
@@ -190,6 +193,10 @@ def test_in_fish(environment: dict[str, str]) -> None:
     assert offered("mcjax-launch tr") == ["train.py", "trial.py"]
     assert offered("mcjax-launch train.py --emit tra") == ["train.py"]
     assert offered("mcjax-launch --log-dir ") == ["data/"]
+    assert offered("mcjax-launch -n 3 --show 2,") == ["2,0", "2,1", "2,2"]
+    assert offered("mcjax-launch --hosts=gpu1,gpu") == ["--hosts=gpu1,gpu1", "--hosts=gpu1,gpu2"]
+    (status,) = answers("mcjax-launch --stat")
+    assert status.endswith("on a terminal, while ranks are silent.")
 
 
 def test_nothing_is_started(jobs: Jobs) -> None:

@@ -1,13 +1,14 @@
 """The whole console: chunks in, what the user sees on its two streams out."""
 
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import RankLabel
-from mcjax_launch.console.sink import standard
+from mcjax_launch.console.sink import Target, standard
 from mcjax_launch.console.style import Style
 from mcjax_launch.protocol.frames import STDERR, STDOUT
 from mcjax_launch.protocol.loop import Loop
@@ -203,3 +204,34 @@ def test_what_does_not_go_to_a_terminal_goes_there_while_somebody_debugs(
     assert to_files.take_aside(0) == b""
     to_files.release()
     assert capfd.readouterr().out == "[0] before and after\n[1] other\n"
+
+
+def test_the_status_line_stays_away_while_ranks_print_and_somebody_debugs() -> None:
+    screen = _Terminal()
+    style = Style(status=True, colour="never")
+    on_it = Console(style, (screen, screen), lambda error: None, lambda: None)
+    on_it.add_ranks([RankLabel(0), RankLabel(1)], append=False)
+    status = on_it.status_line
+    assert status is not None
+    status.say("1 s", 0.0)
+    assert b"1 s" in screen.written
+    on_it.hold()
+    at_hold = screen.written
+    on_it.feed(0, STDERR, b"meanwhile\n")
+    status.say("2 s", time.monotonic() + 100)
+    assert (screen.written, status.deadline) == (at_hold, None)
+    on_it.release()
+    on_it.expire(time.monotonic() + 100)
+    assert screen.written.rpartition(b"mcjax-launch: ")[2].startswith(b"2 s")
+
+
+class _Terminal(Target):
+    """Remembers what was written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_terminal = self.blocks = True
+        self.written = b""
+
+    def write(self, pieces: Sequence[bytes | memoryview]) -> None:
+        self.written += b"".join(pieces)

@@ -220,6 +220,10 @@ def test_the_picture_of_ranks_that_wait() -> None:
     assert hints(state) == [
         "hint: every rank has to call initialize(): see in its stack what the missing one is doing"
     ]
+    state.pause.begin(5.0)  # somebody debugs rank 1
+    assert hints(state) == []
+    state.pause.end(6.0)
+    assert len(hints(state)) == 1
     compiled(state, 0, "jit_other", done=False)
     assert hints(state) == []
 

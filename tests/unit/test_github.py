@@ -20,6 +20,7 @@ from mcjax_launch.runs.stop_reasons import Stop
 
 OUT, ERR = Stream(0, 1, b"[0] "), Stream(0, 2, b"[0] ")
 OTHER = Stream(1, 1, b"[1] ")
+GLOO = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
 ATTACKS = b"::error::x\n  ::endgroup::\n##[endgroup]\nx ##[error]y\n::stop-commands::t\n"
 
 
@@ -61,6 +62,21 @@ def test_the_root_cause_and_its_place(tmp_path: Path) -> None:
 def test_a_place_that_is_not_in_the_repository(where: str | None, tmp_path: Path) -> None:
     found = annotated(failed(where=where), str(tmp_path), "warning")
     assert (found.name, found.properties) == ("warning", {"title": "mcjax-launch"})
+
+
+def test_what_a_rank_printed_that_left_without_a_word() -> None:
+    """As pytest does, whose words are on stdout."""
+    state = failed(summary="exit status 1", exception="SystemExit", exited=True)
+    last = [f"line {n}" for n in range(9)]
+    state.ranks[0].stdout = "\n".join([*last[:8], "\x1b[31mline 8\x1b[0m", GLOO, ""])
+    first, *others = annotated(state, "/").data.splitlines()
+    assert first == summarize(state).lines[0]
+    assert others[:6] == ["the last lines of its stdout:", *(f"  | {line}" for line in last[-5:])]
+    assert others[6:] == list(summarize(state).lines[1:])
+    state.ranks[0].stderr = f"{GLOO}\n"
+    assert "stdout" in annotated(state, "/").data
+    state.ranks[0].stderr = "no such file\n"
+    assert "stdout" not in annotated(state, "/").data
 
 
 def test_a_long_message_is_cut(tmp_path: Path) -> None:

@@ -6,10 +6,18 @@ import pytest
 from records import failure, rank_run
 
 from mcjax_launch.diagnosis.root_cause import first_failure
-from mcjax_launch.diagnosis.summary import duration, not_started, status_text, summarize
+from mcjax_launch.diagnosis.summary import (
+    duration,
+    last_words,
+    not_started,
+    status_text,
+    summarize,
+)
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import Stop
+
+CAUGHT = "W1122 09:12:42.789719   14260 preemption_notifier.cc:90] SIGTERM caught at 2026-11-22"
 
 ABORTED = "F1 client.h:80] Terminating process because the JAX distributed service detected fatal"
 
@@ -153,6 +161,19 @@ def test_one_line_is_enough_where_nobody_reads() -> None:
     stop = Stop("stopped: the reader of stdout is gone", 141, unread=True)
     summary = summarize(RunState({0: end(0, 1, -TERM, (TERM,))}, stop=stop), seconds=1.0)
     assert (summary.lines, summary.status) == ((stop.message,), 141)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "lines"),
+    [
+        ("", []),
+        (CAUGHT, [f"  | {CAUGHT}"]),
+        (f"{CAUGHT}\n{CAUGHT}", [f"  | {CAUGHT}", "  (1 JAX log line hidden)"]),
+        (f"mine\n{CAUGHT}", ["  | mine", "  (1 JAX log line hidden)"]),
+    ],
+)
+def test_last_words(stderr: str, lines: list[str]) -> None:
+    assert last_words(rank_run(0, 1, stderr=stderr))[1:] == lines
 
 
 def test_a_python_without_jax_gets_advice() -> None:

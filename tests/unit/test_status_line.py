@@ -50,11 +50,12 @@ def test_it_stays_away_while_somebody_else_has_the_screen() -> None:
     drawn = Drawn()
     drawn.line.say("a", 0.0)
     drawn.line.hold()
+    drawn.line.make_way(1.0)  # a rank prints, to be shown later
     drawn.line.say("b", 1e9)
     drawn.line.expire(1e9)
     drawn.line.redraw()
     assert (drawn.all, drawn.line.deadline) == (["a", ""], None)
-    drawn.line.make_way(1e9)  # released
+    drawn.line.release(1e9)
     drawn.line.expire(1e9 + SILENCE_S)
     assert drawn.all[-1] == "b"
 
