@@ -462,6 +462,7 @@ def test_elsewhere():
         ("processses=2", "mcjax(processses=...): it takes processes, cpu_devices, timeout"),
         ("2", "mcjax takes names: write mcjax(processes=2)"),
         ("", "mcjax(): how many? write mcjax(processes=2)"),
+        ("processes=[]", "mcjax(processes=[]): how many?"),
         ("processes=0", "mcjax(processes=0): not a whole number of 1 or more"),
         ("processes=2, timeout='x'", "mcjax(timeout='x'): not a number of seconds"),
     ],
