@@ -70,6 +70,7 @@ class _Call:
 
     Raises:
         LaunchError: it cannot be pickled.
+        TypeError: it is no function.
 
     """
 
@@ -80,6 +81,8 @@ class _Call:
         kwargs: Mapping[str, object],
         initialize: bool,
     ) -> None:
+        if not callable(function):
+            raise TypeError(f"run: {function!r} is not callable; launch runs a program")
         call = _pickled(function, (function, tuple(args), dict(kwargs)))
         here = [os.path.abspath(folder) for folder in sys.path]
         self._name = _name(function)

@@ -82,12 +82,12 @@ class Controller:
             )
             nothing = dict.fromkeys(range(marked.shape.processes), ())
             return merge.merged(named, merge.Results(nothing, (), why))
-        progress = Progress(
-            range(marked.shape.processes), self._limit(item, marked), time.monotonic()
-        )
+        began = time.monotonic()
+        progress = Progress(range(marked.shape.processes), self._limit(item, marked), began)
         with self._ended_on_interrupt(group):
             group.send(messages.Run(item.nodeid, _shared(item, following)))
             early = self._wait(group, progress)
+        seconds = time.monotonic() - began
         ended = None
         if early is not None:
             ended = ended_early(group, progress, early)
@@ -97,7 +97,7 @@ class Controller:
             self._groups.retire(marked.shape)
         if progress.exit is not None:
             pytest.exit(progress.exit.reason, progress.exit.status)
-        results = merge.Results(progress.reports, progress.troubled, ended)
+        results = merge.Results(progress.reports, progress.troubled, ended, seconds)
         return merge.merged(named, results)
 
     @contextlib.contextmanager

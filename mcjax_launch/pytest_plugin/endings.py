@@ -6,6 +6,8 @@ from mcjax_launch.pytest_plugin.merge import CRASHED, Ended
 from mcjax_launch.pytest_plugin.progress import Early, Progress
 from mcjax_launch.ranks import these_ranks
 
+_LEFT = "exit status 0, as by os._exit(0)"
+
 
 def ended_early(group: Group, progress: Progress, early: Early) -> Ended:
     """Find out what is to be told; the group is of no use afterwards.
@@ -55,7 +57,11 @@ def _crashed(group: Group, progress: Progress) -> Ended:
     running = progress.running
     group.finish()  # whoever is through may save its coverage
     lines = group.wait_for_crash()
-    rank, cause = said.cause(lines) or (progress.gone[0], "the process is gone")
+    left = said.some_left(lines)
+    first = progress.gone[0], _LEFT if left else "the process is gone"
+    rank, cause = said.cause(lines) or first
+    if left and rank not in progress.gone:  # JAX has aborted it for the one that left
+        rank, cause = first
     return Ended(
         CRASHED,
         f"rank {rank} crashed: {cause}",

@@ -28,6 +28,7 @@ _MOST_COLLECTING_S = 300.0
 # Ranks that are ended are stuck, or have nothing to do: JAX ignores SIGTERM, so this is lost time.
 _GRACE_S = 0.3
 _MOST_ENDING_S = 20.0
+_MOST_CRASHING_S = 3.0
 # The launcher takes up to 4 s for the stacks; they are complete when no more comes.
 _MOST_STACKS_S = 5.0
 _QUIET_S = 0.3
@@ -209,7 +210,14 @@ class Group:
     # --- its end ---
 
     def wait_for_crash(self) -> list[str]:
-        """What the launcher says of ranks that have crashed; it ends the others."""
+        """What the launcher says of ranks that have crashed; it ends the others.
+
+        One that has left with status 0 is no crash to it: the others would wait for that one.
+        """
+        try:
+            self._launcher.wait(_MOST_CRASHING_S)
+        except subprocess.TimeoutExpired:
+            self._stop()
         self._wait()
         return self.said()
 

@@ -70,6 +70,11 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     marks = list(metafunc.definition.iter_markers(NAME))
     processes = _merged(marks, metafunc.definition.nodeid).get("processes") if marks else None
     if isinstance(processes, list | tuple):
+        if not processes:
+            raise pytest.UsageError(
+                f"{metafunc.definition.nodeid}: mcjax(processes=[]): how many? "
+                "write mcjax(processes=[1, 2])"
+            )
         metafunc.fixturenames.append(_PARAMETER)
         metafunc.parametrize(_PARAMETER, processes, ids=[f"{n}-processes" for n in processes])
 

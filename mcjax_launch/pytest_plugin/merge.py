@@ -89,12 +89,14 @@ class Results:
         reports: by rank, in the order in which they came.
         troubled: the ranks that reported no pass, the first one first.
         ended: None if all ranks came through.
+        seconds: that it took until then, if not.
 
     """
 
     reports: Mapping[int, Sequence[pytest.TestReport]]
     troubled: Sequence[int]
     ended: Ended | None = None
+    seconds: float = 0.0
 
 
 def merged(item: Item, results: Results) -> list[pytest.TestReport]:
@@ -206,13 +208,21 @@ class _Phase:
         report = self._judged()
         sections = [*_sections(self._by_rank), *self._cut_off()]
         report.sections = [section for _, section in sorted(sections, key=lambda one: one[0])]
-        report.duration = max((one.duration for one in self._by_rank.values()), default=0.0)
+        report.duration = max(_longest(self._by_rank), self._until_its_end())
         report.start = min((one.start for one in self._by_rank.values()), default=0.0)
         report.stop = max((one.stop for one in self._by_rank.values()), default=0.0)
         report.user_properties = list(
             dict.fromkeys(pair for one in self._by_rank.values() for pair in one.user_properties)
         )
         return report
+
+    def _until_its_end(self) -> float:
+        """How long the phase took in which the test was ended, which no rank has reported."""
+        if self._ended is None:
+            return 0.0
+        before = _PHASES[: _PHASES.index(self._when)]
+        by_phase = [_of_phase(self._results.reports, when) for when in before]
+        return self._results.seconds - sum(map(_longest, by_phase))
 
     def _judged(self) -> pytest.TestReport:
         kinds = set(self._kinds.values())
@@ -282,7 +292,7 @@ class _Phase:
         lines = [f"{these_ranks(above)} failed: see above"] if above else []
         groups: dict[tuple[str, str, str], list[int]] = {}
         for rank in self._kinds:
-            if rank not in above:
+            if rank not in above and not self._was_ended_later(rank):
                 groups.setdefault(self._sort(rank), []).append(rank)
         for (what, place, headline), ranks in groups.items():
             where = f" ({place})" if place else ""
@@ -293,10 +303,16 @@ class _Phase:
             lines.append(f"{these_ranks(self._ended.ranks)} {self._ended.what}")
         return lines
 
+    def _was_ended_later(self, rank: int) -> bool:
+        """Whether a rank came through this phase, but not through the test."""
+        ended = self._ended is not None and rank in self._ended.ranks
+        return ended and self._kinds[rank] is Kind.PASSED
+
     def _in_words(self) -> str:
         groups: dict[str, list[int]] = {}
         for rank, one in self._kinds.items():
-            groups.setdefault(one.value, []).append(rank)
+            if not self._was_ended_later(rank):
+                groups.setdefault(one.value, []).append(rank)
         if self._ended is not None:
             groups[self._ended.what] = sorted(self._ended.ranks)
         return ", ".join(f"{these_ranks(ranks)} {what}" for what, ranks in groups.items())
@@ -319,6 +335,10 @@ class _Phase:
             for name, text in zip(("stdout", "stderr"), streams, strict=True):
                 if kept := _without_noise(text):
                     yield rank, (f"Captured {name} {self._when}, rank {rank}", kept)
+
+
+def _longest(by_rank: Mapping[int, pytest.TestReport]) -> float:
+    return max((report.duration for report in by_rank.values()), default=0.0)
 
 
 def _sections(by_rank: Mapping[int, pytest.TestReport]) -> list[tuple[int, tuple[str, str]]]:

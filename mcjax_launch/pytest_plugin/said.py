@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 OWN = "mcjax-launch: "
 _CAUSE = re.compile(r"(?:(\d+ ranks) failed, )?rank (\d+)(?: failed| first): (.*)")
 _OF_RANK = re.compile(r"\[ *(\d+)\] ?(.*)")
+_LEFT = "exited with 0"
 _USERS = "  > "
 # The calls below a test or a fixture, in the launcher's stacks and in faulthandler's.
 _BELOW = re.compile(
@@ -24,6 +25,11 @@ def cause(lines: Iterable[str]) -> tuple[int, str] | None:
             alike = f" ({match[1]} did)" if match[1] else ""
             return int(match[2]), match[3] + alike
     return None
+
+
+def some_left(lines: Iterable[str]) -> bool:
+    """Whether a rank has ended with status 0: for the launcher alone that is no crash."""
+    return any(line.startswith(OWN) and _LEFT in line for line in lines)
 
 
 def of_rank(lines: Iterable[str], rank: int) -> list[str]:

@@ -181,6 +181,15 @@ def test_exit():
         os._exit(3)
     total()
 
+def test_leaves():
+    if RANK == 0:
+        os._exit(0)
+    time.sleep(30)
+
+def test_leaves_last():
+    if RANK == 2:
+        os._exit(0)
+
 def test_fault():
     if RANK == 0:
         import ctypes
@@ -242,6 +251,8 @@ TOLD = {
         "Captured stdout call, rank 2 -",
         "last words\n",
     ],
+    "test_leaves": ["E   rank 0 crashed: exit status 0, as by os._exit(0)"],
+    "test_leaves_last": ["E   rank 2 crashed: exit status 0, as by os._exit(0)"],
     "test_fault": ["E   rank 0 crashed: killed by SIGSEGV"],
     "test_hang": [
         "E   ranks 0-2 were still running after 1.5 s (timeout of the mark)",
@@ -266,7 +277,7 @@ def test_what_fails(session: Session) -> None:
     """Each way to fail is told, and the tests after it go on."""
     session.file(FAILURES)
     result = session.run("--junitxml=junit.xml")
-    result.assert_outcomes(passed=2, failed=9, errors=2)
+    result.assert_outcomes(passed=2, failed=11, errors=2)
     parts = _parts(result.stdout.str())
     for test, texts in TOLD.items():
         for text in texts:
@@ -284,7 +295,9 @@ def test_what_fails(session: Session) -> None:
     )
     tree = ET.parse(session.path / "junit.xml")
     cases = {case.get("name"): case for case in tree.iter("testcase")}
-    assert len(cases) == 12
+    assert len(cases) == 14
+    assert float(cases["test_hang"].get("time", "")) >= 1.5
+    assert float(cases["test_leaves_last"].get("time", "")) < 15
     failure = cases["test_one_fails_while_others_wait"].find("failure")
     assert failure is not None and failure.text is not None
     assert failure.get("message") == "rank 1: ValueError: bad batch"
@@ -451,6 +464,7 @@ def test_elsewhere():
         ("processses=2", "mcjax(processses=...): it takes processes, cpu_devices, timeout"),
         ("2", "mcjax takes names: write mcjax(processes=2)"),
         ("", "mcjax(): how many? write mcjax(processes=2)"),
+        ("processes=[]", "mcjax(processes=[]): how many?"),
         ("processes=0", "mcjax(processes=0): not a whole number of 1 or more"),
         ("processes=2, timeout='x'", "mcjax(timeout='x'): not a number of seconds"),
     ],

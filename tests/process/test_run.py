@@ -52,6 +52,7 @@ def test_what_it_raises_is_raised_again(called: Any) -> None:
     text = str(raised.value.__cause__)
     assert f'File "{PROGRAMS}/called.py", line' in text
     assert 'raise KeyError("no such thing")' in text
+    assert "runpy" not in text and "mcjax_hook" not in text
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,11 @@ def test_a_rank_that_does_not_return(called: Any) -> None:
 def test_a_value_that_cannot_be_pickled(called: Any) -> None:
     with pytest.raises(TypeError, match="what unpicklable returned cannot be pickled: cannot"):
         run(called.unpicklable)
+
+
+def test_what_is_no_function() -> None:
+    with pytest.raises(TypeError, match=r"'toy\.py' is not callable; launch runs a program"):
+        run("toy.py")  # type: ignore[arg-type]
 
 
 def test_what_is_of_programs(called: Any) -> None:

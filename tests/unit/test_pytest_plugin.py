@@ -145,6 +145,26 @@ def test_a_failure_for_the_loss_of_the_crashed_rank_is_no_cause() -> None:
         assert made.longrepr.reprcrash.message == shown
 
 
+def test_who_came_through_the_setup_is_not_told_of_twice() -> None:
+    reports = {0: [report("setup")], 1: [report("setup", "failed", "no")]}
+    what = "was still running 1.0 s later, and was ended"
+    ended = merge.Ended("Timeout", f"rank 0 {what}", frozenset([0]), what, by_itself=False)
+    made = merged(reports, (1,), ended)["setup"]
+    assert f"rank 1 failed: see above\nrank 0 {what}" in made.longreprtext
+    assert "passed" not in made.longreprtext
+    reports[1] = [report("setup", "skipped", "no")]
+    made = merged(reports, (1,), ended)["setup"]
+    assert made.longrepr.reprcrash.message == f"the ranks disagree: rank 1 skipped, rank 0 {what}"
+
+
+def test_the_time_until_the_end_counts() -> None:
+    """For the phase in which a test was ended: its ranks could not say how long that took."""
+    reports = {0: [report("setup", duration=1.0)], 1: [report("setup", duration=2.0)]}
+    item = merge.Item("test_it.py::test_one", LOCATION, {})
+    made = merge.merged(item, merge.Results(reports, (), crash(1), seconds=7.0))
+    assert [one.duration for one in made] == [2.0, 5.0, 0.0]
+
+
 def test_an_expected_crash() -> None:
     made = merged({0: [report("setup")], 1: [report("setup")]}, (), crash(1), "known")["call"]
     assert made.skipped and made.wasxfail == "known (rank 1 crashed: exit status 3)"
@@ -197,6 +217,12 @@ def test_limits() -> None:
 )
 def test_causes(line: str, cause: object) -> None:
     assert said.cause(["[0] rank 7 failed: no", f"mcjax-launch: {line}"]) == cause
+
+
+def test_a_rank_that_left() -> None:
+    own = ["rank 1 failed: killed by SIGABRT", "the other rank: exited with 0"]
+    assert said.some_left(f"mcjax-launch: {line}" for line in own)
+    assert not said.some_left([f"mcjax-launch: {own[0]}", "[0] a program exited with 0"])
 
 
 def test_last_words() -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_TEXT = 32_000
+# What `python -m` calls before the program.
+_OF_RUNPY = ("_run_module_as_main", "_run_code")
 
 
 def of_exception(
@@ -134,7 +136,7 @@ def _handled(error: BaseException | None) -> HandledException | None:
 
 
 def _formatted(exception: tb.TracebackException) -> str:
-    """A traceback without the hook's frames and those that JAX marks as internal."""
+    """A traceback without the frames of the hook, of runpy and those that JAX marks as internal."""
     marked = _marked_by_jax()
     ahead: list[Any] = [exception]
     while ahead:
@@ -146,6 +148,7 @@ def _formatted(exception: tb.TracebackException) -> str:
             for frame in one.stack
             if not frame.filename.startswith(marked)
             and source_lines.owner(frame.filename) != source_lines.OURS
+            and frame.name not in _OF_RUNPY
         ]
         if kept:
             one.stack[:] = kept

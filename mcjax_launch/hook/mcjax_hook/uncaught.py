@@ -39,6 +39,7 @@ class StandIn:
         self._prepare = prepare
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True  # a test's failure shows the call alone
         if not kwargs:
             args = self._prepare(*args)
         return self.__wrapped__(*args, **kwargs)
