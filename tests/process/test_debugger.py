@@ -310,8 +310,7 @@ def test_a_step_that_takes_long_lets_others_have_the_terminal(start: START, tmp_
     text = f"""
 import os, time
 rank, there = int(os.environ["JAX_PROCESS_ID"]), {str(tmp_path / "there")!r}
-while rank == 1 and not os.path.exists(there + "0"): time.sleep(0.01)
-open(there + str(rank), "w").close()
+while rank == 1 and not os.path.exists(there): time.sleep(0.01)
 breakpoint()
 def meet():
     open(there + str(rank + 2), "w").close()
@@ -320,6 +319,8 @@ meet()
 print("met", rank)
 """
     terminal = start("-n 2", text)
+    terminal.until("rank 0 stopped at ")
+    (tmp_path / "there").touch()
     terminal.until("rank 1 stopped at ")
     terminal.until(" too: ")
     terminal.type("n\r")
