@@ -55,7 +55,7 @@ def test_a_rank_that_leaves_or_stands_still(jobs: Jobs, way: str) -> None:
 
 def test_where_the_rank_was_that_others_gave_up(jobs: Jobs) -> None:
     """It is ended at the same time, and may be gone before it can say so; not every time."""
-    for _ in range(4):
+    for _ in range(8):
         found = report(jobs, PROGRAMS / "leaving.py", "late", env=ENVIRONMENT)
         if "unexpected keyword argument 'shutdown_timeout_seconds'" in found:
             pytest.skip("this jax has no such timeouts")

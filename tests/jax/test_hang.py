@@ -114,7 +114,8 @@ def test_a_rank_that_does_not_come_to_the_first_collective(jobs: Jobs) -> None:
     """The others fail after half a minute, in what sets their communication up."""
     missed = "a collective in which others gave up waiting"
     ways = {
-        "first": f"rank 1 did not reach {missed}; it was in load_batch at {SLEEP}",
+        # And "; it was in load_batch at ...", if there was time to ask it.
+        "first": f"rank 1 did not reach {missed}",
         "never": f"rank 1 finished without {missed}",
     }
     running = {
@@ -124,7 +125,7 @@ def test_a_rank_that_does_not_come_to_the_first_collective(jobs: Jobs) -> None:
         ended = running[way].finish(limit=120)
         assert ended.status == 1
         found = ended.report.splitlines()
-        assert did in found
+        assert any(line.partition(";")[0] == did for line in found)
         [others] = [line for line in found if line.startswith("the 2 other ranks: ")]
         assert "failed as a consequence at " in others
         assert "Gloo context" not in ended.report
