@@ -4,10 +4,12 @@ Gloo announces each connection on stdout: those lines are hidden at any time. Th
 because another has failed report that at length on stderr: it is hidden once the job ends. Such a
 rank can be faster with its errors than the kernel is with the news of the other's death, so from
 the first of them on its stderr is held back for a moment. So is a traceback, until its last line
-shows whether it is a follow-on error. A Ctrl-C raises the same exception in all ranks: of those at
-one place the first is shown.
+shows whether it is a follow-on error; if the job ends because a rank has failed, one that another
+rank did not finish, as it was killed meanwhile, is one. A Ctrl-C raises the same exception in all
+ranks: of those at one place the first is shown.
 """
 
+import math
 from collections.abc import Callable
 from itertools import chain
 
@@ -176,6 +178,7 @@ class FollowOnFilter:
         }
         self._ending = False
         self._culprit: int | None = None
+        self._at_end = False  # nothing more will come
         self._interrupted: set[tuple[bytes, ...]] = set()  # where ranks were, as has been shown
         self._listeners: dict[Stream, Listener] = {}
         self._held: dict[Stream, _Held] = {}
@@ -190,7 +193,8 @@ class FollowOnFilter:
         if held is None:
             if isinstance(piece, Part):  # it has waited already
                 return self._sifted([piece], piece.text, now)
-            held = _Held(now + HOLD_S)
+            waits = self._ending and self._culprit is not None  # until it is over, or its rank is
+            held = _Held(math.inf if waits else now + HOLD_S)
         held.add(piece)
         if len(held.text) > MOST_HELD or not self._is_open(held.text):
             return self._sifted(held.pieces, held.text, now)
@@ -221,7 +225,7 @@ class FollowOnFilter:
 
     def _kind(self, traceback: Traceback) -> Noise | None:
         """The kind of noise that a traceback is; None if it is none."""
-        if traceback.is_victims:
+        if traceback.is_victims or (self._at_end and not traceback.is_over):
             return Noise.TRACEBACK
         if not traceback.is_interrupt:
             return None
@@ -279,13 +283,20 @@ class FollowOnFilter:
     @property
     def deadline(self) -> float | None:
         """When something has been held back for long enough."""
-        return min((held.until for held in self._held.values()), default=None)
+        first = min((held.until for held in self._held.values()), default=math.inf)
+        return first if first < math.inf else None
 
     def expire(self, now: float) -> list[Piece]:
-        """What was held back for long enough, to be shown as it is."""
+        """What was held back for long enough, to be shown; all if `now` is infinity, the end."""
+        self._at_end = now == math.inf
         due = [stream for stream, held in self._held.items() if held.until <= now]
-        pieces = [piece for stream in due for piece in self._held.pop(stream).pieces]
-        return self._as_they_are(pieces)
+        pieces: list[Piece] = []
+        for held in [self._held.pop(stream) for stream in due]:
+            if held.until == math.inf:
+                pieces += self._sifted(held.pieces, held.text, now)
+            else:
+                pieces += self._as_they_are(held.pieces)
+        return pieces
 
 
 class _BegunLines:

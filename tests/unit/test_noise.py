@@ -1,5 +1,6 @@
 """What JAX prints that is no news: the words are those of real runs (jax 0.12.0, 0.10.2, 0.6.0)."""
 
+import math
 import random
 
 import pytest
@@ -440,8 +441,27 @@ def test_a_traceback_waits_for_its_last_line() -> None:
         assert passed(noise, ERR, b"ValueError: 3\n", 5.1) == begun + b"ValueError: 3\n"
         assert noise.deadline is None
         assert passed(noise, ERR, begun, 6.0) == b""
-        assert by_rank(noise.expire(6.0 + HOLD_S)) == [(0, begun)]
+        assert by_rank(noise.expire(6.0 + HOLD_S)) == ([] if ending else [(0, begun)])
         assert last_notes(noise) == []
+
+
+def test_a_traceback_that_a_rank_does_not_finish_once_another_has_failed() -> None:
+    """It is killed in the middle of it."""
+    begun = b"Traceback (most recent call last):\n  File 'x', line 1, in f\n"
+    noise = NoiseFilter()
+    assert passed(noise, ERR, b"before\n" + begun, 5.0) == b""
+    assert by_rank(noise.fold_victims(1, own_term=True, now=5.1)) == []
+    assert noise.deadline is None
+    assert by_rank(noise.expire(math.inf)) == [(0, b"before\n")]
+    assert last_notes(noise) == ["hid 2 lines of follow-on errors from other ranks; -v shows them"]
+
+
+def test_a_traceback_that_a_rank_does_not_finish_when_none_has_failed() -> None:
+    begun = b"Traceback (most recent call last):\n  File 'x', line 1, in f\n"
+    noise = NoiseFilter()
+    noise.fold_victims(None, own_term=True, now=5.0)
+    assert passed(noise, ERR, begun, 5.0) == b""
+    assert by_rank(noise.expire(5.0 + HOLD_S)) == [(0, begun)]
 
 
 def test_a_victims_traceback_is_held_until_the_failure_is_known() -> None:
