@@ -119,7 +119,11 @@ def test_the_input_of_a_batch_script(jobs: Jobs, cluster: Cluster, tmp_path: Pat
 def test_a_failure_is_the_root_cause(jobs: Jobs, cluster: Cluster) -> None:
     ended = cluster.salloc(jobs, "-N3", "--grace", "1", PROGRAMS / "fail.py", "exit", 2).finish()
     assert "rank 2 on jh3 failed: exit status 9" in ended.report
-    assert "the 2 other ranks: killed (still running after SIGTERM)" in ended.report
+    [others] = [
+        line for line in ended.report.splitlines() if line.startswith("the 2 other ranks: ")
+    ]
+    # That host's agent was the first to kill; its rank's end may make the other one fail.
+    assert "killed (still running after SIGTERM)" in others
     cluster.idle()
 
 
