@@ -1,5 +1,6 @@
 """Results as Markdown, and their place in a file of the docs; pure."""
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.measure import Grid, Measure, Result, Spread
@@ -11,7 +12,7 @@ BEGIN, END = "<!-- scripts/bench -->", "<!-- /scripts/bench -->"
 def markdown(results: Mapping[str, Sequence[Result]], machine: Mapping[str, str]) -> str:
     """A table for each benchmark, below what they were measured on."""
     what = "; ".join(f"{name}: {value}" for name, value in machine.items() if value)
-    parts = [f"Measured in turn. {what}."]
+    parts = [textwrap.fill(f"Measured in turn. {what}.", 110)]
     for name, found in results.items():
         if measures := [one for one in found if isinstance(one, Measure)]:
             parts.append("\n".join(_measures(name, measures)))
