@@ -9,10 +9,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from jobs import PORTABLE, Jobs, described, eventually
+
+if TYPE_CHECKING:
+    from remote import Lab
 
 _HERE = Path(__file__).parent
 _FOLDERS_OF_TESTS = ("unit", "process", "jax", "lab")
@@ -53,6 +56,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if marker is not None and "jobs" in metafunc.fixturenames:
         ways = {"afresh": ""} if PORTABLE else {"afresh": "", "forked": marker.args[0]}
         metafunc.parametrize("jobs", ways.values(), ids=ways, indirect=True)
+
+
+@pytest.fixture(scope="module")
+def lab() -> "Iterator[Lab]":
+    """Hosts in namespaces of their own, each with a real sshd."""
+    from remote import Lab
+
+    made = Lab()
+    yield made
+    made.end()
 
 
 @pytest.fixture

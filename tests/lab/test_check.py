@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,6 @@ from remote import Lab, needs_lab
 
 pytestmark = needs_lab
 ALL = "jh1,jh2,jh3"
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    made = Lab()
-    yield made
-    made.end()
 
 
 @pytest.mark.jax

@@ -11,13 +11,6 @@ ALL = "jh1,jh2,jh3"
 OVER_SSH = ("--coordinator", "ssh")
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    made = Lab()
-    yield made
-    made.end()
-
-
 @pytest.fixture
 def walls(lab: Lab) -> Iterator[None]:
     lab.do("isolate")

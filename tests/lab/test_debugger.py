@@ -27,13 +27,6 @@ print("weight", weight)
 """
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    made = Lab()
-    yield made
-    made.end()
-
-
 @pytest.fixture
 def at_prompt(jobs: Jobs, lab: Lab, tmp_path: Path) -> Iterator[Callable[[], Terminal]]:
     """A terminal in which rank 2, on jh3, has stopped."""

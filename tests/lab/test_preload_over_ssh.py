@@ -1,6 +1,5 @@
 """--preload on real hosts over real ssh: imported once on each, for all attempts."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +21,6 @@ print("attempt", attempt, "of", ranks, "below", os.getppid(), flush=True)
 jax.distributed.shutdown()
 sys.exit(attempt < int(sys.argv[1]))
 """
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    made = Lab()
-    yield made
-    made.end()
 
 
 def words(folder: Path, failures: int, *more: object) -> list[object]:
