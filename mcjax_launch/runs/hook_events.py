@@ -35,9 +35,9 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
         case hook.Left():
             membership.left = True
         case hook.Compiling() as compiling:
-            run.compilations.begin(compiling)
+            run.compilations.begin(compiling, at)
         case hook.Compiled():
-            run.compilations.under_way -= 1
+            run.compilations.end(at)
         case hook.Program() as program:
             _program(state, (event.rank,), program, at, held=program.held)
         case hook.ProgramText() as part:

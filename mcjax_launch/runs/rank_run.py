@@ -104,6 +104,7 @@ class Compilations(Changing):
         latest: the one that began last.
         platform: of its programs: the first that is not "cpu", if there is one.
         ran: the latest program that spans processes which it first ran at each of the user's lines.
+        began_at, ended_at: of the latest time that it spent on them; see `hook_events.take`.
 
     """
 
@@ -111,13 +112,22 @@ class Compilations(Changing):
     latest: Compiling | None = None
     platform: str = ""
     ran: dict[str, Program] = field(default_factory=dict)
+    began_at: float = 0.0
+    ended_at: float = 0.0
 
-    def begin(self, compiling: Compiling) -> None:
+    def begin(self, compiling: Compiling, at: float) -> None:
         """A compilation begins."""
+        if self.under_way == 0:
+            self.began_at = at
         self.under_way += 1
         self.latest = compiling
         if self.platform in ("", "cpu"):  # one that uses an accelerator may use the CPU as well
             self.platform = compiling.platform
+
+    def end(self, at: float) -> None:
+        """A compilation ends."""
+        self.under_way -= 1
+        self.ended_at = at
 
 
 class Usage(Changing):

@@ -128,7 +128,8 @@ class HangWatch:
         since = [mark.since for mark in self._marks.values()]
         known = waiting_since(self._state)
         first = min([*since, *([known] if known is not None else [])], default=now)
-        first = max(first, self._state.pause.ended_at)  # until then one waited for a debugger
+        # Until then one waited for a debugger, or for a compiler.
+        first = max(first, self._state.pause.ended_at, self._compiled_at())
         if first >= asked_at:  # nobody stands still
             self._look_later(now)
         elif now < first + self._after_s:
@@ -139,6 +140,12 @@ class HangWatch:
             self._awaits_stacks = True
             return Ask.STACKS
         return None
+
+    def _compiled_at(self) -> float:
+        """When a rank had last compiled for long: what it compiled may run for long as well."""
+        spent = (run.compilations for run in self._state.running)
+        long = self._after_s * _SILENCE
+        return max((one.ended_at for one in spent if one.ended_at - one.began_at > long), default=0)
 
     def _mark(self, asked_at: float) -> None:
         """Note what the ranks have used that have joined."""
@@ -162,7 +169,8 @@ class HangWatch:
         self._looked_at = self._stacks_at = now
         still = {rank: mark.since for rank, mark in self._marks.items() if mark.since < mark.at}
         computing = {rank for rank, mark in self._marks.items() if mark.computes}
-        wait = wait_of(self._state, stacks, still, computing) if not self._state.ending else None
+        well = self._state.ending or now < self._compiled_at() + self._after_s
+        wait = wait_of(self._state, stacks, still, computing) if not well else None
         if wait is None:
             self._look_later(now)
             self._next_stacks_at = self._next_at

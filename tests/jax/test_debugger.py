@@ -97,12 +97,15 @@ def test_over_ssh(user: User, tmp_path: Path) -> None:
     try:
         options = ["--hosts", "localhost,a", "--via", server.via]
         terminal = user.start(TRAINING, *options, stops="01")
-        terminal.until(" too: ")
-        terminal.type("rank 1\r")
-        terminal.answer("mcjax-launch: rank 1 on a stopped at ", "jax.process_index() + 41")
-        terminal.until("42\r\n")
-        terminal.answer(PROMPT, "c")
-        terminal.answer("mcjax-launch: rank 0 on localhost stopped at ", "c")
+        terminal.until(" too: ")  # which of the two is first is chance
+        first = int(re.findall(r"rank (\d) on \w+ stopped", terminal.shown)[0])
+        places = ["rank 0 on localhost", "rank 1 on a"]
+        terminal.answer(PROMPT, f"rank {1 - first}")
+        for rank in (1 - first, first):
+            terminal.until(f"mcjax-launch: {places[rank]} stopped at ")
+            terminal.answer(PROMPT, "jax.process_index() + 41")
+            terminal.until(f"{rank + 41}\r\n")
+            terminal.answer(PROMPT, "c")
         assert terminal.finish() == 0
         assert "[1 a] weight 3.0\r\n" in terminal.shown
         assert terminal.is_as_it_was

@@ -137,6 +137,20 @@ def test_ranks_that_all_wait_for_something_else() -> None:
     assert len([ask for _, ask in asked if ask is Ask.STACKS]) <= 10
 
 
+@pytest.mark.parametrize(("began", "told"), [(2.0, False), (39.0, True)])
+def test_what_has_compiled_for_long_may_run_for_long(began: float, *, told: bool) -> None:
+    """Just after it the rank runs what it has compiled, perhaps without JAX's code on its stack."""
+    watched = Watched()
+    watched.until(began, moves=(1,))
+    say(watched.state, 1, hook.Compiling("jit_f", "data.py:41", "cpu"), began)
+    watched.until(40, moves=(1,))
+    say(watched.state, 1, hook.Compiled(), 40.0)
+    watched.until(69, moves=(1,))
+    assert bool(watched.lines) == told
+    watched.until(110, moves=(1,))
+    assert watched.lines[0].startswith("rank 0 has waited ")
+
+
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_busy_processors(platform: str) -> None:
     """On an accelerator they prove nothing: threads may spin."""
