@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import linecache
 import os
 import pickle
 import pickletools
@@ -86,7 +87,7 @@ class _Call:
         call = _pickled(function, (function, tuple(args), dict(kwargs)))
         here = [os.path.abspath(folder) for folder in sys.path]
         self._name = _name(function)
-        self._data = pickle.dumps((here, initialize, call))
+        self._data = pickle.dumps((here, _sources_of_no_files(), initialize, call))
         self._folder = ""
         self._returns = Returns()
 
@@ -175,6 +176,12 @@ def _pickled(function: Callable[..., Any], call: object) -> bytes:
             f"{_INSTALL}, or move it to a module"
         )
     return data
+
+
+def _sources_of_no_files() -> dict[str, str]:
+    """By name: the sources of what is in no file, such as a notebook's cells, for tracebacks."""
+    whole = [(name, entry[2]) for name, entry in linecache.cache.items() if len(entry) > 1]
+    return {name: "".join(lines) for name, lines in whole if not os.path.exists(name)}
 
 
 def _names_main(data: bytes) -> bool:

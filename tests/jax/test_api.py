@@ -108,7 +108,7 @@ def fails():
 try:
     mcjax_launch.run(fails, processes=2, cpu_devices=1, echo=False)
 except ValueError as error:
-    print(error, error.__notes__)
+    print(error, error.__notes__, str(error.__cause__).count('    raise ValueError("bad batch")'))
 """,
     "await": """
 result = await mcjax_launch.launch_async("sh", "-c", "echo hi {process_id}", processes=2)
@@ -130,7 +130,7 @@ def test_a_notebook(jobs: Jobs) -> None:
         "[0] in rank 0",
         "[1] in rank 1",
     ]
-    assert told["error"] == "bad batch ['raised by fails in rank 1 of 2']\n"
+    assert told["error"] == "bad batch ['raised by fails in rank 1 of 2'] 1\n"
     assert told["await"] == r"['hi 0\n', 'hi 1\n']"
 
 

@@ -55,6 +55,17 @@ def test_what_it_raises_is_raised_again(called: Any) -> None:
     assert "runpy" not in text and "mcjax_hook" not in text
 
 
+def test_a_traceback_begins_below_our_own_code(
+    called: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(KeyError):
+        run(called.fails, "KeyError", echo=True)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[1] ")]
+    assert lines[0] == "[1] Traceback (most recent call last):"
+    assert lines[1].startswith(f'[1]   File "{PROGRAMS}/called.py", line ')
+    assert lines[-1] == "[1] KeyError: 'no such thing'"
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [("Own", "rank 1 failed: called.Own: a message"), ("kill", "rank 1 failed: killed by SIGKILL")],

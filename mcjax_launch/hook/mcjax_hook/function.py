@@ -17,7 +17,8 @@ from ...protocol.hook_messages import Hello, Returned
 
 TYPE_CHECKING = False  # as typing's own, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
     from typing import Any
 
 # Of a message: the agent takes lines of some MiB.
@@ -27,10 +28,11 @@ _PART = 1 << 20
 def main(path: str) -> None:
     """Call what the file at `path` holds, and report what comes of it."""
     with open(path, "rb") as file:
-        folders, initializes, call = pickle.load(file)
+        folders, sources, initializes, call = pickle.load(file)
     # What the caller can import by its own path; the rank's own comes first.
     sys.path += [folder for folder in folders if folder not in sys.path]
     _as_main()
+    _show_tracebacks(sources)
     try:
         function, args, kwargs = pickle.loads(call)
         if initializes:
@@ -49,6 +51,30 @@ def _as_main() -> None:
     main = type(sys)("__main__")
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
+
+
+def _show_tracebacks(sources: Mapping[str, str]) -> None:
+    """Let tracebacks have the lines of what is in no file, and begin below this module."""
+    hook: Any = sys.excepthook
+    if hasattr(hook, "__wrapped__"):  # the launcher's: it sees the whole, and has this print it
+        hook.__wrapped__ = _print_exception
+    if sources:
+        import linecache
+
+        for name, text in sources.items():
+            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+
+
+def _print_exception(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    from traceback import print_exception
+
+    below = traceback
+    while below is not None and below.tb_frame.f_code is not main.__code__:
+        below = below.tb_next
+    own = below.tb_next if below is not None else None
+    print_exception(kind, error, own or traceback)
 
 
 def _returned(function: Any, value: Any) -> bytes:
