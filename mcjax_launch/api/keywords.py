@@ -79,6 +79,8 @@ class Keywords(TypedDict, total=False):
 
 #: The keywords that have another name than their option.
 RENAMED = {"processes": "num_processes"}
+# The command's short names.
+_SHORT = {"n": "processes", "d": "cpu_devices", "C": "chdir", "q": "quiet", "v": "verbose"}
 #: The keywords that are no options.
 NO_OPTIONS = {"echo", "on_line", "on_event"}
 #: The options that only a command has, and why.
@@ -181,7 +183,7 @@ def options_of(program: Sequence[str], keywords: Mapping[str, object]) -> Option
 
 
 def _hint(keyword: str) -> str:
-    renamed = {option: name for name, option in RENAMED.items()}
+    renamed = {option: name for name, option in RENAMED.items()} | _SHORT
     if keyword in renamed:
         return f"; it is {renamed[keyword]!r} here"
     if keyword in ONLY_COMMAND:

@@ -109,6 +109,7 @@ def test_what_cannot_be_found() -> None:
     ("keyword", "hint"),
     [
         ("num_processes", "it is 'processes' here"),
+        ("n", "it is 'processes' here"),
         ("timout", "did you mean 'timeout'"),
         ("pdb", "only the command has that"),
     ],
