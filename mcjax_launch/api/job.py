@@ -22,6 +22,21 @@ from mcjax_launch.request.ready import Ready, run
 _LAST_S = 15.0
 
 
+class _Attempts:
+    """The last attempt of a run, and how often it was restarted: what a Result is made of."""
+
+    def __init__(self) -> None:
+        self.last: Attempt | None = None
+        self.restarts = -1
+
+    def ended(self, attempt: Attempt) -> None:
+        self.last = attempt
+        self.restarts += 1
+
+    def over(self, status: int, end: str) -> None:
+        """The result says it."""
+
+
 class RunningJob:
     """A job that has been started, by `mcjax_launch.start`.
 
@@ -45,8 +60,7 @@ class RunningJob:
         self._front.listener = self._reporter = reporter
         reporter.on_failed = lambda: self.send_signal(signal.SIGINT)
         self._began_at = time.monotonic()
-        self._attempts: list[Attempt] = []  # the last one is kept
-        self._restarts = -1
+        self._attempts = _Attempts()
         self._result: Result | None = None
         self._error: BaseException | None = None
         self._over = threading.Event()
@@ -188,10 +202,12 @@ class RunningJob:
                 lambda: self._words,
                 self._reporter.said,
                 front=self._front,
-                ended=self._ended,
+                recorders=[self._attempts],
             )
             seconds = time.monotonic() - self._began_at
-            self._result = made(outcome, self._attempts[-1], self._restarts, seconds)
+            last = self._attempts.last
+            assert last is not None
+            self._result = made(outcome, last, self._attempts.restarts, seconds)
         except BaseException as error:
             self._error = error
         finally:
@@ -202,10 +218,6 @@ class RunningJob:
                 calls, self._when_over = self._when_over, []
             for call in calls:
                 call()
-
-    def _ended(self, attempt: Attempt) -> None:
-        self._attempts = [attempt]
-        self._restarts += 1
 
     def _outcome(self) -> Result:
         error = self._reporter.failed or self._error

@@ -18,17 +18,12 @@ class Recorder(Protocol):
         """The launcher's whole work is over, with this exit status, and as `end` says in a line."""
 
 
-def recorded(
-    run: Callable[..., Outcome],
-    recorders: Sequence[Recorder],
-    also: Callable[[Attempt], object] = lambda attempt: None,
-) -> Outcome:
+def recorded(run: Callable[..., Outcome], recorders: Sequence[Recorder]) -> Outcome:
     """Run a job and have written down what happens; how it ended.
 
     Args:
         run: what runs it, see restarts.run.
         recorders: in the order in which they write.
-        also: called after each attempt too.
 
     Raises:
         LaunchError: the job could not be started.
@@ -38,7 +33,6 @@ def recorded(
     def ended(attempt: Attempt) -> None:
         for recorder in recorders:
             recorder.ended(attempt)
-        also(attempt)
 
     def over(status: int, end: str) -> None:
         for recorder in recorders:

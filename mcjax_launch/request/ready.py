@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.diagnosis.attempt import Attempt, Outcome
+from mcjax_launch.diagnosis.attempt import Outcome
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -101,7 +101,6 @@ def run(
     say: Say,
     *,
     front: Front | None = None,
-    ended: Callable[[Attempt], object] = lambda attempt: None,
     recorders: Sequence[Recorder] = (),
 ) -> Outcome:
     """Run a job, and write its report and its profile if they are wanted; how it ended.
@@ -111,7 +110,6 @@ def run(
         words: makes the command line that stands for it, for the report.
         say: prints a line of the launcher's own.
         front: what the launcher has of this process; None if it is all the launcher's.
-        ended: called after each attempt.
         recorders: write down what happens, before those for files.
 
     Raises:
@@ -128,11 +126,11 @@ def run(
     )
     recorders = (*recorders, *_recorders(ready, words, say))
     if not recorders:
-        outcome = start(ended=ended)
+        outcome = start()
     else:
         from mcjax_launch.report.recording import recorded
 
-        outcome = recorded(start, recorders, ended)
+        outcome = recorded(start, recorders)
     if job.profile is not None:
         from mcjax_launch.report import profile
 
