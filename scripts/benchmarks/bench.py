@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -25,14 +26,21 @@ Way = Callable[[], float]
 def timed(command: list[str], **how: Any) -> float:
     """How long a command takes, in seconds; it must succeed."""
     began = time.perf_counter()
-    with subprocess.Popen(command, **how) as process:
-        # Not by a wait with a timeout, which polls ever more seldom, up to every 50 ms.
-        pidfd = os.pidfd_open(process.pid)
-        if not select.select([pidfd], [], [], _LIMIT_S)[0]:
-            process.kill()
-        status, seconds = process.wait(), time.perf_counter() - began
+    process = subprocess.Popen(command, process_group=0, **how)
+    # Not by a wait with a timeout, which polls ever more seldom, up to every 50 ms.
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        in_time = bool(select.select([pidfd], [], [], _LIMIT_S)[0])
+        seconds = time.perf_counter() - began
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    finally:
         os.close(pidfd)
-    if status:
+    if not in_time:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise subprocess.TimeoutExpired(command, _LIMIT_S)
+    if status := process.wait():
         raise subprocess.CalledProcessError(status, command)
     return seconds
 

@@ -27,12 +27,14 @@ class Peer:
         name: with its version, if it has one.
         command: the command line for so many processes of a command; makes files in the folder.
         prefixed: the same with the process's name before each line, where it can do that.
+        slow: with its processes' output: it gets less of it than the others.
 
     """
 
     name: str
     command: Callable[[int, Sequence[str], Path], list[str]]
     prefixed: Callable[[int, Sequence[str], Path], list[str]] | None = None
+    slow: bool = False
 
 
 def _loop(count: int, argv: Sequence[str], folder: Path) -> list[str]:
@@ -113,7 +115,8 @@ def here() -> list[Peer]:
         path = _found(program) if program else ""
         if path:
             version = "" if name == "torchrun" else _version(path)  # which imports torch
-            found.append(Peer(f"{name} {version}".strip(), command, prefixed))
+            slow = command is _honcho
+            found.append(Peer(f"{name} {version}".strip(), command, prefixed, slow))
     return found
 
 
