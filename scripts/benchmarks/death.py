@@ -1,6 +1,8 @@
 """From the death of one rank to the last process gone."""
 
 import os
+import re
+import select
 import signal
 import subprocess
 import time
@@ -46,7 +48,7 @@ def death(bench: Bench) -> list[Measure | Grid]:
     others: dict[str, Way] = {}
     for peer in bench.peers:
         if peer.name != LOOP:  # which lets them run on
-            command = peer.command(4, argv, bench.folder)
+            command = (peer.prefixed or peer.command)(4, argv, bench.folder)  # these show at once
             others[peer.name] = partial(_killed, command)
     together = {**ours.values, **bench.in_turn(2, others)}
     return [Measure(ours.title, ours.unit, together), _exceptions(bench)]
@@ -56,6 +58,7 @@ def _killed(command: Sequence[str]) -> float:
     marked = Marked()
     with subprocess.Popen(
         command,
+        bufsize=0,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -65,10 +68,11 @@ def _killed(command: Sequence[str]) -> float:
         try:
             pids: list[int] = []
             while len(pids) < 4:
-                words = job.stdout.readline().split()
-                if not words:
+                ready = select.select([job.stdout], [], [], _LIMIT_S)[0]
+                line = job.stdout.readline() if ready else b""
+                if not line:
                     raise ValueError("the ranks did not start")
-                pids += [int(words[-1])] if words[-1].isdigit() else []
+                pids += map(int, re.findall(rb"\d+$", line.rstrip()))
             began = time.perf_counter()
             os.kill(pids[2], signal.SIGKILL)
             if marked.silent_after(_LIMIT_S) is None:
