@@ -7,11 +7,11 @@ it too. It is the only process that is left between two attempts.
 from __future__ import annotations
 
 import os
-import signal
 
 from ..protocol import hook_environ
 from ..protocol.fork_messages import CopyEnded, Imported, Importing, Unfit
 from ..protocol.program_check import executable
+from ..protocol.signals import signal_name
 from .fork_server import ForkServer
 from .stacks import Importer
 from .system import system
@@ -243,9 +243,4 @@ class Preloading:
 
 
 def _fate(status: int) -> str:
-    if status >= 0:
-        return f"exited ({status})"
-    try:
-        return f"was killed by {signal.Signals(-status).name}"
-    except ValueError:  # a real-time one
-        return f"was killed by signal {-status}"
+    return f"was killed by {signal_name(-status)}" if status < 0 else f"exited ({status})"

@@ -165,9 +165,8 @@ class Collapse:
                     ahead.append(following)
         in_order = sorted(moved, key=_PLACE)
         for each in in_order:
-            del self._row[bisect_left(self._row, each.place, key=_PLACE)]
-            equal = self._equal[each.key]
-            del equal[bisect_left(equal, each.place, key=_PLACE)]
+            _remove(each, self._row)
+            _remove(each, self._equal[each.key])
         for each in in_order:
             self._put(each, last)
             insort(self._equal[each.key], each, key=_PLACE)
@@ -222,7 +221,7 @@ class Collapse:
         for group in groups:
             group.shown = True
             equal = self._equal[group.key]
-            equal.pop(bisect_left(equal, group.place, key=_PLACE))
+            _remove(group, equal)
             if not equal:
                 del self._equal[group.key]
             self._held -= len(group.text) + _LINE_TAKES
@@ -231,6 +230,11 @@ class Collapse:
         else:
             self._row = [group for group in self._row if not group.shown]
         return in_order(groups)
+
+
+def _remove(group: Group, groups: list[Group]) -> None:
+    """Take a line out of others, which are in the order of their places."""
+    del groups[bisect_left(groups, group.place, key=_PLACE)]
 
 
 def in_order(groups: Sequence[Group]) -> list[Group]:

@@ -17,6 +17,7 @@ from mcjax_launch.diagnosis.root_cause import (
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.protocol import exit_status
 from mcjax_launch.protocol.hook_messages import Failed
+from mcjax_launch.protocol.signals import signal_name
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import all_ranks, counted, these_ranks
 from mcjax_launch.runs.rank_run import RankRun
@@ -307,14 +308,6 @@ def status_text(status: int, killer: str | None = None) -> str:
     explanation = explanations.get(-status)
     name = signal_name(-status)
     return f"killed by {name} ({explanation})" if explanation else f"killed by {name}"
-
-
-def signal_name(signum: int) -> str:
-    """SIGTERM, or `signal 40` for one without a name."""
-    try:
-        return signal.Signals(signum).name
-    except ValueError:
-        return f"signal {signum}"
 
 
 def duration(seconds: float) -> str:

@@ -20,3 +20,11 @@ RESET_IN_RANKS = (
     signal.SIGCHLD,
     signal.SIGXFSZ,
 )
+
+
+def signal_name(signum: int) -> str:
+    """SIGTERM, or `signal 40` for one without a name."""
+    try:
+        return signal.Signals(signum).name
+    except ValueError:
+        return f"signal {signum}"

@@ -19,11 +19,11 @@ from mcjax_launch.diagnosis.summary import (
     in_one_line,
     reason,
     shortened,
-    signal_name,
 )
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol.hook_messages import ImportedJax
+from mcjax_launch.protocol.signals import signal_name
 from mcjax_launch.runs.rank_run import RankRun, Sample
 from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState

@@ -25,7 +25,7 @@ from mcjax_launch.protocol.messages import (
     RelayOpens,
     RelayTaken,
 )
-from mcjax_launch.protocol.signals import ENDING
+from mcjax_launch.protocol.signals import ENDING, signal_name
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.connection import AgentConnection
@@ -86,7 +86,7 @@ class Killed(Value):
 
     def __str__(self) -> str:
         verb = "stopped" if self.signum in ENDING else "killed"
-        return f"{self.what} was {verb} by {signal.Signals(self.signum).name}"
+        return f"{self.what} was {verb} by {signal_name(self.signum)}"
 
 
 def killed(link: AgentConnection) -> Killed | None:

@@ -30,16 +30,14 @@ def timed(command: list[str], **how: Any) -> float:
     # Not by a wait with a timeout, which polls ever more seldom, up to every 50 ms.
     pidfd = os.pidfd_open(process.pid)
     try:
-        in_time = bool(select.select([pidfd], [], [], _LIMIT_S)[0])
+        if not select.select([pidfd], [], [], _LIMIT_S)[0]:
+            raise subprocess.TimeoutExpired(command, _LIMIT_S)
         seconds = time.perf_counter() - began
     except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
         raise
     finally:
         os.close(pidfd)
-    if not in_time:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise subprocess.TimeoutExpired(command, _LIMIT_S)
     if status := process.wait():
         raise subprocess.CalledProcessError(status, command)
     return seconds

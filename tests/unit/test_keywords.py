@@ -33,6 +33,11 @@ def test_every_option_is_a_keyword_or_for_the_command_alone() -> None:
     assert not set(KEYWORDS) & set(kw.ONLY_COMMAND)
 
 
+def test_short_names_are_clicks() -> None:
+    for short, keyword in kw._SHORT.items():
+        assert f"-{short}" in CLICK[kw.RENAMED.get(keyword, keyword)].opts
+
+
 def test_defaults_are_clicks() -> None:
     context = command.make_context("mcjax-launch", ["true"])
     assert Options(**context.params) == Options(program=("true",))

@@ -235,6 +235,10 @@ def test_an_end_without_a_goodbye_is_a_loss(agents_of: Make) -> None:
         (-signal.SIGKILL, b"", "its ssh client was killed by SIGKILL"),
         (255, b"Killed by signal 15.\n", "its ssh client was stopped by SIGTERM"),
         (128 + signal.SIGKILL, b"", "its agent was killed by SIGKILL"),
+        pytest.param(
+            *(-40, b"", "its ssh client was killed by signal 40"),
+            marks=pytest.mark.only_linux("real-time signals"),
+        ),
         (
             255,
             b"client_loop: send disconnect: Broken pipe\n",
