@@ -1,7 +1,7 @@
 """Whole numbers and sets of ranks as text, read and written; pure."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 #: The most ranks that a job may have: beyond this it is a slip of the finger.
 MOST_RANKS = 65_536
@@ -74,6 +74,20 @@ def these_ranks(ranks: Iterable[int]) -> str:
     """Ranks as `rank 3` or `ranks 0-2,5`."""
     ranks = set(ranks)
     return f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
+
+
+def slices_text(slices: Sequence[int]) -> str:
+    """Slices as `2 slices (ranks 0-3; ranks 4-7)`.
+
+    Args:
+        slices: the slice of each rank.
+
+    """
+    ranks: dict[int, list[int]] = {}
+    for rank, index in enumerate(slices):
+        ranks.setdefault(index, []).append(rank)
+    parts = [these_ranks(ranks[index]) for index in sorted(ranks)]
+    return f"{counted(len(ranks), 'slice')} ({'; '.join(parts)})"
 
 
 def all_ranks(count: int) -> str:

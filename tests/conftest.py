@@ -2,12 +2,16 @@
 
 import contextlib
 import gc
+import json
 import os
+import platform
 import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +30,9 @@ _FOLDERS = "mcjax-*"
 if sys.platform == "darwin":  # has no `setsid`
     os.environ["PATH"] = f"{_HERE / 'macos'}{os.pathsep}{os.environ['PATH']}"
 
-# What nohup ignores, all that the tests start would ignore as well.
+# What nohup ignores, or a script's shell in the background, all that the tests start would as well.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
@@ -43,11 +48,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Write the reason of each skipped test for scripts/test, which lists those of all its runs."""
+    """Write why tests were skipped for scripts/test, and how many passed for scripts/matrix."""
+    if hasattr(terminalreporter.config, "workerinput"):  # xdist's controller has all of them
+        return
     if path := os.environ.get("SKIPPED_TESTS"):
         reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
         with open(path, "a", encoding="utf-8") as file:
             file.writelines(f"{reason.removeprefix('Skipped: ')}\n" for reason in reasons)
+    if path := os.environ.get("TEST_COUNTS"):
+        passed = Counter(
+            report.nodeid.split("/")[1] for report in terminalreporter.getreports("passed")
+        )
+        counts = {"python": platform.python_version(), "jax": version("jax"), "passed": passed}
+        with open(path, "a", encoding="utf-8") as file:
+            print(json.dumps(counts), file=file)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -59,11 +73,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module")
-def lab() -> "Iterator[Lab]":
+def lab(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Lab]":
     """Hosts in namespaces of their own, each with a real sshd."""
     from remote import Lab
 
-    made = Lab()
+    made = Lab(tmp_path_factory.getbasetemp())
     yield made
     made.end()
 

@@ -67,7 +67,11 @@ class Connection:
     def ends(self, errors: bytes = b"", status: int | None = None) -> None:
         """The agent's end of the pipe is closed; without a status its process still ends."""
         self.ended, self.errors, self.status = True, errors, status
-        self._on_end(self)
+        self._on_end(self, "")
+
+    def sends_nonsense(self, what: str) -> None:
+        """The agent sends what no agent sends."""
+        self._on_end(self, what)
 
     # --- what AgentConnection does ---
 
@@ -77,10 +81,11 @@ class Connection:
     def send_raw(self, data: bytes) -> None:
         assert data and not self.sent
 
-    def supply(self, pieces: Iterator[bytes]) -> None:
+    def supply(self, pieces: Iterator[bytes], then: Message) -> None:
         decoder = frames.Decoder()
         for piece in pieces:
             self.sent += decoder.feed(piece)  # type: ignore[arg-type]
+        self.sent.append(then)
 
     def be_patient(self, seconds: float) -> None:
         self.patience_s = seconds

@@ -1,5 +1,6 @@
 """Runs the launcher the way a user does and proves that nothing of a job is left."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -170,7 +171,8 @@ class Jobs:
     def clean_up(self) -> None:
         """Kill what is left; for after the check that nothing is."""
         for pid in self.left():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(pid, signal.SIGKILL)
         for running in self._running:
             running.process.kill()
             running.process.communicate()

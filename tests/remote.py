@@ -91,30 +91,30 @@ Host *
         self._process.wait()
 
 
-def _is_in_use(folder: Path) -> bool:
-    """Whether a living process has a job's private folder: its environment names it."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if any(str(folder) in value for value in process.environ().values()):
-                return True
-    return False
-
-
 class Lab:
-    """Three hosts jh1 to jh3, each with its own address, name and sshd; we are on jh0."""
+    """Three hosts jh1 to jh3, each with its own address, name, boot id, /tmp and sshd; we are jh0.
 
-    def __init__(self) -> None:
-        self._folders = set(Path("/tmp").glob("mcjax-*"))
+    Args:
+        base: a folder that all hosts have, as by NFS, as they have the project and its Python.
+
+    """
+
+    def __init__(self, base: Path) -> None:
+        shared = (base, HERE.parent, sys.prefix)
         command = [HERE / "lab" / "lab.sh", "bash", "-c", 'echo "$LAB"; cat']
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "SHARED": " ".join(map(str, shared))},
         )
         assert self._process.stdout is not None
         self.folder = self._process.stdout.readline().decode().strip()
         (inside,) = psutil.Process(self._process.pid).children()
         self._enter = ["nsenter", "-t", str(inside.pid), "-n", "-m", "-u", "-i", "-p", "--"]
-        self._hosts = Path(self.folder) / "hosts"
-        self._good_names = self._hosts.read_text()
+        hosts_files = Path(self.folder).glob("**/hosts")
+        self._good_names = {path: path.read_text() for path in hosts_files}
 
     @property
     def via(self) -> str:
@@ -125,9 +125,6 @@ class Lab:
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait(20)
-        for folder in set(Path("/tmp").glob("mcjax-*")) - self._folders:
-            if not _is_in_use(folder):  # other jobs of this machine go on
-                shutil.rmtree(folder)  # of hosts that lost their power: nobody else removes it
 
     def entering(self, host: str) -> list[str]:
         """What runs the command that follows on a host, without ssh."""
@@ -140,8 +137,9 @@ class Lab:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def names(self, text: str | None = None) -> None:
-        """Change what /etc/hosts says on all hosts; None for what is right."""
-        self._hosts.write_text(self._good_names if text is None else text)
+        """Change what /etc/hosts says on all hosts; None for what each has as a rule."""
+        for path, good in self._good_names.items():
+            path.write_text(good if text is None else text)
 
     def processes(self, host: str) -> list[str]:
         """The commands of all that runs on a host, but for what makes it one."""

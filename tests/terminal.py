@@ -5,6 +5,7 @@ import os
 import pty
 import select
 import struct
+import sys
 import termios
 import time
 from collections.abc import Sequence
@@ -63,6 +64,11 @@ class Terminal:
         """Type a line at a prompt."""
         self.until(prompt)
         self.type(f"{text}\r")
+
+    def step_past_breakpoint(self) -> None:
+        """Go on to the line below breakpoint(), where Python stops by itself until 3.12."""
+        if sys.version_info >= (3, 13):
+            self.answer("(Pdb) ", "n")
 
     def _read(self, seconds: float) -> bool:
         if not select.select([self.fd], [], [], max(0, seconds))[0]:

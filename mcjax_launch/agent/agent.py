@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .hook_server import HookConnection
     from .inputs import Inputs
     from .preloading import Preloading
+    from .returns import Returns
     from .sync import Staging
     from .system.interface import OutOfMemory
     from .system.unix import Ended
@@ -114,6 +115,7 @@ class Agent:
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
         self._prepared: Prepared | None = None
         self._staging: Staging | None = None
+        self._returns: Returns | None = None  # of functions, where they are what ranks run
         self._hooks: HookServer | None = None
         self._stacks = StackDump(self._send_stacks)
         self._memory: OutOfMemory | None = None
@@ -156,6 +158,8 @@ class Agent:
             return False  # until the launcher takes the rest
         if self._coordinator is not None and not self._coordinator.drain():
             return False  # until the other hosts do
+        if not self._link.said_bye and self._link.uplink.supplies:
+            return False  # what functions have returned
         if not self._link.said_bye:
             left = self._descendants() if self._leaving.unkillable else []
             unkillable = tuple(f"pid {pid}: {system.describe(pid)}" for pid in left)
@@ -312,6 +316,9 @@ class Agent:
             if self._coordinator is not None:
                 self._coordinator.rank_0_listens()
             return
+        if isinstance(failed, hook_messages.Returned):
+            self._returned(said, failed)
+            return
         if not isinstance(failed, hook_messages.Failed):
             self._link.send(said)
             return
@@ -321,6 +328,14 @@ class Agent:
         self._link.send(messages.FromHook(said.rank, failed, main=said.main, sent=sent))
         if failed.joined:
             self._perform(self._supervisor.failed(said.rank, time.monotonic()))
+
+    def _returned(self, said: messages.FromHook, returned: hook_messages.Returned) -> None:
+        """A rank's function has returned, or raised an exception."""
+        if self._returns is None:
+            from .returns import Returns  # as only functions need
+
+            self._returns = Returns(self._here.folder, self._link.uplink)
+        self._returns.add(said, returned)
 
     def _debugged(
         self, hook: HookConnection, message: hook_messages.DebuggerMessage | None
@@ -374,14 +389,14 @@ class Agent:
         if self._staging is None:
             from .sync import Staging
 
-            self._staging = Staging(os.path.join(self._here.folder, "stage"))
+            self._staging = Staging(self._here.folder)
         try:
             if isinstance(part, frames.Content):
                 self._staging.write(part.payload)
             else:
                 self._staging.begin(part)
         except OSError as error:
-            message = f"--sync: {self._staging.path}: {error.strerror}"
+            message = f"{self._staging.what}: {error.strerror}"
             self._link.send(messages.Refused(message, exit_status.HOST_LOST))
 
     def _try_coordinator(self, wanted: messages.TryCoordinator) -> None:
@@ -546,6 +561,8 @@ class Agent:
             system.signal_process((wrapped and wrapped.pid(rank)) or pid, signum)
 
     def _stop(self, signum: int, grace: float) -> None:
+        if self._returns is not None:
+            self._returns.drop_values()
         self._perform(self._supervisor.stop(signum, grace, time.monotonic()))
         if not self._pids:
             self._reap()  # without children no death will wake us

@@ -11,6 +11,7 @@ from ..protocol.codec import Malformed, Tagged, from_json, to_json
 from ..protocol.loop import READ, Loop
 from ..protocol.messages import FromHook
 from ..protocol.signals import PROFILE
+from .stacks import Pieces
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from .terminals import Terminals
     from .wrapped import WrappedPrograms
 
-_MOST_STACKS = 1 << 20
 # A failure with three texts of full length is shorter than this, all of it escaped.
 _MOST_LINE = 1 << 22
 _MOST_SIGNAL = 64
@@ -49,7 +49,8 @@ class HookConnection:
         self.compilations = 0  # under way
         self.debugs = False  # it is that of a debugger
         self.held = ""  # the fingerprint of the program at which its thread waits for a reply
-        self.stacks: list[str] = []
+        self.stacks = Pieces()
+        self.all_stacks = False  # of which only the main thread's was wanted
         self.last_stack_at = 0.0
         self._connection = connection
         self._held = bytearray()  # of a line that is not complete
@@ -105,8 +106,7 @@ class HookConnection:
     def take_stack(self, line: str) -> None:
         """Keep a line of a stack dump."""
         self.last_stack_at = time.monotonic()
-        if sum(map(len, self.stacks)) < _MOST_STACKS:
-            self.stacks.append(line)
+        self.stacks.add(line)
 
 
 class HookServer:
@@ -207,10 +207,16 @@ class HookServer:
         self._greet()
         for hook in self._hooks.values():
             # It may have become another program since, which the signal would kill.
-            signum = hook.dump_signals[all_threads]
+            signum, of_all = hook.dump_signals[all_threads], hook.dump_signals[True]
             if hook.rank >= 0 and system.handles(hook.pid, signum):
-                hook.stacks = []
-                system.signal_process(hook.pid, signum)
+                hook.stacks = Pieces()
+                hook.all_stacks = (
+                    not all_threads
+                    and system.handles(hook.pid, of_all)
+                    and system.signal_undisturbed(hook.pid, of_all)
+                )
+                if not hook.all_stacks:
+                    system.signal_process(hook.pid, signum)
                 asked.append(hook)
         return asked
 

@@ -6,12 +6,13 @@ import os
 import time
 
 from ..protocol import frames, messages
+from ..protocol.codec import Malformed
 from ..protocol.loop import READ, Loop
 from ..protocol.system import LINUX
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..protocol.codec import Message
     from ..protocol.uplink import Uplink
@@ -94,7 +95,7 @@ class LauncherLink:
             data = os.read(self._control, 65536)
         except OSError:
             return
-        for frame in self._decoder.feed(data):
+        for frame in self._decoded(data):
             if self._greeted:
                 self._on_message(frame)
             elif isinstance(frame, messages.Again):
@@ -102,6 +103,14 @@ class LauncherLink:
         # Now: a message may take a while to act on, in which nothing is read.
         self._heard_at = time.monotonic()
         if not data:
+            self._lose()
+
+    def _decoded(self, data: bytes) -> Iterator[frames.Frame]:
+        """The frames that are complete; the launcher is lost at the first that is malformed."""
+        try:
+            yield from self._decoder.feed(data)
+        except Malformed as error:
+            self.send(messages.Ending(f"a malformed message from the launcher ({error})"))
             self._lose()
 
     def _lose(self) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..protocol.messages import Peer
 
 _MOST_S = 3.0
+_SIOCGIFADDR = 0x8915  # of Linux
 _NO_ANSWER = "no answer (a firewall?)"
 
 
@@ -37,7 +38,31 @@ def own_addresses(named: Sequence[str]) -> list[str]:
     """
     found = [ssh_addresses()[1], _outgoing(socket.AF_INET, "192.0.2.1"), *named]
     found.append(_outgoing(socket.AF_INET6, "2001:db8::1"))
-    return [a for a in dict.fromkeys(found) if a and not is_loopback(a) and "%" not in a]
+    return _usable(found) or _usable(_of_interfaces())
+
+
+def _usable(addresses: Sequence[str]) -> list[str]:
+    return [a for a in dict.fromkeys(addresses) if a and not is_loopback(a) and "%" not in a]
+
+
+def _of_interfaces() -> list[str]:
+    """The IPv4 addresses of all interfaces, on Linux.
+
+    A node of a closed network has no route to the world, and by Debian's custom its own name leads
+    to 127.0.1.1. They come last: a bridge of containers has the same address on every host.
+    """
+    import fcntl
+
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = name.encode()[:15].ljust(256, b"\0")
+            try:
+                answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)
+            except OSError:  # it has none, or this is not Linux
+                continue
+            found.append(socket.inet_ntoa(answer[20:24]))
+    return found
 
 
 def source_towards(address: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 
 from ..protocol import messages, source_lines
@@ -17,8 +19,12 @@ _MOST_STACKS = 1 << 20
 # not begun (it is stopped, or waits for the disk) gets longer.
 _QUIET_S = 0.15
 _SLOWEST_S = 2.0
+# Of a longer file no line is shown.
+_LONGEST_SOURCE = 1 << 24
 # How much of a line of the user's is shown.
 _MOST_SOURCE = 100
+# Digits of a line's number.
+_LONGEST_NUMBER = 9
 
 
 if TYPE_CHECKING:
@@ -31,10 +37,26 @@ if TYPE_CHECKING:
         pid: int
         last_stack_at: float
 
+        all_stacks: bool
+
         @property
         def joined(self) -> bool: ...
         @property
         def stacks(self) -> list[str]: ...
+
+
+class Pieces(list[str]):
+    """Pieces of a stack dump, up to so many characters in all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._size = 0
+
+    def add(self, piece: str) -> None:
+        """Keep another piece, if there is room."""
+        if self._size < _MOST_STACKS:
+            self._size += len(piece)
+            self.append(piece)
 
 
 class Importer:
@@ -47,23 +69,23 @@ class Importer:
     """
 
     joined = False
+    all_stacks = False
 
     def __init__(self, rank: int, pid: int) -> None:
         self.rank = rank
         self.pid = pid
         self.last_stack_at = 0.0
-        self._text = ""
+        self._pieces = Pieces()
 
     def take(self, text: str) -> None:
         """A piece of its stack has come."""
         self.last_stack_at = time.monotonic()
-        if len(self._text) < _MOST_STACKS:
-            self._text += text
+        self._pieces.add(text)
 
     @property
     def stacks(self) -> list[str]:
         """The lines of its stack."""
-        return self._text.splitlines()
+        return "".join(self._pieces).splitlines()
 
 
 class StackDump:
@@ -104,7 +126,8 @@ class StackDump:
         """What has come, by process."""
         members = {hook.rank for hook in self._asked if hook.joined}
         for hook in self._asked:
-            text = "\n".join(with_source(hook.stacks))
+            dump = main_thread(hook.stacks) if hook.all_stacks else hook.stacks
+            text = "\n".join(with_source(dump))
             if text:
                 helper = hook.rank in members and not hook.joined
                 blocked = system.blocked_in(hook.pid)
@@ -118,6 +141,17 @@ class StackDump:
                 )
 
 
+def main_thread(dump: list[str]) -> list[str]:
+    """The main thread's part of a dump of all threads: the oldest one comes last.
+
+    Of more than 100 threads the last are left out; then it is empty.
+    """
+    begins = [n for n, line in enumerate(dump) if line.startswith(("Thread ", "Current thread "))]
+    if not begins or "..." in dump[begins[-1] :]:
+        return []
+    return ["Stack (most recent call first):", *dump[begins[-1] + 1 :]]
+
+
 def with_source(dump: list[str]) -> list[str]:
     """A dump of stacks, with the user's lines of code after their frames."""
     from linecache import getline
@@ -128,6 +162,16 @@ def with_source(dump: list[str]) -> list[str]:
         file, _, rest = line[len('  File "') :].partition('", line ')
         if line.startswith('  File "/') and source_lines.is_users(file):
             number = rest.split(" ", 1)[0]
-            source = getline(file, int(number)).strip() if number.isdecimal() else ""
+            is_number = number.isdecimal() and len(number) <= _LONGEST_NUMBER
+            source = getline(file, int(number)).strip() if is_number and _is_source(file) else ""
             lines += [f"    {source[:_MOST_SOURCE]}"] if source else []
     return lines
+
+
+def _is_source(file: str) -> bool:
+    """Whether a file can be read at once: a dump may name any."""
+    try:
+        found = os.stat(file)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size <= _LONGEST_SOURCE

@@ -137,7 +137,17 @@ class Embedded(Front):
             self.loop.close()
 
     def abandon(self) -> None:
-        """Let go of the job, of which this process is not the launcher: it is a fork of that."""
+        """Let go of the job, of which this process is not the launcher: it is a fork of that.
+
+        A signal would reach the launcher through the pipe that both have.
+        """
+        self._lock = threading.Lock()  # a thread that is not here may have held it
+        if not self._closed:
+            self._closed = True
+            self.signals.close()
+            for child in self._children:
+                child.close()
+            self.loop.close()  # unwatched one by one they would be unwatched in the launcher too
         for fd, identity in self._pipes.items():
             try:
                 if _identity(fd) == identity:

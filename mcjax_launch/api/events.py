@@ -58,7 +58,7 @@ class Event(Value):
 V = TypeVar("V")
 OnLine = Callable[[Line], object]
 OnEvent = Callable[[Event], object]
-OnMessage = Callable[[Message], object]
+OnFrame = Callable[[Message | frames.Content], object]
 #: Calls a function, where and when the caller wants it.
 Deliver = Callable[[Callable[[], object]], object]
 
@@ -75,7 +75,7 @@ class Reporter(Listener):
         on_line: is given each line, if the caller wants them.
         on_event: is given each event, if the caller wants them.
         deliver: calls these.
-        on_message: is given each message of an agent's, at once.
+        on_frame: is given each message and content of an agent's, at once.
 
     Attributes:
         failed: what a call has raised: nobody is called any more.
@@ -88,14 +88,14 @@ class Reporter(Listener):
         on_line: OnLine | None,
         on_event: OnEvent | None,
         deliver: Deliver = at_once,
-        on_message: OnMessage | None = None,
+        on_frame: OnFrame | None = None,
     ) -> None:
         self.failed: BaseException | None = None
         self.on_failed: Callable[[], object] = lambda: None
         self._on_line = on_line
         self._on_event = on_event
         self._deliver = deliver
-        self._on_message = on_message
+        self._on_frame = on_frame
         self._hosts: dict[int, str] = {}
         self._unfinished: dict[tuple[int, int], bytearray] = {}
 
@@ -125,14 +125,18 @@ class Reporter(Listener):
             name: Literal["stdout", "stderr"] = "stdout" if stream == frames.STDOUT else "stderr"
             self._call(self._on_line, Line(rank, self._hosts.get(rank, ""), name, text))
 
+    def content(self, rank: int, data: bytes) -> None:
+        if self._on_frame is not None:
+            self._on_frame(frames.Content(rank, data))
+
     # --- events ---
 
     def said(self, line: str) -> None:
         self._tell(Event("said", message=line))
 
     def message(self, host: str, message: Message) -> None:
-        if self._on_message is not None:
-            self._on_message(message)
+        if self._on_frame is not None:
+            self._on_frame(message)
         match message:
             case messages.Started(rank, pid):
                 self._hosts[rank] = host

@@ -12,10 +12,14 @@ from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+# What each job's thread needs: a fork of the program would keep for ever what is half imported.
+import mcjax_launch.launcher.restarts
+import mcjax_launch.report.recording  # noqa: F401
 from mcjax_launch.api.embedded import Embedded
 from mcjax_launch.api.events import Reporter
 from mcjax_launch.api.result import Result, made
 from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.errors import LaunchError
 from mcjax_launch.request.ready import Ready, run
 
 # Of the time that a program's end takes at most, for each job that still runs then.
@@ -56,14 +60,18 @@ class RunningJob:
         # A log of GitHub Actions is the calling program's, as its streams are.
         self._ready = ready.replaced(style=ready.style.replaced(show=shown, github=False))
         self._words = words
-        self._front = Embedded(streams)
-        self._front.listener = self._reporter = reporter
+        self._streams = streams
+        self._reporter = reporter
         reporter.on_failed = lambda: self.send_signal(signal.SIGINT)
         self._began_at = time.monotonic()
         self._attempts = _Attempts()
         self._result: Result | None = None
         self._error: BaseException | None = None
-        self._over = threading.Event()
+        # Made, used and closed by the job's thread, which no Ctrl-C interrupts.
+        self._front: Embedded | None = None
+        self._early: list[int] = []  # signals that came before
+        self._decided: dict[str, bool] = {}
+        self._is_over = False
         self._when_over: list[Callable[[], object]] = []
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="mcjax-launch", daemon=True)
@@ -73,7 +81,7 @@ class RunningJob:
     @property
     def done(self) -> bool:
         """Whether it is over, and nothing of it is left."""
-        return self._over.is_set()
+        return self._is_over
 
     def wait(self, timeout: float | None = None) -> Result:
         """Wait for its end; how it ended.
@@ -86,7 +94,7 @@ class RunningJob:
             LaunchError: it could not be started.
 
         """
-        if not self._over.wait(timeout):
+        if not self._wait(timeout):
             raise TimeoutError(f"the job still runs after {timeout:g} s")
         return self._outcome()
 
@@ -112,7 +120,11 @@ class RunningJob:
                 the kind "said", and on sys.stderr with `echo`.
 
         """
-        self._front.put(signum)
+        with self._lock:
+            if self._front is None:
+                self._early.append(signum)
+            else:
+                self._front.put(signum)
 
     def __enter__(self) -> Self:
         return self
@@ -137,13 +149,13 @@ class RunningJob:
     # --- for the other modules here ---
 
     def begin(self) -> Self:
-        """Start it."""
+        """Start it; what interrupts that ends it."""
         _running.add(self)
         try:
             self._thread.start()
+            self._begins(True)
         except BaseException:
-            _running.discard(self)
-            self._front.close()
+            self.end(signal.SIGINT)
             raise
         return self
 
@@ -152,8 +164,7 @@ class RunningJob:
         try:
             return self.begin().wait()
         except BaseException:
-            if self._thread.ident is not None and not self.done:
-                self.end(signal.SIGINT)
+            self.end(signal.SIGINT)
             raise
 
     def end(self, signum: int) -> None:
@@ -161,12 +172,62 @@ class RunningJob:
 
         Who interrupts that wants it to end now.
         """
-        self.send_signal(signum)
         while not self.done:
-            try:
-                self._over.wait()
-            except KeyboardInterrupt:
-                self.send_signal(signum)
+            with contextlib.suppress(KeyboardInterrupt):
+                if not self._begins(False):
+                    self._close()
+                else:
+                    self.send_signal(signum)
+                    self._wait(None)
+
+    def let_go(self) -> None:
+        """Forget the job: this process is a fork of the one that has started it."""
+        self._lock = threading.Lock()  # a thread that is not here may have held it
+        if self._front is not None:
+            self._front.abandon()
+        self._error = LaunchError("the job belongs to the process that this one is a fork of")
+        self._is_over = True
+
+    # --- its end ---
+
+    def _begins(self, wanted: bool) -> bool:
+        """Whether the job's thread does its work: who asks first decides that.
+
+        A KeyboardInterrupt in `Thread.start` leaves open whether there will be a thread.
+        """
+        return self._decided.setdefault("begins", wanted)
+
+    def _wait(self, timeout: float | None) -> bool:
+        """Wait for the end; whether it has come.
+
+        Without a threading.Event: a KeyboardInterrupt in a method of that can leave its lock
+        taken, and then nobody could set it.
+        """
+        over = threading.Lock()
+        over.acquire()
+        self._call_when_over(over.release)
+        try:
+            return over.acquire(timeout=-1 if timeout is None else max(0, timeout))
+        finally:
+            with self._lock, contextlib.suppress(ValueError):
+                self._when_over.remove(over.release)
+
+    def _call_when_over(self, call: Callable[[], object]) -> None:
+        with self._lock:
+            if not self._is_over:
+                self._when_over.append(call)
+                return
+        call()
+
+    def _close(self) -> None:
+        if self._front is not None:
+            self._front.close()
+        _running.discard(self)
+        with self._lock:
+            self._is_over = True
+            calls, self._when_over = self._when_over, []
+        for call in calls:
+            call()
 
     # --- asyncio ---
 
@@ -179,10 +240,7 @@ class RunningJob:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(over.set)
 
-        with self._lock:
-            self._when_over.append(tell)
-        if self.done:
-            tell()
+        self._call_when_over(tell)
         try:
             await over.wait()
         except asyncio.CancelledError:
@@ -196,12 +254,15 @@ class RunningJob:
     # --- the job's own thread ---
 
     def _run(self) -> None:
+        if not self._begins(True):
+            return
         try:
+            front = self._open()
             outcome = run(
                 self._ready,
                 lambda: self._words,
                 self._reporter.said,
-                front=self._front,
+                front=front,
                 recorders=[self._attempts],
             )
             seconds = time.monotonic() - self._began_at
@@ -211,13 +272,16 @@ class RunningJob:
         except BaseException as error:
             self._error = error
         finally:
-            self._front.close()
-            _running.discard(self)
-            with self._lock:
-                self._over.set()
-                calls, self._when_over = self._when_over, []
-            for call in calls:
-                call()
+            self._close()
+
+    def _open(self) -> Embedded:
+        front = Embedded(self._streams)
+        front.listener = self._reporter
+        with self._lock:
+            self._front = front
+            for signum in self._early:
+                front.put(signum)
+        return front
 
     def _outcome(self) -> Result:
         error = self._reporter.failed or self._error
@@ -244,7 +308,7 @@ def _end_all() -> None:
 def _forget_all() -> None:
     """Let go of the jobs of the process that this one is a fork of."""
     for job in list(_running):
-        job._front.abandon()
+        job.let_go()
     _running.clear()
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO, Unpack
+from typing import TYPE_CHECKING, Any, TextIO, Unpack
 
 from mcjax_launch.api import keywords as kw
-from mcjax_launch.api.events import Deliver, Event, OnEvent, OnMessage, Reporter, at_once
+from mcjax_launch.api.events import Deliver, Event, OnEvent, OnFrame, Reporter, at_once
 from mcjax_launch.api.job import RunningJob
 from mcjax_launch.api.keywords import Keywords, Path, with_keywords
 from mcjax_launch.api.result import Result
+from mcjax_launch.errors import LaunchError
 from mcjax_launch.request import combinations, ready
 from mcjax_launch.wording import one_line
+
+if TYPE_CHECKING:
+    from mcjax_launch.protocol.function_call import Part
 
 Program = Path | Sequence[Path]
 
@@ -72,7 +76,8 @@ def made(
     args: Sequence[object],
     keywords: Mapping[str, Any],
     deliver: Deliver = at_once,
-    on_message: OnMessage | None = None,
+    on_frame: OnFrame | None = None,
+    call: tuple[Part, ...] = (),
 ) -> RunningJob:
     """The job, not started yet.
 
@@ -81,12 +86,14 @@ def made(
         args: as there.
         keywords: as there.
         deliver: calls back, where and when the caller wants it.
-        on_message: is given each message of an agent's, in the job's thread.
+        on_frame: is given each message and content of an agent's, in the job's thread.
+        call: what the ranks get, of a function.
 
     Raises:
         LaunchError: it cannot be started, as far as is known at once.
 
     """
+    _refuse_while_importing()
     first = (program,) if isinstance(program, (str, os.PathLike)) else tuple(program)
     command = [_word(word) for word in (*first, *args)]
     of_options = {name: value for name, value in keywords.items() if name not in kw.NO_OPTIONS}
@@ -100,8 +107,21 @@ def made(
     say = _teller(on_event, deliver, streams, quiet=options.quiet)
     job = ready.prepare(options, environ, say)
     words = kw.as_words(options, of_options)
-    reporter = Reporter(keywords.get("on_line"), on_event, deliver, on_message)
-    return RunningJob(job, words, streams, reporter)
+    reporter = Reporter(keywords.get("on_line"), on_event, deliver, on_frame)
+    return RunningJob(job.replaced(job=job.job.replaced(call=call)), words, streams, reporter)
+
+
+def _refuse_while_importing() -> None:
+    """Refuse to start a job in a rank that only imports the main file, for a function in it.
+
+    Raises:
+        LaunchError: this is one.
+
+    """
+    in_rank = sys.modules.get("_mcjax_launch.protocol.function_call")
+    if path := getattr(in_rank, "importing", ""):
+        guard = 'put that under `if __name__ == "__main__":`'
+        raise LaunchError(f"{path} starts a job, also when the ranks import it: {guard}")
 
 
 def _word(value: object) -> str:

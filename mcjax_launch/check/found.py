@@ -80,6 +80,7 @@ class GlobalSum(Value, kw_only=True):
 
     Args:
         why_not: why it was not run, or did not come to its end; "" if it did.
+        slices: the slice of each rank's devices, as JAX sees them.
         values: what the ranks have got, each once.
         right: a timed sum was right as well, everywhere.
         import_s, initialize_s, devices_s, first_s: how long the slowest rank took to import jax,
@@ -91,6 +92,7 @@ class GlobalSum(Value, kw_only=True):
     started: bool = False
     ranks: int = 0
     devices: int = 0
+    slices: tuple[int, ...] = ()
     values: tuple[int, ...] = ()
     right: bool = False
     import_s: float = 0.0

@@ -44,6 +44,7 @@ def main(large: int, hooked: bool) -> None:
         rank=jax.process_index(),
         ranks=jax.process_count(),
         devices=[[one.platform, one.device_kind] for one in jax.local_devices()],
+        slices=slices(devices),
         import_s=imported - began,
         initialize_s=joined - imported,
         devices_s=found - joined,
@@ -63,6 +64,12 @@ def coordinates() -> dict[str, Any]:
         "num_processes": int(os.environ["JAX_NUM_PROCESSES"]),
         "process_id": int(os.environ["JAX_PROCESS_ID"]),
     }
+
+
+def slices(devices: list[Any]) -> list[int]:
+    """The slice of each process's devices, where this jax knows that."""
+    found = {one.process_index: getattr(one, "slice_index", 0) for one in devices}
+    return [found[process] for process in sorted(found)]
 
 
 def tell(**what: object) -> None:

@@ -9,9 +9,10 @@ from typing import Literal
 from mcjax_launch.check.found import Found, GlobalSum, HostFound, Network
 from mcjax_launch.check.names import some
 from mcjax_launch.launcher.peers import Gap
+from mcjax_launch.protocol.jax_version import why_too_old
 from mcjax_launch.protocol.messages import Devices, GpuFacts
 from mcjax_launch.protocol.value import Value
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import counted, slices_text
 
 Verdict = Literal["ok", "warning", "FAILED", "not run"]
 
@@ -112,6 +113,7 @@ def _python(hosts: Sequence[HostFound], seconds: Mapping[str, float]) -> Iterato
     failed = [*_differences(sound, "jax"), *_differences(sound, "jaxlib")]
     if failed:
         failed.append(_DIFFERENT)
+    old = list(_by_text([host for host in sound if _too_old(host)], _too_old))
     warned = _plugin_differences(sound)
     versions = [host.python.version for host in sound if host.python is not None]
     usual = common(versions)
@@ -119,7 +121,13 @@ def _python(hosts: Sequence[HostFound], seconds: Mapping[str, float]) -> Iterato
     warned += _by_text(
         others, lambda host: f"Python {host.python and host.python.version}, elsewhere {usual}"
     )
-    wheres = "" if len(hosts) == 1 else " on all hosts" if not (details or failed or warned) else ""
+    wheres = (
+        ""
+        if len(hosts) == 1
+        else " on all hosts"
+        if not (details or failed or old or warned)
+        else ""
+    )
     text = f"Python {usual}"
     for package in ("jax", "jaxlib", *_plugins(sound)):
         if version := common([one for host in sound if (one := host.version(package))]):
@@ -130,11 +138,15 @@ def _python(hosts: Sequence[HostFound], seconds: Mapping[str, float]) -> Iterato
         text, wheres = "not the same on all hosts" if failed else "not on all hosts", ""
     yield Step(
         name="jax",
-        verdict="FAILED" if details or failed else "warning" if warned else "ok",
+        verdict="FAILED" if details or failed or old else "warning" if warned else "ok",
         text=text + wheres,
-        details=(*details, *failed, *warned),
+        details=(*details, *failed, *old, *warned),
         seconds=seconds.get("survey"),
     )
+
+
+def _too_old(host: HostFound) -> str:
+    return why_too_old(host.version("jax"))
 
 
 def _python_error(host: HostFound) -> str:
@@ -352,6 +364,8 @@ def _total(total: GlobalSum) -> Iterator[Step]:
         text=f"{counted(total.ranks, 'rank')} joined {imported}",
         seconds=total.initialize_s,
     )
+    if total.slices:
+        yield Step(name="slices", text=_slices(total.slices))
     right = set(total.values) == {total.expected} and total.right
     got = ", ".join(map(str, total.values))
     text = f"{got} over {counted(total.devices, 'device')}"
@@ -369,6 +383,12 @@ def _total(total: GlobalSum) -> Iterator[Step]:
     )
     if total.timings:
         yield Step(name="speed", text=speed_text(total))
+
+
+def _slices(slices: Sequence[int]) -> str:
+    """The slices; `jax.make_mesh` takes no more than one."""
+    text = slices_text(slices)
+    return text if len(set(slices)) == 1 else f"{text}: jax.make_mesh refuses more than one"
 
 
 def speed_text(total: GlobalSum) -> str:

@@ -12,7 +12,7 @@ def folded(names: Iterable[str]) -> str:
     """Names as a hosts file may write them: `node[1-3,5],gpu[08-10],other`."""
     groups: dict[tuple[str, int, str], list[int]] = {}
     for name in names:
-        found = re.fullmatch(r"(.*?[^0-9.:])([0-9]{1,9})((?:\D.*)?)", name)
+        found = re.fullmatch(r"(?s)(.*?[^0-9.:])([0-9]{1,9})((?:\D.*)?)", name)
         if found is None:
             groups.setdefault((name, -1, ""), [])
             continue
@@ -56,6 +56,6 @@ def _folded(before: str, width: int, behind: str, numbers: list[int]) -> str:
 
 def some(names: Iterable[str]) -> str:
     """The same, but of very many groups only the first: `a,b,c and 5 more`."""
-    parts = re.findall(r"(?:[^,\[]|\[[^\]]*\])+", folded(names))
+    parts = re.findall(r"(?:[^,\[]|\[[^\[\]]*\])+", folded(names))
     more = len(parts) - _MOST
     return ",".join(parts) if more <= 1 else f"{','.join(parts[:_MOST])} and {more} more"

@@ -12,6 +12,7 @@ from mcjax_launch.cli.param_types import (
     Limit,
     Modules,
     Ranks,
+    Slices,
     SomeRanks,
     WholeNumber,
     Wrap,
@@ -144,6 +145,15 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             type=_GPUS,
             metavar="K",
             help="Give each rank K GPUs of its own.",
+        ),
+        Option(
+            "--slices",
+            type=Slices(),
+            default="auto",
+            metavar="auto|one|host|K",
+            default_text="auto",
+            help="What JAX takes for slices: one, one per host, or K of equal size; auto: CPU "
+            "devices are one, GPUs and TPUs as JAX finds them.",
         ),
         _flag(
             "--cpu-transfers",

@@ -70,6 +70,13 @@ class WholeNumber(Typed):
         self.kind = kinds.Number(minimum, maximum)
 
 
+class Slices(Typed):
+    """How many slices, or by what."""
+
+    name = "slices"
+    kind = staticmethod(kinds.slices)
+
+
 class Modules(Typed):
     """Names of Python modules."""
 

@@ -266,10 +266,11 @@ class Console:
             if piece.stream.number == frames.STDERR:
                 self._errors_at[piece.stream.rank] = output.sink.taken
 
-    def fold_victims(self, culprit: int | None, *, own_term: bool) -> None:
+    def fold_victims(self, culprit: int | None, *, reported: bool = False, own_term: bool) -> None:
         """The job ends: hide follow-on errors; see `FollowOnFilter.fold_victims`."""
         now = time.monotonic()
-        self._show(self._noise.fold_victims(culprit, own_term=own_term, now=now), now)
+        shown = self._noise.fold_victims(culprit, reported=reported, own_term=own_term, now=now)
+        self._show(shown, now)
 
     def finish_ranks(self) -> None:
         """All streams have ended, maybe without a last newline: show whatever waits."""

@@ -14,6 +14,9 @@ class Listener:
     def message(self, host: str, message: Message) -> None:
         """An agent has sent a message, which the launcher has acted on."""
 
+    def content(self, rank: int, data: bytes) -> None:
+        """Some of what a rank's function has returned or raised."""
+
     def output(self, rank: int, stream: int, data: bytes) -> None:
         """A rank has written something, which may end anywhere in a line."""
 

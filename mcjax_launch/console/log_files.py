@@ -19,7 +19,7 @@ ENDS = {frames.STDOUT: "out", frames.STDERR: "err"}
 # For a job's record more are kept, as far as all ranks together stay below a limit.
 _MOST_TAIL, _MOST_OF_ALL = 128 << 10, 16 << 20
 # What a terminal shows no more of a line: before a carriage return that no newline follows.
-_OVERWRITTEN = rb"[^\n\r]*\r(?=[^\n])"
+_OVERWRITTEN = rb"(?<![^\n\r])[^\n\r]*+\r(?=[^\n])"
 
 
 class LogFiles:

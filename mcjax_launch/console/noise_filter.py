@@ -5,8 +5,9 @@ because another has failed report that at length on stderr: it is hidden once th
 rank can be faster with its errors than the kernel is with the news of the other's death, so from
 the first of them on its stderr is held back for a moment. So is a traceback, until its last line
 shows whether it is a follow-on error; if the job ends because a rank has failed, one that another
-rank did not finish, as it was killed meanwhile, is one. A Ctrl-C raises the same exception in all
-ranks: of those at one place the first is shown.
+rank did not finish, as it was killed meanwhile, is one. The rank that failed may live to see the
+others end: what JAX's C++ says of that is hidden too, if its own failure is known. A Ctrl-C raises
+the same exception in all ranks: of those at one place the first is shown.
 """
 
 import math
@@ -19,9 +20,9 @@ from mcjax_launch.jax_messages.noise import (
     GlooListener,
     Listener,
     Noise,
-    may_hold_victim,
+    VictimSearch,
 )
-from mcjax_launch.jax_messages.tracebacks import START, Traceback, tracebacks
+from mcjax_launch.jax_messages.tracebacks import Reader, Traceback
 from mcjax_launch.protocol import frames
 from mcjax_launch.ranks import counted
 
@@ -63,9 +64,11 @@ class NoiseFilter:
             return self._gloo.feed(piece, now)
         return self._follow_on.feed(piece, now)
 
-    def fold_victims(self, culprit: int | None, *, own_term: bool, now: float) -> list[Piece]:
+    def fold_victims(
+        self, culprit: int | None, *, reported: bool = False, own_term: bool, now: float
+    ) -> list[Piece]:
         """The job ends; see `FollowOnFilter.fold_victims`."""
-        return self._follow_on.fold_victims(culprit, own_term=own_term, now=now)
+        return self._follow_on.fold_victims(culprit, reported=reported, own_term=own_term, now=now)
 
     @property
     def deadline(self) -> float | None:
@@ -145,16 +148,31 @@ class GlooFilter:
 
 
 class _Held:
-    __slots__ = ("pieces", "text", "until")
+    """What is held back of a stream. It is read once only, however small the pieces are."""
+
+    __slots__ = ("_tracebacks", "_victim", "pieces", "text", "until")
 
     def __init__(self, until: float) -> None:
         self.until = until
         self.pieces: list[Piece] = []
-        self.text = b""
+        self.text = bytearray()
+        self._tracebacks = Reader()
+        self._victim = VictimSearch()
 
     def add(self, piece: Piece) -> None:
+        text = piece.text
         self.pieces.append(piece)
-        self.text += piece.text
+        self.text += text
+        self._tracebacks.feed(text)
+        self._victim.feed(text)
+
+    def is_open(self, ending: bool) -> bool:
+        """Whether it is not clear yet whether all of this is to be shown."""
+        last = self._tracebacks.found[-1:]
+        if any(not traceback.is_over for traceback in last):
+            return True
+        victims = self._victim.may_have_begun or any(traceback.is_victims for traceback in last)
+        return victims and not ending
 
 
 class FollowOnFilter:
@@ -166,7 +184,7 @@ class FollowOnFilter:
     """
 
     def __init__(self) -> None:
-        follow_on = HiddenLines("of follow-on errors from other ranks")
+        follow_on = HiddenLines("of follow-on errors")
         interrupts = HiddenLines("of the same KeyboardInterrupt")
         self.hidden = (follow_on, interrupts)
         self._counts: dict[Noise | None, HiddenLines] = {
@@ -178,6 +196,7 @@ class FollowOnFilter:
         }
         self._ending = False
         self._culprit: int | None = None
+        self._reported = False
         self._at_end = False  # nothing more will come
         self._interrupted: set[tuple[bytes, ...]] = set()  # where ranks were, as has been shown
         self._listeners: dict[Stream, Listener] = {}
@@ -188,7 +207,7 @@ class FollowOnFilter:
         """What to show when another piece of a stream comes."""
         stream = piece.stream
         if self._ending and stream.rank == self._culprit:
-            return [piece]
+            return self._sifted([piece], piece.text, now) if self._reported else [piece]
         held = self._held.pop(stream, None)
         if held is None:
             if isinstance(piece, Part):  # it has waited already
@@ -196,20 +215,10 @@ class FollowOnFilter:
             waits = self._ending and self._culprit is not None  # until it is over, or its rank is
             held = _Held(math.inf if waits else now + HOLD_S)
         held.add(piece)
-        if len(held.text) > MOST_HELD or not self._is_open(held.text):
-            return self._sifted(held.pieces, held.text, now)
+        if len(held.text) > MOST_HELD or not held.is_open(self._ending):
+            return self._sifted(held.pieces, bytes(held.text), now)
         self._held[stream] = held
         return []
-
-    def _is_open(self, text: bytes) -> bool:
-        """Whether it is not clear yet whether all of this is to be shown."""
-        begun = tracebacks(text)[-1:] if START in text else []
-        unfinished = any(not traceback.is_over for traceback in begun)
-        if self._ending:
-            return unfinished
-        return (
-            unfinished or may_hold_victim(text) or any(traceback.is_victims for traceback in begun)
-        )
 
     def _sifted(self, pieces: list[Piece], text: bytes, now: float) -> list[Piece]:
         """These pieces of one stream, once the job ends without its follow-on errors."""
@@ -218,7 +227,8 @@ class FollowOnFilter:
         stream = pieces[0].stream
         listener = self._listeners.setdefault(stream, Listener())
         begun = self._begun.of(stream)
-        listener.expect(begun + text, self._kind)
+        if stream.rank != self._culprit:
+            listener.expect(begun + text, self._kind)
         if not listener.may_be_in(begun + text):
             return self._as_they_are(pieces)
         return list(chain.from_iterable(self._sift(piece, listener, now) for piece in pieces))
@@ -259,11 +269,14 @@ class FollowOnFilter:
                 self._begun.add(piece)
         return pieces
 
-    def fold_victims(self, culprit: int | None, *, own_term: bool, now: float) -> list[Piece]:
+    def fold_victims(
+        self, culprit: int | None, *, reported: bool, own_term: bool, now: float
+    ) -> list[Piece]:
         """The job ends: from now on hide follow-on errors.
 
         Args:
-            culprit: the rank that failed, if one did; all of its stderr is shown.
+            culprit: the rank that failed, if one did; all of its stderr is shown,
+            reported: but for its lines about the end of others, if it has reported its failure.
             own_term: whether the TERM that the ranks get is the launcher's own: that they have
                 caught the user's is worth knowing.
             now: the time.
@@ -273,7 +286,7 @@ class FollowOnFilter:
 
         """
         if not self._ending:
-            self._ending, self._culprit = True, culprit
+            self._ending, self._culprit, self._reported = True, culprit, reported
         if not own_term:
             self._counts.pop(Noise.TERM, None)
         held, self._held = self._held, {}
@@ -293,7 +306,7 @@ class FollowOnFilter:
         pieces: list[Piece] = []
         for held in [self._held.pop(stream) for stream in due]:
             if held.until == math.inf:
-                pieces += self._sifted(held.pieces, held.text, now)
+                pieces += self._sifted(held.pieces, bytes(held.text), now)
             else:
                 pieces += self._as_they_are(held.pieces)
         return pieces

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch.diagnosis.hints import Hang, hang_hints
+from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints
 from mcjax_launch.diagnosis.initialize_calls import wrong_call
 from mcjax_launch.diagnosis.joining import kept_apart
 from mcjax_launch.diagnosis.spmd import divergence_lines
@@ -35,6 +35,10 @@ def whereabouts(state: RunState, *, jax: bool = False) -> list[str]:
 
 def hints(state: RunState) -> list[str]:
     """Lines on what to try with a job that hangs, if nobody holds it up in a debugger."""
+    return guarded(state, lambda: _hints(state))
+
+
+def _hints(state: RunState) -> list[str]:
     runs = state.running
     compiling = any(run.compilations.under_way for run in runs)
     if state.pause.is_on or state.diverged or compiling or not _uses_jax(state):

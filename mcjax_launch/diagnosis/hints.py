@@ -1,6 +1,7 @@
 """What a user can do about a failure, or about a job that hangs; pure."""
 
 import signal
+from collections.abc import Callable
 from enum import Enum, auto
 
 from mcjax_launch.jax_messages.known_errors import (
@@ -12,8 +13,10 @@ from mcjax_launch.jax_messages.known_errors import (
     warns_of_proxies,
     wrong_devices,
 )
-from mcjax_launch.ranks import counted
+from mcjax_launch.protocol.jax_version import why_too_old
+from mcjax_launch.ranks import counted, slices_text
 from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
 
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
@@ -40,6 +43,11 @@ _OF_ERRORS = {
     KnownError.UNKNOWN_XLA_FLAG: "XLA_FLAGS names a flag that the ranks' jaxlib does not have",
     KnownError.STDIN_EMPTY: "ranks have no standard input: input() needs --stdin RANKS|all",
     KnownError.NO_DEBUGPY: "--debugpy needs debugpy in the ranks' Python: pip install debugpy",
+    KnownError.SEVERAL_SLICES: (
+        "build the mesh with mesh_utils.create_hybrid_device_mesh, or a flat one with "
+        "Mesh(np.array(jax.devices()).reshape(...), ...), or make all devices one slice with "
+        "--slices one (on GPUs that replaces the id of the NVLink fabric)"
+    ),
     KnownError.KEY_NEVER_SET: (
         "a rank timed out waiting for a value that another rank should have set: did that rank "
         "reach the code that sets it?"
@@ -82,6 +90,21 @@ _COLLECTIVE_TIMEOUT = (
 )
 
 
+def guarded(state: RunState, hints: Callable[[], list[str]]) -> list[str]:
+    """The lines that `hints` returns; none if it fails: no summary is lost to its advice.
+
+    Args:
+        state: of the run; keeps the error.
+        hints: one of the functions below.
+
+    """
+    try:
+        return hints()
+    except Exception as error:
+        state.failed_hints.append(f"a hint failed: {error!r}; please report this")
+        return []
+
+
 def failure_hints(run: RankRun, *, ranks: int = 1, diverged: bool = False) -> list[str]:
     """A line on what to do about a rank's failure, if it is a known mistake.
 
@@ -117,11 +140,13 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool) -> str:
     if devices is not None and run.compilations.platform in ("", "cpu"):
         return _of_devices(devices, ranks)
     error = known_error(text)
+    if error is KnownError.SEVERAL_SLICES and failure is not None and failure.slices:
+        return f"JAX sees {slices_text(failure.slices)}: {_OF_ERRORS[error]}"
     if error is not None:
         return "" if error is KnownError.OUT_OF_STEP and diverged else _OF_ERRORS[error]
     if -(run.status or 0) in _FAULTS and not has_fault_traceback(run.stderr):
         return "rerun with -x PYTHONFAULTHANDLER=1 to see the line that crashed"
-    return ""
+    return why_too_old(membership.imported.jax) if membership.imported is not None else ""
 
 
 def _of_devices(devices: Devices, ranks: int) -> str:

@@ -37,6 +37,22 @@ def _differs(runs: Sequence[RankRun], package: str) -> Blame | None:
     return Blame(groups[odd][0], f"{versions}: all processes of a job need the same")
 
 
+def without_partition(state: RunState) -> Blame | None:
+    """A rank that gives no partition index although another does: JAX wants all or none."""
+    calls = [(run, run.membership.call) for run in state.ranks.values()]
+    missing = [run for run, call in calls if call is not None and call.partition is None]
+    given = [run.process_id for run, call in calls if call and call.partition is not None]
+    if not given or not missing:
+        return None
+    others = [run.process_id for run in missing[1:]]
+    nor = f", nor {have(others)} {these_ranks(others)}" if others else ""
+    return Blame(
+        missing[0],
+        f"has no partition index{nor}, {these_ranks(given)} {have(given)}: JAX wants it of all "
+        "processes or of none (JAX_PARTITION_INDEX, or partition_index= of initialize())",
+    )
+
+
 def elsewhere(state: RunState) -> Blame | None:
     """A process 0 that gives an address for the coordinator at which it cannot listen."""
     for run in state.ranks.values():

@@ -13,17 +13,20 @@ _MOST_ARGUMENTS = 3
 _LONGEST = 120
 # So many differing operations after a constant one that it is made for may come.
 _NEAR = 2
-_LOCATION = re.compile(r" loc\((.*)\)$")
+# So many places of an operation are looked at, and so many aliases.
+_MOST_PLACES = 256
 _ALIAS = re.compile(r"(#loc\d*) = loc\((.*)\)")
 _PLACE = re.compile(r'"([^"]+)":(\d+):\d+|(#loc\d*)')
-_TENSOR = re.compile(r"tensor<((?:\d+x)*)([\w.]+)>")
-_FLOAT = re.compile(r"-?\d+\.\d+[eE][-+]?\d+")
+_TENSOR = re.compile(r"tensor<((?:\d++x)*+)([\w.]+)>")
+_FLOAT = re.compile(r"(?<!\d)-?\d++\.\d++[eE][-+]?\d+")
 _SHARDING = re.compile(
-    r'(?:sdy\.sharding = #sdy\.sharding<@\w+, |mhlo\.sharding = ")(\[.*?\]|[^"]*)[">]'
+    r'(?:sdy\.sharding = #sdy\.sharding<@\w+, |mhlo\.sharding = ")(\[[^\]=]*\]|(?<=")[^"]*)'
 )
 _RESULTS = re.compile(r"^%[\w:]+(?:, %[\w:]+)* = ")
-_KEY_WORDS = re.compile(r"applies [\w.]*?(\w+) across|(@\w+)")
-_CONSTANT = re.compile(r'\.constant (?:\{mcjax\.values = "([^"]*)"\} \S+|dense<(.*)>) : (.*)$')
+_KEY_WORDS = re.compile(r"applies (?:\w++\.)*+(\w++) across|(@\w+)")
+_CONSTANT = re.compile(
+    r'"?[\w.]+\.constant (?:\{mcjax\.values = "([^"]*)"\} \S+|dense<(.*)>) : (.*)$'
+)
 
 
 class Argument(Value):
@@ -70,8 +73,8 @@ def parsed(text: str) -> ProgramCode:
             continue
         if "func.func public @main(" in line:
             arguments = tuple(_arguments(line, aliases))
-        location = _LOCATION.search(line)
-        where = _where(location[1], aliases) if location else ""
+        location = line.partition(" loc(")[2] if line.endswith(")") else ""
+        where = _where(location.removesuffix(")"), aliases)
         operations.append(Operation(_without_locations(line), where))
     return ProgramCode(devices, arguments, tuple(operations))
 
@@ -135,7 +138,7 @@ def _spec(sharding: str) -> str:
     """A sharding as JAX's users write it: P('data', None); others as they are."""
     if not sharding.startswith("["):
         return sharding
-    axes = [re.findall(r'"([^"]+)"', part) for part in re.findall(r"\{([^}]*)\}", sharding)]
+    axes = [re.findall(r'"([^"]+)"', part) for part in re.findall(r"\{([^{}]*)\}", sharding)]
     parts = [
         repr(tuple(names)) if len(names) > 1 else repr(names[0]) if names else "None"
         for names in axes
@@ -143,20 +146,26 @@ def _spec(sharding: str) -> str:
     return f"P({', '.join(parts)})"
 
 
-def _where(location: str, aliases: Mapping[str, str], depth: int = 0) -> str:
+def _where(location: str, aliases: Mapping[str, str]) -> str:
     """The innermost place in a location that is the user's, else the innermost one."""
-    places = list(_places(location, aliases, depth))
+    places = list(islice(_places(location, aliases), _MOST_PLACES))
     own = (f for f in places if source_lines.owner(f[0]) == source_lines.USER)
     name, line = next(own, places[0] if places else ("", ""))
     return f"{name}:{line}" if name else ""
 
 
-def _places(location: str, aliases: Mapping[str, str], depth: int) -> Iterator[tuple[str, str]]:
-    for match in _PLACE.finditer(location):
-        if match[3] is None:
+def _places(location: str, aliases: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The places in a location, of each alias once: it may stand for others, and for itself."""
+    ahead, seen = [_PLACE.finditer(location)], set[str]()
+    while ahead:
+        match = next(ahead[-1], None)
+        if match is None:
+            ahead.pop()
+        elif match[3] is None:
             yield match[1], match[2]
-        elif depth < 20:
-            yield from _places(aliases.get(match[3], ""), aliases, depth + 1)
+        elif match[3] not in seen and len(seen) < _MOST_PLACES:
+            seen.add(match[3])
+            ahead.append(_PLACE.finditer(aliases.get(match[3], "")))
 
 
 def _without_locations(line: str) -> str:
@@ -182,7 +191,7 @@ def _short(text: str) -> str:
     """The name of an operation, and of what it reduces by or calls."""
     line = _RESULTS.sub("", text.strip())
     name = line.partition(" ")[0].partition("(")[0].strip('"')
-    if name.endswith(".constant") and (constant := _CONSTANT.search(_whole(text))):
+    if name.endswith(".constant") and (constant := _CONSTANT.match(_whole(text))):
         return f"{name} {constant[1] or constant[2]} {constant[3]}"
     words = _KEY_WORDS.search(line)
     return f"{name} {words[1] or words[2]}" if words else name

@@ -183,10 +183,11 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
         lines.append(f"meanwhile {killer}")
     if state.diverged:
         lines += _divergence(state)
-    from mcjax_launch.diagnosis.hints import failure_hints
+    from mcjax_launch.diagnosis.hints import failure_hints, guarded
 
     if not elsewhere:
-        lines += failure_hints(run, ranks=len(state.ranks), diverged=state.diverged)
+        count, diverged = len(state.ranks), state.diverged
+        lines += guarded(state, lambda: failure_hints(run, ranks=count, diverged=diverged))
     return lines, quote
 
 

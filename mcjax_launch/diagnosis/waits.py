@@ -16,6 +16,7 @@ from mcjax_launch.diagnosis.stacks import Frame, Stack, threads
 from mcjax_launch.protocol import source_lines
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import have, these_ranks
+from mcjax_launch.runs import waits
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.spmd import Program, titled
 from mcjax_launch.runs.state import RunState
@@ -30,7 +31,7 @@ _INNER_CALLS = ("wrapper", "cache_miss", "reraise_with_filtered_traceback")
 _FOR_SOMEBODY = ("/pdb.py", "/bdb.py", "/asyncio/base_events.py", "/socketserver.py")
 _DEBUGGERS = ("debugpy", "IPython", "ipdb")
 # JAX's functions that make a program, before its hook sees that it is compiled.
-_COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w*computation|pjit_jaxpr|compile")
+_COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w{0,40}computation|pjit_jaxpr|compile")
 # What waits for other processes in JAX without a program.
 _NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
 _RUN_PROGRAMS = ("jax", "jaxlib", source_lines.USER)
@@ -56,12 +57,14 @@ class Wait(Value):
         waiting: where ranks wait, in words, and which do.
         since: when the first of them began to, in time.monotonic's seconds.
         absent: the ranks that have not come, and where these are, in words.
+        late: the same ranks; none where all of them wait for one another.
 
     """
 
     waiting: tuple[tuple[str, tuple[int, ...]], ...]
     since: float
     absent: str
+    late: tuple[int, ...]
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -111,7 +114,9 @@ class _Look:
             return None
         waiting = _grouped((rank, self._where(rank)) for rank in since_of)
         words = self._absent(absent) if absent else self._nobody_absent(waiting)
-        return Wait(waiting, min(since_of.values()), words) if since_of and words else None
+        if not since_of or not words:
+            return None
+        return Wait(waiting, min(since_of.values()), words, tuple(absent))
 
     def _may_be_well(self, rank: int) -> bool:
         """Whether a rank that has not come may be about to, or may take its time."""
@@ -231,6 +236,36 @@ def wait_of(
 
     """
     return _Look(state, stacks, still, computing).wait()
+
+
+def last_wait(state: RunState, stacks: Iterable[Stack]) -> waits.Wait | None:
+    """Who waited for whom when a limit was reached, for the record; None if that cannot be said.
+
+    Args:
+        state: of the run, which is to end.
+        stacks: of the ranks, then.
+
+    """
+    if state.idle_since is None or state.stop_at is None:
+        return None
+    still = {
+        run.process_id: max(run.membership.joined_at, state.idle_since)
+        for run in state.running
+        if run.membership.joined_at is not None
+    }
+    wait = wait_of(state, stacks, still)
+    if wait is None or not wait.late:
+        return None
+    waiting = (rank for _, ranks in wait.waiting for rank in ranks)
+    arrived = sorted(
+        ((rank, still.get(rank, wait.since)) for rank in waiting), key=lambda one: one[1]
+    )
+    # "in jit(step) at train.py:3", where all wait at one place.
+    place, _, where = (
+        wait.waiting[0][0].rpartition("at ") if len(wait.waiting) == 1 else ("", "", "")
+    )
+    place = place.removeprefix("in ").rstrip()
+    return waits.Wait(place, where, tuple(arrived), wait.late, state.stop_at)
 
 
 def lasting(seconds: float) -> str:

@@ -21,6 +21,7 @@ class KnownError(enum.Enum):
     STDIN_EMPTY = enum.auto()
     NO_DEBUGPY = enum.auto()
     KEY_NEVER_SET = enum.auto()  # in the coordinator's key-value store
+    SEVERAL_SLICES = enum.auto()  # make_mesh wants one
 
 
 # Any of these texts shows the error; of several errors the first counts.
@@ -43,6 +44,7 @@ _TEXTS: tuple[tuple[KnownError, tuple[str, ...]], ...] = (
     (KnownError.STDIN_EMPTY, ("EOFError: EOF when reading a line",)),
     (KnownError.NO_DEBUGPY, ("No module named debugpy",)),
     (KnownError.KEY_NEVER_SET, ("GetKeyValue() timed out", "Timed out waiting for key")),
+    (KnownError.SEVERAL_SLICES, ("does not support multi-slice topologies",)),
 )
 _NO_COORDINATES = ("Number of processes must be defined", "coordinator_address should be defined")
 _PROXIES = "JAX detected proxy variable"
@@ -63,9 +65,11 @@ class Devices(NamedTuple):
 
 
 # What a mesh is made of; and what pmap says.
-_OF_A_MESH = r"Number of devices (\d+) must .{1,20} the product of mesh_shape \(([\d, ]+)\)"
-_OF_A_RESHAPE = r"cannot reshape array of size (\d+) into shape \(([\d, ]+)\)"
-_OF_PMAP = r"requires (\d+) (?:logical devices|replicas), but only (\d+) XLA devices"
+_OF_A_MESH = (
+    r"Number of devices (\d{1,9}) must .{1,20} the product of mesh_shape \(([\d, ]{1,200})\)"
+)
+_OF_A_RESHAPE = r"cannot reshape array of size (\d{1,9}) into shape \(([\d, ]{1,200})\)"
+_OF_PMAP = r"requires (\d{1,9}) (?:logical devices|replicas), but only (\d{1,9}) XLA devices"
 
 
 def wrong_devices(text: str, line: str) -> Devices | None:

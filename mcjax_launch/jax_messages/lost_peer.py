@@ -126,5 +126,5 @@ def _numbers(tasks: str) -> tuple[int, ...]:
 
 
 def _number(task: str) -> int | None:
-    match = re.search(r"(\d+)$", task)
+    match = re.search(r"(?<!\d)(\d{1,9})$", task)
     return int(match[1]) if match is not None else None

@@ -194,6 +194,25 @@ def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:
     return kept, len(lines) - len(kept)
 
 
-def may_hold_victim(data: bytes) -> bool:
-    """Whether `data` may hold the beginning of a victim's account."""
-    return b"]" in data and any(mark in data for mark in _VICTIM_MARKS)
+class VictimSearch:
+    """Looks for the beginning of a victim's account in a text that comes bit by bit.
+
+    Attributes:
+        may_have_begun: it may be there.
+
+    """
+
+    def __init__(self) -> None:
+        self.may_have_begun = False
+        self._bracket = False
+        self._mark = False
+        self._end = b""  # of the text: a mark may have begun there
+
+    def feed(self, data: bytes) -> None:
+        """More of the text."""
+        self._bracket = self._bracket or b"]" in data
+        if not self._mark:
+            text = self._end + data
+            self._mark = any(mark in text for mark in _VICTIM_MARKS)
+            self._end = text[1 - max(map(len, _VICTIM_MARKS)) :]
+        self.may_have_begun = self._bracket and self._mark

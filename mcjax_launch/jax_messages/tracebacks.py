@@ -13,7 +13,7 @@ CHAINS = (
 )
 # A log's "INFO: text" between the frames is taken for one: then more is shown than need be.
 _EXCEPTION = rb"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?:: .*)?"
-_FRAME = rb'  File "(.*)", line \d+, in .*'
+_FRAME = rb'(?s)  File "(.*)", line \d+, in .*'
 
 
 class Traceback:
@@ -21,13 +21,16 @@ class Traceback:
 
     Attributes:
         is_over: its last line has come; it may still turn out to have an effect.
+        is_victims: it is about the loss of a peer, or came of that.
+        is_interrupt: it is that of a Ctrl-C.
 
     """
 
     def __init__(self) -> None:
         self.is_over = False
+        self.is_victims = False
+        self.is_interrupt = False
         self._lines: list[bytes] = []
-        self._exceptions: list[tuple[str, bytes]] = []  # names, and the lines with them
 
     def add(self, line: bytes) -> None:
         """The next line."""
@@ -35,20 +38,9 @@ class Traceback:
         exception = re.fullmatch(_EXCEPTION, line)
         self.is_over = exception is not None
         if exception is not None:
-            self._exceptions.append((exception[1].decode(), line))
-
-    @property
-    def is_victims(self) -> bool:
-        """Whether it is about the loss of a peer, or came of that."""
-        return any(
-            is_of_lost_peer(name, line.decode("utf-8", "replace"))
-            for name, line in self._exceptions
-        )
-
-    @property
-    def is_interrupt(self) -> bool:
-        """Whether it is that of a Ctrl-C."""
-        return any(name == KeyboardInterrupt.__name__ for name, _ in self._exceptions)
+            name, text = exception[1].decode(), line.decode("utf-8", "replace")
+            self.is_victims = self.is_victims or is_of_lost_peer(name, text)
+            self.is_interrupt = self.is_interrupt or name == KeyboardInterrupt.__name__
 
     @property
     def frames(self) -> list[tuple[str, bytes]]:
@@ -62,26 +54,47 @@ def is_exception(line: bytes) -> bool:
     return re.fullmatch(_EXCEPTION, line) is not None
 
 
-def tracebacks(data: bytes, chained: bool = False) -> list[Traceback]:
-    """Those that begin in the whole lines of `data`.
+class Reader:
+    """Finds the tracebacks that begin in the whole lines of a text, which comes bit by bit.
 
     Args:
-        data: maybe with other lines.
         chained: the first goes on with one that began before.
 
+    Attributes:
+        found: in their order.
+
     """
-    found: list[Traceback] = []
-    last: Traceback | None = None
-    for line in data.split(b"\n")[:-1]:
+
+    def __init__(self, chained: bool = False) -> None:
+        self.found: list[Traceback] = []
+        self._chained = chained
+        self._begun = bytearray()  # of a line that is not complete
+
+    def feed(self, data: bytes) -> None:
+        """More of the text, maybe with other lines."""
+        end = data.rfind(b"\n")
+        if end >= 0:
+            for line in (bytes(self._begun) + data[:end]).split(b"\n"):
+                self._add(line)
+            self._begun.clear()
+        self._begun += data[end + 1 :]
+
+    def _add(self, line: bytes) -> None:
+        last = self.found[-1] if self.found else None
         if line in CHAINS:
-            chained = True
+            self._chained = True
         elif line == START:
-            if not chained:
-                last = Traceback()
-                found.append(last)
+            if not self._chained:
+                self.found.append(Traceback())
             elif last is not None:
                 last.is_over = False
-            chained = False
+            self._chained = False
         elif last is not None and not last.is_over:
             last.add(line)
-    return found
+
+
+def tracebacks(data: bytes, chained: bool = False) -> list[Traceback]:
+    """Those that begin in the whole lines of `data`; see Reader."""
+    reader = Reader(chained)
+    reader.feed(data)
+    return reader.found

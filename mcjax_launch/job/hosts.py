@@ -80,7 +80,7 @@ def parse_file(text: str, origin: str, default_slots: int) -> tuple[Host, ...]:
     """
     hosts: _Hosts = {}
     for number, line in enumerate(text.split("\n"), 1):
-        words = re.sub(r"\s*=\s*", "=", line.partition("#")[0]).split()
+        words = re.sub(r"(?<!\s)\s*+=\s*", "=", line.partition("#")[0]).split()
         try:
             _add(hosts, _parse_line(words, default_slots) if words else (), number)
         except ValueError as error:
@@ -115,14 +115,12 @@ def parse_list(text: str, default_slots: int, option: str = "--hosts ") -> tuple
 
 def _split_list(text: str) -> list[str]:
     """The parts between commas that stand in no brackets."""
-    parts, inside = [""], False
-    for piece in re.split(r"([,\[\]])", text):
-        inside = piece == "[" or (inside and piece != "]")
-        if piece == "," and not inside:
-            parts.append("")
-        else:
-            parts[-1] += piece
-    return parts
+    parts, begin = [], 0
+    for comma in re.finditer(r",|\[[^\]]*+", text):  # or what is in brackets, to be passed over
+        if comma[0] == ",":
+            parts.append(text[begin : comma.start()])
+            begin = comma.end()
+    return [*parts, text[begin:]]
 
 
 def _parse_line(words: list[str], default_slots: int) -> Iterator[Host]:

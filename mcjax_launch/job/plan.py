@@ -17,6 +17,7 @@ from mcjax_launch.job.rank_variables import (
     of_torch,
     own_settings,
     profile_setting,
+    slices_setting,
 )
 from mcjax_launch.protocol import hook_environ
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_text
@@ -152,7 +153,8 @@ def make_plan(
             for process_id, (host, local) in placed
         ),
         hosts=tuple(on_host),
-        env=common_settings(job, job_id, coordinator, bind, restart),
+        env=common_settings(job, job_id, coordinator, bind, restart)
+        | slices_setting(job, on_host.values()),
         defaults=defaults(job, job_id),
         hook=job.hook,
     )

@@ -1,7 +1,8 @@
 """The variables that ranks get, of the job and of their own; pure."""
 
 import os.path
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.facts import Facts
@@ -33,6 +34,24 @@ def common_settings(
     if job.hook and job.verify_spmd:
         settings[hook_environ.VERIFY_SPMD] = "1"
     return settings
+
+
+def slices_setting(job: Job, ranks_of_hosts: Iterable[int]) -> dict[str, str]:
+    """The first rank of each slice, where the user has asked for slices.
+
+    Args:
+        ranks_of_hosts: how many ranks each host of this launcher has.
+
+    """
+    if job.slices == "auto":
+        return {}
+    if job.slices == "host":
+        sizes = list(ranks_of_hosts) * job.num_hosts  # of other launchers: as many as here
+    else:
+        count = 1 if job.slices == "one" else job.slices
+        sizes = [job.num_processes // count] * count
+    starts = accumulate(sizes[:-1], initial=0)
+    return {hook_environ.SLICES: ",".join(map(str, starts))}
 
 
 def defaults(job: Job, job_id: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ another rank; if it does not come back by then, as it may need the others, they 
 
 from __future__ import annotations
 
+from mcjax_launch.protocol.hook_messages import JOB_ENDS
 from mcjax_launch.protocol.value import Value
 
 #: A debugger that steps keeps the terminal for so many seconds.
@@ -75,11 +76,13 @@ class DebugQueue:
 
     Attributes:
         deadline: when to call `expire` next.
+        ended: the job ends, and nobody gets the terminal any more.
 
     """
 
     def __init__(self) -> None:
         self.deadline: float | None = None
+        self.ended = False
         self._active: Stopped | None = None  # has the terminal; while `deadline` is set, it steps
         self._has_left = False  # it is gone, in a step
         self._waiting: list[Stopped] = []
@@ -91,6 +94,8 @@ class DebugQueue:
 
     def stopped(self, stopped: Stopped) -> Effects:
         """A debugger wants the terminal."""
+        if self.ended:
+            return [Refuse(stopped, JOB_ENDS)]
         active = self._active
         if active is not None and active.pid == stopped.pid and active.rank == stopped.rank:
             self.deadline = None
@@ -139,10 +144,12 @@ class DebugQueue:
             return self._next()
         return [StillSteps(self._active), *self._next()]
 
-    def clear(self) -> Effects:
-        """The job ends: nobody gets the terminal any more."""
+    def end(self) -> Effects:
+        """The job ends."""
+        self.ended = True
+        refused: Effects = [Refuse(one, JOB_ENDS) for one in self._waiting]
         self._waiting = []
-        return self._next() if self._active is not None else []
+        return [*refused, *(self._next() if self._active is not None else [])]
 
     def _next(self) -> Effects:
         self._active, self.deadline, self._has_left = None, None, False

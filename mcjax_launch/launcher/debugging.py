@@ -93,14 +93,12 @@ class Debugging:
         self._terminal: UserTerminal | None = None
         self._links: dict[int, AgentConnection] = {}  # by rank, of those that have stopped
         self._unwritten: dict[AgentConnection, int] = {}  # bytes of debuggers' output
-        self._has_ended = self._has_said_limits = False
+        self._has_said_limits = False
 
     # --- what debuggers say ---
 
     def received(self, link: AgentConnection, event: messages.FromDebugger, now: float) -> None:
         """A debugger in a rank says something."""
-        if self._has_ended:
-            return  # all ranks are about to end
         self._links[event.rank] = link
         self._perform(self._effects(event.rank, event.pid, event.message, now), now)
 
@@ -108,7 +106,7 @@ class Debugging:
         match message:
             case DebuggerStopped(where, reason):
                 stopped = Stopped(rank, pid, where, reason)
-                if why := self._why_refused():
+                if not self._queue.ended and (why := self._why_refused()):
                     said = f"no terminal for the debugger at {where}: {why}; {_WHAT_HELPS}"
                     return [Refuse(stopped, said)]
                 return self._queue.stopped(stopped)
@@ -116,7 +114,7 @@ class Debugging:
                 return self._queue.resumed(rank, pid, now, steps=steps)
             case DebuggerSwitches(other):
                 return self._queue.switches(other)
-            case DebuggerQuits(where):
+            case DebuggerQuits(where) if not self._queue.ended:
                 self._on_quit(quit_debugger(self._name(rank), where))
         return []
 
@@ -127,7 +125,7 @@ class Debugging:
 
     def output(self, link: AgentConnection, data: bytes) -> None:
         """A debugger has written something."""
-        if self._terminal is not None and not self._has_ended:
+        if self._terminal is not None and not self._queue.ended:
             self._unwritten[link] = self._unwritten.get(link, 0) + len(data)
             self._terminal.write(data)
 
@@ -255,8 +253,7 @@ class Debugging:
 
     def end(self, now: float) -> None:
         """The ranks are ended: nobody debugs any more."""
-        self._has_ended = True
-        self._perform(self._queue.clear(), now)
+        self._perform(self._queue.end(), now)
 
     def close(self, now: float) -> None:
         """Leave the terminal for good."""

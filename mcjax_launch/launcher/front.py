@@ -70,14 +70,17 @@ def of_own_process() -> Front:
 
 
 def told(on_frame: OnFrame, listener: Listener | None) -> OnFrame:
-    """What acts on an agent's frames, and tells the listener of messages, if there is one."""
+    """What acts on an agent's frames, and tells the listener of all that is no output of a rank."""
     if listener is None:
         return on_frame
     from mcjax_launch.protocol.codec import Message
+    from mcjax_launch.protocol.frames import Content
 
     def act_and_tell(link: AgentConnection, frame: Frame) -> None:
         on_frame(link, frame)
         if isinstance(frame, Message):
             listener.message(link.host.name, frame)
+        elif isinstance(frame, Content):
+            listener.content(frame.rank, frame.payload)
 
     return act_and_tell

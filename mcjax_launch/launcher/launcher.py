@@ -265,7 +265,12 @@ class Launcher:
                     link.give_credit()
             case messages.Exited() | messages.Started() | messages.Usage():
                 self._received_of_ranks(link, frame)
-            case messages.Importing() | messages.Preloaded() | messages.StartedAfresh():
+            case (
+                messages.Importing()
+                | messages.Preloaded()
+                | messages.StartedAfresh()
+                | messages.FromHook(message=hook_messages.SetTooLate())
+            ):
                 self._preload_note(link, frame)
             case messages.FromHook() | messages.Reached():
                 self._received_of_hooks(frame)
@@ -277,8 +282,8 @@ class Launcher:
                 self._agent_ends(link, frame)
             case messages.InputTaken() | messages.InputUnwanted() if self._stdin is not None:
                 self._stdin.received(link, frame)
-            case messages.NothingLeft():
-                pass  # the pool knows
+            case messages.NothingLeft() | Content():
+                pass  # the pool knows, and who has the function called
             case messages.Bye(unkillable, stragglers, not_removed):
                 self._state.unkillable += unkillable
                 if not_removed:
@@ -332,6 +337,8 @@ class Launcher:
                 why_no_terminal=self._why_no_terminal,
             )
             self._timers.append(self._debugging)
+            if self._policy.stopping:
+                self._debugging.end(time.monotonic())
         return self._debugging
 
     def _why_no_terminal(self) -> str:
@@ -442,7 +449,10 @@ class Launcher:
                     self._startup.stop()
                     if self._debugging is not None:
                         self._debugging.end(time.monotonic())
-                    self._console.fold_victims(culprit, own_term=not by_user)
+                    reported = (
+                        culprit is not None and self._state.ranks[culprit].failure is not None
+                    )
+                    self._console.fold_victims(culprit, reported=reported, own_term=not by_user)
                     self._pool.stop(grace_s)
                     self._pool.send_all(messages.Stop(int(signum), grace_s))
                 case ShowStacks():
@@ -504,6 +514,10 @@ class Launcher:
         if not self._policy.wants_stacks:
             lines += imports_under_way(self._state, time.monotonic())
             lines += whereabouts(self._state) + hints(self._state)
+        elif self._state.waits is not None:
+            from mcjax_launch.diagnosis.waits import last_wait
+
+            self._state.waits.by_stacks = last_wait(self._state, stacks)
         if lines and (self._debugging is None or not self._debugging.say(lines)):
             self._console.say("\n".join(lines))
         self._perform(self._policy.stacks_shown())
@@ -588,6 +602,8 @@ class Launcher:
         summary = summarize(self._state, final=self._policy.final, seconds=seconds)
         if lost_output:
             self._console.say("output lost: the reader stopped reading")
+        for line in self._state.failed_hints:
+            self._console.detail(line)
         if summary.lines:
             self._console.summary(self._unsaid(summary), alarm=not self._policy.interrupts)
         else:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 from mcjax_launch.diagnosis.preloading import imports_under_way
 from mcjax_launch.protocol.codec import Message
-from mcjax_launch.protocol.messages import Importing, Preloaded, StartedAfresh
+from mcjax_launch.protocol.hook_messages import SetTooLate
+from mcjax_launch.protocol.messages import FromHook, Importing, Preloaded, StartedAfresh
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.hang import AFTER_S, AFTER_VARIABLE
@@ -41,7 +42,7 @@ class PreloadNotes:
         self._said: set[str] = set()
 
     def take(self, message: Message, host: str, now: float) -> None:
-        """A module is being imported, or ranks have been forked, or have to be started afresh.
+        """A module is being imported, ranks have been forked or not, or have not seen a variable.
 
         Args:
             message: which, and why.
@@ -63,6 +64,11 @@ class PreloadNotes:
             self._said.add(message.reason)
             where = host if self._state.hosts > 1 else ""
             say(started_afresh(message, where, len(self._state.ranks)))
+        elif isinstance(message, FromHook) and isinstance(message.message, SetTooLate):
+            line = set_too_late(message.message)
+            if line not in self._said:
+                self._said.add(line)
+                self._note(line)
 
     def expire(self, now: float) -> None:
         """Say what is still being imported, if it is time."""
@@ -90,3 +96,11 @@ def started_afresh(message: StartedAfresh, host: str, num_ranks: int) -> str:
         who = "the ranks"
     verb = "is" if who.startswith("rank ") else "are"
     return f"--preload: {where}{message.reason}; {who} {verb} started afresh"
+
+
+def set_too_late(message: SetTooLate) -> str:
+    """The line on variables that what was imported has not seen; pure."""
+    return (
+        f"--preload: {message.package} had been imported when the program changed "
+        f"{', '.join(message.variables)}, and has not seen that: use -x NAME=VALUE, or no --preload"
+    )

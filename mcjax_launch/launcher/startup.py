@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
@@ -17,7 +17,7 @@ from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_address
 from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.exit_status import HOST_LOST, INTERNAL_ERROR
-from mcjax_launch.protocol.frames import Content, Data, encoded
+from mcjax_launch.protocol.frames import Content, Data
 from mcjax_launch.protocol.messages import HostFacts
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import Failure
@@ -82,7 +82,7 @@ class Startup:
         self._note = note
         self._reach: Reach | None = None  # where the coordinator's address need not be reached
         self._ranks = ranks_of_hosts(job, hosts)
-        self._staged = _staged(job.sync) if job.sync else None
+        self._staged = _staged(job) if job.sync or job.call else None
         self._stopped = False
         self._links: list[AgentConnection] = []
         self._answers: dict[Host, HostFacts] = {}
@@ -150,7 +150,7 @@ class Startup:
             several=self._several,
         )
         if self._staged is not None:
-            link.supply(self._staged.frames(encoded(asked)))
+            link.supply(_patiently(link, self._staged.frames()), asked)
         else:
             link.send(asked)
 
@@ -307,7 +307,15 @@ class Startup:
             self._on_error(LaunchError(message, HOST_LOST))
 
 
-def _staged(paths: tuple[str, ...]) -> "Staged":
-    from mcjax_launch.transport.sync import Staged  # as only --sync needs
+def _patiently(link: AgentConnection, files: Iterator[bytes]) -> Iterator[bytes]:
+    """Frames for an agent, which need not say anything as long as it takes them."""
+    for frame in files:
+        link.be_patient(_PREPARE_S)
+        yield frame
+    link.be_patient(_PREPARE_S)  # and from what is sent after them
 
-    return Staged(paths, os.getcwd())
+
+def _staged(job: Job) -> "Staged":
+    from mcjax_launch.transport.sync import Staged  # as only --sync and functions need
+
+    return Staged(job.sync, os.getcwd(), job.call)

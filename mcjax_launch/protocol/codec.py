@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     Convert = Callable[[Any], Any]
 
 
+_MOST_INT = 1 << 63
+
+
 class Malformed(ValueError):
     """Data that is not a valid message."""
 
@@ -51,6 +54,14 @@ class Message(Value):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls._converters = None
+
+    def check(self) -> None:
+        """Whether its values, each of its type, make sense; called where it is decoded.
+
+        Raises:
+            Malformed: they do not.
+
+        """
 
 
 # --- values out ---
@@ -141,9 +152,11 @@ def from_values(cls: type[M], values: object) -> M:
         converters = tuple(_converter(annotations[name], vars(module)) for name in cls._fields)
         cls._converters = converters
     if not isinstance(values, list) or len(values) != len(converters):
-        raise Malformed(f"{cls.__name__}: expected {len(converters)} values")
+        raise Malformed(f"expected {len(converters)} values of {cls.__name__}")
     pairs = zip(converters, values)
-    return cls(*(convert(value) for convert, value in pairs))
+    message = cls(*(convert(value) for convert, value in pairs))
+    message.check()
+    return message
 
 
 def _converter(annotation: str, known: dict[str, Any]) -> Convert:
@@ -175,13 +188,16 @@ def _checked(kind: type, value: Any) -> Any:
 def _integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise Malformed(f"expected a whole number, not {type(value).__name__}")
+    if not -_MOST_INT <= value < _MOST_INT:  # beyond it arithmetic has surprises
+        raise Malformed("expected a number of 64 bits")
     return value
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value - value != 0:
+    number = value if isinstance(value, float) else float(_integer(value))
+    if number - number != 0:
         raise Malformed("expected a finite number")
-    return float(value)
+    return number
 
 
 _SCALARS: dict[str, Convert] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 FAILED = 1
+MOST_STATUS = 255
 USAGE = 2
 TIMED_OUT = 124
 INTERNAL_ERROR = 125

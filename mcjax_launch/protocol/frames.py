@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from . import messages
-from .codec import from_json, to_json
+from .codec import Malformed, to_json
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -36,9 +36,17 @@ TERMINAL = 3
 INPUT_WINDOW = 1 << 18
 
 #: So many bytes of a relayed stream may be on their way in each direction,
-RELAY_WINDOW = 1 << 16
+RELAY_WINDOW = messages.RELAY_WINDOW
 #: in frames of so many at the most.
 RELAY_PIECE = 1 << 14
+
+# Raw bytes come in smaller pieces: 64 KiB of a rank's output, of a file or of the input at most.
+_LONGEST_RAW = 1 << 16
+# What the launcher sends has no bound: it knows every rank's arguments.
+_LONGEST = 1 << 32
+#: The longest message of an agent is shorter: what a hook says of a failure is (see hook_server),
+#: and a dump of stacks, all of it escaped.
+LONGEST_FROM_AGENT = 1 << 26
 
 #: Over a network each side sends something this often (seconds),
 PING_S = 3.0
@@ -64,11 +72,16 @@ class Data:
 
 
 class Content:
-    """Raw bytes of the file that is being staged."""
+    """Raw bytes of a file: a frame, or as much of one as has arrived.
 
-    __slots__ = ("payload",)
+    To an agent it is the file that is being staged, and `rank` means nothing; to the launcher it is
+    what the function of this rank has returned or raised.
+    """
 
-    def __init__(self, payload: bytes) -> None:
+    __slots__ = ("payload", "rank")
+
+    def __init__(self, rank: int, payload: bytes) -> None:
+        self.rank = rank
         self.payload = payload
 
     def __repr__(self) -> str:
@@ -93,9 +106,9 @@ def data_header(rank: int, stream: int, length: int) -> bytes:
     return HEADER.pack(messages.DATA, stream, rank, length)
 
 
-def content(piece: bytes) -> bytes:
+def content(piece: bytes | memoryview, rank: int = 0) -> bytes:
     """A whole frame with a piece of a file."""
-    return HEADER.pack(messages.CONTENT, 0, 0, len(piece)) + piece
+    return HEADER.pack(messages.CONTENT, 0, rank, len(piece)) + piece
 
 
 def relayed(stream: int, piece: bytes) -> bytes:
@@ -112,44 +125,67 @@ def encoded(message: Message) -> bytes:
 class Decoder:
     """Bytes in, messages and raw bytes out, however the bytes were cut.
 
-    The bytes of a rank's stream are handed on in pieces as they arrive, so that a big frame is
-    never held whole; everything else comes whole.
+    The bytes of a rank's stream, and of a file, are handed on in pieces as they arrive, so that a
+    big frame is never held whole; everything else comes whole.
+
+    Args:
+        longest: a message of more bytes is malformed.
+
     """
 
-    def __init__(self) -> None:
-        self._held = b""
-        self._data = (0, 0)  # rank and stream of the Data that is under way
-        self._data_left = 0
+    def __init__(self, longest: int = _LONGEST) -> None:
+        self._longest = longest
+        self._held = bytearray()  # of a frame that is not complete
+        self._wanted = 0  # so many bytes of it are needed to go on
+        self._raw = (messages.DATA, 0, 0)  # kind, rank and stream of the raw bytes under way
+        self._raw_left = 0
 
     def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
-        """What `data` completes."""
-        view = memoryview(self._held + bytes(data) if self._held else data)
-        self._held = b""
+        """What `data` completes.
+
+        Raises:
+            Malformed: it is no frame; nothing that comes after it can be understood.
+
+        """
+        if self._held:
+            self._held += data
+            if len(self._held) < self._wanted:
+                return
+            data, self._held = bytes(self._held), bytearray()
+        view = memoryview(data)
         at, end = 0, len(view)
         while at < end:
-            if self._data_left:
-                piece = bytes(view[at : at + self._data_left])
+            if self._raw_left:
+                piece = bytes(view[at : at + self._raw_left])
                 at += len(piece)
-                self._data_left -= len(piece)
-                yield Data(*self._data, piece)
+                self._raw_left -= len(piece)
+                kind, rank, stream = self._raw
+                yield Data(rank, stream, piece) if kind == messages.DATA else Content(rank, piece)
                 continue
             if end - at < HEADER.size:
+                self._wanted = HEADER.size
                 break
             kind, stream, rank, length = HEADER.unpack_from(view, at)
+            self._check(kind, length)
             body = at + HEADER.size
-            if kind == messages.DATA:
-                self._data = rank, stream
-                self._data_left = length
+            if kind in (messages.DATA, messages.CONTENT):
+                self._raw = kind, rank, stream
+                self._raw_left = length
                 at = body
                 continue
             if end - body < length:
+                self._wanted = HEADER.size + length
                 break
             at = body + length
             payload = bytes(view[body:at])
-            if kind == messages.CONTENT:
-                yield Content(payload)
-            elif kind == messages.RELAYED:
+            if kind == messages.RELAYED:
                 yield Relayed(stream=rank, payload=payload)
             else:
-                yield messages.decoded(kind, from_json(payload.decode()))
-        self._held = bytes(view[at:])
+                yield messages.decoded(kind, payload)
+        self._held = bytearray(view[at:])
+
+    def _check(self, kind: int, length: int) -> None:
+        """Refuse at its header what is no frame: its bytes may never come."""
+        name = messages.name_of(kind)
+        if length > (_LONGEST_RAW if kind in messages.RAW else self._longest):
+            raise Malformed(f"{name} of {length} bytes")

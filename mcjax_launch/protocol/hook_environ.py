@@ -16,6 +16,8 @@ RELAYED = "MCJAX_HOOK_RELAYED"
 JOIN_TIMEOUT = "MCJAX_HOOK_JOIN_TIMEOUT"
 #: This rank's own address for jax.device_put between CPU processes.
 TRANSFER = "MCJAX_HOOK_TRANSFER"
+#: The first rank of each slice, where the user has asked for slices (--slices): `0,4`.
+SLICES = "MCJAX_HOOK_SLICES"
 #: This host's address, where its own name does not lead to one that others can use.
 ADDRESS = "MCJAX_HOOK_ADDRESS"
 #: Set where an uncaught exception opens a debugger (--pdb).

@@ -6,7 +6,8 @@ The hook runs in the user's process, so the agent drops malformed messages. Plac
 
 from __future__ import annotations
 
-from .codec import Message, Tagged
+from .codec import Malformed, Message, Tagged
+from .exit_status import MOST_STATUS
 
 
 class HookMessage(Tagged):
@@ -35,11 +36,21 @@ class ImportedJax(HookMessage):
     python: str = ""
 
 
+class SetTooLate(HookMessage):
+    """A package that --preload had imported has not seen what the program has set since.
+
+    `variables` are those that its import has read.
+    """
+
+    package: str
+    variables: tuple[str, ...]
+
+
 class Joining(HookMessage):
     """It calls initialize(); None where it gives what is not a number.
 
     `jax` and `jaxlib` are their versions; `elsewhere`: it is process 0, and the coordinator's
-    address that it gives is not one of its machine.
+    address that it gives is not one of its machine; `partition` is its partition index, if any.
     """
 
     coordinator_address: str
@@ -49,6 +60,7 @@ class Joining(HookMessage):
     jax: str = ""
     jaxlib: str = ""
     elsewhere: bool = False
+    partition: int | None = None
 
 
 class Listening(HookMessage):
@@ -144,7 +156,8 @@ class Failed(HookMessage):
     """The program has failed, whatever status its process ends with.
 
     `joined`: in the job, so that JAX holds up the exit; `exited`: by sys.exit() or the like,
-    otherwise by an exception. `module` is what an ImportError could not find.
+    otherwise by an exception. `module` is what an ImportError could not find; `slices` is the
+    slice of each process, where several of them are what is wrong.
     """
 
     status: int
@@ -158,17 +171,22 @@ class Failed(HookMessage):
     module: str | None = None
     python: str = ""
     handled: HandledException | None = None
+    slices: tuple[int, ...] = ()
+
+    def check(self) -> None:
+        """A failure never ends with 0."""
+        if not 0 < self.status <= MOST_STATUS:
+            raise Malformed(f"status {self.status}")
 
 
 class Returned(HookMessage):
-    """A part of what a function's call has led to, for the program that wants it called.
+    """A function's call is over, and what it led to is in a file (see `function_call`).
 
-    `kind` is "value" or "raised", `data` the base64 of a pickle; `last`: it is the last part.
+    `kind` is "value" or "raised"; `sizes` are those of the pickle's parts, in bytes.
     """
 
     kind: str
-    data: str
-    last: bool
+    sizes: tuple[int, ...]
 
 
 class DebuggerMessage(HookMessage):
@@ -232,6 +250,10 @@ class TerminalGranted(DebuggerReply):
     """It has the terminal, until it gives it back: a descriptor comes along. `term` is its TERM."""
 
     term: str
+
+
+#: Why a debugger is refused at the end of a job: if it waited, it would until it is killed.
+JOB_ENDS = "no terminal for a debugger: the job is ending"
 
 
 class TerminalRefused(DebuggerReply):

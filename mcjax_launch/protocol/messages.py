@@ -7,14 +7,19 @@ process ids of the job.
 
 from __future__ import annotations
 
-from .codec import Malformed, Message, from_values
+from .codec import Malformed, Message, from_json, from_values
+from .exit_status import MOST_STATUS
 from .hook_messages import DebuggerMessage, DebuggerReply, HookMessage, HookReply, Program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    pass
 
 VERSION = 3
+
+_MOST_SIGNAL = 64
+_MOST_PORT = 65_535
+RELAY_WINDOW = 1 << 16
 
 # --- launcher to agent ---
 
@@ -23,11 +28,12 @@ class StageEntry(Message):
     """A file, folder, link or copy for the staging folder; of a file the content follows, raw.
 
     `target` is a link's; `copy_of` is the path of an earlier entry with the same content. A file
-    or copy is as old as `written_ns` says, by the clock of files.
+    or copy is as old as `written_ns` says, by the clock of files. A "call", whose content follows
+    too, is that of a function, and goes beside the staging folder: see `function_call`.
     """
 
     path: str
-    kind: str  # "file", "folder", "link" or "copy"
+    kind: str  # "file", "folder", "link", "copy" or "call"
     mode: int = 0o600
     target: str = ""
     copy_of: str = ""
@@ -257,6 +263,11 @@ class RelayTaken(Message):
     stream: int
     count: int
 
+    def check(self) -> None:
+        """It is no more than was on its way."""
+        if not 0 <= self.count <= RELAY_WINDOW:
+            raise Malformed(f"{self.count} bytes taken")
+
 
 class RelayEnds(Message):
     """The process at this end of a stream has closed it, or is gone: nothing more comes or goes."""
@@ -304,6 +315,11 @@ class Refused(Message):
     reason: str
     status: int
 
+    def check(self) -> None:
+        """A refusal is a failure."""
+        if not 0 < self.status <= MOST_STATUS:
+            raise Malformed(f"status {self.status}")
+
 
 class HostFacts(Message):
     """What a host has, and what it holds for the job: the answer to Prepare.
@@ -332,6 +348,11 @@ class HostFacts(Message):
     addresses: tuple[str, ...] = ()
     machine: str = ""
     launcher: str = ""
+
+    def check(self) -> None:
+        """Other hosts may be told to connect to the port."""
+        if not 0 <= self.port <= _MOST_PORT:
+            raise Malformed(f"port {self.port}")
 
 
 class CoordinatorTried(Message):
@@ -467,11 +488,21 @@ class Exited(Message):
     peak_kib: int
     hooked: bool = False
 
+    def check(self) -> None:
+        """What ends with another status could be taken for an end with 0."""
+        if not -_MOST_SIGNAL <= self.status <= MOST_STATUS:
+            raise Malformed(f"status {self.status}")
+
 
 class InputTaken(Message):
     """So many more bytes of the input have gone to all ranks that take it."""
 
     count: int
+
+    def check(self) -> None:
+        """Nobody gives bytes back."""
+        if self.count < 0:
+            raise Malformed(f"{self.count} bytes taken")
 
 
 class InputUnwanted(Message):
@@ -605,6 +636,8 @@ DATA = 0
 CONTENT = 1
 #: Raw bytes between a rank and the coordination service on another host.
 RELAYED = 2
+#: Those that are no messages, by their names.
+RAW = {DATA: "Data", CONTENT: "Content", RELAYED: "Relayed"}
 
 _FIRST = 16
 _MESSAGES: tuple[type[Message], ...] = (
@@ -631,6 +664,14 @@ _CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
 _KINDS = {cls: kind for kind, cls in _CLASSES.items()}
 
 
+#: What agents send; the launcher sends some of it too.
+FROM_AGENT: tuple[type[Message], ...] = (
+    *(Hello, Ping, Refused, HostFacts, CoordinatorTried, PeersTried, Time, Surveyed),
+    *(DevicesCounted, Started, Importing, Preloaded, StartedAfresh, Exited, InputTaken),
+    *(InputUnwanted, FromHook, FromDebugger, Reached, Usage, Stacks, StacksComplete, Ending),
+    *(InternalError, NothingLeft, Bye, RelayListens, RelayOpens, RelayTaken, RelayEnds),
+)
+
 #: What agents say for each other's streams.
 RELAY = (RelayListens, RelayOpens, RelayTaken, RelayEnds)
 
@@ -640,14 +681,29 @@ def kind_of(message: Message) -> int:
     return _KINDS[type(message)]
 
 
-def decoded(kind: int, values: Any) -> Message:
-    """The message of a frame.
+def name_of(kind: int) -> str:
+    """What frames of this kind carry.
 
     Raises:
-        Malformed: there is no such kind, or the values are not those of it.
+        Malformed: there is no such kind.
 
     """
-    cls = _CLASSES.get(kind)
-    if cls is None:
+    if kind in RAW:
+        return RAW[kind]
+    if kind not in _CLASSES:
         raise Malformed(f"unknown kind of message {kind}")
-    return from_values(cls, values)
+    return _CLASSES[kind].__name__
+
+
+def decoded(kind: int, payload: bytes) -> Message:
+    """The message of a frame, whose kind is known.
+
+    Raises:
+        Malformed: these are not the values of such a message.
+
+    """
+    cls = _CLASSES[kind]
+    try:
+        return from_values(cls, from_json(payload.decode()))
+    except ValueError as error:  # Malformed, or no UTF-8
+        raise Malformed(f"{cls.__name__}: {error}") from None

@@ -10,7 +10,7 @@ from .loop import WRITE, Loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 # Of what may wait, so much at a time is in the queue, where all that comes after it has to wait.
 _BATCH = 1 << 14
@@ -26,10 +26,10 @@ def widen(pipe: int, size: int = _PIPE_SIZE) -> None:
 class Uplink:
     """One direction of a connection, at either end: bytes out, in order, without ever blocking.
 
-    The queue has no bound of its own: a rank's output is bounded by the launcher's credit, files
-    are sent as there is room (`on_empty`), and everything else is small. What may wait for its
-    turn (`send_later`) never keeps a message behind more than one batch of it; whoever sends it
-    bounds how much there is.
+    The queue has no bound of its own: a rank's output is bounded by the launcher's credit, the
+    content of files is read as there is room for it (`supply`), and everything else is small. What
+    may wait for its turn (`send_later`) never keeps a message behind more than one batch of it;
+    whoever sends it bounds how much there is.
 
     Args:
         fd: the descriptor to write to.
@@ -45,12 +45,13 @@ class Uplink:
         self._queue = bytearray()
         self._later: deque[bytes] = deque()
         self._ahead = 0  # of the queue: up to the end of the last batch of what could wait
+        self._supplies: deque[Iterator[bytes]] = deque()
         self.broken = False
         os.set_blocking(fd, False)
 
     @property
     def empty(self) -> bool:
-        return not self._queue and not self._later
+        return not self._queue and not self._later and not self._supplies
 
     @property
     def holds_back(self) -> bool:
@@ -71,6 +72,29 @@ class Uplink:
             self.send(memoryview(batch))
             self._ahead = len(self._queue)
 
+    @property
+    def supplies(self) -> bool:
+        """Whether there are frames that are still to be made."""
+        return bool(self._supplies)
+
+    def supply(self, frames: Iterator[bytes]) -> None:
+        """Send many frames too, in order: each is made only when nothing else is to be sent."""
+        if not self.broken:
+            self._supplies.append(frames)
+            self._await_room()
+
+    def _send_supplied(self) -> None:
+        """Send one frame of those: there may be news to act on before the next."""
+        while self._supplies:
+            frame = next(self._supplies[0], None)
+            if frame is not None:
+                self.send(frame)
+                return
+            self._supplies.popleft()
+
+    def _await_room(self) -> None:
+        self._loop.watch(self._fd, WRITE, lambda ready: self.flush())
+
     def send(self, *parts: bytes | memoryview) -> None:
         """Send these bytes, now or as soon as there is room."""
         if self.broken:
@@ -89,11 +113,12 @@ class Uplink:
                 self._queue += part[sent:]
             sent = max(0, sent - len(part))
         if self._queue:
-            self._loop.watch(self._fd, WRITE, lambda ready: self.flush())
+            self._await_room()
 
     def send_last(self, data: bytes) -> None:
         """Send what is queued and this, however long it takes: for a process that ends."""
         self._later.clear()
+        self._supplies.clear()
         rest = memoryview(bytes(self._queue) + data)
         os.set_blocking(self._fd, True)
         try:
@@ -104,9 +129,12 @@ class Uplink:
 
     def drop(self) -> None:
         """Nobody reads any more: forget what is queued and all that comes."""
+        if self.broken:  # and the descriptor may be another's by now
+            return
         self.broken = True
         self._queue.clear()
         self._later.clear()
+        self._supplies.clear()
         self._ahead = 0
         self._loop.forget(self._fd)
 
@@ -122,6 +150,8 @@ class Uplink:
             self.drop()
         self._send_batches()
         if not self._queue:
+            self._send_supplied()
+        if not self._queue and not self._supplies:
             self._loop.forget(self._fd)
             if self._on_empty is not None:
                 self._on_empty()

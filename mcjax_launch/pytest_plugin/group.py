@@ -2,9 +2,7 @@
 
 import contextlib
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,12 +16,11 @@ from typing import Any
 from mcjax_launch.protocol.system import LINUX
 from mcjax_launch.pytest_plugin import messages
 from mcjax_launch.pytest_plugin.marks import Shape
+from mcjax_launch.pytest_plugin.meeting_point import MeetingPoint
 
 _HERE = Path(__file__).resolve().parent
-_LAST_RESORT = "/tmp"
-# A unix socket's path has 107 bytes in all, and 103 on macOS; 29 of them are ours.
-_LONGEST_SOCKET_FOLDER = 74
 _MOST_JOINING_S = 120
+_LOOK_S = 0.2
 _MOST_COLLECTING_S = 300.0
 # Ranks that are ended are stuck, or have nothing to do: JAX ignores SIGTERM, so this is lost time.
 _GRACE_S = 0.3
@@ -56,34 +53,29 @@ class Group:
     ) -> None:
         self.shape = shape
         self._settings = settings
-        self._folder = _make_folder()
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(self._folder / "socket"))
-        self._listener.listen(shape.processes)
+        self._meeting_point = MeetingPoint(shape.processes)
         self._ranks: dict[int, Connection] = {}
         self._streams: dict[int, list[int]] = {}
         self._shows = shows
-        path = self._folder / "launcher.log"
-        with path.open("wb") as log:
-            self._log = path.open("rb")
-            self._launcher = subprocess.Popen(
-                self._command(preload),
-                # A pipe, where nothing else tells that this process is gone.
-                stdin=subprocess.DEVNULL if LINUX else subprocess.PIPE,
-                stdout=None if shows else log,
-                stderr=None if shows else log,
-                env=_environ(os.environ),
-                start_new_session=True,  # a Ctrl-C is for pytest, which ends the job
-            )
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._said = 0  # bytes of it
+        self._launcher = subprocess.Popen(
+            self._command(preload),
+            # A pipe, where nothing else tells that this process is gone.
+            stdin=subprocess.DEVNULL if LINUX else subprocess.PIPE,
+            stdout=None if shows else self._log,
+            stderr=None if shows else self._log,
+            env=_environ(os.environ),
+            start_new_session=True,  # a Ctrl-C is for pytest, which ends the job
+        )
 
     def _command(self, preload: str) -> list[str]:
         script = [sys.executable, str(_HERE / "launcher_process.py"), str(os.getpid())]
-        job = [f"-n{self.shape.processes}", f"-d{self.shape.cpu_devices}"]
         ways = ["--python", sys.executable, "--grace", f"{_GRACE_S}s", "-q"]
         limits = ["--start-timeout", f"{_MOST_JOINING_S}s"]
         forked = ["--preload", preload] if preload else []
-        program = [str(_HERE / "worker.py"), str(self._folder / "socket")]
-        return [*script, *job, *ways, *limits, *forked, *program]
+        program = [str(_HERE / "worker.py"), self._meeting_point.address]
+        return [*script, *self.shape.options, *ways, *limits, *forked, *program]
 
     # --- its start ---
 
@@ -113,21 +105,14 @@ class Group:
 
     def _accept(self) -> None:
         """Let all ranks connect."""
-        self._listener.settimeout(0.2)
         while len(self._ranks) < self.shape.processes:
-            try:
-                accepted, _ = self._listener.accept()
-            except TimeoutError:
-                if self._launcher.poll() is not None:
-                    raise self._failed("the ranks could not be started") from None
-                continue
-            accepted.setblocking(True)
-            connection = Connection(accepted.detach())
-            with contextlib.suppress(EOFError):  # it ends already; so does the job
-                self._ranks[connection.recv()] = connection
-        self._listener.close()
-        # Nothing is left of it, even if this process is killed.
-        shutil.rmtree(self._folder, ignore_errors=True)
+            connection = self._meeting_point.accept(_LOOK_S)
+            if connection is not None:
+                with contextlib.suppress(EOFError):  # it ends already; so does the job
+                    self._ranks[connection.recv()] = connection
+            elif self._launcher.poll() is not None:
+                raise self._failed("the ranks could not be started")
+        self._meeting_point.close()
 
     def _failed(self, what: str) -> StartFailed:
         self._wait()
@@ -185,7 +170,11 @@ class Group:
 
     def said(self) -> list[str]:
         """What the launcher has said since it was last asked."""
-        return self._log.read().decode("utf-8", "replace").splitlines()
+        size = os.fstat(self._log.fileno()).st_size
+        # The place in the file is where the launcher writes.
+        data = os.pread(self._log.fileno(), size - self._said, self._said)
+        self._said += len(data)
+        return data.decode("utf-8", "replace").splitlines()
 
     def stacks(self) -> list[str]:
         """Where all ranks are, in the launcher's words; nothing if it does not answer."""
@@ -236,11 +225,10 @@ class Group:
         for fd in [fd for fds in self._streams.values() for fd in fds]:
             os.close(fd)
         self._streams.clear()
-        self._listener.close()
+        self._meeting_point.close()
         self._log.close()
         if self._launcher.stdin is not None:
             self._launcher.stdin.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait(self) -> None:
         try:
@@ -256,13 +244,6 @@ class Group:
     def _stop(self) -> None:
         """End the ranks: the second signal kills those that do not end at once."""
         self._launcher.send_signal(signal.SIGTERM)
-
-
-def _make_folder() -> Path:
-    """A private folder in which a socket can be made."""
-    base = tempfile.gettempdir()
-    folder = base if len(base) <= _LONGEST_SOCKET_FOLDER else _LAST_RESORT
-    return Path(tempfile.mkdtemp(prefix="mcjax-pytest-", dir=folder))
 
 
 def _environ(environ: Mapping[str, str]) -> dict[str, str]:

@@ -22,17 +22,23 @@ def main() -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        if os.getppid() != parent:  # it has ended meanwhile
+            return
     else:
-        _end_with_input()
-    if os.getppid() != parent:  # it has ended meanwhile
-        return
+        _end_with_input(os.path.dirname(sys.argv[-1]))
     from mcjax_launch.__main__ import run
 
     run()
 
 
-def _end_with_input() -> None:
-    """End when the parent's end of standard input is closed, which nobody else has."""
+def _end_with_input(folder: str) -> None:
+    """End when the parent's end of standard input is closed, which nobody else has.
+
+    Args:
+        folder: of the parent's socket, which it may have left.
+
+    """
+    import shutil
     import threading
 
     fd = os.dup(0)
@@ -42,6 +48,7 @@ def _end_with_input() -> None:
 
     def wait() -> None:
         os.read(fd, 1)
+        shutil.rmtree(folder, ignore_errors=True)
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, daemon=True).start()

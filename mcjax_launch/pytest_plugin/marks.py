@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from mcjax_launch.ranks import MOST_RANKS, counted
+from mcjax_launch.request import kinds
 
 NAME = "mcjax"
 _PARAMETER = "_mcjax_processes"
-_KNOWN = ("processes", "cpu_devices", "timeout")
+_KNOWN = ("processes", "cpu_devices", "slices", "timeout")
 
 
 @dataclass(frozen=True)
@@ -19,15 +20,23 @@ class Shape:
 
     processes: int
     cpu_devices: int
+    slices: str | int = "auto"
 
     def __str__(self) -> str:
         processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
-        return f"{processes} with {counted(self.cpu_devices, 'CPU device')} each"
+        slices = "" if self.slices == "auto" else f", slices={self.slices}"
+        return f"{processes} with {counted(self.cpu_devices, 'CPU device')} each{slices}"
+
+    @property
+    def options(self) -> list[str]:
+        """The options of a job of this shape."""
+        slices = [] if self.slices == "auto" else ["--slices", str(self.slices)]
+        return ["-n", str(self.processes), "-d", str(self.cpu_devices), *slices]
 
     @property
     def command(self) -> str:
         """What runs a program in ranks of this shape."""
-        return f"mcjax-launch -n {self.processes} -d {self.cpu_devices}"
+        return " ".join(["mcjax-launch", *self.options])
 
 
 @dataclass(frozen=True)
@@ -106,4 +115,14 @@ def _checked(given: Mapping[str, Any], nodeid: str) -> Marked:
     timeout = given.get("timeout")
     if timeout is not None and (type(timeout) not in (int, float) or timeout < 0):
         raise pytest.UsageError(f"{nodeid}: mcjax(timeout={timeout!r}): not a number of seconds")
-    return Marked(Shape(given["processes"], given.get("cpu_devices", 1)), timeout)
+    slices = _slices(given.get("slices", "auto"), given["processes"], nodeid)
+    return Marked(Shape(given["processes"], given.get("cpu_devices", 1), slices), timeout)
+
+
+def _slices(value: Any, processes: int, nodeid: str) -> str | int:
+    try:
+        slices: str | int = kinds.slices(value)
+        kinds.check_slices(slices, processes)
+    except ValueError as error:
+        raise pytest.UsageError(f"{nodeid}: mcjax(slices={value!r}): {error}") from None
+    return slices

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 OWN = "mcjax-launch: "
-_CAUSE = re.compile(r"(?:(\d+ ranks) failed, )?rank (\d+)(?: failed| first): (.*)")
-_OF_RANK = re.compile(r"\[ *(\d+)\] ?(.*)")
+_CAUSE = re.compile(r"(?:(\d+ ranks) failed, )?rank (\d{1,9})(?: failed| first): (.*)")
+_OF_RANK = re.compile(r"\[ *(\d{1,9})\] ?(.*)")
 _LEFT = "exited with 0"
 _USERS = "  > "
 # The calls below a test or a fixture, in the launcher's stacks and in faulthandler's.

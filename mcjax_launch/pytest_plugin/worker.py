@@ -12,7 +12,8 @@ from typing import Any
 
 def main(address: str) -> None:
     """Connect to the controller at this address, and do what it says."""
-    connection = Client(address, "AF_UNIX")
+    name = f"\0{address[1:]}" if address.startswith("@") else address
+    connection = Client(name, "AF_UNIX")
     connection.send(int(os.environ["JAX_PROCESS_ID"]))
     try:
         settings = connection.recv()

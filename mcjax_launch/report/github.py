@@ -16,7 +16,7 @@ from mcjax_launch.wording import visible
 _MOST = 4000  # characters: GitHub shows some 4 KB of a message
 _MOST_OUTPUT, _MOST_LINES = 2000, 5
 _COLOURS = r"\x1b\[[0-9;]*m"
-_PLACE = r"(.+):(\d+) in "
+_PLACE = r"(.+):(\d{1,9}) in "
 
 
 class Annotations:

@@ -21,12 +21,17 @@ let attempt, ranks, apart, others, shown, view, waits, charts = [];
 
 // --- text ---
 
-function el(tag, attributes, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) {
+// The page's policy allows no style attribute, but what is set like this.
+function give(made, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name === "style") made.style.cssText = value || "";
     else if (value !== false && value != null) made.setAttribute(name, value);
   }
+}
+function el(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  give(made, attributes || {});
   made.append(...children.filter(child => child != null && child !== false));
   return made;
 }
@@ -513,22 +518,8 @@ function showTime() { showAxis(); showRows(); showWaits(); showCharts(); }
 
 // --- who waited for whom ---
 
-// What a hang's stacks tell: some ranks stood in one place, and few elsewhere.
-function waitOfStacks() {
-  const {cause, idle_since_s: since} = attempt;
-  if (!apart.length || since == null || cause.at_s == null) return [];
-  const waiting = ranks.filter(rank => !isApart(rank) && rank.joined_s != null);
-  const at = attempt.stacks.findIndex(line => (namedIn(line) || {ranks: []}).ranks
-    .some(number => waiting.some(rank => rank.rank === number)));
-  const line = attempt.stacks.slice(at).find(one => one.startsWith("  > "));
-  if (!waiting.length || !line) return [];
-  const [where] = line.slice(4).split(": ");
-  return [{place: "", where, late: apart, until_s: cause.at_s,
-    arrived: waiting.map(rank => [rank.rank, Math.max(since, rank.joined_s)])}];
-}
 function prepareWaits() {
-  const known = attempt ? [...attempt.waits, ...waitOfStacks()] : [];
-  waits = known.map(wait => {
+  waits = (attempt ? attempt.waits : []).map(wait => {
     const times = new Map(wait.arrived), first = wait.arrived[0][1];
     const joins = wait.place === "initialize()", leaves = wait.place.endsWith("exit barrier");
     return {...wait, times, seconds: wait.until_s - first, drawn: !joins && !leaves,
@@ -548,7 +539,7 @@ function waitWords(wait) {
     wait.never ? el("span", {class: "never"},
       `, which ${wait.late.length > 1 ? "have" : "has"} not come`) : ""];
 }
-const placeOf = wait => wait.place ? `in ${wait.place}` : `at ${wait.where}`;
+const placeOf = wait => wait.place ? `in ${wait.place}` : wait.where ? `at ${wait.where}` : "";
 function showWaits() {
   const long = waits.filter(isLong), all = state.allWaits || long.length <= FEW_WAITS + 1;
   $("waits").hidden = !long.length;
@@ -582,7 +573,8 @@ const uses = {
   }},
   cpu: {title: "CPU, cores in use", format: cores, least: 0.1, points: rank => {
     let [at, used] = [rank.started_s || 0, 0];
-    const samples = rank.samples.slice(), last = samples[samples.length - 1];
+    // Those from before are of the process that it was forked from.
+    const samples = rank.samples.filter(s => s[0] > at), last = samples[samples.length - 1];
     // The kernel counts in hundredths of a second: too coarse for a short rest.
     if (last && rank.ended_s > last[0] + 0.5) samples.push([rank.ended_s, rank.cpu_s]);
     return samples.flatMap(s => {
@@ -658,7 +650,7 @@ function chart(key, use) {
     + use.format(biggest));
   const draw = (tag, attributes) => {
     const made = document.createElementNS(NS, tag);
-    for (const [name, v] of Object.entries(attributes)) made.setAttribute(name, v);
+    give(made, attributes);
     svg.append(made);
     return made;
   };

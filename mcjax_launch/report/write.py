@@ -101,10 +101,20 @@ def page(text: str) -> str:
     for name, place in _PLACES.items():
         before, found, after = template.partition(place)
         assert found
-        template = before + _part(name) + after
+        part = _part(name)
+        before = before.replace(f"hash of {name}", _hash(f"\n{part}"))
+        template = before + part + after
     before, found, after = template.partition(_RECORD)
     assert found and text.isascii()
     return before + text.replace("<", "\\u003c") + after  # it cannot contain </script>
+
+
+def _hash(inside: str) -> str:
+    """What allows an element of the page with exactly this text, as its policy writes it."""
+    from base64 import b64encode
+    from hashlib import sha256
+
+    return f"sha256-{b64encode(sha256(inside.encode()).digest()).decode()}"
 
 
 def _part(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Options that contradict one another, or that say nothing without another one; pure."""
+"""Options that contradict one another, or that say nothing without another one."""
 
 from collections.abc import Mapping, Set
 
@@ -12,7 +12,8 @@ from mcjax_launch.schedulers import slurm
 _FOR_CHECK = frozenset(
     {"check", "num_processes", "python", "chdir", "env", "no_hook", "cpu_devices"}
     | {"gpus_per_process", "cpu_transfers", "bind_cores", "hosts", "procs_per_host", "via"}
-    | {"coordinator", "color", "quiet", "verbose", "timeout", "start_timeout", "grace", "report"}
+    | {"slices", "coordinator", "color", "quiet", "verbose", "timeout", "start_timeout"}
+    | {"grace", "report"}
 )
 _FOR_EMIT = ("image", "name", "namespace", "engine_option")
 
@@ -37,6 +38,10 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
         _check_check(options, given)
     _check_contradictions(options)
     _check_lone(options, given, environ)
+    if options.report or options.junit or options.profile:  # a run without need not import it
+        from mcjax_launch.request import clashes
+
+        clashes.check(options)
 
 
 def _check_check(options: Options, given: Set[str]) -> None:
@@ -65,11 +70,17 @@ def _check_contradictions(options: Options) -> None:
     for name, value in (
         ("--start-timeout", options.start_timeout),
         ("--verify-spmd", options.verify_spmd),
+        ("--slices", options.slices != "auto"),
         ("--pdb", options.pdb),
         ("--profile", options.profile),
     ):
         if value and options.no_hook:
             raise LaunchError(f"{name} cannot be combined with --no-hook")
+    if options.min_hosts and isinstance(options.slices, int):
+        raise LaunchError(
+            f"--slices {options.slices} cannot be combined with --min-hosts: fewer ranks may not "
+            "be so many equal slices; try --slices host"
+        )
     if options.coordinator == RELAYED and options.no_hook:
         raise LaunchError(
             "--coordinator ssh cannot be combined with --no-hook: the hook leads ranks there"

@@ -10,6 +10,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.wrappers import Wrapper, parse
 from mcjax_launch.ranks import MOST_RANKS, these_ranks
+from mcjax_launch.request.kinds import check_slices
 from mcjax_launch.request.options import RELAYED, Options
 from mcjax_launch.request.this_machine import ThisMachine
 
@@ -24,11 +25,15 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
 
     Raises:
         LaunchError: the hosts have more slots than a job may have ranks, and there is no -n; or an
-            option names ranks that the job does not have.
+            option names ranks that the job does not have, or more slices than fit.
 
     """
     num_hosts = options.num_hosts or 1
     num_processes = options.num_processes or _all_slots(hosts, num_hosts)
+    try:
+        check_slices(options.slices, num_processes)
+    except ValueError as error:
+        raise LaunchError(f"--slices {options.slices}: {error}") from None
     return Job(
         program=options.program,
         program_hint=here.program_hint,
@@ -46,6 +51,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         env_style=options.env_style,
         cpu_devices=options.cpu_devices,
         gpus_per_process=options.gpus_per_process,
+        slices=options.slices,
         cpu_transfers=options.cpu_transfers,
         bind_cores=options.bind_cores,
         coordinator=here.coordinator,

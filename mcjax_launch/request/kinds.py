@@ -15,6 +15,7 @@ from mcjax_launch.ranks import MOST_RANKS, parse_ranges, whole_number
 HIGHEST_PORT = 65535
 COLORS = ("auto", "always", "never")
 ENV_STYLES = ("torch",)
+SLICES = ("auto", "one", "host")
 
 _UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _NUMBER = r"(?:\d+(?:\.\d+)?)"
@@ -66,6 +67,24 @@ def wrapper(value: Any) -> str:
 
     parse(str(value))
     return str(value)
+
+
+def slices(value: Any) -> Any:
+    """How many slices the ranks are, or one of SLICES."""
+    if value in SLICES:
+        return value
+    try:
+        return whole_number(str(value).strip(), 1, MOST_RANKS)
+    except ValueError:
+        raise ValueError(f"{value!r} is not {', '.join(SLICES)} or a number of slices") from None
+
+
+def check_slices(slices: str | int, ranks: int) -> None:
+    """Raise a ValueError where so many ranks are not so many equal slices."""
+    if isinstance(slices, int) and ranks % slices:
+        raise ValueError(
+            f"{ranks} ranks cannot be split into {slices} equal slices; choose a divisor of {ranks}"
+        )
 
 
 def modules(value: Any) -> tuple[str, ...]:

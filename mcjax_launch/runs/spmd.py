@@ -93,20 +93,24 @@ class Code:
     """The code of a program, as a rank that is held at it has shown it.
 
     Attributes:
-        text: StableHLO, with places.
         complete: all of it has come.
         compiled: the fingerprints of what else that rank has compiled and not run yet.
 
     """
 
     def __init__(self) -> None:
-        self.text = ""
+        self._parts: list[str] = []
         self.complete = False
         self.compiled: frozenset[str] = frozenset()
 
+    @property
+    def text(self) -> str:
+        """StableHLO, with places."""
+        return "".join(self._parts)
+
     def add(self, part: hook_messages.ProgramText) -> None:
         """Another part has come."""
-        self.text += part.text
+        self._parts.append(part.text)
         self.complete = part.last
         self.compiled = frozenset(part.compiled)
 

@@ -48,6 +48,7 @@ class RunState(Changing):
         stop: the reason for which it ended, unless that was a rank's failure.
         idle_since: `activity.active_at`, when the reason to stop became known.
         stacks: the ranks' stacks when a limit was reached, as they were shown.
+        failed_hints: lines on those that could not be given, by a bug.
         activity: of all ranks together.
         pause: while somebody debugs it.
         initialize_calls: of all ranks together.
@@ -68,6 +69,7 @@ class RunState(Changing):
     idle_since: float | None = None
     stacks: tuple[str, ...] = ()
     unkillable: list[str] = field(default_factory=list)
+    failed_hints: list[str] = field(default_factory=list)
     activity: Activity = field(default_factory=Activity)
     pause: Pause = field(default_factory=Pause)
     initialize_calls: int = 0
@@ -92,6 +94,7 @@ class RunState(Changing):
         """A rank's process runs."""
         process = self.ranks[rank].process
         process.pid, process.started_at, process.awaits = pid, at, None
+        self.ranks[rank].usage.samples.clear()  # of the process that it was forked from
         self.activity.active_at = at
 
     def importing(self, host: str, module: str, at: float) -> None:

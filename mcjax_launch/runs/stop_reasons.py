@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from mcjax_launch.protocol import exit_status
 from mcjax_launch.protocol.value import Value
+from mcjax_launch.wording import one_line
 
 
 class Stop(Value):
@@ -60,7 +61,7 @@ def reader_gone(error: OSError | None) -> Stop:
 
 def host_lost(host: str, why: str) -> Stop:
     """The end of a job one of whose hosts is gone, with its ranks."""
-    return Stop(f"host {host}: {why}", exit_status.HOST_LOST, final=False)
+    return Stop(one_line(f"host {host}: {why}"), exit_status.HOST_LOST, final=False)
 
 
 def agent_stopped(host: str, why: str) -> Stop:

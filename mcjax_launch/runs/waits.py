@@ -51,6 +51,11 @@ class Wait(Value):
         """How long the first waited."""
         return self.until - self.arrived[0][1]
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all came."""
+        return {rank for rank, _ in self.arrived}.issuperset(self.late)
+
 
 class _Gathering(Changing):
     program: Program
@@ -61,9 +66,14 @@ class Waits:
     """Takes each rank's first run of each program that spans processes, and keeps the long waits.
 
     Its memory is bounded: of the waits that are over it keeps the longest.
+
+    Attributes:
+        by_stacks: who waited when a limit was reached, as the ranks' stacks tell.
+
     """
 
     def __init__(self) -> None:
+        self.by_stacks: Wait | None = None
         self._open: dict[str, _Gathering] = {}
         self._latest: dict[int, str] = {}  # the program to which each rank has come
         self._over: list[tuple[float, int, Wait]] = []  # a heap, the shortest first
@@ -129,8 +139,13 @@ def waits_of(state: RunState, end: float) -> list[Wait]:
     ends = {rank: run.membership.leaving_at for rank, run in state.ranks.items()}
     left = {rank for rank, at in ends.items() if at is not None and at <= end}
     programs = [] if state.waits is None else state.waits.until(end, left)
-    found = [_joining(state, end), *programs, _leaving(state, end)]
-    return sorted((wait for wait in found if wait is not None), key=lambda wait: wait.arrived[0][1])
+    told = [_joining(state, end), *programs, _leaving(state, end)]
+    found = [wait for wait in told if wait is not None]
+    # Only the first run of a program is reported: of later ones the stacks tell.
+    last = None if state.waits is None else state.waits.by_stacks
+    if last is not None and all(wait.is_over for wait in found):
+        found.append(last)
+    return sorted(found, key=lambda wait: wait.arrived[0][1])
 
 
 def _joining(state: RunState, end: float) -> Wait | None:

@@ -116,15 +116,16 @@ def size_of(submission: Submission) -> Size:
             f"{counted(ranks, 'rank')} each; set --num-hosts and --procs-per-host"
         )
     attempts = submission.max_restarts + 1
+    grace = GRACE_S["TERM"] if submission.grace is None else submission.grace
     seconds = submission.timeout
     if seconds is not None:
-        grace = GRACE_S["TERM"] if submission.grace is None else submission.grace
         seconds = (seconds + grace) * attempts
     return Size(
         hosts=hosts,
         ranks=ranks,
         gpus=submission.gpus_per_process * ranks,
         seconds=seconds,
+        grace=grace,
         restarts=submission.max_restarts,
         can_shrink=submission.min_hosts is not None,
     )

@@ -5,6 +5,7 @@ coordinator by name.
 """
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +14,8 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.schedulers.size import Size
 
 PORT = 8476
-# Longer than the grace that the launcher gives its ranks after a TERM.
-_TERMINATION_S = 45
+# What the launcher gets beyond its ranks' grace, to end them and say why.
+_TERMINATION_MARGIN_S = 15
 _WORKERS = "workers"
 
 
@@ -126,8 +127,8 @@ def _pods(command: Sequence[str], size: Size, coordinator: str, image: str) -> d
     container: dict[str, Any] = {
         "name": "main",
         "image": image,
-        # Kubernetes would expand $(NAME) in a command.
-        "command": [word.replace("$(", "$$(") for word in words],
+        # Kubernetes expands $(NAME) in a command, and reduces $$ to $.
+        "command": [word.replace("$", "$$") for word in words],
         "env": [{"name": name, "value": value} for name, value in place.items()],
         "ports": [{"name": "coordinator", "containerPort": PORT}],
     }
@@ -136,7 +137,7 @@ def _pods(command: Sequence[str], size: Size, coordinator: str, image: str) -> d
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": _TERMINATION_S,
+        "terminationGracePeriodSeconds": math.ceil(size.grace) + _TERMINATION_MARGIN_S,
         "containers": [container],
     }
     spec: dict[str, Any] = {

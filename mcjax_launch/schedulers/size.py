@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from mcjax_launch.job.job import GRACE_S
+
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
@@ -12,6 +14,7 @@ class Size:
         ranks: on each of them.
         gpus: on each of them; 0 for none.
         seconds: the longest that the job may take; None for no limit.
+        grace: seconds from asking its ranks to exit to killing them.
         restarts: how often it may be started again.
         can_shrink: it may then run on fewer hosts.
 
@@ -21,5 +24,6 @@ class Size:
     ranks: int
     gpus: int = 0
     seconds: float | None = None
+    grace: float = GRACE_S["TERM"]
     restarts: int = 0
     can_shrink: bool = False

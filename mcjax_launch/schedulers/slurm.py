@@ -89,7 +89,7 @@ def _scontrol(job_id: str) -> str:
 def parse_gpus(shown: str) -> dict[str, int]:
     """Each node's GPUs, from the output of `scontrol show job -d`; pure."""
     gpus: dict[str, int] = {}
-    for nodes, resources in re.findall(r"^\s*Nodes=(\S+) .*GRES=(\S+)", shown, re.MULTILINE):
+    for nodes, resources in re.findall(r"^[ \t]*Nodes=(\S+) .*GRES=(\S+)", shown, re.MULTILINE):
         count = sum(map(int, re.findall(r"\bgpu(?::[\w.-]+)?:(\d+)\(", resources)))
         gpus |= {node.name: count for node in parse_list(nodes, 1)}
     return gpus

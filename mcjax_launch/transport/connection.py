@@ -5,14 +5,16 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import frames
-from mcjax_launch.protocol.codec import Message
+from mcjax_launch.protocol.codec import Malformed, Message
 from mcjax_launch.protocol.frames import Content, Data, Relayed
 from mcjax_launch.protocol.loop import READ, Loop
 from mcjax_launch.protocol.messages import Credit
 from mcjax_launch.protocol.uplink import Uplink, widen
+from mcjax_launch.transport.dialogue import Dialogue
 from mcjax_launch.transport.pipes import Pipes
 
 _MOST_ERRORS = 8192
@@ -88,7 +90,8 @@ class AgentConnection:
         pipes: the started transport.
         window: output bytes that may be on their way at any time.
         on_frame: called for each frame, in order.
-        on_end: called once, when the agent's end of the pipe is closed.
+        on_end: called once, when the agent's end of the pipe is closed; or, with the reason, when
+            it says what no agent says, or not then.
         trace: called with a line for each frame, where that is wanted.
 
     Attributes:
@@ -108,7 +111,7 @@ class AgentConnection:
         loop: Loop,
         window: int,
         on_frame: Callable[["AgentConnection", Message | Data | Content | Relayed], None],
-        on_end: Callable[["AgentConnection"], None],
+        on_end: Callable[["AgentConnection", str], None],
         trace: Callable[[str], None] | None = None,
     ) -> None:
         self.host = host
@@ -121,9 +124,8 @@ class AgentConnection:
         self.status: int | None = None
         self._loop = loop
         self._pipes = pipes
-        self._out = Uplink(pipes.to_agent, loop, self._pump)
-        self._supply: Iterator[bytes] = iter(())
-        self._decoder = frames.Decoder()
+        self._out = Uplink(pipes.to_agent, loop)
+        self._dialogue = Dialogue()
         self._on_frame = on_frame
         self._on_end = on_end
         self._trace = trace
@@ -164,6 +166,7 @@ class AgentConnection:
         """Send a message; nothing happens if the agent is gone."""
         if self._trace is not None:
             self._trace(f"frame to {self.host.name}: {message!r}")
+        self._dialogue.sent(message)
         self._out.send(frames.encoded(message))
 
     def send_raw(self, data: bytes) -> None:
@@ -186,14 +189,10 @@ class AgentConnection:
             self._trace(f"frame to {self.host.name}: {len(data)} bytes typed for rank {rank}")
         self._out.send(frames.data_header(rank, frames.TERMINAL, len(data)), data)
 
-    def supply(self, frames: Iterator[bytes]) -> None:
-        """Send many frames, each only when there is room for it."""
-        self._supply = frames
-        self._pump()
-
-    def _pump(self) -> None:
-        while self._out.empty and (frame := next(self._supply, None)) is not None:
-            self._out.send(frame)
+    def supply(self, staged: Iterator[bytes], then: Message) -> None:
+        """Send many frames, each only when there is room for it, and then a message."""
+        self._dialogue.sent(then)
+        self._out.supply(chain(staged, [frames.encoded(then)]))
 
     def open_window(self) -> None:
         """Let the first output come."""
@@ -213,7 +212,7 @@ class AgentConnection:
             return
         self.heard_at = time.monotonic()
         data = _buffer.view[:count]
-        for frame in self._decoder.feed(data if self.greeted else self._skip_noise(bytes(data))):
+        for frame in self._decoded(data if self.greeted else self._skip_noise(bytes(data))):
             if isinstance(frame, frames.Data) and frame.stream != frames.TERMINAL:
                 self._window.consumed += len(frame.payload)
             if self._trace is not None:
@@ -221,6 +220,16 @@ class AgentConnection:
             self._on_frame(self, frame)
         if count == 0 and not self.ended:
             self._end()
+
+    def _decoded(self, data: bytes | memoryview) -> Iterator[Message | Data | Content | Relayed]:
+        """The frames that are complete, up to the first that is malformed.
+
+        What acts on them raises its errors elsewhere: those are bugs.
+        """
+        try:
+            yield from self._dialogue.received(data)
+        except Malformed as error:
+            self._on_end(self, str(error))
 
     def _skip_noise(self, data: bytes) -> bytes:
         before, magic, after = (self.noise + data).partition(frames.MAGIC)
@@ -232,7 +241,7 @@ class AgentConnection:
         self.ended = True
         self._loop.forget(self._pipes.from_agent)
         self._read_errors()
-        self._on_end(self)
+        self._on_end(self, "")
 
     def _read_errors(self) -> None:
         try:
@@ -263,10 +272,9 @@ class AgentConnection:
     def end_input(self) -> None:
         """Nothing more will be sent: a transport may wait for that before it ends."""
         if self._pipes.to_agent >= 0:
-            self._loop.forget(self._pipes.to_agent)
+            self._out.drop()
             os.close(self._pipes.to_agent)
             self._pipes = self._pipes.replaced(to_agent=-1)
-            self._out.broken = True
 
     def release(self) -> Pipes | None:
         """Let go of an agent that stays for another attempt.
@@ -287,13 +295,12 @@ class AgentConnection:
 
     def close(self) -> None:
         """Hang up: an agent that still runs ends what it has started."""
+        self._out.drop()
         for fd in (self._pipes.from_agent, self._pipes.errors, self._pipes.to_agent):
             if fd >= 0:
                 self._loop.forget(fd)
                 os.close(fd)
         self._pipes = self._pipes.replaced(from_agent=-1, errors=-1, to_agent=-1)
-        self._supply = iter(())
-        self._out.broken = True
         self.ended = True
 
     def kill(self, signum: int) -> None:

@@ -56,9 +56,10 @@ class CoordinatorRelay:
                 self._pass_on((link, event.stream), event)
 
     def _open(self, near: End) -> None:
-        if self._first is None:
+        if self._first in (None, near[0]) or near in self._ends:  # or it has no such number to give
             near[0].send_later(encoded(RelayEnds(near[1])))
             return
+        assert self._first is not None
         far = self._first, next(self._numbers)
         self._ends[near], self._ends[far] = far, near
         self._first.send_later(encoded(RelayOpens(far[1])))

@@ -48,7 +48,8 @@ _REFUSED = (
     rb"kex_exchange_identification|ssh_exchange_identification|banner exchange"
     rb"|Connection (reset|closed) by "
 )
-_KILLED = rb"(?m)^Killed by signal (\d+)\."
+_WHO_DISTURBS = "does something else write to the connection?"
+_KILLED = rb"(?m)^Killed by signal (\d{1,3})\."
 # ssh's messages, and the hint for each.
 _HINTS = (
     ("could not resolve", "check its name in the hosts file"),
@@ -269,7 +270,7 @@ class AgentPool:
 
     def _frame(self, link: AgentConnection, frame: Message | Data | Content | Relayed) -> None:
         match frame:
-            case Data():
+            case Data() | Content():
                 self._on_frame(link, frame)
                 return
             case Relayed() | RelayListens() | RelayOpens() | RelayTaken() | RelayEnds():
@@ -309,8 +310,11 @@ class AgentPool:
         if self._relay is not None:
             self._relay.gone(link)
 
-    def _ended(self, link: AgentConnection) -> None:
+    def _ended(self, link: AgentConnection, malformed: str) -> None:
         self._streams_end(link)
+        if malformed:
+            self._distrust(link, malformed)
+            return
         if link in self._greeting:
             self._judge(link)
             return
@@ -400,19 +404,30 @@ class AgentPool:
         if link in self._missed:
             self._judge_missed(link)
         elif link in self._greeting:
-            self._forget(link)
-            link.kill(signal.SIGTERM)  # `hang_up` waits for it, or kills it
-            self._given_up.append(link)
             said = link.last_lines()
             last = f" ({said[-1]})" if said else ""
-            silence = f"no answer within {_greeting_s(link):g} s{last}"
-            self._on_failure(Failure(link.host, silence))
+            self._never_greets(link, f"no answer within {_greeting_s(link):g} s{last}")
         elif link.said_bye:
             link.close()
         elif now >= self._due.get(link, math.inf) or link.host.is_local:
             self._give_up(link, "its agent does not answer")
         else:
             self._give_up(link, f"no heartbeat for {frames.SILENCE_S:g} s")
+
+    def _distrust(self, link: AgentConnection, what: str) -> None:
+        """An agent has said what none says, or a client has changed it: nothing can be trusted."""
+        why = f"malformed message from its agent ({what}): {_WHO_DISTURBS}"
+        if link not in self._greeting:
+            self._give_up(link, why)
+            return
+        self._never_greets(link, why)
+        self.begin()
+
+    def _never_greets(self, link: AgentConnection, why: str) -> None:
+        self._forget(link)
+        link.kill(signal.SIGTERM)  # `hang_up` waits for it, or kills it
+        self._given_up.append(link)
+        self._on_failure(Failure(link.host, why))
 
     def _give_up(self, link: AgentConnection, why: str) -> None:
         """Let go of an agent; it gets the time to tidy up, see `hang_up`."""

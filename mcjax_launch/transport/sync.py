@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.protocol.frames import content, encoded
@@ -34,26 +34,37 @@ class Entry(Value):
 class Staged:
     """What is to be staged on every host.
 
-    Args: see `entries`.
+    Args:
+        paths: see `entries`.
+        cwd: see `entries`.
+        call: of a function, in pieces.
 
     Raises:
         LaunchError: a path does not exist or cannot be read.
 
     """
 
-    def __init__(self, paths: tuple[str, ...], cwd: str) -> None:
+    def __init__(
+        self, paths: tuple[str, ...], cwd: str, call: Sequence[bytes | memoryview] = ()
+    ) -> None:
         self._entries = entries(paths, cwd)
         self._same = same_content(self._entries)
+        self._call = call
 
-    def frames(self, then: bytes) -> Iterator[bytes]:
-        """The frames that stage it on one host, and `then`.
+    def frames(self) -> Iterator[bytes]:
+        """The frames that stage it on one host.
 
         Raises:
             LaunchError: a file is not what it was any more.
 
         """
         yield from frames(self._entries, self._same)
-        yield then
+        if self._call:
+            yield encoded(StageEntry("", "call"))
+        for part in self._call:
+            view = memoryview(part)
+            for at in range(0, len(view), _PIECE):
+                yield content(view[at : at + _PIECE])
 
 
 def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:

@@ -1,5 +1,6 @@
 """Ranks that are kept apart, reported once, as soon as they call initialize()."""
 
+from mcjax_launch.protocol.hook_messages import Joining
 from mcjax_launch.runs.state import RunState
 
 
@@ -8,20 +9,23 @@ class JoiningRanks:
 
     def __init__(self) -> None:
         self._reported: set[object] = set()
-        # The versions of the first rank: all are looked at only where one has others.
-        self._versions: tuple[str, str] | None = None
+        # Of the first rank: all are looked at only where another's are different.
+        self._first: Joining | None = None
 
     def notes(self, state: RunState, rank: int) -> list[str]:
         """Lines on what has not been reported yet; call it whenever a rank calls initialize()."""
-        from mcjax_launch.diagnosis.joining import elsewhere, other_version
+        from mcjax_launch.diagnosis.joining import elsewhere, other_version, without_partition
 
         call = state.ranks[rank].membership.call
         if call is None or state.ending:
             return []
-        versions = call.jax, call.jaxlib
-        self._versions = self._versions or versions
+        first = self._first = self._first or call
         lines = []
-        suspected = {other_version: versions != self._versions, elsewhere: call.elsewhere}
+        suspected = {
+            other_version: (call.jax, call.jaxlib) != (first.jax, first.jaxlib),
+            without_partition: (call.partition is None) is not (first.partition is None),
+            elsewhere: call.elsewhere,
+        }
         for find, is_suspected in suspected.items():
             blame = find(state) if is_suspected and find not in self._reported else None
             if blame is not None:

@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(tables, end="")
     if options.write:
         page = Path(options.write)
-        page.write_text(table.put_into(page.read_text(), tables))
+        page.write_text(table.put_into(page.read_text(), tables, "scripts/bench"))
 
 
 Results = Mapping[str, Sequence[Result]]
@@ -114,5 +114,5 @@ def _parser() -> argparse.ArgumentParser:
     add("--install", action="store_true", help="install honcho and MPICH for this (build/peers)")
     add("--json", default=str(_SAVED), metavar="FILE", help="where to save (build/bench.json)")
     add("--saved", metavar="FILE", help="measure nothing: print what such a file has")
-    add("--write", metavar="PAGE", help=f"put the tables into a page, below {table.BEGIN}")
+    add("--write", metavar="PAGE", help="put the tables into a page, below <!-- scripts/bench -->")
     return parser

@@ -5,9 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.measure import Grid, Measure, Result, Spread
 
-#: What comes between these lines of a file is ours.
-BEGIN, END = "<!-- scripts/bench -->", "<!-- /scripts/bench -->"
-
 
 def markdown(results: Mapping[str, Sequence[Result]], machine: Mapping[str, str]) -> str:
     """A table for each benchmark, below what they were measured on."""
@@ -58,15 +55,16 @@ def number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
 
 
-def put_into(page: str, tables: str) -> str:
-    """A page with these tables between its marks.
+def put_into(page: str, tables: str, writer: str) -> str:
+    """A page with these tables between the marks of the script that writes them.
 
     Raises:
         ValueError: it has no marks.
 
     """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"no lines {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{tables}\n{END}{after}"
+    begin, end = f"<!-- {writer} -->", f"<!-- /{writer} -->"
+    before, begins, rest = page.partition(begin)
+    _, ends, after = rest.partition(end)
+    if not begins or not ends:
+        raise ValueError(f"no lines {begin} and {end}")
+    return f"{before}{begin}\n\n{tables}\n{end}{after}"

@@ -7,6 +7,7 @@ import signal
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 from jobs import PROGRAMS, Jobs, eventually
 
@@ -26,6 +27,20 @@ def called(in_this_process: None, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_ranks_have_joined(called: Any) -> None:
     found = mcjax_launch.run(called.total, processes=2, cpu_devices=2)
     assert found == [(2, 4, 1.0), (2, 4, 1.0)]
+
+
+def test_arrays(called: Any) -> None:
+    """Large or small, in either order of memory, they are the caller's own and may be changed."""
+    rows = np.arange(60_000, dtype=np.float32).reshape(200, 300)
+    arrays = {"rows": rows, "columns": rows.T, "some": rows[::2, ::3], "few": rows[0, :3]}
+    found = mcjax_launch.run(
+        called.scaled, processes=2, args=(arrays, 2), initialize=False, cpu_devices=1
+    )
+    assert rows[0, 1] == 1
+    for of_rank in found:
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(of_rank[name], array * 2)
+            of_rank[name] += 1
 
 
 def test_what_one_raises_while_others_wait_in_a_collective(called: Any) -> None:

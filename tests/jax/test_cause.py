@@ -42,6 +42,7 @@ LEAVING = {
 }
 
 
+@pytest.mark.every_jax
 @pytest.mark.parametrize("way", LEAVING)
 def test_a_rank_that_leaves_or_stands_still(jobs: Jobs, way: str) -> None:
     """Nobody but its victims fails."""
@@ -64,6 +65,7 @@ def test_where_the_rank_was_that_others_gave_up(jobs: Jobs) -> None:
     assert "leaving.py:23 and last compiled at " in found
 
 
+@pytest.mark.every_jax
 def test_a_missing_rank_is_reported_at_once(jobs: Jobs) -> None:
     for way, words in {
         "never": "rank 1 exited with 0 without calling initialize(), where ",
@@ -104,6 +106,7 @@ def test_a_second_process_of_a_rank(jobs: Jobs) -> None:
     assert "in_turn.py:12: put the code that starts processes under" in found
 
 
+@pytest.mark.every_jax
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -169,6 +172,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.every_jax
 @pytest.mark.parametrize("way", MISTAKES)
 def test_mistakes(jobs: Jobs, way: str) -> None:
     found = report(jobs, PROGRAMS / "mistaken.py", way)

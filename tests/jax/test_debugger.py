@@ -71,6 +71,7 @@ def test_in_a_training_loop(user: User) -> None:
     terminal.until("JAX's own limits still count: ")
     terminal.answer(PROMPT, "p step, weight")
     terminal.until("(1, 3.0)")
+    terminal.step_past_breakpoint()
     terminal.answer(PROMPT, "n")
     terminal.answer("weight += float(total)", "p total")
     terminal.until("3.0")

@@ -1,6 +1,7 @@
 """A hang explains itself while it lasts; here after seconds, not half a minute."""
 
 import signal
+from importlib.metadata import version
 from itertools import pairwise
 from subprocess import STDOUT
 
@@ -22,7 +23,9 @@ SLEEP, STEP, SYNC = at("time.sleep("), at("= step(x)"), at('("begun")')
 COLLECTIVE, MORE = at('("collective")'), at('("one more")')
 LEFT = "rank 1, which has finished, and waits in JAX's exit barrier"
 IN_KERNEL = pytest.mark.only_linux("where in the kernel a process waits")
-LATE = f"rank 1, which is in load_batch at {SLEEP} (last compiled jit(_identity_fn) at {SYNC})"
+# What sync_global_devices() runs.
+SUM = "_psum" if version("jax").startswith("0.6.") else "_identity_fn"
+LATE = f"rank 1, which is in load_batch at {SLEEP} (last compiled jit({SUM}) at {SYNC})"
 
 
 def first_note(jobs: Jobs, way: str) -> str:
@@ -92,7 +95,8 @@ def test_no_false_alarm(jobs: Jobs, way: str) -> None:
     ended = jobs.run("-n", 2, "-d", 1, "hanging.py", way, 7, cwd=PROGRAMS, env=SOON, limit=180)
     assert ended.status == 0, ended.stderr
     assert ended.seconds > 5
-    assert ended.report in ("", GLOO)
+    said = [one for one in ended.report.splitlines() if not one.startswith("the job ran for ")]
+    assert said in ([], [GLOO])
 
 
 def test_told_ever_more_seldom(jobs: Jobs) -> None:

@@ -42,6 +42,7 @@ def caught(code):
 """
 
 
+@pytest.mark.every_jax
 @pytest.mark.parametrize("name", LEAVING)
 def test_every_exit_is_seen(jobs: Jobs, name: str) -> None:
     """JAX's barrier would hold each of them up for as long as rank 0 waits."""
@@ -66,6 +67,7 @@ RAISING = {
 }  # fmt: skip
 
 
+@pytest.mark.every_jax
 @pytest.mark.parametrize("name", RAISING)
 def test_every_exception_is_seen(jobs: Jobs, name: str) -> None:
     program = START + "forever = threading.Event(); start()\n" + RAISING[name]
@@ -158,6 +160,7 @@ for turn in range(3):
 """
 
 
+@pytest.mark.every_jax
 @pytest.mark.parametrize("status", [0, 3])
 def test_the_job_is_joined_again(jobs: Jobs, tmp_path: Path, status: int) -> None:
     """And who has left it may end as he likes: nothing holds him up."""
@@ -190,6 +193,7 @@ print(jax.distributed.initialize is inner.initialize, jax.distributed.shutdown i
 """
 
 
+@pytest.mark.every_jax
 def test_jax_looks_the_same(jobs: Jobs) -> None:
     words = [sys.executable, "-c", LOOKING]
     alone = subprocess.run(words, capture_output=True, text=True, check=True)

@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 pytestmark = pytest.mark.mcjax(processes=2, cpu_devices=2)
 
 
+@pytest.mark.every_jax
 @pytest.mark.mcjax(processes=[1, 2, 4])
 def test_the_guides_sum() -> None:
     ranks = jax.process_count()

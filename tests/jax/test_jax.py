@@ -17,6 +17,7 @@ from remote import FAKE_SSH
 pytestmark = pytest.mark.both_ways("jax")
 
 
+@pytest.mark.every_jax
 @pytest.mark.parametrize(("n", "d"), [(4, 2), (1, 8)])
 def test_toy(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:
     ended = jobs.run("-n", n, "-d", d, "--log-dir", tmp_path, PROGRAMS / "toy.py")
@@ -81,8 +82,32 @@ def test_messages_of_victims(jobs: Jobs, tmp_path: Path, verbose: bool) -> None:
     assert said.count("Terminating process because") == 2
     shown = [line for line in ended.stderr.splitlines() if line.startswith("[")]
     assert len(shown) == (said.count("\n") if verbose else 0)
-    note = f"hid {said.count(chr(10))} lines of follow-on errors from other ranks"
+    note = f"hid {said.count(chr(10))} lines of follow-on errors"
     assert (note in ended.report) != verbose
+
+
+OUTLIVES = """
+import atexit, os, signal, time, jax
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+multihost_utils.sync_global_devices("started")
+if jax.process_index() == 1:
+    atexit.register(time.sleep, 60)
+    raise ValueError("bad batch")
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+time.sleep(60)
+"""
+
+
+def test_a_failed_rank_that_sees_the_others_end(jobs: Jobs, tmp_path: Path) -> None:
+    program = tmp_path / "outlives.py"
+    program.write_text(OUTLIVES)
+    ended = jobs.run("-n", 2, "--grace", 50, "--log-dir", tmp_path, program)
+    assert ended.status == 1
+    assert "Terminating process because" in (tmp_path / "1.err").read_text()
+    shown = [line for line in ended.stderr.splitlines() if line.startswith("[")]
+    assert shown[0] == "[1] Traceback (most recent call last):"
+    assert shown[-1] == "[1] ValueError: bad batch"
 
 
 BEREAVED = """
@@ -95,6 +120,7 @@ multihost_utils.sync_global_devices("waiting")
 """
 
 
+@pytest.mark.every_jax
 def test_tracebacks_of_victims(jobs: Jobs, tmp_path: Path) -> None:
     """They go to the logs; the report says where the ranks stood."""
     program = tmp_path / "bereaved.py"
@@ -160,6 +186,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.every_jax
 @pytest.mark.parametrize("way", FAILURES)
 def test_failure_ends_the_job_with_its_status(jobs: Jobs, way: str) -> None:
     """JAX alone needs 100 to 305 s for it and ends with 134."""
@@ -330,6 +357,7 @@ def test_cpu_transfers(jobs: Jobs) -> None:
         assert "--cpu-transfers: not supported by jax" in ended.report
 
 
+@pytest.mark.every_jax
 def test_stacks_of_ranks_blocked_in_a_collective(jobs: Jobs) -> None:
     running = jobs.start("-n", 3, PROGRAMS / "waiting.py", "collective")
     running.read_until("ready", 3)

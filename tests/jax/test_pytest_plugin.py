@@ -50,6 +50,7 @@ def session(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Sessi
     return Session(pytester)
 
 
+@pytest.mark.every_jax
 def test_what_passes(session: Session) -> None:
     """Fixtures of all scopes, marks of all kinds, and what a test is given."""
     (session.path / "conftest.py").write_text("""
@@ -273,6 +274,7 @@ TOLD = {
 }
 
 
+@pytest.mark.every_jax
 def test_what_fails(session: Session) -> None:
     """Each way to fail is told, and the tests after it go on."""
     session.file(FAILURES)
@@ -436,6 +438,26 @@ def test_nothing_is_left_of_a_session_that_is_ended(
     assert ended.status in (pytest.ExitCode.INTERRUPTED, -signal.SIGKILL)
 
 
+@pytest.mark.parametrize("portable", ["0", "1"])
+@pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_session_that_is_ended_while_ranks_start(
+    jobs: Jobs, tmp_path: Path, signum: int, portable: str
+) -> None:
+    text = "import pytest\n@pytest.mark.mcjax(processes=2)\ndef test_one(): pass\n"
+    (tmp_path / "test_it.py").write_text(text)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, time\n"
+        "if 'JAX_PROCESS_ID' in os.environ: print('begins', flush=True); time.sleep(100)"
+    )
+    pytest_here = [sys.executable, "-m", "pytest", "-p", "mcjax_launch.pytest_plugin"]
+    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "MCJAX_PORTABLE": portable}
+    options = ["-s", "-o", "mcjax_preload="]
+    running = jobs.start(*options, launcher=pytest_here, cwd=tmp_path, env=env)
+    running.read_until("begins", 2)
+    running.signal(signum)
+    assert running.finish().status == -signum
+
+
 def test_in_place(jobs: Jobs, tmp_path: Path) -> None:
     """Where pytest itself runs in the ranks, which is what a debugger needs."""
     text = """
@@ -461,10 +483,15 @@ def test_elsewhere():
 @pytest.mark.parametrize(
     ("mark", "words"),
     [
-        ("processses=2", "mcjax(processses=...): it takes processes, cpu_devices, timeout"),
+        ("processses=2", "mcjax(processses=...): it takes processes, cpu_devices, slices, timeout"),
         ("2", "mcjax takes names: write mcjax(processes=2)"),
         ("", "mcjax(): how many? write mcjax(processes=2)"),
         ("processes=[]", "mcjax(processes=[]): how many?"),
+        (
+            "processes=4, slices=3",
+            "mcjax(slices=3): 4 ranks cannot be split into 3 equal slices",
+        ),
+        ("processes=4, slices='x'", "mcjax(slices='x'): 'x' is not auto, one, host or a number"),
         ("processes=0", "mcjax(processes=0): not a whole number of 1 or more"),
         ("processes=2, timeout='x'", "mcjax(timeout='x'): not a number of seconds"),
     ],

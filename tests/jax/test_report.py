@@ -83,3 +83,31 @@ def test_whom_the_ranks_of_a_hang_wait_for(in_this_process: None, tmp_path: Path
     assert sorted(rank for rank, _ in wait["arrived"]) == [0, 2]
     assert wait["until_s"] == attempt["cause"]["at_s"]
     assert attempt["idle_since_s"] <= wait["until_s"]
+
+
+FEW = """
+import time
+
+import jax
+from jax.experimental import multihost_utils
+
+jax.distributed.initialize()
+multihost_utils.sync_global_devices("started")
+if jax.process_index() == 1:
+    multihost_utils.sync_global_devices("never")
+time.sleep(1000)
+"""
+
+
+def test_a_few_that_wait_for_most(in_this_process: None, tmp_path: Path) -> None:
+    """In a program that all have run before."""
+    path, program = tmp_path / "run.json", tmp_path / "few.py"
+    program.write_text(FEW)
+    result = mcjax_launch.launch(
+        program, processes=3, cpu_devices=1, stall_timeout=5, grace=0, report=path
+    )
+    assert result.exit_status == 124
+    (attempt,) = read(path)["attempts"]
+    (wait,) = [wait for wait in attempt["waits"] if wait["until_s"] == attempt["cause"]["at_s"]]
+    assert (wait["place"], wait["where"]) == ("sync_global_devices()", f"{program}:10")
+    assert ([rank for rank, _ in wait["arrived"]], wait["late"]) == ([1], [0, 2])

@@ -7,6 +7,7 @@ import pytest
 from jobs import PROGRAMS, Jobs
 
 
+@pytest.mark.every_jax
 def test_a_rank_that_never_comes_to_a_collective(jobs: Jobs) -> None:
     ended = jobs.run(
         "-n", 3, "-d", 2, "--grace", "1", "--stall-timeout", "3", "waiting.py", "collective",

@@ -1,6 +1,7 @@
 """JAX over real hosts: three of them, each with its own address, host name and sshd."""
 
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -20,6 +21,22 @@ def test_the_guides_tour(jobs: Jobs, lab: Lab) -> None:
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count("all arrays are right") == 6
     assert "[5 jh3] process 5: matmul over 6 x 2 devices is right" in ended.stdout
+
+
+@pytest.mark.jax
+def test_slices_of_hosts(jobs: Jobs, lab: Lab) -> None:
+    """XLA itself takes these hosts for machines; a CPU job is one slice all the same."""
+    script = """
+import jax
+jax.distributed.initialize()
+xla = [type(device).__getattr__(device, "slice_index") for device in jax.devices()]
+print("slices", *(device.slice_index for device in jax.devices()), "XLA's", *xla)
+"""
+    for which, slices in (("auto", "0 0 0 0"), ("host", "0 0 1 2"), ("2", "0 0 1 1")):
+        command = ("-d", 1, "--slices", which, sys.executable, "-c", script)
+        ended = lab.run(jobs, "jh1:2,jh2,jh3", *command)
+        assert ended.status == 0, ended.stderr
+        assert ended.stdout.count(f"slices {slices} XLA's 0 0 1 2\n") == 4
 
 
 @pytest.mark.jax

@@ -27,8 +27,8 @@ pytestmark = [
 class Cluster(Lab):
     """The lab with Slurm on it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, base: Path) -> None:
+        super().__init__(base)
         self._slurm = str(Path(__file__).parent / "slurm.sh")
         self.inside("env", f"LAB={self.folder}", self._slurm, "up")
         self.env = [*self._enter, "env", f"SLURM_CONF={self.folder}/slurm/slurm.conf"]
@@ -61,8 +61,8 @@ class Cluster(Lab):
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    made = Cluster()
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.getbasetemp())
     yield made
     made.end()
 

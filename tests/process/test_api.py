@@ -8,10 +8,11 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import Jobs, eventually
+from jobs import PROGRAMS, Jobs, eventually
 
 import mcjax_launch
 from mcjax_launch import Event, JobFailed, LaunchError, Line
@@ -142,7 +143,7 @@ def test_a_job_is_stopped() -> None:
 def test_the_end_of_the_block_stops_a_job() -> None:
     with mcjax_launch.start("sh", "-c", "trap '' TERM; sleep 1000", grace=0.1) as job:
         pass
-    assert job.done
+    assert job.done and job.wait().exit_status == 143
 
 
 def test_a_job_is_killed_at_once() -> None:
@@ -325,6 +326,47 @@ def test_a_keyboard_interrupt_ends_the_job(jobs: Jobs) -> None:
     ]
 
 
+def test_interrupts_at_random_moments(jobs: Jobs) -> None:
+    program = PROGRAMS / "interrupted_jobs.py"
+    ended = jobs.run(20, time.time_ns(), launcher=[sys.executable, str(program)], limit=300)
+    assert ended.status == 0, ended.stderr
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("call", [mcjax_launch.launch, mcjax_launch.start])
+def test_an_interrupt_while_the_thread_starts(
+    monkeypatch: pytest.MonkeyPatch, moment: str, call: Callable[..., object]
+) -> None:
+    """Who has called does not know whether there is a thread, and whose the job is to end."""
+
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            if moment == "after":
+                super().start()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading, "Thread", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        call("sh", "-c", WAITS)
+
+
+def test_a_thread_that_comes_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[threading.Thread] = []
+
+    class Late(threading.Thread):
+        def start(self) -> None:
+            late.append(self)
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading, "Thread", Late)
+        with pytest.raises(KeyboardInterrupt):
+            mcjax_launch.launch("sh", "-c", WAITS)
+    threading.Thread.start(late[0])
+    late[0].join(60)
+    assert not late[0].is_alive()
+
+
 ENDS = {
     "": "returns",
     "sys.exit(3)": "exits",
@@ -369,6 +411,33 @@ os._exit(0)
         eventually(lambda: jobs.left() == [child])
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+def test_a_fork_has_jobs_of_its_own_only(jobs: Jobs) -> None:
+    """It is forked while the job's thread begins."""
+    code = """
+import os, mcjax_launch
+job = mcjax_launch.start("sleep", "0.5")
+child = os.fork()
+if child == 0:
+    job.stop()
+    try:
+        job.wait(60)
+    except mcjax_launch.LaunchError as error:
+        print(error)
+    print(mcjax_launch.launch("sh", "-c", "exit 3").message, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(job.wait().message)
+"""
+    quiet = ("-W", "ignore::DeprecationWarning")  # of Python 3.12, of any fork beside a thread
+    ended = jobs.start(launcher=[sys.executable, *quiet, "-c", code]).finish()
+    assert (ended.status, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines() == [
+        "the job belongs to the process that this one is a fork of",
+        "rank 0 failed: exit status 3",
+        "the rank exited with 0",
+    ]
 
 
 def test_an_import_is_quick() -> None:

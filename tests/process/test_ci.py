@@ -36,13 +36,15 @@ def errors(log: github_log.Log) -> list[tuple[str, dict[str, str]]]:
 def test_a_failure_under_github_actions(jobs: Jobs, tmp_path: Path) -> None:
     program = tmp_path / "src" / "train.py"
     program.parent.mkdir()
-    program.write_text(FAILING)
+    os.mkfifo(program.parent / "said")  # rank 1 fails when rank 0 has said all
+    meets = "open('said', 'r' if rank else 'w').close()\nif rank:"
+    program.write_text(FAILING.replace("if rank:", meets))
     env = {**ACTIONS, "GITHUB_WORKSPACE": str(tmp_path), "NO_COLOR": "1"}
     ended = jobs.run("-n", 2, program, cwd=program.parent, env=env)
     assert ended.status == 1
     log = read(ended)
     (error,) = errors(log)
-    assert error[1] == {"file": "src/train.py", "line": "7", "title": "mcjax-launch"}
+    assert error[1] == {"file": "src/train.py", "line": "8", "title": "mcjax-launch"}
     assert error[0].startswith("rank 1 failed: ValueError: 50% bad: a, b\nat ")
     # As it came, and once more rank by rank.
     assert "[1] I am 1" in log.text

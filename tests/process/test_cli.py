@@ -48,6 +48,23 @@ BAD: dict[str, tuple[list[str], int, str]] = {
         "10.9.8.7 is not an address of this host",
     ),
     "too few GPUs": (["--gpus-per-process", "1", "echo"], 2, "needs 1 GPU for 1 rank, sees 0"),
+    "no slices": (["--slices", "0", "echo"], 2, "--slices: '0' is not auto, one, host or a number"),
+    "bad slices": (
+        ["--slices", "x", "echo"],
+        2,
+        "--slices: 'x' is not auto, one, host or a number",
+    ),
+    "unequal slices": (
+        ["--slices", "3", "-n", "4", "echo"],
+        2,
+        "--slices 3: 4 ranks cannot be split into 3 equal slices; choose a divisor of 4",
+    ),
+    "slices without hook": (["--slices", "one", "--no-hook", "echo"], 2, "--slices cannot be"),
+    "slices with fewer hosts": (
+        ["--slices", "1", "--max-restarts", "1", "--min-hosts", "1", "echo"],
+        2,
+        "--slices 1 cannot be combined with --min-hosts",
+    ),
     "timeout without hook": (["--no-hook", "--start-timeout", "5", "echo"], 2, "--no-hook"),
 }
 

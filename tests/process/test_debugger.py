@@ -13,6 +13,8 @@ from jobs import PORTABLE, Jobs, eventually
 from remote import FAKE_SSH, Sshd, needs_sshd
 from terminal import Terminal
 
+from mcjax_launch.protocol.hook_messages import JOB_ENDS
+
 PROMPT = "(Pdb) "
 # Every rank says that it runs; those in sys.argv[1] stop, and then all say that they end.
 PROGRAM = """\
@@ -58,6 +60,7 @@ def test_a_rank_stops_and_goes_on(start: START) -> None:
     terminal = start("-n 2", PROGRAM, "1")
     terminal.until("mcjax-launch: rank 1 stopped at ")
     assert terminal.until("\r\n").endswith("debugged.py:6")
+    terminal.step_past_breakpoint()
     assert "value += 1" in terminal.until(PROMPT)
     terminal.type("value\r")
     assert "41\r\n" in terminal.until(PROMPT)
@@ -119,6 +122,7 @@ def test_what_a_rank_prints_in_a_step_is_seen_before_the_next_prompt(
 ) -> None:
     terminal = start("-n 1 -x PYTHONUNBUFFERED=" + ("" if buffered else "1"), IN_STEPS, "\n")
     assert "[0] begins\r\n" in terminal.until("rank 0 stopped")
+    terminal.step_past_breakpoint()
     terminal.until(PROMPT)
     for typed, shown in [
         ("n", "[0]  and ends\r\n> "),
@@ -244,11 +248,13 @@ def test_history_across_stops(start: START) -> None:
 def test_the_terminals_size(start: START) -> None:
     terminal = start("-n 1", PROGRAM, "0")
     terminal.answer(PROMPT, "import signal; signal.signal(signal.SIGWINCH, lambda *_: print('W'))")
-    terminal.until(PROMPT)
+    # A prompt may be there before readline() waits, and then a signal has to wait for a key.
+    waits = "print('waits'), next(s for s in iter(os.get_terminal_size, 0) if s.columns == 132)"
+    terminal.answer(PROMPT, waits)
+    terminal.until("waits\r\n")
     terminal.resize(40, 132)
     os.kill(terminal.pid, signal.SIGWINCH)  # as the kernel does where the terminal is a window
     terminal.until("W\r\n")
-    terminal.type("os.get_terminal_size()\r")
     terminal.until("columns=132, lines=40")
     terminal.answer(PROMPT, "c")
     assert terminal.finish() == 0
@@ -323,7 +329,7 @@ print("met", rank)
     (tmp_path / "there").touch()
     terminal.until("rank 1 stopped at ")
     terminal.until(" too: ")
-    terminal.type("n\r")
+    terminal.type("until 9\r")
     terminal.until("-> meet()")
     terminal.answer(PROMPT, "n")
     terminal.until(
@@ -512,6 +518,35 @@ raise ValueError("bad batch")
     (tmp_path / "there").touch()
     assert terminal.finish() == 1
     assert "mcjax-launch: rank 1 failed: ValueError: bad batch\r\n" in terminal.shown
+    assert terminal.is_as_it_was
+
+
+AS_IT_ENDS = """
+import os, signal, sys, time
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+rank = int(os.environ["JAX_PROCESS_ID"])
+print("ready", rank)
+while not (os.path.exists(sys.argv[1]) if rank else told): time.sleep(0.01)
+if rank: raise ValueError("bad batch")
+breakpoint()
+"""
+
+
+@pytest.mark.parametrize("reason", ["failure", "TERM"])
+def test_a_rank_that_stops_as_the_job_ends(start: START, tmp_path: Path, reason: str) -> None:
+    """Nobody can look at it any more, and it does not hold up the end."""
+    terminal = start("-n 2 --grace 1000", AS_IT_ENDS, tmp_path / "there")
+    terminal.until("ready")
+    terminal.until("ready")
+    if reason == "TERM":
+        os.kill(terminal.pid, signal.SIGTERM)
+        assert "SIGTERM forwarded" in terminal.until(f"RuntimeError: {JOB_ENDS}\r\n")
+    (tmp_path / "there").touch()
+    assert terminal.finish() == (143 if reason == "TERM" else 1)
+    assert "stopped at" not in terminal.shown and PROMPT not in terminal.shown
+    if reason == "failure":
+        assert "mcjax-launch: rank 1 failed: ValueError: bad batch\r\n" in terminal.shown
     assert terminal.is_as_it_was
 
 

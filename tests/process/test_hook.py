@@ -1,10 +1,15 @@
 """The hook inside a rank's Python, in programs without JAX."""
 
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from jobs import Jobs
+
+pytestmark = pytest.mark.every_jax
 
 
 def run(jobs: Jobs, program: str, **env: str) -> str:
@@ -96,3 +101,37 @@ def test_one_that_is_to_have_none_is_not(jobs: Jobs, words: list[str]) -> None:
 def test_of_a_command_nothing_is_expected(jobs: Jobs) -> None:
     assert jobs.run("-n", 2, "sh", "-c", f"exec {sys.executable} -I -c pass").report == ""
     assert jobs.run("-n", 2, "--no-hook", sys.executable, "-c", "pass").report == ""
+
+
+WAITS_IN_C = """
+import ctypes, os, sys, threading
+ours, theirs = os.pipe()
+
+def end():
+    open(sys.argv[1]).read()
+    os.write(theirs, b"!")
+
+held = threading.Lock()
+held.acquire()
+for waits in (held.acquire, end):
+    threading.Thread(target=waits, daemon=True).start()
+wanted = (ctypes.c_int * 2)(ours, 1)
+poll = ctypes.CDLL(None).poll
+print("poll returned", (print("ready", flush=True), poll(wanted, 1, -1))[1], flush=True)
+"""
+
+
+@pytest.mark.only_linux("what a process waits for, and signals to a thread")
+def test_a_call_that_waits_in_c_is_not_cut_short_by_a_look_at_the_stack(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text(WAITS_IN_C)
+    os.mkfifo(tmp_path / "end")
+    running = jobs.start(tmp_path / "program.py", tmp_path / "end", stderr=subprocess.STDOUT)
+    running.read_until("ready")
+    running.signal(signal.SIGQUIT)
+    running.read_until('in <module>: print("poll returned"')
+    (tmp_path / "end").write_text("now")
+    ended = running.finish()
+    assert "poll returned 1\n" in ended.stdout
+    assert "held.acquire" not in ended.stdout and "another thread" not in ended.stdout

@@ -9,6 +9,7 @@ from jobs import Ended, Jobs
 from remote import FAKE_SSH
 
 import mcjax_launch
+from mcjax_launch.protocol import frames, messages
 
 PACKAGE = Path(mcjax_launch.__file__).parent
 HOSTS = {"here": (), "on other hosts": ("--hosts", "a,b", "--via", FAKE_SSH)}
@@ -21,8 +22,12 @@ BUGS = {
 
 # What keeps an agent from having a folder of its own.
 DISKS = {
-    "that is read-only": ("private_folder.py", '_LAST_RESORT = "/tmp"', '_LAST_RESORT = "/proc"'),
-    "that is full": ("main.py", 'open(path, "w",', 'open("/dev/full", "w",'),
+    "that is read-only": (
+        "agent/private_folder.py",
+        '_LAST_RESORT = "/tmp"',
+        '_LAST_RESORT = "/proc"',
+    ),
+    "that is full": ("agent/main.py", 'open(path, "w",', 'open("/dev/full", "w",'),
 }
 # Clients, as Python programs, that fail in their own ways.
 CLIENTS = {
@@ -31,10 +36,10 @@ CLIENTS = {
 }
 
 
-def with_bug(folder: Path, old: str, new: str, name: str = "agent.py") -> list[str]:
-    """A launcher whose agent has a bug, or meets one of the system's, as a command."""
+def with_bug(folder: Path, old: str, new: str, name: str = "agent/agent.py") -> list[str]:
+    """A launcher with a bug, or with one of the system's that it meets, as a command."""
     shutil.copytree(PACKAGE, folder / "mcjax_launch")
-    module = folder / "mcjax_launch" / "agent" / name
+    module = folder / "mcjax_launch" / name
     source = module.read_text()
     assert source.count(old) == 1
     module.write_text(source.replace(old, new))
@@ -87,6 +92,19 @@ def test_a_disk_is_no_bug(jobs: Jobs, tmp_path: Path, where: str, disk: str) -> 
     assert "Traceback" not in ended.stderr and "internal error" not in ended.stderr
 
 
+@pytest.mark.parametrize("verbose", [True, False])
+def test_a_bug_in_a_hint_costs_the_hint_alone(jobs: Jobs, tmp_path: Path, verbose: bool) -> None:
+    module, old = "diagnosis/hints.py", "    error = known_error(text)\n"
+    launcher = with_bug(tmp_path, old, "    raise RuntimeError('boom')\n", module)
+    options = ["-v"] if verbose else []
+    ended = jobs.run(*options, "bash", "-c", "echo Out of memory >&2; exit 3", launcher=launcher)
+    said = ended.report.splitlines()
+    assert ended.status == 3
+    assert "rank 0 failed: exit status 3" in said
+    assert ("a hint failed: RuntimeError('boom'); please report this" in said) is verbose
+    assert "internal error" not in ended.stderr
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_bug_in_the_client_is_not_ours(jobs: Jobs, tmp_path: Path, client: str) -> None:
     program = tmp_path / "mcjax" / "client.py"
@@ -97,6 +115,37 @@ def test_a_bug_in_the_client_is_not_ours(jobs: Jobs, tmp_path: Path, client: str
     assert ended.status == 255
     assert ended.report.startswith("host a: ")
     assert "internal error" not in ended.stderr
+
+
+HELLO = frames.encoded(messages.Hello(messages.VERSION))
+NONSENSE = {
+    "a flipped bit": (b"\x80" + HELLO[1:], "unknown kind of message 1"),
+    "a frame without end": (HELLO[:6] + b"\xff\xff\xff\xff", "Hello of "),
+    "text": (HELLO + b"Last login: Sunday", "unknown kind of message 76"),
+    "broken JSON": (HELLO[:-1] + b"}", "Hello: no JSON"),
+    "a rank that is not there": (
+        HELLO + frames.encoded(messages.Exited(7, 0, (), None, 0.0, 0)),
+        "Exited of rank 7, which is not there",
+    ),
+    "a refusal with status 0": (
+        HELLO + frames.encoded(messages.Refused("no", 0)),
+        "Refused: status 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_nonsense_from_a_host_is_not_a_bug(jobs: Jobs, tmp_path: Path, name: str) -> None:
+    sent, what = NONSENSE[name]
+    program = tmp_path / "client.py"
+    program.write_text(
+        "import sys; sys.stdout.buffer.write(%r); sys.stdout.flush(); sys.stdin.read()"
+        % (frames.MAGIC + sent)
+    )
+    ended = jobs.run("--hosts", "a", "--via", f"{sys.executable} {program} {{host}}", "true")
+    assert ended.status == 255
+    line, *_ = ended.report.splitlines()
+    assert line.startswith(f"host a: malformed message from its agent ({what}"), line
 
 
 def test_frames_are_shown_where_that_is_wanted(jobs: Jobs) -> None:

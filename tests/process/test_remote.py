@@ -4,12 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import psutil
 import pytest
 from jobs import PROGRAMS, Jobs, eventually
-from remote import FAKE_SSH, needs_sshd
+from remote import FAKE_SSH, SYSTEM_PATH, needs_sshd
 
 from mcjax_launch.transport import bootstrap
 
@@ -167,15 +168,19 @@ def test_what_a_host_lacks(jobs: Jobs, args: list[str], status: int, words: str)
 
 def test_the_first_python_on_the_host_that_has_jax(jobs: Jobs, tmp_path: Path) -> None:
     """The path that would be taken here is there, but has no jax: python3 has."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    for name in ("bare", "whole"):
+        venv.create(tmp_path / name)
+    (packages,) = (tmp_path / "whole").glob("lib/python3*/site-packages")
+    (packages / "jax").mkdir()
+    (packages / "jax/__init__.py").touch()
     (tmp_path / "says.py").write_text("import sys; print(sys.executable)  # jax\n")
     env = {
         "VIRTUAL_ENV": str(tmp_path / "bare"),
-        "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([f"{tmp_path}/whole/bin", os.environ["PATH"]]),
     }
     ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, tmp_path / "says.py", env=env)
     assert ended.status == 0, ended.stderr
-    assert ended.stdout == f"[0] {os.path.dirname(sys.executable)}/python3\n"
+    assert ended.stdout == f"[0] {tmp_path}/whole/bin/python3\n"
     env["PATH"] = f"{tmp_path}/bare/bin:/usr/bin:/bin"
     ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, tmp_path / "says.py", env=env)
     assert ended.status == 2
@@ -236,7 +241,7 @@ def test_no_jax_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
 # Clients that lead to this machine: what ends them ends the agent's guardian as well.
 LOCAL_CLIENTS = {
     "env": "env HOST={host}",
-    "chroot": "env HOST={host} chroot /",
+    "chroot": f"env HOST={{host}} {shutil.which('chroot', path=SYSTEM_PATH)} /",
     "nsenter": f"env HOST={{host}} nsenter -t {os.getpid()} -n",
 }
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

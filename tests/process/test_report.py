@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import Launch
 from jobs import Jobs
 from records import JOB, read
 from remote import FAKE_SSH
@@ -247,6 +248,28 @@ def test_an_unusable_path(jobs: Jobs, tmp_path: Path, path: str) -> None:
     assert (done.status, done.out) == (2, b"")
     assert done.report.startswith(BAD[path])
     assert done.report.count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [
+        ("--report r.json --junit r.json", {}),
+        ("--report r.json", {"MCJAX_JUNIT": "r.json"}),
+        ("--emit slurm --report r.json --junit r.json", {}),
+    ],
+)
+def test_one_file_for_two(
+    jobs: Jobs, tmp_path: Path, words: str, variables: dict[str, str]
+) -> None:
+    done = jobs.run(*words.split(), "echo", "started", cwd=tmp_path, env=variables)
+    assert (done.status, done.out) == (2, b"")
+    assert done.report.startswith("--report r.json and --junit r.json name one path: ")
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_file_for_two_from_python(launch: Launch, tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match=r"r\.json name one path: "):
+        launch("true", report=tmp_path / "r.json", junit=tmp_path / "r.json")
 
 
 @pytest.mark.parametrize("status", [0, 3])

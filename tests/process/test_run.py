@@ -1,9 +1,15 @@
 """`mcjax_launch.run`: a function in N ranks, without JAX."""
 
 import asyncio
+import contextlib
+import os
+import pickle
+import signal
 import subprocess
 import sys
 import tempfile
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,41 +119,217 @@ def test_asyncio(called: Any) -> None:
     assert asyncio.run(main()) == [0, 2]
 
 
-def test_a_program_that_calls_it(called: Any) -> None:
-    """The file of the call is gone whatever comes of it."""
-    assert run(called.times, 1) == [0, 1]
-    with pytest.raises(KeyError):
-        run(called.fails, "KeyError")
-    assert not list(Path(tempfile.gettempdir()).glob("mcjax-*"))
+def test_the_memory_of_arguments_is_not_that_of_others(called: Any) -> None:
+    data = bytearray(1 << 20)
+    found = run(called.changed, pickle.PickleBuffer(data), processes=3)
+    assert found == [b"\1" + bytes((1 << 20) - 1)] * 3
+    assert data == bytes(1 << 20)
 
+
+def test_values_come_from_other_hosts(called: Any) -> None:
+    size = 5_000_000
+    found = run(called.beside, size, hosts=["a", "b"], via=FAKE_SSH)
+    assert found == [bytes(size), b"\1" * size]
+    found[0][0] = 7  # it is the caller's own
+
+
+@pytest.mark.parametrize("preload", [None, "json"])
+def test_another_attempt(called: Any, preload: str | None) -> None:
+    assert run(called.fails_once, 5, max_restarts=1, preload=preload) == [bytes(5), b"\1" * 5]
+
+
+def test_no_room_for_a_value(called: Any) -> None:
+    why = "no room for what the function returned: File too large in .* set TMPDIR to another"
+    with pytest.raises(OSError, match=why):
+        run(called.has_no_room, 1 << 20)
+
+
+# --- the main program ---
 
 MAIN = """
+import os
 import mcjax_launch
 factor = 3
 class Pair:
     def __init__(self, one): self.one = one
-def mine(plus):
-    import os
-    return Pair(int(os.environ["JAX_PROCESS_ID"]) * factor + plus)
-print([pair.one for pair in mcjax_launch.run(mine, processes=2, args=(1,), initialize=False)])
+def mine(pair):
+    assert type(pair) is Pair
+    return Pair(int(os.environ["JAX_PROCESS_ID"]) * factor + pair.one)
+def main(**keywords):
+    keywords = {"processes": 2, "args": (Pair(1),), "initialize": False, **keywords}
+    found = mcjax_launch.run(mine, **keywords)
+    print([pair.one for pair in found], {type(pair) is Pair for pair in found})
 """
+GUARD = 'if __name__ == "__main__":'
+NO_CLOUDPICKLE = "import sys; sys.modules['cloudpickle'] = None\n"
 
 
-def of_main(*, without: str = "") -> "subprocess.CompletedProcess[str]":
-    hide = f"import sys; sys.modules[{without!r}] = None\n" if without else ""
-    command = [sys.executable, "-c", hide + MAIN]
-    return subprocess.run(command, capture_output=True, text=True)
+def python(*args: object, **how: Any) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, **how)
 
 
-def test_a_function_of_the_main_program() -> None:
+def script(folder: Path, *lines: str) -> Path:
+    """A package of which one module runs functions, and has a neighbour."""
+    (folder / "pack").mkdir()
+    (folder / "pack" / "neighbour.py").touch()
+    path = folder / "pack" / "script.py"
+    path.write_text("\n".join((NO_CLOUDPICKLE, MAIN, *lines)))
+    return path
+
+
+def test_a_function_of_the_main_file(tmp_path: Path) -> None:
+    path = script(
+        tmp_path, "import neighbour, sys", "assert sys.argv[1:] == ['a']", GUARD, " main()"
+    )
+    done = python(path, "a")
+    assert (done.stdout, done.stderr) == ("[1, 4] {True}\n", "")
+
+
+def test_a_function_of_a_module_that_is_the_main_program(tmp_path: Path) -> None:
+    script(tmp_path, "from . import neighbour", GUARD, " main()")
+    done = python("-m", "pack.script", cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("[1, 4] {True}\n", "")
+
+
+def test_a_main_file_that_other_hosts_lack(tmp_path: Path) -> None:
+    """Its text comes along, for tracebacks too."""
+    path = script(
+        tmp_path,
+        "import linecache",
+        "def mine(pair): return Pair(len(linecache.getline(__file__, 1)))",
+        "def forget(event):",
+        "    if event.kind == 'said' and os.path.exists(__file__): os.unlink(__file__)",
+        GUARD,
+        f" main(hosts=['a', 'b'], via={FAKE_SSH!r}, verbose=True, on_event=forget, echo=False)",
+    )
+    done = python(path)
+    first = len(NO_CLOUDPICKLE)
+    assert (done.stdout, done.stderr) == (f"[{first}, {first}] {{True}}\n", "")
+    assert not path.exists()
+
+
+def test_an_exception_of_the_main_file(tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        "class Own(Exception): pass",
+        "def mine(pair): raise Own('a message')",
+        GUARD,
+        " try: main(echo=False)",
+        " except Own as error: print(error, error.__cause__)",
+    )
+    done = python(path)
+    assert done.stdout.startswith("a message") and done.stderr == ""
+    assert f'File "{path}", line 18, in mine' in done.stdout
+    assert "mcjax" not in done.stdout.replace(str(path), "")
+
+
+def test_what_the_ranks_would_call_again(tmp_path: Path) -> None:
+    path = script(tmp_path, "main()")
+    assert python(path).stderr.splitlines()[-1] == (
+        f"mcjax_launch.LaunchError: run: mine is of {path}, which the ranks import, and which would "
+        f"call it again then: put the call under `{GUARD}`, or pip install cloudpickle"
+    )
     pytest.importorskip("cloudpickle")
-    done = of_main()
-    assert (done.stdout, done.stderr) == ("[1, 4]\n", "")
+    path.write_text(path.read_text().removeprefix(NO_CLOUDPICKLE))
+    done = python(path)
+    assert (done.stdout, done.stderr) == ("[1, 4] {True}\n", "")
 
 
-def test_without_cloudpickle_a_function_of_the_main_program_is_refused() -> None:
-    done = of_main(without="cloudpickle")
+def test_a_job_that_the_ranks_would_start(tmp_path: Path) -> None:
+    path = script(tmp_path, GUARD, " main(echo=False)", "else:", " mcjax_launch.launch('true')")
+    done = python(path)
+    assert (
+        f"mcjax_launch.LaunchError: {path} starts a job, also when the ranks import it: "
+        f"put that under `{GUARD}`\n" in done.stderr
+    )
+
+
+def test_what_only_the_main_program_defines(tmp_path: Path) -> None:
+    path = script(tmp_path, GUARD, " def mine(pair): return pair", " mine.__qualname__ = 'other'")
+    path.write_text(path.read_text() + "\n other = mine\n main(echo=False)\n")
+    assert f"the ranks import it without what stands under `{GUARD}`" in python(path).stderr
+
+
+def test_a_function_of_what_has_no_file() -> None:
+    pytest.importorskip("cloudpickle")
+    done = python("-c", f"{MAIN}\nmain()")
+    assert (done.stdout, done.stderr) == ("[1, 4] {True}\n", "")
+
+
+def test_without_cloudpickle_a_function_of_what_has_no_file_is_refused() -> None:
+    done = python("-c", f"{NO_CLOUDPICKLE}{MAIN}\nmain()")
     assert done.stderr.splitlines()[-1] == (
         "mcjax_launch.LaunchError: run: mine needs what only __main__ defines, which the "
         "ranks cannot import: pip install cloudpickle, or move it to a module"
     )
+
+
+def test_without_cloudpickle_a_lambda_is_refused(tmp_path: Path) -> None:
+    path = script(tmp_path, GUARD, " mcjax_launch.run(lambda: 1)")
+    last = python(path).stderr.splitlines()[-1]
+    assert last.startswith("mcjax_launch.LaunchError: run: <lambda> cannot be pickled (")
+    assert last.endswith("); with cloudpickle it may: pip install cloudpickle")
+
+
+# --- what it takes, and leaves ---
+
+
+@contextlib.contextmanager
+def traced(most: int) -> Iterator[None]:
+    """Allow this process no more memory than this, beside what it has."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_value_is_held_once(called: Any) -> None:
+    size = 50 << 20
+    with traced(int(size * 1.2)):
+        [value] = run(called.beside, size, processes=1)
+        assert len(value) == size
+
+
+def test_arguments_are_not_copied(called: Any) -> None:
+    size = 50 << 20
+    data = pickle.PickleBuffer(bytearray(size))
+    with traced(size // 5):
+        assert run(len, data, processes=1) == [size]
+
+
+@pytest.mark.parametrize("where", [{}, {"hosts": ["a"], "via": FAKE_SSH}], ids=["here", "there"])
+def test_a_caller_that_is_killed(called: Any, where: dict[str, object]) -> None:
+    """While a value is on its way; what is left is looked for after each test."""
+    code = f"""
+import called, mcjax_launch, time
+def wait(line):
+    print(line.text, flush=True)
+    time.sleep(1000)  # in the job's thread, so that nothing is taken
+mcjax_launch.run(called.beside, args=({20 << 20}, "ready"), processes=1, initialize=False,
+    echo=False, on_line=wait, **{where!r})
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, cwd=PROGRAMS, stdout=subprocess.PIPE) as caller:
+        assert caller.stdout is not None
+        assert caller.stdout.readline() == b"ready\n"
+        caller.kill()
+
+
+def test_an_interrupt_while_a_value_is_on_its_way(called: Any) -> None:
+    def interrupt(event: mcjax_launch.Event) -> None:
+        if event.kind == "ended":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(called.beside, 50 << 20, processes=1, on_event=interrupt)
+
+
+def test_a_program_that_calls_it(called: Any) -> None:
+    """Nothing is left whatever comes of the call."""
+    assert run(called.times, 1) == [0, 1]
+    with pytest.raises(KeyError):
+        run(called.fails, "KeyError")
+    assert not list(Path(tempfile.gettempdir()).glob("mcjax-*"))

@@ -1,7 +1,9 @@
 """What --emit prints, and how a launcher started by a scheduler learns its place."""
 
 import gzip
+import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import pytest
 import yaml
 from jobs import Jobs, eventually
 
-COMMAND = ["-d", "2", "-x", "A=b c", "--timeout", "10m", "train.py", "{process_id}", "it's $(HOME)"]
+PROGRAM = ["train.py", "{process_id}", "it's $(HOME)", "a$$b", "$", "$$(x) $HOME$"]
+COMMAND = ["-d", "2", "-x", "A=$(b) $$c", "--timeout", "10m", *PROGRAM]
 
 
 def emitted(jobs: Jobs, *options: str) -> str:
@@ -34,8 +37,8 @@ def test_batch_script(jobs: Jobs) -> None:
         assert line in script.splitlines()
     run = script.splitlines()[-1].replace("exec ", "printf '%s\\n' ")
     words = subprocess.run(["bash", "-c", run], capture_output=True, text=True).stdout.splitlines()
-    assert words[-4:] == ["--", "train.py", "{process_id}", "it's $(HOME)"]
-    assert words[words.index("--env") + 1] == "A=b c"
+    assert words[-7:] == ["--", *PROGRAM]
+    assert words[words.index("--env") + 1] == "A=$(b) $$c"
     assert "--max-restarts" in words
     assert "--num-hosts" not in words and "--emit" not in words
 
@@ -82,6 +85,12 @@ def documents(text: str) -> list[Any]:
     return list(yaml.safe_load_all(text))
 
 
+def expanded(word: str, variables: Mapping[str, str]) -> str:
+    """What Kubernetes makes of a word of a command: $$ is $, $(NAME) a variable, if there is one."""
+    whole = r"\$\$|\$\(([^)]*)\)"
+    return re.sub(whole, lambda m: "$" if m[0] == "$$" else variables.get(m[1], m[0]), word)
+
+
 def check_pods(spec: Any) -> dict[str, str]:
     """What the schemas do not catch; the variables of the pods."""
     assert spec["completionMode"] == "Indexed"
@@ -94,12 +103,13 @@ def check_pods(spec: Any) -> dict[str, str]:
     (container,) = pod["containers"]
     assert container["image"] == "repo/image:1"
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 4}}
-    command: list[str] = container["command"]
+    environ = {entry["name"]: entry.get("value", "") for entry in container["env"]}
+    command = [expanded(word, {"HOME": "/", **environ}) for word in container["command"]]
     assert command[0] == "mcjax-launch"
-    assert command[-3:] == ["train.py", "{process_id}", "it's $$(HOME)"]
-    assert command[command.index("--env") + 1] == "A=b c"
+    assert command[-6:] == PROGRAM
+    assert command[command.index("--env") + 1] == "A=$(b) $$c"
     assert "--max-restarts" not in command
-    return {entry["name"]: entry.get("value", "") for entry in container["env"]}
+    return environ
 
 
 def test_job(jobs: Jobs) -> None:
@@ -128,6 +138,9 @@ def test_jobset(jobs: Jobs) -> None:
     version = next(v for v in crd["spec"]["versions"] if v["name"] == "v1alpha2")
     jsonschema.validate(jobset, version["schema"]["openAPIV3Schema"])
     assert jobset["spec"]["failurePolicy"] == {"maxRestarts": 3}
+    # A rank looks for the coordinator as soon as it runs, ready or not.
+    network = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
+    assert jobset["spec"]["network"] == network
     (workers,) = jobset["spec"]["replicatedJobs"]
     found = check_pods(workers["template"]["spec"])
     assert found["MCJAX_COORDINATOR"] == "train-workers-0-0.train:8476"
@@ -135,6 +148,15 @@ def test_jobset(jobs: Jobs) -> None:
     # The schema of the CRD takes any pod; Kubernetes' own is stricter.
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}}
     kubernetes_validate.validate({**job, "spec": workers["template"]["spec"]}, "1.33", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("grace", "seconds"), [([], 45), (["--grace", "10m"], 615), (["--grace", "0.5s"], 16)]
+)
+def test_time_to_end(jobs: Jobs, grace: list[str], seconds: int) -> None:
+    """Kubernetes kills no launcher that still waits for its ranks."""
+    _, job = documents(emitted(jobs, "--emit", "job", "--image", "i", *grace))
+    assert job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == seconds
 
 
 BAD = {

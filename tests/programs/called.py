@@ -1,8 +1,11 @@
 """Functions for `mcjax_launch.run`, by the name of this module."""
 
 import os
+import pickle
+import resource
 import sys
 import time
+from typing import Any
 
 
 def rank() -> int:
@@ -16,6 +19,29 @@ def times(number: int, plus: int = 0) -> int:
 
 def big(size: int) -> bytes:
     return bytes([rank()]) * size
+
+
+def beside(size: int, ready: str = "") -> pickle.PickleBuffer:
+    """What a pickle holds as it does a NumPy array."""
+    if ready:
+        print(ready)
+    return pickle.PickleBuffer(bytearray([rank()]) * size)
+
+
+def changed(data: bytearray) -> pickle.PickleBuffer:
+    data[0] += 1
+    return pickle.PickleBuffer(bytearray(data))
+
+
+def fails_once(size: int) -> bytes:
+    if os.environ["MCJAX_RESTART"] == "0" and rank() == 1:
+        raise KeyError("once")
+    return big(size)
+
+
+def has_no_room(size: int) -> bytes:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+    return big(size)
 
 
 class Own(Exception):
@@ -44,6 +70,12 @@ def leaves() -> None:
 
 def unpicklable() -> object:
     return sys._getframe()
+
+
+def scaled(arrays: dict[str, Any], by: int) -> dict[str, Any]:
+    for array in arrays.values():
+        array *= by  # as they come, arguments may be changed
+    return arrays
 
 
 def total() -> tuple[int, int, float]:

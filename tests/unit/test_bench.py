@@ -4,7 +4,7 @@ import json
 
 import pytest
 from benchmarks.measure import Grid, Measure, Result, Spread, from_json, to_json
-from benchmarks.table import BEGIN, END, markdown, number, put_into
+from benchmarks.table import markdown, number, put_into
 
 STARTUP = Measure("start", "ms", {"mcjax-launch": [80.0, 90.0, 100.0], "loop": [20.0, 45.0, 50.0]})
 FAULTS = Grid("left behind", {"a rank ends": {"ours": "none"}, "KILL": {"ours": "none", "b": "3"}})
@@ -63,9 +63,9 @@ def test_what_is_saved_can_be_read_again() -> None:
 
 
 def test_tables_take_their_place_in_a_page() -> None:
-    page = f"# Title\n\n{BEGIN}\nold\n{END}\n\nmore\n"
-    new = put_into(page, "| new |\n")
-    assert new == f"# Title\n\n{BEGIN}\n\n| new |\n\n{END}\n\nmore\n"
-    assert put_into(new, "| new |\n") == new
+    page = "# Title\n\n<!-- me -->\nold\n<!-- /me -->\n\nmore\n"
+    new = put_into(page, "| new |\n", "me")
+    assert new == "# Title\n\n<!-- me -->\n\n| new |\n\n<!-- /me -->\n\nmore\n"
+    assert put_into(new, "| new |\n", "me") == new
     with pytest.raises(ValueError, match="no lines"):
-        put_into("# Title\n", "| new |\n")
+        put_into(new, "| new |\n", "another")

@@ -16,6 +16,7 @@ from mcjax_launch.protocol.messages import Devices, GpuFacts, HostFacts, PythonF
 
 DOCS = Path(__file__).parents[2] / "docs" / "check.md"
 JAX = {"jax": "0.10.2", "jaxlib": "0.10.2"}
+OLD = {"jax": "0.4.35", "jaxlib": "0.4.34"}
 H100 = GpuFacts("NVIDIA H100 80GB HBM3", "535.104", 8)
 RIGHT = GlobalSum(
     started=True,
@@ -26,6 +27,7 @@ RIGHT = GlobalSum(
     import_s=1.0,
     initialize_s=0.2,
     first_s=0.3,
+    slices=(0, 0, 0),
     timings=(Timing(1 << 10, 3, 0.0015), Timing(64 << 20, 3, 0.17)),
 )
 
@@ -75,9 +77,11 @@ def test_all_is_well() -> None:
         "clocks",
         "ports",
         "initialize",
+        "slices",
         "sum",
         "speed",
     ]
+    assert judged["slices"].text == "1 slice (ranks 0-2)"
     assert judged["jax"].text == "Python 3.11.2, jax 0.10.2, jaxlib 0.10.2 on all hosts"
     assert judged["sum"].text == "21 over 6 devices, as expected"
     assert judged["speed"].text == (
@@ -100,6 +104,12 @@ WRONG: dict[str, tuple[list[HostFound], str, str, str]] = {
         "jax",
         "FAILED",
         "c: jaxlib 0.9.0, elsewhere 0.10.2",
+    ),
+    "old jax": (
+        [host("a", jax=OLD), host("b", jax=OLD)],
+        "jax",
+        "FAILED",
+        "a,b: jax 0.4.35 is too old: install 0.6.0 or newer",
     ),
     "no jaxlib": (
         [host("a"), host("b", jax={"jax": "0.10.2"})],
@@ -264,6 +274,12 @@ def test_sums_that_are_not_right(total: GlobalSum, verdict: str, words: str) -> 
     assert words in " ".join([step.text, *step.details])
 
 
+def test_several_slices() -> None:
+    step = steps(host("a"), total=RIGHT.replaced(slices=(0, 1, 0)))["slices"]
+    text = "2 slices (ranks 0,2; rank 1): jax.make_mesh refuses more than one"
+    assert (step.verdict, step.text) == ("ok", text)
+
+
 # --- what ranks tell ---
 
 
@@ -271,7 +287,7 @@ def printed(rank: int, value: int = 3) -> str:
     return "\n".join(
         [
             "a warning of somebody's",
-            f'mcjax-check: {{"rank": {rank}, "devices": [["cpu", "cpu"]], "import_s": {rank}.5}}',
+            f'mcjax-check: {{"rank": {rank}, "devices": [["cpu", "cpu"]], "slices": [0, 1], "import_s": {rank}.5}}',
             f'mcjax-check: {{"value": {value}, "devices_in_all": 2, "first_s": 0.1}}',
             'mcjax-check: {"size": 1024, "on": 2, "seconds": 0.001, "right": true}',
             'mcjax-check: {"size": 67108864, "on": 2, "seconds": 0.5, "right": true}',
@@ -285,6 +301,7 @@ def test_what_ranks_tell() -> None:
     result = result_of(told, "")
     assert (result.values, result.expected, result.right) == ((3,), 3, True)
     assert (result.ranks, result.devices, result.import_s, result.why_not) == (2, 2, 1.5, "")
+    assert result.slices == (0, 1)
     assert result.timings == (Timing(1024, 2, 0.001), Timing(67108864, 2, 0.5))
     assert devices_of([("a", told[0]), ("a", told[1])]) == {"a": (Devices("cpu", "cpu", 2),)}
 

@@ -110,7 +110,7 @@ def test_follow_on_errors(console: Make, capfd: Capture, culprit: int) -> None:
     assert both.deadline is not None
     both.fold_victims(culprit, own_term=True)
     both.finish_ranks()
-    note = "mcjax-launch: hid 1 line of follow-on errors from other ranks; -v shows them\n"
+    note = "mcjax-launch: hid 1 line of follow-on errors; -v shows them\n"
     assert capfd.readouterr().err == (note if culprit else f"[0] {POLLED.decode()}")
 
 

@@ -17,6 +17,7 @@ from mcjax_launch.launcher.debug_queue import (
     Waits,
 )
 from mcjax_launch.launcher.user_terminal import _Row
+from mcjax_launch.protocol.hook_messages import JOB_ENDS
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.hang import HangWatch
 from mcjax_launch.watchdog.limits import Limits
@@ -97,11 +98,12 @@ def test_those_that_are_gone() -> None:
 
 
 def test_the_end_of_the_job() -> None:
+    assert DebugQueue().end() == []
     queue = DebugQueue()
-    assert queue.clear() == []
     queue.stopped(FIRST)
     queue.stopped(SECOND)
-    assert queue.clear() == [TakeBack()]
+    assert queue.end() == [Refuse(SECOND, JOB_ENDS), TakeBack()]
+    assert queue.stopped(THIRD) == [Refuse(THIRD, JOB_ENDS)]
 
 
 @pytest.mark.parametrize(

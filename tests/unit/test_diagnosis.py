@@ -8,6 +8,7 @@ from records import end_of, failure, say
 from mcjax_launch.diagnosis.hang import hints, whereabouts
 from mcjax_launch.diagnosis.hints import failure_hints
 from mcjax_launch.diagnosis.summary import summarize
+from mcjax_launch.jax_messages import known_errors
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol import hook_messages as hook
 from mcjax_launch.protocol.messages import Exited, RankUsage, Usage
@@ -152,6 +153,14 @@ def test_failure_hints(said: str) -> None:
     assert line.startswith(f"hint: {ADVICE[said]}")
 
 
+def test_advice_on_slices() -> None:
+    said = "`jax.make_mesh` does not support multi-slice topologies. Please use"
+    assert "--slices one" in failure_hints(RankRun(0, "h", stderr=said))[0]
+    run = failed_at("jax.make_mesh((4,), ('a',))", said, slices=(0, 0, 1, 1))
+    [line] = failure_hints(run, ranks=4)
+    assert line.startswith("hint: JAX sees 2 slices (ranks 0-1; ranks 2-3): build the mesh with ")
+
+
 WRONG_DEVICES = {
     "Number of devices 2 must be >= the product of mesh_shape (4, 2)": (
         "wants 8 devices and has 2: -d 4 gives each of the 2 ranks 4 CPU devices"
@@ -188,8 +197,9 @@ def test_no_advice_on_devices_for_other_arrays_or_on_gpus() -> None:
     assert not failure_hints(run)
 
 
-def failed_at(line: str, said: str) -> RankRun:
-    told = hook.Failed(1, True, exception="ValueError", summary=f"ValueError: {said}", line=line)
+def failed_at(line: str, said: str, slices: tuple[int, ...] = ()) -> RankRun:
+    summary = f"ValueError: {said}"
+    told = hook.Failed(1, True, exception="ValueError", summary=summary, line=line, slices=slices)
     return RankRun(0, "h", failure=told)
 
 
@@ -198,6 +208,40 @@ def test_advice_on_proxies_only_while_joining() -> None:
     joining, joined = Membership(joining_at=1.0), Membership(joining_at=1.0, joined_at=2.0)
     assert failure_hints(RankRun(0, "h", stderr=said, membership=joining))
     assert not failure_hints(RankRun(0, "h", stderr=said, membership=joined))
+
+
+def test_each_known_error_has_a_hint() -> None:
+    for error, texts in known_errors._TEXTS:
+        [line] = failure_hints(RankRun(0, "h", stderr=texts[0]))
+        assert line.startswith("hint: "), error
+
+
+@pytest.mark.parametrize(
+    ("version", "hint"),
+    [("0.4.35", ["hint: jax 0.4.35 is too old: install 0.6.0 or newer"]), ("0.6.0", []), ("", [])],
+)
+def test_an_old_jax(version: str, hint: list[str]) -> None:
+    imported = hook.ImportedJax(version, version, "3.11.2")
+    run = RankRun(0, "h", stderr="x", membership=Membership(imported=imported))
+    assert failure_hints(run) == hint
+
+
+def test_a_hint_that_fails_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcjax_launch.diagnosis.hints._OF_ERRORS", {})
+    state = state_of(joined="012")
+    ended(state, 1, 1, "MemoryError")
+    lines = summarize(state).lines
+    assert lines[0] == "rank 1 failed: exit status 1"
+    assert not any("hint" in line for line in lines)
+    [said] = state.failed_hints
+    assert said.startswith("a hint failed: KeyError(<KnownError.OUT_OF_MEMORY")
+
+
+def test_a_hint_on_a_hang_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcjax_launch.diagnosis.hints._OF_HANGS", {})
+    state = state_of(joined="02")
+    assert hints(state) == []
+    assert len(state.failed_hints) == 1
 
 
 # --- stalls ---

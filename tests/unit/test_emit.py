@@ -1,5 +1,6 @@
 """What a scheduler gets of a command line."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -26,10 +27,10 @@ SIZES = [
     ({"procs_per_host": 3, "num_processes": 6}, Size(hosts=2, ranks=3)),
     ({"procs_per_host": 3, "gpus_per_process": 2}, Size(hosts=2, ranks=3, gpus=6)),
     ({"timeout": 60.0}, Size(hosts=2, ranks=1, seconds=90)),
-    ({"timeout": 60.0, "grace": 5.0}, Size(hosts=2, ranks=1, seconds=65)),
+    ({"timeout": 60.0, "grace": 5.0}, Size(hosts=2, ranks=1, seconds=65, grace=5)),
     (
         {"timeout": 60.0, "grace": 0.0, "max_restarts": 2},
-        Size(hosts=2, ranks=1, seconds=180, restarts=2),
+        Size(hosts=2, ranks=1, seconds=180, grace=0, restarts=2),
     ),
     ({"min_hosts": 1}, Size(hosts=2, ranks=1, can_shrink=True)),
 ]
@@ -89,12 +90,12 @@ def test_what_pods_cannot_do(changes: dict[str, object], words: str) -> None:
     ("changes", "words"),
     [
         ({"sbatch_options": ("foo",)}, "--engine-option foo: not an option of sbatch; write it as"),
-        ({"sbatch_options": ("--x\nrm y",)}, "--engine-option --x\nrm y: not an option of sbatch"),
+        ({"sbatch_options": ("--x\nrm y",)}, r"--engine-option --x\nrm y: not"),
         ({"name": "a b"}, "--name a b: use letters, digits"),
     ],
 )
 def test_what_no_line_of_a_batch_script_can_hold(changes: dict[str, object], words: str) -> None:
-    with pytest.raises(LaunchError, match=words):
+    with pytest.raises(LaunchError, match=re.escape(words)):
         emit("slurm", replace(JOB, **changes))  # type: ignore[arg-type]
 
 

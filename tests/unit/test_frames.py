@@ -3,6 +3,7 @@
 import pytest
 
 from mcjax_launch.protocol import frames, messages
+from mcjax_launch.protocol.codec import Malformed
 
 BYE = messages.Bye(("12 (sleeping)",), 3)
 EXITED = messages.Exited(3, -9, (15, 9), None, 0.25, 1000)
@@ -11,7 +12,7 @@ STREAM = (
     + frames.data_header(70_000, 2, 5)
     + b"hello"
     + frames.encoded(EXITED)
-    + frames.content(b"of a file")
+    + frames.content(b"of a file", 3)
     + frames.data_header(1, 1, 0)
     + frames.encoded(BYE)
 )
@@ -21,23 +22,24 @@ STREAM = (
 def test_decoding(size: int) -> None:
     decoder = frames.Decoder()
     seen: list[object] = []
-    data = b""
+    data, of_file = b"", b""
     for at in range(0, len(STREAM), size):
         for frame in decoder.feed(STREAM[at : at + size]):
             if isinstance(frame, frames.Data):
                 assert (frame.rank, frame.stream) == (70_000, 2)
                 data += frame.payload
             elif isinstance(frame, frames.Content):
-                seen.append(frame.payload)
+                assert frame.rank == 3
+                of_file += frame.payload
             else:
                 seen.append(frame)
-    assert data == b"hello"
-    assert seen == [messages.Hello(messages.VERSION), EXITED, b"of a file", BYE]
+    assert (data, of_file) == (b"hello", b"of a file")
+    assert seen == [messages.Hello(messages.VERSION), EXITED, BYE]
 
 
 def test_data_is_handed_on_as_it_comes() -> None:
     decoder = frames.Decoder()
-    head = frames.data_header(0, 1, 1 << 30)
+    head = frames.data_header(0, 1, 1 << 16)
 
     def payloads(data: bytes | memoryview) -> list[bytes]:
         pieces = list(decoder.feed(data))
@@ -46,3 +48,33 @@ def test_data_is_handed_on_as_it_comes() -> None:
 
     assert payloads(head + b"first") == [b"first"]
     assert payloads(memoryview(b"second")) == [b"second"]
+
+
+def header(kind: int, length: int) -> bytes:
+    return frames.HEADER.pack(kind, 0, 0, length)
+
+
+KIND = messages.kind_of(BYE)
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (header(15, 0), "unknown kind of message 15"),
+        (header(255, 1 << 31), "unknown kind of message 255"),
+        (header(KIND, 101), "Bye of 101 bytes"),
+        (header(messages.DATA, (1 << 16) + 1), "Data of 65537 bytes"),
+        (header(messages.RELAYED, (1 << 32) - 1), "Relayed of 4294967295 bytes"),
+        (header(KIND, 1) + b"x", "Bye: no JSON"),
+        (header(KIND, 1) + b"\xff", "Bye: 'utf-8' codec can't decode"),
+        (header(KIND, 2) + b"[]", "Bye: expected 4 values of Bye"),
+        (header(KIND, 15) + b'[[],1e400,"",0]', "Bye: expected a whole number, not float"),
+        (header(KIND, 35) + b'[[],%d,"",0]' % (1 << 80), "Bye: expected a number of 64 bits"),
+    ],
+)
+def test_what_is_no_frame(data: bytes, what: str) -> None:
+    """It is refused as soon as that is clear, before all of it has come."""
+    decoder = frames.Decoder(longest=100)
+    assert list(decoder.feed(frames.encoded(EXITED))) == [EXITED]
+    with pytest.raises(Malformed, match=what):
+        list(decoder.feed(data))

@@ -1,5 +1,8 @@
 """What the hook fills in for jax.distributed.initialize()."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from mcjax_launch.hook.mcjax_hook import initialize as hook
@@ -50,6 +53,18 @@ def test_only_arguments_that_this_jax_knows() -> None:
     assert set(filled) == {"coordinator_address", "num_processes", "process_id"}
 
 
+@pytest.mark.parametrize(
+    ("version", "filled"),
+    [("0.4.35", False), ("0.6.0", True), ("0.12.0.1", True), ("0.10.0.dev2", True), ("", True)],
+)
+def test_only_a_method_of_detection_that_this_jax_knows(
+    monkeypatch: pytest.MonkeyPatch, version: str, filled: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, "jax.version", SimpleNamespace(__version__=version))
+    given = hook.fill_in(new_jax, (), {}, ENVIRON)
+    assert ("cluster_detection_method" in given) is filled
+
+
 def test_explicit_arguments_win() -> None:
     filled = hook.fill_in(
         new_jax, ("far:1", 8), {"process_id": 7, "shutdown_timeout_seconds": 5}, ENVIRON
@@ -75,6 +90,44 @@ def test_an_address_that_is_none_is_left_to_jax(address: str) -> None:
 def test_an_explicit_bind_address_wins() -> None:
     environ = {**ENVIRON, "JAX_COORDINATOR_BIND_ADDRESS": "0.0.0.0:5000"}
     assert "coordinator_bind_address" not in hook.fill_in(new_jax, (), {}, environ)
+
+
+def jax_with_partitions(
+    coordinator_address: object = None,
+    num_processes: object = None,
+    process_id: object = None,
+    slice_index: object = None,
+    partition_index: object = None,
+) -> None:
+    """The arguments of a jax that has both names."""
+
+
+def jax_with_slices(
+    coordinator_address: object = None,
+    num_processes: object = None,
+    process_id: object = None,
+    slice_index: object = None,
+) -> None:
+    """The arguments of jax 0.6."""
+
+
+SLICES = {**ENVIRON, "MCJAX_HOOK_SLICES": "0,2"}
+
+
+def test_the_slices_that_the_user_has_asked_for() -> None:
+    filled = hook.fill_in(jax_with_partitions, (), {}, SLICES)
+    assert (filled["partition_index"], "slice_index" in filled) == (1, False)
+    assert hook.fill_in(jax_with_slices, (), {}, SLICES)["slice_index"] == 1
+    assert hook.fill_in(jax_with_slices, (), {"process_id": 1}, SLICES)["slice_index"] == 0
+    assert "slice_index" not in hook.fill_in(old_jax, (), {}, SLICES)
+    assert "partition_index" not in hook.fill_in(jax_with_partitions, (), {}, ENVIRON)
+
+
+def test_a_programs_own_partition_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    filled = hook.fill_in(jax_with_partitions, (), {"slice_index": 5}, SLICES)
+    assert "partition_index" not in filled
+    monkeypatch.setenv("JAX_PARTITION_INDEX", "7")
+    assert "partition_index" not in hook.fill_in(jax_with_partitions, (), {}, SLICES)
 
 
 def test_the_start_timeout_is_passed_to_jax() -> None:

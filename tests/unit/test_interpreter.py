@@ -39,9 +39,10 @@ def test_of_two_versions_the_python_itself_knows_its_own(tmp_path: Path) -> None
 
 
 def test_another_python_is_asked(tmp_path: Path) -> None:
-    assert interpreter.has_jax(sys.executable, "/", {})
+    environment(tmp_path / "other")
+    elsewhere = {"PYTHONPATH": f"{tmp_path}/other/lib/python3.11/site-packages"}
     shim = executable(tmp_path / "python", f'exec {sys.executable} "$@"')
-    assert interpreter.has_jax(shim, "/", {})
+    assert interpreter.has_jax(shim, "/", elsewhere)
     assert not interpreter.has_jax(executable(tmp_path / "broken", "exit 1"), "/", {})
 
 

@@ -6,7 +6,7 @@ import pytest
 from records import end_of, say
 
 from mcjax_launch.diagnosis.hang import whereabouts
-from mcjax_launch.diagnosis.joining import elsewhere, other_version
+from mcjax_launch.diagnosis.joining import elsewhere, other_version, without_partition
 from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.protocol import hook_messages as hook
 from mcjax_launch.runs.state import RunState
@@ -42,6 +42,24 @@ def calls(*versions: str, at: str = "h:1", away: bool = False) -> RunState:
 def test_versions(versions: tuple[str, ...], line: str) -> None:
     blame = other_version(calls(*versions))
     assert (str(blame) if blame else "") == (line and line + NEEDED)
+
+
+@pytest.mark.parametrize(("partitions", "words"), [
+    ((None, None), ""),
+    ((0, 0), ""),
+    ((0, None), "rank 1 has no partition index, rank 0 has: JAX wants it of all processes"),
+    ((None, 1, None, 1), "rank 0 has no partition index, nor has rank 2, ranks 1,3 have: JAX "),
+])  # fmt: skip
+def test_partitions(partitions: tuple[int | None, ...], words: str) -> None:
+    state = calls(*([""] * len(partitions)))
+    for rank, partition in enumerate(partitions):
+        call = hook.Joining("h:1", len(partitions), rank, partition=partition)
+        say(state, rank, call, 1.0)
+    blame = without_partition(state)
+    assert str(blame or "").startswith(words)
+    assert bool(blame) == bool(words)
+    notes = JoiningRanks()
+    assert bool([line for rank in state.ranks for line in notes.notes(state, rank)]) == bool(words)
 
 
 def test_an_address_that_is_not_the_machines() -> None:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from mcjax_launch.protocol import hook_messages, messages
+from mcjax_launch.protocol import function_call, hook_messages, messages
 from mcjax_launch.protocol.codec import (
     Malformed,
     Message,
@@ -32,8 +32,8 @@ HOOK_MESSAGES = [
     for cls in classes_of(hook_messages)
     if issubclass(cls, Tagged) and cls is not hook_messages.HookMessage
 ]
-EVERY = classes_of(messages) + classes_of(hook_messages)
-SCALARS = {"str": 'é"\\\n\ud800', "int": -7, "float": 2.5, "bool": True}
+EVERY = [cls for module in (messages, hook_messages, function_call) for cls in classes_of(module)]
+SCALARS = {"str": 'é"\\\n\ud800', "int": 7, "float": 2.5, "bool": True}
 
 
 def example(cls: type[Message]) -> Message:
@@ -178,6 +178,24 @@ def test_a_message_of_a_hook_within_one_of_the_agent() -> None:
         decoded(messages.FromHook, '[3,["Refused",["x",1]],true,[],false,false]')
 
 
+@pytest.mark.parametrize(
+    ("cls", "text"),
+    [
+        (messages.Exited, '[1,256,[],"",0,0,false]'),  # which a shell would take for 0
+        (messages.Exited, '[1,-65,[],"",0,0,false]'),
+        (messages.Refused, '["no",0]'),
+        (messages.Refused, '["no",256]'),
+        (messages.RelayTaken, "[1,-1]"),
+        (messages.InputTaken, "[-1]"),
+        (Failed, '[0,true,false,"","","",null,null,null,"",null]'),
+        (Failed, '[512,true,false,"","","",null,null,null,"",null]'),
+    ],
+)
+def test_values_that_make_no_sense(cls: type[Message], text: str) -> None:
+    with pytest.raises(Malformed):
+        decoded(cls, text)
+
+
 def test_what_is_left_out_has_its_default() -> None:
     assert Failed(1, True).handled is None
     assert Failed(1, True, handled=HandledException("E", "e")).handled == HandledException("E", "e")
@@ -208,10 +226,10 @@ def test_a_message_is_a_value() -> None:
             pytest.fail("no match")
 
 
-@pytest.mark.parametrize("kind", [-1, messages.DATA, messages.CONTENT, 15, 80, 255])
+@pytest.mark.parametrize("kind", [-1, 15, 80, 255])
 def test_an_unknown_kind_of_frame(kind: int) -> None:
     with pytest.raises(Malformed):
-        messages.decoded(kind, [])
+        messages.name_of(kind)
 
 
 def test_there_is_no_json_for_anything_else() -> None:

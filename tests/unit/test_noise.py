@@ -401,7 +401,7 @@ def test_a_victims_errors_are_held_until_the_failure_is_known() -> None:
     assert noise.deadline == 5.0 + HOLD_S
     shown = noise.fold_victims(1, own_term=True, now=5.2)
     assert by_rank(shown) == [(0, b"next\n"), (1, errors + b"next\n")]
-    assert last_notes(noise) == ["hid 1 line of follow-on errors from other ranks; -v shows them"]
+    assert last_notes(noise) == ["hid 1 line of follow-on errors; -v shows them"]
     assert passed(noise, streams[0], errors + b"next\n", 5.3) == b"next\n"
     assert passed(noise, streams[1], errors + b"next\n", 5.3) == errors + b"next\n"
 
@@ -453,7 +453,7 @@ def test_a_traceback_that_a_rank_does_not_finish_once_another_has_failed() -> No
     assert by_rank(noise.fold_victims(1, own_term=True, now=5.1)) == []
     assert noise.deadline is None
     assert by_rank(noise.expire(math.inf)) == [(0, b"before\n")]
-    assert last_notes(noise) == ["hid 2 lines of follow-on errors from other ranks; -v shows them"]
+    assert last_notes(noise) == ["hid 2 lines of follow-on errors; -v shows them"]
 
 
 def test_a_traceback_that_a_rank_does_not_finish_when_none_has_failed() -> None:
@@ -469,11 +469,9 @@ def test_a_victims_traceback_is_held_until_the_failure_is_known() -> None:
     noise = NoiseFilter()
     assert passed(noise, ERR, text, 5.0) == b""
     assert noise.fold_victims(1, own_term=True, now=5.1) == []
-    assert last_notes(noise) == ["hid 3 lines of follow-on errors from other ranks; -v shows them"]
+    assert last_notes(noise) == ["hid 3 lines of follow-on errors; -v shows them"]
     assert passed(noise, ERR, text, 5.2) == b""
-    assert last_notes(noise) == [
-        "hid 3 more lines of follow-on errors from other ranks; -v shows them"
-    ]
+    assert last_notes(noise) == ["hid 3 more lines of follow-on errors; -v shows them"]
 
 
 def test_a_loss_that_is_the_effect_of_something_else_is_hidden_with_its_cause() -> None:
@@ -491,6 +489,18 @@ def test_a_loss_that_is_the_effect_of_something_else_is_hidden_with_its_cause() 
     noise = NoiseFilter()
     noise.fold_victims(1, own_term=True, now=0.0)
     assert passed(noise, ERR, "\n".join([*lines, ""]).encode(), 0.0) == b"next\n"
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_what_the_failed_rank_says_of_the_end_of_the_others(reported: bool) -> None:
+    """It is the only trace of its own failure if it has not reported another."""
+    own = ["Traceback (most recent call last):", LOST_PEER]
+    echo = [POLLED, FATAL, FRAME]
+    noise = NoiseFilter()
+    noise.fold_victims(0, reported=reported, own_term=True, now=0.0)
+    lines = [*own, *echo, "saved"]
+    shown = passed(noise, ERR, "\n".join([*lines, ""]).encode(), 0.0).decode().splitlines()
+    assert shown == ([*own, "saved"] if reported else lines)
 
 
 def interrupt(line: int, library: int = 1) -> bytes:

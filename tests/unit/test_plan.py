@@ -113,6 +113,25 @@ def test_gpus_are_shared_out() -> None:
         plan_of(job, Facts(gpus=5))
 
 
+@pytest.mark.parametrize(
+    ("changes", "first_ranks"),
+    [
+        ({}, None),
+        ({"slices": "one"}, "0"),
+        ({"slices": "host"}, "0,1"),
+        ({"slices": 3}, "0,1,2"),
+        ({"slices": "host", "num_hosts": 3, "num_processes": 9}, "0,1,3,4,6,7"),
+        ({"slices": 2, "num_hosts": 2, "num_processes": 6}, "0,3"),
+    ],
+)
+def test_slices(changes: dict[str, object], first_ranks: str | None) -> None:
+    hosts = [Host(name="a", slots=1), Host(name="b", slots=2)]
+    facts = {host: Facts() for host in hosts}
+    job = JOB.replaced(**changes)
+    plan = make_plan(job, hosts, facts, job_id="0badcafe", coordinator="10.0.0.1:5000")
+    assert plan.env.get("MCJAX_HOOK_SLICES") == first_ranks
+
+
 def test_an_outer_step_does_not_mislead_jax() -> None:
     outer = {
         "SLURM_JOB_ID": "1",

@@ -207,6 +207,18 @@ def test_over_a_network_silence_is_a_loss(agents_of: Make) -> None:
     assert len(agents.lost) == 2 and not agents.made[0].closed
 
 
+def test_who_sends_nonsense_is_lost_or_never_was_there(agents_of: Make) -> None:
+    agents = agents_of("a", "b")
+    agents.made[0].says(HELLO)
+    for link in agents.made[:2]:
+        link.sends_nonsense("Exited of rank 7, which is not there")
+    [(lost, why)], [(failed, same)] = agents.lost, agents.failures
+    assert (lost, failed) == ("a", "b") and why == same
+    assert why.startswith("malformed message from its agent (Exited of rank 7, which is not there)")
+    assert all(link.closed and link.killed == [signal.SIGTERM] for link in agents.made)
+    assert agents.pool.settled
+
+
 def test_a_ping_is_not_handed_on(agents_of: Make) -> None:
     agents = agents_of("a")
     for message in (HELLO, Ping(), NothingLeft()):

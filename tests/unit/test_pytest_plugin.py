@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from mcjax_launch.pytest_plugin import group, merge, messages, reprs, said
+from mcjax_launch.pytest_plugin import meeting_point, merge, messages, reprs, said
 from mcjax_launch.pytest_plugin.progress import Early, Limit, Progress
 
 LOCATION = ("test_it.py", 4, "test_one")
@@ -271,7 +271,7 @@ def test_a_socket_fits_into_its_folder(
         base = short + "/" + "f" * (length - len(short) - 1)
         os.mkdir(base)
         monkeypatch.setattr(tempfile, "tempdir", base)
-        folder = group._make_folder()
+        folder = meeting_point.make_folder()
         assert len(str(folder / "socket")) <= 103
         assert (str(folder.parent) == base) == fits
         folder.rmdir()

@@ -1,8 +1,10 @@
 """The record of a run: what it holds, after ends of all kinds, and how it stays small."""
 
+import hashlib
 import json
 import re
 import signal
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -72,6 +74,7 @@ def test_times_and_use_of_a_rank() -> None:
     state = RunState(began_at=105.0)
     state.planned("ab12", "127.0.0.1:1", {0: "h"}, None)
     state.ranks[0].log_folder = "/logs"
+    state.used(Usage((RankUsage(0, 9.5, 9999, 9.0),)), 105.05)  # what it is forked from
     state.started(0, 77, 105.1)
     say(state, 0, ImportedJax("0.10.2", "0.10.1", "3.11.2"), 105.15)
     say(state, 0, Joining("127.0.0.1:1", 1, 0), 105.2)
@@ -219,6 +222,18 @@ def test_nothing_ends_the_element_that_holds_the_record() -> None:
     assert json.loads(held[1]) == json.loads(text)
     assert "<" not in held[1]
     assert held[1].isascii()
+
+
+def test_the_page_runs_its_own_script_alone() -> None:
+    text = write.page(json.dumps(record_of(2)))
+    policy = re.search(r'Security-Policy"\s+content="([^"]*)"', text)
+    assert policy is not None
+    for element, source in (("style", "style-src"), ("script", "script-src")):
+        inside = re.search(rf"<{element}>(.*?)</{element}>", text, re.DOTALL)
+        assert inside is not None
+        digest = b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()
+        assert f"{source} 'sha256-{digest}'" in policy[1]
+    assert "unsafe" not in policy[1]
 
 
 def test_the_page_loads_nothing() -> None:

@@ -15,7 +15,7 @@ VALUES = {"Value", "Message", "HookMessage", "Effect", "TypedDict"}
 LONG = {
     "launcher/restarts.py _run": "the loop over attempts, with what one hands on to the next",
 }
-WIDE: dict[str, str] = {}
+WIDE = {"runs/state.py RunState": "all that is known of a run, of which there is one"}
 LATE: dict[str, str] = {}
 
 Modules = dict[str, ast.Module]

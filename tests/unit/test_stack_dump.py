@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcjax_launch.agent.stacks import StackDump
+from mcjax_launch.agent.stacks import StackDump, main_thread
 from mcjax_launch.agent.system import system
 from mcjax_launch.protocol.messages import Stacks
 
@@ -24,7 +24,12 @@ def process(
 ) -> SimpleNamespace:
     """A process that was asked, and what it has said last when."""
     return SimpleNamespace(
-        rank=rank, pid=pid or 70 + rank, joined=joined, stacks=list(lines), last_stack_at=at
+        rank=rank,
+        pid=pid or 70 + rank,
+        joined=joined,
+        stacks=list(lines),
+        all_stacks=False,
+        last_stack_at=at,
     )
 
 
@@ -97,3 +102,17 @@ def test_beside_the_process_that_has_joined_the_others_are_helpers() -> None:
         Stacks(0, 99, "b", helper=True),
         Stacks(1, 71, "c"),
     ]
+
+
+def test_the_main_threads_part_of_all_stacks() -> None:
+    """The oldest thread is the last; the current one is the one that was asked."""
+    begin, call = "(most recent call first):", '  File "a.py", line {} in f'
+    dump = [
+        f"Current thread 0x2 {begin}",
+        call.format(1),
+        "",
+        f"Thread 0x1 {begin}",
+        call.format(2),
+    ]
+    assert main_thread(dump) == [f"Stack {begin}", call.format(2)]
+    assert main_thread([*dump, "..."]) == main_thread([]) == []

@@ -1,6 +1,9 @@
 """The queue of a connection: in order, and what may wait lets messages overtake it."""
 
 import os
+from collections.abc import Iterator
+
+import pytest
 
 from mcjax_launch.protocol.loop import Loop
 from mcjax_launch.protocol.uplink import Uplink
@@ -21,8 +24,16 @@ def taken(loop: Loop, fd: int, uplink: Uplink) -> bytes:
     return data
 
 
-def test_a_message_overtakes_what_may_wait() -> None:
-    out, fd = os.pipe()
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for fd in ends:
+        os.close(fd)
+
+
+def test_a_message_overtakes_what_may_wait(pipe: tuple[int, int]) -> None:
+    out, fd = pipe
     loop = Loop()
     uplink = Uplink(fd, loop)
     pieces = [bytes([number]) * 10_000 for number in range(100)]
@@ -37,8 +48,10 @@ def test_a_message_overtakes_what_may_wait() -> None:
     assert data.replace(b"stop", b"") == b"".join(pieces)
 
 
-def test_what_may_wait_gets_its_turn_beside_a_stream_that_never_ends() -> None:
-    out, fd = os.pipe()
+def test_what_may_wait_gets_its_turn_beside_a_stream_that_never_ends(
+    pipe: tuple[int, int],
+) -> None:
+    out, fd = pipe
     loop = Loop()
     uplink = Uplink(fd, loop)
     uplink.send(bytes(1 << 18))
@@ -63,3 +76,63 @@ def test_nothing_is_kept_for_a_reader_that_is_gone() -> None:
     uplink.flush()
     uplink.send_later(b"more")
     assert uplink.empty and uplink.broken
+    os.close(fd)
+
+
+def test_messages_overtake_what_is_supplied_and_nothing_is_made_before_there_is_room(
+    pipe: tuple[int, int],
+) -> None:
+    out, fd = pipe
+    loop = Loop()
+    uplink = Uplink(fd, loop)
+    made = []
+
+    def pieces(name: bytes) -> Iterator[bytes]:
+        for _ in range(50):
+            made.append(name)
+            yield name * 10_000
+
+    uplink.supply(pieces(b"a"))
+    uplink.supply(pieces(b"b"))
+    for _ in range(100):
+        loop.turn(0)
+    assert 0 < len(made) <= 1 + (1 << 16) // 10_000  # what the pipe holds, and one more
+    uplink.send(b"stop")
+    data = taken(loop, out, uplink)
+    assert not uplink.supplies
+    assert data.index(b"stop") < (1 << 16) + 10_000
+    assert data.replace(b"stop", b"") == b"a" * 500_000 + b"b" * 500_000
+
+
+def test_one_frame_of_what_is_supplied_is_sent_at_a_time(pipe: tuple[int, int]) -> None:
+    """What else is ready is handled in between."""
+    out, fd = pipe
+    loop = Loop()
+    uplink = Uplink(fd, loop)
+    uplink.supply(iter([b"one", b"two"]))
+    loop.turn(0)
+    assert os.read(out, 100) == b"one"
+    uplink.send(b"stop")
+    loop.turn(0)
+    assert os.read(out, 100) == b"stoptwo"
+
+
+def test_what_is_supplied_for_a_reader_that_is_gone_is_let_go() -> None:
+    out, fd = os.pipe()
+    loop = Loop()
+    uplink = Uplink(fd, loop)
+    closed = []
+
+    def pieces() -> Iterator[bytes]:
+        try:
+            yield bytes(1 << 20)
+            yield b"more"
+        finally:
+            closed.append(True)
+
+    uplink.supply(pieces())
+    loop.turn(0)
+    os.close(out)
+    loop.turn(0)
+    assert closed and uplink.empty and uplink.broken
+    os.close(fd)

@@ -6,7 +6,7 @@ from mcjax_launch.protocol.hook_messages import Joined, Joining, Leaving
 from mcjax_launch.protocol.hook_messages import Program as Ran
 from mcjax_launch.runs.spmd import Program
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.waits import EXIT, INITIALIZE, Waits, waits_of
+from mcjax_launch.runs.waits import EXIT, INITIALIZE, Wait, Waits, waits_of
 
 ALL = frozenset(range(4))
 
@@ -95,6 +95,18 @@ def test_the_waits_of_a_run() -> None:
     assert [wait.late for wait in found] == [(2,), (0,), (1,)]
     assert [wait.where for wait in found] == ["train.py:3", "train.py:8", ""]
     assert [wait.until for wait in found] == [7.0, 9.0, 12.0]
+
+
+def test_stacks_tell_of_a_wait_only_if_no_other_is_known() -> None:
+    waits = Waits()
+    state = RunState(waits=waits)
+    state.planned("ab12", "h:1", dict.fromkeys(range(3), "h"), None)
+    for rank in range(3):
+        say(state, rank, Joining("h:1", 3, rank, "train.py:3"), 2.0 + rank)
+    waits.by_stacks = Wait("", "train.py:9", ((2, 9.0),), (0, 1), 60.0)
+    assert [wait.where for wait in waits_of(state, 60.0)] == ["train.py:3", "train.py:9"]
+    say(state, 2, Ran("jit_step", "f", None, (), "train.py:8"), 8.0)
+    assert [wait.where for wait in waits_of(state, 60.0)] == ["train.py:3", "train.py:8"]
 
 
 def test_a_rank_that_never_joins_is_waited_for_until_the_end() -> None:

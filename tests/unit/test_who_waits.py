@@ -4,8 +4,9 @@ import pytest
 from records import end_of, say
 
 from mcjax_launch.diagnosis.stacks import Stack
-from mcjax_launch.diagnosis.waits import lasting, wait_of
+from mcjax_launch.diagnosis.waits import last_wait, lasting, wait_of
 from mcjax_launch.protocol import hook_messages as hook
+from mcjax_launch.runs import waits
 from mcjax_launch.runs.state import RunState
 
 SITE = "/v/lib/python3.11/site-packages"
@@ -64,6 +65,30 @@ WAITED = "ranks 0-1,3 have waited 40 s at train.py:12 for rank 2, which is in f 
 ])  # fmt: skip
 def test_who_has_not_come(late: Stack, line: str) -> None:
     assert told(joined(), *WAITING, late) == line
+
+
+def at_a_limit(*stacks: Stack, idle_since: float | None = 20.0) -> waits.Wait | None:
+    state = joined()
+    state.idle_since, state.stop_at = idle_since, 80.0
+    return last_wait(state, stacks)
+
+
+def test_who_waited_when_a_limit_was_reached() -> None:
+    """Few or many: those that JAX blocks wait for the others."""
+    away = [stack(rank, "own", "data.py:41", "hrtimer_nanosleep") for rank in range(4)]
+    many = at_a_limit(*WAITING, away[2])
+    assert many is not None
+    assert (many.place, many.where, many.late) == ("", "train.py:12", (2,))
+    assert many.arrived == ((0, 20.0), (1, 20.0), (3, 20.0))
+    one = at_a_limit(*away[:3], WAITING[-1])
+    assert one is not None
+    assert (one.arrived, one.late, one.until) == (((3, 20.0),), (0, 1, 2), 80.0)
+    in_a_call = at_a_limit(stack(0, "barrier"), *away[1:])
+    assert in_a_call is not None
+    assert (in_a_call.place, in_a_call.where) == ("sync_global_devices()", "train.py:12")
+    assert at_a_limit(*away) is None
+    assert at_a_limit() is None
+    assert at_a_limit(*WAITING, away[2], idle_since=None) is None
 
 
 @pytest.mark.parametrize(("blocked", "waits"), [

@@ -2,6 +2,8 @@
 
 import pytest
 
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.runs.stop_reasons import host_lost
 from mcjax_launch.wording import one_line, visible
 
 SHOWN = {
@@ -35,3 +37,9 @@ def test_long_lines_are_cut() -> None:
 def test_paths_stay_whole() -> None:
     path = "/a" * 120
     assert one_line(f"{path}: no such file") == f"{path}: no such file"
+
+
+def test_no_error_echoes_all_of_what_it_quotes() -> None:
+    name = "x" * 5000
+    for text in (str(LaunchError(f"{name}: no such host")), host_lost("h", f"{name} said").message):
+        assert len(text) < 300 and text.startswith(("xxx", "host h: xxx"))

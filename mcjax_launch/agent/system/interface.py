@@ -182,6 +182,9 @@ if TYPE_CHECKING:
         def signal_process(self, pid: int, signum: int) -> None:
             """Signal one process, if it is still there and this user may signal it."""
 
+        def signal_undisturbed(self, pid: int, signum: int) -> bool:
+            """Signal another thread, if the main one is in a call that would end; whether so."""
+
         def handles(self, pid: int, signum: int) -> bool:
             """Whether a process does not die of a signal for which its hook has a handler."""
 

@@ -51,6 +51,7 @@ __all__ = [
     "rename",
     "signal_group",
     "signal_process",
+    "signal_undisturbed",
     "spawn",
     "status_of",
     "unfit",
@@ -69,6 +70,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
 
+# Numbers of system calls, by machine.
+_FUTEX_AND_TGKILL = {"x86_64": ("202", 234), "aarch64": ("98", 131)}
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
@@ -282,6 +285,31 @@ def handles(pid: int, signum: int) -> bool:
         return bool(signum) and bool(int(caught.split()[1], 16) >> (signum - 1) & 1)
     except (OSError, StopIteration):
         return False
+
+
+def signal_undisturbed(pid: int, signum: int) -> bool:
+    """Signal a thread that only waits for a futex, if the main one would be disturbed; whether so.
+
+    A signal ends most calls that wait (sleep, poll, select: see signal(7)), and C code may take
+    that for their end. Who waits for a futex always looks again.
+    """
+    futex, tgkill = _FUTEX_AND_TGKILL.get(os.uname().machine, ("", 0))
+    main = _call(pid, pid)
+    if not futex or not main.isdigit() or main == futex:
+        return False
+    try:
+        calls = {int(thread): _call(pid, int(thread)) for thread in os.listdir(f"/proc/{pid}/task")}
+    except OSError:
+        return False
+    thread = next((thread for thread, call in calls.items() if call == futex), 0)
+    if not thread or "running" in calls.values():  # whose frames change while they are looked at
+        return False
+    return bool(ctypes.CDLL(None).syscall(tgkill, pid, thread, signum) == 0)
+
+
+def _call(pid: int, thread: int) -> str:
+    """The number of the system call that a thread is in, or "running"."""
+    return _read_proc(pid, f"task/{thread}/syscall").partition(" ")[0]
 
 
 def describe(pid: int) -> str:

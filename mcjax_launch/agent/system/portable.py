@@ -61,6 +61,7 @@ __all__ = [
     "rename",
     "signal_group",
     "signal_process",
+    "signal_undisturbed",
     "spawn",
     "status_of",
     "unfit",
@@ -302,6 +303,11 @@ def describe(pid: int) -> str:
         psutil.STATUS_STOPPED: "stopped",
     }
     return f'"{name}" is {words.get(status, f"in state {status}")}'
+
+
+def signal_undisturbed(pid: int, signum: int) -> bool:
+    """Nobody tells what a thread waits for."""
+    return False
 
 
 def blocked_in(pid: int) -> str:

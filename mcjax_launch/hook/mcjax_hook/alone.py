@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import slices
 from .initialize import fill_in, silence_proxy_warning
 from .wrapping import in_place_of
 
@@ -26,6 +27,8 @@ def fill_in_initialize(distributed: Any, environ: Mapping[str, str]) -> None:
         if _LAUNCHERS_OWN not in kwargs:
             filled.pop(_LAUNCHERS_OWN, None)
         silence_proxy_warning(environ)
-        return real(**filled)
+        result = real(**filled)
+        slices.replace_slice_index(filled)
+        return result
 
     distributed.initialize = in_place_of(real, initialize)

@@ -39,7 +39,7 @@ class Debuggers:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._made: Terminal | None = None
-        self._waiting: list[tuple[Any, str]] = []  # what debuggers say before they have it
+        self._waiting: list[Callable[[], None]] = []  # what debuggers say before they have it
 
     @property
     def _terminal(self) -> Terminal:
@@ -93,10 +93,13 @@ class Debuggers:
             return
         import pdb
 
+        from ...protocol.hook_messages import JOB_ENDS
+
         kind = type(error).__name__
         refused = self._terminal.take(_place_of(traceback), f"{kind}: {error}"[:_MOST_REASON])
         if refused:
-            sys.stderr.write(f"mcjax-launch: {refused}\n")
+            if refused != JOB_ENDS:
+                sys.stderr.write(f"mcjax-launch: {refused}\n")
             return
         try:
             pdb.post_mortem(traceback)
@@ -135,8 +138,8 @@ class Debuggers:
                 raise RuntimeError(refused)
             waiting, self._waiting = self._waiting, []
             try:
-                for debugger, text in waiting:
-                    debugger.message(text)
+                for message in waiting:
+                    message()
                 result = real(this, *args, **kwargs)
                 if getattr(this, "quitting", False):
                     self._quit(where)
@@ -153,11 +156,11 @@ class Debuggers:
         """`message`: what pdb says of how it has stopped ("--Return--") comes before it asks."""
 
         @functools.wraps(real)
-        def message(this: Any, text: str) -> None:
+        def message(this: Any, *args: Any, **kwargs: Any) -> None:
             if _has_its_own_input(this) or self._terminal.is_taken:
-                real(this, text)
+                real(this, *args, **kwargs)
             else:
-                self._waiting.append((this, text))
+                self._waiting.append(functools.partial(real, this, *args, **kwargs))
 
         return message
 

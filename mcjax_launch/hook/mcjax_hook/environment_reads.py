@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
+
+from .import_graph import executing_module, package_of
+from .imported_files import file_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from typing import Any
 
-# Read by libraries in C when they are loaded, or by the C library when a program starts: seen with
-# a stand-in for getenv() while jax, NumPy and SciPy were imported. (XLA_FLAGS is not: XLA reads it
-# when the first backend is made.)
+# Read when a program starts, by Python or the C library: to set them in a program is too late.
+_READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "TZ", "LOCALTIME")
+# Read by libraries in C when they are loaded: seen with a stand-in for getenv() while jax, NumPy
+# and SciPy were imported. (XLA_FLAGS is not: XLA reads it when the first backend is made.)
 _READ_BY_LIBRARIES = (
-    *("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "TZ", "LOCALTIME"),
     *("OMP_", "GOMP_", "KMP_", "MKL_", "BLIS_", "OPENBLAS_", "GOTO_", "NPY_", "NUMPY_"),
     *("GFORTRAN_", "LLVM_", "OPENSSL_", "SSL_", "GRPC_", "GCS_", "TF_", "MPITRAMPOLINE_"),
 )
@@ -22,17 +26,16 @@ _READ_BY_LIBRARIES = (
 class EnvironmentReads:
     """A `with` in which each look at os.environ is noticed.
 
-    Attributes:
-        names: the variables that were read.
-        all_names: it was asked which variables there are.
-
+    A read has a place: the module whose import has led to it, and the line of that.
     """
 
     def __init__(self) -> None:
-        self.names: set[str] = set()
-        self.all_names = False
+        self._read: dict[str, str | None] = {}  # as it was at the first read, None: not set
+        self._places: dict[str, set[tuple[str, int]]] = {}
+        self._listed: set[tuple[str, int]] = set()  # where it was asked which variables there are
         self._before: dict[str, str] = {}
-        self._set_here: set[str] = set()
+        self._after: dict[str, str] = {}
+        self._begun_with: dict[str, str] = {}  # by the rank, before its program
         self._real: Any = None
 
     def __enter__(self) -> EnvironmentReads:
@@ -43,11 +46,16 @@ class EnvironmentReads:
         getitem, iterate = self._real
 
         def read(environ: Any, name: Any) -> Any:
-            self.names.add(os.fsdecode(name) if isinstance(name, (str, bytes)) else "")
-            return getitem(environ, name)
+            value = None
+            try:
+                value = getitem(environ, name)
+            finally:
+                if isinstance(name, (str, bytes)):
+                    self._note(os.fsdecode(name), None if value is None else os.fsdecode(value))
+            return value
 
         def list_all(environ: Any) -> Iterator[Any]:
-            self.all_names = True
+            self._listed.add(executing_module())
             return iterate(environ)  # type: ignore[no-any-return]
 
         cls.__getitem__, cls.__iter__ = read, list_all
@@ -56,9 +64,11 @@ class EnvironmentReads:
     def __exit__(self, *exception: object) -> None:
         cls: Any = type(os.environ)
         cls.__getitem__, cls.__iter__ = self._real
-        after = dict(os.environ)
-        names = {*after, *self._before}
-        self._set_here = {name for name in names if after.get(name) != self._before.get(name)}
+        self._after = dict(os.environ)
+
+    def _note(self, name: str, value: str | None) -> None:
+        self._read.setdefault(name, value)
+        self._places.setdefault(name, set()).add(executing_module())
 
     def used_of(self, changes: Mapping[str, str | None]) -> str:
         """A variable among these that has been used with another value; "" if there is none.
@@ -69,18 +79,55 @@ class EnvironmentReads:
         """
         for name, value in sorted(changes.items()):
             comes_or_goes = (value is None) is (name in self._before)
-            if name in self.names or name.startswith(_READ_BY_LIBRARIES):
+            if name in self._read or name.startswith((*_READ_AT_START, *_READ_BY_LIBRARIES)):
                 return name
-            if self.all_names and comes_or_goes:
+            if self._listed and comes_or_goes:
                 return name
         return ""
 
+    def changed(self, imported: str, packages: Collection[str]) -> dict[str, set[tuple[str, int]]]:
+        """The variables that the imports of packages have read, and that are others now.
+
+        Args:
+            imported: the package that the program imports: charged with the reads of libraries in
+                C, of which the line is 0.
+            packages: that one, and those that its import has imported.
+
+        Returns:
+            the places of each that have read it.
+
+        """
+        found: dict[str, set[tuple[str, int]]] = {}
+        environ = dict(os.environ)
+        if environ == self._begun_with:
+            return found
+        for name in {*environ, *self._begun_with}:
+            value, begun_with = environ.get(name), self._begun_with.get(name)
+            if value in (begun_with, self._read.get(name, begun_with)):
+                continue
+            places = self._places.get(name, set())
+            if (value is None) is not (begun_with is None):
+                places = places | self._listed
+            found[name] = {place for place in places if package_of(place[0]) in packages}
+            if name.startswith(_READ_BY_LIBRARIES) and _are_in_c(packages):
+                found[name].add((imported, 0))
+        return {name: places for name, places in found.items() if places}
+
     def apply(self, changes: Mapping[str, str | None]) -> None:
-        """Set these, but for those that the imports have set, whatever their value was."""
+        """Begin a rank: set these, but for those that the imports have set, whatever they were."""
         for name, value in changes.items():
-            if name in self._set_here:
+            if self._after.get(name) != self._before.get(name):
                 continue
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+        self._begun_with = dict(os.environ)
+
+
+def _are_in_c(packages: Collection[str]) -> bool:
+    """Whether some module of them is a library."""
+    return any(
+        package_of(name) in packages and file_of(module).endswith(".so")
+        for name, module in list(sys.modules.items())
+    )

@@ -9,7 +9,7 @@ import traceback as tb
 from ...protocol import source_lines
 from ...protocol.exit_status import of_signal
 from ...protocol.hook_messages import Failed, HandledException
-from . import user_lines
+from . import slices, user_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_TEXT = 32_000
+# In what jax.make_mesh raises where there are several slices.
+_SEVERAL_SLICES = "multi-slice topologies"
 # What `python -m` calls before the program.
 _OF_RUNPY = ("_run_module_as_main", "_run_code")
 
@@ -55,6 +57,7 @@ def of_exception(
         line=frame.line if frame else None,
         module=module if isinstance(module, str) else None,
         python=sys.executable,
+        slices=slices.slices_of_processes() if _SEVERAL_SLICES in summary else (),
     )
 
 

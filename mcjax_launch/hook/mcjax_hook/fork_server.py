@@ -16,11 +16,15 @@ import sys
 
 from ...protocol import fork_messages, hook_environ
 from ...protocol.codec import Tagged, from_json, to_json
-from . import forked_rank, unseen_jax
+from . import forked_rank
 from .agents_death import die_with_parent, unseen_prctl
 from .environment_reads import EnvironmentReads
+from .first_imports import FirstImports
 from .forking import Unfit, check_jax, check_threads, fork
+from .import_graph import ImportGraph, package_of
 from .imported_files import ImportedFiles
+from .jax_flags import JaxFlags
+from .unseen_modules import UnseenModules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,6 +58,8 @@ class ForkServer:
         self._environ = environ
         self._agent = os.getppid()
         self._reads = EnvironmentReads()
+        self._flags = JaxFlags()
+        self._graph = ImportGraph(self._flags.imported)
         self._seconds = 0.0
         self._dump_signals = (0, 0)
         self._prctl = unseen_prctl()
@@ -106,12 +112,13 @@ class ForkServer:
             sys.path.insert(0, first)
         _import_usercustomize()
         only_jax = True
-        for name in self._modules:
-            _send(connection, fork_messages.Importing(name, *self._dump_signals))
-            _import_module(name)
-            only_jax = only_jax and name.partition(".")[0] == "jax"
-            if only_jax:
-                _freeze()
+        with self._graph, self._flags:
+            for name in self._modules:
+                _send(connection, fork_messages.Importing(name, *self._dump_signals))
+                _import_module(name)
+                only_jax = only_jax and package_of(name) == "jax"
+                if only_jax:
+                    _freeze()
         if first is not None and (not sys.path or sys.path.pop(0) != first):
             raise Unfit("an import has put another folder in front of sys.path")
         if os.environ.get("PYTHONHASHSEED", "random") == "random":
@@ -184,7 +191,14 @@ class ForkServer:
             )
         except OSError:  # there is no agent: it is about to end this rank
             pass
-        unseen_jax.hide(self._link.send_held)
+        self._hide_what_is_imported()
+
+    def _hide_what_is_imported(self) -> None:
+        packages = self._graph.loaded_for([package_of(name) for name in self._modules])
+        if "jax" not in packages:  # the program finds it imported, or imports it itself
+            self._link.send_held()
+        first_imports = FirstImports(self._reads, self._flags, self._link)
+        UnseenModules(packages, self._graph, first_imports.take)
 
 
 def _changes(order: fork_messages.Fork) -> dict[str, str | None]:

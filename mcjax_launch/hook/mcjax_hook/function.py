@@ -1,56 +1,93 @@
 """The program of a rank that runs one function: `python -m` finds it where the hook is.
 
-It reads what to call from a file, and reports what comes of it over a connection of its own: the
-value, or the exception, which then ends the program as any other would.
+It reads what to call from a file of the job's private folder, and writes what comes of it to
+another: the value, or the exception, which then ends the program as any other would.
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import pickle
 import sys
 
-from ...protocol import hook_environ
+from ...protocol import function_call, hook_environ
 from ...protocol.codec import to_json
+from ...protocol.function_call import in_parts, unpickled
 from ...protocol.hook_messages import Hello, Returned
 
 TYPE_CHECKING = False  # as typing's own, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Any
 
-# Of a message: the agent takes lines of some MiB.
-_PART = 1 << 20
+    from ...protocol.function_call import Call, MainFile, Part
 
 
-def main(path: str) -> None:
-    """Call what the file at `path` holds, and report what comes of it."""
-    with open(path, "rb") as file:
-        folders, sources, initializes, call = pickle.load(file)
+def main() -> None:
+    """Call what the file holds, and report what comes of it."""
+    report = Report(os.environ[hook_environ.SOCKET], os.environ["JAX_PROCESS_ID"])
+    call, parts = function_call.read_call(function_call.call_path(report.folder))
     # What the caller can import by its own path; the rank's own comes first.
-    sys.path += [folder for folder in folders if folder not in sys.path]
-    _as_main()
-    _show_tracebacks(sources)
+    sys.path += [path for path in call.folders if path not in sys.path]
+    _show_tracebacks(_sources(call))
     try:
-        function, args, kwargs = pickle.loads(call)
-        if initializes:
+        _make_main(call)
+        function, args, kwargs = _loaded(call, parts)
+        if call.initializes:
             import jax
 
             jax.distributed.initialize()
-        data = _returned(function, function(*args, **kwargs))
+        returned = _returned(function, function(*args, **kwargs))
+        report.write(returned)
     except Exception as error:
-        _report("raised", _exception(error))
+        _report_exception(report, error)
         raise
-    _report("value", data)
+    report.send("value", returned)
 
 
-def _as_main() -> None:
-    """Let what the program of a notebook defines have a `__main__`, which is not this module."""
-    main = type(sys)("__main__")
+def _make_main(call: Call) -> None:
+    """Have a `__main__` that is not this module: the caller's, if the call needs that.
+
+    What a notebook defines needs an empty one.
+    """
+    main = type(sys)("__main__" if call.main is None else function_call.MAIN)
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
+    if call.main is not None:
+        sys.modules[function_call.MAIN] = main
+        sys.argv = list(call.argv)
+        _import(call.main, main.__dict__)
+
+
+def _import(file: MainFile, names: dict[str, object]) -> None:
+    code = compile(file.source, file.path, "exec", dont_inherit=True)
+    names.update(__file__=file.path, __package__=file.package)
+    function_call.importing = file.path
+    try:
+        exec(code, names)
+    finally:
+        function_call.importing = ""
+
+
+def _loaded(call: Call, parts: Sequence[memoryview]) -> Any:
+    try:
+        return unpickled(parts)
+    except AttributeError as error:
+        if call.main is None:
+            raise
+        without = 'without what stands under `if __name__ == "__main__":`'
+        raise AttributeError(f"{error}: the ranks import it {without}") from None
+
+
+# --- tracebacks ---
+
+
+def _sources(call: Call) -> Mapping[str, str]:
+    """The texts of what is in no file here, by name."""
+    if call.main is None or os.path.exists(call.main.path):
+        return call.sources
+    return {**call.sources, call.main.path: call.main.source}
 
 
 def _show_tracebacks(sources: Mapping[str, str]) -> None:
@@ -70,14 +107,19 @@ def _print_exception(
 ) -> None:
     from traceback import print_exception
 
+    ours = main.__code__.co_filename
     below = traceback
     while below is not None and below.tb_frame.f_code is not main.__code__:
         below = below.tb_next
-    own = below.tb_next if below is not None else None
-    print_exception(kind, error, own or traceback)
+    while below is not None and below.tb_frame.f_code.co_filename == ours:
+        below = below.tb_next
+    print_exception(kind, error, below or traceback)
 
 
-def _returned(function: Any, value: Any) -> bytes:
+# --- what comes of it ---
+
+
+def _returned(function: Any, value: Any) -> list[Part]:
     try:
         return _pickled(value)
     except Exception as error:
@@ -85,40 +127,71 @@ def _returned(function: Any, value: Any) -> bytes:
         raise TypeError(f"what {name} returned cannot be pickled: {error}") from None
 
 
-def _pickled(value: Any) -> bytes:
+def _pickled(value: Any) -> list[Part]:
+    """By name what can be imported; the rest by value, if cloudpickle is here."""
     try:
-        from cloudpickle import dumps
-    except ImportError:
-        from pickle import dumps
-    return bytes(dumps(value))
-
-
-def _exception(error: Exception) -> bytes:
-    """The exception as it can be raised again; nothing if it cannot."""
-    try:
-        data = _pickled(error)
-        pickle.loads(data)
+        return in_parts(value, pickle.dumps)
     except Exception:
-        return b""
-    return data
+        try:
+            from cloudpickle import dumps
+        except ImportError:
+            dumps = None
+        if dumps is None:
+            raise
+    return in_parts(value, dumps)
 
 
-def _report(kind: str, data: bytes) -> None:
-    import socket
+def _report_exception(report: Report, error: Exception) -> None:
+    """Report it, if it can be raised again elsewhere."""
+    try:
+        parts = _pickled(error)
+        unpickled(parts)
+        report.write(parts)
+    except Exception:
+        return
+    report.send("raised", parts)
 
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(os.environ[hook_environ.SOCKET])
-        hello = Hello(os.getpid(), os.environ["JAX_PROCESS_ID"], 0)
-        for message in (hello, *_parts(kind, data)):
-            link.sendall(b"\n" + to_json(message).encode() + b"\n")
 
+class Report:
+    """Takes to the agent what has come of the call, whatever the function does to os.environ.
 
-def _parts(kind: str, data: bytes) -> Iterator[Returned]:
-    text = base64.b64encode(data).decode()
-    starts = range(0, len(text) or 1, _PART)
-    for start in starts:
-        yield Returned(kind, text[start : start + _PART], start == starts[-1])
+    Args:
+        socket: the agent's, in the job's private folder.
+        rank: this one.
+
+    """
+
+    def __init__(self, socket: str, rank: str) -> None:
+        self.folder = os.path.dirname(socket)
+        self._socket = socket
+        self._rank = rank
+
+    def write(self, parts: Sequence[Part]) -> None:
+        """Write it to the file from which the agent takes it.
+
+        Raises:
+            OSError: there is no room for it.
+
+        """
+        try:
+            with open(function_call.returned_path(self.folder, self._rank), "wb") as file:
+                for part in parts:
+                    file.write(part)
+        except OSError as error:
+            where = f"{os.path.dirname(self.folder)} of this rank's host"
+            why = f"no room for what the function returned: {error.strerror} in {where}"
+            raise OSError(error.errno, f"{why}; set TMPDIR to another directory") from None
+
+    def send(self, kind: str, parts: Sequence[Part]) -> None:
+        """Say what has been written."""
+        import socket
+
+        with socket.socket(socket.AF_UNIX) as link:
+            link.connect(self._socket)
+            hello = Hello(os.getpid(), self._rank, 0)
+            for message in (hello, Returned(kind, function_call.sizes_of(parts))):
+                link.sendall(b"\n" + to_json(message).encode() + b"\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -18,16 +18,17 @@ class ImportedFiles:
 
 
 def _paths() -> set[str]:
-    paths = set()
-    for module in list(sys.modules.values()):
-        try:
-            # Not by way of a module's own lookup, which may import what has been put off.
-            path = object.__getattribute__(module, "__dict__").get("__file__")
-        except AttributeError:
-            continue
-        if isinstance(path, str):
-            paths.add(path)
-    return paths
+    return {path for path in map(file_of, list(sys.modules.values())) if path}
+
+
+def file_of(module: object) -> str:
+    """The file that a module was loaded from; "" if there is none."""
+    try:
+        # Not by way of a module's own lookup, which may import what has been put off.
+        path = object.__getattribute__(module, "__dict__").get("__file__")
+    except AttributeError:
+        return ""
+    return path if isinstance(path, str) else ""
 
 
 def _state_of(path: str) -> tuple[int, int] | None:

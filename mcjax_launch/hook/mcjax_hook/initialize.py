@@ -7,7 +7,8 @@ import sys
 from ...protocol.address import EVERYWHERE, is_loopback, join_address
 from ...protocol.hook_environ import ADDRESS, JOIN_TIMEOUT, PROFILE, TRANSFER
 from ...protocol.hook_messages import ImportedJax, Joined, Joining, Leaving, Left, Listening
-from . import coordinator, user_lines
+from ...protocol.jax_version import why_too_old
+from . import coordinator, slices, user_lines
 from .wrapping import in_place_of
 
 TYPE_CHECKING = False
@@ -81,9 +82,10 @@ class Initialization:
         process_id = _whole_number(filled["process_id"])
         address = str(filled["coordinator_address"])
         elsewhere = process_id == 0 and _is_elsewhere(filled, self._environ)
+        partition = slices.partition_of(filled)
         place = user_lines.place()
         self._link.send(
-            Joining(address, count, process_id, place, *_versions(), elsewhere=elsewhere)
+            Joining(address, count, process_id, place, *_versions(), elsewhere, partition)
         )
         _set_transfer_address(self._environ)
         silence_proxy_warning(self._environ)
@@ -93,6 +95,7 @@ class Initialization:
     def _after(self, filled: Mapping[str, Any]) -> None:
         """Record that this process is in the job."""
         self._exits.joined = True
+        slices.replace_slice_index(filled)
         profiles = False
         if self._environ.get(PROFILE):
             from . import profile
@@ -162,14 +165,15 @@ def fill_in(
     fill("coordinator_address", environ.get("JAX_COORDINATOR_ADDRESS"))
     fill("num_processes", int(environ["JAX_NUM_PROCESSES"]))
     fill("process_id", int(environ["JAX_PROCESS_ID"]))
-    fill("cluster_detection_method", "deactivate")
+    if not why_too_old(_version("jax")):  # an older jax fails with a method that it does not know
+        fill("cluster_detection_method", "deactivate")
     bind = coordinator.bind_address(given["coordinator_address"], environ)
     if bind and "JAX_COORDINATOR_BIND_ADDRESS" not in environ:
         fill("coordinator_bind_address", bind)
     if environ.get(JOIN_TIMEOUT):
         fill("initialization_timeout", max(1, int(float(environ[JOIN_TIMEOUT]))))
     fill("shutdown_timeout_seconds", _SHUTDOWN_TIMEOUT_S)
-    return given
+    return {**given, **slices.default_partition(given, known, environ)}
 
 
 def _is_elsewhere(filled: Mapping[str, Any], environ: Mapping[str, str]) -> bool:

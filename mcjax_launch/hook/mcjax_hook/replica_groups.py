@@ -8,10 +8,10 @@ if TYPE_CHECKING:
 
 _GROUPS = (
     r", replica_groups=(\{\}|\{\{[\d,{} ]*\}\}|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?"
-    r"|mesh\[[^\]]*\](?:, device_ids=\(\[[\d,]+\]T\([\d,]+\)\))? \{[^}]*\})(?=,|\s|$)"
+    r"|mesh\[[^\[\]]*\](?:, device_ids=\(\[[\d,]+\]T\([\d,]+\)\))? \{[^{}]*\})(?=,|\s|$)"
 )
 # No process of a group comes out of one of these before all of the group have come to it.
-_SYNCHRONIZING = r" (?:all-reduce|all-gather|reduce-scatter|all-to-all)(?:-start)?\(.*?" + _GROUPS
+_SYNCHRONIZING = r" (?:all-reduce|all-gather|reduce-scatter|all-to-all)(?:-start)?\(.*"
 _EXCHANGING = (
     r" (?:all-reduce|all-gather|reduce-scatter|(?:ragged-)?all-to-all|collective-permute"
     r"|collective-broadcast|send|recv)(?:-start)?\(.*"
@@ -36,7 +36,9 @@ def partners(text: str, places: Sequence[int], own: int) -> list[int]:
     if " conditional(" in text:  # what is below it may not happen
         text = text.partition("\nENTRY ")[2]
     waiting: set[int] = set()
-    for groups in set(re.findall(_SYNCHRONIZING, text)):
+    operations = re.findall(_SYNCHRONIZING, text)
+    found = (re.search(_GROUPS, operation) for operation in operations)
+    for groups in {each[1] for each in found if each is not None}:
         for group in _groups(groups, len(places)):
             processes = _at(group, places)
             if own in processes:

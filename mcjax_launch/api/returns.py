@@ -1,0 +1,68 @@
+"""What the ranks return or raise, as it arrives."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from typing import Any, Literal
+
+from mcjax_launch.protocol import hook_messages, messages
+from mcjax_launch.protocol.codec import Message
+from mcjax_launch.protocol.frames import Content
+from mcjax_launch.protocol.function_call import MAIN, unpickled
+
+
+class Returns:
+    """Collects what comes of a call: each part of a pickle goes where it is going to stay."""
+
+    def __init__(self) -> None:
+        self._of_ranks: dict[int, _Returned] = {}
+
+    def take(self, frame: Message | Content) -> None:
+        """Take a frame of an agent's, whatever it is."""
+        match frame:
+            case messages.Started(rank):
+                self._of_ranks.pop(rank, None)  # that of an earlier attempt
+            case messages.FromHook(rank, hook_messages.Returned(kind, sizes)):
+                self._of_ranks[rank] = _Returned(kind, sizes)
+            case Content(rank=rank, payload=data) if rank in self._of_ranks:
+                self._of_ranks[rank].fill(data)
+
+    def has(self, kind: Literal["value", "raised"], rank: int) -> bool:
+        """Whether a rank has returned a value, or raised an exception that can be raised here."""
+        returned = self._of_ranks.get(rank)
+        return returned is not None and returned.kind == kind and returned.complete
+
+    def pop(self, rank: int) -> Any:
+        """What a rank has returned or raised.
+
+        Raises:
+            Exception: whatever it takes to be unpickled is not to be had here.
+
+        """
+        sys.modules.setdefault(MAIN, sys.modules["__main__"])  # as multiprocessing does
+        return unpickled(self._of_ranks.pop(rank).parts)
+
+
+class _Returned:
+    """The parts of a pickle, each in memory of its own."""
+
+    def __init__(self, kind: str, sizes: tuple[int, ...]) -> None:
+        self.kind = kind
+        self.parts = [bytearray(size) for size in sizes]
+        self._empty = deque(memoryview(part) for part in self.parts if part)
+
+    @property
+    def complete(self) -> bool:
+        return not self._empty
+
+    def fill(self, data: bytes) -> None:
+        """Put in what comes next."""
+        rest = memoryview(data)
+        while rest and self._empty:
+            room = self._empty.popleft()
+            count = min(len(room), len(rest))
+            room[:count] = rest[:count]
+            rest = rest[count:]
+            if count < len(room):
+                self._empty.appendleft(room[count:])

@@ -1,0 +1,52 @@
+"""Slices on one machine: what a program sees of them with real JAX."""
+
+import jax
+import pytest
+from jobs import PROGRAMS, Jobs
+
+pytestmark = pytest.mark.every_jax
+PROGRAM = PROGRAMS / "slices.py"
+new_jax = pytest.mark.skipif(
+    tuple(map(int, jax.__version__.split(".")[:2])) < (0, 10), reason="needs jax 0.10 or newer"
+)
+
+
+def seen(text: str) -> set[str]:
+    """What each rank says of the slices."""
+    lines = [line.partition("slices ")[2] for line in text.splitlines()]
+    return {line for line in lines if line}
+
+
+@pytest.mark.both_ways("jax")
+def test_equal_slices_in_order_of_rank(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 4, "-d", 2, "--slices", 2, PROGRAM)
+    assert ended.status == 0, ended.stderr
+    assert seen(ended.stdout) == {"0 0 0 0 1 1 1 1"}
+    assert ended.stdout.count("the sum is right") == 4
+
+
+@new_jax
+def test_a_mesh_without_slices_is_refused_with_a_hint(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 4, "-d", 1, PROGRAM, "make_mesh", env={"MCJAX_SLICES": "2"})
+    assert ended.status == 1
+    assert "hint: JAX sees 2 slices (ranks 0-1; ranks 2-3): build the mesh with" in ended.report
+    assert "create_hybrid_device_mesh" in ended.report
+    assert "--slices one (on GPUs that replaces the id of the NVLink fabric)" in ended.report
+    assert jobs.run("-n", 4, "-d", 1, PROGRAM, "make_mesh").status == 0
+
+
+@new_jax
+@pytest.mark.parametrize("how", ["argument", "variable"])
+def test_the_programs_own_partitions_win(jobs: Jobs, how: str) -> None:
+    for options in ((), ("--slices", "one")):
+        ended = jobs.run("-n", 2, "-d", 1, *options, PROGRAM, how, "{process_id}")
+        assert ended.status == 0, ended.stderr
+        assert seen(ended.stdout) == {"0 1"}
+
+
+@new_jax
+def test_a_rank_without_a_partition_is_told(jobs: Jobs) -> None:
+    own = ("-x", "JAX_PARTITION_INDEX=0")
+    ended = jobs.run("-n", 2, "-d", 1, *own, PROGRAM, "without", 1)
+    assert ended.status == 0, ended.stderr
+    assert "rank 1 has no partition index, rank 0 has: JAX wants it of all" in ended.report

@@ -1,0 +1,59 @@
+"""Which Python scripts/install makes .venv with."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+FIND = Path(__file__).resolve().parents[2] / "scripts" / "find-python"
+
+
+def found(
+    folder: Path, pythons: dict[str, bool], *versions: str
+) -> "subprocess.CompletedProcess[str]":
+    """What it prints where PATH has these alone; whether each is fit."""
+    for tool in ("dirname", "sed", "sort"):
+        (folder / tool).symlink_to(str(shutil.which(tool)))
+    for name, fit in pythons.items():
+        (folder / name).write_text(f"#!/bin/sh\nexit {0 if fit else 127}\n")
+        (folder / name).chmod(0o755)
+    env = {"PATH": str(folder)}
+    return subprocess.run([FIND, *versions], env=env, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("pythons", "versions", "chosen"),
+    [
+        ({"python3.11": True, "python3.12": True, "python3": True}, [], "python3.12"),
+        ({"python3.13": False, "python3.11": True, "python3.9": True}, [], "python3.11"),
+        ({"python3.13": False, "python3": True}, [], "python3"),
+        ({"python3.13": True, "python3.11": True}, ["3.11"], "python3.11"),
+    ],
+)
+def test_the_newest_that_runs(
+    tmp_path: Path, pythons: dict[str, bool], versions: list[str], chosen: str
+) -> None:
+    assert found(tmp_path, pythons, *versions).stdout == f"{tmp_path / chosen}\n"
+
+
+@pytest.mark.parametrize(
+    ("pythons", "versions", "missing"),
+    [({"python3": False}, [], "3."), ({"python3": True}, ["3.11"], "3.11")],
+)
+def test_none(tmp_path: Path, pythons: dict[str, bool], versions: list[str], missing: str) -> None:
+    ended = found(tmp_path, pythons, *versions)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert f"no Python {missing}" in ended.stderr
+
+
+def test_those_that_lie_beside_python3(tmp_path: Path) -> None:
+    """As pyenv installs them."""
+    python = tmp_path / "versions" / "3.12.1" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    path = tmp_path / "python3"
+    path.write_text(f"#!/bin/sh\necho {tmp_path / 'versions'}\n")
+    path.chmod(0o755)
+    assert found(tmp_path, {}).stdout == f"{python}\n"

@@ -1,0 +1,98 @@
+"""Options that name one path, or a path in another option's folder."""
+
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.request.clashes import check
+from mcjax_launch.request.options import Options
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory with files and links."""
+    monkeypatch.chdir(tmp_path)
+    Path("logs").mkdir()
+    Path("link").symlink_to("logs")
+    Path("later.json").symlink_to("new.json")
+    for name in ("old.json", "hosts.txt", "train.py"):
+        Path(name).write_text("x")
+    Path("hard.json").hardlink_to("old.json")
+
+
+SAME = [
+    {"report": "r.json", "junit": "./r.json"},
+    {"report": "old.json", "junit": "hard.json"},
+    {"report": "later.json", "junit": "new.json"},
+    {"report": "link/r.json", "junit": "logs/r.json"},
+    {"report": "{job_id}.json", "junit": "{job_id}.json"},
+    {"report": "r-{num_processes}.json", "junit": "r-3.json", "num_processes": 3},
+    {"report": "r.json", "log_dir": "r.json"},
+    {"log_dir": "link", "profile": "logs"},
+    {"junit": "hosts.txt", "hosts": "hosts.txt"},
+    {"report": "hosts.txt", "hosts": "hosts.txt", "check": True},
+    {"junit": "logs/../train.py", "chdir": "link/..", "program": ("train.py",)},
+]
+
+
+@pytest.mark.parametrize("given", SAME, ids=str)
+def test_one_path(given: dict[str, object]) -> None:
+    with pytest.raises(LaunchError, match=r"^\S+ \S+ and \S+ \S+ name one path: ") as raised:
+        check(Options(**given))  # type: ignore[arg-type]
+    assert raised.value.status == 2
+
+
+IN_THE_WAY = {
+    "a file, not a directory": [
+        {"report": "r.json", "log_dir": "r.json/logs"},
+        {"report": "r.json", "junit": "r.json/j.xml"},
+        {"profile": "train.py/x", "program": ("train.py",)},
+    ],
+    "writes a rank's output there": [
+        {"junit": "logs/0.out", "log_dir": "link"},
+        {"junit": "link/12.err", "log_dir": "logs"},
+        {"junit": "logs/3/3.out", "log_dir": "logs/{process_id}"},
+        {"profile": "logs/0.out", "log_dir": "logs"},
+    ],
+    "writes ranks' traces there": [
+        {"junit": "p/trace.json.gz", "profile": "p"},
+        {"report": "p/0/began.json", "profile": "p"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "given"), [(w, g) for w, all_ in IN_THE_WAY.items() for g in all_], ids=str
+)
+def test_a_path_that_is_another_options(words: str, given: dict[str, object]) -> None:
+    with pytest.raises(LaunchError, match=words):
+        check(Options(**given))  # type: ignore[arg-type]
+
+
+APART = [
+    {"report": "r.json", "junit": "r.xml", "log_dir": "logs", "profile": "p"},
+    {"report": "logs/run.json", "junit": "logs/run.xml", "log_dir": "logs"},
+    {"report": "p/run.json", "log_dir": "p/logs", "profile": "p"},
+    {"report": "logs/r.json", "log_dir": "logs/{job_id}"},
+    {"junit": "logs/1.out", "log_dir": "logs/{process_id}"},
+    {"report": "r.json", "log_dir": ".", "program": ("train.py",)},
+    {"junit": "train", "program": ("train",)},  # a command, looked for in PATH
+    {"junit": "train.py", "program": ("train.py",), "chdir": "logs"},
+    {"report": "r.json", "hosts": "hosts.txt"},
+    {"report": "r.json", "check": True},
+]
+
+
+@pytest.mark.parametrize("given", APART, ids=str)
+def test_paths_that_go_together(given: dict[str, object]) -> None:
+    check(Options(**given))  # type: ignore[arg-type]
+
+
+def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others say so."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    check(Options(report="r.json", junit="r.json"))

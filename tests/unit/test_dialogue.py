@@ -1,0 +1,118 @@
+"""What an agent may say, and when."""
+
+import pytest
+
+from mcjax_launch.protocol import frames, messages
+from mcjax_launch.protocol.codec import Malformed, Message
+from mcjax_launch.protocol.frames import Content, Data, Relayed
+from mcjax_launch.protocol.hook_messages import DebuggerResumed, Left, Program
+from mcjax_launch.transport.dialogue import Dialogue
+
+HELLO, BYE = messages.Hello(messages.VERSION), messages.Bye((), 0)
+PREPARE = messages.Prepare(
+    *(False, None, None, "", (), "", {}, "/", False), transfer_ports=2, cores=2
+)
+FACTS = messages.HostFacts("py", "/", transfer_ports=(1, 2), cores=((0,), (1,)))
+USAGE = messages.RankUsage(3, 1.0, 1, 1.0)
+EXITED = messages.Exited(3, 0, (), None, 0.0, 1)
+PROGRAM = Program("p", "f", None, (), "")
+
+
+def order(rank: int) -> messages.RankOrder:
+    return messages.RankOrder(rank, ("true",), {}, "/", ())
+
+
+START = messages.Start(
+    *((order(3), order(4)), True, {}, {}, False, "", False, False, 0.0, 1.0, 1.0)
+)
+Frame = Message | Data | Content | Relayed
+
+
+@pytest.fixture
+def dialogue() -> Dialogue:
+    """With an agent that runs ranks 3 and 4."""
+    one = Dialogue()
+    one.check(HELLO)
+    one.sent(PREPARE)
+    one.check(FACTS)
+    one.sent(START)
+    return one
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Data(3, frames.STDOUT, b"x"),
+        Data(4, frames.TERMINAL, b"x"),
+        messages.Started(4, 1),
+        messages.Reached((3, 4), PROGRAM, False),
+        messages.Usage((USAGE,)),
+        messages.FromHook(3, Left()),
+        messages.FromDebugger(3, 7, DebuggerResumed()),
+        messages.Refused("no", 127),
+        EXITED,
+        Relayed(1, b"x"),
+        BYE,
+    ],
+    ids=repr,
+)
+def test_an_agent_speaks_of_its_ranks(dialogue: Dialogue, frame: Frame) -> None:
+    dialogue.check(frame)
+
+
+@pytest.mark.parametrize(
+    ("frame", "why"),
+    [
+        (Data(7, frames.STDOUT, b"x"), "Data of rank 7, which is not there"),
+        (messages.Started(0, 1), "Started of rank 0, which"),
+        (messages.Reached((3, 9), PROGRAM, False), "Reached of rank 9, which"),
+        (messages.Usage((USAGE, USAGE.replaced(rank=5))), "Usage of rank 5, which"),
+        (messages.Stacks(-1, 1, ""), "Stacks of rank -1, which"),
+        (messages.RelayListens(), "RelayListens of rank 0, which"),
+        (messages.Preloaded((1,), 0.0), "Preloaded of rank 1, which"),
+        (Data(3, frames.STDIN, b"x"), "Data, which agents do not send"),
+        (Data(3, 77, b"x"), "Data, which agents do not send"),
+        (Content(7, b"x"), "Content of rank 7, which is not there"),
+        (messages.Stop(9, 0.0), "Stop, which agents do not send"),
+        (HELLO, "Hello at the wrong time"),
+        (FACTS, "HostFacts, which nobody has asked for"),
+        (messages.CoordinatorTried({}, {}), "CoordinatorTried, which nobody has asked for"),
+    ],
+    ids=repr,
+)
+def test_and_of_nothing_else(dialogue: Dialogue, frame: Frame, why: str) -> None:
+    with pytest.raises(Malformed, match=why):
+        dialogue.check(frame)
+
+
+def test_nothing_comes_before_the_greeting_or_after_the_goodbye(dialogue: Dialogue) -> None:
+    with pytest.raises(Malformed, match="NothingLeft at the wrong time"):
+        Dialogue().check(messages.NothingLeft())
+    dialogue.check(BYE)
+    for late in (BYE, EXITED, HELLO):
+        with pytest.raises(Malformed, match="at the wrong time"):
+            dialogue.check(late)
+    dialogue.check(messages.Ping())
+    dialogue.check(messages.InternalError("E", "Traceback"))
+
+
+def test_a_rank_ends_once(dialogue: Dialogue) -> None:
+    dialogue.check(EXITED)
+    dialogue.check(Data(3, frames.STDOUT, b"the rest"))
+    with pytest.raises(Malformed, match="Exited of rank 3 again"):
+        dialogue.check(EXITED)
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        (FACTS.replaced(transfer_ports=()), "0 ports for transfers"),
+        (FACTS.replaced(cores=((0,),)), "cores of 1 ranks"),
+    ],
+)
+def test_an_answer_is_one_to_the_question(facts: messages.HostFacts, why: str) -> None:
+    dialogue = Dialogue()
+    dialogue.check(HELLO)
+    dialogue.sent(PREPARE)
+    with pytest.raises(Malformed, match=why):
+        dialogue.check(facts)

@@ -1,0 +1,109 @@
+"""What functions have returned, from a rank's file to the program that wants it."""
+
+import os
+import pickle
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcjax_launch.agent import returns as agent
+from mcjax_launch.api.returns import Returns
+from mcjax_launch.protocol import frames
+from mcjax_launch.protocol.function_call import in_parts, returned_path, sizes_of
+from mcjax_launch.protocol.hook_messages import Returned
+from mcjax_launch.protocol.messages import FromHook, Started
+
+LARGE = 1 << 18
+
+
+class Way:
+    """In place of an uplink: what it was given, as the launcher gets it."""
+
+    def __init__(self) -> None:
+        self.supplied: list[Generator[bytes, None, None]] = []
+
+    def supply(self, pieces: Generator[bytes, None, None]) -> None:
+        self.supplied.append(pieces)
+
+    def frames(self, most: int = 1000) -> Iterator[Any]:
+        decoder = frames.Decoder()
+        for pieces in self.supplied:
+            for _, piece in zip(range(most), pieces, strict=False):
+                yield from decoder.feed(piece)
+
+
+class Host:
+    """The agent's side, in a folder with what ranks have written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.way = Way()
+        self.returns = agent.Returns(str(folder), self.way)  # type: ignore[arg-type]
+
+    def add(self, rank: int, value: object, kind: str = "value") -> None:
+        parts = in_parts(value, pickle.dumps)
+        Path(returned_path(str(self.folder), str(rank))).write_bytes(b"".join(parts))
+        returned = Returned(kind, sizes_of(parts))
+        self.returns.add(FromHook(rank, returned), returned)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    made = Host(tmp_path)
+    yield made
+    for pieces in made.way.supplied:
+        pieces.close()
+
+
+def buffer(byte: int) -> object:
+    return pickle.PickleBuffer(bytearray([byte]) * LARGE)
+
+
+def test_values_of_several_ranks(host: Host) -> None:
+    host.add(0, {"small": 1, "large": buffer(1), "other": buffer(2)})
+    host.add(3, buffer(3))
+    assert os.listdir(host.folder) == []  # nobody has to remove anything
+    returns = Returns()
+    for frame in host.way.frames():
+        returns.take(frame)
+    assert [returns.has("value", rank) for rank in (0, 1, 3)] == [True, False, True]
+    found = returns.pop(0)
+    assert found["small"] == 1
+    assert (found["large"], found["other"]) == (b"\1" * LARGE, b"\2" * LARGE)
+    assert returns.pop(3) == b"\3" * LARGE
+    assert not returns.has("value", 0)
+
+
+def test_a_part_of_a_value_is_none(host: Host) -> None:
+    host.add(0, buffer(1))
+    returns = Returns()
+    for frame in host.way.frames(most=3):
+        returns.take(frame)
+    assert not returns.has("value", 0)
+
+
+def test_that_of_an_earlier_attempt_is_forgotten(host: Host) -> None:
+    host.add(0, 7)
+    returns = Returns()
+    for frame in host.way.frames():
+        returns.take(frame)
+    returns.take(Started(1, 100))
+    assert returns.has("value", 0)
+    returns.take(Started(0, 101))
+    assert not returns.has("value", 0)
+
+
+def test_of_a_job_that_is_to_end_only_exceptions_are_sent(host: Host) -> None:
+    host.add(0, buffer(1))
+    host.add(1, KeyError("no such thing"), "raised")
+    host.returns.drop_values()
+    contents = [frame.rank for frame in host.way.frames() if isinstance(frame, frames.Content)]
+    assert contents == [1]
+
+
+def test_a_rank_that_has_written_nothing(host: Host) -> None:
+    returned = Returned("value", (1,))
+    host.returns.add(FromHook(0, returned), returned)
+    assert host.way.supplied == []

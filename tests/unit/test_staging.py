@@ -1,0 +1,34 @@
+"""Files from the launcher on a host."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.agent.sync import Staging
+from mcjax_launch.protocol.messages import StageEntry
+
+
+def test_the_call_of_a_function_is_no_file_of_the_users(tmp_path: Path) -> None:
+    staging = Staging(str(tmp_path))
+    staging.begin(StageEntry("", "call"))
+    staging.write(b"a c")
+    staging.write(b"all")
+    staging.finish()
+    assert staging.folder == ""
+    assert (tmp_path / "call").read_bytes() == b"a call"
+
+
+def test_what_does_not_fit_is_refused_once(tmp_path: Path) -> None:
+    staging = Staging(str(tmp_path))
+    staging.begin(StageEntry("", "call"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            staging.write(bytes(1 << 17))
+        staging.write(bytes(1 << 17))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    staging.finish()
+    assert f"in {tmp_path.parent} (TMPDIR)" in staging.what
