@@ -346,8 +346,8 @@ class Agent:
             from .terminals import Terminals
 
             self._hooks.terminals = Terminals(self._loop, self._link)
-        self._streams.read_out(hook.rank)  # what it has printed comes before
-        self._hooks.terminals.received(hook, message)
+        whole = self._streams.read_out(hook.rank)  # what it has printed comes before
+        self._hooks.terminals.received(hook, message, cut=not whole)
 
     def _receive_for_debuggers(self, message: Message | frames.Data) -> None:
         terminals = self._hooks.terminals if self._hooks is not None else None

@@ -47,11 +47,12 @@ class Streams:
                 pass
         return self._credit > 0 or not self._open
 
-    def read_out(self, rank: int) -> None:
-        """Read what a rank has written up to now, as far as the launcher gives credit."""
+    def read_out(self, rank: int) -> bool:
+        """Read what a rank has written up to now; whether the launcher's credit sufficed."""
         for fd in [fd for fd, (writer, _) in self._open.items() if writer == rank]:
             while self._credit > 0 and self._read(fd):
                 pass
+        return self._credit > 0
 
     def _watch(self, fd: int) -> None:
         self._loop.watch(fd, READ, lambda ready: self._read(fd))

@@ -111,8 +111,13 @@ class Terminals:
         self._size = (24, 80)
         self._credit = _WINDOW
 
-    def received(self, hook: HookConnection, message: DebuggerMessage | None) -> None:
-        """Take a message from a debugger; None: its process is gone."""
+    def received(self, hook: HookConnection, message: DebuggerMessage | None, *, cut: bool) -> None:
+        """Take a message from a debugger; None: its process is gone.
+
+        Args:
+            cut: not all that its rank has printed could be sent to the launcher.
+
+        """
         terminal = self._terminals.get(hook.pid)
         if terminal is None:
             if message is None:
@@ -121,7 +126,7 @@ class Terminals:
         while self._read(terminal):  # what it has written comes before what it says
             pass
         said = message if message is not None else DebuggerResumed()
-        self._link.send(messages.FromDebugger(hook.rank, hook.pid, said))
+        self._link.send(messages.FromDebugger(hook.rank, hook.pid, said, cut))
         if isinstance(message, DebuggerSwitches):  # what others print there can wait
             self._loop.forget(terminal.ours)
         if message is None:

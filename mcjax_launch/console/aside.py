@@ -1,6 +1,6 @@
 """What comes while a debugger has the screen: shown at its next prompt, or when it leaves; pure."""
 
-from mcjax_launch.console.pieces import Lines, Piece
+from mcjax_launch.console.pieces import Lines, Part, Piece, Stream
 from mcjax_launch.console.renderers import Plain
 
 
@@ -22,17 +22,26 @@ class Aside:
         self.size += _size(entry)
 
     def take(self, rank: int) -> bytes:
-        """What has come of a rank, with prefixes; to have whole lines, end its lines before."""
-        others, out, now = [], [], b""
+        """The whole lines that have come of a rank, with prefixes."""
+        left: list[tuple[bytes, Piece | bytes]] = []
+        out: list[bytes | memoryview] = []
+        begun: dict[Stream, list[tuple[bytes, Part]]] = {}
+        now = b""
         plain = Plain(stamp=lambda: now)
-        for stamp, entry in self._entries:
+        for now, entry in self._entries:
             if isinstance(entry, bytes) or entry.stream.rank != rank:
-                others.append((stamp, entry))
-                continue
-            now = stamp
-            self.size -= _size(entry)
-            out += plain.lines(entry) if isinstance(entry, Lines) else plain.part(entry, 0.0)
-        self._entries = others
+                left.append((now, entry))
+            elif isinstance(entry, Lines):
+                out += plain.lines(entry)
+            else:
+                begun.setdefault(entry.stream, []).append((now, entry))
+                if entry.ends:
+                    for now, part in begun.pop(entry.stream):
+                        out += plain.part(part, 0.0)
+        for parts in begun.values():
+            left += parts
+        self._entries = left
+        self.size = sum(_size(entry) for _, entry in left)
         return b"".join(out)
 
     def take_all(self) -> list[tuple[bytes, Piece | bytes]]:

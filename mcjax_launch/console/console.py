@@ -380,9 +380,16 @@ class Console:
             for output in set(self._outputs.values()):
                 output.hold()
 
-    def take_aside(self, rank: int) -> bytes:
-        """What a rank has printed since then, for who has the screen: whole lines."""
-        self._filter(self._unfinished.end(rank), time.monotonic())
+    def take_aside(self, rank: int, *, cut: bool) -> bytes:
+        """What a rank has printed since then, for who has the screen: whole lines.
+
+        Args:
+            rank: who stands still.
+            cut: the rest of its last line is still to come; else that line ends here.
+
+        """
+        if not cut:
+            self._filter(self._unfinished.end(rank), time.monotonic())
         lines = b"".join(output.take_aside(rank) for output in set(self._outputs.values()))
         if lines and self.has_room:
             self._on_room()

@@ -92,6 +92,7 @@ class Debugging:
         self._queue = DebugQueue()
         self._terminal: UserTerminal | None = None
         self._links: dict[int, AgentConnection] = {}  # by rank, of those that have stopped
+        self._cut: dict[int, bool] = {}  # whether more of what they have printed is to come
         self._unwritten: dict[AgentConnection, int] = {}  # bytes of debuggers' output
         self._has_said_limits = False
 
@@ -100,6 +101,7 @@ class Debugging:
     def received(self, link: AgentConnection, event: messages.FromDebugger, now: float) -> None:
         """A debugger in a rank says something."""
         self._links[event.rank] = link
+        self._cut[event.rank] = event.cut
         self._perform(self._effects(event.rank, event.pid, event.message, now), now)
 
     def _effects(self, rank: int, pid: int, message: DebuggerMessage, now: float) -> Effects:
@@ -191,7 +193,7 @@ class Debugging:
         self._state.pause.begin(now)
         self._console.hold()
         self._terminal.lend()
-        self._terminal.say(self._console.take_aside(stopped.rank))
+        self._terminal.say(self._console.take_aside(stopped.rank, cut=self._cut[stopped.rank]))
         if not again:
             self._say(self._place(stopped))
             if others:

@@ -529,11 +529,16 @@ class FromHook(Message):
 
 
 class FromDebugger(Message):
-    """A message from a debugger in a process of a rank; a DebuggerResumed is its last."""
+    """A message from a debugger in a process of a rank; a DebuggerResumed is its last.
+
+    `cut`: the launcher's credit did not suffice for all that the rank has printed up to now, so the
+    last line that it has sent may go on.
+    """
 
     rank: int
     pid: int
     message: DebuggerMessage
+    cut: bool = False
 
 
 class Reached(Message):

@@ -6,6 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,16 @@ def test_what_a_rank_has_printed_is_seen_before_it_has_the_terminal(start: START
         assert f"[{rank}] value {41 + rank}\r\n" in terminal.shown
 
 
+def assert_lines(terminal: Terminal, rank: int, count: int = 100_000) -> None:
+    """All lines are there, each whole; what is shown of a failure is its place alone."""
+    shown = terminal.shown
+    lines = re.findall(rf"\[{rank}\] line (\d+) x{{50}}\r\n", shown)
+    for wanted, line in zip_longest(range(count), map(int, lines)):
+        if line != wanted:
+            at = shown.find(f"[{rank}] line {(wanted or 0) - 1} ")
+            raise AssertionError(f"line {wanted}: {shown[at : at + 400]!r}")
+
+
 def test_much_that_a_rank_prints_in_a_step(start: START) -> None:
     """More than the launcher keeps: the step goes on all the same."""
     text = "breakpoint()\nfor i in range(100_000): print('line', i, 'x' * 50)\nprint('end')\n"
@@ -175,8 +186,26 @@ def test_much_that_a_rank_prints_in_a_step(start: START) -> None:
     terminal.answer(PROMPT, "unt 3")
     terminal.answer(PROMPT, "c")
     assert terminal.finish() == 0
-    lines = re.findall(r"\[0\] line (\d+) x{50}\r\n", terminal.shown)
-    assert list(map(int, lines)) == list(range(100_000))
+    assert_lines(terminal, rank=0)
+
+
+def test_a_step_prints_more_than_a_slow_terminal_takes(start: START, tmp_path: Path) -> None:
+    """Then the prompt comes before the last lines, and each of them is whole all the same."""
+    there = tmp_path / "there"
+    text = f"""
+import fcntl
+fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 1 << 20)
+breakpoint()
+for i in range(33_000): print("line", i, "x" * 50)
+open({str(there)!r}, "w")
+print("end")
+"""
+    terminal = start("-n 1", text)
+    terminal.answer(PROMPT, "unt 7")
+    eventually(there.exists)  # nothing of the terminal has been read
+    terminal.answer(PROMPT, "c")
+    assert terminal.finish() == 0
+    assert_lines(terminal, rank=0, count=33_000)
 
 
 def test_what_can_be_done_at_a_prompt(start: START) -> None:
@@ -247,14 +276,15 @@ def test_history_across_stops(start: START) -> None:
 
 def test_the_terminals_size(start: START) -> None:
     terminal = start("-n 1", PROGRAM, "0")
-    terminal.answer(PROMPT, "import signal; signal.signal(signal.SIGWINCH, lambda *_: print('W'))")
+    note = "told = []; import signal; signal.signal(signal.SIGWINCH, lambda *_: told.append(1))"
+    terminal.answer(PROMPT, note)
     # A prompt may be there before readline() waits, and then a signal has to wait for a key.
-    waits = "print('waits'), next(s for s in iter(os.get_terminal_size, 0) if s.columns == 132)"
+    sizes = "iter(os.get_terminal_size, 0)"
+    waits = f"print('waits'), next(size for size in {sizes} if size.columns == 132 and told)"
     terminal.answer(PROMPT, waits)
     terminal.until("waits\r\n")
     terminal.resize(40, 132)
     os.kill(terminal.pid, signal.SIGWINCH)  # as the kernel does where the terminal is a window
-    terminal.until("W\r\n")
     terminal.until("columns=132, lines=40")
     terminal.answer(PROMPT, "c")
     assert terminal.finish() == 0
@@ -379,8 +409,7 @@ else:
     terminal.type("c\r")
     assert terminal.finish() == 0
     assert "[0] on\r\n" in terminal.shown
-    lines = re.findall(r"\[1\] line (\d+) x{50}\r\n", terminal.shown)
-    assert list(map(int, lines)) == list(range(100_000))
+    assert_lines(terminal, rank=1)
 
 
 def test_limits_wait(start: START) -> None:
