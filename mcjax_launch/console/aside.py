@@ -28,15 +28,16 @@ class Aside:
         begun: dict[Stream, list[tuple[bytes, Part]]] = {}
         now = b""
         plain = Plain(stamp=lambda: now)
-        for now, entry in self._entries:
+        for stamp, entry in self._entries:
+            now = stamp
             if isinstance(entry, bytes) or entry.stream.rank != rank:
-                left.append((now, entry))
+                left.append((stamp, entry))
             elif isinstance(entry, Lines):
                 out += plain.lines(entry)
             else:
-                begun.setdefault(entry.stream, []).append((now, entry))
+                begun.setdefault(entry.stream, []).append((stamp, entry))
                 if entry.ends:
-                    for now, part in begun.pop(entry.stream):
+                    for _, part in begun.pop(entry.stream):
                         out += plain.part(part, 0.0)
         for parts in begun.values():
             left += parts
