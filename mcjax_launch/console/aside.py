@@ -37,7 +37,8 @@ class Aside:
             else:
                 begun.setdefault(entry.stream, []).append((stamp, entry))
                 if entry.ends:
-                    for _, part in begun.pop(entry.stream):
+                    for begun_at, part in begun.pop(entry.stream):
+                        now = begun_at
                         out += plain.part(part, 0.0)
         for parts in begun.values():
             left += parts
