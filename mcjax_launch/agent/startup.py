@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import socket
 
-from ..protocol import interpreter, ulimits
+from ..protocol import interpreter, rank_environ, ulimits
 from ..protocol.exit_status import HOST_LOST, NOT_EXECUTABLE, NOT_FOUND, USAGE
 from ..protocol.loop import Loop
-from ..protocol.messages import HostFacts, Prepare
+from ..protocol.messages import HostFacts, Prepare, VisibleGpus
 from ..protocol.program_check import Unusable, check_python_file, find_command
-from . import devices, network, ports
+from . import cores, network, ports
 from .system import system
 
 TYPE_CHECKING = False
@@ -61,8 +61,9 @@ class Prepared:
         self.facts = HostFacts(
             python=python,
             cwd=self._cwd,
-            gpus=devices.count_gpus(dict(os.environ)) if wanted.gpus else 0,
-            cores=tuple(map(tuple, devices.share_cores(wanted.cores))) if wanted.cores else (),
+            gpus=_gpus(wanted) if wanted.gpus else VisibleGpus(),
+            platforms=os.environ.get("JAX_PLATFORMS", ""),
+            cores=tuple(map(tuple, cores.share_cores(wanted.cores))) if wanted.cores else (),
             port=self._coordinator(wanted),
             transfer_ports=tuple(self._reserve("", 0) for _ in range(wanted.transfer_ports)),
             address=network.source_towards(wanted.towards) if wanted.towards else "",
@@ -132,6 +133,13 @@ class Prepared:
             raise Refused(f"{error}; choose another with --coordinator, or leave it out") from None
         self.reserved.append(held)
         return int(held.getsockname()[1])
+
+
+def _gpus(wanted: Prepare) -> VisibleGpus:
+    """Those that the ranks would see, with the environment that they will have."""
+    from ..protocol import gpus  # as few jobs need
+
+    return gpus.visible({**rank_environ.without_outer_job(os.environ), **wanted.env})
 
 
 def no_python(tried: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
-from ..protocol import interpreter
+from ..protocol import gpus, interpreter
 from ..protocol.codec import Malformed, from_json, from_values
 from ..protocol.messages import (
     Bind,
@@ -19,7 +19,6 @@ from ..protocol.messages import (
     Surveyed,
 )
 from ..protocol.program_check import Unusable
-from . import devices
 from .startup import Prepared, Refused, folder, no_python
 from .system import system
 
@@ -195,11 +194,10 @@ def _listed(listing: subprocess.Popen[bytes] | None) -> tuple[GpuFacts, ...]:
         name, _, driver = line.rpartition(",")
         key = name.strip(), driver.strip()
         counts[key] = counts.get(key, 0) + 1
-    environ = dict(os.environ)
-    if not counts or devices.is_restricted(environ):
-        visible = devices.count_gpus(environ)
-        if visible < sum(counts.values()) or not counts:
-            counts = {next(iter(counts), ("GPU", "")): visible} if visible else {}
+    environ = {name: os.environ[name] for name in os.environ if not name.startswith("JAX_")}
+    visible = gpus.visible(environ)
+    if (visible.counted and visible.count < sum(counts.values())) or not counts:
+        counts = {next(iter(counts), ("GPU", "")): visible.count} if visible.count else {}
     return tuple(GpuFacts(*kind, count) for kind, count in counts.items())
 
 

@@ -37,7 +37,7 @@ class Keywords(TypedDict, total=False):
     preload: Words | None
 
     cpu_devices: int | None
-    gpus_per_process: int | None
+    gpus_per_process: int | Literal["all"] | None
     slices: Literal["auto", "one", "host"] | int
     cpu_transfers: bool
     bind_cores: bool
@@ -147,7 +147,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "hosts": _hosts,
     "show": kinds.ranks,
     "color": _one_of(kinds.COLORS),
-    "gpus_per_process": kinds.Number(1, 1024),
+    "gpus_per_process": kinds.gpus,
     "slices": kinds.slices,
     "debugpy": kinds.Number(1, kinds.HIGHEST_PORT),
     **dict.fromkeys(("num_processes", "cpu_devices", "procs_per_host"), _RANKS),

@@ -8,6 +8,7 @@ import mcjax_launch
 from mcjax_launch.job.describe import Here, dry_run
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.protocol import gpus, rank_environ
 from mcjax_launch.protocol.address import LOOPBACK
 
 
@@ -20,7 +21,9 @@ def script(job: Job, hosts: Sequence[Host]) -> str:
 
     """
     hook = os.path.join(os.path.dirname(os.path.abspath(mcjax_launch.__file__)), "hook")
-    return dry_run(job, hosts, Here(dict(os.environ), _free_port(), hook))
+    environ = rank_environ.without_outer_job(os.environ)
+    found = gpus.visible({**environ, **dict(job.env)})
+    return dry_run(job, hosts, Here(dict(os.environ), _free_port(), hook, found))
 
 
 def _free_port() -> int:

@@ -34,7 +34,7 @@ def emission(options: Options, context: click.Context) -> str:
         num_hosts=options.num_hosts or 1,
         num_processes=options.num_processes,
         procs_per_host=options.procs_per_host,
-        gpus_per_process=options.gpus_per_process or 0,
+        gpus_per_process=_gpus(options),
         timeout=options.timeout,
         grace=options.grace,
         max_restarts=options.max_restarts,
@@ -46,3 +46,12 @@ def emission(options: Options, context: click.Context) -> str:
         sbatch_options=options.engine_option,
     )
     return emit(options.emit, submission)
+
+
+def _gpus(options: Options) -> int:
+    """How many each rank is to have of those that the scheduler is asked for."""
+    if options.gpus_per_process == "all":
+        raise LaunchError(
+            f"--emit {options.emit}: --gpus-per-process all: say how many to ask for, as a number"
+        )
+    return options.gpus_per_process or 0

@@ -9,6 +9,7 @@ import click
 from mcjax_launch import __version__
 from mcjax_launch.cli.param_types import (
     Duration,
+    Gpus,
     Limit,
     Modules,
     Ranks,
@@ -63,7 +64,6 @@ def _show_help(context: click.Context, _: click.Parameter, asked: bool) -> None:
 # Of ranks, and of what each has.
 _ONE_OR_MORE = WholeNumber(1, MOST_RANKS)
 _NONE_OR_MORE = WholeNumber(0, 10**9)
-_GPUS = WholeNumber(1, 1024)
 _PORT = WholeNumber(1, HIGHEST_PORT)
 _DURATION = Duration()
 _LIMIT = Limit()
@@ -138,13 +138,14 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "--cpu-devices",
             type=_ONE_OR_MORE,
             metavar="K",
-            help="Give each rank K CPU devices; sets JAX_PLATFORMS=cpu unless it is set.",
+            help="Give each rank K CPU devices, and set JAX_PLATFORMS=cpu.",
         ),
         Option(
             "--gpus-per-process",
-            type=_GPUS,
-            metavar="K",
-            help="Give each rank K GPUs of its own.",
+            type=Gpus(),
+            metavar="K|all",
+            default_text="an equal share",
+            help="Give each rank K GPUs of its own, or all of its host's.",
         ),
         Option(
             "--slices",

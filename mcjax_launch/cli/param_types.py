@@ -77,6 +77,13 @@ class Slices(Typed):
     kind = staticmethod(kinds.slices)
 
 
+class Gpus(Typed):
+    """How many GPUs a rank gets."""
+
+    name = "gpus"
+    kind = staticmethod(kinds.gpus)
+
+
 class Modules(Typed):
     """Names of Python modules."""
 

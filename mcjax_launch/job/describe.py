@@ -8,19 +8,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import and_
 
+from mcjax_launch.job import gpus
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, make_plan
 from mcjax_launch.protocol import hook_environ, rank_environ
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_address
+from mcjax_launch.protocol.messages import VisibleGpus
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted, these_ranks
 
 # What only a start would settle.
 _JOB_ID = "00000000"
 _PORT = "PORT"
-_ENOUGH_GPUS = 1 << 16
 _STAGE = "STAGE"
 
 
@@ -31,12 +32,14 @@ class Here(Value):
         environ: what ranks on this machine inherit.
         port: a free one, for the coordinator of a job of this machine alone.
         hook: the folder of the hook.
+        gpus: that ranks on this machine would see.
 
     """
 
     environ: Mapping[str, str]
     port: int
     hook: str
+    gpus: VisibleGpus = VisibleGpus()
 
 
 def dry_run(job: Job, hosts: Sequence[Host], here: Here) -> str:
@@ -52,7 +55,12 @@ def dry_run(job: Job, hosts: Sequence[Host], here: Here) -> str:
     address, port = split_address(job.coordinator) if job.coordinator else ("", 0)
     address = address or (LOOPBACK if alone else hosts[0].name)
     facts = {
-        host: Facts(gpus=_ENOUGH_GPUS, python=host.python or "", cwd=_folder(job, host))
+        host: Facts(
+            gpus=_gpus(job, host, here),
+            platforms=here.environ.get("JAX_PLATFORMS", "") if host.is_local else "",
+            python=host.python or "",
+            cwd=_folder(job, host),
+        )
         for host in hosts
     }
     is_here = alone and hosts[0].is_local
@@ -60,7 +68,8 @@ def dry_run(job: Job, hosts: Sequence[Host], here: Here) -> str:
     plan = make_plan(job, hosts, facts, job_id=_JOB_ID, coordinator=coordinator)
     script = describe(plan, here, job.sync, job.stdin)
     title, rest = script.split("\n", 1)
-    return "\n".join([title, *_left_out(job, alone), rest])
+    comments = [*_left_out(job, alone), *(f"# {line}" for line in _about_gpus(job, plan))]
+    return "\n".join([title, *comments, rest])
 
 
 def _left_out(job: Job, alone: bool) -> Iterator[str]:
@@ -69,6 +78,24 @@ def _left_out(job: Job, alone: bool) -> Iterator[str]:
         yield "# without a launcher the ranks connect to this address themselves"
     if job.bind_cores:
         yield "# without a launcher the ranks share all cores: --bind-cores is left out"
+
+
+def _gpus(job: Job, host: Host, here: Here) -> VisibleGpus:
+    """Those of a host, as far as they are known; as many as are wanted where they are not."""
+    if isinstance(job.gpus_per_process, int):
+        return VisibleGpus(tuple(range(job.gpus_per_process * job.processes_here)))
+    return here.gpus if host.is_local else VisibleGpus()
+
+
+def _about_gpus(job: Job, plan: Plan) -> Iterator[str]:
+    yield from plan.notes
+    if isinstance(job.gpus_per_process, int):
+        return
+    yield from gpus.described(plan.gpus)
+    yield from (share.uneven for share in plan.gpus.values() if share.uneven)
+    remote = any(not host.is_local for host in plan.hosts)
+    if remote and gpus.may_use_gpus(job) and len(plan.ranks) > len(plan.hosts):
+        yield "GPUs: the ranks of a host share its own equally, by JAX_LOCAL_DEVICE_IDS"
 
 
 def _folder(job: Job, host: Host) -> str:

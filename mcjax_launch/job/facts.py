@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mcjax_launch.protocol.messages import VisibleGpus
 from mcjax_launch.protocol.value import Value
 
 
@@ -11,7 +12,8 @@ class Facts(Value):
     Args:
         python: interpreter of its ranks, if they need one.
         cwd: working directory of its ranks.
-        gpus: how many are visible to it.
+        gpus: what its ranks would see, if nothing more were said.
+        platforms: JAX_PLATFORMS there.
         cores: each rank's share.
         transfer_ports: each rank's, for transfers between CPU processes.
         address: where other hosts can reach it; empty if none needs to.
@@ -21,7 +23,8 @@ class Facts(Value):
 
     python: str = ""
     cwd: str = ""
-    gpus: int = 0
+    gpus: VisibleGpus = VisibleGpus()
+    platforms: str = ""
     cores: tuple[tuple[int, ...], ...] = ()
     transfer_ports: tuple[int, ...] = ()
     address: str = ""

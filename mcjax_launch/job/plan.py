@@ -9,6 +9,7 @@ from itertools import islice
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders, wrappers
 from mcjax_launch.job.facts import Facts
+from mcjax_launch.job.gpus import GpuShares, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.rank_variables import (
@@ -49,6 +50,12 @@ class Rank(Value):
     cores: tuple[int, ...] = ()
     wrapper_words: int = 0
 
+    @property
+    def gpus(self) -> str:
+        """Its GPUs, as JAX counts those of its host, or its MIG device; "" where nobody says."""
+        mine = self.env.get("CUDA_VISIBLE_DEVICES", "")
+        return mine if mine.startswith("MIG-") else self.env.get("JAX_LOCAL_DEVICE_IDS", "")
+
 
 class Plan(Value):
     """Everything resolved: each rank's command and variables.
@@ -56,6 +63,8 @@ class Plan(Value):
     Args:
         env: set in every rank.
         defaults: set in every rank whose host does not set them itself.
+        gpus: how the ranks of each host share its own.
+        notes: what the user had better know of it, in lines.
 
     """
 
@@ -66,6 +75,8 @@ class Plan(Value):
     env: Mapping[str, str]
     defaults: Mapping[str, str]
     hook: bool
+    gpus: Mapping[Host, GpuShares]
+    notes: tuple[str, ...] = ()
 
     def by_host(self) -> dict[Host, list[Rank]]:
         """The ranks of each host."""
@@ -145,11 +156,12 @@ def make_plan(
     numbered = {host: (number, count) for number, (host, count) in enumerate(on_host.items())}
     shared = _shared_values(job, job_id, coordinator)
     placed = enumerate(place(job.processes_here, hosts), job.host_rank * job.processes_here)
+    gpus = {host: _gpus(job, host, on_host[host], facts[host]) for host in on_host}
     return Plan(
         job_id=job_id,
         coordinator=coordinator,
         ranks=tuple(
-            _rank(process_id, local, numbered[host], host, job, facts[host], shared)
+            _rank(process_id, local, numbered[host], host, job, facts[host], gpus[host], shared)
             for process_id, (host, local) in placed
         ),
         hosts=tuple(on_host),
@@ -157,7 +169,29 @@ def make_plan(
         | slices_setting(job, on_host.values()),
         defaults=defaults(job, job_id),
         hook=job.hook,
+        gpus=gpus,
+        notes=_notes(job, {host: facts[host] for host in on_host}),
     )
+
+
+def _gpus(job: Job, host: Host, ranks: int, facts: Facts) -> GpuShares:
+    try:
+        return share_out(job, ranks, facts.gpus)
+    except LaunchError as error:
+        raise LaunchError(f"host {host.name}: {error}") from None
+
+
+def _notes(job: Job, facts: Mapping[Host, Facts]) -> tuple[str, ...]:
+    """Say where -d overrules what a host says."""
+    if job.cpu_devices is None or "JAX_PLATFORMS" in dict(job.env):
+        return ()
+    others = {host.name: found.platforms for host, found in facts.items()}
+    others = {name: value for name, value in others.items() if value not in ("", "cpu")}
+    if not others:
+        return ()
+    value = next(iter(others.values()))
+    where = "" if len(facts) == 1 else f" on {', '.join(others)}"
+    return (f"-d {job.cpu_devices}: the ranks use the CPU, not JAX_PLATFORMS={value}{where}",)
 
 
 def _shared_values(job: Job, job_id: str, coordinator: str) -> dict[str, str]:
@@ -179,6 +213,7 @@ def _rank(
     host: Host,
     job: Job,
     facts: Facts,
+    gpus: GpuShares,
     shared: Mapping[str, str],
 ) -> Rank:
     """A rank, the `local`th on its host; `numbers`: of the host in the job, and of its ranks."""
@@ -193,7 +228,8 @@ def _rank(
         "JAX_PROCESS_ID": str(process_id),
         "MCJAX_LOCAL_PROCESS_ID": str(local),
         "MCJAX_LOCAL_NUM_PROCESSES": str(ranks_here),
-        **own_settings(job, host, local, ranks_here, facts),
+        **gpus.settings(local, hook=job.hook),
+        **own_settings(local, facts),
     }
     if process_id in job.pdb:
         env[hook_environ.PDB] = "1"

@@ -4,13 +4,10 @@ import os.path
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
-from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.facts import Facts
-from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import PROFILE_S, Job
 from mcjax_launch.protocol import hook_environ
 from mcjax_launch.protocol.address import LOOPBACK, join_address
-from mcjax_launch.ranks import counted
 
 
 def common_settings(
@@ -26,6 +23,7 @@ def common_settings(
     }
     if job.cpu_devices is not None:
         settings["JAX_NUM_CPU_DEVICES"] = str(job.cpu_devices)
+        settings["JAX_PLATFORMS"] = "cpu"
     if job.hook and bind:
         # JAX's coordination service has no authentication and would listen on every interface.
         settings[hook_environ.BIND] = coordinator
@@ -58,10 +56,7 @@ def defaults(job: Job, job_id: str) -> dict[str, str]:
     """The variables that are set unless a rank's host sets them."""
     # The same in all ranks: sets of strings must be traced in one order.
     seed = int(job_id, 16) if job.hash_seed is None else job.hash_seed
-    values = {"PYTHONHASHSEED": str(seed % 2**32)}
-    if job.cpu_devices is not None:
-        values["JAX_PLATFORMS"] = "cpu"
-    return values
+    return {"PYTHONHASHSEED": str(seed % 2**32)}
 
 
 def of_torch(values: Mapping[str, str], ranks_here: int, host_number: int) -> dict[str, str]:
@@ -84,19 +79,9 @@ def of_torch(values: Mapping[str, str], ranks_here: int, host_number: int) -> di
     }
 
 
-def own_settings(job: Job, host: Host, local: int, ranks: int, facts: Facts) -> dict[str, str]:
-    """A rank's own devices and addresses."""
+def own_settings(local: int, facts: Facts) -> dict[str, str]:
+    """A rank's own addresses."""
     settings = {}
-    if job.gpus_per_process is not None:
-        each, needed = job.gpus_per_process, job.gpus_per_process * ranks
-        if needed > facts.gpus:
-            raise LaunchError(
-                f"host {host.name}: needs {counted(needed, 'GPU')} for {counted(ranks, 'rank')}, "
-                f"sees {facts.gpus} (CUDA_VISIBLE_DEVICES, nvidia-smi -L); lower -n or "
-                "--gpus-per-process"
-            )
-        mine = range(local * each, (local + 1) * each)
-        settings["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, mine))
     if facts.transfer_ports:
         address = join_address(facts.address or LOOPBACK, facts.transfer_ports[local])
         settings[hook_environ.TRANSFER] = address

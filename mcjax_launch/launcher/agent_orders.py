@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from mcjax_launch.job.gpus import may_use_gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job
 from mcjax_launch.job.plan import Plan, Rank
@@ -46,7 +47,7 @@ def what_to_prepare(
         describe=several,
         towards=_other_launchers_coordinator(job),
         transfer_ports=len(ranks) if job.cpu_transfers else 0,
-        gpus=job.gpus_per_process is not None,
+        gpus=may_use_gpus(job) and (len(ranks) > 1 or job.gpus_per_process is not None),
         cores=len(ranks) if job.bind_cores else 0,
         ranks=len(ranks),
         wrappers=commands(job.wrappers, ranks),

@@ -16,6 +16,7 @@ from mcjax_launch.diagnosis.root_cause import RankFailed
 from mcjax_launch.diagnosis.summary import LONG_S, Summary, duration, fate, summarize, warnings
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.errors import LaunchError, save_traceback
+from mcjax_launch.job import gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan
@@ -242,8 +243,19 @@ class Launcher:
         self._console.detail(
             f"job {plan.job_id}: {counted(len(plan.ranks), 'rank')}, coordinator {plan.coordinator}"
         )
+        self._tell_of_devices(plan)
         for host in self._startup.portable:
             self._console.detail(f"{host.name}: portable, without what only Linux has")
+
+    def _tell_of_devices(self, plan: Plan) -> None:
+        """Say what devices the ranks get, and remember it."""
+        for rank in plan.ranks:
+            run = self._state.ranks[rank.process_id]
+            run.gpus, run.uneven_gpus = rank.gpus, plan.gpus[rank.host].uneven
+        for line in gpus.described(plan.gpus):
+            self._console.detail(line)
+        for line in plan.notes:
+            self._console.note(line)
 
     def _start_failed(self, error: LaunchError) -> None:
         self._perform(self._policy.start_failed(error))
@@ -320,6 +332,8 @@ class Launcher:
                 if isinstance(said, hook_messages.Joining):
                     self._joining(rank)
                     self._note_absent_ranks(self._absent_ranks.called(self._state, rank))
+                if line := self._state.uneven_gpus(rank):
+                    self._console.note(line)
                 self._note_waiting()
 
     @property

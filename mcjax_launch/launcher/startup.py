@@ -247,6 +247,7 @@ class Startup:
             python=answer.python,
             cwd=answer.cwd,
             gpus=answer.gpus,
+            platforms=answer.platforms,
             cores=answer.cores,
             transfer_ports=answer.transfer_ports,
             address=address,

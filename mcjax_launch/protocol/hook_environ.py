@@ -18,6 +18,8 @@ JOIN_TIMEOUT = "MCJAX_HOOK_JOIN_TIMEOUT"
 TRANSFER = "MCJAX_HOOK_TRANSFER"
 #: The first rank of each slice, where the user has asked for slices (--slices): `0,4`.
 SLICES = "MCJAX_HOOK_SLICES"
+#: The GPUs that the launcher has given this rank, as JAX_LOCAL_DEVICE_IDS: `0,1`.
+GPUS = "MCJAX_HOOK_GPUS"
 #: This host's address, where its own name does not lead to one that others can use.
 ADDRESS = "MCJAX_HOOK_ADDRESS"
 #: Set where an uncaught exception opens a debugger (--pdb).

@@ -321,6 +321,26 @@ class Refused(Message):
             raise Malformed(f"status {self.status}")
 
 
+class VisibleGpus(Message):
+    """The GPUs that a rank on a host would see, if nothing more were said.
+
+    Args:
+        ids: their numbers, as JAX counts them.
+        mig: where they are MIG devices, their uuids: CUDA gives a process one of them.
+        counted: where that stands; "" if nothing speaks of GPUs.
+
+    """
+
+    ids: tuple[int, ...] = ()
+    mig: tuple[str, ...] = ()
+    counted: str = ""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.ids)
+
+
 class HostFacts(Message):
     """What a host has, and what it holds for the job: the answer to Prepare.
 
@@ -328,6 +348,8 @@ class HostFacts(Message):
         python, cwd: of its ranks.
         port: the coordinator's, reserved; 0 elsewhere.
         transfer_ports: reserved, one a rank.
+        gpus: that its ranks would see, where that was asked.
+        platforms: JAX_PLATFORMS there, as ranks inherit it.
         cores: each rank's share.
         address: its own, towards the coordinator of other launchers.
         own_name: the addresses to which its own name leads; None where nobody asked.
@@ -341,7 +363,8 @@ class HostFacts(Message):
     cwd: str
     port: int = 0
     transfer_ports: tuple[int, ...] = ()
-    gpus: int = 0
+    gpus: VisibleGpus = VisibleGpus()
+    platforms: str = ""
     cores: tuple[tuple[int, ...], ...] = ()
     address: str = ""
     own_name: tuple[str, ...] | None = None

@@ -76,6 +76,10 @@ def _check_contradictions(options: Options) -> None:
     ):
         if value and options.no_hook:
             raise LaunchError(f"{name} cannot be combined with --no-hook")
+    if options.cpu_devices is not None and options.gpus_per_process is not None:
+        raise LaunchError(
+            "--cpu-devices cannot be combined with --gpus-per-process: JAX computes on one of them"
+        )
     if options.min_hosts and isinstance(options.slices, int):
         raise LaunchError(
             f"--slices {options.slices} cannot be combined with --min-hosts: fewer ranks may not "

@@ -17,6 +17,7 @@ COLORS = ("auto", "always", "never")
 ENV_STYLES = ("torch",)
 SLICES = ("auto", "one", "host")
 
+_MOST_GPUS = 1024
 _UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _NUMBER = r"(?:\d+(?:\.\d+)?)"
 _PARTS = "".join(f"(?:({_NUMBER}){unit})?" for unit in _UNITS_S)
@@ -77,6 +78,18 @@ def slices(value: Any) -> Any:
         return whole_number(str(value).strip(), 1, MOST_RANKS)
     except ValueError:
         raise ValueError(f"{value!r} is not {', '.join(SLICES)} or a number of slices") from None
+
+
+def gpus(value: Any) -> Any:
+    """How many GPUs a rank gets, or "all" of its host's."""
+    if value == "all":
+        return value
+    try:
+        return whole_number(str(value).strip(), 1, _MOST_GPUS)
+    except ValueError:
+        raise ValueError(
+            f"{value!r} is not a number of GPUs from 1 to {_MOST_GPUS}, or all"
+        ) from None
 
 
 def check_slices(slices: str | int, ranks: int) -> None:

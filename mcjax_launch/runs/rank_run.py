@@ -182,6 +182,8 @@ class RankRun(Changing):
         incomparable: why its programs cannot be compared; "" as a rule.
         stood: where it was when another one gave up waiting for it, in words; "" if none did.
         log_folder: where its log files are, if it has any.
+        gpus: those that it is to use, as JAX_LOCAL_DEVICE_IDS; "" where it may use all.
+        uneven_gpus: what to say if it uses one, where its host's cannot be shared equally.
         stdout, stderr: the last of its output; stdout only for a job's record.
 
     """
@@ -195,6 +197,8 @@ class RankRun(Changing):
     incomparable: str = ""
     stood: str = ""
     log_folder: str | None = None
+    gpus: str = ""
+    uneven_gpus: str = ""
     stdout: str = ""
     stderr: str = ""
     process: Process = field(default_factory=Process)

@@ -90,6 +90,17 @@ class RunState(Changing):
         self.ranks = {rank: RankRun(rank, host) for rank, host in places.items()}
         self._rank_of = {rank: rank for rank in places}
 
+    def uneven_gpus(self, rank: int) -> str:
+        """What to say once a host, if its GPUs are not shared and this rank uses one."""
+        run = self.ranks[rank]
+        line = run.uneven_gpus
+        if not line or run.compilations.platform in ("", "cpu"):
+            return ""
+        for other in self.ranks.values():
+            if other.host == run.host:
+                other.uneven_gpus = ""
+        return f"host {run.host}: {line}"
+
     def started(self, rank: int, pid: int, at: float) -> None:
         """A rank's process runs."""
         process = self.ranks[rank].process

@@ -8,6 +8,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # Where it may be: the two seams, and --preload, which is for Linux.
 PLACES = {
+    "protocol/gpus.py",
     "protocol/system.py",
     "agent/system/linux.py",
     "agent/system/memory.py",

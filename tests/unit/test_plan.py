@@ -11,6 +11,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, make_plan, place
 from mcjax_launch.protocol import rank_environ
 from mcjax_launch.protocol.address import split_address
+from mcjax_launch.protocol.messages import VisibleGpus
 
 JOB = Job(program=("train.py", "--id={process_id}"), num_processes=3, python="/py", chdir="/w")
 HOST = Host(name="localhost", slots=3)
@@ -97,20 +98,27 @@ def test_torchs_names() -> None:
     ]
 
 
-def test_cpu_devices_choose_the_platform_unless_it_is_set() -> None:
+def test_cpu_devices_choose_the_platform() -> None:
+    """Also where the host says otherwise; not where the user says so."""
     job = JOB.replaced(cpu_devices=4)
-    assert variables(job)["JAX_PLATFORMS"] == "cpu"
-    assert "JAX_PLATFORMS" not in variables(job, {"JAX_PLATFORMS": "cuda"})
+    assert variables(job, {"JAX_PLATFORMS": "cuda"})["JAX_PLATFORMS"] == "cpu"
+    notes = plan_of(job, Facts(platforms="cuda,cpu")).notes
+    assert notes == ("-d 4: the ranks use the CPU, not JAX_PLATFORMS=cuda,cpu",)
+    assert plan_of(job, Facts(platforms="cpu")).notes == ()
+    own = job.replaced(env=(("JAX_PLATFORMS", "cuda"),))
+    assert variables(own)["JAX_PLATFORMS"] == "cuda"
+    assert plan_of(own, Facts(platforms="rocm")).notes == ()
     assert "PYTHONHASHSEED" not in variables(job, {"PYTHONHASHSEED": "0"})
 
 
 def test_gpus_are_shared_out() -> None:
-    job = JOB.replaced(gpus_per_process=2)
-    plan = plan_of(job, Facts(gpus=6))
-    ids = [rank.env["JAX_LOCAL_DEVICE_IDS"] for rank in plan.ranks]
-    assert ids == ["0,1", "2,3", "4,5"]
-    with pytest.raises(LaunchError, match="localhost: needs 6 GPUs for 3 ranks, sees 5"):
-        plan_of(job, Facts(gpus=5))
+    there = VisibleGpus(tuple(range(6)), counted="/dev/nvidia*")
+    plan = plan_of(JOB, Facts(gpus=there))
+    assert [rank.env["JAX_LOCAL_DEVICE_IDS"] for rank in plan.ranks] == ["0,1", "2,3", "4,5"]
+    assert [rank.gpus for rank in plan.ranks] == ["0,1", "2,3", "4,5"]
+    job = JOB.replaced(gpus_per_process=3)
+    with pytest.raises(LaunchError, match="localhost: needs 9 GPUs for 3 ranks, sees 6"):
+        plan_of(job, Facts(gpus=there))
 
 
 @pytest.mark.parametrize(

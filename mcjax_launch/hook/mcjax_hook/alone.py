@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import slices
+from . import gpus, slices
 from .initialize import fill_in, silence_proxy_warning
 from .wrapping import in_place_of
 
@@ -27,6 +27,7 @@ def fill_in_initialize(distributed: Any, environ: Mapping[str, str]) -> None:
         if _LAUNCHERS_OWN not in kwargs:
             filled.pop(_LAUNCHERS_OWN, None)
         silence_proxy_warning(environ)
+        gpus.leave_to_program(environ)
         result = real(**filled)
         slices.replace_slice_index(filled)
         return result

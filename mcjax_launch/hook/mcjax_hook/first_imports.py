@@ -8,12 +8,13 @@ user is told.
 from __future__ import annotations
 
 from ...protocol.hook_messages import SetTooLate
+from . import gpus
 from .import_graph import package_of
 from .jax_flags import USED_BY_JAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from .agent_link import AgentLink
     from .environment_reads import EnvironmentReads
@@ -27,13 +28,17 @@ class FirstImports:
         reads: of variables.
         flags: of the jax that is imported, if it is.
         link: to the agent.
+        environ: as this rank was given it.
 
     """
 
-    def __init__(self, reads: EnvironmentReads, flags: JaxFlags, link: AgentLink) -> None:
+    def __init__(
+        self, reads: EnvironmentReads, flags: JaxFlags, link: AgentLink, environ: Mapping[str, str]
+    ) -> None:
         self._reads = reads
         self._flags = flags
         self._link = link
+        self._environ = environ
 
     def take(self, imported: str, packages: Collection[str]) -> None:
         """The program imports a package, and with it others.
@@ -57,6 +62,7 @@ class FirstImports:
             self._link.send(SetTooLate(package, tuple(sorted(names))))
         if "jax" in packages:
             self._link.send_held()
+            gpus.assign(self._environ)
 
     def _read_again(self, places: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
         """Set those of jax's flags that are defined in these places; where that was."""

@@ -197,7 +197,7 @@ class ForkServer:
         packages = self._graph.loaded_for([package_of(name) for name in self._modules])
         if "jax" not in packages:  # the program finds it imported, or imports it itself
             self._link.send_held()
-        first_imports = FirstImports(self._reads, self._flags, self._link)
+        first_imports = FirstImports(self._reads, self._flags, self._link, self._environ)
         UnseenModules(packages, self._graph, first_imports.take)
 
 

@@ -8,7 +8,7 @@ from ...protocol.address import EVERYWHERE, is_loopback, join_address
 from ...protocol.hook_environ import ADDRESS, JOIN_TIMEOUT, PROFILE, TRANSFER
 from ...protocol.hook_messages import ImportedJax, Joined, Joining, Leaving, Left, Listening
 from ...protocol.jax_version import why_too_old
-from . import coordinator, slices, user_lines
+from . import coordinator, gpus, slices, user_lines
 from .wrapping import in_place_of
 
 TYPE_CHECKING = False
@@ -89,6 +89,7 @@ class Initialization:
         )
         _set_transfer_address(self._environ)
         silence_proxy_warning(self._environ)
+        gpus.leave_to_program(self._environ)
         _adjust_jaxlib(address, self._environ)
         self._exits.watch()
 

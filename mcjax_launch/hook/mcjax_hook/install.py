@@ -75,9 +75,11 @@ def _is_main_interpreter() -> bool:
 
 def _fills_in(environ: Mapping[str, str]) -> Patch:
     def patch(distributed: Any) -> None:
+        from . import gpus
         from .alone import fill_in_initialize
 
         fill_in_initialize(distributed, environ)
+        gpus.assign(environ)
 
     return patch
 
@@ -146,11 +148,13 @@ class Hook:
         return self._debuggers_made
 
     def _patch_distributed(self, distributed: Any) -> None:
+        from . import gpus
         from .agents_death import die_with_agent
         from .initialize import Initialization
 
         if self._link.is_of_this_process:  # a forked rank sees to that itself
             die_with_agent(self._link)
+            gpus.assign(self._environ)
         Initialization(self._link, self._environ, self._exits, self._compilation).patch(distributed)
 
 

@@ -1,0 +1,226 @@
+"""The GPUs that a program started here would see.
+
+They are counted without the vendors' own software where that is possible: `nvidia-smi` starts the
+driver on each GPU (seconds, without persistence mode), and fails as a whole where one is lost.
+
+The rules of CUDA_VISIBLE_DEVICES are those of PyTorch's `torch.cuda._parse_visible_devices`, read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from .messages import VisibleGpus
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_CUDA, _HIP, _ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
+_OF_JAX = "JAX_LOCAL_DEVICE_IDS"
+_NVIDIA_SMI_S = 30.0
+_LONGEST = 60
+_LOST = b"\xff\xff"  # what a device that has fallen off its bus says of itself
+
+_DEVICE_MINOR = re.compile(r"^Device Minor:[ \t]*(\d{1,9})", re.MULTILINE)
+_DEVICE_FILE = re.compile(r"nvidia\d{1,9}")
+_MIG_UUID = re.compile(r"\(UUID: (MIG-[\w/-]{1,200})\)")
+_ORDINAL = re.compile(r"[+]?\d{1,9}")
+
+
+def visible(environ: Mapping[str, str], root: str = "/") -> VisibleGpus:
+    """What there is for a program with this environment.
+
+    Args:
+        environ: as its ranks will have it.
+        root: of the machine's file system.
+
+    """
+    if environ.get("JAX_PLATFORMS") == "cpu":
+        return VisibleGpus(counted="JAX_PLATFORMS=cpu")
+    is_amd = _CUDA not in environ and (_HIP in environ or _ROCR in environ)
+    found = VisibleGpus() if is_amd else _nvidia(environ, root)
+    if not found.count:
+        amd = _amd(environ, root)
+        found = amd if amd.count or not found.counted else found
+    return _chosen_for_jax(found, environ)
+
+
+def _chosen_for_jax(found: VisibleGpus, environ: Mapping[str, str]) -> VisibleGpus:
+    """Those of them that JAX itself is told to use."""
+    value = environ.get(_OF_JAX, "")
+    if found.mig or not value:
+        return found
+    try:
+        ids = [int(entry) for entry in value.split(",")]
+    except ValueError:  # JAX says that
+        return found
+    there = tuple(entry for entry in ids if entry in found.ids or not found.counted)
+    return VisibleGpus(there, counted=_setting(_OF_JAX, value))
+
+
+# --- NVIDIA ---
+
+
+def _nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
+    there, counted = _nvidia_devices(root)
+    if _CUDA in environ:
+        value = environ[_CUDA]
+        entries = _listed(value, there or None)
+        mig = tuple(entry for entry in entries if entry.startswith("MIG-"))
+        return VisibleGpus(tuple(range(len(entries))), mig, _setting(_CUDA, value))
+    # On Windows' Linux there is one device for all of them.
+    if not there and os.path.exists(os.path.join(root, "dev/dxg")):
+        lines = _of_nvidia_smi()
+        return VisibleGpus(tuple(range(len(lines))), counted="nvidia-smi -L")
+    if there and _has_mig(root):
+        mig = tuple(_MIG_UUID.findall("\n".join(_of_nvidia_smi(migs=True))))
+        return VisibleGpus(tuple(range(len(mig))), mig, "nvidia-smi -L")
+    return VisibleGpus(tuple(range(there)), counted=counted if there else "")
+
+
+def _nvidia_devices(root: str) -> tuple[int, str]:
+    """How many GPUs the driver has that this user may open, and where that stands.
+
+    A container or a scheduler's cgroup leaves out device files, or forbids to open them, which
+    access() says without opening them: to open one would start it.
+    """
+    folder = os.path.join(root, "proc/driver/nvidia/gpus")
+    buses = _entries(folder)
+    if not buses:
+        minors = [name for name in _entries(os.path.join(root, "dev")) if _is_device(name)]
+        return sum(_may_open(root, name) for name in minors), "/dev/nvidia*"
+    count = 0
+    for bus in buses:
+        minor = _DEVICE_MINOR.search(_text(os.path.join(folder, bus, "information")))
+        if minor and _may_open(root, f"nvidia{minor[1]}") and not _is_lost(root, bus):
+            count += 1
+    return count, "/proc/driver/nvidia/gpus"
+
+
+def _is_device(name: str) -> bool:
+    return _DEVICE_FILE.fullmatch(name) is not None
+
+
+def _may_open(root: str, name: str) -> bool:
+    return os.access(os.path.join(root, "dev", name), os.R_OK | os.W_OK)
+
+
+def _is_lost(root: str, bus: str) -> bool:
+    try:
+        with open(os.path.join(root, "sys/bus/pci/devices", bus, "config"), "rb") as config:
+            return config.read(2) == _LOST
+    except OSError:
+        return False
+
+
+def _has_mig(root: str) -> bool:
+    """Whether a GPU is split into MIG devices: then a process has one of those, or none."""
+    folder = os.path.join(root, "proc/driver/nvidia/capabilities")
+    return any(
+        name.startswith("gi")
+        for gpu in _entries(folder)
+        if gpu.startswith("gpu")
+        for name in _entries(os.path.join(folder, gpu, "mig"))
+    )
+
+
+def _of_nvidia_smi(*, migs: bool = False) -> list[str]:
+    """The lines in which it lists GPUs, or MIG devices."""
+    import subprocess
+
+    try:
+        listed = subprocess.run(
+            ["nvidia-smi", "-L"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_NVIDIA_SMI_S,
+            check=False,  # it ends with 9 where a GPU is lost, and lists the others
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = listed.stdout.decode("utf-8", "replace").splitlines()
+    begins = "MIG " if migs else "GPU "
+    return [line for line in lines if line.strip().startswith(begins)]
+
+
+# --- AMD ---
+
+
+def _amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
+    there = _amd_devices(root)
+    counted = "/sys/class/kfd" if there else ""
+    for names in ((_ROCR,), (_HIP, _CUDA)):  # the second has its numbers from what the first leaves
+        name = next((name for name in names if name in environ), None)
+        if name is not None:
+            there = len(_listed(environ[name], there or None))
+            counted = _setting(name, environ[name])
+            if not there:
+                break
+    return VisibleGpus(tuple(range(there)), counted=counted)
+
+
+def _amd_devices(root: str) -> int:
+    folder = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
+    count = 0
+    for node in _entries(folder):
+        text = _text(os.path.join(folder, node, "properties"))
+        properties = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+        minor = properties.get("drm_render_minor", "0")
+        is_gpu = properties.get("simd_count", "0") != "0"
+        if is_gpu and (minor == "0" or _may_open(root, f"dri/renderD{minor}")):
+            count += 1
+    return count
+
+
+# --- lists of devices ---
+
+
+def _listed(value: str, most: int | None) -> Sequence[str]:
+    """The devices of a list, which ends before the first that is none; named twice, it has none.
+
+    Args:
+        value: numbers, or ids such as `GPU-1f2e` and `MIG-3c4d`, of one kind.
+        most: numbers are below that; None where it is not known.
+
+    """
+    entries: list[str] = []
+    kind = next((kind for kind in ("GPU-", "MIG-") if value.strip().startswith(kind)), "")
+    for word in value.split(","):
+        entry = word.strip()
+        if not kind:
+            number = _ORDINAL.match(entry)
+            if number is None or (most is not None and int(number[0]) >= most):
+                break
+            entry = str(int(number[0]))
+        elif not entry.startswith(kind):
+            break
+        if entry in entries:
+            return []
+        entries.append(entry)
+    return entries
+
+
+def _setting(name: str, value: str) -> str:
+    shown = value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "..."
+    return f"{name}={shown!r}" if not shown or shown != shown.strip() else f"{name}={shown}"
+
+
+# --- files ---
+
+
+def _entries(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(1 << 16)
+    except OSError:
+        return ""

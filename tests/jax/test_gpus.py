@@ -1,0 +1,111 @@
+"""GPUs that the ranks of a host share: what real JAX would hand to a GPU's plugin."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from jobs import Ended, Jobs
+
+# The flag holds the devices that xla_bridge hands to the plugin (as `visible_devices`).
+SHOW = """
+import os, sys
+{before}
+import jax
+{after}
+jax.numpy.ones(2)  # a backend
+print("uses", jax.config.values["jax_cuda_visible_devices"], os.environ.get("JAX_LOCAL_DEVICE_IDS"))
+"""
+BY_HAND = """jax.distributed.initialize(os.environ["JAX_COORDINATOR_ADDRESS"],
+    int(os.environ["JAX_NUM_PROCESSES"]), int(os.environ["JAX_PROCESS_ID"]))"""
+INITIALIZE = "jax.distributed.initialize()"
+FOUR = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
+
+
+def uses(ended: Ended) -> dict[int, str]:
+    assert ended.status == 0, ended.stderr
+    found = re.findall(r"\[(\d)\] uses (.*)\n", ended.stdout)
+    return {int(rank): said for rank, said in found}
+
+
+def program(folder: Path, before: str = "", after: str = INITIALIZE) -> Path:
+    path = folder / "shows.py"
+    path.write_text(SHOW.format(before=before, after=after))
+    return path
+
+
+@pytest.mark.every_jax
+@pytest.mark.parametrize(
+    ("options", "after"),
+    [
+        ([], INITIALIZE),
+        ([], ""),
+        (["--preload", "jax"], INITIALIZE),
+        (["--preload", "jax"], ""),
+        (["--no-hook"], BY_HAND),
+    ],
+    ids=str,
+)
+def test_each_rank_has_its_own(jobs: Jobs, tmp_path: Path, options: list[str], after: str) -> None:
+    ended = jobs.run("-n", 2, *options, program(tmp_path, after=after), env=FOUR)
+    assert uses(ended) == {0: "0,1 0,1", 1: "2,3 2,3"}
+
+
+SET = "os.environ['CUDA_VISIBLE_DEVICES'] = '1'"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown", "preload"),
+    [
+        (SET, "", "all 0,1", "jax"),
+        (SET, INITIALIZE, "all None", ""),
+        ("", f"{SET}; {INITIALIZE}", "all None", "jax"),
+        ("", f"jax.config.update('jax_cuda_visible_devices', '3'); {INITIALIZE}", "3 None", ""),
+        ("", "jax.distributed.initialize(local_device_ids=[2])", "2 0,1", ""),
+        ("os.environ['JAX_LOCAL_DEVICE_IDS'] = '3'", INITIALIZE, "3 3", "jax"),
+    ],
+)
+def test_what_the_program_says_wins(
+    jobs: Jobs, tmp_path: Path, before: str, after: str, shown: str, preload: str
+) -> None:
+    options = ["--preload", preload] if preload else []
+    ended = jobs.run("-n", 2, *options, program(tmp_path, before, after), env=FOUR)
+    assert uses(ended)[0] == shown
+
+
+@pytest.mark.parametrize(
+    ("options", "env", "shown"),
+    [
+        (["-n", 1], FOUR, "all None"),
+        (["-n", 2, "--gpus-per-process", "all"], FOUR, "all None"),
+        (["-n", 2, "-x", "CUDA_VISIBLE_DEVICES={process_id}"], FOUR, "all None"),
+        (["-n", 2, "-x", "CUDA_VISIBLE_DEVICES=7,6"], {}, "0 0"),
+        (["-n", 2], {"JAX_LOCAL_DEVICE_IDS": "3,1"}, "3 3"),
+    ],
+)
+def test_what_the_user_says_wins(
+    jobs: Jobs, tmp_path: Path, options: list[object], env: dict[str, str], shown: str
+) -> None:
+    ended = jobs.run(*options, program(tmp_path), env=env)
+    assert uses(ended)[0] == shown
+
+
+def test_cpu_devices_win_over_the_environment(jobs: Jobs, tmp_path: Path) -> None:
+    path = tmp_path / "shows.py"
+    path.write_text("import jax; print(jax.default_backend(), len(jax.devices()))")
+    ended = jobs.run("-d", 3, path, env={"JAX_PLATFORMS": "cuda"})
+    assert (ended.status, ended.stdout) == (0, "[0] cpu 3\n")
+    line = "-d 3: the ranks use the CPU, not JAX_PLATFORMS=cuda"
+    assert ended.stderr == f"mcjax-launch: {line}\n"
+
+
+def test_what_was_decided_is_said(jobs: Jobs, tmp_path: Path) -> None:
+    path, record = program(tmp_path), tmp_path / "run.json"
+    ended = jobs.run("-v", "--report", record, "-n", 2, path, env=FOUR)
+    line = "GPUs: 2 for each rank, of 4 GPUs (CUDA_VISIBLE_DEVICES=4,5,6,7)"
+    assert f"mcjax-launch: {line}\n" in ended.stderr
+    ranks = json.loads(record.read_text())["attempts"][0]["ranks"]
+    assert [rank["gpus"] for rank in ranks] == ["0,1", "2,3"]
+    script = jobs.run("--dry-run", "-n", 2, path, env=FOUR).stdout
+    assert f"# {line}\n" in script
+    assert "JAX_LOCAL_DEVICE_IDS=2,3" in script

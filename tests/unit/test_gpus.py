@@ -1,0 +1,238 @@
+"""GPUs: what a host has, in made-up trees of its file system, and how ranks share them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.gpus import GpuShares, described, share_out
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.protocol.gpus import visible
+from mcjax_launch.protocol.messages import VisibleGpus
+
+JOB = Job(program=("train.py",), python="python", chdir="/")
+CUDA, IDS = "CUDA_VISIBLE_DEVICES", "JAX_LOCAL_DEVICE_IDS"
+PROC = "/proc/driver/nvidia/gpus"
+
+
+def nvidia(root: Path, *minors: int, files: bool = True) -> None:
+    """GPUs as the driver's own folder lists them, on one bus after another."""
+    for number, minor in enumerate(minors):
+        bus = f"0000:{number + 1:02x}:00.0"
+        write(root / PROC[1:] / bus / "information", f"Model: \t H100\nDevice Minor: \t {minor}\n")
+        write(root / f"sys/bus/pci/devices/{bus}/config", "\xde\x10")
+        if files:
+            write(root / f"dev/nvidia{minor}", "")
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode("latin-1"))
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [
+        *[("", 0), ("0", 1), ("0,1,2", 3), ("0,-1,2", 1), ("-1", 0), ("all", 0), ("NoDevFiles", 0)],
+        *[("0,0", 0), ("1,2,1", 0), (" 1, 2", 2), ("1gpu,2", 2), ("2,4,1", 1), ("0,x,1", 1)],
+        *[("GPU-1f,GPU-2a", 2), ("GPU-1f,0", 1), ("GPU-1f,GPU-1f", 0), ("MIG-a,GPU-b", 1)],
+    ],
+)
+def test_a_list_of_visible_devices(value: str, count: int, tmp_path: Path) -> None:
+    nvidia(tmp_path, 0, 1, 2, 3)
+    found = visible({"CUDA_VISIBLE_DEVICES": value}, str(tmp_path))
+    assert found.count == count
+    assert (
+        found.counted
+        == f"CUDA_VISIBLE_DEVICES={value if value == value.strip() != '' else repr(value)}"
+    )
+
+
+def test_a_machine_without_gpus(tmp_path: Path) -> None:
+    assert visible({}, str(tmp_path)) == VisibleGpus()
+    assert visible({"CUDA_VISIBLE_DEVICES": "0,1"}, str(tmp_path)).count == 2  # who knows better
+
+
+def test_gpus_of_the_driver(tmp_path: Path) -> None:
+    """Those alone whose device files are here, and that are still on their bus."""
+    nvidia(tmp_path, 2, 0, 1)
+    assert visible({}, str(tmp_path)) == VisibleGpus((0, 1, 2), counted=PROC)
+    write(tmp_path / "sys/bus/pci/devices/0000:02:00.0/config", "\xff\xff")
+    assert visible({}, str(tmp_path)).ids == (0, 1)
+    (tmp_path / "dev/nvidia1").unlink()
+    assert visible({}, str(tmp_path)).ids == (0,)
+    (tmp_path / "dev/nvidia2").unlink()
+    assert visible({}, str(tmp_path)).ids == ()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may open every file")
+def test_a_device_that_may_not_be_opened(tmp_path: Path) -> None:
+    nvidia(tmp_path, 0, 1)
+    (tmp_path / "dev/nvidia1").chmod(0)
+    assert visible({}, str(tmp_path)).ids == (0,)
+
+
+def test_device_files_where_there_is_no_folder(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-modeset"):
+        write(tmp_path / "dev" / name, "")
+    assert visible({}, str(tmp_path)) == VisibleGpus((0, 1), counted="/dev/nvidia*")
+
+
+def test_no_gpu_where_jax_is_to_use_the_cpu(tmp_path: Path) -> None:
+    nvidia(tmp_path, 0, 1)
+    found = visible({"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0"}, str(tmp_path))
+    assert found == VisibleGpus(counted="JAX_PLATFORMS=cpu")
+
+
+@pytest.mark.parametrize(
+    ("value", "ids"), [("2,3", (2, 3)), ("3,9", (3,)), ("0", (0,)), ("x", (0, 1, 2, 3))]
+)
+def test_those_that_jax_is_told_to_use(value: str, ids: tuple[int, ...], tmp_path: Path) -> None:
+    nvidia(tmp_path, 0, 1, 2, 3)
+    assert visible({"JAX_LOCAL_DEVICE_IDS": value}, str(tmp_path)).ids == ids
+
+
+def test_mig_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nvidia-smi alone has their uuids, also where it fails because of another GPU."""
+    nvidia(tmp_path, 0, 1)
+    smi = tmp_path / "bin/nvidia-smi"
+    write(
+        smi,
+        "#!/bin/sh\necho 'GPU 0: NVIDIA A100 (UUID: GPU-5)'\n"
+        "echo '  MIG 3g.20gb     Device  0: (UUID: MIG-aa-1)'\n"
+        "echo '  MIG 3g.20gb     Device  1: (UUID: MIG-GPU-5/2/0)'\n"
+        "echo 'Unable to determine the device handle for GPU 0000:02:00.0: GPU is lost.'\nexit 9\n",
+    )
+    smi.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{smi.parent}:/bin:/usr/bin")
+    assert visible({}, str(tmp_path)).mig == ()
+    capabilities = tmp_path / "proc/driver/nvidia/capabilities"
+    write(capabilities / "gpu0/mig/gi1/ci0/access", "")
+    uuids = ("MIG-aa-1", "MIG-GPU-5/2/0")
+    assert visible({}, str(tmp_path)) == VisibleGpus((0, 1), uuids, "nvidia-smi -L")
+    environ = {"CUDA_VISIBLE_DEVICES": "MIG-aa-1"}
+    assert visible(environ, str(tmp_path)).mig == ("MIG-aa-1",)
+
+
+def amd(root: Path, *minors: int) -> None:
+    """A processor and GPUs, as the kernel's driver lists them."""
+    nodes = root / "sys/class/kfd/kfd/topology/nodes"
+    write(nodes / "0/properties", "cpu_cores_count 64\nsimd_count 0\ndrm_render_minor 0\n")
+    for number, minor in enumerate(minors, 1):
+        text = f"cpu_cores_count 0\nsimd_count 304\ndrm_render_minor {minor}\n"
+        write(nodes / f"{number}/properties", text)
+        write(root / f"dev/dri/renderD{minor}", "")
+
+
+@pytest.mark.parametrize(
+    ("environ", "count", "counted"),
+    [
+        ({}, 4, "/sys/class/kfd"),
+        ({"ROCR_VISIBLE_DEVICES": "1,2,3"}, 3, "ROCR_VISIBLE_DEVICES=1,2,3"),
+        ({"HIP_VISIBLE_DEVICES": "0,1"}, 2, "HIP_VISIBLE_DEVICES=0,1"),
+        ({"CUDA_VISIBLE_DEVICES": "3"}, 1, "CUDA_VISIBLE_DEVICES=3"),
+        (
+            {"ROCR_VISIBLE_DEVICES": "GPU-a,GPU-b", "HIP_VISIBLE_DEVICES": "0,1,2"},
+            2,
+            "HIP_VISIBLE_DEVICES=0,1,2",
+        ),
+        ({"ROCR_VISIBLE_DEVICES": ""}, 0, "ROCR_VISIBLE_DEVICES=''"),
+    ],
+)
+def test_amd(environ: dict[str, str], count: int, counted: str, tmp_path: Path) -> None:
+    amd(tmp_path, 128, 129, 130, 131)
+    found = visible(environ, str(tmp_path))
+    assert (found.count, found.counted) == (count, counted)
+
+
+def test_an_amd_device_that_is_not_here(tmp_path: Path) -> None:
+    amd(tmp_path, 128, 129)
+    (tmp_path / "dev/dri/renderD129").unlink()
+    assert visible({}, str(tmp_path)).count == 1
+
+
+# --- sharing ---
+
+
+def gpus(count: int) -> VisibleGpus:
+    return VisibleGpus(tuple(range(count)), counted=PROC)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "count", "shares"),
+    [
+        (8, 8, ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (7,))),
+        (4, 8, ((0, 1), (2, 3), (4, 5), (6, 7))),
+        (1, 8, ()),
+        (2, 0, ()),
+        (3, 8, ()),
+        (9, 8, ()),
+    ],
+)
+def test_equal_shares(ranks: int, count: int, shares: tuple[tuple[int, ...], ...]) -> None:
+    assert share_out(JOB, ranks, gpus(count)).of_ranks == shares
+
+
+@pytest.mark.parametrize(
+    ("ranks", "count", "words"),
+    [
+        (3, 8, "3 ranks cannot share 8 GPUs equally, and each uses all 8: start 2 or 4 there, or"),
+        (
+            9,
+            8,
+            "9 ranks cannot share 8 GPUs equally, and each uses all 8: start 8 there, or choose",
+        ),
+        (2, 3, "start 1 or 3 there"),
+        (2, 1, "start 1 there"),
+    ],
+)
+def test_shares_that_are_not_equal(ranks: int, count: int, words: str) -> None:
+    share = share_out(JOB, ranks, gpus(count))
+    assert words in share.uneven
+    assert share.settings(0, hook=True) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cpu_devices": 2}, ""),
+        ({"env": (("JAX_PLATFORMS", "cpu"),)}, ""),
+        ({"gpus_per_process": "all"}, ""),
+        ({"env": ((IDS, "{local_process_id}"),)}, f"as -x {IDS} says"),
+        ({"env": ((CUDA, "{local_process_id}"),)}, f"as -x {CUDA} says"),
+    ],
+)
+def test_nothing_is_assigned(changes: dict[str, object], words: str) -> None:
+    assert share_out(JOB.replaced(**changes), 2, gpus(8)) == GpuShares(words=words)
+
+
+def test_a_share_of_what_the_user_restricts() -> None:
+    job = JOB.replaced(env=(("CUDA_VISIBLE_DEVICES", "4,5"),))
+    share = share_out(job, 2, VisibleGpus((0, 1), counted="CUDA_VISIBLE_DEVICES=4,5"))
+    assert share.settings(1, hook=False) == {"JAX_LOCAL_DEVICE_IDS": "1"}
+    assert described({Host(name="a", slots=2): share, Host(name="b", slots=2): share}) == [
+        "GPUs: 1 for each rank, of 2 GPUs (CUDA_VISIBLE_DEVICES=4,5)"
+    ]
+    assert described({Host(name="a", slots=2): share, Host(name="b", slots=2): GpuShares()}) == [
+        "GPUs: 1 for each rank, of 2 GPUs (CUDA_VISIBLE_DEVICES=4,5), on a"
+    ]
+
+
+def test_a_number_of_gpus_and_an_assignment_of_ones_own() -> None:
+    job = JOB.replaced(gpus_per_process=1, env=(("CUDA_VISIBLE_DEVICES", "{local_process_id}"),))
+    with pytest.raises(LaunchError, match="cannot be combined with -x CUDA_VISIBLE_DEVICES"):
+        share_out(job, 2, gpus(8))
+
+
+def test_a_mig_device_for_each() -> None:
+    found = VisibleGpus((0, 1, 2), ("MIG-a", "MIG-b", "MIG-c"), "nvidia-smi -L")
+    share = share_out(JOB, 2, found)
+    assert share.settings(1, hook=False) == {
+        "CUDA_VISIBLE_DEVICES": "MIG-b",
+        "JAX_LOCAL_DEVICE_IDS": "0",
+    }
+    assert "none of them has one of its own" in share_out(JOB, 4, found).uneven
+    with pytest.raises(LaunchError, match="CUDA gives a process one MIG device"):
+        share_out(JOB.replaced(gpus_per_process=2), 1, found)
