@@ -44,6 +44,8 @@ _CLIENT_END_S = 1.0
 # What an agent whose ranks are to end needs beyond their grace: it gives up on what cannot be
 # killed after 5 s.
 _STOP_S = 15.0
+# So long may one take to end that has not greeted; its client may not even have reached a host.
+_LEAVES_S = 1.5
 _REFUSED = (
     rb"kex_exchange_identification|ssh_exchange_identification|banner exchange"
     rb"|Connection (reset|closed) by "
@@ -186,6 +188,7 @@ class AgentPool:
         self._on_failure = on_failure
         self._pace = Pace(hosts)
         self._greeting: list[AgentConnection] = []  # started, not greeted yet
+        self._leaving: dict[AgentConnection, float] = {}  # are to end without a greeting, and when
         self._missed: dict[AgentConnection, float] = {}  # gone; how long its client may live
         self._unreaped: set[AgentConnection] = set()  # gone, and their processes not yet
         # What is true of one of these never changes; see `_all`.
@@ -247,9 +250,12 @@ class AgentPool:
                 self._deadlines.note(link)
         self._pace.stop()
         for link in self._greeting:
-            link.close()
-            if not link.host.is_local:
-                link.kill(signal.SIGTERM)  # an agent that has just started still tidies up
+            if link.host.is_local:
+                link.close()
+            else:  # an agent that has just started tidies up, and then its client ends
+                link.end_input()
+                self._leaving[link] = time.monotonic() + _LEAVES_S
+                self._deadlines.note(link)
         self._greeting.clear()
 
     @property
@@ -269,6 +275,8 @@ class AgentPool:
         return _all(self._not_empty, lambda link: link.ended or self._due.get(link) == math.inf)
 
     def _frame(self, link: AgentConnection, frame: Message | Data | Content | Relayed) -> None:
+        if link in self._leaving:
+            return
         match frame:
             case Data() | Content():
                 self._on_frame(link, frame)
@@ -312,6 +320,10 @@ class AgentPool:
 
     def _ended(self, link: AgentConnection, malformed: str) -> None:
         self._streams_end(link)
+        if link in self._leaving:
+            if malformed:
+                self._let_go(link)
+            return
         if malformed:
             self._distrust(link, malformed)
             return
@@ -376,6 +388,8 @@ class AgentPool:
             return self._missed[link]
         if link.ended:
             return math.inf
+        if link in self._leaving:
+            return self._leaving[link]
         if link in self._greeting:
             return link.began_at + _greeting_s(link)
         if link.said_bye:
@@ -403,6 +417,8 @@ class AgentPool:
     def _took_too_long(self, link: AgentConnection, now: float) -> None:
         if link in self._missed:
             self._judge_missed(link)
+        elif link in self._leaving:
+            self._let_go(link)
         elif link in self._greeting:
             said = link.last_lines()
             last = f" ({said[-1]})" if said else ""
@@ -423,6 +439,12 @@ class AgentPool:
         self._never_greets(link, why)
         self.begin()
 
+    def _let_go(self, link: AgentConnection) -> None:
+        """End a client whose agent never greeted, and was not to."""
+        del self._leaving[link]
+        link.close()
+        link.kill(signal.SIGTERM)
+
     def _never_greets(self, link: AgentConnection, why: str) -> None:
         self._forget(link)
         link.kill(signal.SIGTERM)  # `hang_up` waits for it, or kills it
@@ -438,6 +460,8 @@ class AgentPool:
 
     def hang_up(self, limit_s: float) -> None:
         """Close all connections; wait, but no longer than this, for their transports to end."""
+        for link in list(self._leaving):
+            self._let_go(link)
         links = [*self.links, *self._given_up]
         for link in links:
             link.close()

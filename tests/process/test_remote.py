@@ -64,6 +64,21 @@ def test_interrupt_of_a_start(jobs: Jobs) -> None:
     assert ended.seconds < 8
 
 
+def test_an_agent_that_is_on_its_way_at_an_interrupt_is_waited_for(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    """It hears that nobody wants it any more, tidies up, and then its client ends."""
+    there, tidy = tmp_path / "there", tmp_path / "tidy"
+    client = tmp_path / "client"
+    client.write_text(f"#!/bin/sh\ntouch {there}\ncat > /dev/null\nsleep 0.3\ntouch {tidy}\n")
+    client.chmod(0o700)
+    running = jobs.start("--hosts", "a", "--via", f"{client} {{host}}", "true")
+    eventually(there.exists)
+    running.process.send_signal(2)
+    assert running.finish().status == 130
+    assert tidy.exists()
+
+
 def test_what_a_transport_has_started_ends_with_it(jobs: Jobs) -> None:
     via = "bash -c 'sleep 1000 & sleep 1000' - {host}"
     ended = jobs.run("--hosts", "a", "--via", via, "true", limit=40)

@@ -11,6 +11,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol.gpus import visible
 from mcjax_launch.protocol.messages import VisibleGpus
+from mcjax_launch.runs.state import RunState
 
 JOB = Job(program=("train.py",), python="python", chdir="/")
 CUDA, IDS = "CUDA_VISIBLE_DEVICES", "JAX_LOCAL_DEVICE_IDS"
@@ -236,3 +237,15 @@ def test_a_mig_device_for_each() -> None:
     assert "none of them has one of its own" in share_out(JOB, 4, found).uneven
     with pytest.raises(LaunchError, match="CUDA gives a process one MIG device"):
         share_out(JOB.replaced(gpus_per_process=2), 1, found)
+
+
+def test_a_line_once_a_host_where_gpus_are_used_and_not_shared() -> None:
+    state = RunState()
+    state.planned("j", "h:1", {0: "a", 1: "a", 2: "b", 3: "b"}, None)
+    for run in state.ranks.values():
+        run.uneven_gpus = "how to share them"
+    state.ranks[0].compilations.platform = "cpu"
+    state.ranks[1].compilations.platform = "gpu"
+    state.ranks[3].compilations.platform = "rocm"
+    lines = [state.uneven_gpus(rank) for rank in (0, 1, 0, 2, 3)]
+    assert lines == ["", "host a: how to share them", "", "", "host b: how to share them"]

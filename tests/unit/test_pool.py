@@ -325,10 +325,19 @@ def test_a_stop_lets_go_of_what_has_not_greeted(agents_of: Make) -> None:
     count = len(agents.made)
     agents.pool.stop(2.0)
     assert agents.pool.settled
-    assert [link.killed for link in agents.made] == [[], [], *[[signal.SIGTERM]] * (count - 2)]
-    assert [link.closed for link in agents.made] == [True, False, *[True] * (count - 2)]
+    assert [link.closed for link in agents.made] == [True, *[False] * (count - 1)]
+    early, late = agents.made[2:4]
+    early.says(HELLO)  # it has been on its way, and is to end
+    early.ends(status=0)
+    late.sends_nonsense("nothing")
+    agents.after(pool._LEAVES_S - 0.1)
+    assert [link.killed for link in (early, late)] == [[], [signal.SIGTERM]]
+    assert not any(link.closed for link in (agents.made[1], *agents.made[4:]))
+    agents.after(0.1)
+    rest = agents.made[4:]
+    assert all(link.closed and link.killed == [signal.SIGTERM] for link in rest)
     agents.after(100)
-    assert agents.failures == [] and len(agents.made) == count
+    assert agents.failures == [] and agents.lost == [] and len(agents.made) == count
 
 
 def test_transports_get_so_much_time_to_end(agents_of: Make) -> None:
