@@ -369,6 +369,11 @@ class Launcher:
                 self._state, time.monotonic(), self._job.stall_timeout, self._front.shows_stacks
             )
             self._timers.append(Acting(self._hang, self._ask))
+            if self._job.stall_timeout is not None:
+                from mcjax_launch.watchdog.standing import StandingLooks
+
+                looks = StandingLooks(self._state, self._job.stall_timeout)
+                self._timers.append(Acting(looks, self._look_where_ranks_stand))
         for line in self._joining_ranks.notes(self._state, rank):
             self._console.note(line)
 
@@ -530,6 +535,21 @@ class Launcher:
             self._stacks.request(self._links, self._explain_hang)
         else:
             self._pool.send_all(messages.RequestUsage())
+            if any(run.is_looked_at for run in self._state.running):
+                self._look_where_ranks_stand()
+
+    def _look_where_ranks_stand(self, _: object = None) -> None:
+        self._stacks.request(self._links, self._ranks_stand)
+
+    def _ranks_stand(self, stacks: list["Stack"]) -> None:
+        from mcjax_launch.watchdog import standing
+
+        now = time.monotonic()
+        # Asked only now: what runs from here on has run since the look.
+        if ranks := standing.saw(self._state, _of_ranks(stacks), now):
+            self._request_reruns(ranks)
+        if self._hang is not None:
+            self._hang.places_came(now)
 
     def _look(self, watch: "SpmdWatch") -> None:
         self._pool.send_all(messages.RequestUsage())

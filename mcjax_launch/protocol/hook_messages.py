@@ -139,6 +139,10 @@ class Rerun(HookMessage):
     partners: tuple[int, ...]
 
 
+class Ran(HookMessage):
+    """Asked which programs it still runs, it has run one since, whichever."""
+
+
 class Blind(HookMessage):
     """The programs of this jax version cannot be compared."""
 

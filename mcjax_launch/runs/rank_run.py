@@ -130,6 +130,33 @@ class Compilations(Changing):
         self.ended_at = at
 
 
+class Standing(Changing):
+    """Where the rank's main thread stands: how one on an accelerator is judged, whose waits spin.
+
+    Attributes:
+        answers: it says whether it still runs programs, when it is asked.
+        place: its calls, at the last look.
+        at: when that was.
+        since: of the looks that have seen it there, and no program between them, the first.
+        ran_at: when it was last known to run a program again.
+
+    """
+
+    answers: bool = False
+    place: tuple[str, ...] = ()
+    at: float = 0.0
+    since: float = 0.0
+    ran_at: float = 0.0
+
+    def seen(self, place: tuple[str, ...], at: float) -> bool:
+        """It stands there; whether it has moved since the last look."""
+        moved = place != self.place or self.ran_at >= self.since
+        if moved:
+            self.since = at
+        self.place, self.at = place, at
+        return moved
+
+
 class Usage(Changing):
     """What the rank uses.
 
@@ -201,6 +228,12 @@ class RankRun(Changing):
     membership: Membership = field(default_factory=Membership)
     compilations: Compilations = field(default_factory=Compilations)
     usage: Usage = field(default_factory=Usage)
+    standing: Standing = field(default_factory=Standing)
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether it is judged by where it stands, and not by the processor time that it uses."""
+        return self.standing.answers and self.compilations.platform not in ("", "cpu")
 
     @property
     def status(self) -> int | None:
