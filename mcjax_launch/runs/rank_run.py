@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mcjax_launch.protocol.exit_status import of_wait
-from mcjax_launch.protocol.hook_messages import Compiling, Failed, ImportedJax, Joining
+from mcjax_launch.protocol.hook_messages import Backend, Compiling, Failed, ImportedJax, Joining
 from mcjax_launch.protocol.value import Changing, Value, field
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class Membership(Changing):
         left: its program has left the job, and may go on.
         turn: how many programs took part before this one.
         second_process: the line at which a second process of it called initialize(), if one did.
+        backend: what it uses, or is about to; None before it starts one.
 
     """
 
@@ -84,6 +85,7 @@ class Membership(Changing):
     left: bool = False
     turn: int = 0
     second_process: str | None = None
+    backend: Backend | None = None
 
     @property
     def is_joining(self) -> bool:
