@@ -53,6 +53,11 @@ from mcjax_launch.watchdog.limits import Limits, usage_every_s
 _MOST_WINDOW = 3 << 18
 _WINDOW_OF_ALL = 16 << 20
 _AGENT_END_S = 10.0
+# What the kernel gets to end killed ranks, until they are taken for unkillable.
+_PATIENCE_S = 5.0
+#: The same where another attempt may follow, which needs the memory of their GPUs: to free that of
+#: eight takes longer.
+FREED_S = 60.0
 # A job that begins within so many seconds needs no status line.
 _BEGINS_S = 1.0
 _DEBUG = "MCJAX_DEBUG"
@@ -104,13 +109,13 @@ class Launcher:
         state: RunState,
         stdin: "StandardInput | None" = None,
         restart: int = 0,
+        last: bool = True,
     ) -> None:
         self.lost: set[Host] = set()
         self._job = job
         self._log_dir = log_dir
-        self._front = front
-        self._stdin = stdin
-        self._restart = restart
+        self._front, self._stdin = front, stdin
+        self._restart, self._last = restart, last
         self._state = state
         self._plan: Plan | None = None
         self._policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
@@ -263,7 +268,7 @@ class Launcher:
                 self._console.feed(rank, stream, payload)
                 if self._console.has_room:
                     link.give_credit()
-            case messages.Exited() | messages.Started() | messages.Usage():
+            case messages.Exited() | messages.Started() | messages.Usage() | messages.NotYetGone():
                 self._received_of_ranks(link, frame)
             case (
                 messages.Importing()
@@ -307,6 +312,11 @@ class Launcher:
                 self._note_waiting()
             case messages.Usage():
                 self._state.used(message, time.monotonic())
+            case messages.NotYetGone(processes):
+                self._console.note(
+                    f"{link.host.name}: waiting up to {FREED_S:g} s for what was killed, before "
+                    f"another attempt: {'; '.join(processes)}"
+                )
 
     def _received_of_hooks(self, message: messages.FromHook | messages.Reached) -> None:
         from mcjax_launch.runs import hook_events  # as only Python's ranks need
@@ -461,8 +471,9 @@ class Launcher:
                         culprit is not None and self._state.ranks[culprit].failure is not None
                     )
                     self._console.fold_victims(culprit, reported=reported, own_term=not by_user)
-                    self._pool.stop(grace_s)
-                    self._pool.send_all(messages.Stop(int(signum), grace_s))
+                    patience_s = _PATIENCE_S if self._last or self._policy.final else FREED_S
+                    self._pool.stop(grace_s + patience_s)
+                    self._pool.send_all(messages.Stop(int(signum), grace_s, patience_s))
                 case ShowStacks():
                     self._stacks.request(self._links, self._show_stacks, all_threads=True)
                 case Note(text):

@@ -1,7 +1,7 @@
 """jax-ml/jax 38503 without a GPU: at step 5 one rank sleeps, and the others spin in argv[1].
 
 That is "thread", another thread than the main one; "main", where Python sees one call that does not
-return, as NCCL's set-up with usleep(1); or "steps", in which nobody hangs, and all ranks take 24
+return, as NCCL's set-up with usleep(1); or "steps", in which nobody hangs, and all ranks take 40
 steps of half a second in silence. The launcher is told that these programs run on a GPU. Once it
 has started the job again all is well.
 """
@@ -19,7 +19,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 STALL_STEP, STALL_RANK = 5, 1
-SILENT_STEPS, STEP_S = 24, 0.5
+SILENT_STEPS, STEP_S = 40, 0.5
 # What stands for a call into jaxlib: as faulthandler sees it, one place that is never left.
 CALL = "def wait(until):\n    while now() < until: usleep(1)\n"
 
