@@ -162,7 +162,7 @@ class Agent:
             return False  # what functions have returned
         if not self._link.said_bye:
             left = self._descendants() if self._leaving.unkillable else []
-            unkillable = tuple(f"pid {pid}: {system.describe(pid)}" for pid in left)
+            unkillable = _described(left)
             but = private_folder.HOOK if self._stays else ""  # which the kept Python goes on using
             not_removed = private_folder.remove(self._here.folder, self._keep_in_touch, but)
             stays = self._stays and not left
@@ -202,7 +202,7 @@ class Agent:
         elif isinstance(message, messages.Forward):
             self._forward(message.signum)
         elif isinstance(message, messages.Stop):
-            self._stop(message.signum, message.grace_s)
+            self._stop(message)
         elif isinstance(message, messages.RequestStacks):
             self._request_stacks(message.all_threads)
         elif isinstance(message, messages.RequestUsage):
@@ -450,7 +450,7 @@ class Agent:
     def _start_afresh(self, ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]]) -> None:
         for at in range(0, len(ranks), _TOGETHER):
             if not self._spawn(ranks[at : at + _TOGETHER]):
-                self._stop(signal.SIGKILL, 0)
+                self._stop(messages.Stop(signal.SIGKILL, 0))
                 return
             if self._hooks is not None:
                 self._hooks.accept()
@@ -560,10 +560,11 @@ class Agent:
         for pid, rank in self._pids.items():
             system.signal_process((wrapped and wrapped.pid(rank)) or pid, signum)
 
-    def _stop(self, signum: int, grace: float) -> None:
+    def _stop(self, order: messages.Stop) -> None:
         if self._returns is not None:
             self._returns.drop_values()
-        self._perform(self._supervisor.stop(signum, grace, time.monotonic()))
+        now = time.monotonic()
+        self._perform(self._supervisor.stop(order.signum, order.grace_s, now, order.patience_s))
         if not self._pids:
             self._reap()  # without children no death will wake us
 
@@ -612,6 +613,8 @@ class Agent:
             if isinstance(effect, supervisor.Leave):
                 self._leaving = effect
                 self._link.send(messages.NothingLeft())
+            elif isinstance(effect, supervisor.NameLeft):
+                self._link.send(messages.NotYetGone(_described(self._descendants())))
             elif isinstance(effect, supervisor.Kill):
                 self._kill()
             elif isinstance(effect, supervisor.SignalRanks):
@@ -640,6 +643,10 @@ class Agent:
         left = self._descendants()
         self._signal_ranks(signal.SIGKILL)
         self._signal_each(left, signal.SIGKILL)
+
+
+def _described(pids: Iterable[int]) -> tuple[str, ...]:
+    return tuple(f"pid {pid}: {system.describe(pid)}" for pid in pids)
 
 
 def _wrapped(order: messages.Start) -> WrappedPrograms | None:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 #: What a finished job's stragglers get to end by themselves (the `tee` of a `> >(tee log)`).
 LINGER_S = 0.5
-#: What the kernel gets to end killed processes before we name them and leave.
+#: What the kernel gets to end killed processes before we name them; and leave, unless the launcher
+#: has more patience.
 UNKILLABLE_S = 5.0
 
 
@@ -38,6 +39,10 @@ class SignalRanks(Effect):
 
 class Kill(Effect):
     """SIGKILL to every process below the agent."""
+
+
+class NameLeft(Effect):
+    """Say which killed processes have not ended yet."""
 
 
 class Leave(Effect):
@@ -77,6 +82,8 @@ class Supervisor:
         self._stopping = False
         self._killing = False
         self._asked_by: int | None = None  # the signal that asks the ranks to end
+        self._killed_at = 0.0
+        self._patience_s = UNKILLABLE_S
 
     @property
     def stopping(self) -> bool:
@@ -108,16 +115,33 @@ class Supervisor:
             return []
         return self._stop(signal.SIGTERM, now + self._grace_s, now, frozenset([rank]))
 
-    def stop(self, signum: int, grace_s: float, now: float) -> list[Effect]:
-        """End all ranks: `signum` now, SIGKILL after `grace_s`. A later stop can only hasten."""
+    def stop(
+        self, signum: int, grace_s: float, now: float, patience_s: float = UNKILLABLE_S
+    ) -> list[Effect]:
+        """End all ranks: `signum` now, SIGKILL after `grace_s`. A later stop can only hasten.
+
+        Args:
+            signum: asks them to end.
+            grace_s: what they get for that.
+            now: the time.
+            patience_s: what the kernel gets to end what was killed. The driver of a GPU may need
+                long, and what comes next on this host needs the memory.
+
+        """
+        self._patience_s = patience_s
+        if self._killing and self.deadline is not None:
+            ends_at = max(now, self._killed_at + patience_s)
+            self.deadline = min(self.deadline, ends_at)
         return self._stop(signum, now + grace_s, now)
 
     def ended_by_signal(self, now: float) -> list[Effect]:
         """Somebody, such as a scheduler, ends the agent by a signal."""
+        self._patience_s = UNKILLABLE_S
         return self._stop(signal.SIGTERM, now + self._term_grace_s, now)
 
     def abandon(self, now: float) -> list[Effect]:
         """The launcher is gone, or somebody wants the agent gone."""
+        self._patience_s = UNKILLABLE_S
         return self._stop(signal.SIGTERM, now + self._grace_s, now)
 
     def expire(self, now: float) -> list[Effect]:
@@ -125,8 +149,9 @@ class Supervisor:
         if self.deadline is None or now < self.deadline:
             return []
         if self._killing:
-            self.deadline = None
-            return [Leave(unkillable=True)]
+            gives_up_at = self._killed_at + self._patience_s
+            self.deadline = gives_up_at if now < gives_up_at else None
+            return [NameLeft() if self.deadline is not None else Leave(unkillable=True)]
         if self._stopping:
             return self._kill(now)
         return self._stop(signal.SIGTERM, now + self._grace_s, now)  # stragglers of a good end
@@ -160,6 +185,7 @@ class Supervisor:
 
     def _kill(self, now: float) -> list[Effect]:
         self._killing = True
+        self._killed_at = now
         self.deadline = now + UNKILLABLE_S
         for rank in self._alive - set(self._ending()):
             self.sent[rank].append(signal.SIGKILL)

@@ -272,7 +272,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             metavar="D",
             default_text=_NO_LIMIT,
             help="Stop the job when no rank has printed, computed or compiled for D (exit status "
-            "124).",
+            "124): on accelerators longer than the longest silent step.",
         ),
         Option(
             "--grace",

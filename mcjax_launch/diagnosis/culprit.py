@@ -22,6 +22,7 @@ def culprit_of(state: RunState, victims: Sequence[RankRun]) -> Blame | None:
         _second_process(state)
         or (joining and (wrong_call(state) or elsewhere(state) or _never_called(state)))
         or other_version(state)
+        or _without_devices(state, text)
         or _silent(state, text)
         or _exit_barrier(state, text)
         or _vanished(state)
@@ -61,6 +62,25 @@ def _never_called(state: RunState) -> Blame | None:
     how = "and exited with 0" if first.status == 0 else "while the others waited for it"
     also = _nor([run.process_id for run in absent if run is not first])
     return Blame(first, f"never called initialize(){also}, {how}")
+
+
+def _without_devices(state: RunState, text: str) -> Blame | None:
+    """A rank that did not tell the others its devices, or its share of a compilation."""
+    key = lost_peer.missing_key(text)
+    late = [run for process in key.late if (run := state.rank_of(process))] if key else []
+    if key is None or not late:
+        return None
+    first = late[0]
+    also = _nor([run.process_id for run in late[1:]])
+    backend, stood = first.membership.backend, f"; it was {first.stood}" if first.stood else ""
+    if not key.platform:
+        return Blame(
+            first, f"did not come to a compilation that the others shared with it{also}{stood}"
+        )
+    if backend is not None and backend.platform == "cpu":
+        why = f" ({backend.why})" if backend.why else ""
+        return Blame(first, f"uses the CPU{why}: the others waited for its {key.platform} devices")
+    return Blame(first, f"did not start a backend for {key.platform} in time{also}{stood}")
 
 
 def _silent(state: RunState, text: str) -> Blame | None:

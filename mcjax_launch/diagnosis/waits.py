@@ -311,9 +311,11 @@ def is_blocked_by_jax(stack: Stack | None, run: RankRun) -> bool:
         return True
     if frames[0].library != source_lines.USER:
         return False
-    if stack.blocked:  # JAX's C++ is called from the user's line without Python
-        return "futex" in stack.blocked or stack.blocked in _LOCKS
-    return program_at(run, frames) is not None
+    if "futex" in stack.blocked or stack.blocked in _LOCKS:
+        return True  # JAX's C++ is called from the user's line without Python
+    # On accelerators it may spin, or sleep for a microsecond again and again.
+    spins = run.compilations.platform not in ("", "cpu")
+    return (spins or not stack.blocked) and program_at(run, frames) is not None
 
 
 class InProgram(Value):
@@ -354,6 +356,11 @@ def program_at(run: RankRun, frames: Sequence[Frame]) -> Program | None:
         return None
     ran = run.compilations.ran.items()
     return next((program for where, program in ran if _is_at(frames[at], where)), None)
+
+
+def places(stacks: Iterable[Stack]) -> dict[int, tuple[str, ...]]:
+    """Where the main thread of each rank's process that takes part in the job stands."""
+    return {rank: tuple(map(str, _frames(one))) for rank, one in _by_rank(stacks).items()}
 
 
 def _by_rank(stacks: Iterable[Stack]) -> dict[int, Stack]:

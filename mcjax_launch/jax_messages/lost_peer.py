@@ -31,6 +31,14 @@ _TIMED_OUT = (
 # The same before a job's first collective: Gloo's key, or that of NCCL's clique
 # (xla/backends/gpu/collectives/gpu_clique_key.cc). Any other key is the program's own.
 _SET_UP_TIMED_OUT = r"GetKeyValue\(\) timed out with key: (?:\w+:)?(?:gloo/|devices=\[)"
+# The same where a backend is started, or a program is compiled: the key names the process that has
+# not come. Process 0 collects the local topologies, with an error for each that is missing, and the
+# others wait for its global one (xla/pjrt/distributed/topology_util.cc). Each process tunes a share
+# of a program's kernels (xla/backends/gpu/autotuner, gemm_fusion_autotuner.cc before).
+_MISSING_KEY = (
+    r"GetKeyValue\(\) timed out with key: (?:\w{1,40}:)?"
+    r"(?:(local|global)_topology/(\w{1,40})(?:/(\d{1,9}))?|\w{0,60}autotun[\w-]{1,300}_(\d{1,9})\b)"
+)
 # In an exception of initialize() only: later on it may be about something else.
 _TIMED_OUT_JOINING = "DEADLINE_EXCEEDED"
 _JAX_EXCEPTIONS = ("JaxRuntimeError", "XlaRuntimeError")
@@ -68,6 +76,19 @@ class ExitBarrier(NamedTuple):
     late: tuple[int, ...]
 
 
+class MissingKey(NamedTuple):
+    """What processes did not tell the others in time.
+
+    Args:
+        platform: they did not start a backend for this; "" if they did not tune kernels.
+        late: the processes.
+
+    """
+
+    platform: str
+    late: tuple[int, ...]
+
+
 class ProgramsBarrier(NamedTuple):
     """A barrier of the program's own has failed: the `late` processes did not reach it in time."""
 
@@ -84,6 +105,8 @@ def is_of_lost_peer(name: str, message: str, *, joining: bool = False) -> bool:
         joining: it was raised in initialize().
 
     """
+    if re.search(_MISSING_KEY, message) is not None:  # where backends start, in a RuntimeError
+        return True
     if name not in _JAX_EXCEPTIONS and not any(speaker in message for speaker in _SPEAKERS):
         return False
     if any(mark in message for mark in _MARKS) or (joining and _TIMED_OUT_JOINING in message):
@@ -98,8 +121,21 @@ def says_ended_by_jax(stderr: str) -> bool:
 
 def says_timed_out(text: str) -> bool:
     """Whether a collective, or what sets it up, gave up waiting for a peer."""
-    marked = any(mark in text for mark in _TIMED_OUT)
-    return marked or re.search(_SET_UP_TIMED_OUT, text) is not None
+    if any(mark in text for mark in _TIMED_OUT) or missing_key(text) is not None:
+        return True
+    return re.search(_SET_UP_TIMED_OUT, text) is not None
+
+
+def missing_key(text: str) -> MissingKey | None:
+    """What some processes did not tell the others, if one of these gave up waiting for it."""
+    found = re.findall(_MISSING_KEY, text)
+    local = [one for one in found if one[0] == "local"]
+    # Who waits for the global one waits for process 0, which may itself wait for another.
+    first = (local or found or [None])[0]
+    if first is None:
+        return None
+    late = {int(one[2] or one[3] or 0) for one in found if one[:2] == first[:2]}
+    return MissingKey(first[1], tuple(sorted(late)))
 
 
 def silent_process(text: str) -> int | None:

@@ -54,6 +54,11 @@ from mcjax_launch.watchdog.limits import Limits, usage_every_s
 _MOST_WINDOW = 3 << 18
 _WINDOW_OF_ALL = 16 << 20
 _AGENT_END_S = 10.0
+# What the kernel gets to end killed ranks, until they are taken for unkillable.
+_PATIENCE_S = 5.0
+#: The same where another attempt may follow, which needs the memory of their GPUs: to free that of
+#: eight takes longer.
+FREED_S = 60.0
 # A job that begins within so many seconds needs no status line.
 _BEGINS_S = 1.0
 _DEBUG = "MCJAX_DEBUG"
@@ -105,13 +110,13 @@ class Launcher:
         state: RunState,
         stdin: "StandardInput | None" = None,
         restart: int = 0,
+        last: bool = True,
     ) -> None:
         self.lost: set[Host] = set()
         self._job = job
         self._log_dir = log_dir
-        self._front = front
-        self._stdin = stdin
-        self._restart = restart
+        self._front, self._stdin = front, stdin
+        self._restart, self._last = restart, last
         self._state = state
         self._plan: Plan | None = None
         self._policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
@@ -275,7 +280,7 @@ class Launcher:
                 self._console.feed(rank, stream, payload)
                 if self._console.has_room:
                     link.give_credit()
-            case messages.Exited() | messages.Started() | messages.Usage():
+            case messages.Exited() | messages.Started() | messages.Usage() | messages.NotYetGone():
                 self._received_of_ranks(link, frame)
             case (
                 messages.Importing()
@@ -319,6 +324,11 @@ class Launcher:
                 self._note_waiting()
             case messages.Usage():
                 self._state.used(message, time.monotonic())
+            case messages.NotYetGone(processes):
+                self._console.note(
+                    f"{link.host.name}: waiting up to {FREED_S:g} s for what was killed, before "
+                    f"another attempt: {'; '.join(processes)}"
+                )
 
     def _received_of_hooks(self, message: messages.FromHook | messages.Reached) -> None:
         from mcjax_launch.runs import hook_events  # as only Python's ranks need
@@ -332,8 +342,9 @@ class Launcher:
                 if isinstance(said, hook_messages.Joining):
                     self._joining(rank)
                     self._note_absent_ranks(self._absent_ranks.called(self._state, rank))
-                if line := self._state.uneven_gpus(rank):
-                    self._console.note(line)
+                elif isinstance(said, hook_messages.Backend) and self._joining_ranks is not None:
+                    self._note_if_any(self._joining_ranks.backend_note(self._state))
+                self._note_if_any(self._state.uneven_gpus(rank))
                 self._note_waiting()
 
     @property
@@ -367,6 +378,10 @@ class Launcher:
             self._timers.append(self._preload_notes)
         self._preload_notes.take(message, link.host.name, time.monotonic())
 
+    def _note_if_any(self, line: str) -> None:
+        if line:
+            self._console.note(line)
+
     def _note_waiting(self) -> None:
         """Ranks that only wait do not need the grace after a signal of the user's."""
         if self._policy.interrupts and self._state.only_waits:
@@ -383,6 +398,11 @@ class Launcher:
                 self._state, time.monotonic(), self._job.stall_timeout, self._front.shows_stacks
             )
             self._timers.append(Acting(self._hang, self._ask))
+            if self._job.stall_timeout is not None:
+                from mcjax_launch.watchdog.standing import StandingLooks
+
+                looks = StandingLooks(self._state, self._job.stall_timeout)
+                self._timers.append(Acting(looks, self._look_where_ranks_stand))
         for line in self._joining_ranks.notes(self._state, rank):
             self._console.note(line)
 
@@ -467,8 +487,9 @@ class Launcher:
                         culprit is not None and self._state.ranks[culprit].failure is not None
                     )
                     self._console.fold_victims(culprit, reported=reported, own_term=not by_user)
-                    self._pool.stop(grace_s)
-                    self._pool.send_all(messages.Stop(int(signum), grace_s))
+                    patience_s = _PATIENCE_S if self._last or self._policy.final else FREED_S
+                    self._pool.stop(grace_s + patience_s)
+                    self._pool.send_all(messages.Stop(int(signum), grace_s, patience_s))
                 case ShowStacks():
                     self._stacks.request(self._links, self._show_stacks, all_threads=True)
                 case Note(text):
@@ -544,6 +565,21 @@ class Launcher:
             self._stacks.request(self._links, self._explain_hang)
         else:
             self._pool.send_all(messages.RequestUsage())
+            if any(run.is_looked_at for run in self._state.running):
+                self._look_where_ranks_stand()
+
+    def _look_where_ranks_stand(self, _: object = None) -> None:
+        self._stacks.request(self._links, self._ranks_stand)
+
+    def _ranks_stand(self, stacks: list["Stack"]) -> None:
+        from mcjax_launch.watchdog import standing
+
+        now = time.monotonic()
+        # Asked only now: what runs from here on has run since the look.
+        if ranks := standing.saw(self._state, _of_ranks(stacks), now):
+            self._request_reruns(ranks)
+        if self._hang is not None:
+            self._hang.places_came(now)
 
     def _look(self, watch: "SpmdWatch") -> None:
         self._pool.send_all(messages.RequestUsage())

@@ -84,6 +84,7 @@ def _run(
             state=state,
             stdin=stdin,
             restart=before + restart,
+            last=restart == job.max_restarts,
         )
         try:
             summary, refused = launcher.run(), None

@@ -78,6 +78,18 @@ class Joined(HookMessage):
     profiles: bool = False
 
 
+class Backend(HookMessage):
+    """JAX starts the backend of a platform, or has started all: this is the one that it uses.
+
+    `devices` are its local ones, 0 where it is being started; `why` is the reason for which JAX
+    uses the CPU although there is a GPU, if there is one.
+    """
+
+    platform: str
+    devices: int
+    why: str = ""
+
+
 class Leaving(HookMessage):
     """The program is over, or calls shutdown(): JAX may hold it up in its exit barrier."""
 
@@ -137,6 +149,10 @@ class Rerun(HookMessage):
     program: Program
     request: int
     partners: tuple[int, ...]
+
+
+class Ran(HookMessage):
+    """Asked which programs it still runs, it has run one since, whichever."""
 
 
 class Blind(HookMessage):

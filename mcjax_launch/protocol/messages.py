@@ -209,10 +209,14 @@ class Forward(Message):
 
 
 class Stop(Message):
-    """End the ranks: this signal now, SIGKILL after the grace."""
+    """End the ranks: this signal now, SIGKILL after the grace.
+
+    `patience_s`: what the kernel then gets to end them, before they are taken for unkillable.
+    """
 
     signum: int
     grace_s: float
+    patience_s: float = 5.0
 
 
 class RequestStacks(Message):
@@ -635,6 +639,12 @@ class InternalError(Message):
     traceback: str
 
 
+class NotYetGone(Message):
+    """Some processes have been killed for a while, and have not ended yet."""
+
+    processes: tuple[str, ...]
+
+
 class NothingLeft(Message):
     """No process of the job is left on this host; the rest of its output follows."""
 
@@ -682,7 +692,7 @@ _MESSAGES: tuple[type[Message], ...] = (
         Exited,
     ),
     *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
-    *(ReplyToHooks, Reached, InputEnds, InputTaken, InputUnwanted),
+    *(NotYetGone, ReplyToHooks, Reached, InputEnds, InputTaken, InputUnwanted),
     *(RelayListens, RelayOpens, RelayTaken, RelayEnds, TryPeers, PeersTried),
     *(FromDebugger, ReplyToDebugger, TerminalSize, TerminalCredit),
     *(Preloaded, StartedAfresh, Importing, Again),
@@ -697,7 +707,7 @@ FROM_AGENT: tuple[type[Message], ...] = (
     *(Hello, Ping, Refused, HostFacts, CoordinatorTried, PeersTried, Time, Surveyed),
     *(DevicesCounted, Started, Importing, Preloaded, StartedAfresh, Exited, InputTaken),
     *(InputUnwanted, FromHook, FromDebugger, Reached, Usage, Stacks, StacksComplete, Ending),
-    *(InternalError, NothingLeft, Bye, RelayListens, RelayOpens, RelayTaken, RelayEnds),
+    *(InternalError, NotYetGone, NothingLeft, Bye, RelayListens, RelayOpens, RelayTaken, RelayEnds),
 )
 
 #: What agents say for each other's streams.

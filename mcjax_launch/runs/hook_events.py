@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from mcjax_launch.protocol import hook_messages as hook
 from mcjax_launch.protocol.messages import FromHook, Reached
-from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.rank_run import Membership, RankRun
 from mcjax_launch.runs.spmd import Program, Rerun
 from mcjax_launch.runs.state import RunState
 
@@ -20,14 +20,19 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
     """
     run = state.ranks[event.rank]
     membership = run.membership
-    state.activity.active_at = state.activity.heard_at = at
+    state.activity.active_at = at
+    if isinstance(event.message, hook.Ran):  # an answer, and nothing that a rank says by itself
+        run.standing.ran_at = at
+        return False
+    state.activity.heard_at = at
     match event.message:
-        case hook.ImportedJax() as versions:
-            membership.imported = versions
+        case hook.ImportedJax() | hook.Backend() as said:
+            _of_jax(membership, said)
         case hook.Joining() as call:
             _joining(state, run, event, call, at)
-        case hook.Joined(process_id=process) if membership.joined_at is None:
+        case hook.Joined(process_id=process, rerun_signal=signum) if membership.joined_at is None:
             membership.joined_at = at
+            run.standing.answers = signum != 0
             state.joined_as(event.rank, process)
         case hook.Leaving() if membership.leaving_at is None:
             membership.leaving_at = at
@@ -60,6 +65,14 @@ def reached(state: RunState, event: Reached, at: float) -> None:
     _program(state, event.ranks, event.program, at, held=not event.released)
 
 
+def _of_jax(membership: Membership, said: hook.ImportedJax | hook.Backend) -> None:
+    """Which JAX a rank has, or which of its platforms it uses."""
+    if isinstance(said, hook.Backend):
+        membership.backend = said
+    else:
+        membership.imported = said
+
+
 def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining, at: float) -> None:
     """A process of a rank calls initialize()."""
     state.initialize_calls += 1
@@ -69,6 +82,7 @@ def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining,
     elif not event.repeated:
         if membership.joining_at is not None:  # the next program of this rank
             membership.turn += 1
+            membership.backend = None
             membership.joined_at = membership.leaving_at = None
             membership.left = False
         membership.joining_at, membership.call = at, call

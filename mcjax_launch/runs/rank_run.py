@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mcjax_launch.protocol.exit_status import of_wait
-from mcjax_launch.protocol.hook_messages import Compiling, Failed, ImportedJax, Joining
+from mcjax_launch.protocol.hook_messages import Backend, Compiling, Failed, ImportedJax, Joining
 from mcjax_launch.protocol.value import Changing, Value, field
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class Membership(Changing):
         left: its program has left the job, and may go on.
         turn: how many programs took part before this one.
         second_process: the line at which a second process of it called initialize(), if one did.
+        backend: what it uses, or is about to; None before it starts one.
 
     """
 
@@ -84,6 +85,7 @@ class Membership(Changing):
     left: bool = False
     turn: int = 0
     second_process: str | None = None
+    backend: Backend | None = None
 
     @property
     def is_joining(self) -> bool:
@@ -128,6 +130,33 @@ class Compilations(Changing):
         """A compilation ends."""
         self.under_way -= 1
         self.ended_at = at
+
+
+class Standing(Changing):
+    """Where the rank's main thread stands: how one on an accelerator is judged, whose waits spin.
+
+    Attributes:
+        answers: it says whether it still runs programs, when it is asked.
+        place: its calls, at the last look.
+        at: when that was.
+        since: of the looks that have seen it there, and no program between them, the first.
+        ran_at: when it was last known to run a program again.
+
+    """
+
+    answers: bool = False
+    place: tuple[str, ...] = ()
+    at: float = 0.0
+    since: float = 0.0
+    ran_at: float = 0.0
+
+    def seen(self, place: tuple[str, ...], at: float) -> bool:
+        """It stands there; whether it has moved since the last look."""
+        moved = place != self.place or self.ran_at >= self.since
+        if moved:
+            self.since = at
+        self.place, self.at = place, at
+        return moved
 
 
 class Usage(Changing):
@@ -205,6 +234,12 @@ class RankRun(Changing):
     membership: Membership = field(default_factory=Membership)
     compilations: Compilations = field(default_factory=Compilations)
     usage: Usage = field(default_factory=Usage)
+    standing: Standing = field(default_factory=Standing)
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether it is judged by where it stands, and not by the processor time that it uses."""
+        return self.standing.answers and self.compilations.platform not in ("", "cpu")
 
     @property
     def status(self) -> int | None:

@@ -28,12 +28,13 @@ class Activity:
         heard_at: a rank printed, or its hook reported something.
         printed_at: a rank printed; None where none has.
         usage_at: an agent reported what ranks use.
+        looked_at: it was last seen where ranks on accelerators stand.
         failed_at: a rank failed; None where none has.
 
     """
 
     def __init__(self) -> None:  # making a dataclass of it would slow down every start
-        self.active_at = self.heard_at = self.usage_at = 0.0
+        self.active_at = self.heard_at = self.usage_at = self.looked_at = 0.0
         self.printed_at: float | None = None
         self.failed_at: float | None = None
 
@@ -93,8 +94,9 @@ class RunState(Changing):
     def uneven_gpus(self, rank: int) -> str:
         """What to say once a host, if its GPUs are not shared and this rank uses one."""
         run = self.ranks[rank]
-        line = run.uneven_gpus
-        if not line or run.compilations.platform in ("", "cpu"):
+        line, backend = run.uneven_gpus, run.membership.backend
+        platform = backend.platform if backend is not None else run.compilations.platform
+        if not line or platform in ("", "cpu"):
             return ""
         for other in self.ranks.values():
             if other.host == run.host:
@@ -130,7 +132,8 @@ class RunState(Changing):
             run = self.ranks[used.rank]
             sample = Sample(at, used.cpu_s, used.rss_kib)
             since, platform = run.process.started_at or 0.0, run.compilations.platform
-            if run.usage.add(sample, used.main_s, used.main_waits, since, platform):
+            moved = run.usage.add(sample, used.main_s, used.main_waits, since, platform)
+            if moved and not run.is_looked_at:
                 self.activity.active_at = at
 
     def exited(self, exited: Exited, at: float) -> bool:

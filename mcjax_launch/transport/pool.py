@@ -41,9 +41,8 @@ GREETING_S = 14.0
 LOCAL_GREETING_S = 60.0
 # The client of an agent that is gone ends as well; how it ends says more.
 _CLIENT_END_S = 1.0
-# What an agent whose ranks are to end needs beyond their grace: it gives up on what cannot be
-# killed after 5 s.
-_STOP_S = 15.0
+# What an agent whose ranks are to end needs beyond what these get.
+_STOP_S = 10.0
 # So long may one take to end that has not greeted; its client may not even have reached a host.
 _LEAVES_S = 1.5
 _REFUSED = (
@@ -235,14 +234,15 @@ class AgentPool:
             links.append(link)
         self._deadlines.note(link)
 
-    def stop(self, grace_s: float) -> None:
+    def stop(self, limit_s: float) -> None:
         """Start no more agents, and close those that have not greeted: no ranks run there.
 
         Args:
-            grace_s: what the ranks of the others get; an agent that does not end them is given up.
+            limit_s: what the ranks of the others get, to end and to be killed; an agent that does
+                not end them is given up.
 
         """
-        due = time.monotonic() + grace_s + _STOP_S
+        due = time.monotonic() + limit_s + _STOP_S
         for link in self.links:
             if link not in self._greeting and not link.ended:
                 link.wake()

@@ -1,7 +1,8 @@
 """Ranks that wait for others: told while that lasts, ever more seldom; nothing is ended.
 
 A job whose ranks print, or report something, moves. Where they have become silent, each host is
-asked what its ranks use, and again later: a main thread that has not moved in between stands still.
+asked what its ranks use, and again later: a main thread that has not moved in between stands still
+(see `standing` for those on accelerators).
 Only then is every rank asked for its stack, which tells who waits for whom. A job that moves in
 silence is looked at ever more seldom, and one that does not use JAX never.
 """
@@ -26,6 +27,8 @@ AFTER_VARIABLE = "MCJAX_HANG_NOTE_AFTER_S"
 # have for their answers.
 _SILENCE, _PAUSE, _ANSWER = 1 / 6, 1 / 3, 1 / 60
 _LEAST_ANSWER_S = 0.1
+# Longer than stacks take to come, which tell where ranks on accelerators stand.
+_LONGEST_LOOK_S = 5.0
 # In multiples: the longest time between two looks at a silent job that moves.
 _SELDOM = 4.0
 # A main thread that stands still uses less than this between two looks, in seconds of processor
@@ -34,7 +37,7 @@ _STILL_S, _STILL_WAITS = 0.01, 3
 
 
 class Ask(Enum):
-    """What the hosts are to be asked."""
+    """What the hosts are to be asked; USAGE: also where ranks on accelerators stand."""
 
     USAGE = auto()
     STACKS = auto()
@@ -43,12 +46,16 @@ class Ask(Enum):
 class _Mark:
     """What a rank's main thread has used, and since when it has stood still, at the latest."""
 
+    computes = False
+
     def __init__(self, run: RankRun, before: "_Mark | None") -> None:
+        if run.is_looked_at:
+            self.at, self.since = run.standing.at, run.standing.since
+            return
         usage = run.usage
         self.at, self.cpu_s = usage.samples[-1].at, usage.samples[-1].cpu_s
         self.main_s, self.main_waits = usage.main_s, usage.main_waits
         self.since = self.at
-        self.computes = False
         if before is not None and self._is_still_since(before):
             self.since = before.since
             on_cpu = run.compilations.platform in ("", "cpu")  # elsewhere threads may spin
@@ -114,8 +121,15 @@ class HangWatch:
         if self._asked_at is not None:
             return self._judge(self._asked_at, now)
         self._asked_at = now
-        self._next_at = now + max(self._after_s * _ANSWER, _LEAST_ANSWER_S)
+        looks = any(run.is_looked_at for run in self._state.running)
+        answer_s = _LONGEST_LOOK_S if looks else max(self._after_s * _ANSWER, _LEAST_ANSWER_S)
+        self._next_at = now + answer_s
         return Ask.USAGE
+
+    def places_came(self, now: float) -> None:
+        """It is known by now where ranks stand that are judged by that."""
+        if self._asked_at is not None:
+            self._next_at = now
 
     def _judge(self, asked_at: float, now: float) -> Ask | None:
         """Hosts have answered what their ranks use: ask for stacks, or look again later."""
@@ -153,7 +167,10 @@ class HangWatch:
         for run in self._state.running:
             samples, rank = run.usage.samples, run.process_id
             joined = run.membership.joined_at is not None
-            if joined and samples and samples[-1].at >= asked_at:
+            known_at = samples[-1].at if samples else 0.0
+            if run.is_looked_at:
+                known_at = min(known_at, run.standing.at)
+            if joined and known_at >= asked_at:
                 marks[rank] = _Mark(run, self._marks.get(rank))
         self._marks = marks
 

@@ -32,3 +32,19 @@ class JoiningRanks:
                 self._reported.add(find)
                 lines.append(str(blame))
         return lines
+
+    def backend_note(self, state: RunState) -> str:
+        """A line on ranks with other devices, if it is new; call it when a rank starts a backend.
+
+        It is said at once, and once more if it reads differently when all have started theirs.
+        """
+        from mcjax_launch.diagnosis.backends import unlike_others
+
+        known = sum(run.membership.backend is not None for run in state.ranks.values())
+        line = unlike_others(state) if not state.ending else ""
+        if not line or line in self._reported:
+            return ""
+        if unlike_others in self._reported and known < len(state.ranks):
+            return ""
+        self._reported |= {unlike_others, line}
+        return line

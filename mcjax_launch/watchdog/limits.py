@@ -74,10 +74,13 @@ class Limits:
         return self._began_at + self._state.pause.total_s
 
     def _stalled_at(self, seconds: float) -> float:
-        """When it will have stalled; later, where agents are late with their reports of usage."""
-        state = self._state
-        reported = state.activity.usage_at >= state.activity.active_at + seconds / 2
-        return state.activity.active_at + (seconds if reported else 2 * seconds)
+        """When it will have stalled; later, where agents are late with what they know."""
+        activity = self._state.activity
+        known_at = activity.usage_at
+        if any(run.is_looked_at for run in self._state.running):
+            known_at = min(known_at, activity.looked_at)
+        reported = known_at >= activity.active_at + seconds / 2
+        return activity.active_at + (seconds if reported else 2 * seconds)
 
     @property
     def _compiling(self) -> bool:

@@ -215,3 +215,14 @@ def test_a_rank_killed_for_its_memory(jobs: Jobs) -> None:
     words = "rank 1 failed: killed by SIGKILL (the kernel's out-of-memory killer ended "
     assert words in ended.report
     assert "(2048 MiB)" in ended.report
+
+
+@pytest.mark.parametrize("without", [0, 2])
+def test_a_rank_without_a_gpu(jobs: Jobs, without: int) -> None:
+    """It uses the CPU without a word, and another one fails; said at once, and in the end."""
+    words = ["-n", 3, "--grace", "1", PROGRAMS / "without_gpu.py", 3, without]
+    ended = jobs.run(*words)
+    assert ended.status == 1, ended.stderr
+    lines = ended.report.splitlines()
+    assert lines[0].startswith(f"rank {without} uses the CPU, ")
+    assert f"rank {without} uses the CPU: the others waited for its cuda devices" in lines

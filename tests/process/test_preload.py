@@ -252,9 +252,10 @@ def test_a_variable_that_an_import_has_read(jobs: Jobs, folder: Path, expression
     )
 
 
-def test_a_variable_that_a_library_may_have_read(jobs: Jobs, folder: Path) -> None:
-    ended = preload(jobs, folder, "-n", 2, "-x", "OMP_NUM_THREADS={process_id}", "program.py")
-    assert "OMP_NUM_THREADS differs between ranks" in ended.report
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG"])
+def test_a_variable_that_a_library_may_have_read(jobs: Jobs, folder: Path, name: str) -> None:
+    ended = preload(jobs, folder, "-n", 2, "-x", f"{name}={{process_id}}", "program.py")
+    assert f"{name} differs between ranks" in ended.report
 
 
 def test_variables_of_each_rank_are_set(jobs: Jobs, folder: Path) -> None:

@@ -1,12 +1,17 @@
-"""jax-ml/jax 38503 without a GPU: at step 5 one rank sleeps, and the others' processors spin.
+"""jax-ml/jax 38503 without a GPU: at step 5 one rank sleeps, and the others spin in argv[1].
 
-The launcher is told that these programs run on a GPU. Once it has started the job again all is well.
+That is "thread", another thread than the main one; "main", where Python sees one call that does not
+return, as NCCL's set-up with usleep(1); or "steps", in which nobody hangs, and all ranks take 40
+steps of half a second in silence. The launcher is told that these programs run on a GPU. Once it
+has started the job again all is well.
 """
 
+import ctypes
 import os
 import sys
 import threading
 import time
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +19,11 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 STALL_STEP, STALL_RANK = 5, 1
+SILENT_STEPS, STEP_S = 40, 0.5
+# What stands for a call into jaxlib: as faulthandler sees it, one place that is never left.
+CALL = "def wait(until):\n    while now() < until: usleep(1)\n"
+
+way = sys.argv[1]
 
 
 def pretend_to_be_on_a_gpu() -> None:
@@ -31,6 +41,13 @@ def spin() -> None:
         time.sleep(0.1)
 
 
+def call_into_jaxlib() -> Any:
+    names = {"usleep": ctypes.CDLL(None).usleep, "now": time.monotonic}
+    folder = os.path.dirname(os.path.dirname(jax.__file__))
+    exec(compile(CALL, f"{folder}/jaxlib/nccl.py", "exec"), names)
+    return names["wait"]
+
+
 pretend_to_be_on_a_gpu()
 jax.distributed.initialize()
 mesh = jax.make_mesh((jax.device_count(),), ("i",))
@@ -38,10 +55,19 @@ ones = jnp.ones(jax.device_count())
 x = jax.make_array_from_callback(ones.shape, NamedSharding(mesh, P("i")), lambda index: ones[index])
 all_reduce = jax.jit(lambda x: x / jnp.sum(x))
 first = os.environ["MCJAX_RESTART"] == "0"
-if first and jax.process_index() != STALL_RANK:
+wait = call_into_jaxlib()
+if way == "steps":
+    for _ in range(SILENT_STEPS):
+        x = all_reduce(x)
+        wait(time.monotonic() + STEP_S)
+    sys.exit()
+if first and way == "thread" and jax.process_index() != STALL_RANK:
     threading.Thread(target=spin, daemon=True).start()
 for step in range(10):
-    if first and step == STALL_STEP and jax.process_index() == STALL_RANK:
-        time.sleep(1e6)
+    if first and step == STALL_STEP:
+        if jax.process_index() == STALL_RANK:
+            time.sleep(1e6)
+        elif way == "main":
+            wait(float("inf"))
     x = all_reduce(x).block_until_ready()
     print(f"step {step} done", flush=True)

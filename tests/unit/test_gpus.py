@@ -10,6 +10,7 @@ from mcjax_launch.job.gpus import GpuShares, described, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol.gpus import visible
+from mcjax_launch.protocol.hook_messages import Backend
 from mcjax_launch.protocol.messages import VisibleGpus
 from mcjax_launch.runs.state import RunState
 
@@ -244,8 +245,7 @@ def test_a_line_once_a_host_where_gpus_are_used_and_not_shared() -> None:
     state.planned("j", "h:1", {0: "a", 1: "a", 2: "b", 3: "b"}, None)
     for run in state.ranks.values():
         run.uneven_gpus = "how to share them"
-    state.ranks[0].compilations.platform = "cpu"
-    state.ranks[1].compilations.platform = "gpu"
-    state.ranks[3].compilations.platform = "rocm"
+    for rank, platform in ((0, "cpu"), (1, "cuda"), (3, "rocm")):
+        state.ranks[rank].membership.backend = Backend(platform, 8)
     lines = [state.uneven_gpus(rank) for rank in (0, 1, 0, 2, 3)]
     assert lines == ["", "host a: how to share them", "", "", "host b: how to share them"]

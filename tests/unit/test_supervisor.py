@@ -11,6 +11,7 @@ from mcjax_launch.agent.supervisor import (
     Effect,
     Kill,
     Leave,
+    NameLeft,
     SignalRanks,
     Supervisor,
 )
@@ -58,6 +59,27 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[Effect]]]] = {
         ("exited", (1, 3, 1.0), [SignalRanks(TERM)]),
         ("expire", (3.0,), [Kill()]),
         ("expire", (3.0 + UNKILLABLE_S,), [Leave(unkillable=True)]),
+    ],
+    "before another attempt what dies slowly is waited for": [
+        ("stop", (TERM, 2.0, 1.0, 60.0), [SignalRanks(TERM)]),
+        ("expire", (3.0,), [Kill()]),
+        ("expire", (3.0 + UNKILLABLE_S,), [NameLeft()]),
+        ("expire", (62.0,), []),
+        ("expire", (63.0,), [Leave(unkillable=True)]),
+    ],
+    "a failure of its own, and then the launcher's word": [
+        ("exited", (1, 3, 1.0), [SignalRanks(TERM)]),
+        ("expire", (3.0,), [Kill()]),
+        ("stop", (TERM, 2.0, 3.5, 60.0), []),
+        ("expire", (3.0 + UNKILLABLE_S,), [NameLeft()]),
+        ("childless", (), DONE),
+    ],
+    "a user who does not want another attempt": [
+        ("stop", (TERM, 2.0, 1.0, 60.0), [SignalRanks(TERM)]),
+        ("expire", (3.0,), [Kill()]),
+        ("expire", (3.0 + UNKILLABLE_S,), [NameLeft()]),
+        ("stop", (INT, 0.0, 20.0), []),
+        ("expire", (20.0,), [Leave(unkillable=True)]),
     ],
     "a program that failed but lives is spared and then killed": [
         ("failed", (1, 1.0), [SignalRanks(TERM, frozenset([1]))]),

@@ -12,7 +12,7 @@ import _thread
 from functools import partial
 
 from ...protocol.hook_environ import VERIFY_SPMD
-from ...protocol.hook_messages import Blind, Compiled, Compiling, ProgramText, Rerun
+from ...protocol.hook_messages import Blind, Compiled, Compiling, ProgramText, Ran, Rerun
 from . import user_lines
 from .fingerprint import fingerprint
 from .gate import Gate
@@ -43,7 +43,7 @@ class Compilation:
         self._gate = Gate(link, environ) if self._verifies else None
         # By fingerprint: held by the first thread that comes to a program, until that may run.
         self._entrances: dict[str, Any] = {}
-        self._reruns = Reruns(self._report_rerun)
+        self._reruns = Reruns(self._report_rerun, lambda: link.send(Ran()))
         # By the id of an executable: what is to be reported when that first runs.
         self._waiting: dict[int, SpanningProgram] = {}
         self._reported: set[str] = set()
@@ -53,11 +53,11 @@ class Compilation:
         self._reports_reruns = False
 
     def watch_reruns(self) -> int:
-        """Report on a signal which programs still run; its number, 0 where that is not wanted."""
-        if not self._verifies:
+        """Report on a signal which programs still run; its number, 0 where that is not seen."""
+        if not self._sees_runs:
             return 0
         signum = self._reruns.watch()
-        self._reports_reruns = signum != 0
+        self._reports_reruns = self._verifies and signum != 0
         return signum
 
     # --- compiling ---
@@ -142,10 +142,10 @@ class Compilation:
         real = execution.__call__
 
         # Bound here and not reached by `self` there: this is in the way of programs.
-        waiting, compilation = self._waiting, self
+        waiting, compilation, reruns = self._waiting, self, self._reruns
 
         def call(self: Any, *args: Any) -> Any:
-            if waiting or compilation._reports_reruns:
+            if waiting or compilation._reports_reruns or reruns.is_asked:
                 compilation._runs(self, args)
             return real(self, *args)
 
@@ -157,7 +157,7 @@ class Compilation:
         number = id(execution.xla_executable)
         program = self._waiting.get(number)
         if program is None:
-            if self._reports_reruns:
+            if self._reports_reruns or self._reruns.is_asked:
                 self._try(self._reruns.ran, execution)
             return
         if self._try(self._concerns_others, program, execution, args):

@@ -21,6 +21,11 @@ _READ_BY_LIBRARIES = (
     *("OMP_", "GOMP_", "KMP_", "MKL_", "BLIS_", "OPENBLAS_", "GOTO_", "NPY_", "NUMPY_"),
     *("GFORTRAN_", "LLVM_", "OPENSSL_", "SSL_", "GRPC_", "GCS_", "TF_", "MPITRAMPOLINE_"),
 )
+# Read by an accelerator's driver when it begins, and by the libraries around it when they are
+# loaded: which of them a rank's imports load is not known. In a rank a program may still set them,
+# since where the driver has begun no rank is forked.
+_READ_BY_DRIVERS = ("CUDA_", "NVIDIA_", "NCCL_", "HIP_", "ROCR_", "NVSHMEM_", "UCX_")
+_MAY_HAVE_BEEN_READ = (*_READ_AT_START, *_READ_BY_LIBRARIES, *_READ_BY_DRIVERS)
 
 
 class EnvironmentReads:
@@ -79,7 +84,7 @@ class EnvironmentReads:
         """
         for name, value in sorted(changes.items()):
             comes_or_goes = (value is None) is (name in self._before)
-            if name in self._read or name.startswith((*_READ_AT_START, *_READ_BY_LIBRARIES)):
+            if name in self._read or name.startswith(_MAY_HAVE_BEEN_READ):
                 return name
             if self._listed and comes_or_goes:
                 return name

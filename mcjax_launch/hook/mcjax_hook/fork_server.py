@@ -20,7 +20,7 @@ from . import forked_rank
 from .agents_death import die_with_parent, unseen_prctl
 from .environment_reads import EnvironmentReads
 from .first_imports import FirstImports
-from .forking import Unfit, check_jax, check_threads, fork
+from .forking import Unfit, check_devices, check_jax, check_threads, fork
 from .import_graph import ImportGraph, package_of
 from .imported_files import ImportedFiles
 from .jax_flags import JaxFlags
@@ -79,6 +79,7 @@ class ForkServer:
                 with self._reads:
                     _customize(step_aside)
                     self._import(connection)
+                check_devices()
                 check_threads()
             except Unfit as unfit:
                 _send(connection, fork_messages.Unfit(str(unfit)[:_LONGEST_REASON]))

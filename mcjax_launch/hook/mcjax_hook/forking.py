@@ -1,4 +1,4 @@
-"""What makes a process unfit to be forked: threads that matter, and backends of JAX."""
+"""What makes a process unfit to be forked: threads that matter, backends of JAX, open devices."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_NAMES = 3
+# Of NVIDIA's driver, of AMD's, of both and Intel's, of TPUs: once such a driver has begun in a
+# process, it works in no child of that.
+_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel", "/dev/vfio/")
 
 
 class Unfit(Exception):
@@ -17,7 +20,9 @@ class Unfit(Exception):
 
 
 def check_jax() -> None:
-    """Refuse to fork with a backend of JAX.
+    """Refuse to fork with a backend of JAX, or with its plugins.
+
+    To find its devices a plugin starts the driver, long before there is a backend.
 
     Raises:
         Unfit: there is one.
@@ -26,6 +31,28 @@ def check_jax() -> None:
     bridge: Any = sys.modules.get("jax._src.xla_bridge")
     if getattr(bridge, "_backends", None):
         raise Unfit("an import has started a backend of JAX (jax.devices(), or an array)")
+    factories = getattr(bridge, "_backend_factories", {}).values()
+    plugins = any(getattr(factory, "c_api", None) is not None for factory in factories)
+    if plugins or getattr(bridge, "_plugins_registered", False):
+        raise Unfit("an import has had JAX register its plugins, which starts a GPU's driver")
+
+
+def check_devices() -> None:
+    """Refuse to fork with an accelerator's driver that has begun its work.
+
+    A library does that too when it only asks how many GPUs there are (`torch.cuda.is_available()`).
+
+    Raises:
+        Unfit: a device file is open.
+
+    """
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:  # the one that was used to list them
+            continue
+        if path.startswith(_DEVICES):
+            raise Unfit(f"an import has started an accelerator's driver ({path} is open)")
 
 
 def check_threads() -> None:

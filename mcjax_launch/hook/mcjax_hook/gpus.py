@@ -35,7 +35,10 @@ def assign(environ: Mapping[str, str]) -> None:
 
 
 def leave_to_program(environ: Mapping[str, str]) -> None:
-    """Before initialize(): where the program has chosen devices itself, have JAX read no others."""
+    """Where the program has chosen devices itself, have JAX use no others.
+
+    To be called before initialize(), and before a backend is made, whichever comes first.
+    """
     ids = environ.get(GPUS)
     if not ids or os.environ.get(_OF_JAX) != ids:
         return

@@ -115,6 +115,7 @@ class Hook:
         self._exits.install()
         patches: dict[str, Patch] = {
             "jax.distributed": self._patch_distributed,
+            "jax._src.xla_bridge": self._patch_bridge,
             "jax._src.compiler": lambda module: self._compilation.patch_compiler(module),
             "jax._src.interpreters.pxla": lambda module: self._compilation.patch_execution(module),
             "pdb": lambda module: self._debuggers.patch_pdb(module),
@@ -146,6 +147,11 @@ class Hook:
 
             self._debuggers_made = Debuggers(self._environ)
         return self._debuggers_made
+
+    def _patch_bridge(self, bridge: Any) -> None:
+        from .backends import Backends
+
+        Backends(self._link, lambda: self._exits.joined, self._environ).patch(bridge)
 
     def _patch_distributed(self, distributed: Any) -> None:
         from . import gpus

@@ -2,6 +2,7 @@
 
 JAX runs a known program without Python. A signal empties its caches of how to do that, so that
 the next call of each goes through Python once more, where we see it. Nothing is compiled again.
+That any program has run is said of every rank, and which with --verify-spmd.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _CACHES = ("_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
 # What C++ calls while it reads a cache: one that is emptied meanwhile crashes it.
 _IN_A_CACHE = ("__eq__", "__hash__", "__ne__", "__del__")
 _MOST_KNOWN = 1024
+# A main thread that uses less of a core than this only waits.
+_BUSY = 1e-4
 
 
 class _Known:
@@ -42,11 +45,22 @@ class Reruns:
     Args:
         report: is given what still runs: the program, the number of the request, and the processes
             that have to run it too.
+        tell: called when some program has run since the launcher has asked.
+
+    Attributes:
+        is_asked: nothing has run since then.
 
     """
 
-    def __init__(self, report: Callable[[SpanningProgram, int, list[int]], None]) -> None:
+    def __init__(
+        self,
+        report: Callable[[SpanningProgram, int, list[int]], None],
+        tell: Callable[[], None],
+    ) -> None:
+        self.is_asked = False
         self._report = report
+        self._tell = tell
+        self._used_s = self._used_at = 0.0  # of the main thread, when the launcher last asked
         self._request = 0  # the number of the launcher's latest
         self._caches: list[Any] = []
         self._is_busy = False
@@ -83,18 +97,33 @@ class Reruns:
 
         This may happen between any two steps of the program; it is asked for again if not now.
         """
-        if self._is_busy or self._is_shared:
+        if self._is_busy:
             return
         self._is_busy = True
         try:
-            if not any(map(_is_in_a_cache, sys._current_frames().values())):
+            if self._is_shared:
+                self._tell_if_busy()
+            elif not any(map(_is_in_a_cache, sys._current_frames().values())):
                 self._request += 1
+                self.is_asked = True
                 for cache in self._caches:
                     cache.clear()
         except Exception:
             pass
         finally:
             self._is_busy = False
+
+    def _tell_if_busy(self) -> None:
+        """Take Python code for a program that runs, where those of other threads are not seen.
+
+        A main thread that is in a call of C does not come here before that returns.
+        """
+        import time
+
+        used_s, now = time.thread_time(), time.monotonic()
+        if used_s - self._used_s > _BUSY * (now - self._used_at):
+            self._tell()
+        self._used_s, self._used_at = used_s, now
 
     def see_thread(self) -> None:
         """Note that this thread runs programs."""
@@ -115,6 +144,9 @@ class Reruns:
     def ran(self, execution: Any) -> None:
         """Report what runs through Python, if it has run before and that was asked for."""
         self.see_thread()
+        if self.is_asked:
+            self.is_asked = False
+            self._tell()
         known = self._known.get(id(execution.xla_executable))
         # One that was not compiled here may have got the id of one that is gone.
         if known is None or known.request == self._request or known.name != execution.name:
