@@ -1,6 +1,7 @@
 """Hides what JAX and Gloo print that tells the user nothing, and counts it; pure.
 
-Gloo announces each connection on stdout: those lines are hidden at any time. The ranks that end
+Gloo announces each connection on stdout, and libraries say on stderr that CUDA has no driver: those
+lines are hidden at any time. The ranks that end
 because another has failed report that at length on stderr: it is hidden once the job ends. Such a
 rank can be faster with its errors than the kernel is with the news of the other's death, so from
 the first of them on its stderr is held back for a moment. So is a traceback, until its last line
@@ -20,6 +21,7 @@ from mcjax_launch.jax_messages.noise import (
     GlooListener,
     Listener,
     Noise,
+    StubListener,
     VictimSearch,
 )
 from mcjax_launch.jax_messages.tracebacks import Reader, Traceback
@@ -54,15 +56,19 @@ class NoiseFilter:
     """
 
     def __init__(self) -> None:
-        self._gloo = GlooFilter()
+        gloo = 'from Gloo ("[Gloo] Rank 0 is connected ...")'
+        self._gloo = LineFilter(gloo, GlooListener)
+        stubs = 'of libraries about CUDA ("Could not find cuda drivers ...")'
+        self._stubs = LineFilter(stubs, StubListener)
         self._follow_on = FollowOnFilter()
-        self.hidden = (self._gloo.hidden, *self._follow_on.hidden)
+        self.hidden = (self._gloo.hidden, self._stubs.hidden, *self._follow_on.hidden)
 
     def feed(self, piece: Piece, now: float) -> list[Piece]:
         """What to show when another piece of a stream comes."""
         if piece.stream.number == frames.STDOUT:
             return self._gloo.feed(piece, now)
-        return self._follow_on.feed(piece, now)
+        kept = self._stubs.feed(piece, now)
+        return list(chain.from_iterable(self._follow_on.feed(one, now) for one in kept))
 
     def fold_victims(
         self, culprit: int | None, *, reported: bool = False, own_term: bool, now: float
@@ -116,22 +122,29 @@ class HiddenLines:
         return [f"hid {counted(count, more + 'line')} {self._kind}; -v shows them"]
 
 
-class GlooFilter:
-    """Hides Gloo's lines about its connections on stdout.
+class LineFilter:
+    """Hides lines of one kind, at any time.
+
+    Args:
+        kind: of them, see HiddenLines.
+        listener: makes what finds them in a stream.
 
     Attributes:
         hidden: counts them.
 
     """
 
-    def __init__(self) -> None:
-        self.hidden = HiddenLines('from Gloo ("[Gloo] Rank 0 is connected ...")')
-        self._listeners: dict[Stream, GlooListener] = {}
+    def __init__(self, kind: str, listener: Callable[[], GlooListener | StubListener]) -> None:
+        self.hidden = HiddenLines(kind)
+        self._listener = listener
+        self._listeners: dict[Stream, GlooListener | StubListener] = {}
         self._begun = _BegunLines()
 
     def feed(self, piece: Piece, now: float) -> list[Piece]:
         """What to show when another piece of a stream comes."""
-        listener = self._listeners.setdefault(piece.stream, GlooListener())
+        listener = self._listeners.get(piece.stream)
+        if listener is None:
+            listener = self._listeners[piece.stream] = self._listener()
         if isinstance(piece, Part):
             if (line := self._begun.add(piece)) is not None:
                 listener.unwanted(line)

@@ -48,6 +48,36 @@ _OF_ERRORS = {
         "Mesh(np.array(jax.devices()).reshape(...), ...), or make all devices one slice with "
         "--slices one (on GPUs that replaces the id of the NVLink fabric)"
     ),
+    KnownError.SAME_GPU_TWICE: (
+        "two ranks of a host use the same GPU: give each its own with --gpus-per-process, and set "
+        "no CUDA_VISIBLE_DEVICES or local_device_ids that is the same in all ranks"
+    ),
+    KnownError.SHARED_MEMORY_FULL: (
+        "/dev/shm is too small for NCCL (containers have 64 MB): docker run --shm-size=16g, or in "
+        "Kubernetes an emptyDir with medium: Memory at /dev/shm; remove what dead jobs left there; "
+        "-x NCCL_SHM_DISABLE=1 does without it, more slowly"
+    ),
+    KnownError.NO_SUCH_GPU: (
+        "a GPU is asked for that the rank does not see: JAX_LOCAL_DEVICE_IDS, local_device_ids and "
+        "cuda:N count from 0 within CUDA_VISIBLE_DEVICES; are there more ranks than GPUs?"
+    ),
+    KnownError.FORKED_DRIVER: (
+        "CUDA does not work in a process that was forked after its first use: start processes with "
+        "multiprocessing's spawn, and use no GPU in modules that --preload imports"
+    ),
+    KnownError.DRIVER_NOT_READY: (
+        "the GPUs are not ready: on machines with NVSwitch the Fabric Manager has to run, in the "
+        "driver's version (systemctl status nvidia-fabricmanager)"
+    ),
+    KnownError.GPU_FAILED: (
+        "a kernel of the program's own may have failed, or the GPU itself: `dmesg | grep Xid` on "
+        "that host tells; an Xid such as 48, 63, 74, 79 or 94 is the hardware's"
+    ),
+    KnownError.NO_GPU: (
+        "JAX sees no GPU that it can use here: nvidia-smi shows whether the driver does, "
+        "CUDA_VISIBLE_DEVICES hides GPUs, and the ranks' jax needs its plugin (pip install "
+        '"jax[cuda12]")'
+    ),
     KnownError.KEY_NEVER_SET: (
         "a rank timed out waiting for a value that another rank should have set: did that rank "
         "reach the code that sets it?"

@@ -25,6 +25,9 @@ from mcjax_launch.runs.state import RunState
 _JAX = ("jax", "jaxlib", "orbax", "flax", "optax", "equinox", "chex", "haiku")
 # JAX waits on locks: "futex_do_wait" or the like, or the system call's number (x86-64, Arm).
 _LOCKS = ("futex", "syscall 202", "syscall 98")
+# Who sleeps in the kernel, by its function or the system calls (x86-64, Arm), and yet uses a
+# processor, polls, as NCCL does with usleep(1).
+_SLEEPS = ("nanosleep", "syscall 230", "syscall 35", "syscall 115", "syscall 101")
 # JAX's own ways from the user's call to the one that waits.
 _INNER_CALLS = ("wrapper", "cache_miss", "reraise_with_filtered_traceback")
 # What waits for a person or for clients, and may do so for ever.
@@ -92,6 +95,7 @@ class _Look:
         stacks: Iterable[Stack],
         still: Mapping[int, float],
         computing: Collection[int],
+        polling: Collection[int],
     ) -> None:
         self.state = state
         self.runs = state.ranks
@@ -103,7 +107,10 @@ class _Look:
             for rank, since in still.items()
             if self.places[rank] is Place.INSIDE
             and rank not in computing
-            and is_blocked_by_jax(self.stacks.get(rank), self.runs[rank])
+            and (
+                is_blocked_by_jax(self.stacks.get(rank), self.runs[rank])
+                or (rank in polling and _sleeps(self.stacks.get(rank)))
+            )
         }
 
     def wait(self) -> Wait | None:
@@ -225,6 +232,7 @@ def wait_of(
     stacks: Iterable[Stack],
     still: Mapping[int, float],
     computing: Collection[int] = (),
+    polling: Collection[int] = (),
 ) -> Wait | None:
     """Who waits for whom; None if that cannot be said, or all may be well.
 
@@ -233,9 +241,10 @@ def wait_of(
         stacks: of the ranks, now.
         still: by rank, since when its main thread has stood still; the others have moved.
         computing: the ranks whose processors are busy although their main threads stand still.
+        polling: those on accelerators whose main threads are busy themselves.
 
     """
-    return _Look(state, stacks, still, computing).wait()
+    return _Look(state, stacks, still, computing, polling).wait()
 
 
 def last_wait(state: RunState, stacks: Iterable[Stack]) -> waits.Wait | None:
@@ -316,6 +325,11 @@ def is_blocked_by_jax(stack: Stack | None, run: RankRun) -> bool:
     # On accelerators it may spin, or sleep for a microsecond again and again.
     spins = run.compilations.platform not in ("", "cpu")
     return (spins or not stack.blocked) and program_at(run, frames) is not None
+
+
+def _sleeps(stack: Stack | None) -> bool:
+    """Whether a main thread sleeps in the kernel for some time."""
+    return stack is not None and any(place in stack.blocked for place in _SLEEPS)
 
 
 class InProgram(Value):

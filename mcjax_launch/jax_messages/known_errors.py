@@ -22,6 +22,13 @@ class KnownError(enum.Enum):
     NO_DEBUGPY = enum.auto()
     KEY_NEVER_SET = enum.auto()  # in the coordinator's key-value store
     SEVERAL_SLICES = enum.auto()  # make_mesh wants one
+    SAME_GPU_TWICE = enum.auto()  # two ranks use one
+    SHARED_MEMORY_FULL = enum.auto()  # /dev/shm
+    NO_SUCH_GPU = enum.auto()
+    FORKED_DRIVER = enum.auto()  # CUDA's, which had been started before the process was forked
+    DRIVER_NOT_READY = enum.auto()
+    GPU_FAILED = enum.auto()
+    NO_GPU = enum.auto()  # JAX sees none that it can use
 
 
 # Any of these texts shows the error; of several errors the first counts.
@@ -30,6 +37,26 @@ _TEXTS: tuple[tuple[KnownError, tuple[str, ...]], ...] = (
     (
         KnownError.PORT_IN_USE,
         ("Failed to add port to server", "Failed to start RPC server", "Address already in use"),
+    ),
+    # NCCL's warnings, which XLA quotes (src/init.cc, src/misc/shmutils.cc).
+    (KnownError.SAME_GPU_TWICE, ("Duplicate GPU detected",)),
+    (
+        KnownError.SHARED_MEMORY_FULL,
+        (
+            *("Error while creating shared memory segment", "failed to extend /dev/shm/"),
+            "Call to posix_fallocate failed",
+        ),
+    ),
+    # CUDA's errors; the last ones of GPU_FAILED may be a kernel's own fault.
+    (KnownError.NO_SUCH_GPU, ("invalid device ordinal", "CUDA_ERROR_INVALID_DEVICE")),
+    (KnownError.FORKED_DRIVER, ("CUDA_ERROR_NOT_INITIALIZED", "Cannot re-initialize CUDA in fork")),
+    (KnownError.DRIVER_NOT_READY, ("CUDA_ERROR_SYSTEM_NOT_READY",)),
+    (
+        KnownError.GPU_FAILED,
+        (
+            *("NVRM: Xid", "fallen off the bus", "ncorrectable ECC error", "ECC_UNCORRECTABLE"),
+            *("GPU is lost", "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED"),
+        ),
     ),
     (KnownError.SAME_PROCESS_TWICE, ("different incarnation", "newer incarnation")),
     (
@@ -45,6 +72,15 @@ _TEXTS: tuple[tuple[KnownError, tuple[str, ...]], ...] = (
     (KnownError.NO_DEBUGPY, ("No module named debugpy",)),
     (KnownError.KEY_NEVER_SET, ("GetKeyValue() timed out", "Timed out waiting for key")),
     (KnownError.SEVERAL_SLICES, ("does not support multi-slice topologies",)),
+    (
+        KnownError.NO_GPU,
+        (
+            *("no supported devices found for platform", "No visible GPU devices"),
+            *("no platforms that are instances of gpu", "no platforms that are instances of cuda"),
+            *("Unable to initialize backend 'cuda'", "Unable to initialize backend 'rocm'"),
+            "CUDA backend failed to initialize",
+        ),
+    ),
 )
 _NO_COORDINATES = ("Number of processes must be defined", "coordinator_address should be defined")
 _PROXIES = "JAX detected proxy variable"

@@ -1,4 +1,4 @@
-"""Lines of JAX's that are noise: Gloo's connections, and a victim's account of its end; pure.
+"""Lines of JAX's that are noise: Gloo's connections, a victim's account of its end; pure.
 
 Only whole lines that are JAX's own beyond doubt count, the lines that continue such a message, and
 tracebacks of what JAX raises where a peer is lost.
@@ -33,6 +33,17 @@ _HEAD = (
     rb"[\w./+-]+\.(?:cc|h):\d+\] (?:\[\d+\] )?"
 )
 _TERM = _HEAD + rb"SIGTERM caught at "
+# TensorFlow and what is built with it say this on a machine without CUDA's driver, as the stubs in
+# xla/tsl/cuda do, or where two of them come with the same library. The absl that is loaded twice
+# announces what follows, which is shown.
+_STUB = (
+    rb"WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR"
+    rb"|(?:[IWE]\d{4} \d\d:\d\d:\d{2,12}\.\d+ +\d+ |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWE] )"
+    rb"[\w./+-]+\.cc:\d+\] (?:Could not find cuda drivers on your machine, GPU will not be used\."
+    rb"|Unable to register cu\w{2,8} factory: Attempting to register factory for plugin cu\w{2,8} "
+    rb"when one has already been registered)"
+)
+_STUB_MARKS = (b"absl::InitializeLog", b"find cuda drivers", b"factory for plugin cu")
 _FATAL = b"Terminating process because the JAX distributed service detected fatal errors"
 _VICTIM = (
     _HEAD + b"(?:" + _FATAL + rb"|Polled an error from coordination service"
@@ -72,6 +83,7 @@ class Noise(enum.Enum):
     STACK = enum.auto()  # the C++ stack of a process that ends for that reason
     TRACEBACK = enum.auto()  # an exception for that reason
     INTERRUPT = enum.auto()  # a Ctrl-C's traceback, like that of another rank
+    STUB = enum.auto()  # there is no driver of CUDA's
 
 
 def is_gloo(line: bytes) -> bool:
@@ -101,6 +113,18 @@ class GlooListener:
     def may_be_in(self, data: bytes) -> bool:
         """A quick check: whether the lines of `data` need a look."""
         return self._owed > 0 or (_GLOO_BYTE in data and _GLOO_MARK in data)
+
+
+class StubListener:
+    """Finds on stderr what libraries say where CUDA has no driver."""
+
+    def unwanted(self, line: bytes) -> bool:
+        """Whether the next line is such a one."""
+        return re.fullmatch(_STUB, line) is not None
+
+    def may_be_in(self, data: bytes) -> bool:
+        """A quick check: whether the lines of `data` need a look."""
+        return any(mark in data for mark in _STUB_MARKS)
 
 
 class Listener:
@@ -172,6 +196,8 @@ class Listener:
             return Noise.TERM
         if self._victim and re.fullmatch(_STACK, line):
             return Noise.STACK
+        if re.fullmatch(_STUB, line):
+            return Noise.STUB
         return Noise.GLOO if is_gloo(line) else None
 
     def _more(self, line: bytes) -> bool:

@@ -46,13 +46,14 @@ class Ask(Enum):
 class _Mark:
     """What a rank's main thread has used, and since when it has stood still, at the latest."""
 
-    computes = False
+    computes = polls = False
 
     def __init__(self, run: RankRun, before: "_Mark | None") -> None:
-        if run.is_looked_at:
-            self.at, self.since = run.standing.at, run.standing.since
-            return
         usage = run.usage
+        if run.is_looked_at:
+            self.at, self.since, self.main_s = run.standing.at, run.standing.since, usage.main_s
+            self.polls = before is not None and self.main_s - before.main_s > _STILL_S
+            return
         self.at, self.cpu_s = usage.samples[-1].at, usage.samples[-1].cpu_s
         self.main_s, self.main_waits = usage.main_s, usage.main_waits
         self.since = self.at
@@ -187,7 +188,8 @@ class HangWatch:
         still = {rank: mark.since for rank, mark in self._marks.items() if mark.since < mark.at}
         computing = {rank for rank, mark in self._marks.items() if mark.computes}
         well = self._state.ending or now < self._compiled_at() + self._after_s
-        wait = wait_of(self._state, stacks, still, computing) if not well else None
+        polling = {rank for rank, mark in self._marks.items() if mark.polls}
+        wait = wait_of(self._state, stacks, still, computing, polling) if not well else None
         if wait is None:
             self._look_later(now)
             self._next_stacks_at = self._next_at

@@ -210,6 +210,32 @@ def test_advice_on_proxies_only_while_joining() -> None:
     assert not failure_hints(RankRun(0, "h", stderr=said, membership=joined))
 
 
+# Of public threads: NVIDIA/nccl 525, vllm 18831 and others, jax-ml/jax 29669, 24866; of JAX's source.
+ON_GPUS = {
+    "INTERNAL: NCCL operation ncclCommInitRankConfig(&comm) failed: invalid usage. Last NCCL "
+    "warning(error) log entry (may be unrelated) 'Duplicate GPU detected : rank 1 and rank 0 both on "
+    "CUDA device 1000'.": "two ranks of a host use the same GPU",
+    "misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE to 9637892 bytes, "
+    "error: No space left on device (28)": "/dev/shm is too small for NCCL",
+    "include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device": "/dev/shm",
+    "platform_util.cc:206] unable to create StreamExecutor for CUDA:6: CUDA error: Failed call to "
+    "cuDeviceGet: CUDA_ERROR_INVALID_DEVICE: invalid device ordinal": "a GPU is asked for that",
+    "Failed call to cuInit: CUDA_ERROR_NOT_INITIALIZED: initialization error": "CUDA does not work",
+    "Failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY: system not yet initialized": "the GPUs are",
+    "CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered": "a kernel of the program's",
+    "RuntimeError: Unknown backend: 'gpu' requested, but no platforms that are instances of gpu are "
+    "present. Platforms present are: cpu": "JAX sees no GPU",
+    "Unable to initialize backend 'cuda': INTERNAL: no supported devices found for platform CUDA "
+    "(you may need to uninstall the failing plugin package)": "JAX sees no GPU",
+}
+
+
+@pytest.mark.parametrize("said", ON_GPUS)
+def test_hints_on_gpus(said: str) -> None:
+    [line] = failure_hints(RankRun(0, "h", stderr=said))
+    assert line.startswith(f"hint: {ON_GPUS[said]}")
+
+
 def test_each_known_error_has_a_hint() -> None:
     for error, texts in known_errors._TEXTS:
         [line] = failure_hints(RankRun(0, "h", stderr=texts[0]))

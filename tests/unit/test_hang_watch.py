@@ -34,6 +34,7 @@ class Watched:
         self.now = 0.0
         self.used = {0: 0.0, 1: 0.0}
         self.stacks = {0: BLOCKED, 1: LOADING}
+        self.blocked = {0: "", 1: ""}
         self.asked: list[tuple[float, Ask]] = []
         self.lines: list[str] = []
         for rank in (0, 1) if joins else ():
@@ -62,7 +63,10 @@ class Watched:
             ranks = (RankUsage(rank, used, 1, used, 1) for rank, used in self.used.items())
             self.state.used(Usage(tuple(ranks)), self.now)
         else:
-            stacks = [Stack(rank, "h", 7, text) for rank, text in self.stacks.items()]
+            stacks = [
+                Stack(rank, "h", 7, text, blocked=self.blocked[rank])
+                for rank, text in self.stacks.items()
+            ]
             self.lines += self.watch.stacks_came(stacks, self.now)
 
 
@@ -197,6 +201,16 @@ def test_on_accelerators_by_where_python_stands() -> None:
     watched = OnGpus()
     watched.until(40)
     assert watched.lines[0].startswith("rank 0 has waited 3")
+
+
+@pytest.mark.parametrize("blocked", ["hrtimer_nanosleep", "syscall 230", ""])
+def test_on_accelerators_a_main_thread_that_polls(blocked: str) -> None:
+    """NCCL's usleep(1) below a line of the user's; a sleep of the user's own uses no processor."""
+    watched = OnGpus()
+    watched.stacks[0] = f'{AT}  File "/me/train.py", line 30 in f\n'
+    watched.blocked[0] = blocked
+    watched.until(40)
+    assert bool(watched.lines) == bool(blocked)
 
 
 @pytest.mark.parametrize(("runs", "places"), [(False, 1), (True, 2)])

@@ -20,7 +20,8 @@ from mcjax_launch.jax_messages.noise import Listener, Noise, without_noise
 from mcjax_launch.protocol import frames
 
 GLOO, TERM, VICTIM, STACK = Noise.GLOO, Noise.TERM, Noise.VICTIM, Noise.STACK
-TRACEBACK = Noise.TRACEBACK
+TRACEBACK, STUB = Noise.TRACEBACK, Noise.STUB
+NO_DRIVER = "Could not find cuda drivers on your machine, GPU will not be used."
 CONNECTED = (
     "[Gloo] Rank 0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3"
 )
@@ -235,6 +236,25 @@ STREAMS: dict[str, list[tuple[str, Noise | None]]] = {
         (':UNKNOWN:Error received from peer  {grpc_message:"Socket closed"}', VICTIM),
         (FRAME, STACK),
     ],
+    "no driver of CUDA's": [  # as in public logs of 2024 and 2026
+        (
+            "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+            STUB,
+        ),
+        ("I0000 00:00:1777215668.929972  450463 cudart_stub.cc:31] " + NO_DRIVER, STUB),
+        (
+            "2024-06-07 14:17:16.238228: I external/local_tsl/tsl/cuda/cudart_stub.cc:32] "
+            + NO_DRIVER,
+            STUB,
+        ),
+        (
+            "E0000 00:00:1730685902.578881  118380 cuda_dnn.cc:8310] Unable to register cuDNN factory: "
+            "Attempting to register factory for plugin cuDNN when one has already been registered",
+            STUB,
+        ),
+        ("E0000 00:00:1730685902.578881  118380 cuda_platform.cc:51] failed call to cuInit", None),
+        ("mine: " + NO_DRIVER, None),
+    ],
     "a stack of one's own": [
         ("F1120 10:33:29.981010   26150 buffer.cc:12] Check failed: size > 0", None),
         ("*** Check failure stack trace: ***", None),
@@ -384,6 +404,14 @@ def test_hidden_lines_are_mentioned_after_a_moment_and_then_at_the_end() -> None
     assert noise.deadline is None
     assert last_notes(noise) == [f"hid 1 more line {kind}"]
     assert last_notes(noise) == []
+
+
+def test_that_there_is_no_driver_is_hidden_at_any_time() -> None:
+    noise = NoiseFilter()
+    line = f"I0000 00:00:1777215668.929972  450463 cudart_stub.cc:31] {NO_DRIVER}\n".encode()
+    assert passed(noise, ERR, b"one\n" + line + b"two\n", 0.0) == b"one\ntwo\n"
+    words = 'of libraries about CUDA ("Could not find cuda drivers ...")'
+    assert last_notes(noise) == [f"hid 1 line {words}; -v shows them"]
 
 
 def test_nothing_is_hidden_before_a_failure() -> None:
