@@ -1,6 +1,7 @@
 """Messages from a rank's hook, and what each changes in the state of the run."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from mcjax_launch.protocol import hook_messages as hook
 from mcjax_launch.protocol.messages import FromHook, Reached
@@ -29,9 +30,12 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
         case hook.Joined(process_id=process) if membership.joined_at is None:
             membership.joined_at = at
             state.joined_as(event.rank, process)
+        case hook.Backend(platform, process) if membership.joined_at is not None:
+            state.comparison_of(run).members.told(event.rank, platform, process)
+            state.settle()
         case hook.Leaving() if membership.leaving_at is None:
             membership.leaving_at = at
-            state.finished_programs(run)
+            state.finished_programs(run, at)
         case hook.Left():
             membership.left = True
         case hook.Compiling() as compiling:
@@ -45,8 +49,7 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
             if code is not None:
                 code.add(part)
         case hook.Rerun() as rerun if state.compares:
-            again = Rerun.from_hook(event.rank, rerun, state.ranks_of_processes)
-            state.comparison_of(run).reruns.append(again)
+            _rerun(state, run, rerun)
         case hook.Blind(reason=reason):
             run.incomparable = reason
         case hook.Failed() as failure:
@@ -78,8 +81,20 @@ def _program(
     state: RunState, ranks: Sequence[int], program: hook.Program, at: float, *, held: bool
 ) -> None:
     """Ranks are about to run a program that spans processes."""
-    compares = state.compares
-    ran = Program.from_hook(program, state.ranks_of_processes) if compares else None
+    if ranks:
+        members = state.comparison_of(state.ranks[ranks[0]]).members
+        act = partial(_judge, state, ranks, program, at, held=held)
+        members.when_known(program.platform, program.processes or (), act, at)
+        state.settle()
+
+
+def _judge(
+    state: RunState, ranks: Sequence[int], program: hook.Program, at: float, *, held: bool
+) -> None:
+    """It is known which ranks the program's processes are."""
+    run = state.ranks[ranks[0]]
+    taking_part = state.members_of(run, program.platform, program.processes)
+    ran = Program.from_hook(program, taking_part) if state.compares else None
     for rank in ranks:
         run = state.ranks[rank]
         comparison = state.comparison_of(run)
@@ -92,12 +107,25 @@ def _program(
             comparison.released.setdefault(program.fingerprint, set()).add(rank)
 
 
+def _rerun(state: RunState, run: RankRun, rerun: hook.Rerun) -> None:
+    """A rank has run a program again."""
+    program, platform = rerun.program, rerun.program.platform
+    ran = Program.from_hook(program, state.members_of(run, platform, program.processes))
+    partners = state.members_of(run, platform, rerun.partners)
+    again = Rerun(run.process_id, ran, rerun.request, partners)
+    state.comparison_of(run).reruns.append(again)
+
+
 def _failed(
     state: RunState, run: RankRun, event: FromHook, failure: hook.Failed, at: float
 ) -> bool:
     """A program has failed; whether that ends the job now, not only with its process."""
     if run.hidden_failure is not None:
         return False
+    others = state.comparison_of(run).members.others(state.ranks)
+    if len(others) == len(failure.slices):  # of processes, and to be of ranks
+        by_rank = sorted((rank, failure.slices[process]) for process, rank in others.items())
+        failure = failure.replaced(slices=tuple(slice_ for _, slice_ in by_rank))
     if failure.joined:
         run.failure = failure
         state.fails(run, at)

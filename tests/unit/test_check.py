@@ -287,7 +287,7 @@ def printed(rank: int, value: int = 3) -> str:
     return "\n".join(
         [
             "a warning of somebody's",
-            f'mcjax-check: {{"rank": {rank}, "devices": [["cpu", "cpu"]], "slices": [0, 1], "import_s": {rank}.5}}',
+            f'mcjax-check: {{"process": {1 - rank}, "devices": [["cpu", "cpu"]], "slices": [0, 1], "import_s": {rank}.5}}',
             f'mcjax-check: {{"value": {value}, "devices_in_all": 2, "first_s": 0.1}}',
             'mcjax-check: {"size": 1024, "on": 2, "seconds": 0.001, "right": true}',
             'mcjax-check: {"size": 67108864, "on": 2, "seconds": 0.5, "right": true}',
@@ -301,7 +301,7 @@ def test_what_ranks_tell() -> None:
     result = result_of(told, "")
     assert (result.values, result.expected, result.right) == ((3,), 3, True)
     assert (result.ranks, result.devices, result.import_s, result.why_not) == (2, 2, 1.5, "")
-    assert result.slices == (0, 1)
+    assert result.slices == (1, 0)  # rank 0 is process 1
     assert result.timings == (Timing(1024, 2, 0.001), Timing(67108864, 2, 0.5))
     assert devices_of([("a", told[0]), ("a", told[1])]) == {"a": (Devices("cpu", "cpu", 2),)}
 
