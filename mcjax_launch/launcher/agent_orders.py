@@ -47,6 +47,8 @@ def what_to_prepare(
         towards=_other_launchers_coordinator(job),
         transfer_ports=len(ranks) if job.cpu_transfers else 0,
         gpus=job.gpus_per_process is not None,
+        tpus=job.is_python and not job.uses_cpu,
+        any_order=several and job.coordinator is None,
         cores=len(ranks) if job.bind_cores else 0,
         ranks=len(ranks),
         wrappers=commands(job.wrappers, ranks),

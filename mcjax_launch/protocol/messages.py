@@ -67,6 +67,8 @@ class Prepare(Message):
         towards: the coordinator, where other launchers have the other hosts.
         transfer_ports, cores: so many to reserve or to share out.
         gpus: count them.
+        tpus: the same of TPU chips, and what the host knows of its slice.
+        any_order: rank 0 may come to another host than the one with `coordinator`.
         ranks: that will run there.
 
     """
@@ -86,6 +88,8 @@ class Prepare(Message):
     towards: str | None = None
     transfer_ports: int = 0
     gpus: bool = False
+    tpus: bool = False
+    any_order: bool = False
     cores: int = 0
     ranks: int = 1
     wrappers: tuple[str, ...] = ()
@@ -321,6 +325,25 @@ class Refused(Message):
             raise Malformed(f"status {self.status}")
 
 
+class Tpu(Message):
+    """The TPU chips of a host, and its place in its slice.
+
+    Args:
+        chips: how many.
+        model: such as v5e.
+        worker: its number in the slice; None where it does not know that.
+        workers: how many the slice has; 0 where it does not know that.
+        slice_number: of several slices.
+
+    """
+
+    chips: int
+    model: str
+    worker: int | None = None
+    workers: int = 0
+    slice_number: int = 0
+
+
 class HostFacts(Message):
     """What a host has, and what it holds for the job: the answer to Prepare.
 
@@ -334,6 +357,7 @@ class HostFacts(Message):
         addresses: by which other hosts may reach it.
         machine: the same for two agents if and only if loopback is the same for both.
         launcher: the address by which the launcher came.
+        tpu: its chips, if it has any and these were asked for.
 
     """
 
@@ -348,6 +372,7 @@ class HostFacts(Message):
     addresses: tuple[str, ...] = ()
     machine: str = ""
     launcher: str = ""
+    tpu: Tpu | None = None
 
     def check(self) -> None:
         """Other hosts may be told to connect to the port."""
