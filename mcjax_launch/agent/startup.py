@@ -47,6 +47,7 @@ class Prepared:
 
     def __init__(self, wanted: Prepare, stage: str, loop: Loop) -> None:
         self.reserved: list[socket.socket] = []
+        self._for_libtpu: list[socket.socket] = []
         self._loop = loop
         self._listening: ports.Listener | None = None
         self._cwd = folder(wanted, stage)
@@ -74,12 +75,15 @@ class Prepared:
             machine=system.machine() if wanted.describe else "",
             launcher=network.ssh_addresses()[0] if wanted.describe else "",
             tpu=self._tpu,
+            tpu_ports=tuple(self._reserve_for_libtpu() for _ in range(wanted.tpu_ports)),
         )
 
     def stop_listening(self) -> None:
-        """Leave the port to the coordinator."""
+        """Leave the port to the coordinator, and others to libtpu."""
         if self._listening is not None:
             self._listening.close()
+        for held in self._for_libtpu:  # which may not share them, as JAX's own service does
+            held.close()
         if not system.holds_ports:
             for held in self.reserved:
                 held.close()
@@ -149,6 +153,11 @@ class Prepared:
                 continue
             return port
         return 0
+
+    def _reserve_for_libtpu(self) -> int:
+        held = ports.reserve("", 0)
+        self._for_libtpu.append(held)
+        return int(held.getsockname()[1])
 
     def _reserve(self, host: str, port: int) -> int:
         try:

@@ -50,6 +50,7 @@ def job_of_check(job: Job) -> Job:
         env=job.env,
         cpu_devices=job.cpu_devices,
         gpus_per_process=job.gpus_per_process,
+        tpu_chips_per_process=job.tpu_chips_per_process,
         slices=job.slices,
         cpu_transfers=job.cpu_transfers,
         bind_cores=job.bind_cores,

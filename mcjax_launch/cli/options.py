@@ -147,6 +147,12 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             help="Give each rank K GPUs of its own.",
         ),
         Option(
+            "--tpu-chips-per-process",
+            type=_GPUS,
+            metavar="K",
+            help="Give each rank K TPU chips of its own, on one host.",
+        ),
+        Option(
             "--slices",
             type=Slices(),
             default="auto",

@@ -48,6 +48,10 @@ _OF_ERRORS = {
         "Mesh(np.array(jax.devices()).reshape(...), ...), or make all devices one slice with "
         "--slices one (on GPUs that replaces the id of the NVLink fabric)"
     ),
+    KnownError.TPU_IN_USE: (
+        "a process of its own takes all TPU chips of a host: run one rank there, give each rank "
+        "its own with --tpu-chips-per-process K, or end the other process (-d K: CPU devices)"
+    ),
     KnownError.KEY_NEVER_SET: (
         "a rank timed out waiting for a value that another rank should have set: did that rank "
         "reach the code that sets it?"

@@ -22,6 +22,7 @@ class KnownError(enum.Enum):
     NO_DEBUGPY = enum.auto()
     KEY_NEVER_SET = enum.auto()  # in the coordinator's key-value store
     SEVERAL_SLICES = enum.auto()  # make_mesh wants one
+    TPU_IN_USE = enum.auto()  # another process has it
 
 
 # Any of these texts shows the error; of several errors the first counts.
@@ -44,6 +45,10 @@ _TEXTS: tuple[tuple[KnownError, tuple[str, ...]], ...] = (
     (KnownError.STDIN_EMPTY, ("EOFError: EOF when reading a line",)),
     (KnownError.NO_DEBUGPY, ("No module named debugpy",)),
     (KnownError.KEY_NEVER_SET, ("GetKeyValue() timed out", "Timed out waiting for key")),
+    (
+        KnownError.TPU_IN_USE,
+        ("The TPU is already in use by", "libtpu.so already in use by"),
+    ),
     (KnownError.SEVERAL_SLICES, ("does not support multi-slice topologies",)),
 )
 _NO_COORDINATES = ("Number of processes must be defined", "coordinator_address should be defined")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mcjax_launch.protocol.messages import Tpu
 from mcjax_launch.protocol.value import Value
 
 
@@ -14,6 +15,8 @@ class Facts(Value):
         gpus: how many are visible to it.
         cores: each rank's share.
         transfer_ports: each rank's, for transfers between CPU processes.
+        tpu: its chips, if it has any.
+        tpu_ports: each rank's, for libtpu.
         address: where other hosts can reach it; empty if none needs to.
         good_name: whether its own name resolves to such an address.
 
@@ -24,5 +27,7 @@ class Facts(Value):
     gpus: int = 0
     cores: tuple[tuple[int, ...], ...] = ()
     transfer_ports: tuple[int, ...] = ()
+    tpu: Tpu | None = None
+    tpu_ports: tuple[int, ...] = ()
     address: str = ""
     good_name: bool = True

@@ -142,6 +142,10 @@ def make_plan(
 
     """
     on_host = used_hosts(job.processes_here, hosts)
+    if job.tpu_chips_per_process is not None and (len(on_host) > 1 or job.num_hosts > 1):
+        raise LaunchError(
+            "--tpu-chips-per-process is for one host: on several, run one rank on each TPU worker"
+        )
     numbered = {host: (number, count) for number, (host, count) in enumerate(on_host.items())}
     shared = _shared_values(job, job_id, coordinator)
     placed = enumerate(place(job.processes_here, hosts), job.host_rank * job.processes_here)

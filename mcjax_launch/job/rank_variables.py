@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job import tpu_chips
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import PROFILE_S, Job
@@ -97,6 +98,8 @@ def own_settings(job: Job, host: Host, local: int, ranks: int, facts: Facts) -> 
             )
         mine = range(local * each, (local + 1) * each)
         settings["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, mine))
+    if job.tpu_chips_per_process is not None:
+        settings |= tpu_chips.settings(job.tpu_chips_per_process, host, local, ranks, facts)
     if facts.transfer_ports:
         address = join_address(facts.address or LOOPBACK, facts.transfer_ports[local])
         settings[hook_environ.TRANSFER] = address

@@ -48,6 +48,7 @@ def what_to_prepare(
         transfer_ports=len(ranks) if job.cpu_transfers else 0,
         gpus=job.gpus_per_process is not None,
         tpus=job.is_python and not job.uses_cpu,
+        tpu_ports=len(ranks) if job.tpu_chips_per_process is not None else 0,
         any_order=several and job.coordinator is None,
         cores=len(ranks) if job.bind_cores else 0,
         ranks=len(ranks),

@@ -176,7 +176,7 @@ class Startup:
         if hosts != list(self._hosts) and self._may_go_in(hosts):
             self._hosts = hosts
             self._note(tpu_workers.order_note(hosts))
-        if note := tpu_workers.part_note(self._hosts, self._answers):
+        if note := tpu_workers.part_note(self._answers[host].tpu for host in hosts):
             self._note(note)
 
     def _may_go_in(self, hosts: Sequence[Host]) -> bool:
@@ -271,6 +271,8 @@ class Startup:
             cwd=answer.cwd,
             gpus=answer.gpus,
             cores=answer.cores,
+            tpu=answer.tpu,
+            tpu_ports=answer.tpu_ports,
             transfer_ports=answer.transfer_ports,
             address=address,
             good_name=self._name_is_good(host, address),

@@ -1,6 +1,6 @@
-"""The workers of TPU slices among the hosts of a job: their order, and whether all are there; pure."""
+"""TPU slices' workers among the hosts of a job: their order, and whether all are there; pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol.messages import HostFacts, Tpu
@@ -30,11 +30,11 @@ def order_note(hosts: Sequence[Host]) -> str:
     return f"the ranks follow the numbers of the TPU workers: hosts {', '.join(names)}{more}"
 
 
-def part_note(hosts: Sequence[Host], answers: Mapping[Host, HostFacts]) -> str:
+def part_note(of_hosts: Iterable[Tpu | None]) -> str:
     """What is said of a job on a part of a slice; "" where none is known to be missing."""
     by_slice: dict[int, list[Tpu]] = {}
-    for host in hosts:
-        if (tpu := answers[host].tpu) is not None:
+    for tpu in of_hosts:
+        if tpu is not None:
             by_slice.setdefault(tpu.slice_number, []).append(tpu)
     for tpus in by_slice.values():
         workers = max(tpu.workers for tpu in tpus)

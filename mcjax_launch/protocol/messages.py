@@ -65,7 +65,7 @@ class Prepare(Message):
         listen: listen there, for the other hosts' attempts to connect.
         describe: say how other hosts may reach this one.
         towards: the coordinator, where other launchers have the other hosts.
-        transfer_ports, cores: so many to reserve or to share out.
+        transfer_ports, tpu_ports, cores: so many to reserve or to share out.
         gpus: count them.
         tpus: the same of TPU chips, and what the host knows of its slice.
         any_order: rank 0 may come to another host than the one with `coordinator`.
@@ -89,6 +89,7 @@ class Prepare(Message):
     transfer_ports: int = 0
     gpus: bool = False
     tpus: bool = False
+    tpu_ports: int = 0
     any_order: bool = False
     cores: int = 0
     ranks: int = 1
@@ -351,6 +352,7 @@ class HostFacts(Message):
         python, cwd: of its ranks.
         port: the coordinator's, reserved; 0 elsewhere.
         transfer_ports: reserved, one a rank.
+        tpu_ports: the same, until the ranks start.
         cores: each rank's share.
         address: its own, towards the coordinator of other launchers.
         own_name: the addresses to which its own name leads; None where nobody asked.
@@ -373,6 +375,7 @@ class HostFacts(Message):
     machine: str = ""
     launcher: str = ""
     tpu: Tpu | None = None
+    tpu_ports: tuple[int, ...] = ()
 
     def check(self) -> None:
         """Other hosts may be told to connect to the port."""

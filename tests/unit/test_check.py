@@ -12,7 +12,14 @@ from mcjax_launch.check.judgement import Step, judge, passed, why_no_sum
 from mcjax_launch.check.names import folded, some
 from mcjax_launch.check.sum_job import devices_of, messages, result_of, size_for
 from mcjax_launch.launcher.peers import Gap
-from mcjax_launch.protocol.messages import Devices, GpuFacts, HostFacts, PythonFacts, Surveyed
+from mcjax_launch.protocol.messages import (
+    Devices,
+    GpuFacts,
+    HostFacts,
+    PythonFacts,
+    Surveyed,
+    Tpu,
+)
 
 DOCS = Path(__file__).parents[2] / "docs" / "check.md"
 JAX = {"jax": "0.10.2", "jaxlib": "0.10.2"}
@@ -35,7 +42,7 @@ RIGHT = GlobalSum(
 def host(name: str, **more: Any) -> HostFound:
     """A host on which all is well, but for what is said of it."""
     surveyed = Surveyed(
-        facts=HostFacts("/venv/bin/python", "/work"),
+        facts=HostFacts("/venv/bin/python", "/work", tpu=more.pop("tpu", None)),
         refused=more.pop("refused", ()),
         python=more.pop("python", None)
         or PythonFacts("/venv/bin/python", more.pop("version", "3.11.2"), more.pop("jax", JAX), ""),
@@ -272,6 +279,25 @@ def test_sums_that_are_not_right(total: GlobalSum, verdict: str, words: str) -> 
     step = steps(host("a"), host("b"), host("c"), total=total)["sum"]
     assert step.verdict == verdict
     assert words in " ".join([step.text, *step.details])
+
+
+def test_tpu_chips() -> None:
+    four = Devices("tpu", "TPU v5 lite", 4)
+    alike = [
+        host(name, tpu=Tpu(4, "v5e", number, 2), devices=(four,))
+        for number, name in enumerate("ab")
+    ]
+    assert steps(*alike)["devices"].verdict == "ok"
+    assert "4 TPU v5 lite (4 TPU chips (v5e))" in "\n".join(table.host_lines(alike, 80))
+    judged = steps(host("a", tpu=Tpu(4, "v5e", 0, 2)), host("b"))["devices"]
+    assert judged.verdict == "warning"
+    assert judged.details == (
+        "b: no TPU chips, elsewhere 4 TPU chips (v5e)",
+        "a: 4 TPU chips (v5e), and JAX uses the CPU: is a jax for TPUs installed (jax[tpu]), "
+        "or JAX_PLATFORMS or -d set?",
+        "1 of the slice's 2 workers has ranks: on TPUs JAX waits for all of them; "
+        "add the others to --hosts (or -d K for CPU devices)",
+    )
 
 
 def test_several_slices() -> None:
