@@ -371,7 +371,7 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
         hook.joined = True
         hook.rerun_signal = _signal_number(message.rerun_signal)
         hook.profiles = message.profiles
-    elif isinstance(message, hook_messages.Backend):
+    elif isinstance(message, hook_messages.ProcessNumber):
         hook.processes[message.platform] = message.process
     elif isinstance(message, hook_messages.Program):
         hook.held = message.fingerprint if message.held else ""

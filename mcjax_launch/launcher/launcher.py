@@ -320,7 +320,7 @@ class Launcher:
                 if isinstance(said, hook_messages.Joining):
                     self._joining(rank)
                     self._note_absent_ranks(self._absent_ranks.called(self._state, rank))
-                elif isinstance(said, hook_messages.Backend) and self._joining_ranks is not None:
+                elif isinstance(said, hook_messages.ProcessNumber) and self._joining_ranks is not None:
                     for line in self._joining_ranks.numbers(self._state, rank):
                         self._console.note(line)
                 self._note_waiting()

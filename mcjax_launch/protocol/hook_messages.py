@@ -78,7 +78,7 @@ class Joined(HookMessage):
     profiles: bool = False
 
 
-class Backend(HookMessage):
+class ProcessNumber(HookMessage):
     """A backend has started, in a process that has joined: its own number for the process.
 
     Elsewhere than on TPUs that is the one that initialize() was given.

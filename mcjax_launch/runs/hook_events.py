@@ -30,7 +30,7 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
         case hook.Joined(process_id=process) if membership.joined_at is None:
             membership.joined_at = at
             state.joined_as(event.rank, process)
-        case hook.Backend(platform, process) if membership.joined_at is not None:
+        case hook.ProcessNumber(platform, process) if membership.joined_at is not None:
             state.comparison_of(run).members.told(event.rank, platform, process)
             state.settle()
         case hook.Leaving() if membership.leaving_at is None:

@@ -28,14 +28,14 @@ def state() -> RunState:
     for rank in RANKS:
         say(state, rank, hook.Joining("h:1", 4, rank), 1.0)
         say(state, rank, hook.Joined(rank), 2.0)
-        say(state, rank, hook.Backend("cpu", rank), 2.0)
+        say(state, rank, hook.ProcessNumber("cpu", rank), 2.0)
     return state
 
 
 def number(state: RunState, *ranks: int) -> None:
     """The TPUs of these ranks have numbers, each one more than the rank."""
     for rank in ranks:
-        say(state, rank, hook.Backend("tpu", (rank + 1) % 4), 3.0)
+        say(state, rank, hook.ProcessNumber("tpu", (rank + 1) % 4), 3.0)
 
 
 def reach(state: RunState, rank: int, what: hook.Program) -> None:
@@ -103,7 +103,7 @@ def test_a_rank_that_runs_programs_in_turn_is_another_process_in_each(state: Run
     reach(state, 2, program("step", (0, 1)))
     assert state.programs.count == 0
     for rank in RANKS:
-        say(state, rank, hook.Backend("tpu", 3 - rank), 7.0)
+        say(state, rank, hook.ProcessNumber("tpu", 3 - rank), 7.0)
     reach(state, 3, program("step", (0, 1)))
     assert state.take_released() == {"step": {2, 3}}
 

@@ -14,7 +14,7 @@ from functools import partial
 from ...protocol.hook_environ import VERIFY_SPMD
 from ...protocol.hook_messages import Blind, Compiled, Compiling, ProgramText, Rerun
 from . import user_lines
-from .backends import Numbers
+from .process_numbers import Numbers
 from .fingerprint import fingerprint
 from .gate import Gate
 from .reruns import Reruns

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from ...protocol.hook_messages import Backend
+from ...protocol.hook_messages import ProcessNumber
 from .wrapping import in_place_of
 
 TYPE_CHECKING = False
@@ -79,4 +79,4 @@ class Numbers:
         platform = str(backend.platform)
         if self._joined and platform not in self._told:
             self._told.add(platform)
-            self._link.send(Backend(platform, int(backend.process_index())))
+            self._link.send(ProcessNumber(platform, int(backend.process_index())))
