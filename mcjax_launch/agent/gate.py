@@ -62,10 +62,16 @@ class Gate:
         self._hooks = hooks
         self._tell = tell
         self._open: dict[str, _Gathering] = {}  # by fingerprint
+        # Programs of which it was not known which of their ranks are here.
+        self._unknown: set[str] = set()
 
     def came(self, rank: int, program: Program, now: float) -> None:
         """A rank is held at a program."""
         self.hand_on(rank)  # what another thread of it is held at
+        if not self._is_known(program):
+            self._unknown.add(program.fingerprint)
+            self._tell(Reached((rank,), program, released=False))
+            return
         found = self._open.get(program.fingerprint)
         if found is None or rank not in found.missing:
             found = self._open[program.fingerprint] = self._begin(program, now)
@@ -80,11 +86,18 @@ class Gate:
         elif found.is_told or self._is_disputed(found) or len(self._open) > _MOST_OPEN:
             self._say(found)
 
+    def _is_known(self, program: Program) -> bool:
+        """Whether it is known which of its ranks are here, and was so for all that have come."""
+        if program.processes is None:
+            return True
+        told = self._hooks.ranks_of_processes(program.platform)
+        return len(told) == len(self._hooks.ranks) and program.fingerprint not in self._unknown
+
     def _begin(self, program: Program, now: float) -> _Gathering:
         due = now + _TOGETHER_S
         if program.processes is None:
             return _Gathering(self._hooks.ranks, not self._alone, due)
-        known = self._hooks.ranks_of_processes()
+        known = self._hooks.ranks_of_processes(program.platform)
         here = [known[number] for number in program.processes if number in known]
         return _Gathering(here, len(here) < len(program.processes), due)
 
@@ -108,6 +121,7 @@ class Gate:
     def joined(self) -> None:
         """A rank has come through initialize(): all have begun, with nothing left of before."""
         self._open = {name: one for name, one in self._open.items() if one.untold}
+        self._unknown.clear()
 
     @property
     def deadline(self) -> float | None:

@@ -45,7 +45,7 @@ class HookConnection:
         self.profiles = False
         self.joining = False  # it has called initialize(), and has not left since
         self.joined = False
-        self.process = -1  # JAX's number for it, once it has joined
+        self.processes: dict[str, int] = {}  # JAX's number for it, by platform
         self.compilations = 0  # under way
         self.debugs = False  # it is that of a debugger
         self.held = ""  # the fingerprint of the program at which its thread waits for a reply
@@ -192,9 +192,10 @@ class HookServer:
         """The processes that have come through initialize()."""
         return {hook.pid for hook in self._hooks.values() if hook.joined}
 
-    def ranks_of_processes(self) -> dict[int, int]:
-        """The rank that has joined as each JAX process."""
-        return {hook.process: hook.rank for hook in self._hooks.values() if hook.joined}
+    def ranks_of_processes(self, platform: str) -> dict[int, int]:
+        """The rank of each JAX process, by the numbers of a platform's backend."""
+        known = [hook for hook in self._hooks.values() if platform in hook.processes]
+        return {hook.processes[platform]: hook.rank for hook in known}
 
     def request_stacks(self, all_threads: bool) -> list[HookConnection]:
         """Ask every process for its stacks; those that were asked.
@@ -368,9 +369,10 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
         hook.joining = False
     elif isinstance(message, hook_messages.Joined):
         hook.joined = True
-        hook.process = message.process_id
         hook.rerun_signal = _signal_number(message.rerun_signal)
         hook.profiles = message.profiles
+    elif isinstance(message, hook_messages.ProcessNumber):
+        hook.processes[message.platform] = message.process
     elif isinstance(message, hook_messages.Program):
         hook.held = message.fingerprint if message.held else ""
     elif isinstance(message, hook_messages.Compiling):

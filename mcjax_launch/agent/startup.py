@@ -6,11 +6,12 @@ import os
 import socket
 
 from ..protocol import interpreter, rank_environ, ulimits
+from ..protocol.address import TPU_PORTS
 from ..protocol.exit_status import HOST_LOST, NOT_EXECUTABLE, NOT_FOUND, USAGE
 from ..protocol.loop import Loop
-from ..protocol.messages import HostFacts, Prepare, VisibleGpus
+from ..protocol.messages import Bind, HostFacts, Prepare, VisibleGpus
 from ..protocol.program_check import Unusable, check_python_file, find_command
-from . import cores, network, ports
+from . import cores, network, ports, tpu
 from .system import system
 
 TYPE_CHECKING = False
@@ -46,6 +47,7 @@ class Prepared:
 
     def __init__(self, wanted: Prepare, stage: str, loop: Loop) -> None:
         self.reserved: list[socket.socket] = []
+        self._for_libtpu: list[socket.socket] = []
         self._loop = loop
         self._listening: ports.Listener | None = None
         self._cwd = folder(wanted, stage)
@@ -57,6 +59,8 @@ class Prepared:
             self._check_command(name, wanted, "--wrap ")
         if wanted.cores and not system.binds_cores:
             raise Refused("--bind-cores: this system binds no process to cores; leave it out")
+        environ = {**os.environ, **wanted.env}
+        self._tpu = tpu.look(environ) if wanted.tpus else None
         own_name = tuple(network.own_name()) if wanted.describe or wanted.towards else None
         self.facts = HostFacts(
             python=python,
@@ -71,12 +75,16 @@ class Prepared:
             addresses=tuple(network.own_addresses(own_name or ())) if wanted.describe else (),
             machine=system.machine() if wanted.describe else "",
             launcher=network.ssh_addresses()[0] if wanted.describe else "",
+            tpu=self._tpu,
+            tpu_ports=tuple(self._reserve_for_libtpu() for _ in range(wanted.tpu_ports)),
         )
 
     def stop_listening(self) -> None:
-        """Leave the port to the coordinator."""
+        """Leave the port to the coordinator, and others to libtpu."""
         if self._listening is not None:
             self._listening.close()
+        for held in self._for_libtpu:  # which may not share them, as JAX's own service does
+            held.close()
         if not system.holds_ports:
             for held in self.reserved:
                 held.close()
@@ -119,12 +127,38 @@ class Prepared:
 
     def _coordinator(self, wanted: Prepare) -> int:
         """Reserve the coordinator's port, and listen on it for the other hosts' attempts."""
-        if wanted.coordinator is None:
+        bind, listen = wanted.coordinator, wanted.listen
+        if bind is None and self._may_be_first(wanted):
+            bind, listen = Bind("", 0), True
+        if bind is None:
             return 0
-        port = self._reserve(wanted.coordinator.host, wanted.coordinator.port)
-        if wanted.listen:
+        port = self._reserve_open(bind) or self._reserve(bind.host, bind.port)
+        if listen:
             self._listening = ports.Listener(self.reserved[0], self._loop)
         return port
+
+    def _may_be_first(self, wanted: Prepare) -> bool:
+        """Whether rank 0 may come here after all: ranks follow the numbers of TPU workers."""
+        mine = self._tpu
+        is_first = mine is not None and (mine.worker, mine.slice_number) == (0, 0)
+        return wanted.any_order and is_first
+
+    def _reserve_open(self, bind: Bind) -> int:
+        """A port that the network of a TPU slice passes, where there may be such a network."""
+        if self._tpu is None or bind.port or bind.host:
+            return 0
+        for port in TPU_PORTS:
+            try:
+                self.reserved.append(ports.reserve("", port))
+            except ports.PortTaken:
+                continue
+            return port
+        return 0
+
+    def _reserve_for_libtpu(self) -> int:
+        held = ports.reserve("", 0)
+        self._for_libtpu.append(held)
+        return int(held.getsockname()[1])
 
     def _reserve(self, host: str, port: int) -> int:
         try:

@@ -38,6 +38,7 @@ class Keywords(TypedDict, total=False):
 
     cpu_devices: int | None
     gpus_per_process: int | Literal["all"] | None
+    tpu_chips_per_process: int | None
     slices: Literal["auto", "one", "host"] | int
     cpu_transfers: bool
     bind_cores: bool
@@ -148,6 +149,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "show": kinds.ranks,
     "color": _one_of(kinds.COLORS),
     "gpus_per_process": kinds.gpus,
+    "tpu_chips_per_process": kinds.Number(1, 1024),
     "slices": kinds.slices,
     "debugpy": kinds.Number(1, kinds.HIGHEST_PORT),
     **dict.fromkeys(("num_processes", "cpu_devices", "procs_per_host"), _RANKS),

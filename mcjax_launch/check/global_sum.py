@@ -41,7 +41,7 @@ def main(large: int, hooked: bool) -> None:
     devices = jax.devices()
     found = time.monotonic()
     tell(
-        rank=jax.process_index(),
+        process=jax.process_index(),
         ranks=jax.process_count(),
         devices=[[one.platform, one.device_kind] for one in jax.local_devices()],
         slices=slices(devices),

@@ -9,6 +9,7 @@ from typing import Literal
 from mcjax_launch.check.found import Found, GlobalSum, HostFound, Network
 from mcjax_launch.check.names import some
 from mcjax_launch.launcher.peers import Gap
+from mcjax_launch.launcher.tpu_workers import part_note
 from mcjax_launch.protocol.jax_version import why_too_old
 from mcjax_launch.protocol.messages import Devices, GpuFacts
 from mcjax_launch.protocol.value import Value
@@ -207,6 +208,17 @@ def _devices(hosts: Sequence[HostFound], seconds: Mapping[str, float]) -> Iterat
             "GPUs installed (jax[cuda12]), or JAX_PLATFORMS or -d set?"
         ),
     )
+    details += _unlike(hosts, lambda host: chips_text(host) or "no TPU chips")
+    unused = [host for host in known if chips_text(host) and _platforms(host) == {"cpu"}]
+    details += _by_text(
+        unused,
+        lambda host: (
+            f"{chips_text(host)}, and JAX uses the CPU: is a jax for TPUs installed (jax[tpu]), "
+            "or JAX_PLATFORMS or -d set?"
+        ),
+    )
+    if part := part_note(host.surveyed.facts.tpu for host in hosts if host.surveyed is not None):
+        details.append(part)
     if not known and not unknown:
         return
     yield Step(
@@ -244,6 +256,12 @@ def gpus_text(host: HostFound) -> str:
     gpus: tuple[GpuFacts, ...] = host.surveyed.gpus if host.surveyed is not None else ()
     texts = (f"{one.count} {one.name}{one.driver and f', driver {one.driver}'}" for one in gpus)
     return "; ".join(texts)
+
+
+def chips_text(host: HostFound) -> str:
+    """A host's TPU chips, as it counts them; "" if it has none, or was not asked."""
+    tpu = host.surveyed.facts.tpu if host.surveyed is not None else None
+    return "" if tpu is None else f"{counted(tpu.chips, 'TPU chip')} ({tpu.model})"
 
 
 def _gpus(host: HostFound) -> int:

@@ -18,7 +18,7 @@ FORMAT = "mcjax-launch check"
 VERSION = 1
 _OF_SURVEY = (
     *("python", "cwd", "refused", "addresses", "cores", "load", "memory_kib", "free_kib"),
-    "gpus",
+    *("gpus", "tpu"),
 )
 
 Json = dict[str, Any]
@@ -90,6 +90,7 @@ def _surveyed(surveyed: Surveyed | None) -> Json:
         "memory_kib": surveyed.memory_kib,
         "free_kib": surveyed.free_kib,
         "gpus": [_fields(one) for one in surveyed.gpus],
+        "tpu": None if surveyed.facts.tpu is None else _fields(surveyed.facts.tpu),
     }
 
 

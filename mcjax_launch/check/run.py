@@ -33,7 +33,7 @@ def run(
 
     """
     began = time.monotonic()
-    transport = Transport(via, job.python, job.python_given)
+    transport = Transport(via, job.python, job.python_given, job.start_timeout)
     if any(host.is_local for host in hosts):
         transport.start_local()
     transport.allow_many_files()

@@ -50,6 +50,7 @@ def job_of_check(job: Job) -> Job:
         env=job.env,
         cpu_devices=job.cpu_devices,
         gpus_per_process=job.gpus_per_process,
+        tpu_chips_per_process=job.tpu_chips_per_process,
         slices=job.slices,
         cpu_transfers=job.cpu_transfers,
         bind_cores=job.bind_cores,
@@ -160,7 +161,7 @@ def result_of(printed: Sequence[Sequence[dict[str, Any]]], why_not: str) -> Glob
         started=bool(printed),
         ranks=len(printed),
         devices=max((one["devices_in_all"] for one in told if "devices_in_all" in one), default=0),
-        slices=next((tuple(one["slices"]) for one in told if "slices" in one), ()),
+        slices=_slices_of_ranks([one for one in told if "slices" in one]),
         values=tuple(sorted(set(values))),
         right=all(one["right"] for one in told if "right" in one),
         import_s=slowest("import_s"),
@@ -169,6 +170,15 @@ def result_of(printed: Sequence[Sequence[dict[str, Any]]], why_not: str) -> Glob
         first_s=slowest("first_s"),
         timings=tuple(Timing(one["size"], one["on"], one["seconds"]) for one in of_first),
     )
+
+
+def _slices_of_ranks(told: Sequence[dict[str, Any]]) -> tuple[int, ...]:
+    """The slice of each rank, each of which has told its own number and the slices by number."""
+    processes = [one["process"] for one in told]
+    slices = told[0]["slices"] if told else ()
+    if sorted(processes) != list(range(len(slices))):
+        return tuple(slices)
+    return tuple(slices[process] for process in processes)
 
 
 def devices_of(

@@ -279,6 +279,7 @@ class Survey:
             program=None,
             gpus=False,
             transfer_ports=0,
+            tpu_ports=0,
             cores=0,
             coordinator=wanted.coordinator or anywhere,
             listen=several,

@@ -7,7 +7,15 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
 from mcjax_launch.check.found import Found, HostFound
-from mcjax_launch.check.judgement import Step, common, devices_text, gpus_text, is_off, passed
+from mcjax_launch.check.judgement import (
+    Step,
+    chips_text,
+    common,
+    devices_text,
+    gpus_text,
+    is_off,
+    passed,
+)
 from mcjax_launch.check.names import folded
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted
@@ -105,6 +113,8 @@ def _cores(host: HostFound) -> str:
 def _devices(host: HostFound) -> str:
     """What JAX has there; the GPUs beside that, with their driver, where they are not the same."""
     of_jax, gpus = devices_text(host.devices), gpus_text(host)
+    if chips := chips_text(host):
+        return f"{of_jax} ({chips})" if of_jax else chips
     if not gpus:
         return of_jax or _NONE
     same = re.sub(r", driver .*", "", gpus) == of_jax

@@ -7,6 +7,7 @@ import click
 # What hardly any program has for itself: the size of the job, its devices and its hosts.
 _NAMES = frozenset(
     {"num_processes", "cpu_devices", "gpus_per_process", "slices", "cpu_transfers", "bind_cores"}
+    | {"tpu_chips_per_process"}
     | {"hosts", "procs_per_host", "num_hosts", "host_rank", "no_hook", "verify_spmd"}
     | {"start_timeout", "stall_timeout", "no_prefix"}
 )

@@ -64,6 +64,7 @@ def _show_help(context: click.Context, _: click.Parameter, asked: bool) -> None:
 # Of ranks, and of what each has.
 _ONE_OR_MORE = WholeNumber(1, MOST_RANKS)
 _NONE_OR_MORE = WholeNumber(0, 10**9)
+_CHIPS = WholeNumber(1, 1024)
 _PORT = WholeNumber(1, HIGHEST_PORT)
 _DURATION = Duration()
 _LIMIT = Limit()
@@ -146,6 +147,12 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             metavar="K|all",
             default_text="an equal share",
             help="Give each rank K GPUs of its own, or all of its host's.",
+        ),
+        Option(
+            "--tpu-chips-per-process",
+            type=_CHIPS,
+            metavar="K",
+            help="Give each rank K TPU chips of its own, on one host.",
         ),
         Option(
             "--slices",

@@ -78,6 +78,10 @@ _OF_ERRORS = {
         "CUDA_VISIBLE_DEVICES hides GPUs, and the ranks' jax needs its plugin (pip install "
         '"jax[cuda12]")'
     ),
+    KnownError.TPU_IN_USE: (
+        "a process of its own takes all TPU chips of a host: run one rank there, give each rank "
+        "its own with --tpu-chips-per-process K, or end the other process (-d K: CPU devices)"
+    ),
     KnownError.KEY_NEVER_SET: (
         "a rank timed out waiting for a value that another rank should have set: did that rank "
         "reach the code that sets it?"

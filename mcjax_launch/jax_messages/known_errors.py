@@ -29,6 +29,7 @@ class KnownError(enum.Enum):
     DRIVER_NOT_READY = enum.auto()
     GPU_FAILED = enum.auto()
     NO_GPU = enum.auto()  # JAX sees none that it can use
+    TPU_IN_USE = enum.auto()  # another process has it
 
 
 # Any of these texts shows the error; of several errors the first counts.
@@ -71,6 +72,10 @@ _TEXTS: tuple[tuple[KnownError, tuple[str, ...]], ...] = (
     (KnownError.STDIN_EMPTY, ("EOFError: EOF when reading a line",)),
     (KnownError.NO_DEBUGPY, ("No module named debugpy",)),
     (KnownError.KEY_NEVER_SET, ("GetKeyValue() timed out", "Timed out waiting for key")),
+    (
+        KnownError.TPU_IN_USE,
+        ("The TPU is already in use by", "libtpu.so already in use by"),
+    ),
     (KnownError.SEVERAL_SLICES, ("does not support multi-slice topologies",)),
     (
         KnownError.NO_GPU,

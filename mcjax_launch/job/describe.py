@@ -14,14 +14,15 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, make_plan
 from mcjax_launch.protocol import hook_environ, rank_environ
-from mcjax_launch.protocol.address import LOOPBACK, join_address, split_address
-from mcjax_launch.protocol.messages import VisibleGpus
+from mcjax_launch.protocol.address import LOOPBACK, TPU_PORTS, join_address, split_address
+from mcjax_launch.protocol.messages import Tpu, VisibleGpus
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted, these_ranks
 
 # What only a start would settle.
 _JOB_ID = "00000000"
 _PORT = "PORT"
+_USUAL_TPU = "v5e"
 _STAGE = "STAGE"
 
 
@@ -54,10 +55,13 @@ def dry_run(job: Job, hosts: Sequence[Host], here: Here) -> str:
     alone = len(hosts) == 1
     address, port = split_address(job.coordinator) if job.coordinator else ("", 0)
     address = address or (LOOPBACK if alone else hosts[0].name)
+    ranks, chips = job.processes_here, job.tpu_chips_per_process
     facts = {
         host: Facts(
             gpus=_gpus(job, host, here),
             platforms=here.environ.get("JAX_PLATFORMS", "") if host.is_local else "",
+            tpu=Tpu(ranks * chips, _USUAL_TPU) if chips else None,
+            tpu_ports=tuple(range(TPU_PORTS[0], TPU_PORTS[0] + ranks)) if chips else (),
             python=host.python or "",
             cwd=_folder(job, host),
         )

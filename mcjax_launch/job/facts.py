@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcjax_launch.protocol.messages import VisibleGpus
+from mcjax_launch.protocol.messages import Tpu, VisibleGpus
 from mcjax_launch.protocol.value import Value
 
 
@@ -16,6 +16,8 @@ class Facts(Value):
         platforms: JAX_PLATFORMS there.
         cores: each rank's share.
         transfer_ports: each rank's, for transfers between CPU processes.
+        tpu: its chips, if it has any.
+        tpu_ports: each rank's, for libtpu.
         address: where other hosts can reach it; empty if none needs to.
         good_name: whether its own name resolves to such an address.
 
@@ -27,5 +29,7 @@ class Facts(Value):
     platforms: str = ""
     cores: tuple[tuple[int, ...], ...] = ()
     transfer_ports: tuple[int, ...] = ()
+    tpu: Tpu | None = None
+    tpu_ports: tuple[int, ...] = ()
     address: str = ""
     good_name: bool = True

@@ -40,6 +40,7 @@ class Job(Value, kw_only=True):
     env_style: Literal["torch"] | None = None  # whose names of the coordinates ranks get too
     cpu_devices: int | None = None
     gpus_per_process: int | Literal["all"] | None = None  # None: they are shared equally
+    tpu_chips_per_process: int | None = None
     slices: Literal["auto", "one", "host"] | int = "auto"
     cpu_transfers: bool = False
     bind_cores: bool = False

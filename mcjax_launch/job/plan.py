@@ -153,6 +153,10 @@ def make_plan(
 
     """
     on_host = used_hosts(job.processes_here, hosts)
+    if job.tpu_chips_per_process is not None and (len(on_host) > 1 or job.num_hosts > 1):
+        raise LaunchError(
+            "--tpu-chips-per-process is for one host: on several, run one rank on each TPU worker"
+        )
     numbered = {host: (number, count) for number, (host, count) in enumerate(on_host.items())}
     shared = _shared_values(job, job_id, coordinator)
     placed = enumerate(place(job.processes_here, hosts), job.host_rank * job.processes_here)
@@ -229,7 +233,7 @@ def _rank(
         "MCJAX_LOCAL_PROCESS_ID": str(local),
         "MCJAX_LOCAL_NUM_PROCESSES": str(ranks_here),
         **gpus.settings(local, hook=job.hook),
-        **own_settings(local, facts),
+        **own_settings(job, host, local, ranks_here, facts),
     }
     if process_id in job.pdb:
         env[hook_environ.PDB] = "1"

@@ -4,7 +4,9 @@ import os.path
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
+from mcjax_launch.job import tpu_chips
 from mcjax_launch.job.facts import Facts
+from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import PROFILE_S, Job
 from mcjax_launch.protocol import hook_environ
 from mcjax_launch.protocol.address import LOOPBACK, join_address
@@ -79,9 +81,11 @@ def of_torch(values: Mapping[str, str], ranks_here: int, host_number: int) -> di
     }
 
 
-def own_settings(local: int, facts: Facts) -> dict[str, str]:
-    """A rank's own addresses."""
-    settings = {}
+def own_settings(job: Job, host: Host, local: int, ranks: int, facts: Facts) -> dict[str, str]:
+    """A rank's own chips and addresses."""
+    settings: dict[str, str] = {}
+    if job.tpu_chips_per_process is not None:
+        settings |= tpu_chips.settings(job.tpu_chips_per_process, host, local, ranks, facts)
     if facts.transfer_ports:
         address = join_address(facts.address or LOOPBACK, facts.transfer_ports[local])
         settings[hook_environ.TRANSFER] = address

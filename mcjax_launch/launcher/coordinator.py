@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.protocol.address import LOOPBACK, is_loopback
+from mcjax_launch.protocol.address import LOOPBACK, TPU_PORTS, is_loopback
 from mcjax_launch.protocol.exit_status import HOST_LOST
 from mcjax_launch.protocol.messages import CoordinatorTried, HostFacts
 
@@ -45,10 +45,28 @@ def candidates(
     return found
 
 
+def taken_ports(facts: HostFacts) -> tuple[int, ...]:
+    """The ports that a TPU slice's network passes, and that rank 0's host has found taken."""
+    if facts.tpu is None:
+        return ()
+    return TPU_PORTS[: TPU_PORTS.index(facts.port)] if facts.port in TPU_PORTS else TPU_PORTS
+
+
 def choose(
-    first: Host, port: int, tried: Sequence[str], checked: Mapping[Host, CoordinatorTried]
+    first: Host,
+    port: int,
+    tried: Sequence[str],
+    checked: Mapping[Host, CoordinatorTried],
+    taken: Sequence[int] = (),
 ) -> str:
     """The first address that every other host has reached.
+
+    Args:
+        first: rank 0's host.
+        port: that was tried there.
+        tried: its addresses.
+        checked: what the other hosts say.
+        taken: ports that would have been better.
 
     Raises:
         LaunchError: there is none.
@@ -61,9 +79,13 @@ def choose(
         (host, found) for host, found in checked.items() if tried[0] not in found.sources
     )
     reasons = ", ".join(f"{address}: {found.errors[address]}" for address in found.errors)
+    which = f"port {port}"
+    if taken:
+        which += f" ({' and '.join(map(str, taken))}: in use there)"
     raise LaunchError(
-        f"host {host.name} cannot reach the coordinator on host {first.name}, port {port}, at "
-        f"{reasons}; open the port (--coordinator HOST:PORT chooses it) or set another address",
+        f"host {host.name} cannot reach the coordinator on host {first.name}, {which}, at "
+        f"{reasons}; open the port (--coordinator HOST:PORT chooses it), set another address, or "
+        "use --coordinator ssh, which needs no port",
         HOST_LOST,
     )
 

@@ -42,7 +42,7 @@ def run(
         LaunchError: it could not be started.
 
     """
-    transport = Transport(via, job.python, job.python_given)
+    transport = Transport(via, job.python, job.python_given, job.start_timeout)
     if front is not None:
         from mcjax_launch.launcher import restarts
 

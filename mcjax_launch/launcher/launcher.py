@@ -344,6 +344,12 @@ class Launcher:
                     self._note_absent_ranks(self._absent_ranks.called(self._state, rank))
                 elif isinstance(said, hook_messages.Backend) and self._joining_ranks is not None:
                     self._note_if_any(self._joining_ranks.backend_note(self._state))
+                elif (
+                    isinstance(said, hook_messages.ProcessNumber)
+                    and self._joining_ranks is not None
+                ):
+                    for line in self._joining_ranks.numbers(self._state, rank):
+                        self._console.note(line)
                 self._note_if_any(self._state.uneven_gpus(rank))
                 self._note_waiting()
 

@@ -12,7 +12,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, make_plan, ranks_of_hosts
 from mcjax_launch.launcher.agent_orders import what_to_prepare
-from mcjax_launch.launcher.coordinator import candidates, choose, own_address
+from mcjax_launch.launcher.coordinator import candidates, choose, own_address, taken_ports
 from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_address
 from mcjax_launch.protocol.codec import Message
@@ -161,8 +161,30 @@ class Startup:
         if self._stopped:
             return
         if len(self._answers) == len(self._hosts) and not self._failures:
+            if any(answer.tpu is not None for answer in self._answers.values()):
+                self._look_at_tpus()
             check = self._check_peers if self._job.relay else self._check
             self._attempt(check if self._several else self._plan)
+
+    def _look_at_tpus(self) -> None:
+        """Put the ranks in the order of the TPU workers, and see whether all of these are there."""
+        from mcjax_launch.launcher import tpu_workers  # as only TPUs need
+
+        if self._job.num_hosts > 1:  # of which other launchers know
+            return
+        hosts = tpu_workers.in_order(self._hosts, self._answers)
+        if hosts != list(self._hosts) and self._may_go_in(hosts):
+            self._hosts = hosts
+            self._note(tpu_workers.order_note(hosts))
+        if note := tpu_workers.part_note(self._answers[host].tpu for host in hosts):
+            self._note(note)
+
+    def _may_go_in(self, hosts: Sequence[Host]) -> bool:
+        """Whether what the hosts have prepared fits ranks in that order."""
+        ranks = ranks_of_hosts(self._job, hosts)
+        sizes = {host: len(own) for host, own in ranks.items()}
+        prepared = sizes == {host: len(own) for host, own in self._ranks.items()}
+        return prepared and self._job.coordinator is None and self._answers[hosts[0]].port > 0
 
     def _attempt(self, step: Callable[[], None]) -> None:
         try:
@@ -222,7 +244,8 @@ class Startup:
         if self._reach is not None:
             address = self._reached_address(first) or LOOPBACK
         elif self._several:
-            address = choose(first, port, self._tried, self._checked)
+            taken = () if self._job.coordinator else taken_ports(self._answers[first])
+            address = choose(first, port, self._tried, self._checked, taken)
             bind = address == LOOPBACK or address in self._answers[first].addresses
         plan = make_plan(
             self._job,
@@ -249,6 +272,8 @@ class Startup:
             gpus=answer.gpus,
             platforms=answer.platforms,
             cores=answer.cores,
+            tpu=answer.tpu,
+            tpu_ports=answer.tpu_ports,
             transfer_ports=answer.transfer_ports,
             address=address,
             good_name=self._name_is_good(host, address),

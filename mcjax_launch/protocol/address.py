@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+#: Those that the networks of TPU slices pass as a rule: JAX's own choices for its coordinator.
+TPU_PORTS = (8476, 8482)
 LOOPBACK = "127.0.0.1"
 #: On which a server listens on all interfaces.
 EVERYWHERE = ("0.0.0.0", "::")

@@ -90,6 +90,16 @@ class Backend(HookMessage):
     why: str = ""
 
 
+class ProcessNumber(HookMessage):
+    """A backend has started, in a process that has joined: its own number for the process.
+
+    Elsewhere than on TPUs that is the one that initialize() was given.
+    """
+
+    platform: str
+    process: int
+
+
 class Leaving(HookMessage):
     """The program is over, or calls shutdown(): JAX may hold it up in its exit barrier."""
 
@@ -114,7 +124,8 @@ class Program(HookMessage):
     """A program that spans processes is about to run for the first time.
 
     `fingerprint` is of its code and its devices; `processes` and `devices` are those of its mesh,
-    None for all. `held`: it does not before a GateOpens comes, on the same connection.
+    None for all, by the numbers that the backend of `platform` gives them. `held`: it does not
+    before a GateOpens comes, on the same connection.
     """
 
     name: str
@@ -124,6 +135,7 @@ class Program(HookMessage):
     where: str
     devices: tuple[int, ...] | None = None
     held: bool = False
+    platform: str = ""
 
 
 class ProgramText(HookMessage):

@@ -65,8 +65,10 @@ class Prepare(Message):
         listen: listen there, for the other hosts' attempts to connect.
         describe: say how other hosts may reach this one.
         towards: the coordinator, where other launchers have the other hosts.
-        transfer_ports, cores: so many to reserve or to share out.
+        transfer_ports, tpu_ports, cores: so many to reserve or to share out.
         gpus: count them.
+        tpus: the same of TPU chips, and what the host knows of its slice.
+        any_order: rank 0 may come to another host than the one with `coordinator`.
         ranks: that will run there.
 
     """
@@ -86,6 +88,9 @@ class Prepare(Message):
     towards: str | None = None
     transfer_ports: int = 0
     gpus: bool = False
+    tpus: bool = False
+    tpu_ports: int = 0
+    any_order: bool = False
     cores: int = 0
     ranks: int = 1
     wrappers: tuple[str, ...] = ()
@@ -345,6 +350,25 @@ class VisibleGpus(Message):
         return len(self.ids)
 
 
+class Tpu(Message):
+    """The TPU chips of a host, and its place in its slice.
+
+    Args:
+        chips: how many.
+        model: such as v5e.
+        worker: its number in the slice; None where it does not know that.
+        workers: how many the slice has; 0 where it does not know that.
+        slice_number: of several slices.
+
+    """
+
+    chips: int
+    model: str
+    worker: int | None = None
+    workers: int = 0
+    slice_number: int = 0
+
+
 class HostFacts(Message):
     """What a host has, and what it holds for the job: the answer to Prepare.
 
@@ -354,12 +378,14 @@ class HostFacts(Message):
         transfer_ports: reserved, one a rank.
         gpus: that its ranks would see, where that was asked.
         platforms: JAX_PLATFORMS there, as ranks inherit it.
+        tpu_ports: the same, until the ranks start.
         cores: each rank's share.
         address: its own, towards the coordinator of other launchers.
         own_name: the addresses to which its own name leads; None where nobody asked.
         addresses: by which other hosts may reach it.
         machine: the same for two agents if and only if loopback is the same for both.
         launcher: the address by which the launcher came.
+        tpu: its chips, if it has any and these were asked for.
 
     """
 
@@ -375,6 +401,8 @@ class HostFacts(Message):
     addresses: tuple[str, ...] = ()
     machine: str = ""
     launcher: str = ""
+    tpu: Tpu | None = None
+    tpu_ports: tuple[int, ...] = ()
 
     def check(self) -> None:
         """Other hosts may be told to connect to the port."""

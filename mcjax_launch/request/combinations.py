@@ -11,9 +11,10 @@ from mcjax_launch.schedulers import slurm
 # What makes a difference to a check.
 _FOR_CHECK = frozenset(
     {"check", "num_processes", "python", "chdir", "env", "no_hook", "cpu_devices"}
+    | {"tpu_chips_per_process", "report"}
     | {"gpus_per_process", "cpu_transfers", "bind_cores", "hosts", "procs_per_host", "via"}
     | {"slices", "coordinator", "color", "quiet", "verbose", "timeout", "start_timeout"}
-    | {"grace", "report"}
+    | {"grace"}
 )
 _FOR_EMIT = ("image", "name", "namespace", "engine_option")
 
@@ -80,6 +81,8 @@ def _check_contradictions(options: Options) -> None:
         raise LaunchError(
             "--cpu-devices cannot be combined with --gpus-per-process: JAX computes on one of them"
         )
+    if options.tpu_chips_per_process is not None and options.cpu_devices is not None:
+        raise LaunchError("--tpu-chips-per-process cannot be combined with -d")
     if options.min_hosts and isinstance(options.slices, int):
         raise LaunchError(
             f"--slices {options.slices} cannot be combined with --min-hosts: fewer ranks may not "

@@ -30,10 +30,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
     """
     num_hosts = options.num_hosts or 1
     num_processes = options.num_processes or _all_slots(hosts, num_hosts)
-    try:
-        check_slices(options.slices, num_processes)
-    except ValueError as error:
-        raise LaunchError(f"--slices {options.slices}: {error}") from None
+    _check_slices(options.slices, num_processes)
     return Job(
         program=options.program,
         program_hint=here.program_hint,
@@ -51,6 +48,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         env_style=options.env_style,
         cpu_devices=options.cpu_devices,
         gpus_per_process=options.gpus_per_process,
+        tpu_chips_per_process=options.tpu_chips_per_process,
         slices=options.slices,
         cpu_transfers=options.cpu_transfers,
         bind_cores=options.bind_cores,
@@ -75,6 +73,13 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         preload=options.preload,
         junit=options.junit is not None,
     )
+
+
+def _check_slices(slices: str | int, num_processes: int) -> None:
+    try:
+        check_slices(slices, num_processes)
+    except ValueError as error:
+        raise LaunchError(f"--slices {slices}: {error}") from None
 
 
 def _all_slots(hosts: Sequence[Host], num_hosts: int) -> int:

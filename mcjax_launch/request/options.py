@@ -32,6 +32,7 @@ class Options(Value, kw_only=True):
 
     cpu_devices: int | None = None
     gpus_per_process: int | Literal["all"] | None = None
+    tpu_chips_per_process: int | None = None
     slices: Literal["auto", "one", "host"] | int = "auto"
     cpu_transfers: bool = False
     bind_cores: bool = False

@@ -1,6 +1,7 @@
 """Messages from a rank's hook, and what each changes in the state of the run."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from mcjax_launch.protocol import hook_messages as hook
 from mcjax_launch.protocol.messages import FromHook, Reached
@@ -34,15 +35,16 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
             membership.joined_at = at
             run.standing.answers = signum != 0
             state.joined_as(event.rank, process)
+        case hook.ProcessNumber(platform, process) if membership.joined_at is not None:
+            state.comparison_of(run).members.told(event.rank, platform, process)
+            state.settle()
         case hook.Leaving() if membership.leaving_at is None:
             membership.leaving_at = at
-            state.finished_programs(run)
+            state.finished_programs(run, at)
         case hook.Left():
             membership.left = True
-        case hook.Compiling() as compiling:
-            run.compilations.begin(compiling, at)
-        case hook.Compiled():
-            run.compilations.end(at)
+        case hook.Compiling() | hook.Compiled() as said:
+            _compiles(run, said, at)
         case hook.Program() as program:
             _program(state, (event.rank,), program, at, held=program.held)
         case hook.ProgramText() as part:
@@ -50,8 +52,7 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
             if code is not None:
                 code.add(part)
         case hook.Rerun() as rerun if state.compares:
-            again = Rerun.from_hook(event.rank, rerun, state.ranks_of_processes)
-            state.comparison_of(run).reruns.append(again)
+            _rerun(state, run, rerun)
         case hook.Blind(reason=reason):
             run.incomparable = reason
         case hook.Failed() as failure:
@@ -73,6 +74,14 @@ def _of_jax(membership: Membership, said: hook.ImportedJax | hook.Backend) -> No
         membership.imported = said
 
 
+def _compiles(run: RankRun, said: hook.Compiling | hook.Compiled, at: float) -> None:
+    """A compilation begins, or is over."""
+    if isinstance(said, hook.Compiling):
+        run.compilations.begin(said, at)
+    else:
+        run.compilations.end(at)
+
+
 def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining, at: float) -> None:
     """A process of a rank calls initialize()."""
     state.initialize_calls += 1
@@ -92,8 +101,20 @@ def _program(
     state: RunState, ranks: Sequence[int], program: hook.Program, at: float, *, held: bool
 ) -> None:
     """Ranks are about to run a program that spans processes."""
-    compares = state.compares
-    ran = Program.from_hook(program, state.ranks_of_processes) if compares else None
+    if ranks:
+        members = state.comparison_of(state.ranks[ranks[0]]).members
+        act = partial(_judge, state, ranks, program, at, held=held)
+        members.when_known(program.platform, program.processes or (), act, at)
+        state.settle()
+
+
+def _judge(
+    state: RunState, ranks: Sequence[int], program: hook.Program, at: float, *, held: bool
+) -> None:
+    """It is known which ranks the program's processes are."""
+    run = state.ranks[ranks[0]]
+    taking_part = state.members_of(run, program.platform, program.processes)
+    ran = Program.from_hook(program, taking_part) if state.compares else None
     for rank in ranks:
         run = state.ranks[rank]
         comparison = state.comparison_of(run)
@@ -106,12 +127,25 @@ def _program(
             comparison.released.setdefault(program.fingerprint, set()).add(rank)
 
 
+def _rerun(state: RunState, run: RankRun, rerun: hook.Rerun) -> None:
+    """A rank has run a program again."""
+    program, platform = rerun.program, rerun.program.platform
+    ran = Program.from_hook(program, state.members_of(run, platform, program.processes))
+    partners = state.members_of(run, platform, rerun.partners)
+    again = Rerun(run.process_id, ran, rerun.request, partners)
+    state.comparison_of(run).reruns.append(again)
+
+
 def _failed(
     state: RunState, run: RankRun, event: FromHook, failure: hook.Failed, at: float
 ) -> bool:
     """A program has failed; whether that ends the job now, not only with its process."""
     if run.hidden_failure is not None:
         return False
+    others = state.comparison_of(run).members.others(state.ranks)
+    if len(others) == len(failure.slices):  # of processes, and to be of ranks
+        by_rank = sorted((rank, failure.slices[process]) for process, rank in others.items())
+        failure = failure.replaced(slices=tuple(slice_ for _, slice_ in by_rank))
     if failure.joined:
         run.failure = failure
         state.fails(run, at)

@@ -12,6 +12,7 @@ from itertools import chain
 
 from mcjax_launch.protocol import hook_messages
 from mcjax_launch.protocol.value import Value
+from mcjax_launch.runs.members import Members
 
 # Of each rank at least so many are kept until the others have run as many.
 _MOST_PROGRAMS = 1024
@@ -48,19 +49,17 @@ class Program(Value):
         return titled(self.name)
 
     @classmethod
-    def from_hook(cls, message: hook_messages.Program, ranks: Mapping[int, int]) -> Program:
+    def from_hook(cls, message: hook_messages.Program, ranks: frozenset[int]) -> Program:
         """A program as a rank's hook reports it.
 
         Args:
             message: the hook's.
-            ranks: the rank that has joined as each JAX process.
+            ranks: that its processes are.
 
         """
-        processes = ranks if message.processes is None else message.processes
-        taking_part = frozenset(ranks[number] for number in processes if number in ranks)
         devices = None if message.devices is None else frozenset(message.devices)
         code = message.name, message.fingerprint
-        return cls(*code, taking_part, message.shapes, message.where, devices)
+        return cls(*code, ranks, message.shapes, message.where, devices)
 
 
 class Rerun(Value):
@@ -76,12 +75,6 @@ class Rerun(Value):
     program: Program
     request: int
     partners: frozenset[int]
-
-    @classmethod
-    def from_hook(cls, rank: int, message: hook_messages.Rerun, ranks: Mapping[int, int]) -> Rerun:
-        """One as the rank's hook reports it; see Program.from_hook."""
-        partners = frozenset(ranks[number] for number in message.partners if number in ranks)
-        return cls(rank, Program.from_hook(message.program, ranks), message.request, partners)
 
 
 def titled(name: str) -> str:
@@ -239,10 +232,12 @@ class Comparison:
             tells them takes it from here.
         codes: of programs in which ranks diverge, by fingerprint; whoever asked for them has put
             them here.
+        members: which ranks the processes of programs are.
 
     """
 
     def __init__(self) -> None:
+        self.members = Members()
         self.divergence: Divergence | None = None
         self.count = 0
         self.reruns: list[Rerun] = []
@@ -258,7 +253,7 @@ class Comparison:
         self._pairs_of: dict[int, list[_Pair]] = {}
 
     def ran(self, rank: int, program: Program, *, held: bool = False) -> None:
-        """A rank runs a program for the first time; one on others' devices does nothing.
+        """A rank runs a program for the first time; one on others' devices is nothing to wait for.
 
         Args:
             rank: that runs it.
@@ -267,6 +262,8 @@ class Comparison:
 
         """
         if rank not in program.ranks:
+            if held:
+                self.released.setdefault(program.fingerprint, set()).add(rank)
             return
         if len(self._known) > 2 * _MOST_PROGRAMS:
             self._known.clear()

@@ -6,7 +6,8 @@ compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mcjax_launch.protocol.messages import Exited, Usage
@@ -79,7 +80,7 @@ class RunState(Changing):
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn
     _events: int = 0
-    _rank_of: dict[int, int] = field(default_factory=dict)  # by JAX's process
+    _rank_of: dict[int, int] = field(default_factory=dict)  # by initialize()'s process
 
     # --- what happens ---
 
@@ -152,7 +153,8 @@ class RunState(Changing):
         if run.failed and run.failed_at is None:
             self.fails(run, at)
         if exited.status == 0 and run.membership.joined_at is not None:
-            self.finished_programs(run)
+            self.finished_programs(run, at)
+        self.settle()
         return exited.status != 0
 
     def fails(self, run: RankRun, at: float) -> None:
@@ -166,13 +168,15 @@ class RunState(Changing):
         self.stop = stop
 
     def joined_as(self, rank: int, process: int) -> None:
-        """A rank takes part in the job as this JAX process."""
+        """A rank takes part in the job as this JAX process, by the number of initialize()."""
         self._rank_of[process] = rank
 
-    def finished_programs(self, run: RankRun) -> None:
+    def finished_programs(self, run: RankRun, at: float) -> None:
         """A rank will run no more programs; one that has failed says nothing about its program."""
         if self.compares and run.failure is None:
-            self.comparison_of(run).over(run.process_id)
+            programs = self.comparison_of(run)
+            programs.members.when_known("", (), partial(programs.over, run.process_id), at)
+            self.settle()
 
     def keep_output(self, tails: Callable[[int], tuple[str, str]]) -> None:
         """All output has come: keep the last of each rank's stdout and stderr."""
@@ -230,12 +234,34 @@ class RunState(Changing):
         run = None if process is None else self.ranks.get(self._rank_of.get(process, -1))
         return run if run is not None and run.membership.joined_at is not None else None
 
-    @property
-    def ranks_of_processes(self) -> Mapping[int, int]:
-        """The rank of each JAX process; its own number where no rank has joined as it."""
-        return self._rank_of
-
     # --- the programs that span processes ---
+
+    def members_of(
+        self, run: RankRun, platform: str, processes: Collection[int] | None
+    ) -> frozenset[int]:
+        """The ranks that these processes of a rank's program are; None stands for all."""
+        if processes is None:
+            return frozenset(self._rank_of.values())
+        known = self.comparison_of(run).members.ranks(platform)
+        told = set(known.values())
+        others = {number: rank for number, rank in self._rank_of.items() if rank not in told}
+        ranks = {**others, **known}
+        return frozenset(ranks[number] for number in processes if number in ranks)
+
+    def settle(self, *, give_up: bool = False) -> None:
+        """Judge what has waited until its members are known; `give_up`: of those that are known."""
+        for turn, programs in list(self._comparisons.items()):
+            programs.members.settle(partial(self._may_tell, turn) if not give_up else tuple)
+
+    def _may_tell(self, turn: int) -> list[int]:
+        """The ranks that may say which processes they are in a turn, if they have not."""
+        return [run.process_id for run in self.running if run.membership.turn <= turn]
+
+    @property
+    def unjudged_since(self) -> float | None:
+        """Since when something has waited for that; None where nothing does."""
+        since = [programs.members.waits_since for programs in self._comparisons.values()]
+        return min((at for at in since if at is not None), default=None)
 
     @property
     def programs(self) -> Comparison:
@@ -246,6 +272,8 @@ class RunState(Changing):
     def take_released(self) -> dict[str, set[int]]:
         """By fingerprint: ranks that were held at a program and may run it now."""
         released: dict[str, set[int]] = {}
+        if self._lets_all_run:
+            self.settle(give_up=True)
         for programs in self._comparisons.values():
             if programs.released or self._lets_all_run:
                 if self._lets_all_run:

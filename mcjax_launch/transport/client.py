@@ -16,6 +16,14 @@ from mcjax_launch.transport.pipes import NewPipes, Pipes
 if TYPE_CHECKING:
     from mcjax_launch.transport.staying import StayingAgents
 
+#: From the start of a transport to the agent's greeting.
+GREETING_S = 14.0
+#: The same by a template's client, which may have more to do: gcloud starts slowly, adds a key to
+#: the host's and may go through a tunnel.
+TEMPLATE_GREETING_S = 60.0
+#: The same on this machine, where there is no network but maybe much else to do.
+LOCAL_GREETING_S = 60.0
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LOCAL = """
 import sys
@@ -36,6 +44,8 @@ _TAKES_WORDS = frozenset(
     {"apptainer", "chroot", "crictl", "docker", "env", "ip", "kubectl", "lxc", "nerdctl"}
     | {"nsenter", "oc", "podman", "singularity", "srun", "sudo", "systemd-run", "unshare"}
 )
+# Of whose commands one is called ssh, and takes other options.
+_HAS_AN_SSH = frozenset({"az", "gcloud", "tsh", "vagrant"})
 # Characters that not every login shell takes inside the quotes used here.
 _UNQUOTABLE = frozenset("'\"\\$`!\n")
 
@@ -126,14 +136,20 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
         raise LaunchError(f"--via {template}: {error}") from None
     if not words or "{host}" not in template:
         raise LaunchError(f"--via {template}: write {{host}} where the host's name goes")
+    if "--worker=all" in words:
+        raise LaunchError(
+            f"--via {template}: each of gcloud's workers is a host of its own here: "
+            "--hosts 0,1,2,3 and --worker={host}"
+        )
     argv = []
     programs = [os.path.basename(word) for word in words]
+    is_openssh = not _HAS_AN_SSH.intersection(programs)
     known = [name for name in programs if name == "ssh" or name in _TAKES_WORDS]
     for word in words:
         alone = word == "{command}" or word.endswith("={command}")
         word = word.replace("{command}", line if alone else shlex.quote(line))
         argv.append(word.replace("{host}", host.login))
-        if os.path.basename(word) == "ssh":
+        if is_openssh and os.path.basename(word) == "ssh":
             argv += _ssh_options(host, template)
     if "{command}" in template:
         return argv
@@ -142,11 +158,14 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
     return [*argv, line]
 
 
+_KNOWN = {"ssh": ssh_argv, "srun": srun_argv}
+
+
 def remote_argv(host: Host, via: str, python: str, python_given: bool) -> list[str]:
     """The agent on another host."""
     text = script(host.python or python, or_python3=not (host.python or python_given))
-    known = {"ssh": ssh_argv, "srun": srun_argv}
-    return known[via](host, text) if via in known else template_argv(via, host, text)
+    known = _KNOWN.get(via)
+    return known(host, text) if known is not None else template_argv(via, host, text)
 
 
 def start(argv: Sequence[str], files_limit: ulimits.Limit | None = None, client: str = "") -> Pipes:
@@ -195,14 +214,18 @@ class Transport:
         via: how to reach other hosts: "ssh", "srun" or a template.
         python: of the ranks.
         python_given: the user has named it.
+        start_timeout: the user's own limit for a start, in seconds; None for none.
 
     Attributes:
         started: called with each client or agent that is started from now on.
 
     """
 
-    def __init__(self, via: str, python: str, python_given: bool) -> None:
+    def __init__(
+        self, via: str, python: str, python_given: bool, start_timeout: float | None
+    ) -> None:
         self._via = via
+        self._template_s = max(TEMPLATE_GREETING_S, start_timeout or 0.0)
         self._python = python
         self._python_given = python_given
         self.started: Callable[[Pipes], object] = lambda pipes: None
@@ -213,6 +236,12 @@ class Transport:
     def allow_many_files(self) -> None:
         """Raise the launcher's own limit on open files; what is started keeps the user's."""
         self._files_limit = ulimits.allow_many_files()
+
+    def greeting_s(self, host: Host) -> float:
+        """How long it may take until the agent of a host greets."""
+        if host.is_local:
+            return LOCAL_GREETING_S
+        return GREETING_S if self._via in _KNOWN else self._template_s
 
     def start_local(self) -> None:
         """Start the agent of this machine now, ahead of `start`, or go on with the early one."""

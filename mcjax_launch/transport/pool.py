@@ -35,10 +35,6 @@ from mcjax_launch.transport.pace import Pace
 if TYPE_CHECKING:
     from mcjax_launch.transport.coordinator_relay import CoordinatorRelay, Event
 
-#: From the start of a transport to the agent's greeting.
-GREETING_S = 14.0
-#: The same on this machine, where there is no network but maybe much else to do.
-LOCAL_GREETING_S = 60.0
 # The client of an agent that is gone ends as well; how it ends says more.
 _CLIENT_END_S = 1.0
 # What an agent whose ranks are to end needs beyond what these get.
@@ -55,7 +51,10 @@ _KILLED = rb"(?m)^Killed by signal (\d{1,3})\."
 _HINTS = (
     ("could not resolve", "check its name in the hosts file"),
     ("identification has changed", "if that is expected: ssh-keygen -R {host}"),
-    ("host key verification failed", "log in once by hand to accept its key: ssh {host}"),
+    (
+        "host key verification failed",
+        "accept its key once, ssh {host}, or any new one: StrictHostKeyChecking=accept-new",
+    ),
     ("permission denied (", "it needs a key that works without a prompt: ssh-copy-id {host}"),
     ("connection refused", "is sshd running there, on that port?"),
     ("timed out", "is it up, and does a firewall let port 22 through?"),
@@ -142,10 +141,6 @@ def _failure(link: AgentConnection) -> Failure:
     return Failure(link.host, why(link), link.traceback)
 
 
-def _greeting_s(link: AgentConnection) -> float:
-    return LOCAL_GREETING_S if link.host.is_local else GREETING_S
-
-
 def _all(links: list[AgentConnection], gone: Callable[[AgentConnection], bool]) -> bool:
     """Whether all of these are gone, which stays so: those that are found gone are dropped."""
     while links and gone(links[-1]):
@@ -208,6 +203,7 @@ class AgentPool:
 
         self._connect = connect
         self._keep = transport.keep
+        self._greeting_s = transport.greeting_s
 
     def send_all(self, message: Message) -> None:
         """Send a message to every agent."""
@@ -391,7 +387,7 @@ class AgentPool:
         if link in self._leaving:
             return self._leaving[link]
         if link in self._greeting:
-            return link.began_at + _greeting_s(link)
+            return link.began_at + self._greeting_s(link.host)
         if link.said_bye:
             return link.silent_at
         silent_at = link.silent_at if self._is_heard(link) else math.inf
@@ -422,7 +418,8 @@ class AgentPool:
         elif link in self._greeting:
             said = link.last_lines()
             last = f" ({said[-1]})" if said else ""
-            self._never_greets(link, f"no answer within {_greeting_s(link):g} s{last}")
+            limit_s = self._greeting_s(link.host)
+            self._never_greets(link, f"no answer within {limit_s:g} s{last}")
         elif link.said_bye:
             link.close()
         elif now >= self._due.get(link, math.inf) or link.host.is_local:

@@ -3,12 +3,16 @@
 from mcjax_launch.protocol.hook_messages import Joining
 from mcjax_launch.runs.state import RunState
 
+# So many numbers of processes are shown.
+_MOST_NUMBERS = 8
+
 
 class JoiningRanks:
     """Remembers what has been reported."""
 
     def __init__(self) -> None:
         self._reported: set[object] = set()
+        self._are_numbered = False
         # Of the first rank: all are looked at only where another's are different.
         self._first: Joining | None = None
 
@@ -48,3 +52,16 @@ class JoiningRanks:
             return ""
         self._reported |= {unlike_others, line}
         return line
+
+    def numbers(self, state: RunState, rank: int) -> list[str]:
+        """The line on processes whose numbers are not their ranks; call it when one is known."""
+        members = state.comparison_of(state.ranks[rank]).members
+        known = {} if self._are_numbered else members.others(state.ranks)
+        if not known:
+            return []
+        self._are_numbered = True
+        pairs = [f"{process} is rank {known[process]}" for process in sorted(known)]
+        more = ", ..." if len(pairs) > _MOST_NUMBERS else ""
+        return [
+            f"jax.process_index() is not the rank here: {', '.join(pairs[:_MOST_NUMBERS])}{more}"
+        ]

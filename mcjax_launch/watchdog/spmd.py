@@ -129,6 +129,18 @@ class SpmdWatch:
         """When to call `expire` again; it does nothing before."""
         if self._state.ending:
             return None
+        times = [self._look_at, self._give_up_at]
+        return min((at for at in times if at is not None), default=None)
+
+    @property
+    def _give_up_at(self) -> float | None:
+        """When programs are judged though it is not known of all members which ranks they are."""
+        since = self._state.unjudged_since
+        return None if since is None else since + _NOTED_AFTER_S
+
+    @property
+    def _look_at(self) -> float | None:
+        """When to look again who is there."""
         looked_at = self._looked_at
         if self._waits and looked_at is not None:
             return min(wait.next_at(looked_at) for wait in self._waits.values())
@@ -142,6 +154,10 @@ class SpmdWatch:
         deadline = self.deadline
         programs = self._state.programs
         if deadline is None or now < deadline or programs.divergence is not None:
+            return
+        if (give_up_at := self._give_up_at) is not None and now >= give_up_at:
+            self._state.settle(give_up=True)
+        if (look_at := self._look_at) is None or now < look_at:
             return
         self._looked_at, self._seen = now, (programs, programs.count)
         reruns, programs.reruns = programs.reruns, []

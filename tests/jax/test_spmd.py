@@ -90,6 +90,55 @@ def test_programs_that_are_right_are_not_blamed(jobs: Jobs) -> None:
     assert len(re.findall(r"all \d\d cases\n", ended.stdout)) == 4
 
 
+PERMUTED = PROGRAMS / "permuted.py"
+NUMBERS = (
+    "jax.process_index() is not the rank here: 0 is rank 3, 1 is rank 0, 2 is rank 1, 3 is rank 2\n"
+)
+
+
+@pytest.mark.every_jax
+@pytest.mark.parametrize("verify", [["--verify-spmd"], []])
+@pytest.mark.parametrize("way", ["right", "some"])
+def test_right_programs_of_processes_that_are_not_their_ranks(
+    jobs: Jobs, way: str, verify: list[str]
+) -> None:
+    ended = jobs.run("-n", 4, "-d", 1, "--grace", "1", *verify, PERMUTED, way)
+    assert ended.status == 0, ended.stderr
+    assert ended.stderr.count(NUMBERS) == 1
+    assert "different programs" not in ended.stderr and "waited" not in ended.stderr
+
+
+# Way: what the report says.
+PERMUTED_APART = {
+    "apart": "program #1: rank 0 permuted.py:{apart} jit(total) f32[4,4] · rank 3 permuted.py:{apart} jit(mean) f32[4,4]",
+    "all apart": "program #1: ranks 0-2 permuted.py:{all apart} jit(total) f32[8,4] · rank 3 permuted.py:{all apart} jit(mean) f32[8,4]",
+    "passed by": "program #2: rank 0 ran permuted.py:{again} jit(total) f32[4,4] again instead · rank 3 permuted.py:{passed by} jit(mean) f32[4,4]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", PERMUTED_APART)
+def test_processes_that_are_not_their_ranks_diverge(jobs: Jobs, way: str) -> None:
+    ended = jobs.run(*OPTIONS, PERMUTED, way, cwd=PROGRAMS, limit=120)
+    assert ended.status == 1, ended.stderr
+    assert PERMUTED_APART[way].format(**places(PERMUTED)) in ended.report
+    assert "result" not in ended.stdout
+    if way != "passed by":
+        ended = jobs.run("-n", 4, "-d", 1, PERMUTED, way, cwd=PROGRAMS)
+        assert ended.status == 0, ended.stderr
+        assert PERMUTED_APART[way].format(**places(PERMUTED)) in ended.report
+
+
+@pytest.mark.parametrize("verify", [["--verify-spmd"], []])
+def test_who_waits_for_whom_where_processes_are_not_their_ranks(
+    jobs: Jobs, verify: list[str]
+) -> None:
+    options = ["-n", 4, "-d", 1, "--grace", "1", "--stall-timeout", "3", *verify]
+    ended = jobs.run(*options, PERMUTED, "late", cwd=PROGRAMS)
+    assert ended.status == 124, ended.stderr
+    where = f"permuted.py:{places(PERMUTED)['late']}"
+    assert f"rank 3: waiting in jit(total) at {where}, which rank 0 has not reached" in ended.report
+
+
 @pytest.mark.every_jax
 @pytest.mark.parametrize("program", ["toy.py", "tour.py"])
 def test_the_guides_programs_do_not_diverge(jobs: Jobs, program: str) -> None:

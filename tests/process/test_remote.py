@@ -79,9 +79,11 @@ def test_an_agent_that_is_on_its_way_at_an_interrupt_is_waited_for(
     assert tidy.exists()
 
 
-def test_what_a_transport_has_started_ends_with_it(jobs: Jobs) -> None:
-    via = "bash -c 'sleep 1000 & sleep 1000' - {host}"
-    ended = jobs.run("--hosts", "a", "--via", via, "true", limit=40)
+def test_what_a_transport_has_started_ends_with_it(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "ssh").write_text("#!/bin/bash\nsleep 1000 & sleep 1000\n")
+    (tmp_path / "ssh").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ended = jobs.run("--hosts", "a", "true", env=env, limit=40)
     assert ended.status == 255
 
 
@@ -126,11 +128,31 @@ def test_a_host_that_cannot_be_used(jobs: Jobs, mode: str) -> None:
     assert "(" in ended.report  # a hint
 
 
-def test_a_host_that_swallows_the_connection(jobs: Jobs) -> None:
-    ended = jobs.run("--hosts", "a,b", "--via", FAKE_SSH, "true", env={"FAKE_SSH": "hang@b"})
+def test_a_host_that_swallows_the_connection(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "ssh").symlink_to(Path(__file__).parent.parent / "fake_ssh")
+    env = {"FAKE_SSH": "hang@b", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ended = jobs.run("--hosts", "a,b", "true", env=env)
     assert ended.status == 255
     assert "host b: no answer within 14 s (Welcome to the swamp)" in ended.report
     assert ended.seconds < 25
+
+
+GCLOUD = "gcloud compute tpus tpu-vm ssh NAME --zone=Z --worker={host} --quiet --command={command}"
+
+
+def test_the_workers_of_a_tpu_slice_by_gcloud(jobs: Jobs, tmp_path: Path) -> None:
+    """It takes longer than ssh may, and has rules of its own for its arguments."""
+    (tmp_path / "gcloud").symlink_to(Path(__file__).parent.parent / "fake_gcloud")
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "FAKE_GCLOUD_S": "16"}
+    program = ["sh", "-c", 'echo rank $JAX_PROCESS_ID of $JAX_NUM_PROCESSES on $FAKE_WORKER: "$1"']
+    ended = jobs.run("--hosts", "0,1,2,3", "--via", GCLOUD, *program, "-", "a  'b'", env=env)
+    assert ended.status == 0, ended.stderr
+    said = [f"[{n} {n}] rank {n} of 4 on {n}: a  'b'" for n in range(4)]
+    assert sorted(ended.stdout.splitlines()) == said
+    env["FAKE_GCLOUD_S"] = "0"
+    ended = jobs.run("--hosts", "0,7", "--via", GCLOUD, "true", env=env)
+    assert ended.status == 255
+    assert "host 7: - worker index 7 is larger than the valid worker indexes" in ended.report
 
 
 def test_refused_connections_are_tried_again(jobs: Jobs, tmp_path: Path) -> None:

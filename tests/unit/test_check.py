@@ -12,7 +12,14 @@ from mcjax_launch.check.judgement import Step, judge, passed, why_no_sum
 from mcjax_launch.check.names import folded, some
 from mcjax_launch.check.sum_job import devices_of, messages, result_of, size_for
 from mcjax_launch.launcher.peers import Gap
-from mcjax_launch.protocol.messages import Devices, GpuFacts, HostFacts, PythonFacts, Surveyed
+from mcjax_launch.protocol.messages import (
+    Devices,
+    GpuFacts,
+    HostFacts,
+    PythonFacts,
+    Surveyed,
+    Tpu,
+)
 
 DOCS = Path(__file__).parents[2] / "docs" / "check.md"
 JAX = {"jax": "0.10.2", "jaxlib": "0.10.2"}
@@ -35,7 +42,7 @@ RIGHT = GlobalSum(
 def host(name: str, **more: Any) -> HostFound:
     """A host on which all is well, but for what is said of it."""
     surveyed = Surveyed(
-        facts=HostFacts("/venv/bin/python", "/work"),
+        facts=HostFacts("/venv/bin/python", "/work", tpu=more.pop("tpu", None)),
         refused=more.pop("refused", ()),
         python=more.pop("python", None)
         or PythonFacts("/venv/bin/python", more.pop("version", "3.11.2"), more.pop("jax", JAX), ""),
@@ -274,6 +281,25 @@ def test_sums_that_are_not_right(total: GlobalSum, verdict: str, words: str) -> 
     assert words in " ".join([step.text, *step.details])
 
 
+def test_tpu_chips() -> None:
+    four = Devices("tpu", "TPU v5 lite", 4)
+    alike = [
+        host(name, tpu=Tpu(4, "v5e", number, 2), devices=(four,))
+        for number, name in enumerate("ab")
+    ]
+    assert steps(*alike)["devices"].verdict == "ok"
+    assert "4 TPU v5 lite (4 TPU chips (v5e))" in "\n".join(table.host_lines(alike, 80))
+    judged = steps(host("a", tpu=Tpu(4, "v5e", 0, 2)), host("b"))["devices"]
+    assert judged.verdict == "warning"
+    assert judged.details == (
+        "b: no TPU chips, elsewhere 4 TPU chips (v5e)",
+        "a: 4 TPU chips (v5e), and JAX uses the CPU: is a jax for TPUs installed (jax[tpu]), "
+        "or JAX_PLATFORMS or -d set?",
+        "1 of the slice's 2 workers has ranks: on TPUs JAX waits for all of them; "
+        "add the others to --hosts (or -d K for CPU devices)",
+    )
+
+
 def test_several_slices() -> None:
     step = steps(host("a"), total=RIGHT.replaced(slices=(0, 1, 0)))["slices"]
     text = "2 slices (ranks 0,2; rank 1): jax.make_mesh refuses more than one"
@@ -287,7 +313,7 @@ def printed(rank: int, value: int = 3) -> str:
     return "\n".join(
         [
             "a warning of somebody's",
-            f'mcjax-check: {{"rank": {rank}, "devices": [["cpu", "cpu"]], "slices": [0, 1], "import_s": {rank}.5}}',
+            f'mcjax-check: {{"process": {1 - rank}, "devices": [["cpu", "cpu"]], "slices": [0, 1], "import_s": {rank}.5}}',
             f'mcjax-check: {{"value": {value}, "devices_in_all": 2, "first_s": 0.1}}',
             'mcjax-check: {"size": 1024, "on": 2, "seconds": 0.001, "right": true}',
             'mcjax-check: {"size": 67108864, "on": 2, "seconds": 0.5, "right": true}',
@@ -301,7 +327,7 @@ def test_what_ranks_tell() -> None:
     result = result_of(told, "")
     assert (result.values, result.expected, result.right) == ((3,), 3, True)
     assert (result.ranks, result.devices, result.import_s, result.why_not) == (2, 2, 1.5, "")
-    assert result.slices == (0, 1)
+    assert result.slices == (1, 0)  # rank 0 is process 1
     assert result.timings == (Timing(1024, 2, 0.001), Timing(67108864, 2, 0.5))
     assert devices_of([("a", told[0]), ("a", told[1])]) == {"a": (Devices("cpu", "cpu", 2),)}
 

@@ -21,7 +21,7 @@ OPTIONS = ROOT / "docs" / "options.md"
 FOREIGN = {
     *("--gpus-per-node", "--job-name", "--no-kill", "--nodes", "--ntasks-per-node", "--partition"),
     "--args",
-    "--install",
+    *("--install", "--worker"),
     *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag", "--input"),
     *("--lf", "--collect-only", "--trace", "--setup-only"),
     *("--nproc-per-node", "--nnodes", "--hostfile", "--host", "--wdir"),

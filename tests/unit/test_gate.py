@@ -26,13 +26,14 @@ class Host:
 
     def __init__(self, *, alone: bool = True) -> None:
         self.ranks = RANKS
+        self.told_by: Collection[int] = RANKS  # the rank of each process
         self.released: list[tuple[str, set[int]]] = []
         self.told: list[Reached] = []
         self.now = 100.0
         self.gate = Gate(alone, self, self.told.append)  # type: ignore[arg-type]
 
-    def ranks_of_processes(self) -> dict[int, int]:
-        return {rank: rank for rank in RANKS}
+    def ranks_of_processes(self, platform: str) -> dict[int, int]:
+        return dict(enumerate(self.told_by))
 
     def release(self, ranks: Collection[int], fingerprint: str) -> None:
         self.released.append((fingerprint, set(ranks)))
@@ -145,3 +146,17 @@ def test_the_next_job_begins_with_nothing_left_of_the_first(host: Host) -> None:
     host.gate.joined()
     host.come(RANKS, LOSS)
     assert host.released == [("loss", set(RANKS))]
+
+
+def test_what_cannot_be_known_yet_is_the_launchers_affair(host: Host) -> None:
+    """Of two processes it is not known yet that they are the ranks 3 and 0."""
+    pair = program("pair", (0, 1))
+    host.told_by = ()
+    host.come((3,), pair)
+    host.told_by = (3, 0, 1, 2)
+    host.come((0,), pair)
+    assert host.told == [Reached((3,), pair, False), Reached((0,), pair, False)]
+    next_one = program("next", (0, 1))
+    host.come((0, 3), next_one)
+    assert host.told[2:] == [Reached((0, 3), next_one, True)]
+    assert host.gate.deadline is None

@@ -11,7 +11,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, make_plan, place
 from mcjax_launch.protocol import rank_environ
 from mcjax_launch.protocol.address import split_address
-from mcjax_launch.protocol.messages import VisibleGpus
+from mcjax_launch.protocol.messages import Tpu, VisibleGpus
 
 JOB = Job(program=("train.py", "--id={process_id}"), num_processes=3, python="/py", chdir="/w")
 HOST = Host(name="localhost", slots=3)
@@ -119,6 +119,28 @@ def test_gpus_are_shared_out() -> None:
     job = JOB.replaced(gpus_per_process=3)
     with pytest.raises(LaunchError, match="localhost: needs 9 GPUs for 3 ranks, sees 6"):
         plan_of(job, Facts(gpus=there))
+
+
+def test_tpu_chips_are_shared_out() -> None:
+    job = JOB.replaced(tpu_chips_per_process=2, num_processes=2)
+    facts = Facts(tpu=Tpu(4, "v5e"), tpu_ports=(4001, 4002))
+    first, second = (rank.env for rank in plan_of(job, facts).ranks)
+    common = {
+        "TPU_PROCESS_BOUNDS": "2,1,1",
+        "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,2,1",
+        "TPU_PROCESS_ADDRESSES": "localhost:4001,localhost:4002",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    }
+    own = {"CLOUD_TPU_TASK_ID": "0", "TPU_VISIBLE_CHIPS": "0,1", "TPU_PROCESS_PORT": "4001"}
+    assert first.items() >= {**common, **own}.items()
+    own = {"CLOUD_TPU_TASK_ID": "1", "TPU_VISIBLE_CHIPS": "2,3", "TPU_PROCESS_PORT": "4002"}
+    assert second.items() >= {**common, **own}.items()
+    with pytest.raises(LaunchError, match="localhost: needs 4 TPU chips for 2 ranks, has none on"):
+        plan_of(job, Facts())
+    with pytest.raises(LaunchError, match="has 2 on its PCI bus"):
+        plan_of(job, facts.replaced(tpu=Tpu(2, "v5e")))
+    with pytest.raises(LaunchError, match="6 chips of 2 ranks form no grid"):
+        plan_of(job.replaced(tpu_chips_per_process=3), facts.replaced(tpu=Tpu(8, "v5e")))
 
 
 @pytest.mark.parametrize(

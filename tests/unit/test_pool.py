@@ -13,7 +13,8 @@ from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.protocol.frames import PING_S, SILENCE_S
 from mcjax_launch.protocol.messages import VERSION, Bye, Hello, NothingLeft, Ping
 from mcjax_launch.transport import bootstrap, pool
-from mcjax_launch.transport.pool import GREETING_S, AgentPool, Failure
+from mcjax_launch.transport.client import Transport
+from mcjax_launch.transport.pool import AgentPool, Failure
 
 HELLO, BYE = Hello(VERSION), Bye((), 0)
 REFUSED = b"kex_exchange_identification: read: Connection reset by peer\n"
@@ -23,6 +24,7 @@ class Agents:
     """A pool whose transport starts nothing, and all that it reports."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *names: str) -> None:
+        self._transport = Transport("ssh", "python3", False, start_timeout=900.0)
         self.clock = Clock(patch, pool)
         patch.setattr(pool, "AgentConnection", self._connection)
         patch.setattr(random, "uniform", lambda low, high: (low + high) / 2)
@@ -33,7 +35,9 @@ class Agents:
         self.failures: list[tuple[str, str]] = []
         self.pool = AgentPool(
             [Host(name=name, slots=1) for name in names],
-            SimpleNamespace(start=lambda host: None, keep=None),  # type: ignore[arg-type]
+            SimpleNamespace(  # type: ignore[arg-type]
+                start=lambda host: None, keep=None, greeting_s=self._transport.greeting_s
+            ),
             SimpleNamespace(turn=self._turn),  # type: ignore[arg-type]
             1,
             lambda link, frame: self.frames.append(frame),
@@ -165,9 +169,9 @@ def test_who_does_not_greet_in_time_is_given_up(agents_of: Make) -> None:
     agents.made[2].says(HELLO)
     agents.made[2].silent_at += 100
     agents.made[1].errors = b"Welcome\nto the swamp\n"
-    agents.after(GREETING_S - 0.1)
+    agents.after(13.9)
     assert agents.failures == []
-    assert agents.pool.deadline == agents.made[1].began_at + GREETING_S
+    assert agents.pool.deadline == agents.made[1].began_at + 14
     agents.after(0.1)
     assert agents.failures == [("b", "no answer within 14 s (to the swamp)")]
     assert agents.made[1].closed and agents.made[1].killed == [signal.SIGTERM]

@@ -135,10 +135,9 @@ def test_a_rank_far_behind_is_forgotten_not_kept() -> None:
 
 
 def test_what_a_hook_reports() -> None:
-    everywhere = hook_messages.Program("jit_f", "x", None, (), "")
-    assert Program.from_hook(everywhere, {0: 3, 1: 2}).ranks == {2, 3}
-    somewhere = hook_messages.Program("jit_f", "x", (0, 7), (), "")
-    assert Program.from_hook(somewhere, {0: 3, 1: 2}).ranks == {3}
+    said = hook_messages.Program("jit_f", "x", (0, 7), ("f32[4]",), "train.py:3", (5, 4))
+    ran = Program("jit_f", "x", frozenset({2, 3}), ("f32[4]",), "train.py:3", frozenset({4, 5}))
+    assert Program.from_hook(said, frozenset({2, 3})) == ran
 
 
 # --- ranks that are held until the others come ---

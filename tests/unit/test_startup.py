@@ -27,6 +27,7 @@ from mcjax_launch.protocol.messages import (
     Refused,
     StageEntry,
     Stop,
+    Tpu,
     TryCoordinator,
     TryPeers,
 )
@@ -104,6 +105,59 @@ Make = Callable[..., Start]
 @pytest.fixture
 def start_on(monkeypatch: pytest.MonkeyPatch) -> Make:
     return partial(Start, monkeypatch)
+
+
+# --- TPUs ---
+
+
+def tpu_answers(start: Start, workers: dict[int, int]) -> None:
+    """Each of these links says which worker of a slice of three its host is."""
+    start.greet()
+    for number, worker in workers.items():
+        name = start.links[number].host.name
+        port = 8476 if number == 0 or worker == 0 else 0
+        start.says(number, facts(name, port).replaced(tpu=Tpu(4, "v4", worker, 3)))
+
+
+def test_ranks_follow_tpu_workers(start_on: Make) -> None:
+    start = start_on("a", "b", "c")
+    tpu_answers(start, {0: 2, 1: 0, 2: 1})
+    assert start.notes == ["the ranks follow the numbers of the TPU workers: hosts b, c, a"]
+    assert TryCoordinator(("10.0.0.2",), 8476, 0.0) in start.links[0].sent
+    for number in (0, 2):
+        start.reach(number, ADDRESSES["b"])
+    [plan] = start.plans
+    assert [rank.host.name for rank in plan.ranks] == ["b", "c", "a"]
+    assert plan.coordinator == "10.0.0.2:8476"
+
+
+@pytest.mark.parametrize(
+    ("port", "said"),
+    [(8476, "port 8476, at"), (8482, "port 8482 (8476: in use there), at"), (4000, "port 4000 (8476 and 8482: in use there), at")],
+)  # fmt: skip
+def test_the_ports_that_a_network_of_tpus_passes(start_on: Make, port: int, said: str) -> None:
+    start = start_on("a", "b")
+    start.greet()
+    for number, name in enumerate("ab"):
+        start.says(number, facts(name, 0 if number else port).replaced(tpu=Tpu(4, "v4", number, 2)))
+    start.reach(1)
+    [error] = start.said
+    assert f"host b cannot reach the coordinator on host a, {said} 10.0.0.1: timed out; " in error
+    assert error.endswith(" or use --coordinator ssh, which needs no port")
+
+
+def test_a_coordinator_of_the_users_keeps_the_order(start_on: Make) -> None:
+    start = start_on("a", "b", "c", coordinator="10.0.0.1:4000")
+    tpu_answers(start, {0: 2, 1: 0, 2: 1})
+    assert start.notes == []
+    assert any(isinstance(one, TryCoordinator) for one in start.links[1].sent)
+
+
+def test_a_part_of_a_slice_is_noted(start_on: Make) -> None:
+    start = start_on("a", "b")
+    tpu_answers(start, {0: 0, 1: 1})
+    [note] = start.notes
+    assert note.startswith("2 of the slice's 3 workers have ranks")
 
 
 # --- the order of questions ---

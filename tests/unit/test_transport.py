@@ -3,9 +3,9 @@
 import pytest
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.transport import bootstrap
-from mcjax_launch.transport.client import ssh_argv, template_argv
+from mcjax_launch.transport.client import Transport, ssh_argv, template_argv
 
 
 def test_ssh_argv() -> None:
@@ -26,7 +26,9 @@ TEMPLATES = {
     ],
     "ssh -F cfg -- me@{host}": ["-F", "cfg", "--", "me@h", "exec sh -c 'x y'"],
     "ssh -F cfg {host}": ["BatchMode=yes", "-F", "cfg", "h", "exec sh -c 'x y'"],
-    "gcloud ssh {host} --command={command}": ["h", "--command=exec sh -c 'x y'"],
+    "gcloud compute tpus tpu-vm ssh NAME --worker={host} --command={command}": [
+        *("compute", "tpus", "tpu-vm", "ssh", "NAME", "--worker=h", "--command=exec sh -c 'x y'")
+    ],
     "kubectl exec -i {host} --": ["exec", "-i", "h", "--", "sh", "-c", "x y"],
     "docker exec -i {host}": ["exec", "-i", "h", "sh", "-c", "x y"],
     "pod-sh {host} sh -c {command}": ["h", "sh", "-c", "exec sh -c 'x y'"],
@@ -39,6 +41,23 @@ TEMPLATES = {
 def test_template(template: str) -> None:
     argv = template_argv(template, Host(name="h", slots=1), "x y")
     assert [word for word in argv[1:] if word in TEMPLATES[template]] == TEMPLATES[template]
+    assert len(argv) == len(template.split()) or "gcloud" not in template
+
+
+@pytest.mark.parametrize(
+    ("via", "start_timeout", "seconds"),
+    [("ssh", 900.0, 14), ("srun", None, 14), ("ssh {host}", None, 60), ("x {host}", 900.0, 900)],
+)
+def test_how_long_a_client_may_take(via: str, start_timeout: float | None, seconds: int) -> None:
+    transport = Transport(via, "python3", python_given=False, start_timeout=start_timeout)
+    assert transport.greeting_s(Host(name="h", slots=1)) == seconds
+    assert transport.greeting_s(Host(name=LOCAL, slots=1)) == 60
+
+
+def test_all_workers_of_a_slice_are_no_host() -> None:
+    template = "gcloud compute tpus tpu-vm ssh {host} --worker=all --command={command}"
+    with pytest.raises(LaunchError, match="--hosts 0,1,2,3 and --worker="):
+        template_argv(template, Host(name="h", slots=1), "x")
 
 
 @pytest.mark.parametrize("template", ["ssh", "ssh 'x", ""])

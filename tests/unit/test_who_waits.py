@@ -115,6 +115,7 @@ def test_where_the_kernel_tells_nothing_the_line_of_a_program_does() -> None:
 def test_only_those_of_the_programs_mesh_are_awaited() -> None:
     state = joined()
     for rank in (0, 1):
+        say(state, rank, hook.ProcessNumber("", rank), 2.5)
         say(state, rank, hook.Program("jit_step", "f", (0, 1), (), STEP), 3.0)
     there, elsewhere = stack(0, "jax"), [stack(rank, "queue", "data.py:41") for rank in (2, 3)]
     line = told(state, there, stack(1, "queue", "data.py:41"), *elsewhere)

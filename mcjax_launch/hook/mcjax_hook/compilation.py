@@ -16,6 +16,7 @@ from ...protocol.hook_messages import Blind, Compiled, Compiling, ProgramText, R
 from . import user_lines
 from .fingerprint import fingerprint
 from .gate import Gate
+from .process_numbers import Numbers
 from .reruns import Reruns
 from .spmd_program import SpanningProgram, name_of
 from .wrapping import in_place_of
@@ -35,9 +36,15 @@ _MOST_OTHERS = 256
 
 
 class Compilation:
-    """Patches JAX's compiler and its execution of what is compiled, and reports both."""
+    """Patches JAX's compiler and its execution of what is compiled, and reports both.
+
+    Attributes:
+        numbers: those that backends give this process.
+
+    """
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
+        self.numbers = Numbers(link)
         self._link = link
         self._verifies = bool(environ.get(VERIFY_SPMD))
         self._gate = Gate(link, environ) if self._verifies else None
@@ -94,6 +101,7 @@ class Compilation:
     def _report_begin(self, backend: Any, computation: Any, where: str) -> bool:
         """Report that a compilation begins; whether it has been reported."""
         try:
+            self.numbers.tell(backend)
             message = Compiling(name_of(computation), where, str(backend.platform))
             self._link.send(message)
             return True
@@ -114,7 +122,8 @@ class Compilation:
                 return None
             of_all = len(devices) == backend.device_count()
             known = fingerprint(computation, devices)
-            return SpanningProgram(computation, known, devices, own, of_all, where)
+            platform = str(backend.platform)
+            return SpanningProgram(computation, known, platform, devices, own, of_all, where)
         except Exception as error:
             self._report_blind(repr(error))
             return None

@@ -96,6 +96,7 @@ class Initialization:
     def _after(self, filled: Mapping[str, Any]) -> None:
         """Record that this process is in the job."""
         self._exits.joined = True
+        self._compilation.numbers.joined()
         slices.replace_slice_index(filled)
         profiles = False
         if self._environ.get(PROFILE):

@@ -14,6 +14,7 @@ import sys
 from bisect import bisect_right
 
 from ...protocol.hook_environ import SLICES
+from . import process_numbers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 # The arguments of initialize(), and the variables that it reads: today's names and jax 0.6's.
 _ARGUMENTS = ("partition_index", "slice_index")
 _VARIABLES = ("JAX_PARTITION_INDEX", "JAX_SLICE_INDEX")
-# In the coordinator's key-value store: each process's own partition index.
+# In the coordinator's key-value store: the partition index of each process, by the number that
+# the CPU backend gives it.
 _KEY = "mcjax_launch/partition_index"
 _MOST_WAITING_MS = 10_000
 
@@ -72,7 +74,8 @@ def replace_slice_index(given: Mapping[str, Any]) -> None:
     device_class = getattr(library, "Device", None)
     if device_class is None or client is None:
         return
-    slices = _Slices(client, given["process_id"], partition_of(given))
+    slices = _Slices(client, partition_of(given))
+    process_numbers.when_one_starts("slices", slices.started)
     for name in _ARGUMENTS:  # devices have attributes of the same names
         setattr(device_class, name, _attribute(device_class, name, slices))
 
@@ -82,17 +85,21 @@ class _Slices:
 
     Args:
         client: of the coordinator's key-value store.
-        process_id: of this process.
-        own: its partition index; None where all CPU devices are one slice.
+        own: the partition index of this process; None where all CPU devices are one slice.
 
     """
 
-    def __init__(self, client: Any, process_id: int, own: int | None) -> None:
+    def __init__(self, client: Any, own: int | None) -> None:
         self._client = client
         self._own = own
-        self._known: dict[int, int] = {} if own is None else {process_id: own}
-        if own is not None:
-            self._client.key_value_set(f"{_KEY}/{process_id}", str(own))
+        self._known: dict[int, int] = {}
+
+    def started(self, backend: Any) -> None:
+        """Tell the others the slice of this process, when the CPU backend has given it a number."""
+        if backend.platform == "cpu" and self._own is not None:
+            process = backend.process_index()
+            self._known[process] = self._own
+            self._client.key_value_set(f"{_KEY}/{process}", str(self._own))
 
     def of(self, process: int) -> int:
         """The index of the slice of a process."""

@@ -26,8 +26,9 @@ class SpanningProgram:
     Args:
         computation: its code, as JAX gave it to the compiler.
         fingerprint: of its code and its devices.
+        platform: of its devices.
         devices: that it runs on.
-        own: the number of this process.
+        own: the number of this process there.
         of_all: it runs on all devices of the job.
         where: the user's line that compiled it, later the one that ran it.
 
@@ -41,6 +42,7 @@ class SpanningProgram:
         self,
         computation: Any,
         fingerprint: Fingerprint,
+        platform: str,
         devices: Sequence[Any],
         own: int,
         of_all: bool,
@@ -53,6 +55,7 @@ class SpanningProgram:
         self.where = where
         self.shapes: tuple[str, ...] = ()
         self._computation = computation
+        self._platform = platform
         self._talks = fingerprint.talks
         self._ids = [int(device.id) for device in devices]
         self._devices = None if of_all else tuple(sorted(self._ids))
@@ -62,7 +65,8 @@ class SpanningProgram:
         everywhere = self._devices is None
         processes = None if everywhere else tuple(sorted(set(self.places)))
         code = self.name, self.fingerprint
-        return Program(*code, processes, self.shapes, where, self._devices, held)
+        devices, platform = self._devices, self._platform
+        return Program(*code, processes, self.shapes, where, devices, held, platform)
 
     def text(self) -> str:
         """Its code, for a person; empty where that cannot be shown."""

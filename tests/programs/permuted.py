@@ -1,0 +1,67 @@
+"""Ranks of which jax.process_index() is another's number, as on TPUs, in the way that argv says."""
+
+import sys
+import time
+
+import jax
+import numpy as np
+from jax._src import distributed
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+jax.distributed.initialize()
+way, state = sys.argv[1], distributed.global_state
+state.process_id = (state.process_id + 1) % state.num_processes  # libtpu is asked, not initialize()
+me = jax.process_index()
+print("process", me)
+half = [device for device in jax.devices() if device.process_index // 2 == me // 2]
+
+
+def spread(devices: list[jax.Device]) -> jax.Array:
+    """An array of ones, each process's share of it on its own devices."""
+    sharding = NamedSharding(Mesh(np.array(devices), ("all",)), P("all"))
+    shape = (2 * len(devices), 4)
+    return jax.make_array_from_callback(shape, sharding, lambda index: np.ones(shape)[index])
+
+
+@jax.jit
+def total(x: jax.Array) -> jax.Array:
+    return x.sum()
+
+
+@jax.jit
+def mean(x: jax.Array) -> jax.Array:
+    return x.mean()
+
+
+def show(result: jax.Array) -> None:
+    print("result", result.block_until_ready(), flush=True)
+
+
+if way == "right":  # programs of two ranks of four, and of all
+    for program in (total, mean) if me < 2 else (mean, total, mean):
+        show(program(spread(half)))
+    show(total(spread(jax.devices())))
+elif way == "some":
+    if me < 2:
+        show(total(spread(half)))
+    show(mean(spread(jax.devices())))
+elif way == "apart":
+    if me < 2:
+        show((total if me else mean)(spread(half)))  # at: apart
+elif way == "all apart":
+    show((total if me else mean)(spread(jax.devices())))  # at: all apart
+elif way == "late":
+    if me == 1:
+        print("asleep", flush=True)
+        time.sleep(1000)
+    if me == 0:
+        show(total(spread(half)))  # at: late
+elif way == "passed by":
+    x = spread(half)
+    for number in range(8 if me < 2 else 0):
+        total(x).block_until_ready()  # at: again
+        if me == 0 and number == 4:
+            show(mean(x))  # at: passed by
+elif way == "slices":
+    print("slices", [device.slice_index for device in jax.devices()])

@@ -1,0 +1,134 @@
+"""Which ranks the processes of programs are, and what waits until that is known."""
+
+import pytest
+from records import end_of, say
+
+from mcjax_launch.diagnosis.spmd import divergence_lines
+from mcjax_launch.protocol import hook_messages as hook
+from mcjax_launch.protocol.messages import FromHook, Reached
+from mcjax_launch.runs import hook_events
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import interrupted
+from mcjax_launch.watchdog.joining import JoiningRanks
+from mcjax_launch.watchdog.spmd import SpmdWatch
+
+RANKS = range(4)
+
+
+def program(name: str, processes: tuple[int, ...] | None = None) -> hook.Program:
+    """One that holds its ranks, on the TPUs of these processes."""
+    return hook.Program(f"jit_{name}", name, processes, (), "a.py:1", processes, True, "tpu")
+
+
+@pytest.fixture
+def state() -> RunState:
+    """Four ranks that have joined, each as the process of its number."""
+    state = RunState()
+    state.planned("j", "h:1", dict.fromkeys(RANKS, "h"), None)
+    for rank in RANKS:
+        say(state, rank, hook.Joining("h:1", 4, rank), 1.0)
+        say(state, rank, hook.Joined(rank), 2.0)
+        say(state, rank, hook.ProcessNumber("cpu", rank), 2.0)
+    return state
+
+
+def number(state: RunState, *ranks: int) -> None:
+    """The TPUs of these ranks have numbers, each one more than the rank."""
+    for rank in ranks:
+        say(state, rank, hook.ProcessNumber("tpu", (rank + 1) % 4), 3.0)
+
+
+def reach(state: RunState, rank: int, what: hook.Program) -> None:
+    hook_events.reached(state, Reached((rank,), what, released=False), 4.0)
+
+
+def test_nothing_is_judged_before_all_members_are_known(state: RunState) -> None:
+    number(state, 0, 3)
+    for rank in (0, 3):
+        reach(state, rank, program("step", (0, 1)))
+    assert state.take_released() == {"step": {0, 3}}
+    reach(state, 2, program("odd", (2, 3)))
+    reach(state, 0, program("all"))  # known, but it came later
+    assert state.programs.count == 2
+    number(state, 1)
+    assert state.programs.count == 2
+    number(state, 2)
+    assert state.programs.count == 4
+    reach(state, 1, program("even", (2, 3)))
+    [line, *_] = divergence_lines(state.programs)
+    assert line == "program #1: rank 1 a.py:1 jit(even) · rank 2 a.py:1 jit(odd)"
+
+
+def test_an_end_counts_after_what_was_run_before(state: RunState) -> None:
+    for rank in (0, 3):
+        reach(state, rank, program("step", (0, 1)))
+        say(state, rank, hook.Leaving(), 5.0)
+    number(state, *RANKS)
+    assert state.programs.count == 2
+    assert state.programs.divergence is None
+
+
+def test_a_rank_that_has_ended_tells_no_more(state: RunState) -> None:
+    number(state, 0, 1, 2)
+    reach(state, 2, program("step", (0, 3)))
+    assert state.programs.count == 0
+    state.exited(end_of(3, 0), 5.0)
+    assert state.programs.count == 1
+
+
+def test_it_is_given_up_after_a_while(state: RunState) -> None:
+    watch = SpmdWatch(state)
+    number(state, 0, 1)
+    reach(state, 2, program("step", (0, 3)))
+    assert watch.deadline == 14.0
+    watch.expire(13.0)
+    assert state.programs.count == 0
+    watch.expire(14.0)
+    # As if initialize() had said it; so rank 2 has nothing to do with it.
+    assert state.take_released() == {"step": {2}}
+
+
+def test_nobody_is_held_at_the_end(state: RunState) -> None:
+    reach(state, 2, program("step", (0, 3)))
+    assert state.take_released() == {}
+    state.stopped(interrupted(2), 5.0)
+    assert state.take_released() == {"step": {2}}
+
+
+def test_a_rank_that_runs_programs_in_turn_is_another_process_in_each(state: RunState) -> None:
+    number(state, *RANKS)
+    for rank in RANKS:
+        say(state, rank, hook.Joining("h:1", 4, rank), 6.0)
+        say(state, rank, hook.Joined(rank), 6.0)
+    reach(state, 2, program("step", (0, 1)))
+    assert state.programs.count == 0
+    for rank in RANKS:
+        say(state, rank, hook.ProcessNumber("tpu", 3 - rank), 7.0)
+    reach(state, 3, program("step", (0, 1)))
+    assert state.take_released() == {"step": {2, 3}}
+
+
+def test_the_coordination_service_has_the_numbers_of_initialize(state: RunState) -> None:
+    number(state, *RANKS)
+    run = state.rank_of(3)
+    assert run is not None and run.process_id == 3
+
+
+def test_where_the_numbers_differ_it_is_said_once(state: RunState) -> None:
+    watch = JoiningRanks()
+    number(state, 0, 1, 2)
+    assert watch.numbers(state, 2) == []
+    number(state, 3)
+    assert watch.numbers(state, 3) == [
+        "jax.process_index() is not the rank here: "
+        "0 is rank 3, 1 is rank 0, 2 is rank 1, 3 is rank 2"
+    ]
+    assert watch.numbers(state, 3) == []
+
+
+def test_the_slices_in_a_failure_are_those_of_the_ranks(state: RunState) -> None:
+    number(state, *RANKS)
+    failed = hook.Failed(1, joined=True, slices=(0, 0, 1, 1))
+    hook_events.take(state, FromHook(1, failed), 8.0)
+    failure = state.ranks[1].failure
+    assert failure is not None and failure.slices == (0, 1, 1, 0)
