@@ -293,6 +293,19 @@ def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> No
         assert f"[{rank}] process {rank} of 6" in shown, shown
 
 
+@needs_kubectl
+def test_words_of_a_pods_command(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    """Kubernetes reads `$` in them; the program gets what was written."""
+    script = 'a=$((1 + 1)); echo "$a $(echo sub) $$(HOME)" | sed s/$$/PID/'
+    program = ["bash", "-c", script, "$(HOSTNAME)", "$$"]
+    manifest = jobs.run("--emit", "job", *POD_OPTIONS, "--", *program).stdout
+    manifest = manifest.replace("- mcjax-launch\n", f"- {IN_A_POD}\n")
+    with kubernetes(cluster, tmp_path) as kubectl:
+        shown = run_in_pods(kubectl, manifest, "toy", tmp_path)
+    for rank in range(6):
+        assert f"[{rank}] 2 sub PID(HOME)" in shown, shown
+
+
 @pytest.mark.jax
 @needs_kubectl
 def test_bare_initialize_in_pods_without_the_launcher(

@@ -1,9 +1,7 @@
 """What --emit prints, and how a launcher started by a scheduler learns its place."""
 
 import gzip
-import re
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from jobs import Jobs, eventually
+from kubelet import expanded
 
 PROGRAM = ["train.py", "{process_id}", "it's $(HOME)", "a$$b", "$", "$$(x) $HOME$"]
 COMMAND = ["-d", "2", "-x", "A=$(b) $$c", "--timeout", "10m", *PROGRAM]
@@ -83,12 +82,6 @@ VERSIONS = ("1.25", "1.29", "1.33", "1.37")
 
 def documents(text: str) -> list[Any]:
     return list(yaml.safe_load_all(text))
-
-
-def expanded(word: str, variables: Mapping[str, str]) -> str:
-    """What Kubernetes makes of a word of a command: $$ is $, $(NAME) a variable, if there is one."""
-    whole = r"\$\$|\$\(([^)]*)\)"
-    return re.sub(whole, lambda m: "$" if m[0] == "$$" else variables.get(m[1], m[0]), word)
 
 
 def check_pods(spec: Any) -> dict[str, str]:
