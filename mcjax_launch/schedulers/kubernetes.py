@@ -145,6 +145,8 @@ def _pods(command: Sequence[str], size: Size, coordinator: str, image: str) -> d
         "completions": size.hosts,
         "parallelism": size.hosts,
         "backoffLimit": 0,
+        # Else a pod that is being deleted would have a successor beside it, with the same ranks.
+        "podReplacementPolicy": "Failed",
     }
     return {**spec, "template": {"spec": pod}}
 

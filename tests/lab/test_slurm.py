@@ -263,18 +263,33 @@ def kubernetes(cluster: Cluster, folder: Path) -> Iterator[Callable[..., str]]:
     cluster.check_clean()
 
 
+def apply(kubectl: Callable[..., str], manifest: str, folder: Path) -> None:
+    (folder / "manifest.yaml").write_text(manifest)
+    kubectl("apply", "--validate=false", "-f", str(folder / "manifest.yaml"))
+
+
+def shown_by_pods(folder: Path, pods: str) -> list[str]:
+    """What each of the pods with such names has printed."""
+    return [log.read_text() for log in sorted((folder / "pods").glob(f"{pods}.log"))]
+
+
 def run_in_pods(kubectl: Callable[..., str], manifest: str, name: str, folder: Path) -> str:
     """Apply a Job of three pods, wait for its good end, and return what they printed."""
-    (folder / f"{name}.yaml").write_text(manifest)
-    kubectl("apply", "--validate=false", "-f", str(folder / f"{name}.yaml"))
+    apply(kubectl, manifest, folder)
     status = ["get", "job", name, "-o", "jsonpath={.status.succeeded}"]
     eventually(lambda: kubectl(*status) == "3", 60)
-    return "".join(log.read_text() for log in (folder / "pods").glob(f"{name}-*.log"))
+    return "".join(shown_by_pods(folder, f"{name}-*"))
+
+
+def emitted_job(jobs: Jobs, *arguments: object) -> str:
+    """The manifest of a Job of three pods, with this launcher in place of an image's."""
+    manifest = jobs.run("--emit", "job", *POD_OPTIONS, *arguments).stdout
+    return manifest.replace("- mcjax-launch\n", f"- {IN_A_POD}\n")
 
 
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 POD_OPTIONS = (
-    *("--image", "none", "--name", "toy"),
+    *("--image", "none", "--name", "toy", "--grace", "2"),
     *("--num-hosts", "3", "--procs-per-host", "2", "-d", "2"),
 )
 IN_A_POD = str(Path(LAUNCHER[0]).parent / "mcjax-launch")
@@ -284,9 +299,7 @@ IN_A_POD = str(Path(LAUNCHER[0]).parent / "mcjax-launch")
 @needs_kubectl
 def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
     """Without a service account's token, with which JAX's own detection would fail."""
-    options = ["--emit", "job", *POD_OPTIONS]
-    manifest = jobs.run(*options, PROGRAMS / "toy.py").stdout
-    manifest = manifest.replace("- mcjax-launch\n", f"- {IN_A_POD}\n")
+    manifest = emitted_job(jobs, PROGRAMS / "toy.py")
     with kubernetes(cluster, tmp_path) as kubectl:
         shown = run_in_pods(kubectl, manifest, "toy", tmp_path)
     for rank in range(6):
@@ -298,12 +311,28 @@ def test_words_of_a_pods_command(jobs: Jobs, cluster: Cluster, tmp_path: Path) -
     """Kubernetes reads `$` in them; the program gets what was written."""
     script = 'a=$((1 + 1)); echo "$a $(echo sub) $$(HOME)" | sed s/$$/PID/'
     program = ["bash", "-c", script, "$(HOSTNAME)", "$$"]
-    manifest = jobs.run("--emit", "job", *POD_OPTIONS, "--", *program).stdout
-    manifest = manifest.replace("- mcjax-launch\n", f"- {IN_A_POD}\n")
     with kubernetes(cluster, tmp_path) as kubectl:
-        shown = run_in_pods(kubectl, manifest, "toy", tmp_path)
+        shown = run_in_pods(kubectl, emitted_job(jobs, "--", *program), "toy", tmp_path)
     for rank in range(6):
         assert f"[{rank}] 2 sub PID(HOME)" in shown, shown
+
+
+@needs_kubectl
+def test_a_pod_that_is_deleted_has_no_successor_beside_it(
+    jobs: Jobs, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Both would have the same ranks. The Job fails when the pod is gone, and ends the others."""
+    manifest = emitted_job(jobs, "sh", "-c", "trap : TERM; echo begun; sleep 1000 & wait; wait")
+    failed = ["get", "job", "toy", "-o", "jsonpath={.status.conditions[0].reason}"]
+    with kubernetes(cluster, tmp_path) as kubectl:
+        apply(kubectl, manifest, tmp_path)
+        eventually(lambda: "".join(shown_by_pods(tmp_path, "toy-*")).count("begun") == 6)
+        (pod,) = (log.stem for log in (tmp_path / "pods").glob("toy-1-*.log"))
+        kubectl("delete", "pod", pod, "--wait=false")
+        eventually(lambda: kubectl(*failed) == "BackoffLimitExceeded")
+        phases = ["get", "pods", "-o", "jsonpath={.items[*].status.phase}"]
+        eventually(lambda: kubectl(*phases) == "Failed Failed Failed")
+        assert "SIGTERM" in shown_by_pods(tmp_path, pod)[0]
 
 
 @pytest.mark.jax

@@ -9,6 +9,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from job_controller import replaces_while_it_ends
 from jobs import Jobs, eventually
 from kubelet import expanded
 
@@ -77,7 +78,7 @@ def test_the_size_of_the_whole(jobs: Jobs) -> None:
 OPTIONS = (
     "--num-hosts 3 --procs-per-host 2 --gpus-per-process 2 --image repo/image:1 --namespace ml"
 )
-VERSIONS = ("1.25", "1.29", "1.33", "1.37")
+VERSIONS = ("1.29", "1.33", "1.37")
 
 
 def documents(text: str) -> list[Any]:
@@ -89,6 +90,7 @@ def check_pods(spec: Any) -> dict[str, str]:
     assert spec["completionMode"] == "Indexed"
     assert spec["completions"] == spec["parallelism"] == 3
     assert spec["backoffLimit"] == 0
+    assert not replaces_while_it_ends(spec)
     pod = spec["template"]["spec"]
     assert pod["restartPolicy"] == "Never"
     assert pod["automountServiceAccountToken"] is False
