@@ -1,6 +1,7 @@
 """In a real Slurm: three nodes, each a host of its own, and in what passes for Kubernetes."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -321,17 +322,26 @@ def test_words_of_a_pods_command(jobs: Jobs, cluster: Cluster, tmp_path: Path) -
 def test_a_pod_that_is_deleted_has_no_successor_beside_it(
     jobs: Jobs, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Both would have the same ranks. The Job fails when the pod is gone, and ends the others."""
+    """Both would have the same ranks. A drained one starts again; a deleted one fails the Job."""
     manifest = emitted_job(jobs, "sh", "-c", "trap : TERM; echo begun; sleep 1000 & wait; wait")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction"}
+    (tmp_path / "eviction").write_text(json.dumps(eviction))
+    where = "/api/v1/namespaces/default/pods/{}/eviction"
     failed = ["get", "job", "toy", "-o", "jsonpath={.status.conditions[0].reason}"]
     with kubernetes(cluster, tmp_path) as kubectl:
         apply(kubectl, manifest, tmp_path)
         eventually(lambda: "".join(shown_by_pods(tmp_path, "toy-*")).count("begun") == 6)
+        (pod,) = (log.stem for log in (tmp_path / "pods").glob("toy-2-*.log"))
+        kubectl("create", "--raw", where.format(pod), "-f", str(tmp_path / "eviction"))
+        eventually(lambda: "".join(shown_by_pods(tmp_path, "toy-*")).count("begun") == 8)
+        assert "SIGTERM" in shown_by_pods(tmp_path, pod)[0]
+        phase = ["get", "pod", pod, "-o", "jsonpath={.status.phase}"]
+        assert kubectl(*phase) == "Failed"
         (pod,) = (log.stem for log in (tmp_path / "pods").glob("toy-1-*.log"))
         kubectl("delete", "pod", pod, "--wait=false")
         eventually(lambda: kubectl(*failed) == "BackoffLimitExceeded")
         phases = ["get", "pods", "-o", "jsonpath={.items[*].status.phase}"]
-        eventually(lambda: kubectl(*phases) == "Failed Failed Failed")
+        eventually(lambda: kubectl(*phases) == "Failed Failed Failed Failed")
         assert "SIGTERM" in shown_by_pods(tmp_path, pod)[0]
 
 

@@ -132,7 +132,7 @@ def test_jobset(jobs: Jobs) -> None:
     crd = yaml.safe_load(gzip.decompress(packed))
     version = next(v for v in crd["spec"]["versions"] if v["name"] == "v1alpha2")
     jsonschema.validate(jobset, version["schema"]["openAPIV3Schema"])
-    assert jobset["spec"]["failurePolicy"] == {"maxRestarts": 3}
+    assert jobset["spec"]["failurePolicy"]["maxRestarts"] == 3
     # A rank looks for the coordinator as soon as it runs, ready or not.
     network = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
     assert jobset["spec"]["network"] == network

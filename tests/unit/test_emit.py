@@ -2,8 +2,11 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import yaml
+from job_controller import job_failure, jobset_action, verdict
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.command_line import CommandLine
@@ -107,3 +110,47 @@ def test_a_time_that_slurm_cannot_count() -> None:
 def test_options_of_sbatch() -> None:
     script = emit("slurm", replace(JOB, sbatch_options=("--partition=gpu", "-A me")))
     assert "#SBATCH --partition=gpu\n#SBATCH -A me\n" in script
+
+
+# --- what becomes of a pod's end, by the rules of the Job controller and of JobSet's ---
+
+DRAINED = {"type": "DisruptionTarget", "status": "True"}
+ENDS: list[tuple[int, list[dict[str, str]], str | None, str | None]] = [
+    (1, [], "BackoffLimitExceeded", "RestartJobSet"),
+    (124, [], "BackoffLimitExceeded", "RestartJobSet"),
+    (134, [], "BackoffLimitExceeded", "RestartJobSet"),
+    (2, [], "PodFailurePolicy", "FailJobSet"),
+    (126, [], "PodFailurePolicy", "FailJobSet"),
+    (127, [], "PodFailurePolicy", "FailJobSet"),
+    (143, [DRAINED], "PodFailurePolicy", "RestartJobSetAndIgnoreMaxRestarts"),
+    (2, [DRAINED], "PodFailurePolicy", "RestartJobSetAndIgnoreMaxRestarts"),
+    (143, [{**DRAINED, "status": "False"}], "BackoffLimitExceeded", "RestartJobSet"),
+]
+
+
+def ended(code: int, conditions: list[dict[str, str]], container: str) -> dict[str, Any]:
+    terminated = {"name": container, "state": {"terminated": {"exitCode": code}}}
+    status = {"containerStatuses": [terminated], "conditions": conditions}
+    return {"metadata": {"name": "p-0-abcde", "namespace": "ns"}, "status": status}
+
+
+@pytest.mark.parametrize(("code", "conditions", "reason", "action"), ENDS)
+def test_a_pod_of_a_jobset_fails(
+    code: int, conditions: list[dict[str, str]], reason: str, action: str
+) -> None:
+    spec = yaml.safe_load(emit("jobset", JOB))["spec"]
+    (workers,) = spec["replicatedJobs"]
+    job = workers["template"]["spec"]
+    name = job["template"]["spec"]["containers"][0]["name"]
+    failure = job_failure(job, 1, *verdict(job, ended(code, conditions, name)))
+    assert failure is not None and failure[0] == reason
+    assert jobset_action(spec["failurePolicy"], *failure) == action
+
+
+@pytest.mark.parametrize(
+    ("code", "conditions", "is_"),
+    [(1, [], "Count"), (2, [], "FailJob"), (127, [], "FailJob"), (143, [DRAINED], "Ignore")],
+)
+def test_a_pod_of_a_job_fails(code: int, conditions: list[dict[str, str]], is_: str) -> None:
+    _, job = yaml.safe_load_all(emit("job", replace(JOB, max_restarts=0)))
+    assert verdict(job["spec"], ended(code, conditions, "main"))[0] == is_
