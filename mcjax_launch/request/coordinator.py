@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.protocol.address import join_address, split_address
+from mcjax_launch.protocol.exit_status import TIMED_OUT, USAGE
 
 _PAUSE_S = 0.5
 
@@ -33,7 +34,9 @@ def resolve(text: str, wait_s: float, say: Callable[[str], object]) -> str:
             raise LaunchError(f"--coordinator {text}: {host!r} is not a valid host name") from None
         except OSError as error:
             if time.monotonic() >= deadline:
-                raise LaunchError(f"--coordinator {text}: {host}: {error.strerror}") from None
+                late = f"; waited for {wait_s:g} s (--start-timeout)" if wait_s else ""
+                message = f"--coordinator {text}: {host}: {error.strerror}{late}"
+                raise LaunchError(message, TIMED_OUT if wait_s else USAGE) from None
             if not said:
                 say(f"waiting for the name {host}")
             said = True

@@ -16,7 +16,7 @@ from mcjax_launch.request.options import RELAYED, Options
 from mcjax_launch.request.program import hint_where_missing
 
 # How long a coordinator's name may take to appear, without --start-timeout.
-_NAME_S = 300.0
+_NAME_S = 1800.0
 
 
 class RanksPython(Value):

@@ -201,10 +201,6 @@ def test_a_launchers_failure_is_its_ranks(jobs: Jobs) -> None:
             "--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 --max-restarts 1",
             "to the scheduler",
         ),
-        (
-            "--num-hosts 2 --host-rank 0 --start-timeout 1 --coordinator no.invalid:1",
-            "waiting for the name no.invalid",
-        ),
         ("--num-hosts 2 --host-rank 0 --coordinator h", "needs --coordinator HOST:PORT"),
         ("--num-hosts 2 --coordinator 127.0.0.1:1", "needs --host-rank"),
         ("--num-hosts 2 --host-rank 2 --coordinator 127.0.0.1:1", "must be 0 to 1"),
@@ -221,12 +217,21 @@ def test_bad_place(jobs: Jobs, options: str, words: str) -> None:
     assert words in ended.report
 
 
-def test_quiet_hides_the_wait_for_a_name(jobs: Jobs) -> None:
+@pytest.mark.parametrize(("quiet", "lines"), [([], 2), (["-q"], 1)])
+def test_a_name_that_never_comes(jobs: Jobs, quiet: list[str], lines: int) -> None:
+    """No usage error: a Kubernetes Job would not try again."""
     place = "--num-hosts 2 --host-rank 0 --start-timeout 1 --coordinator no.invalid:1"
-    ended = jobs.run("-q", *place.split(), "true")
+    ended = jobs.run(*quiet, *place.split(), "true")
+    assert ended.status == 124
+    *waits, last = ended.report.splitlines()
+    assert waits == ["waiting for the name no.invalid"][2 - lines :]
+    assert last.startswith("--coordinator no.invalid:1: no.invalid: ")
+    assert last.endswith("; waited for 1 s (--start-timeout)")
+
+
+def test_a_name_that_need_not_come(jobs: Jobs) -> None:
+    ended = jobs.run("--hosts", "localhost", "--coordinator", "no.invalid:1", "true")
     assert ended.status == 2
-    assert ended.stderr.startswith("mcjax-launch: --coordinator no.invalid:1: no.invalid: ")
-    assert ended.stderr.count("\n") == 1
 
 
 # --- restarts ---

@@ -65,6 +65,24 @@ def test_what_the_launcher_there_is_given() -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "has"),
+    [
+        ((), True),
+        (("start_timeout", ("--start-timeout", "0")), False),
+        (("no_hook", ("--no-hook",)), False),
+        (("no_hook", ()), True),
+    ],
+)
+def test_time_for_all_pods_to_come(option: Any, has: bool) -> None:
+    """Longer than for ranks that start together."""
+    line = CommandLine((option,) if option else (), ("train.py",))
+    _, job = yaml.safe_load_all(emit("job", replace(JOB, command_line=line, max_restarts=0)))
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert (container["command"][1:3] == ["--start-timeout", "30m"]) is has
+    assert "30m" not in emit("slurm", replace(JOB, command_line=line))
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"min_hosts": 1}, "a job needs all its pods; leave out --min-hosts"),
