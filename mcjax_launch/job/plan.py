@@ -133,7 +133,7 @@ def make_plan(
         hosts: where it may run.
         facts: what each host's agent reported.
         job_id: eight hexadecimal digits.
-        coordinator: numeric host:port, reserved.
+        coordinator: host:port, reserved; numeric, but for a name that the user has given.
         bind: whether it is an address of rank 0's own host.
         restart: how many times the job has been started before.
 

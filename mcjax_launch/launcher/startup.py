@@ -219,6 +219,7 @@ class Startup:
         if self._job.num_hosts > 1:  # the only address that the other launchers know
             assert self._job.coordinator is not None
             port, bind = split_address(self._job.coordinator)[1], False
+            address = self._job.coordinator_name or address
         if self._reach is not None:
             address = self._reached_address(first) or LOOPBACK
         elif self._several:

@@ -375,7 +375,10 @@ def test_bare_initialize_in_pods_without_the_launcher(
 
 @pytest.mark.jax
 def test_the_pods_of_an_emitted_jobset(jobs: Jobs, cluster: Cluster) -> None:
-    """Under the host names and variables that JobSet documents; there is no controller to ask."""
+    """Under the host names and variables that JobSet documents; there is no controller to ask.
+
+    At first the coordinator's name leads to a pod that is no longer there, as after a restart.
+    """
     options = ["--emit", "jobset", *POD_OPTIONS]
     manifest = yaml.safe_load(jobs.run(*options, PROGRAMS / "toy.py").stdout)
     (workers,) = manifest["spec"]["replicatedJobs"]
@@ -383,23 +386,33 @@ def test_the_pods_of_an_emitted_jobset(jobs: Jobs, cluster: Cluster) -> None:
     command = [IN_A_POD, *container["command"][1:]]
     pods = [f"toy-{workers['name']}-0-{index}" for index in range(3)]
     names = "".join(f"10.77.0.{11 + n} {pod}.toy {pod}\n" for n, pod in enumerate(pods))
-    cluster.names(f"127.0.0.1 localhost\n{names}")
+    names = f"127.0.0.1 localhost\n{names}"
+
+    def start(index: int) -> Running:
+        pod = pods[index]
+        return jobs.start(
+            *cluster.entering(f"jh{index + 1}"),
+            *["unshare", "--uts", "sh", "-c"],
+            f'hostname {pod}; exec env -i PATH=/usr/bin:/bin HOSTNAME={pod} "$@"',
+            "-",
+            *f"JOB_COMPLETION_INDEX={index} JOBSET_NAME=toy JOB_INDEX=0".split(),
+            f"REPLICATED_JOB_NAME={workers['name']}",
+            *(f"{entry['name']}={entry.get('value', 0)}" for entry in container["env"]),
+            f"LAUNCH_TEST_TOKEN={jobs.token}",
+            *command,
+            launcher=["env"],
+        )
+
+    cluster.names(names.replace("10.77.0.11 ", "10.77.0.99 "))
     try:
-        running = [
-            jobs.start(
-                *cluster.entering(f"jh{index + 1}"),
-                *["unshare", "--uts", "sh", "-c"],
-                f'hostname {pod}; exec env -i PATH=/usr/bin:/bin HOSTNAME={pod} "$@"',
-                "-",
-                *f"JOB_COMPLETION_INDEX={index} JOBSET_NAME=toy JOB_INDEX=0".split(),
-                f"REPLICATED_JOB_NAME={workers['name']}",
-                *(f"{entry['name']}={entry.get('value', 0)}" for entry in container["env"]),
-                f"LAUNCH_TEST_TOKEN={jobs.token}",
-                *command,
-                launcher=["env"],
-            )
-            for index, pod in enumerate(pods)
-        ]
+        running = [start(1), start(2)]
+        waiting = running[0].process.stderr
+        assert waiting is not None
+        while b"waiting for process 0 at " not in (line := waiting.readline()):
+            assert line
+        assert b" at toy-workers-0-0.toy:8476" in line
+        cluster.names(names)
+        running.insert(0, start(0))
         ended = [pod.finish() for pod in running]
     finally:
         cluster.names()
