@@ -16,6 +16,7 @@ class Facts(Value):
         transfer_ports: each rank's, for transfers between CPU processes.
         address: where other hosts can reach it; empty if none needs to.
         good_name: whether its own name resolves to such an address.
+        name: its own, where other launchers have the other hosts; else it is that of the host.
 
     """
 
@@ -26,3 +27,4 @@ class Facts(Value):
     transfer_ports: tuple[int, ...] = ()
     address: str = ""
     good_name: bool = True
+    name: str = ""

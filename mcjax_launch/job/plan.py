@@ -187,7 +187,7 @@ def _rank(
         **shared,
         "process_id": str(process_id),
         "local_process_id": str(local),
-        "host": host.name,
+        "host": facts.name or host.name,
     }
     env = {
         "JAX_PROCESS_ID": str(process_id),

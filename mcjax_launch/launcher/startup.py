@@ -252,6 +252,7 @@ class Startup:
             transfer_ports=answer.transfer_ports,
             address=address,
             good_name=self._name_is_good(host, address),
+            name=os.uname().nodename if self._job.num_hosts > 1 else "",
         )
 
     def _reached_address(self, host: Host) -> str:

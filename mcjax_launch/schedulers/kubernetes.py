@@ -164,6 +164,8 @@ def _pods(command: Sequence[str], size: Size, coordinator: str, image: str) -> d
         # Kubernetes expands $(NAME) in a command, and reduces $$ to $.
         "command": [word.replace("$", "$$") for word in words],
         "env": [{"name": name, "value": value} for name, value in place.items()],
+        # The launcher writes its summary there; of what ends before, the log says why.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "ports": [{"name": "coordinator", "containerPort": PORT}],
     }
     if size.gpus:

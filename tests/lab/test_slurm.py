@@ -345,6 +345,24 @@ def test_a_pod_that_is_deleted_has_no_successor_beside_it(
         assert "SIGTERM" in shown_by_pods(tmp_path, pod)[0]
 
 
+@needs_kubectl
+def test_the_root_cause_outlives_the_pods(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    """Where the launcher has a summary; of a wrong command line the log says why."""
+    program = ["sh", "-c", "[ $JAX_PROCESS_ID = 3 ] && echo too bad >&2 && exit 7; exec sleep 1000"]
+    terminated = "{.items[*].status.containerStatuses[0].state.terminated.message}"
+    failed = ["get", "job", "toy", "-o", "jsonpath={.status.conditions[0].reason}"]
+    message = ["get", "pods", "-o", f"jsonpath={terminated}"]
+    with kubernetes(cluster, tmp_path) as kubectl:
+        apply(kubectl, emitted_job(jobs, *program), tmp_path)
+        eventually(lambda: kubectl(*failed) == "BackoffLimitExceeded")
+        assert "rank 3 failed: exit status 7" in kubectl(*message)
+        assert "too bad" in kubectl(*message)
+        kubectl("delete", "job", "toy")
+        apply(kubectl, emitted_job(jobs, "/no/such/program"), tmp_path)
+        eventually(lambda: kubectl(*failed) == "PodFailurePolicy")
+        eventually(lambda: "mcjax-launch: /no/such/program: " in kubectl(*message))
+
+
 @pytest.mark.jax
 @needs_kubectl
 def test_bare_initialize_in_pods_without_the_launcher(

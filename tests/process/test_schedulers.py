@@ -1,6 +1,7 @@
 """What --emit prints, and how a launcher started by a scheduler learns its place."""
 
 import gzip
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,14 @@ def test_a_launchers_failure_is_its_ranks(jobs: Jobs) -> None:
     ended = jobs.run(*options, "sh", "-c", "[ $JAX_PROCESS_ID = 3 ] && exit 6; sleep 1000")
     assert ended.status == 6
     assert "rank 3 failed" in ended.report
+
+
+def test_the_host_is_told_by_its_own_name(jobs: Jobs, tmp_path: Path) -> None:
+    """Not as localhost, which all of them are: their logs may go to one folder."""
+    place = ["--num-hosts", "2", "--host-rank", "1", "--coordinator", "127.0.0.1:1"]
+    ended = jobs.run(*place, "--log-dir", tmp_path / "{host}", "echo", "on {host}")
+    assert ended.stdout == f"[1] on {os.uname().nodename}\n"
+    assert (tmp_path / os.uname().nodename / "1.out").exists()
 
 
 @pytest.mark.parametrize(
