@@ -17,6 +17,8 @@ from mcjax_launch.schedulers.size import Size
 PORT = 8476
 # What the launcher gets beyond its ranks' grace, to end them and say why.
 _TERMINATION_MARGIN_S = 15
+# What JobSet counts for the random end of a pod's name; a Job's pods are cut to fit.
+_SUFFIX = "-abcde"
 _WORKERS, _CONTAINER = "workers", "main"
 # A wrong command line is wrong again. A Job says which of its rules has failed it in a message.
 _NEVER_RIGHT = [USAGE, NOT_EXECUTABLE, NOT_FOUND]
@@ -76,7 +78,7 @@ def jobset(command: Sequence[str], size: Size, name: str, namespace: str | None,
         LaunchError: something cannot stand in a manifest.
 
     """
-    _check(command, name, namespace, image, f"{name}-{_WORKERS}-0-{size.hosts - 1}")
+    _check(command, name, namespace, image, f"{name}-{_WORKERS}-0-{size.hosts - 1}{_SUFFIX}")
     address = f"{name}-{_WORKERS}-0-0.{name}:{PORT}"
     pods = _pods(command, size, address, image)
     attempt = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}

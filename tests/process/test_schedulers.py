@@ -108,6 +108,12 @@ def check_pods(spec: Any) -> dict[str, str]:
     return environ
 
 
+def test_a_report_for_each_pod(jobs: Jobs) -> None:
+    options = ["--emit", "job", "--num-hosts", "2", "--image", "i", "--report", "/x/{host}.json"]
+    assert "/x/{host}.json" in emitted(jobs, *options)
+    assert "run.json" in emitted(jobs, "--emit", "job", "--image", "i", "--report", "run.json")
+
+
 def test_job(jobs: Jobs) -> None:
     service, job = documents(emitted(jobs, "--emit", "job", "--name", "run-7", *OPTIONS.split()))
     for document in (service, job):
@@ -165,6 +171,19 @@ BAD = {
         "-n 8 does not fit 3 hosts with 2 ranks each",
     ),
     "hosts": ("--emit slurm --hosts a,b", "the scheduler chooses the hosts"),
+    "files of this machine": (
+        "--emit job --image x --sync data",
+        "pods have no files of this machine; leave out --sync, and put data into the image or on",
+    ),
+    "a file that all pods write": (
+        "--emit jobset --image x --num-hosts 2 --report run.json",
+        "on a volume: --report '/shared/{host}.json'",
+    ),
+    "results of all pods in one file": (
+        "--emit jobset --image x --num-hosts 2 --junit run.xml",
+        "on a volume: --junit '/shared/{host}.xml'",
+    ),
+    "a debugger": ("--emit job --image x --pdb all", "pods have no terminal; leave out --pdb"),
     "sbatch's options": ("--emit job --image x --engine-option y", "--engine-option is for slurm"),
 }
 

@@ -97,14 +97,23 @@ def test_time_for_all_pods_to_come(option: Any, has: bool) -> None:
         ),
         ({"name": "Run_7"}, "--name Run_7: use a-z, 0-9 and '-', a letter first, "),
         (
-            {"name": "a" * 62},
-            rf"at most 63 characters in the name of a pod \({'a' * 62}-workers-0-1\)",
+            {"name": "a" * 46},
+            rf"at most 63 characters in the name of a pod \({'a' * 46}-workers-0-1-abcde\)",
         ),
     ],
 )
 def test_what_pods_cannot_do(changes: dict[str, object], words: str) -> None:
     with pytest.raises(LaunchError, match=words):
         emit("jobset", replace(JOB, **changes))  # type: ignore[arg-type]
+
+
+def test_the_longest_names() -> None:
+    """JobSet's webhook counts a suffix; a Job's pods are hosts called so, without one."""
+    emit("jobset", replace(JOB, name="a" * 45))
+    lone = replace(JOB, max_restarts=0)
+    emit("job", replace(lone, name="a" * 61))
+    with pytest.raises(LaunchError, match=rf"name of a pod \({'a' * 62}-1\)"):
+        emit("job", replace(lone, name="a" * 62))
 
 
 @pytest.mark.parametrize(
