@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 NAME = "mcjax-launch"
 #: A shell sets it to ask how a command line goes on.
 COMPLETE = "_MCJAX_LAUNCH_COMPLETE"
+# A file that Kubernetes has in every container, and reads when it ends; a manifest's default.
+_TERMINATION_LOG = "/dev/termination-log"
 
 
 @click.command(
@@ -118,7 +120,11 @@ def _run(options: Options, context: click.Context) -> int:
 
 
 def _recorders(options: Options) -> "Iterator[Recorder]":
-    """Those who write down what happens in the log that the command writes to."""
+    """Those who write down what happens in the log that the command writes to, or beside it."""
+    if os.path.isfile(_TERMINATION_LOG):
+        from mcjax_launch.report.termination import TerminationMessage
+
+        yield TerminationMessage(_TERMINATION_LOG)
     if on_github(options, os.environ):
         from mcjax_launch.report.github import Annotations
 

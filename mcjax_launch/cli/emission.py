@@ -1,11 +1,15 @@
 """--emit: from the options to the script or manifest of a scheduler."""
 
+from os.path import splitext
+
 import click
 
 from mcjax_launch.cli.given_options import command_line
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.request.options import RELAYED, Options
 from mcjax_launch.schedulers.emit import Submission, emit
+
+_EACH_ITS_OWN = "each pod has its own launcher"
 
 
 def emission(options: Options, context: click.Context) -> str:
@@ -22,13 +26,8 @@ def emission(options: Options, context: click.Context) -> str:
         raise LaunchError(
             "--emit: the scheduler chooses the hosts; say how many with --num-hosts instead"
         )
-    if options.stdin and options.emit != "slurm":
-        raise LaunchError(f"--emit {options.emit}: pods have no standard input; leave out --stdin")
-    relay = options.coordinator == RELAYED
-    if relay and options.emit != "slurm":
-        raise LaunchError(
-            f"--emit {options.emit}: each pod has its own launcher; leave out --coordinator ssh"
-        )
+    if options.emit != "slurm":
+        _check_for_pods(options)
     submission = Submission(
         command_line=command_line(context, options),
         num_hosts=options.num_hosts or 1,
@@ -39,7 +38,7 @@ def emission(options: Options, context: click.Context) -> str:
         grace=options.grace,
         max_restarts=options.max_restarts,
         min_hosts=options.min_hosts,
-        relay=relay,
+        relay=options.coordinator == RELAYED,
         name=options.name,
         namespace=options.namespace,
         image=options.image,
@@ -55,3 +54,31 @@ def _gpus(options: Options) -> int:
             f"--emit {options.emit}: --gpus-per-process all: say how many to ask for, as a number"
         )
     return options.gpus_per_process or 0
+
+
+def _check_for_pods(options: Options) -> None:
+    """Refuse what a launcher in a pod would do in vain, or not at all.
+
+    Raises:
+        LaunchError: there is such.
+
+    """
+    several = (options.num_hosts or 1) > 1
+    for wrong, why in (
+        (options.stdin, "pods have no standard input; leave out --stdin"),
+        (options.pdb, "pods have no terminal; leave out --pdb"),
+        (options.coordinator == RELAYED, f"{_EACH_ITS_OWN}; leave out --coordinator ssh"),
+        (
+            options.sync,
+            "pods have no files of this machine; leave out --sync, and put "
+            f"{', '.join(options.sync)} into the image or on a volume",
+        ),
+    ):
+        if wrong:
+            raise LaunchError(f"--emit {options.emit}: {why}")
+    for option, path in (("--report", options.report), ("--junit", options.junit)):
+        if path is not None and several and "{host}" not in path:
+            raise LaunchError(
+                f"--emit {options.emit}: {_EACH_ITS_OWN}, and writes a file of its own; name them "
+                f"with {{host}}, on a volume: {option} '/shared/{{host}}{splitext(path)[1]}'"
+            )

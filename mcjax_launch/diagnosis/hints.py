@@ -53,8 +53,9 @@ _OF_ERRORS = {
         "no CUDA_VISIBLE_DEVICES or local_device_ids that is the same in all ranks"
     ),
     KnownError.SHARED_MEMORY_FULL: (
-        "/dev/shm is too small for NCCL (containers have 64 MB): docker run --shm-size=16g, or in "
-        "Kubernetes an emptyDir with medium: Memory at /dev/shm; remove what dead jobs left there; "
+        "shared memory (/dev/shm) is too small for NCCL (containers have 64 MB): docker run "
+        "--shm-size=16g, or in Kubernetes an emptyDir with medium: Memory, mounted there; remove "
+        "what dead jobs left in it; "
         "-x NCCL_SHM_DISABLE=1 does without it, more slowly"
     ),
     KnownError.NO_SUCH_GPU: (

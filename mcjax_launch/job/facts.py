@@ -20,6 +20,7 @@ class Facts(Value):
         tpu_ports: each rank's, for libtpu.
         address: where other hosts can reach it; empty if none needs to.
         good_name: whether its own name resolves to such an address.
+        name: its own, where other launchers have the other hosts; else it is that of the host.
 
     """
 
@@ -33,3 +34,4 @@ class Facts(Value):
     tpu_ports: tuple[int, ...] = ()
     address: str = ""
     good_name: bool = True
+    name: str = ""

@@ -45,6 +45,7 @@ class Job(Value, kw_only=True):
     cpu_transfers: bool = False
     bind_cores: bool = False
     coordinator: str | None = None  # numeric host, or host:port
+    coordinator_name: str = ""  # of that host, where ranks are to look it up; else ""
     relay: bool = False  # ranks reach the coordinator through agents and launcher
     hook: bool = True
     stdin: frozenset[int] = frozenset()  # the ranks that take the launcher's standard input

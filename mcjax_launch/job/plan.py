@@ -144,7 +144,7 @@ def make_plan(
         hosts: where it may run.
         facts: what each host's agent reported.
         job_id: eight hexadecimal digits.
-        coordinator: numeric host:port, reserved.
+        coordinator: host:port, reserved; numeric, but for a name that the user has given.
         bind: whether it is an address of rank 0's own host.
         restart: how many times the job has been started before.
 
@@ -226,7 +226,7 @@ def _rank(
         **shared,
         "process_id": str(process_id),
         "local_process_id": str(local),
-        "host": host.name,
+        "host": facts.name or host.name,
     }
     env = {
         "JAX_PROCESS_ID": str(process_id),

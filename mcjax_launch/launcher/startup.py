@@ -241,6 +241,7 @@ class Startup:
         if self._job.num_hosts > 1:  # the only address that the other launchers know
             assert self._job.coordinator is not None
             port, bind = split_address(self._job.coordinator)[1], False
+            address = self._job.coordinator_name or address
         if self._reach is not None:
             address = self._reached_address(first) or LOOPBACK
         elif self._several:
@@ -277,6 +278,7 @@ class Startup:
             transfer_ports=answer.transfer_ports,
             address=address,
             good_name=self._name_is_good(host, address),
+            name=os.uname().nodename if self._job.num_hosts > 1 else "",
         )
 
     def _reached_address(self, host: Host) -> str:

@@ -1,10 +1,11 @@
-"""--coordinator as a numeric address; waits for a name that does not exist yet."""
+"""--coordinator as a numeric address, or as a name; waits for one that does not exist yet."""
 
 import time
 from collections.abc import Callable
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.protocol.address import join_address, split_address
+from mcjax_launch.protocol.address import is_loopback, join_address, split_address
+from mcjax_launch.protocol.exit_status import TIMED_OUT, USAGE
 
 _PAUSE_S = 0.5
 
@@ -33,13 +34,29 @@ def resolve(text: str, wait_s: float, say: Callable[[str], object]) -> str:
             raise LaunchError(f"--coordinator {text}: {host!r} is not a valid host name") from None
         except OSError as error:
             if time.monotonic() >= deadline:
-                raise LaunchError(f"--coordinator {text}: {host}: {error.strerror}") from None
+                late = f"; waited for {wait_s:g} s (--start-timeout)" if wait_s else ""
+                message = f"--coordinator {text}: {host}: {error.strerror}{late}"
+                raise LaunchError(message, TIMED_OUT if wait_s else USAGE) from None
             if not said:
                 say(f"waiting for the name {host}")
             said = True
             time.sleep(_PAUSE_S)
     entries.sort(key=lambda entry: entry[0] != socket.AF_INET)
     return join_address(str(entries[0][4][0]), port)
+
+
+def lasting_name(text: str, address: str) -> str:
+    """The host's name as JAX is to ask for it itself; empty where that is no better.
+
+    A pod that is started again has another address, and its old one is answered for a while.
+
+    Args:
+        text: as the user wrote it.
+        address: what has become of it.
+
+    """
+    host, found = _split(text)[0], split_address(address)[0]
+    return "" if host == found or is_loopback(host) or is_loopback(found) else host
 
 
 def _split(text: str) -> tuple[str, int]:

@@ -29,8 +29,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
 
     """
     num_hosts = options.num_hosts or 1
-    num_processes = options.num_processes or _all_slots(hosts, num_hosts)
-    _check_slices(options.slices, num_processes)
+    num_processes = _num_processes(options, hosts, num_hosts)
     return Job(
         program=options.program,
         program_hint=here.program_hint,
@@ -53,6 +52,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         cpu_transfers=options.cpu_transfers,
         bind_cores=options.bind_cores,
         coordinator=here.coordinator,
+        coordinator_name=here.coordinator_name,
         relay=options.coordinator == RELAYED,
         hook=not options.no_hook,
         stdin=_some_ranks("--stdin", options.stdin, num_processes),
@@ -75,11 +75,13 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
     )
 
 
-def _check_slices(slices: str | int, num_processes: int) -> None:
+def _num_processes(options: Options, hosts: Sequence[Host], num_hosts: int) -> int:
+    num_processes = options.num_processes or _all_slots(hosts, num_hosts)
     try:
-        check_slices(slices, num_processes)
+        check_slices(options.slices, num_processes)
     except ValueError as error:
-        raise LaunchError(f"--slices {slices}: {error}") from None
+        raise LaunchError(f"--slices {options.slices}: {error}") from None
+    return num_processes
 
 
 def _all_slots(hosts: Sequence[Host], num_hosts: int) -> int:

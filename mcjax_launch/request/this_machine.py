@@ -16,7 +16,7 @@ from mcjax_launch.request.options import RELAYED, Options
 from mcjax_launch.request.program import hint_where_missing
 
 # How long a coordinator's name may take to appear, without --start-timeout.
-_NAME_S = 300.0
+_NAME_S = 1800.0
 
 
 class RanksPython(Value):
@@ -43,6 +43,7 @@ class ThisMachine(NamedTuple):
         env: the variables of -x with their values.
         program_hint: what helps where another host has no PROGRAM.
         coordinator: `host:port` with a numeric host, if the user names one.
+        coordinator_name: of that host, where JAX is to ask for it; else "".
 
     """
 
@@ -51,6 +52,7 @@ class ThisMachine(NamedTuple):
     env: tuple[tuple[str, str], ...] = ()
     program_hint: str = ""
     coordinator: str | None = None
+    coordinator_name: str = ""
 
 
 def runs_here(hosts: Sequence[Host]) -> bool:
@@ -93,12 +95,14 @@ def look_up(
     if options.stdin and options.max_restarts and not options.dry_run:
         _check_input()
     chdir = _folder(options, here)
+    coordinator, coordinator_name = _coordinator(options, say)
     return ThisMachine(
         chdir=chdir,
         python=_python(options, hosts, environ, here),
         env=tuple(variable(text, environ) for text in options.env),
         program_hint=_program_hint(options, hosts),
-        coordinator=_coordinator(options, say),
+        coordinator=coordinator,
+        coordinator_name=coordinator_name,
     )
 
 
@@ -171,12 +175,14 @@ def variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
     return name, environ[name]
 
 
-def _coordinator(options: Options, say: Callable[[str], object]) -> str | None:
+def _coordinator(options: Options, say: Callable[[str], object]) -> tuple[str | None, str]:
     if options.coordinator in (None, RELAYED):
-        return None
-    from mcjax_launch.request.coordinator import resolve
+        return None, ""
+    from mcjax_launch.request.coordinator import lasting_name, resolve
 
-    return resolve(options.coordinator, _wait_s(options), say)
+    address = resolve(options.coordinator, _wait_s(options), say)
+    several = (options.num_hosts or 1) > 1
+    return address, lasting_name(options.coordinator, address) if several else ""
 
 
 def _wait_s(options: Options) -> float:

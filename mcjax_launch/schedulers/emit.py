@@ -31,6 +31,8 @@ _NOT_PASSED_ON = frozenset(
     }
 )
 _DONE_BY_JOBSET = frozenset({"max_restarts"})
+# How long pods may come after one another: a node pool that grows, an image of many gigabytes.
+_PATIENCE = "30m"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +95,18 @@ def emit(kind: Literal["slurm", "jobset", "job"], submission: Submission) -> str
         raise LaunchError(f"--emit {kind} needs --image: an image with mcjax-launch and JAX")
     make = kubernetes.job if kind == "job" else kubernetes.jobset
     return make(
-        words(_NOT_PASSED_ON | _DONE_BY_JOBSET),
+        [*_patience(submission.command_line), *words(_NOT_PASSED_ON | _DONE_BY_JOBSET)],
         size,
         name,
         submission.namespace,
         submission.image,
     )
+
+
+def _patience(line: CommandLine) -> list[str]:
+    """The time that all pods have to come, unless the user gives one."""
+    given = {name for name, words in line.options if words}
+    return [] if given & {"start_timeout", "no_hook"} else ["--start-timeout", _PATIENCE]
 
 
 def size_of(submission: Submission) -> Size:

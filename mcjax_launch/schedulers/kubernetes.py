@@ -11,12 +11,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.protocol.exit_status import NOT_EXECUTABLE, NOT_FOUND, USAGE
 from mcjax_launch.schedulers.size import Size
 
 PORT = 8476
 # What the launcher gets beyond its ranks' grace, to end them and say why.
 _TERMINATION_MARGIN_S = 15
-_WORKERS = "workers"
+# What JobSet counts for the random end of a pod's name; a Job's pods are cut to fit.
+_SUFFIX = "-abcde"
+_WORKERS, _CONTAINER = "workers", "main"
+# A wrong command line is wrong again. A Job says which of its rules has failed it in a message.
+_NEVER_RIGHT = [USAGE, NOT_EXECUTABLE, NOT_FOUND]
+_JOB_FAILURES = [
+    {
+        "name": name,
+        "action": action,
+        "onJobFailureReasons": ["PodFailurePolicy"],
+        "onJobFailureMessagePatterns": [message],
+    }
+    for name, action, message in (
+        ("disrupted", "RestartJobSetAndIgnoreMaxRestarts", "has condition DisruptionTarget"),
+        ("never_right", "FailJobSet", "failed with exit code"),
+    )
+]
 
 
 def job(command: Sequence[str], size: Size, name: str, namespace: str | None, image: str) -> str:
@@ -49,7 +66,7 @@ def job(command: Sequence[str], size: Size, name: str, namespace: str | None, im
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": _metadata(name, namespace),
-        "spec": pods,
+        "spec": {**pods, "podFailurePolicy": _pod_failures(disrupted="Ignore")},
     }
     return f"{to_yaml(service)}---\n{to_yaml(manifest)}"
 
@@ -61,7 +78,7 @@ def jobset(command: Sequence[str], size: Size, name: str, namespace: str | None,
         LaunchError: something cannot stand in a manifest.
 
     """
-    _check(command, name, namespace, image, f"{name}-{_WORKERS}-0-{size.hosts - 1}")
+    _check(command, name, namespace, image, f"{name}-{_WORKERS}-0-{size.hosts - 1}{_SUFFIX}")
     address = f"{name}-{_WORKERS}-0-0.{name}:{PORT}"
     pods = _pods(command, size, address, image)
     attempt = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}
@@ -73,17 +90,36 @@ def jobset(command: Sequence[str], size: Size, name: str, namespace: str | None,
         "metadata": _metadata(name, namespace),
         "spec": {
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "failurePolicy": {"maxRestarts": size.restarts},
+            "failurePolicy": {"maxRestarts": size.restarts, "rules": _JOB_FAILURES},
             "replicatedJobs": [
                 {
                     "name": _WORKERS,
                     "replicas": 1,
-                    "template": {"spec": pods},
+                    "template": {
+                        "spec": {**pods, "podFailurePolicy": _pod_failures(disrupted="FailJob")}
+                    },
                 }
             ],
         },
     }
     return to_yaml(manifest)
+
+
+def _pod_failures(disrupted: str) -> dict[str, Any]:
+    """What a pod's end means to its Job; all that is not named fails it, as there are no retries.
+
+    Args:
+        disrupted: what to do when a pod had to go: a drained node, a preemption.
+
+    """
+    condition = {"type": "DisruptionTarget", "status": "True"}
+    codes = {"containerName": _CONTAINER, "operator": "In", "values": _NEVER_RIGHT}
+    return {
+        "rules": [
+            {"action": disrupted, "onPodConditions": [condition]},
+            {"action": "FailJob", "onExitCodes": codes},
+        ]
+    }
 
 
 def _metadata(name: str, namespace: str | None) -> dict[str, str]:
@@ -125,11 +161,13 @@ def _pods(command: Sequence[str], size: Size, coordinator: str, image: str) -> d
     }
     words = ["mcjax-launch", *command]
     container: dict[str, Any] = {
-        "name": "main",
+        "name": _CONTAINER,
         "image": image,
         # Kubernetes expands $(NAME) in a command, and reduces $$ to $.
         "command": [word.replace("$", "$$") for word in words],
         "env": [{"name": name, "value": value} for name, value in place.items()],
+        # The launcher writes its summary there; of what ends before, the log says why.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "ports": [{"name": "coordinator", "containerPort": PORT}],
     }
     if size.gpus:
@@ -145,6 +183,8 @@ def _pods(command: Sequence[str], size: Size, coordinator: str, image: str) -> d
         "completions": size.hosts,
         "parallelism": size.hosts,
         "backoffLimit": 0,
+        # Else a pod that is being deleted would have a successor beside it, with the same ranks.
+        "podReplacementPolicy": "Failed",
     }
     return {**spec, "template": {"spec": pod}}
 

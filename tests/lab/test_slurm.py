@@ -1,6 +1,7 @@
 """In a real Slurm: three nodes, each a host of its own, and in what passes for Kubernetes."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -263,18 +264,33 @@ def kubernetes(cluster: Cluster, folder: Path) -> Iterator[Callable[..., str]]:
     cluster.check_clean()
 
 
+def apply(kubectl: Callable[..., str], manifest: str, folder: Path) -> None:
+    (folder / "manifest.yaml").write_text(manifest)
+    kubectl("apply", "--validate=false", "-f", str(folder / "manifest.yaml"))
+
+
+def shown_by_pods(folder: Path, pods: str) -> list[str]:
+    """What each of the pods with such names has printed."""
+    return [log.read_text() for log in sorted((folder / "pods").glob(f"{pods}.log"))]
+
+
 def run_in_pods(kubectl: Callable[..., str], manifest: str, name: str, folder: Path) -> str:
     """Apply a Job of three pods, wait for its good end, and return what they printed."""
-    (folder / f"{name}.yaml").write_text(manifest)
-    kubectl("apply", "--validate=false", "-f", str(folder / f"{name}.yaml"))
+    apply(kubectl, manifest, folder)
     status = ["get", "job", name, "-o", "jsonpath={.status.succeeded}"]
     eventually(lambda: kubectl(*status) == "3", 60)
-    return "".join(log.read_text() for log in (folder / "pods").glob(f"{name}-*.log"))
+    return "".join(shown_by_pods(folder, f"{name}-*"))
+
+
+def emitted_job(jobs: Jobs, *arguments: object) -> str:
+    """The manifest of a Job of three pods, with this launcher in place of an image's."""
+    manifest = jobs.run("--emit", "job", *POD_OPTIONS, *arguments).stdout
+    return manifest.replace("- mcjax-launch\n", f"- {IN_A_POD}\n")
 
 
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 POD_OPTIONS = (
-    *("--image", "none", "--name", "toy"),
+    *("--image", "none", "--name", "toy", "--grace", "2"),
     *("--num-hosts", "3", "--procs-per-host", "2", "-d", "2"),
 )
 IN_A_POD = str(Path(LAUNCHER[0]).parent / "mcjax-launch")
@@ -284,13 +300,67 @@ IN_A_POD = str(Path(LAUNCHER[0]).parent / "mcjax-launch")
 @needs_kubectl
 def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
     """Without a service account's token, with which JAX's own detection would fail."""
-    options = ["--emit", "job", *POD_OPTIONS]
-    manifest = jobs.run(*options, PROGRAMS / "toy.py").stdout
-    manifest = manifest.replace("- mcjax-launch\n", f"- {IN_A_POD}\n")
+    manifest = emitted_job(jobs, PROGRAMS / "toy.py")
     with kubernetes(cluster, tmp_path) as kubectl:
         shown = run_in_pods(kubectl, manifest, "toy", tmp_path)
     for rank in range(6):
         assert f"[{rank}] process {rank} of 6" in shown, shown
+
+
+@needs_kubectl
+def test_words_of_a_pods_command(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    """Kubernetes reads `$` in them; the program gets what was written."""
+    script = 'a=$((1 + 1)); echo "$a $(echo sub) $$(HOME)" | sed s/$$/PID/'
+    program = ["bash", "-c", script, "$(HOSTNAME)", "$$"]
+    with kubernetes(cluster, tmp_path) as kubectl:
+        shown = run_in_pods(kubectl, emitted_job(jobs, "--", *program), "toy", tmp_path)
+    for rank in range(6):
+        assert f"[{rank}] 2 sub PID(HOME)" in shown, shown
+
+
+@needs_kubectl
+def test_a_pod_that_is_deleted_has_no_successor_beside_it(
+    jobs: Jobs, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Both would have the same ranks. A drained one starts again; a deleted one fails the Job."""
+    manifest = emitted_job(jobs, "sh", "-c", "trap : TERM; echo begun; sleep 1000 & wait; wait")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction"}
+    (tmp_path / "eviction").write_text(json.dumps(eviction))
+    where = "/api/v1/namespaces/default/pods/{}/eviction"
+    failed = ["get", "job", "toy", "-o", "jsonpath={.status.conditions[0].reason}"]
+    with kubernetes(cluster, tmp_path) as kubectl:
+        apply(kubectl, manifest, tmp_path)
+        eventually(lambda: "".join(shown_by_pods(tmp_path, "toy-*")).count("begun") == 6)
+        (pod,) = (log.stem for log in (tmp_path / "pods").glob("toy-2-*.log"))
+        kubectl("create", "--raw", where.format(pod), "-f", str(tmp_path / "eviction"))
+        eventually(lambda: "".join(shown_by_pods(tmp_path, "toy-*")).count("begun") == 8)
+        assert "SIGTERM" in shown_by_pods(tmp_path, pod)[0]
+        phase = ["get", "pod", pod, "-o", "jsonpath={.status.phase}"]
+        assert kubectl(*phase) == "Failed"
+        (pod,) = (log.stem for log in (tmp_path / "pods").glob("toy-1-*.log"))
+        kubectl("delete", "pod", pod, "--wait=false")
+        eventually(lambda: kubectl(*failed) == "BackoffLimitExceeded")
+        phases = ["get", "pods", "-o", "jsonpath={.items[*].status.phase}"]
+        eventually(lambda: kubectl(*phases) == "Failed Failed Failed Failed")
+        assert "SIGTERM" in shown_by_pods(tmp_path, pod)[0]
+
+
+@needs_kubectl
+def test_the_root_cause_outlives_the_pods(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    """Where the launcher has a summary; of a wrong command line the log says why."""
+    program = ["sh", "-c", "[ $JAX_PROCESS_ID = 3 ] && echo too bad >&2 && exit 7; exec sleep 1000"]
+    terminated = "{.items[*].status.containerStatuses[0].state.terminated.message}"
+    failed = ["get", "job", "toy", "-o", "jsonpath={.status.conditions[0].reason}"]
+    message = ["get", "pods", "-o", f"jsonpath={terminated}"]
+    with kubernetes(cluster, tmp_path) as kubectl:
+        apply(kubectl, emitted_job(jobs, *program), tmp_path)
+        eventually(lambda: kubectl(*failed) == "BackoffLimitExceeded")
+        assert "rank 3 failed: exit status 7" in kubectl(*message)
+        assert "too bad" in kubectl(*message)
+        kubectl("delete", "job", "toy")
+        apply(kubectl, emitted_job(jobs, "/no/such/program"), tmp_path)
+        eventually(lambda: kubectl(*failed) == "PodFailurePolicy")
+        eventually(lambda: "mcjax-launch: /no/such/program: " in kubectl(*message))
 
 
 @pytest.mark.jax
@@ -323,7 +393,10 @@ def test_bare_initialize_in_pods_without_the_launcher(
 
 @pytest.mark.jax
 def test_the_pods_of_an_emitted_jobset(jobs: Jobs, cluster: Cluster) -> None:
-    """Under the host names and variables that JobSet documents; there is no controller to ask."""
+    """Under the host names and variables that JobSet documents; there is no controller to ask.
+
+    At first the coordinator's name leads to a pod that is no longer there, as after a restart.
+    """
     options = ["--emit", "jobset", *POD_OPTIONS]
     manifest = yaml.safe_load(jobs.run(*options, PROGRAMS / "toy.py").stdout)
     (workers,) = manifest["spec"]["replicatedJobs"]
@@ -331,23 +404,33 @@ def test_the_pods_of_an_emitted_jobset(jobs: Jobs, cluster: Cluster) -> None:
     command = [IN_A_POD, *container["command"][1:]]
     pods = [f"toy-{workers['name']}-0-{index}" for index in range(3)]
     names = "".join(f"10.77.0.{11 + n} {pod}.toy {pod}\n" for n, pod in enumerate(pods))
-    cluster.names(f"127.0.0.1 localhost\n{names}")
+    names = f"127.0.0.1 localhost\n{names}"
+
+    def start(index: int) -> Running:
+        pod = pods[index]
+        return jobs.start(
+            *cluster.entering(f"jh{index + 1}"),
+            *["unshare", "--uts", "sh", "-c"],
+            f'hostname {pod}; exec env -i PATH=/usr/bin:/bin HOSTNAME={pod} "$@"',
+            "-",
+            *f"JOB_COMPLETION_INDEX={index} JOBSET_NAME=toy JOB_INDEX=0".split(),
+            f"REPLICATED_JOB_NAME={workers['name']}",
+            *(f"{entry['name']}={entry.get('value', 0)}" for entry in container["env"]),
+            f"LAUNCH_TEST_TOKEN={jobs.token}",
+            *command,
+            launcher=["env"],
+        )
+
+    cluster.names(names.replace("10.77.0.11 ", "10.77.0.99 "))
     try:
-        running = [
-            jobs.start(
-                *cluster.entering(f"jh{index + 1}"),
-                *["unshare", "--uts", "sh", "-c"],
-                f'hostname {pod}; exec env -i PATH=/usr/bin:/bin HOSTNAME={pod} "$@"',
-                "-",
-                *f"JOB_COMPLETION_INDEX={index} JOBSET_NAME=toy JOB_INDEX=0".split(),
-                f"REPLICATED_JOB_NAME={workers['name']}",
-                *(f"{entry['name']}={entry.get('value', 0)}" for entry in container["env"]),
-                f"LAUNCH_TEST_TOKEN={jobs.token}",
-                *command,
-                launcher=["env"],
-            )
-            for index, pod in enumerate(pods)
-        ]
+        running = [start(1), start(2)]
+        waiting = running[0].process.stderr
+        assert waiting is not None
+        while b"waiting for process 0 at " not in (line := waiting.readline()):
+            assert line
+        assert b" at toy-workers-0-0.toy:8476" in line
+        cluster.names(names)
+        running.insert(0, start(0))
         ended = [pod.finish() for pod in running]
     finally:
         cluster.names()

@@ -115,3 +115,26 @@ def test_many_ranks_do_not_wear_out_the_coordinators_host(
         assert not meeting._await_coordinator(filled, "")
     assert len(pauses) == 60
     assert max(pauses) == longest_s
+
+
+def test_a_name_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At first it leads to a pod that is gone; a name server is not asked at every attempt."""
+    with socket.socket() as live, socket.socket() as gone:
+        live.bind(("127.0.0.1", 0))
+        live.listen()
+        gone.bind(("127.0.0.1", 0))
+        asked: list[str] = []
+        sleeps: list[float] = []
+
+        def look_up(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+            asked.append(host)
+            place = (gone if len(asked) < 3 else live).getsockname()
+            return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place)]
+
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+        monkeypatch.setattr("time.sleep", sleeps.append)
+        monkeypatch.setattr(meeting, "_SAME_ANSWER_S", 0.05)
+        filled = {"coordinator_address": "pod-0.svc:1", "num_processes": 2, "process_id": 1}
+        assert not meeting._await_coordinator(filled, "")
+    assert asked == ["pod-0.svc"] * 3
+    assert len(sleeps) > len(asked)

@@ -1,9 +1,8 @@
 """What --emit prints, and how a launcher started by a scheduler learns its place."""
 
 import gzip
-import re
+import os
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,9 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from job_controller import replaces_while_it_ends
 from jobs import Jobs, eventually
+from kubelet import expanded
 
 PROGRAM = ["train.py", "{process_id}", "it's $(HOME)", "a$$b", "$", "$$(x) $HOME$"]
 COMMAND = ["-d", "2", "-x", "A=$(b) $$c", "--timeout", "10m", *PROGRAM]
@@ -78,17 +79,11 @@ def test_the_size_of_the_whole(jobs: Jobs) -> None:
 OPTIONS = (
     "--num-hosts 3 --procs-per-host 2 --gpus-per-process 2 --image repo/image:1 --namespace ml"
 )
-VERSIONS = ("1.25", "1.29", "1.33", "1.37")
+VERSIONS = ("1.29", "1.33", "1.37")
 
 
 def documents(text: str) -> list[Any]:
     return list(yaml.safe_load_all(text))
-
-
-def expanded(word: str, variables: Mapping[str, str]) -> str:
-    """What Kubernetes makes of a word of a command: $$ is $, $(NAME) a variable, if there is one."""
-    whole = r"\$\$|\$\(([^)]*)\)"
-    return re.sub(whole, lambda m: "$" if m[0] == "$$" else variables.get(m[1], m[0]), word)
 
 
 def check_pods(spec: Any) -> dict[str, str]:
@@ -96,6 +91,7 @@ def check_pods(spec: Any) -> dict[str, str]:
     assert spec["completionMode"] == "Indexed"
     assert spec["completions"] == spec["parallelism"] == 3
     assert spec["backoffLimit"] == 0
+    assert not replaces_while_it_ends(spec)
     pod = spec["template"]["spec"]
     assert pod["restartPolicy"] == "Never"
     assert pod["automountServiceAccountToken"] is False
@@ -110,6 +106,12 @@ def check_pods(spec: Any) -> dict[str, str]:
     assert command[command.index("--env") + 1] == "A=$(b) $$c"
     assert "--max-restarts" not in command
     return environ
+
+
+def test_a_report_for_each_pod(jobs: Jobs) -> None:
+    options = ["--emit", "job", "--num-hosts", "2", "--image", "i", "--report", "/x/{host}.json"]
+    assert "/x/{host}.json" in emitted(jobs, *options)
+    assert "run.json" in emitted(jobs, "--emit", "job", "--image", "i", "--report", "run.json")
 
 
 def test_job(jobs: Jobs) -> None:
@@ -137,7 +139,7 @@ def test_jobset(jobs: Jobs) -> None:
     crd = yaml.safe_load(gzip.decompress(packed))
     version = next(v for v in crd["spec"]["versions"] if v["name"] == "v1alpha2")
     jsonschema.validate(jobset, version["schema"]["openAPIV3Schema"])
-    assert jobset["spec"]["failurePolicy"] == {"maxRestarts": 3}
+    assert jobset["spec"]["failurePolicy"]["maxRestarts"] == 3
     # A rank looks for the coordinator as soon as it runs, ready or not.
     network = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
     assert jobset["spec"]["network"] == network
@@ -169,6 +171,19 @@ BAD = {
         "-n 8 does not fit 3 hosts with 2 ranks each",
     ),
     "hosts": ("--emit slurm --hosts a,b", "the scheduler chooses the hosts"),
+    "files of this machine": (
+        "--emit job --image x --sync data",
+        "pods have no files of this machine; leave out --sync, and put data into the image or on",
+    ),
+    "a file that all pods write": (
+        "--emit jobset --image x --num-hosts 2 --report run.json",
+        "on a volume: --report '/shared/{host}.json'",
+    ),
+    "results of all pods in one file": (
+        "--emit jobset --image x --num-hosts 2 --junit run.xml",
+        "on a volume: --junit '/shared/{host}.xml'",
+    ),
+    "a debugger": ("--emit job --image x --pdb all", "pods have no terminal; leave out --pdb"),
     "sbatch's options": ("--emit job --image x --engine-option y", "--engine-option is for slurm"),
 }
 
@@ -197,6 +212,14 @@ def test_a_launchers_failure_is_its_ranks(jobs: Jobs) -> None:
     assert "rank 3 failed" in ended.report
 
 
+def test_the_host_is_told_by_its_own_name(jobs: Jobs, tmp_path: Path) -> None:
+    """Not as localhost, which all of them are: their logs may go to one folder."""
+    place = ["--num-hosts", "2", "--host-rank", "1", "--coordinator", "127.0.0.1:1"]
+    ended = jobs.run(*place, "--log-dir", tmp_path / "{host}", "echo", "on {host}")
+    assert ended.stdout == f"[1] on {os.uname().nodename}\n"
+    assert (tmp_path / os.uname().nodename / "1.out").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -205,10 +228,6 @@ def test_a_launchers_failure_is_its_ranks(jobs: Jobs) -> None:
         (
             "--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 --max-restarts 1",
             "to the scheduler",
-        ),
-        (
-            "--num-hosts 2 --host-rank 0 --start-timeout 1 --coordinator no.invalid:1",
-            "waiting for the name no.invalid",
         ),
         ("--num-hosts 2 --host-rank 0 --coordinator h", "needs --coordinator HOST:PORT"),
         ("--num-hosts 2 --coordinator 127.0.0.1:1", "needs --host-rank"),
@@ -226,12 +245,21 @@ def test_bad_place(jobs: Jobs, options: str, words: str) -> None:
     assert words in ended.report
 
 
-def test_quiet_hides_the_wait_for_a_name(jobs: Jobs) -> None:
+@pytest.mark.parametrize(("quiet", "lines"), [([], 2), (["-q"], 1)])
+def test_a_name_that_never_comes(jobs: Jobs, quiet: list[str], lines: int) -> None:
+    """No usage error: a Kubernetes Job would not try again."""
     place = "--num-hosts 2 --host-rank 0 --start-timeout 1 --coordinator no.invalid:1"
-    ended = jobs.run("-q", *place.split(), "true")
+    ended = jobs.run(*quiet, *place.split(), "true")
+    assert ended.status == 124
+    *waits, last = ended.report.splitlines()
+    assert waits == ["waiting for the name no.invalid"][2 - lines :]
+    assert last.startswith("--coordinator no.invalid:1: no.invalid: ")
+    assert last.endswith("; waited for 1 s (--start-timeout)")
+
+
+def test_a_name_that_need_not_come(jobs: Jobs) -> None:
+    ended = jobs.run("--hosts", "localhost", "--coordinator", "no.invalid:1", "true")
     assert ended.status == 2
-    assert ended.stderr.startswith("mcjax-launch: --coordinator no.invalid:1: no.invalid: ")
-    assert ended.stderr.count("\n") == 1
 
 
 # --- restarts ---

@@ -23,6 +23,7 @@ FOREIGN = {
     "--args",
     *("--install", "--worker"),
     *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag", "--input"),
+    *("--prefix", "--tail", "--max-log-requests"),
     *("--lf", "--collect-only", "--trace", "--setup-only"),
     *("--nproc-per-node", "--nnodes", "--hostfile", "--host", "--wdir"),
 }

@@ -2,8 +2,11 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import yaml
+from job_controller import job_failure, jobset_action, verdict
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.command_line import CommandLine
@@ -62,6 +65,24 @@ def test_what_the_launcher_there_is_given() -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "has"),
+    [
+        ((), True),
+        (("start_timeout", ("--start-timeout", "0")), False),
+        (("no_hook", ("--no-hook",)), False),
+        (("no_hook", ()), True),
+    ],
+)
+def test_time_for_all_pods_to_come(option: Any, has: bool) -> None:
+    """Longer than for ranks that start together."""
+    line = CommandLine((option,) if option else (), ("train.py",))
+    _, job = yaml.safe_load_all(emit("job", replace(JOB, command_line=line, max_restarts=0)))
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert (container["command"][1:3] == ["--start-timeout", "30m"]) is has
+    assert "30m" not in emit("slurm", replace(JOB, command_line=line))
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"min_hosts": 1}, "a job needs all its pods; leave out --min-hosts"),
@@ -76,14 +97,23 @@ def test_what_the_launcher_there_is_given() -> None:
         ),
         ({"name": "Run_7"}, "--name Run_7: use a-z, 0-9 and '-', a letter first, "),
         (
-            {"name": "a" * 62},
-            rf"at most 63 characters in the name of a pod \({'a' * 62}-workers-0-1\)",
+            {"name": "a" * 46},
+            rf"at most 63 characters in the name of a pod \({'a' * 46}-workers-0-1-abcde\)",
         ),
     ],
 )
 def test_what_pods_cannot_do(changes: dict[str, object], words: str) -> None:
     with pytest.raises(LaunchError, match=words):
         emit("jobset", replace(JOB, **changes))  # type: ignore[arg-type]
+
+
+def test_the_longest_names() -> None:
+    """JobSet's webhook counts a suffix; a Job's pods are hosts called so, without one."""
+    emit("jobset", replace(JOB, name="a" * 45))
+    lone = replace(JOB, max_restarts=0)
+    emit("job", replace(lone, name="a" * 61))
+    with pytest.raises(LaunchError, match=rf"name of a pod \({'a' * 62}-1\)"):
+        emit("job", replace(lone, name="a" * 62))
 
 
 @pytest.mark.parametrize(
@@ -107,3 +137,47 @@ def test_a_time_that_slurm_cannot_count() -> None:
 def test_options_of_sbatch() -> None:
     script = emit("slurm", replace(JOB, sbatch_options=("--partition=gpu", "-A me")))
     assert "#SBATCH --partition=gpu\n#SBATCH -A me\n" in script
+
+
+# --- what becomes of a pod's end, by the rules of the Job controller and of JobSet's ---
+
+DRAINED = {"type": "DisruptionTarget", "status": "True"}
+ENDS: list[tuple[int, list[dict[str, str]], str | None, str | None]] = [
+    (1, [], "BackoffLimitExceeded", "RestartJobSet"),
+    (124, [], "BackoffLimitExceeded", "RestartJobSet"),
+    (134, [], "BackoffLimitExceeded", "RestartJobSet"),
+    (2, [], "PodFailurePolicy", "FailJobSet"),
+    (126, [], "PodFailurePolicy", "FailJobSet"),
+    (127, [], "PodFailurePolicy", "FailJobSet"),
+    (143, [DRAINED], "PodFailurePolicy", "RestartJobSetAndIgnoreMaxRestarts"),
+    (2, [DRAINED], "PodFailurePolicy", "RestartJobSetAndIgnoreMaxRestarts"),
+    (143, [{**DRAINED, "status": "False"}], "BackoffLimitExceeded", "RestartJobSet"),
+]
+
+
+def ended(code: int, conditions: list[dict[str, str]], container: str) -> dict[str, Any]:
+    terminated = {"name": container, "state": {"terminated": {"exitCode": code}}}
+    status = {"containerStatuses": [terminated], "conditions": conditions}
+    return {"metadata": {"name": "p-0-abcde", "namespace": "ns"}, "status": status}
+
+
+@pytest.mark.parametrize(("code", "conditions", "reason", "action"), ENDS)
+def test_a_pod_of_a_jobset_fails(
+    code: int, conditions: list[dict[str, str]], reason: str, action: str
+) -> None:
+    spec = yaml.safe_load(emit("jobset", JOB))["spec"]
+    (workers,) = spec["replicatedJobs"]
+    job = workers["template"]["spec"]
+    name = job["template"]["spec"]["containers"][0]["name"]
+    failure = job_failure(job, 1, *verdict(job, ended(code, conditions, name)))
+    assert failure is not None and failure[0] == reason
+    assert jobset_action(spec["failurePolicy"], *failure) == action
+
+
+@pytest.mark.parametrize(
+    ("code", "conditions", "is_"),
+    [(1, [], "Count"), (2, [], "FailJob"), (127, [], "FailJob"), (143, [DRAINED], "Ignore")],
+)
+def test_a_pod_of_a_job_fails(code: int, conditions: list[dict[str, str]], is_: str) -> None:
+    _, job = yaml.safe_load_all(emit("job", replace(JOB, max_restarts=0)))
+    assert verdict(job["spec"], ended(code, conditions, "main"))[0] == is_

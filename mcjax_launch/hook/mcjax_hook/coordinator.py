@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _JAX_INIT_TIMEOUT_S = 300  # JAX's own default
 # After so long a rank says that it waits for the coordinator.
 _PATIENCE_S = 10
+# A name is asked again: a pod that is started again has another address. But not at every attempt.
+_SAME_ANSWER_S = 1.0
 # Of all ranks together: a thousand that knock every 10 ms would keep rank 0's host busy.
 _MOST_ATTEMPTS_PER_S = 2000
 
@@ -203,6 +205,8 @@ class _Knock:
         self._attempt: Any = None
         self._began = 0.0
         self._count = 0  # a name may lead to several addresses, which take turns
+        self._found: list[Any] = []
+        self._asked = -_SAME_ANSWER_S
 
     def is_answered(self) -> bool:
         """Whether somebody listens there, as far as it is known now."""
@@ -229,8 +233,12 @@ class _Knock:
 
         self._began = time.monotonic()
         try:
-            found = socket.getaddrinfo(*self._place, type=socket.SOCK_STREAM)
-            family, kind, _, _, place = found[self._count % len(found)]
+            if self._began >= self._asked + _SAME_ANSWER_S:
+                self._asked = self._began
+                self._found = socket.getaddrinfo(*self._place, type=socket.SOCK_STREAM)
+            if not self._found:
+                return
+            family, kind, _, _, place = self._found[self._count % len(self._found)]
             self._count += 1
             self._attempt = socket.socket(family, kind)
             self._attempt.setblocking(False)

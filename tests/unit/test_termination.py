@@ -1,0 +1,57 @@
+"""What is left of a pod that has failed."""
+
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.diagnosis.summary import Summary
+from mcjax_launch.report.termination import TerminationMessage, fitting
+
+
+def after(place: Path, status: int, *summaries: tuple[str, ...]) -> str:
+    place.touch()
+    recorder = TerminationMessage(str(place))
+    for restart, lines in enumerate(summaries):
+        summary = Summary(ending=None, lines=lines)  # type: ignore[arg-type]
+        attempt = Attempt(restart, ("h",), 1.0, None, summary)  # type: ignore[arg-type]
+        recorder.ended(attempt)
+    recorder.over(status, "the end in a line")
+    return place.read_text()
+
+
+def test_the_last_summary(tmp_path: Path) -> None:
+    lines = ("rank 3 failed: exit status 7", "the others were ended")
+    assert after(tmp_path / "log", 7, ("an earlier one",), lines) == "\n".join(lines)
+
+
+def test_nothing_to_say(tmp_path: Path) -> None:
+    assert after(tmp_path / "log", 0, ("attempt 1: rank 3 failed",)) == ""
+
+
+def test_nothing_was_started(tmp_path: Path) -> None:
+    assert after(tmp_path / "log", 124) == "the end in a line"
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    recorder = TerminationMessage(str(tmp_path / "no" / "folder"))
+    recorder.over(1, "the end")
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept"),
+    [
+        (("a" * 4096,), 4096),
+        (("a" * 4095, "b"), 4095),
+        (("a" * 4094, "b"), 4096),
+        (("a" * 5000,), 4096),
+        (("ä" * 5000,), 4096),
+        (("a" + "ä" * 5000,), 4095),
+        (("a", "b" * 5000), 1),
+        (("\udce4",), 6),
+    ],
+)
+def test_as_much_as_is_kept(lines: tuple[str, ...], kept: int) -> None:
+    text = fitting(lines)
+    assert len(text) == kept
+    text.decode()
