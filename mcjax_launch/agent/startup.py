@@ -132,7 +132,8 @@ class Prepared:
             bind, listen = Bind("", 0), True
         if bind is None:
             return 0
-        port = self._reserve_open(bind) or self._reserve(bind.host, bind.port)
+        port = self._reserve_open(bind) if listen else 0
+        port = port or self._reserve(bind.host, bind.port)
         if listen:
             self._listening = ports.Listener(self.reserved[0], self._loop)
         return port

@@ -48,7 +48,7 @@ def what_to_prepare(
         towards=_other_launchers_coordinator(job),
         transfer_ports=len(ranks) if job.cpu_transfers else 0,
         gpus=may_use_gpus(job) and (len(ranks) > 1 or job.gpus_per_process is not None),
-        tpus=job.is_python and not job.uses_cpu,
+        tpus=(job.is_python and not job.uses_cpu) or job.tpu_chips_per_process is not None,
         tpu_ports=len(ranks) if job.tpu_chips_per_process is not None else 0,
         any_order=several and job.coordinator is None,
         cores=len(ranks) if job.bind_cores else 0,

@@ -202,8 +202,7 @@ class AgentPool:
             return AgentConnection(host, pipes, loop, window, self._frame, self._ended, trace)
 
         self._connect = connect
-        self._keep = transport.keep
-        self._greeting_s = transport.greeting_s
+        self._transport = transport
 
     def send_all(self, message: Message) -> None:
         """Send a message to every agent."""
@@ -294,7 +293,7 @@ class AgentPool:
                 link.said_bye = True
                 self._streams_end(link)
                 if stays and (pipes := link.release()) is not None:
-                    self._keep(link.host, pipes)
+                    self._transport.keep(link.host, pipes)
                 else:
                     link.end_input()
         self._on_frame(link, frame)
@@ -387,7 +386,7 @@ class AgentPool:
         if link in self._leaving:
             return self._leaving[link]
         if link in self._greeting:
-            return link.began_at + self._greeting_s(link.host)
+            return link.began_at + self._transport.greeting_s(link.host)
         if link.said_bye:
             return link.silent_at
         silent_at = link.silent_at if self._is_heard(link) else math.inf
@@ -418,7 +417,7 @@ class AgentPool:
         elif link in self._greeting:
             said = link.last_lines()
             last = f" ({said[-1]})" if said else ""
-            limit_s = self._greeting_s(link.host)
+            limit_s = self._transport.greeting_s(link.host)
             self._never_greets(link, f"no answer within {limit_s:g} s{last}")
         elif link.said_bye:
             link.close()

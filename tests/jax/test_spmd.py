@@ -105,7 +105,7 @@ def test_right_programs_of_processes_that_are_not_their_ranks(
     ended = jobs.run("-n", 4, "-d", 1, "--grace", "1", *verify, PERMUTED, way)
     assert ended.status == 0, ended.stderr
     assert ended.stderr.count(NUMBERS) == 1
-    assert "different programs" not in ended.stderr and "waited" not in ended.stderr
+    assert "different programs" not in ended.stderr
 
 
 # Way: what the report says.
@@ -118,7 +118,7 @@ PERMUTED_APART = {
 
 @pytest.mark.parametrize("way", PERMUTED_APART)
 def test_processes_that_are_not_their_ranks_diverge(jobs: Jobs, way: str) -> None:
-    ended = jobs.run(*OPTIONS, PERMUTED, way, cwd=PROGRAMS, limit=120)
+    ended = jobs.run(*OPTIONS, PERMUTED, way, cwd=PROGRAMS, limit=180)
     assert ended.status == 1, ended.stderr
     assert PERMUTED_APART[way].format(**places(PERMUTED)) in ended.report
     assert "result" not in ended.stdout

@@ -216,8 +216,8 @@ ON_GPUS = {
     "warning(error) log entry (may be unrelated) 'Duplicate GPU detected : rank 1 and rank 0 both on "
     "CUDA device 1000'.": "two ranks of a host use the same GPU",
     "misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE to 9637892 bytes, "
-    "error: No space left on device (28)": "(/dev/shm) is too small for NCCL",
-    "include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device": "/dev/shm",
+    "error: No space left on device (28)": "shared memory (/dev/shm) is too small",
+    "include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device": "shared memory",
     "platform_util.cc:206] unable to create StreamExecutor for CUDA:6: CUDA error: Failed call to "
     "cuDeviceGet: CUDA_ERROR_INVALID_DEVICE: invalid device ordinal": "a GPU is asked for that",
     "Failed call to cuInit: CUDA_ERROR_NOT_INITIALIZED: initialization error": "CUDA does not work",
