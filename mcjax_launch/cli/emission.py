@@ -35,6 +35,7 @@ def emission(options: Options, context: click.Context) -> str:
         procs_per_host=options.procs_per_host,
         gpus_per_process=options.gpus_per_process or 0,
         timeout=options.timeout,
+        start_timeout=options.start_timeout,
         grace=options.grace,
         max_restarts=options.max_restarts,
         min_hosts=options.min_hosts,
@@ -42,7 +43,7 @@ def emission(options: Options, context: click.Context) -> str:
         name=options.name,
         namespace=options.namespace,
         image=options.image,
-        sbatch_options=options.engine_option,
+        engine_options=options.engine_option,
     )
     return emit(options.emit, submission)
 

@@ -362,8 +362,9 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "--engine-option",
             multiple=True,
-            metavar="TEXT",
-            help="Slurm only: extra #SBATCH option, such as --partition=gpu. Repeatable.",
+            metavar="PATH=VALUE",
+            help="Change the manifest, as in pod.nodeSelector.disk=ssd; for Slurm, add an #SBATCH "
+            "option, such as --partition=gpu. Repeatable.",
         ),
     ),
     "Other": (

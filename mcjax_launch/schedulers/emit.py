@@ -32,7 +32,7 @@ _NOT_PASSED_ON = frozenset(
 )
 _DONE_BY_JOBSET = frozenset({"max_restarts"})
 # How long pods may come after one another: a node pool that grows, an image of many gigabytes.
-_PATIENCE = "30m"
+_PATIENCE_S = 1800
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,7 @@ class Submission:
         procs_per_host: ranks on each of the hosts.
         gpus_per_process: GPUs of each rank; 0 for none.
         timeout: of each attempt.
+        start_timeout: until all ranks have joined.
         grace: from asking the ranks to exit to killing them.
         max_restarts: how often the job may be started again.
         min_hosts: hosts that a restart can do with.
@@ -53,7 +54,7 @@ class Submission:
         name: of the job; after its program if None.
         namespace: of Kubernetes.
         image: of the containers.
-        sbatch_options: more of them.
+        engine_options: what the scheduler is to be told beside that; each reads them its own way.
 
     """
 
@@ -63,6 +64,7 @@ class Submission:
     procs_per_host: int | None = None
     gpus_per_process: int = 0
     timeout: float | None = None
+    start_timeout: float | None = None
     grace: float | None = None
     max_restarts: int = 0
     min_hosts: int | None = None
@@ -70,7 +72,7 @@ class Submission:
     name: str | None = None
     namespace: str | None = None
     image: str | None = None
-    sbatch_options: tuple[str, ...] = ()
+    engine_options: tuple[str, ...] = ()
 
 
 def emit(kind: Literal["slurm", "jobset", "job"], submission: Submission) -> str:
@@ -86,27 +88,30 @@ def emit(kind: Literal["slurm", "jobset", "job"], submission: Submission) -> str
     if kind == "slurm":
         left_out = _NOT_PASSED_ON - {"coordinator"} if submission.relay else _NOT_PASSED_ON
         command = [*_this_launcher(), *words(left_out)]
-        return slurm_script.script(command, size, name, submission.sbatch_options)
+        return slurm_script.script(command, size, name, submission.engine_options)
     if size.can_shrink:
         raise LaunchError(f"--emit {kind}: a job needs all its pods; leave out --min-hosts")
-    if submission.sbatch_options:
-        raise LaunchError(f"--engine-option is for slurm only: edit the {kind}'s manifest instead")
     if not submission.image:
         raise LaunchError(f"--emit {kind} needs --image: an image with mcjax-launch and JAX")
-    make = kubernetes.job if kind == "job" else kubernetes.jobset
-    return make(
-        [*_patience(submission.command_line), *words(_NOT_PASSED_ON | _DONE_BY_JOBSET)],
-        size,
-        name,
-        submission.namespace,
-        submission.image,
+    given, patience = _patience(submission)
+    workload = kubernetes.Workload(
+        command=[*given, *words(_NOT_PASSED_ON | _DONE_BY_JOBSET)],
+        size=size,
+        name=name,
+        namespace=submission.namespace,
+        image=submission.image,
+        patience=patience,
+        changes=submission.engine_options,
     )
+    return kubernetes.job(workload) if kind == "job" else kubernetes.jobset(workload)
 
 
-def _patience(line: CommandLine) -> list[str]:
-    """The time that all pods have to come, unless the user gives one."""
-    given = {name for name, words in line.options if words}
-    return [] if given & {"start_timeout", "no_hook"} else ["--start-timeout", _PATIENCE]
+def _patience(submission: Submission) -> tuple[list[str], float]:
+    """The time that all pods have to come, as words where the user gives none, and in seconds."""
+    given = {name for name, words in submission.command_line.options if words}
+    if given & {"start_timeout", "no_hook"}:
+        return [], submission.start_timeout or _PATIENCE_S
+    return ["--start-timeout", f"{_PATIENCE_S // 60}m"], _PATIENCE_S
 
 
 def size_of(submission: Submission) -> Size:

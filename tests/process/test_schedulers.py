@@ -98,6 +98,15 @@ def check_pods(spec: Any) -> dict[str, str]:
     assert "serviceAccountName" not in pod
     (container,) = pod["containers"]
     assert container["image"] == "repo/image:1"
+    # All that the standard "restricted" asks of pods.
+    security = {**pod["securityContext"], **container["securityContext"]}
+    assert security["runAsNonRoot"] is True and security["runAsUser"] > 0
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    volumes = {volume["name"]: volume["emptyDir"] for volume in pod["volumes"]}
+    mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
+    assert mounts == {"/dev/shm": {"medium": "Memory"}, "/tmp": {}}
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 4}}
     environ = {entry["name"]: entry.get("value", "") for entry in container["env"]}
     command = [expanded(word, {"HOME": "/", **environ}) for word in container["command"]]
@@ -124,6 +133,7 @@ def test_job(jobs: Jobs) -> None:
         "MCJAX_NUM_HOSTS": "3",
         "MCJAX_PROCS_PER_HOST": "2",
         "MCJAX_COORDINATOR": "run-7-0.run-7:8476",
+        "HOME": "/tmp",
     }
     assert job["spec"]["template"]["spec"]["subdomain"] == "run-7"
     assert service["spec"]["clusterIP"] == "None"
@@ -184,7 +194,14 @@ BAD = {
         "on a volume: --junit '/shared/{host}.xml'",
     ),
     "a debugger": ("--emit job --image x --pdb all", "pods have no terminal; leave out --pdb"),
-    "sbatch's options": ("--emit job --image x --engine-option y", "--engine-option is for slurm"),
+    "sbatch's options": (
+        "--emit job --image x --engine-option --partition=y",
+        "--engine-option --partition=y: begin PATH with metadata, spec, job, pod or container",
+    ),
+    "a manifest's where none is printed": (
+        "-n 1 --engine-option pod.a=1",
+        "--engine-option needs --emit",
+    ),
 }
 
 

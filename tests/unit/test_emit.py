@@ -86,7 +86,7 @@ def test_time_for_all_pods_to_come(option: Any, has: bool) -> None:
     ("changes", "words"),
     [
         ({"min_hosts": 1}, "a job needs all its pods; leave out --min-hosts"),
-        ({"sbatch_options": ("-p x",)}, "--engine-option is for slurm only"),
+        ({"engine_options": ("--p=x",)}, "--engine-option --p=x: begin PATH with metadata, spec, "),
         ({"image": None}, "needs --image: an image with mcjax-launch and JAX"),
         ({"namespace": "Bad_NS"}, "--namespace Bad_NS: use a-z, 0-9 and '-', at most 63 "),
         ({"namespace": "a" * 64}, "--namespace a+: use a-z"),
@@ -107,6 +107,44 @@ def test_what_pods_cannot_do(changes: dict[str, object], words: str) -> None:
         emit("jobset", replace(JOB, **changes))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({}, None),
+        ({"timeout": 600.0}, 600 + 30 + 1800 + 15),
+        ({"timeout": 600.0, "grace": 5.0, "max_restarts": 0}, 600 + 5 + 1800 + 15),
+        ({"timeout": 600.0, "start_timeout": 60.0}, 600 + 30 + 60 + 15),
+    ],
+)
+def test_deadline_of_an_attempt(given: dict[str, Any], seconds: int | None) -> None:
+    """The launcher's own --timeout counts from the start of the ranks, and comes before it."""
+    start = (("start_timeout", ("--start-timeout", "60")),) if "start_timeout" in given else ()
+    line = CommandLine(start, ("train.py",))
+    wanted = replace(JOB, max_restarts=2, command_line=line)
+    spec = yaml.safe_load(emit("jobset", replace(wanted, **given)))["spec"]
+    (workers,) = spec["replicatedJobs"]
+    assert workers["template"]["spec"].get("activeDeadlineSeconds") == seconds
+    reached = ("DeadlineExceeded", "Job was active longer than specified deadline")
+    assert jobset_action(spec["failurePolicy"], *reached) == "FailJobSet"
+
+
+def test_changes_of_manifests() -> None:
+    options = ("job.ttlSecondsAfterFinished=60", "pod.serviceAccountName=me", "spec.suspend=true")
+    options += ("container.securityContext=null", "metadata.labels.team=blue")
+    lone = replace(JOB, max_restarts=0, engine_options=options)
+    service, job = yaml.safe_load_all(emit("job", lone))
+    jobset = yaml.safe_load(emit("jobset", lone))
+    assert "labels" not in service["metadata"]
+    for manifest in (job, jobset):
+        assert manifest["metadata"] == {"name": "train", "labels": {"team": "blue"}}
+        assert manifest["spec"]["suspend"] is True
+    (workers,) = jobset["spec"]["replicatedJobs"]
+    for spec in (job["spec"], workers["template"]["spec"]):
+        assert spec["ttlSecondsAfterFinished"] == 60
+        assert spec["template"]["spec"]["serviceAccountName"] == "me"
+        assert "securityContext" not in spec["template"]["spec"]["containers"][0]
+
+
 def test_the_longest_names() -> None:
     """JobSet's webhook counts a suffix; a Job's pods are hosts called so, without one."""
     emit("jobset", replace(JOB, name="a" * 45))
@@ -119,8 +157,8 @@ def test_the_longest_names() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"sbatch_options": ("foo",)}, "--engine-option foo: not an option of sbatch; write it as"),
-        ({"sbatch_options": ("--x\nrm y",)}, r"--engine-option --x\nrm y: not"),
+        ({"engine_options": ("foo",)}, "--engine-option foo: not an option of sbatch; write it as"),
+        ({"engine_options": ("--x\nrm y",)}, r"--engine-option --x\nrm y: not"),
         ({"name": "a b"}, "--name a b: use letters, digits"),
     ],
 )
@@ -135,7 +173,7 @@ def test_a_time_that_slurm_cannot_count() -> None:
 
 
 def test_options_of_sbatch() -> None:
-    script = emit("slurm", replace(JOB, sbatch_options=("--partition=gpu", "-A me")))
+    script = emit("slurm", replace(JOB, engine_options=("--partition=gpu", "-A me")))
     assert "#SBATCH --partition=gpu\n#SBATCH -A me\n" in script
 
 
