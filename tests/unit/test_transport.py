@@ -29,6 +29,9 @@ TEMPLATES = {
     "gcloud ssh {host} --command={command}": ["h", "--command=exec sh -c 'x y'"],
     "kubectl exec -i {host} --": ["exec", "-i", "h", "--", "sh", "-c", "x y"],
     "docker exec -i {host}": ["exec", "-i", "h", "sh", "-c", "x y"],
+    "kubectl exec -ti {host} --": ["exec", "-ti", "h", "--", "sh", "-c", "x y"],
+    "podman exec --interactive {host}": ["exec", "--interactive", "h", "sh", "-c", "x y"],
+    "docker run --rm img {host}": ["h", "sh", "-c", "x y"],
     "pod-sh {host} sh -c {command}": ["h", "sh", "-c", "exec sh -c 'x y'"],
     "my-ssh {host}": ["h", "exec sh -c 'x y'"],
     "bash -c 'ssh {host} {command}'": ["-c", "ssh h 'exec sh -c '\"'\"'x y'\"'\"''"],
@@ -41,7 +44,13 @@ def test_template(template: str) -> None:
     assert [word for word in argv[1:] if word in TEMPLATES[template]] == TEMPLATES[template]
 
 
-@pytest.mark.parametrize("template", ["ssh", "ssh 'x", ""])
+@pytest.mark.parametrize(
+    "template",
+    [
+        *("ssh", "ssh 'x", "", "kubectl exec {host} --", "kubectl exec {host} -- -i"),
+        *("sudo docker exec {host}", "podman exec --tty {host}"),
+    ],
+)
 def test_bad_template(template: str) -> None:
     with pytest.raises(LaunchError, match="--via"):
         template_argv(template, Host(name="h", slots=1), "x")
