@@ -42,6 +42,8 @@ def emission(options: Options, context: click.Context) -> str:
         relay=options.coordinator == RELAYED,
         name=options.name,
         namespace=options.namespace,
+        tpu=options.tpu,
+        slices=options.slices if isinstance(options.slices, int) else 1,
         image=options.image,
         engine_options=options.engine_option,
     )

@@ -9,6 +9,7 @@ import click
 from mcjax_launch import __version__
 from mcjax_launch.cli.param_types import (
     Duration,
+    HostRank,
     Limit,
     Modules,
     Ranks,
@@ -202,7 +203,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "--host-rank",
-            type=_NONE_OR_MORE,
+            type=HostRank(),
             envvar=["MCJAX_HOST_RANK", "JOB_COMPLETION_INDEX"],
             metavar="I",
             default_text="$JOB_COMPLETION_INDEX",
@@ -359,6 +360,11 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             help="Name of the job.",
         ),
         Option("--namespace", metavar="NAME", help="Kubernetes namespace of the job."),
+        Option(
+            "--tpu",
+            metavar="TYPE:TOPOLOGY",
+            help="TPU slice to request from GKE, as in tpu-v6e-slice:4x4; --slices K: K of them.",
+        ),
         Option(
             "--engine-option",
             multiple=True,

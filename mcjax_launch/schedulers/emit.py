@@ -9,7 +9,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.command_line import CommandLine
 from mcjax_launch.job.job import GRACE_S
 from mcjax_launch.ranks import counted
-from mcjax_launch.schedulers import kubernetes, slurm_script
+from mcjax_launch.schedulers import kubernetes, slurm_script, tpu
 from mcjax_launch.schedulers.size import Size
 
 # Options that give the size or go to the scheduler: not for the launcher that it starts.
@@ -26,6 +26,7 @@ _NOT_PASSED_ON = frozenset(
         "image",
         "name",
         "namespace",
+        "tpu",
         "engine_option",
         "dry_run",
     }
@@ -53,6 +54,8 @@ class Submission:
         relay: the launcher brings the ranks and their coordinator together.
         name: of the job; after its program if None.
         namespace: of Kubernetes.
+        tpu: type and topology of its slices, if they are of TPUs.
+        slices: how many they are.
         image: of the containers.
         engine_options: what the scheduler is to be told beside that; each reads them its own way.
 
@@ -71,6 +74,8 @@ class Submission:
     relay: bool = False
     name: str | None = None
     namespace: str | None = None
+    tpu: str | None = None
+    slices: int = 1
     image: str | None = None
     engine_options: tuple[str, ...] = ()
 
@@ -82,6 +87,8 @@ def emit(kind: Literal["slurm", "jobset", "job"], submission: Submission) -> str
         LaunchError: something that the scheduler needs is missing or invalid.
 
     """
+    if submission.tpu is not None and kind != "jobset":
+        raise LaunchError("--tpu needs --emit jobset, which keeps each slice on one node pool")
     size = size_of(submission)
     words = submission.command_line.words
     name = submission.name or default_name(submission.command_line.program[0])
@@ -93,14 +100,21 @@ def emit(kind: Literal["slurm", "jobset", "job"], submission: Submission) -> str
         raise LaunchError(f"--emit {kind}: a job needs all its pods; leave out --min-hosts")
     if not submission.image:
         raise LaunchError(f"--emit {kind} needs --image: an image with mcjax-launch and JAX")
+    tpus, left_out = None, _NOT_PASSED_ON | _DONE_BY_JOBSET
+    if submission.tpu is not None:
+        if submission.gpus_per_process:
+            raise LaunchError("--tpu cannot be combined with --gpus-per-process")
+        tpus = tpu.parse(submission.tpu, size.hosts, submission.slices)
+        left_out |= {"slices"}  # as JAX finds them
     given, patience = _patience(submission)
     workload = kubernetes.Workload(
-        command=[*given, *words(_NOT_PASSED_ON | _DONE_BY_JOBSET)],
+        command=[*given, *words(left_out)],
         size=size,
         name=name,
         namespace=submission.namespace,
         image=submission.image,
         patience=patience,
+        tpus=tpus,
         changes=submission.engine_options,
     )
     return kubernetes.job(workload) if kind == "job" else kubernetes.jobset(workload)

@@ -7,6 +7,7 @@ coordinator by name.
 import math
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.protocol.exit_status import NOT_EXECUTABLE, NOT_FOUND, USAGE
 from mcjax_launch.schedulers.manifest import change, to_yaml
 from mcjax_launch.schedulers.size import Size
+from mcjax_launch.schedulers.tpu import Tpus
 
 PORT = 8476
 # What the launcher gets beyond its ranks' grace, to end them and say why.
@@ -26,6 +28,18 @@ _NEVER_RIGHT = [USAGE, NOT_EXECUTABLE, NOT_FOUND]
 # Neither root nor known to the image; of what a pod has, it can write to these folders.
 _USER = 1000
 _HOME = "/tmp"
+_RESTRICTED_POD = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "fsGroup": _USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_RESTRICTED_CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+# Else JobSet's pods of one slice may come to several node pools of the same topology.
+_SLICE_ON_ONE_POOL = {
+    "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"
+}
 _IN_MEMORY = {"medium": "Memory"}
 _FOLDERS: dict[str, tuple[str, dict[str, str]]] = {
     "shm": ("/dev/shm", _IN_MEMORY),  # it has 64 MB else, which NCCL and others fill
@@ -44,6 +58,7 @@ class Workload:
         namespace: of Kubernetes; None for the user's own.
         image: of the containers.
         patience: seconds that all pods may take to come.
+        tpus: what their nodes have; None for others.
         changes: what the user wants otherwise, see `manifest.change`.
 
     """
@@ -54,7 +69,13 @@ class Workload:
     namespace: str | None
     image: str
     patience: float
+    tpus: Tpus | None = None
     changes: Sequence[str] = ()
+
+    @property
+    def slices(self) -> int:
+        """As many Jobs of a JobSet."""
+        return self.tpus.slices if self.tpus else 1
 
 
 def job(wanted: Workload) -> str:
@@ -100,24 +121,48 @@ def jobset(wanted: Workload) -> str:
         LaunchError: something cannot stand in a manifest.
 
     """
-    name, size = wanted.name, wanted.size
-    _check(wanted, f"{name}-{_WORKERS}-0-{size.hosts - 1}{_SUFFIX}")
+    name, slices = wanted.name, wanted.slices
+    last = wanted.size.hosts // slices - 1
+    _check(wanted, f"{name}-{_WORKERS}-{slices - 1}-{last}{_SUFFIX}")
     spec = _job(wanted, f"{name}-{_WORKERS}-0-0.{name}:{PORT}", disrupted="FailJob")
-    attempt = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}
     (container,) = spec["template"]["spec"]["containers"]
-    container["env"].append({"name": "MCJAX_ENGINE_RESTART", "valueFrom": attempt})
+    attempt = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
+    container["env"].append(_field("MCJAX_ENGINE_RESTART", attempt))
+    policy: dict[str, Any] = {"maxRestarts": wanted.size.restarts, "rules": _job_failures()}
+    if slices > 1:
+        container["env"] += _place_in_slices(last + 1)
+        # All pods of all slices are gone before there are new ones.
+        policy["restartStrategy"] = "BlockingRecreate"
+    metadata = _metadata(wanted)
+    if wanted.tpus:
+        metadata["annotations"] = dict(_SLICE_ON_ONE_POOL)
     manifest = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": _metadata(wanted),
+        "metadata": metadata,
         "spec": {
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "failurePolicy": {"maxRestarts": size.restarts, "rules": _job_failures()},
-            "replicatedJobs": [{"name": _WORKERS, "replicas": 1, "template": {"spec": spec}}],
+            "failurePolicy": policy,
+            "replicatedJobs": [{"name": _WORKERS, "replicas": slices, "template": {"spec": spec}}],
         },
     }
     _change(wanted, manifest, spec)
     return to_yaml(manifest)
+
+
+def _field(name: str, path: str) -> dict[str, Any]:
+    """A variable with what the pod's object has there."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _place_in_slices(hosts: int) -> list[dict[str, Any]]:
+    """Variables that count a pod over all slices, each of so many hosts."""
+    return [
+        _field("JOB_INDEX", "metadata.labels['jobset.sigs.k8s.io/job-index']"),
+        # The Job's own variable of this comes after ours, which could not refer to it.
+        _field("POD_INDEX", "metadata.annotations['batch.kubernetes.io/job-completion-index']"),
+        {"name": "MCJAX_HOST_RANK", "value": f"$(JOB_INDEX)*{hosts}+$(POD_INDEX)"},
+    ]
 
 
 def _change(wanted: Workload, manifest: dict[str, Any], spec: dict[str, Any]) -> None:
@@ -164,7 +209,7 @@ def _pod_failures(disrupted: str) -> dict[str, Any]:
 
     """
     condition = {"type": "DisruptionTarget", "status": "True"}
-    codes = {"containerName": _CONTAINER, "operator": "In", "values": _NEVER_RIGHT}
+    codes = {"containerName": _CONTAINER, "operator": "In", "values": [*_NEVER_RIGHT]}
     return {
         "rules": [
             {"action": disrupted, "onPodConditions": [condition]},
@@ -218,8 +263,8 @@ def _job(wanted: Workload, coordinator: str, disrupted: str) -> dict[str, Any]:
         limit = {"activeDeadlineSeconds": math.ceil(attempt)}
     return {
         "completionMode": "Indexed",
-        "completions": size.hosts,
-        "parallelism": size.hosts,
+        "completions": size.hosts // wanted.slices,
+        "parallelism": size.hosts // wanted.slices,
         "backoffLimit": 0,
         **limit,
         # Else a pod that is being deleted would have a successor beside it, with the same ranks.
@@ -230,17 +275,19 @@ def _job(wanted: Workload, coordinator: str, disrupted: str) -> dict[str, Any]:
 
 
 def _pod(wanted: Workload, coordinator: str) -> dict[str, Any]:
+    nodes = {}
+    if wanted.tpus:
+        accelerator, topology = wanted.tpus.accelerator, wanted.tpus.topology
+        labels = {"accelerator": accelerator, "topology": topology}
+        nodes = {f"cloud.google.com/gke-tpu-{name}": value for name, value in labels.items()}
     return {
+        **({"nodeSelector": nodes} if nodes else {}),
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": math.ceil(wanted.size.grace) + _TERMINATION_MARGIN_S,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        **(
+            {} if wanted.tpus else {"securityContext": deepcopy(_RESTRICTED_POD)}
+        ),  # root's are the chips
         "containers": [_container(wanted, coordinator)],
         "volumes": [{"name": name, "emptyDir": dict(kind)} for name, (_, kind) in _FOLDERS.items()],
     }
@@ -255,7 +302,10 @@ def _container(wanted: Workload, coordinator: str) -> dict[str, Any]:
         "MCJAX_COORDINATOR": coordinator,
         "HOME": _HOME,
     }
-    resources = {"resources": {"limits": {"nvidia.com/gpu": size.gpus}}} if size.gpus else {}
+    devices = {"nvidia.com/gpu": size.gpus} if size.gpus else {}
+    if wanted.tpus:
+        devices = {"google.com/tpu": wanted.tpus.chips}
+    resources = {"resources": {"limits": devices}} if devices else {}
     return {
         "name": _CONTAINER,
         "image": wanted.image,
@@ -266,10 +316,7 @@ def _container(wanted: Workload, coordinator: str) -> dict[str, Any]:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "ports": [{"name": "coordinator", "containerPort": PORT}],
         **resources,
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        **({} if wanted.tpus else {"securityContext": deepcopy(_RESTRICTED_CONTAINER)}),
         "volumeMounts": [
             {"name": name, "mountPath": place} for name, (place, _) in _FOLDERS.items()
         ],

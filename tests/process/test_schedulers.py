@@ -141,14 +141,30 @@ def test_job(jobs: Jobs) -> None:
     assert service["spec"]["selector"] == {"job-name": "run-7"}
 
 
-def test_jobset(jobs: Jobs) -> None:
-    (jobset,) = documents(
-        emitted(jobs, "--emit", "jobset", "--max-restarts", "3", *OPTIONS.split())
-    )
+def check_jobset(jobset: Any) -> None:
+    """By the schemas."""
     packed = (Path(__file__).parent.parent / "lab" / "jobset-crd.yaml.gz").read_bytes()
     crd = yaml.safe_load(gzip.decompress(packed))
     version = next(v for v in crd["spec"]["versions"] if v["name"] == "v1alpha2")
     jsonschema.validate(jobset, version["schema"]["openAPIV3Schema"])
+    (workers,) = jobset["spec"]["replicatedJobs"]
+    # The schema of the CRD takes any pod; Kubernetes' own is stricter.
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}}
+    kubernetes_validate.validate({**job, "spec": workers["template"]["spec"]}, "1.33", strict=True)
+
+
+def test_slices_of_tpus(jobs: Jobs) -> None:
+    options = "--emit jobset --image i --num-hosts 4 --slices 2 --tpu tpu-v4-podslice:2x2x2"
+    (jobset,) = documents(emitted(jobs, *options.split()))
+    check_jobset(jobset)
+    assert jobset["spec"]["replicatedJobs"][0]["replicas"] == 2
+
+
+def test_jobset(jobs: Jobs) -> None:
+    (jobset,) = documents(
+        emitted(jobs, "--emit", "jobset", "--max-restarts", "3", *OPTIONS.split())
+    )
+    check_jobset(jobset)
     assert jobset["spec"]["failurePolicy"]["maxRestarts"] == 3
     # A rank looks for the coordinator as soon as it runs, ready or not.
     network = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
@@ -157,9 +173,6 @@ def test_jobset(jobs: Jobs) -> None:
     found = check_pods(workers["template"]["spec"])
     assert found["MCJAX_COORDINATOR"] == "train-workers-0-0.train:8476"
     assert "MCJAX_ENGINE_RESTART" in found
-    # The schema of the CRD takes any pod; Kubernetes' own is stricter.
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}}
-    kubernetes_validate.validate({**job, "spec": workers["template"]["spec"]}, "1.33", strict=True)
 
 
 @pytest.mark.parametrize(
