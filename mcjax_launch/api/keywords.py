@@ -95,7 +95,7 @@ ONLY_COMMAND = {
     "check": "prints a table",
     "dry_run": "is for reading",
     "emit": "runs nothing",
-    **dict.fromkeys(("image", "name", "namespace", "engine_option"), "is for --emit"),
+    **dict.fromkeys(("image", "name", "namespace", "tpu", "engine_option"), "is for --emit"),
 }
 
 _SEVERAL = frozenset({"env", "wrap", "sync"})
@@ -154,7 +154,8 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "debugpy": kinds.Number(1, kinds.HIGHEST_PORT),
     **dict.fromkeys(("num_processes", "cpu_devices", "procs_per_host"), _RANKS),
     **dict.fromkeys(("num_hosts", "min_hosts"), _RANKS),
-    **dict.fromkeys(("host_rank", "max_restarts"), _COUNT),
+    "host_rank": kinds.host_rank,
+    "max_restarts": _COUNT,
     **dict.fromkeys(("timeout", "start_timeout", "stall_timeout"), kinds.limit),
     **dict.fromkeys(("grace", "profile_after"), kinds.duration),
 }

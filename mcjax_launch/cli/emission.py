@@ -35,14 +35,17 @@ def emission(options: Options, context: click.Context) -> str:
         procs_per_host=options.procs_per_host,
         gpus_per_process=_gpus(options),
         timeout=options.timeout,
+        start_timeout=options.start_timeout,
         grace=options.grace,
         max_restarts=options.max_restarts,
         min_hosts=options.min_hosts,
         relay=options.coordinator == RELAYED,
         name=options.name,
         namespace=options.namespace,
+        tpu=options.tpu,
+        slices=options.slices if isinstance(options.slices, int) else 1,
         image=options.image,
-        sbatch_options=options.engine_option,
+        engine_options=options.engine_option,
     )
     return emit(options.emit, submission)
 

@@ -10,6 +10,7 @@ from mcjax_launch import __version__
 from mcjax_launch.cli.param_types import (
     Duration,
     Gpus,
+    HostRank,
     Limit,
     Modules,
     Ranks,
@@ -210,7 +211,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "--host-rank",
-            type=_NONE_OR_MORE,
+            type=HostRank(),
             envvar=["MCJAX_HOST_RANK", "JOB_COMPLETION_INDEX"],
             metavar="I",
             default_text="$JOB_COMPLETION_INDEX",
@@ -368,10 +369,16 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option("--namespace", metavar="NAME", help="Kubernetes namespace of the job."),
         Option(
+            "--tpu",
+            metavar="TYPE:TOPOLOGY",
+            help="TPU slice to request from GKE, as in tpu-v6e-slice:4x4; --slices K: K of them.",
+        ),
+        Option(
             "--engine-option",
             multiple=True,
-            metavar="TEXT",
-            help="Slurm only: extra #SBATCH option, such as --partition=gpu. Repeatable.",
+            metavar="PATH=VALUE",
+            help="Change the manifest, as in pod.nodeSelector.disk=ssd; for Slurm, add an #SBATCH "
+            "option, such as --partition=gpu. Repeatable.",
         ),
     ),
     "Other": (

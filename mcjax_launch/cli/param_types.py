@@ -70,6 +70,13 @@ class WholeNumber(Typed):
         self.kind = kinds.Number(minimum, maximum)
 
 
+class HostRank(Typed):
+    """Which host a launcher is for."""
+
+    name = "number"
+    kind = staticmethod(kinds.host_rank)
+
+
 class Slices(Typed):
     """How many slices, or by what."""
 

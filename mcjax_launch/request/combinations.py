@@ -16,7 +16,7 @@ _FOR_CHECK = frozenset(
     | {"slices", "coordinator", "color", "quiet", "verbose", "timeout", "start_timeout"}
     | {"grace"}
 )
-_FOR_EMIT = ("image", "name", "namespace", "engine_option")
+_FOR_EMIT = ("image", "name", "namespace", "tpu", "engine_option")
 
 
 def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None:

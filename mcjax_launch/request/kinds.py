@@ -18,6 +18,9 @@ ENV_STYLES = ("torch",)
 SLICES = ("auto", "one", "host")
 
 _MOST_GPUS = 1024
+# As a manifest writes it, which cannot calculate.
+_GROUPED = r"([0-9]{1,9})\*([0-9]{1,9})\+([0-9]{1,9})"
+
 _UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _NUMBER = r"(?:\d+(?:\.\d+)?)"
 _PARTS = "".join(f"(?:({_NUMBER}){unit})?" for unit in _UNITS_S)
@@ -38,6 +41,15 @@ def duration(value: Any) -> float:
     parts = zip(match.groups(), _UNITS_S.values(), strict=True)
     total = sum(float(number) * seconds for number, seconds in parts if number is not None)
     return min(total, _LONGEST_S)
+
+
+def host_rank(value: Any) -> int:
+    """A number from 0 on; also `1*4+3`, the fourth of four in the second group."""
+    grouped = re.fullmatch(_GROUPED, str(value))
+    if grouped is None:
+        return Number(0, 10**9)(value)
+    group, size, number = map(int, grouped.groups())
+    return group * size + number
 
 
 def limit(value: Any) -> float | None:

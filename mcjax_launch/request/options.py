@@ -77,4 +77,5 @@ class Options(Value, kw_only=True):
     image: str | None = None
     name: str | None = None
     namespace: str | None = None
+    tpu: str | None = None
     engine_option: tuple[str, ...] = ()

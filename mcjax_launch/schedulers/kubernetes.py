@@ -4,15 +4,18 @@ The pods need neither a service account nor the API: each knows its index from i
 coordinator by name.
 """
 
-import json
 import math
 import re
 from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.protocol.exit_status import NOT_EXECUTABLE, NOT_FOUND, USAGE
+from mcjax_launch.schedulers.manifest import change, to_yaml
 from mcjax_launch.schedulers.size import Size
+from mcjax_launch.schedulers.tpu import Tpus
 
 PORT = 8476
 # What the launcher gets beyond its ranks' grace, to end them and say why.
@@ -20,38 +23,78 @@ _TERMINATION_MARGIN_S = 15
 # What JobSet counts for the random end of a pod's name; a Job's pods are cut to fit.
 _SUFFIX = "-abcde"
 _WORKERS, _CONTAINER = "workers", "main"
-# A wrong command line is wrong again. A Job says which of its rules has failed it in a message.
+# A wrong command line is wrong again.
 _NEVER_RIGHT = [USAGE, NOT_EXECUTABLE, NOT_FOUND]
-_JOB_FAILURES = [
-    {
-        "name": name,
-        "action": action,
-        "onJobFailureReasons": ["PodFailurePolicy"],
-        "onJobFailureMessagePatterns": [message],
-    }
-    for name, action, message in (
-        ("disrupted", "RestartJobSetAndIgnoreMaxRestarts", "has condition DisruptionTarget"),
-        ("never_right", "FailJobSet", "failed with exit code"),
-    )
-]
+# Neither root nor known to the image; of what a pod has, it can write to these folders.
+_USER = 1000
+_HOME = "/tmp"
+_RESTRICTED_POD = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "fsGroup": _USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_RESTRICTED_CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+# Else JobSet's pods of one slice may come to several node pools of the same topology.
+_SLICE_ON_ONE_POOL = {
+    "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"
+}
+_IN_MEMORY = {"medium": "Memory"}
+_FOLDERS: dict[str, tuple[str, dict[str, str]]] = {
+    "shm": ("/dev/shm", _IN_MEMORY),  # it has 64 MB else, which NCCL and others fill
+    "tmp": (_HOME, {}),
+}
 
 
-def job(command: Sequence[str], size: Size, name: str, namespace: str | None, image: str) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What is to run in pods.
+
+    Args:
+        command: of the launcher in each pod, without its own name.
+        size: how big it is.
+        name: of the job.
+        namespace: of Kubernetes; None for the user's own.
+        image: of the containers.
+        patience: seconds that all pods may take to come.
+        tpus: what their nodes have; None for others.
+        changes: what the user wants otherwise, see `manifest.change`.
+
+    """
+
+    command: Sequence[str]
+    size: Size
+    name: str
+    namespace: str | None
+    image: str
+    patience: float
+    tpus: Tpus | None = None
+    changes: Sequence[str] = ()
+
+    @property
+    def slices(self) -> int:
+        """As many Jobs of a JobSet."""
+        return self.tpus.slices if self.tpus else 1
+
+
+def job(wanted: Workload) -> str:
     """An indexed Job and the headless Service that gives its pods names.
 
     Raises:
         LaunchError: something cannot stand in a manifest, or restarts are asked for.
 
     """
-    _check(command, name, namespace, image, f"{name}-{size.hosts - 1}")
-    if size.restarts:
+    name = wanted.name
+    _check(wanted, f"{name}-{wanted.size.hosts - 1}")
+    if wanted.size.restarts:
         raise LaunchError(
             "--emit job: a Job cannot restart all its pods together; use --emit jobset"
         )
     service = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(name, namespace),
+        "metadata": _metadata(wanted),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -59,50 +102,103 @@ def job(command: Sequence[str], size: Size, name: str, namespace: str | None, im
             "ports": [{"name": "coordinator", "port": PORT}],
         },
     }
-    address = f"{name}-0.{name}:{PORT}"
-    pods = _pods(command, size, address, image)
-    pods["template"]["spec"]["subdomain"] = name
+    spec = _job(wanted, f"{name}-0.{name}:{PORT}", disrupted="Ignore")
+    spec["template"]["spec"]["subdomain"] = name
     manifest = {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": _metadata(name, namespace),
-        "spec": {**pods, "podFailurePolicy": _pod_failures(disrupted="Ignore")},
+        "metadata": _metadata(wanted),
+        "spec": spec,
     }
+    _change(wanted, manifest, spec)
     return f"{to_yaml(service)}---\n{to_yaml(manifest)}"
 
 
-def jobset(command: Sequence[str], size: Size, name: str, namespace: str | None, image: str) -> str:
+def jobset(wanted: Workload) -> str:
     """A JobSet: the same pods, and all of them started again after a failure.
 
     Raises:
         LaunchError: something cannot stand in a manifest.
 
     """
-    _check(command, name, namespace, image, f"{name}-{_WORKERS}-0-{size.hosts - 1}{_SUFFIX}")
-    address = f"{name}-{_WORKERS}-0-0.{name}:{PORT}"
-    pods = _pods(command, size, address, image)
-    attempt = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}
-    (container,) = pods["template"]["spec"]["containers"]
-    container["env"].append({"name": "MCJAX_ENGINE_RESTART", "valueFrom": attempt})
+    name, slices = wanted.name, wanted.slices
+    last = wanted.size.hosts // slices - 1
+    _check(wanted, f"{name}-{_WORKERS}-{slices - 1}-{last}{_SUFFIX}")
+    spec = _job(wanted, f"{name}-{_WORKERS}-0-0.{name}:{PORT}", disrupted="FailJob")
+    (container,) = spec["template"]["spec"]["containers"]
+    attempt = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
+    container["env"].append(_field("MCJAX_ENGINE_RESTART", attempt))
+    policy: dict[str, Any] = {"maxRestarts": wanted.size.restarts, "rules": _job_failures()}
+    if slices > 1:
+        container["env"] += _place_in_slices(last + 1)
+        # All pods of all slices are gone before there are new ones.
+        policy["restartStrategy"] = "BlockingRecreate"
+    metadata = _metadata(wanted)
+    if wanted.tpus:
+        metadata["annotations"] = dict(_SLICE_ON_ONE_POOL)
     manifest = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": _metadata(name, namespace),
+        "metadata": metadata,
         "spec": {
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "failurePolicy": {"maxRestarts": size.restarts, "rules": _JOB_FAILURES},
-            "replicatedJobs": [
-                {
-                    "name": _WORKERS,
-                    "replicas": 1,
-                    "template": {
-                        "spec": {**pods, "podFailurePolicy": _pod_failures(disrupted="FailJob")}
-                    },
-                }
-            ],
+            "failurePolicy": policy,
+            "replicatedJobs": [{"name": _WORKERS, "replicas": slices, "template": {"spec": spec}}],
         },
     }
+    _change(wanted, manifest, spec)
     return to_yaml(manifest)
+
+
+def _field(name: str, path: str) -> dict[str, Any]:
+    """A variable with what the pod's object has there."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _place_in_slices(hosts: int) -> list[dict[str, Any]]:
+    """Variables that count a pod over all slices, each of so many hosts."""
+    return [
+        _field("JOB_INDEX", "metadata.labels['jobset.sigs.k8s.io/job-index']"),
+        # The Job's own variable of this comes after ours, which could not refer to it.
+        _field("POD_INDEX", "metadata.annotations['batch.kubernetes.io/job-completion-index']"),
+        {"name": "MCJAX_HOST_RANK", "value": f"$(JOB_INDEX)*{hosts}+$(POD_INDEX)"},
+    ]
+
+
+def _change(wanted: Workload, manifest: dict[str, Any], spec: dict[str, Any]) -> None:
+    """Change what the user wants otherwise; `spec` is that of the Job in it."""
+    pod = spec["template"]["spec"]
+    places = {
+        "metadata": manifest["metadata"],
+        "spec": manifest["spec"],
+        "job": spec,
+        "pod": pod,
+        "container": pod["containers"][0],
+    }
+    for option in wanted.changes:
+        change(places, option)
+
+
+def _job_failures() -> list[dict[str, Any]]:
+    """What a JobSet does when its Job has failed; it starts again where nothing is said."""
+    by_rule = {"onJobFailureReasons": ["PodFailurePolicy"]}
+    drained, wrong = ["has condition DisruptionTarget"], ["failed with exit code"]
+    return [
+        {
+            "name": "disrupted",
+            "action": "RestartJobSetAndIgnoreMaxRestarts",
+            **by_rule,
+            # A Job says which of its rules has failed it in a message.
+            "onJobFailureMessagePatterns": drained,
+        },
+        {
+            "name": "never_right",
+            "action": "FailJobSet",
+            **by_rule,
+            "onJobFailureMessagePatterns": wrong,
+        },
+        {"name": "timeout", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
+    ]
 
 
 def _pod_failures(disrupted: str) -> dict[str, Any]:
@@ -113,7 +209,7 @@ def _pod_failures(disrupted: str) -> dict[str, Any]:
 
     """
     condition = {"type": "DisruptionTarget", "status": "True"}
-    codes = {"containerName": _CONTAINER, "operator": "In", "values": _NEVER_RIGHT}
+    codes = {"containerName": _CONTAINER, "operator": "In", "values": [*_NEVER_RIGHT]}
     return {
         "rules": [
             {"action": disrupted, "onPodConditions": [condition]},
@@ -122,14 +218,14 @@ def _pod_failures(disrupted: str) -> dict[str, Any]:
     }
 
 
-def _metadata(name: str, namespace: str | None) -> dict[str, str]:
-    return {"name": name, **({"namespace": namespace} if namespace else {})}
+def _metadata(wanted: Workload) -> dict[str, Any]:
+    namespace = {"namespace": wanted.namespace} if wanted.namespace else {}
+    return {"name": wanted.name, **namespace}
 
 
-def _check(
-    command: Sequence[str], name: str, namespace: str | None, image: str, last_pod: str
-) -> None:
+def _check(wanted: Workload, last_pod: str) -> None:
     """Refuse what the API would refuse, or a YAML parser."""
+    name, namespace, image = wanted.name, wanted.namespace, wanted.image
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(last_pod) > 63:
         raise LaunchError(
             f"--name {name}: use a-z, 0-9 and '-', a letter first, and at most 63 characters in "
@@ -144,73 +240,84 @@ def _check(
         )
     if not re.fullmatch(r"[A-Za-z0-9][\w./:@-]*", image, re.ASCII):
         raise LaunchError(f"--image {image}: not the name of an image, such as registry/name:tag")
-    for word in command:
+    for word in wanted.command:
         try:
             word.encode()
         except UnicodeEncodeError:
             raise LaunchError(f"{word}: cannot stand in a manifest: not UTF-8") from None
 
 
-def _pods(command: Sequence[str], size: Size, coordinator: str, image: str) -> dict[str, Any]:
-    """The spec of an indexed Job whose pods are the job's hosts."""
+def _job(wanted: Workload, coordinator: str, disrupted: str) -> dict[str, Any]:
+    """The spec of an indexed Job whose pods are the job's hosts.
+
+    Args:
+        wanted: what is to run.
+        coordinator: its address.
+        disrupted: what to do when a pod had to go.
+
+    """
+    size = wanted.size
+    limit = {}
+    if size.seconds is not None:  # the launchers' own --timeout comes first, and shows stacks
+        attempt = size.seconds / (size.restarts + 1) + wanted.patience + _TERMINATION_MARGIN_S
+        limit = {"activeDeadlineSeconds": math.ceil(attempt)}
+    return {
+        "completionMode": "Indexed",
+        "completions": size.hosts // wanted.slices,
+        "parallelism": size.hosts // wanted.slices,
+        "backoffLimit": 0,
+        **limit,
+        # Else a pod that is being deleted would have a successor beside it, with the same ranks.
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": _pod_failures(disrupted),
+        "template": {"spec": _pod(wanted, coordinator)},
+    }
+
+
+def _pod(wanted: Workload, coordinator: str) -> dict[str, Any]:
+    nodes = {}
+    if wanted.tpus:
+        accelerator, topology = wanted.tpus.accelerator, wanted.tpus.topology
+        labels = {"accelerator": accelerator, "topology": topology}
+        nodes = {f"cloud.google.com/gke-tpu-{name}": value for name, value in labels.items()}
+    return {
+        **({"nodeSelector": nodes} if nodes else {}),
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": math.ceil(wanted.size.grace) + _TERMINATION_MARGIN_S,
+        **(
+            {} if wanted.tpus else {"securityContext": deepcopy(_RESTRICTED_POD)}
+        ),  # root's are the chips
+        "containers": [_container(wanted, coordinator)],
+        "volumes": [{"name": name, "emptyDir": dict(kind)} for name, (_, kind) in _FOLDERS.items()],
+    }
+
+
+def _container(wanted: Workload, coordinator: str) -> dict[str, Any]:
+    size = wanted.size
     # As variables, so that a launcher in the pod knows its place whatever its command line.
-    place = {
+    environ = {
         "MCJAX_NUM_HOSTS": str(size.hosts),
         "MCJAX_PROCS_PER_HOST": str(size.ranks),
         "MCJAX_COORDINATOR": coordinator,
+        "HOME": _HOME,
     }
-    words = ["mcjax-launch", *command]
-    container: dict[str, Any] = {
+    devices = {"nvidia.com/gpu": size.gpus} if size.gpus else {}
+    if wanted.tpus:
+        devices = {"google.com/tpu": wanted.tpus.chips}
+    resources = {"resources": {"limits": devices}} if devices else {}
+    return {
         "name": _CONTAINER,
-        "image": image,
+        "image": wanted.image,
         # Kubernetes expands $(NAME) in a command, and reduces $$ to $.
-        "command": [word.replace("$", "$$") for word in words],
-        "env": [{"name": name, "value": value} for name, value in place.items()],
+        "command": [word.replace("$", "$$") for word in ("mcjax-launch", *wanted.command)],
+        "env": [{"name": name, "value": value} for name, value in environ.items()],
         # The launcher writes its summary there; of what ends before, the log says why.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "ports": [{"name": "coordinator", "containerPort": PORT}],
+        **resources,
+        **({} if wanted.tpus else {"securityContext": deepcopy(_RESTRICTED_CONTAINER)}),
+        "volumeMounts": [
+            {"name": name, "mountPath": place} for name, (place, _) in _FOLDERS.items()
+        ],
     }
-    if size.gpus:
-        container["resources"] = {"limits": {"nvidia.com/gpu": size.gpus}}
-    pod: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": math.ceil(size.grace) + _TERMINATION_MARGIN_S,
-        "containers": [container],
-    }
-    spec: dict[str, Any] = {
-        "completionMode": "Indexed",
-        "completions": size.hosts,
-        "parallelism": size.hosts,
-        "backoffLimit": 0,
-        # Else a pod that is being deleted would have a successor beside it, with the same ranks.
-        "podReplacementPolicy": "Failed",
-    }
-    return {**spec, "template": {"spec": pod}}
-
-
-def to_yaml(value: Any, indent: int = 0) -> str:
-    """Dicts, lists and scalars as YAML in block style; scalars as JSON, which YAML includes."""
-    pad = " " * indent
-    if isinstance(value, dict):
-        return "".join(f"{pad}{key}:{_below(child, indent + 2)}" for key, child in value.items())
-    text = ""
-    for child in value:
-        if isinstance(child, (dict, list)):
-            text += f"{pad}- {to_yaml(child, indent + 2).lstrip()}"
-        else:
-            text += f"{pad}- {_scalar(child)}\n"
-    return text
-
-
-def _below(value: Any, indent: int) -> str:
-    if isinstance(value, (dict, list)) and value:
-        return "\n" + to_yaml(value, indent)
-    return f" {_scalar(value)}\n"
-
-
-def _scalar(value: Any) -> str:
-    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z/][\w./-]*", value)
-    if plain and value.lower() not in ("true", "false", "yes", "no", "on", "off", "null", "y", "n"):
-        return str(value)
-    return json.dumps(value)

@@ -46,6 +46,8 @@ _TAKES_WORDS = frozenset(
 )
 # Of whose commands one is called ssh, and takes other options.
 _HAS_AN_SSH = frozenset({"az", "gcloud", "tsh", "vagrant"})
+# Clients whose `exec` hands on standard input only if it is told to.
+_NEEDS_I = frozenset({"crictl", "docker", "kubectl", "nerdctl", "oc", "podman"})
 # Characters that not every login shell takes inside the quotes used here.
 _UNQUOTABLE = frozenset("'\"\\$`!\n")
 
@@ -144,6 +146,7 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
     argv = []
     programs = [os.path.basename(word) for word in words]
     is_openssh = not _HAS_AN_SSH.intersection(programs)
+    _check_input(template, words, programs)
     known = [name for name in programs if name == "ssh" or name in _TAKES_WORDS]
     for word in words:
         alone = word == "{command}" or word.endswith("={command}")
@@ -156,6 +159,18 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
     if known[-1:] != ["ssh"] and (words[-1] == "--" or known):
         return [*argv, "sh", "-c", script]
     return [*argv, line]
+
+
+def _check_input(template: str, words: Sequence[str], programs: Sequence[str]) -> None:
+    """Refuse a client that would give the agent no standard input, through which it comes."""
+    at = next((index for index, name in enumerate(programs) if name in _NEEDS_I), len(words))
+    own = words[at : words.index("--") if "--" in words else None]
+    long = ("--stdin", "--stdin=true", "--interactive", "--interactive=true")
+    told = any(word in long or (word[:1] == "-" != word[1:2] and "i" in word) for word in own)
+    if "exec" in own and not told:
+        raise LaunchError(
+            f"--via {template}: {programs[at]} exec hands on no standard input; give it -i"
+        )
 
 
 _KNOWN = {"ssh": ssh_argv, "srun": srun_argv}

@@ -47,6 +47,15 @@ def test_a_divergence_among_the_ranks_of_another_launcher(jobs: Jobs) -> None:
     assert "did not reach" not in innocent.report
 
 
+def test_pods_that_wait(jobs: Jobs) -> None:
+    """Over a stand-in for kubectl, to pods that are processes with a container's variables."""
+    via = f"{PROGRAMS.parent / 'fake_kubectl'} exec -i {{host}} --"
+    options = ["--hosts", "ws-[0-1]", "--via", via, "-d", 2]
+    ended = jobs.run(*options, PROGRAMS / "toy.py", env={"FAKE_PODS": "ws-0 ws-1"})
+    assert ended.status == 0, ended.stderr
+    assert "[1 ws-1] process 1 of 2" in ended.stdout
+
+
 # --- other detectors ---
 
 

@@ -299,8 +299,12 @@ IN_A_POD = str(Path(LAUNCHER[0]).parent / "mcjax-launch")
 @pytest.mark.jax
 @needs_kubectl
 def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
-    """Without a service account's token, with which JAX's own detection would fail."""
-    manifest = emitted_job(jobs, PROGRAMS / "toy.py")
+    """Without a service account's token, with which JAX's own detection would fail.
+
+    Under a user that the image does not know, on a root file system that nobody can write.
+    """
+    read_only = "container.securityContext.readOnlyRootFilesystem=true"
+    manifest = emitted_job(jobs, "--engine-option", read_only, PROGRAMS / "toy.py")
     with kubernetes(cluster, tmp_path) as kubectl:
         shown = run_in_pods(kubectl, manifest, "toy", tmp_path)
     for rank in range(6):
@@ -343,6 +347,23 @@ def test_a_pod_that_is_deleted_has_no_successor_beside_it(
         phases = ["get", "pods", "-o", "jsonpath={.items[*].status.phase}"]
         eventually(lambda: kubectl(*phases) == "Failed Failed Failed Failed")
         assert "SIGTERM" in shown_by_pods(tmp_path, pod)[0]
+
+
+@needs_kubectl
+def test_what_a_restricted_pod_can_write(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
+    read_only = "container.securityContext.readOnlyRootFilesystem=true"
+    script = """
+        if (true >/etc/x) 2>/dev/null; then echo broken; fi
+        touch ~/x /tmp/y /dev/shm/z && echo "$HOME $(stat -fc %T /dev/shm) $(id -u) $MORE"
+        grep -E "NoNewPrivs|CapBnd" /proc/self/status
+    """
+    options = ["--engine-option", read_only, "--engine-option", "container.env[MORE].value=17"]
+    with kubernetes(cluster, tmp_path) as kubectl:
+        manifest = emitted_job(jobs, *options, "sh", "-c", script)
+        shown = run_in_pods(kubectl, manifest, "toy", tmp_path)
+    assert shown.count("/tmp tmpfs 1000 17\n") == 6, shown
+    assert shown.count("NoNewPrivs:\t1\n") == shown.count("CapBnd:\t0000000000000000\n") == 6
+    assert "broken" not in shown
 
 
 @needs_kubectl

@@ -98,6 +98,15 @@ def check_pods(spec: Any) -> dict[str, str]:
     assert "serviceAccountName" not in pod
     (container,) = pod["containers"]
     assert container["image"] == "repo/image:1"
+    # All that the standard "restricted" asks of pods.
+    security = {**pod["securityContext"], **container["securityContext"]}
+    assert security["runAsNonRoot"] is True and security["runAsUser"] > 0
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    volumes = {volume["name"]: volume["emptyDir"] for volume in pod["volumes"]}
+    mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
+    assert mounts == {"/dev/shm": {"medium": "Memory"}, "/tmp": {}}
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 4}}
     environ = {entry["name"]: entry.get("value", "") for entry in container["env"]}
     command = [expanded(word, {"HOME": "/", **environ}) for word in container["command"]]
@@ -124,6 +133,7 @@ def test_job(jobs: Jobs) -> None:
         "MCJAX_NUM_HOSTS": "3",
         "MCJAX_PROCS_PER_HOST": "2",
         "MCJAX_COORDINATOR": "run-7-0.run-7:8476",
+        "HOME": "/tmp",
     }
     assert job["spec"]["template"]["spec"]["subdomain"] == "run-7"
     assert service["spec"]["clusterIP"] == "None"
@@ -131,14 +141,30 @@ def test_job(jobs: Jobs) -> None:
     assert service["spec"]["selector"] == {"job-name": "run-7"}
 
 
-def test_jobset(jobs: Jobs) -> None:
-    (jobset,) = documents(
-        emitted(jobs, "--emit", "jobset", "--max-restarts", "3", *OPTIONS.split())
-    )
+def check_jobset(jobset: Any) -> None:
+    """By the schemas."""
     packed = (Path(__file__).parent.parent / "lab" / "jobset-crd.yaml.gz").read_bytes()
     crd = yaml.safe_load(gzip.decompress(packed))
     version = next(v for v in crd["spec"]["versions"] if v["name"] == "v1alpha2")
     jsonschema.validate(jobset, version["schema"]["openAPIV3Schema"])
+    (workers,) = jobset["spec"]["replicatedJobs"]
+    # The schema of the CRD takes any pod; Kubernetes' own is stricter.
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}}
+    kubernetes_validate.validate({**job, "spec": workers["template"]["spec"]}, "1.33", strict=True)
+
+
+def test_slices_of_tpus(jobs: Jobs) -> None:
+    options = "--emit jobset --image i --num-hosts 4 --slices 2 --tpu tpu-v4-podslice:2x2x2"
+    (jobset,) = documents(emitted(jobs, *options.split()))
+    check_jobset(jobset)
+    assert jobset["spec"]["replicatedJobs"][0]["replicas"] == 2
+
+
+def test_jobset(jobs: Jobs) -> None:
+    (jobset,) = documents(
+        emitted(jobs, "--emit", "jobset", "--max-restarts", "3", *OPTIONS.split())
+    )
+    check_jobset(jobset)
     assert jobset["spec"]["failurePolicy"]["maxRestarts"] == 3
     # A rank looks for the coordinator as soon as it runs, ready or not.
     network = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
@@ -147,9 +173,6 @@ def test_jobset(jobs: Jobs) -> None:
     found = check_pods(workers["template"]["spec"])
     assert found["MCJAX_COORDINATOR"] == "train-workers-0-0.train:8476"
     assert "MCJAX_ENGINE_RESTART" in found
-    # The schema of the CRD takes any pod; Kubernetes' own is stricter.
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}}
-    kubernetes_validate.validate({**job, "spec": workers["template"]["spec"]}, "1.33", strict=True)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +207,14 @@ BAD = {
         "on a volume: --junit '/shared/{host}.xml'",
     ),
     "a debugger": ("--emit job --image x --pdb all", "pods have no terminal; leave out --pdb"),
-    "sbatch's options": ("--emit job --image x --engine-option y", "--engine-option is for slurm"),
+    "sbatch's options": (
+        "--emit job --image x --engine-option --partition=y",
+        "--engine-option --partition=y: begin PATH with metadata, spec, job, pod or container",
+    ),
+    "a manifest's where none is printed": (
+        "-n 1 --engine-option pod.a=1",
+        "--engine-option needs --emit",
+    ),
 }
 
 

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 import yaml
 from job_controller import job_failure, jobset_action, verdict
+from kubelet import environment
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.command_line import CommandLine
+from mcjax_launch.request import kinds
+from mcjax_launch.schedulers import tpu
 from mcjax_launch.schedulers.emit import Submission, emit, size_of
 from mcjax_launch.schedulers.size import Size
 
@@ -86,7 +89,7 @@ def test_time_for_all_pods_to_come(option: Any, has: bool) -> None:
     ("changes", "words"),
     [
         ({"min_hosts": 1}, "a job needs all its pods; leave out --min-hosts"),
-        ({"sbatch_options": ("-p x",)}, "--engine-option is for slurm only"),
+        ({"engine_options": ("--p=x",)}, "--engine-option --p=x: begin PATH with metadata, spec, "),
         ({"image": None}, "needs --image: an image with mcjax-launch and JAX"),
         ({"namespace": "Bad_NS"}, "--namespace Bad_NS: use a-z, 0-9 and '-', at most 63 "),
         ({"namespace": "a" * 64}, "--namespace a+: use a-z"),
@@ -107,6 +110,147 @@ def test_what_pods_cannot_do(changes: dict[str, object], words: str) -> None:
         emit("jobset", replace(JOB, **changes))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({}, None),
+        ({"timeout": 600.0}, 600 + 30 + 1800 + 15),
+        ({"timeout": 600.0, "grace": 5.0, "max_restarts": 0}, 600 + 5 + 1800 + 15),
+        ({"timeout": 600.0, "start_timeout": 60.0}, 600 + 30 + 60 + 15),
+    ],
+)
+def test_deadline_of_an_attempt(given: dict[str, Any], seconds: int | None) -> None:
+    """The launcher's own --timeout counts from the start of the ranks, and comes before it."""
+    start = (("start_timeout", ("--start-timeout", "60")),) if "start_timeout" in given else ()
+    line = CommandLine(start, ("train.py",))
+    wanted = replace(JOB, max_restarts=2, command_line=line)
+    spec = yaml.safe_load(emit("jobset", replace(wanted, **given)))["spec"]
+    (workers,) = spec["replicatedJobs"]
+    assert workers["template"]["spec"].get("activeDeadlineSeconds") == seconds
+    reached = ("DeadlineExceeded", "Job was active longer than specified deadline")
+    assert jobset_action(spec["failurePolicy"], *reached) == "FailJobSet"
+
+
+def test_changes_of_manifests() -> None:
+    options = ("job.ttlSecondsAfterFinished=60", "pod.serviceAccountName=me", "spec.suspend=true")
+    options += ("container.securityContext=null", "metadata.labels.team=blue")
+    lone = replace(JOB, max_restarts=0, engine_options=options)
+    service, job = yaml.safe_load_all(emit("job", lone))
+    jobset = yaml.safe_load(emit("jobset", lone))
+    assert "labels" not in service["metadata"]
+    for manifest in (job, jobset):
+        assert manifest["metadata"] == {"name": "train", "labels": {"team": "blue"}}
+        assert manifest["spec"]["suspend"] is True
+    (workers,) = jobset["spec"]["replicatedJobs"]
+    for spec in (job["spec"], workers["template"]["spec"]):
+        assert spec["ttlSecondsAfterFinished"] == 60
+        assert spec["template"]["spec"]["serviceAccountName"] == "me"
+        assert "securityContext" not in spec["template"]["spec"]["containers"][0]
+
+
+def test_changes_of_one_manifest_are_not_those_of_the_next() -> None:
+    options = ("pod.securityContext.seccompProfile.type=Unconfined", "container.tty=true")
+    options += ('container.securityContext.capabilities.drop[0]="X"', "container.ports[0]=null")
+    options += ("job.podFailurePolicy.rules[1].onExitCodes.values[0]=9",)
+    before = emit("jobset", JOB)
+    emit("jobset", replace(JOB, engine_options=options))
+    assert emit("jobset", JOB) == before
+
+
+# --- TPUs of GKE ---
+
+TPUS = replace(JOB, tpu="tpu-v6e-slice:4x4", num_hosts=8, slices=2)
+
+
+def jobs_of(submission: Submission) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The spec of a JobSet, and its Jobs' entry."""
+    manifest = yaml.safe_load(emit("jobset", submission))
+    (workers,) = manifest["spec"]["replicatedJobs"]
+    pool = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
+    assert manifest["metadata"]["annotations"] == pool
+    return manifest["spec"], workers
+
+
+def test_slices_of_tpus() -> None:
+    spec, workers = jobs_of(TPUS)
+    job = workers["template"]["spec"]
+    assert (workers["replicas"], job["completions"], job["parallelism"]) == (2, 4, 4)
+    assert spec["failurePolicy"]["restartStrategy"] == "BlockingRecreate"
+    pod = job["template"]["spec"]
+    assert pod["nodeSelector"] == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+    }
+    (container,) = pod["containers"]
+    assert container["resources"] == {"limits": {"google.com/tpu": 4}}
+    assert "securityContext" not in pod and "securityContext" not in container
+    assert "--slices" not in container["command"] and "--tpu" not in container["command"]
+
+
+def test_pods_are_counted_over_slices() -> None:
+    """By the labels and annotations that JobSet and the Job controller give them."""
+    _, workers = jobs_of(TPUS)
+    (container,) = workers["template"]["spec"]["template"]["spec"]["containers"]
+    found = []
+    for index in range(8):
+        of_pod = {
+            "metadata.labels['jobset.sigs.k8s.io/job-index']": str(index // 4),
+            "metadata.annotations['batch.kubernetes.io/job-completion-index']": str(index % 4),
+            "metadata.labels['jobset.sigs.k8s.io/restart-attempt']": "0",
+        }
+        variables = environment(container["env"], {}, of_pod.__getitem__)
+        assert variables["MCJAX_NUM_HOSTS"] == "8"
+        assert variables["MCJAX_COORDINATOR"] == "train-workers-0-0.train:8476"
+        found.append(kinds.host_rank(variables["MCJAX_HOST_RANK"]))
+    assert found == list(range(8))
+
+
+def test_one_slice_of_tpus() -> None:
+    """Its Job counts its pods."""
+    spec, workers = jobs_of(replace(TPUS, slices=1, num_hosts=4))
+    assert "restartStrategy" not in spec["failurePolicy"]
+    assert workers["replicas"] == 1
+    assert "MCJAX_HOST_RANK" not in yaml.dump(workers)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts", "slices", "chips"),
+    [
+        ("tpu-v5-lite-podslice:2x4", 1, 1, 8),
+        ("tpu-v5-lite-podslice:2x4", 2, 1, 4),
+        ("tpu-v4-podslice:2x2x4", 8, 2, 4),
+        ("tpu7x:1x1", 1, 1, 1),
+    ],
+)
+def test_chips_of_a_host(text: str, hosts: int, slices: int, chips: int) -> None:
+    assert tpu.parse(text, hosts, slices).chips == chips
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        ("job", {}, "--tpu needs --emit jobset"),
+        ("slurm", {}, "--tpu needs --emit jobset"),
+        ("jobset", {"tpu": "v6e"}, "--tpu v6e: write TYPE:TOPOLOGY, as in tpu-v6e-slice:4x4"),
+        ("jobset", {"tpu": "v6e:4"}, "write TYPE:TOPOLOGY"),
+        ("jobset", {"num_hosts": 1, "slices": 1}, "16 chips on 1 host of each slice, and a host "),
+        ("jobset", {"num_hosts": 5, "slices": 1}, "16 chips on 5 hosts of each slice"),
+        ("jobset", {"num_hosts": 7}, "--slices 2: 7 hosts cannot be so many equal slices"),
+        ("jobset", {"gpus_per_process": 1}, "--tpu cannot be combined with --gpus-per-process"),
+    ],
+)
+def test_tpus_that_do_not_fit(kind: Any, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(LaunchError) as refused:
+        emit(kind, replace(TPUS, **changes))
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["1*4", "1+4*3", "*", "1*4+", "-1", "1*4+3+2", ""])
+def test_not_a_hosts_rank(text: str) -> None:
+    with pytest.raises(ValueError, match="whole number"):
+        kinds.host_rank(text)
+
+
 def test_the_longest_names() -> None:
     """JobSet's webhook counts a suffix; a Job's pods are hosts called so, without one."""
     emit("jobset", replace(JOB, name="a" * 45))
@@ -119,8 +263,8 @@ def test_the_longest_names() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"sbatch_options": ("foo",)}, "--engine-option foo: not an option of sbatch; write it as"),
-        ({"sbatch_options": ("--x\nrm y",)}, r"--engine-option --x\nrm y: not"),
+        ({"engine_options": ("foo",)}, "--engine-option foo: not an option of sbatch; write it as"),
+        ({"engine_options": ("--x\nrm y",)}, r"--engine-option --x\nrm y: not"),
         ({"name": "a b"}, "--name a b: use letters, digits"),
     ],
 )
@@ -135,7 +279,7 @@ def test_a_time_that_slurm_cannot_count() -> None:
 
 
 def test_options_of_sbatch() -> None:
-    script = emit("slurm", replace(JOB, sbatch_options=("--partition=gpu", "-A me")))
+    script = emit("slurm", replace(JOB, engine_options=("--partition=gpu", "-A me")))
     assert "#SBATCH --partition=gpu\n#SBATCH -A me\n" in script
 
 

@@ -31,6 +31,9 @@ TEMPLATES = {
     ],
     "kubectl exec -i {host} --": ["exec", "-i", "h", "--", "sh", "-c", "x y"],
     "docker exec -i {host}": ["exec", "-i", "h", "sh", "-c", "x y"],
+    "kubectl exec -ti {host} --": ["exec", "-ti", "h", "--", "sh", "-c", "x y"],
+    "podman exec --interactive {host}": ["exec", "--interactive", "h", "sh", "-c", "x y"],
+    "docker run --rm img {host}": ["h", "sh", "-c", "x y"],
     "pod-sh {host} sh -c {command}": ["h", "sh", "-c", "exec sh -c 'x y'"],
     "my-ssh {host}": ["h", "exec sh -c 'x y'"],
     "bash -c 'ssh {host} {command}'": ["-c", "ssh h 'exec sh -c '\"'\"'x y'\"'\"''"],
@@ -60,7 +63,13 @@ def test_all_workers_of_a_slice_are_no_host() -> None:
         template_argv(template, Host(name="h", slots=1), "x")
 
 
-@pytest.mark.parametrize("template", ["ssh", "ssh 'x", ""])
+@pytest.mark.parametrize(
+    "template",
+    [
+        *("ssh", "ssh 'x", "", "kubectl exec {host} --", "kubectl exec {host} -- -i"),
+        *("sudo docker exec {host}", "podman exec --tty {host}"),
+    ],
+)
 def test_bad_template(template: str) -> None:
     with pytest.raises(LaunchError, match="--via"):
         template_argv(template, Host(name="h", slots=1), "x")
