@@ -231,7 +231,11 @@ class HookServer:
         """Ask the joined processes of these ranks to say which programs they still run."""
         for hook in self._hooks.values():
             # As with stacks: one that does not expect the signal would die of it.
-            if hook.rank in ranks and system.handles(hook.pid, hook.rerun_signal):
+            if hook.rank not in ranks or not system.handles(hook.pid, hook.rerun_signal):
+                continue
+            # Python acts on it in the main thread, whichever gets it: no wait of that need be cut
+            # short, since what waits runs nothing.
+            if not system.signal_undisturbed(hook.pid, hook.rerun_signal):
                 system.signal_process(hook.pid, hook.rerun_signal)
 
     def reply(self, ranks: Collection[int], reply: HookReply) -> None:

@@ -135,15 +135,15 @@ def test_a_rank_that_does_not_come_to_the_first_collective(jobs: Jobs) -> None:
         assert "Gloo context" not in ended.report
 
 
-SPINNING = ["-n", 3, "-d", 1, "--stall-timeout", "8", "--max-restarts", 1, "--grace", "1"]
+SPINNING = ["-n", 3, "-d", 1, "--max-restarts", 1, "--grace", "1", "--stall-timeout"]
 
 
 @pytest.mark.parametrize("thread", ["thread", "main"])
 def test_a_rank_that_is_stuck_while_the_others_spin(jobs: Jobs, thread: str) -> None:
     """jax-ml/jax 38503: nothing of JAX's own ends such a job."""
-    ended = jobs.run(*SPINNING, "spinning.py", thread, cwd=PROGRAMS, env=SOON, limit=120)
+    ended = jobs.run(*SPINNING, 20, "spinning.py", thread, cwd=PROGRAMS, env=SOON, limit=120)
     assert ended.status == 0, ended.stderr
-    assert "--stall-timeout: no rank has printed, computed or compiled for 8 s" in ended.report
+    assert "--stall-timeout: no rank has printed, computed or compiled for 20 s" in ended.report
     assert ended.stdout.count("step 4 done") == 6
     assert ended.stdout.count("step 9 done") == 3
     waits = "ranks 0,2 have waited "
@@ -154,7 +154,7 @@ def test_a_rank_that_is_stuck_while_the_others_spin(jobs: Jobs, thread: str) -> 
 
 def test_silent_steps_on_accelerators_are_no_hang(jobs: Jobs) -> None:
     """Python stands at one place whenever one looks; but it runs its program again and again."""
-    ended = jobs.run(*SPINNING, "spinning.py", "steps", cwd=PROGRAMS, env=SOON, limit=120)
+    ended = jobs.run(*SPINNING, 8, "spinning.py", "steps", cwd=PROGRAMS, env=SOON, limit=120)
     assert ended.status == 0, ended.stderr
     assert ended.seconds > 20
     assert "stall" not in ended.report

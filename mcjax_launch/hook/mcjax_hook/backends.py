@@ -38,6 +38,7 @@ class Backends:
         self._link = link
         self._is_member = is_member
         self._environ = environ
+        self._told: Any = None
 
     def patch(self, bridge: Any) -> None:
         """Tell what is started, and what has been."""
@@ -53,14 +54,13 @@ class Backends:
 
         def backends() -> Any:
             found = real()
-            if self._is_member():
-                if bridge.backends is here:  # once is enough
-                    bridge.backends = real
+            if self._told is not bridge._default_backend and self._is_member():
+                self._told = bridge._default_backend
                 self._report(bridge)
             return found
 
         bridge._init_backend = in_place_of(start, _init_backend)
-        here = bridge.backends = in_place_of(real, backends)
+        bridge.backends = in_place_of(real, backends)
 
     def _report(self, bridge: Any) -> None:
         try:
