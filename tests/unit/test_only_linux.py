@@ -21,7 +21,7 @@ PLACES = {
     "hook/mcjax_hook/forking.py",
     "pytest_plugin/launcher_process.py",
     "pytest_plugin/meeting_point.py",
-    "schedulers/kubernetes.py",  # what it writes is for pods
+    "schedulers/kubernetes.py",  # it names a folder of pods, which run Linux wherever this does
 }
 NAMES = re.compile(
     r"""["']/(?:proc|sys|dev/shm|dev/kmsg)\b|\bprctl\b|\bpidfd_|\bP_PIDFD\b|SIGRTM|\bmemfd_|\bsignalfd
