@@ -278,6 +278,8 @@ class Agent:
             while (ended := self._ended_child()) is not None:
                 if ended.pid in self._pids:
                     self._handle_end(ended)
+                elif self._preloading is not None and self._preloading.is_server(ended.pid):
+                    continue  # it has ended since it was looked at, which is done once more
                 elif self._preloading is not None and self._preloading.is_under_way:
                     return  # it may be a rank, which will be known in a moment
                 else:

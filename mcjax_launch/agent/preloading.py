@@ -119,6 +119,10 @@ class Preloading:
         """Whether there may be children that will be ranks, and are not yet."""
         return self._forking is not None
 
+    def is_server(self, pid: int) -> bool:
+        """Whether this is the server's process, of which `look` takes care."""
+        return self.server is not None and self.server.pid == pid
+
     @property
     def importing(self) -> dict[int, int]:
         """The pid of the server, as that of the first rank, while the ranks wait for it."""

@@ -1,0 +1,45 @@
+"""Which of its children an agent reaps, and when."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from mcjax_launch.agent import agent
+from mcjax_launch.agent.system.unix import Ended
+
+SERVER, ORPHAN = 7, 8
+
+
+def test_the_server_of_preload_is_left_to_who_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may end between the look at it and the one at all children."""
+    zombies: list[int] = []
+    reaped: list[int] = []
+    ends = iter([SERVER, ORPHAN])
+
+    def look() -> None:
+        if SERVER in zombies:
+            zombies.remove(SERVER)
+
+    def ended_child(spared: int) -> Ended | None:
+        zombies.extend(_next(ends) if not zombies else [])
+        return Ended(zombies[0], 0) if zombies else None
+
+    def reap(pid: int) -> tuple[float, int]:
+        zombies.remove(pid)
+        reaped.append(pid)
+        return 0.0, 0
+
+    monkeypatch.setattr(agent, "system", SimpleNamespace(ended_child=ended_child, reap=reap))
+    mine = agent.Agent.__new__(agent.Agent)
+    mine._pids = {}
+    mine._preloading = SimpleNamespace(  # type: ignore[assignment]
+        look=look, is_under_way=False, spared=0, server=None, is_server=lambda pid: pid == SERVER
+    )
+    mine._supervisor = SimpleNamespace(child_gone=list)  # type: ignore[assignment]
+    mine._reap()
+    assert (reaped, zombies) == ([ORPHAN], [])
+
+
+def _next(ends: Iterator[int]) -> list[int]:
+    return [pid] if (pid := next(ends, None)) is not None else []
