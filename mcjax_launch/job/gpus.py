@@ -112,14 +112,14 @@ def _assigned_by_user(env: Mapping[str, str]) -> str:
 
 def _equally(ranks: int, found: VisibleGpus) -> GpuShares:
     if not found.count:
-        return GpuShares()
+        return GpuShares(words=f"none ({found.counted})" if found.counted else "")
     if ranks == 1:
-        return GpuShares(words=f"all {_counted(found)} for one rank")
+        return GpuShares()
     if found.mig and ranks <= found.count:
         return _assigned(ranks, 1, found)
     if found.count % ranks:
-        there = _counted(found)
-        return GpuShares(words=f"all {there} for each rank", uneven=_uneven(ranks, found))
+        words = f"all {found.count} for each rank ({found.counted})"
+        return GpuShares(words=words, uneven=_uneven(ranks, found))
     return _assigned(ranks, found.count // ranks, found)
 
 
