@@ -6,6 +6,9 @@ from mcjax_launch.launcher.peers import Gap
 from mcjax_launch.protocol.messages import Devices, PythonFacts, Surveyed
 from mcjax_launch.protocol.value import Value
 
+#: Of the programs of a check, which leave a GPU's memory to jobs that may be running there.
+OWN_VARIABLES = (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),)
+
 
 class Clock(Value):
     """How far a host's clock is ahead of the launcher's, and by how much that may be wrong."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mcjax_launch.check import global_sum
-from mcjax_launch.check.found import GlobalSum, HostFound, Timing
+from mcjax_launch.check.found import OWN_VARIABLES, GlobalSum, HostFound, Timing
 from mcjax_launch.check.survey import Interrupted
 from mcjax_launch.console.style import Style
 from mcjax_launch.diagnosis.attempt import Attempt
@@ -47,7 +47,7 @@ def job_of_check(job: Job) -> Job:
         python_given=job.python_given,
         python_without_jax=job.python_without_jax,
         chdir=job.chdir,
-        env=job.env,
+        env=(*OWN_VARIABLES, *job.env),
         cpu_devices=job.cpu_devices,
         gpus_per_process=job.gpus_per_process,
         tpu_chips_per_process=job.tpu_chips_per_process,

@@ -4,13 +4,12 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from mcjax_launch.check.found import Clock, HostFound, Network
+from mcjax_launch.check.found import OWN_VARIABLES, Clock, HostFound, Network
 from mcjax_launch.check.names import some
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import ranks_of_hosts
-from mcjax_launch.job.rank_variables import defaults
 from mcjax_launch.launcher import peers
 from mcjax_launch.launcher.agent_orders import what_to_prepare
 from mcjax_launch.launcher.coordinator import candidates
@@ -114,9 +113,11 @@ class Survey:
 
         """
         began = time.monotonic()
-        variables = dict(self._job.env) | defaults(self._job, "0")
+        variables = dict(OWN_VARIABLES)
         if self._job.cpu_devices is not None:
             variables["JAX_NUM_CPU_DEVICES"] = str(self._job.cpu_devices)
+            variables["JAX_PLATFORMS"] = "cpu"
+        variables |= dict(self._job.env)
         for host, surveyed in self._surveyed.items():
             python = surveyed.python
             if self._is_there(host) and not python.error:

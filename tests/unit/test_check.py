@@ -10,7 +10,8 @@ from mcjax_launch.check import report, table
 from mcjax_launch.check.found import Clock, Found, GlobalSum, HostFound, Network, Timing
 from mcjax_launch.check.judgement import Step, judge, passed, why_no_sum
 from mcjax_launch.check.names import folded, some
-from mcjax_launch.check.sum_job import devices_of, messages, result_of, size_for
+from mcjax_launch.check.sum_job import devices_of, job_of_check, messages, result_of, size_for
+from mcjax_launch.job.job import Job
 from mcjax_launch.launcher.peers import Gap
 from mcjax_launch.protocol.messages import (
     Devices,
@@ -450,3 +451,11 @@ def test_every_field_is_documented() -> None:
     assert (data["passed"], data["began"]) == (False, "1970-01-01T00:00:00.000+00:00")
     assert data["command"] == ["mcjax-launch", "--env", "A=...", "--check"]
     assert [one["reached"] for one in data["hosts"]] == [True, False]
+
+
+def test_a_check_leaves_the_memory_of_gpus_to_others() -> None:
+    name = "XLA_PYTHON_CLIENT_PREALLOCATE"
+    job = Job(program=(), python="python", chdir="/")
+    assert dict(job_of_check(job).env) == {name: "false"}
+    own = job.replaced(env=((name, "true"),))
+    assert dict(job_of_check(own).env) == {name: "true"}
