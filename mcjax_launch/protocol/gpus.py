@@ -12,6 +12,7 @@ import os
 import re
 
 from .messages import VisibleGpus
+from .system import LINUX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def visible(environ: Mapping[str, str], root: str = "/") -> VisibleGpus:
         root: of the machine's file system.
 
     """
+    if not LINUX:  # there is none that several ranks could share
+        return VisibleGpus()
     if environ.get("JAX_PLATFORMS") == "cpu":
         return VisibleGpus(counted="JAX_PLATFORMS=cpu")
     is_amd = _CUDA not in environ and (_HIP in environ or _ROCR in environ)

@@ -59,6 +59,11 @@ BAD: dict[str, tuple[list[str], int, str]] = {
         2,
         "--slices 3: 4 ranks cannot be split into 3 equal slices; choose a divisor of 4",
     ),
+    "CPU devices and GPUs": (
+        ["-d", "1", "--gpus-per-process", "1", "echo"],
+        2,
+        "--cpu-devices cannot be combined with --gpus-per-process",
+    ),
     "slices without hook": (["--slices", "one", "--no-hook", "echo"], 2, "--slices cannot be"),
     "slices with fewer hosts": (
         ["--slices", "1", "--max-restarts", "1", "--min-hosts", "1", "echo"],

@@ -15,7 +15,7 @@ from jobs import Jobs, eventually
 from kubelet import expanded
 
 PROGRAM = ["train.py", "{process_id}", "it's $(HOME)", "a$$b", "$", "$$(x) $HOME$"]
-COMMAND = ["-d", "2", "-x", "A=$(b) $$c", "--timeout", "10m", *PROGRAM]
+COMMAND = ["-x", "A=$(b) $$c", "--timeout", "10m", *PROGRAM]
 
 
 def emitted(jobs: Jobs, *options: str) -> str:
