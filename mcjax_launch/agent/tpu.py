@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from ..protocol.messages import Tpu
+from ..protocol.system import LINUX
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def look(environ: Mapping[str, str], root: str = "/") -> Tpu | None:
 
 def models(root: str = "/") -> list[str]:
     """The model of each chip."""
+    if not LINUX:
+        return []
     folder = os.path.join(root, _DEVICES)
     try:
         names = sorted(os.listdir(folder))

@@ -8,6 +8,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # Where it may be: the two seams, and --preload, which is for Linux.
 PLACES = {
+    "agent/tpu.py",
     "protocol/gpus.py",
     "protocol/system.py",
     "agent/system/linux.py",
@@ -24,7 +25,7 @@ PLACES = {
     "schedulers/kubernetes.py",  # it names a folder of pods, which run Linux wherever this does
 }
 NAMES = re.compile(
-    r"""["']/(?:proc|sys|dev/shm|dev/kmsg)\b|\bprctl\b|\bpidfd_|\bP_PIDFD\b|SIGRTM|\bmemfd_|\bsignalfd
+    r"""["'](?:/(?:proc|sys|dev/shm|dev/kmsg)\b|(?:proc|sys|dev)/)|\bprctl\b|\bpidfd_|\bP_PIDFD\b|SIGRTM|\bmemfd_|\bsignalfd
     |\bepoll\b|EPOLL|\bsched_(?:get|set)|SO_PEERCRED|SOCK_SEQPACKET|SOCK_CLOEXEC|SOCK_NONBLOCK
     |MSG_CMSG_CLOEXEC|\beventfd|\bpipe2\b|\bO_PATH\b|\bsplice\b|\bprlimit\b|SETPIPE|RUSAGE_THREAD
     |accept4|sys\.platform|os\.name\b|getrandom|\binotify|AF_NETLINK""",
@@ -60,6 +61,7 @@ def test_the_places_are_needed() -> None:
     ("code", "count"),
     [
         ('open("/proc/self/stat")', 1),
+        ('os.path.join(root, "sys/bus")', 1),
         ("x = 1  # of /proc", 0),
         ('"""Reads /proc."""', 0),
         ("signal.SIGRTMIN + 1", 1),
