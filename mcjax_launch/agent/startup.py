@@ -11,7 +11,7 @@ from ..protocol.exit_status import HOST_LOST, NOT_EXECUTABLE, NOT_FOUND, USAGE
 from ..protocol.loop import Loop
 from ..protocol.messages import Bind, HostFacts, Prepare, VisibleGpus
 from ..protocol.program_check import Unusable, check_python_file, find_command
-from . import cores, network, ports, tpu
+from . import network, ports, tpu
 from .system import system
 
 TYPE_CHECKING = False
@@ -57,17 +57,19 @@ class Prepared:
             self._check_command(wanted.command, wanted)
         for name in wanted.wrappers:
             self._check_command(name, wanted, "--wrap ")
-        if wanted.cores and not system.binds_cores:
-            raise Refused("--bind-cores: this system binds no process to cores; leave it out")
+        if wanted.bind_cores == "on" and not system.binds_cores:
+            raise Refused("--bind-cores on: this system binds no process to cores; leave it out")
         environ = {**os.environ, **wanted.env}
         self._tpu = tpu.look(environ) if wanted.tpus else None
         own_name = tuple(network.own_name()) if wanted.describe or wanted.towards else None
+        gpus = _gpus(wanted) if wanted.gpus else VisibleGpus()
+        binds = wanted.bind_cores == "on" or (wanted.bind_cores == "auto" and bool(gpus.near))
         self.facts = HostFacts(
             python=python,
             cwd=self._cwd,
-            gpus=_gpus(wanted) if wanted.gpus else VisibleGpus(),
+            gpus=gpus,
             platforms=os.environ.get("JAX_PLATFORMS", ""),
-            cores=tuple(map(tuple, cores.share_cores(wanted.cores))) if wanted.cores else (),
+            cores=tuple(map(tuple, system.cores())) if binds else (),
             port=self._coordinator(wanted),
             transfer_ports=tuple(self._reserve("", 0) for _ in range(wanted.transfer_ports)),
             address=network.source_towards(wanted.towards) if wanted.towards else "",

@@ -41,7 +41,7 @@ class Keywords(TypedDict, total=False):
     tpu_chips_per_process: int | None
     slices: Literal["auto", "one", "host"] | int
     cpu_transfers: bool
-    bind_cores: bool
+    bind_cores: Literal["auto", "on", "off"]
 
     hosts: Path | Sequence[str] | None
     procs_per_host: int | None
@@ -148,6 +148,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "hosts": _hosts,
     "show": kinds.ranks,
     "color": _one_of(kinds.COLORS),
+    "bind_cores": _one_of(kinds.BIND_CORES),
     "gpus_per_process": kinds.gpus,
     "tpu_chips_per_process": kinds.Number(1, 1024),
     "slices": kinds.slices,

@@ -281,7 +281,7 @@ class Survey:
             gpus=False,
             transfer_ports=0,
             tpu_ports=0,
-            cores=0,
+            bind_cores="off",
             coordinator=wanted.coordinator or anywhere,
             listen=several,
             describe=several,

@@ -14,7 +14,7 @@ _COORDINATOR = (
     "leave it out: the coordinator's address is found by itself; --coordinator HOST:PORT sets it"
 )
 _LOGS = "use --log-dir DIR"
-_CORES = "use --bind-cores"
+_CORES = "use --bind-cores on"
 _GPUS = "use --gpus-per-process K"
 _DIRECTORY = "use -C DIR"
 _NEEDLESS = "leave it out: it is not needed here"

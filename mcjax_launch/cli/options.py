@@ -20,7 +20,7 @@ from mcjax_launch.cli.param_types import (
     Wrap,
 )
 from mcjax_launch.ranks import MOST_RANKS
-from mcjax_launch.request.kinds import COLORS, ENV_STYLES, HIGHEST_PORT
+from mcjax_launch.request.kinds import BIND_CORES, COLORS, ENV_STYLES, HIGHEST_PORT
 
 
 class Option(click.Option):
@@ -168,7 +168,15 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "--cpu-transfers",
             help="Allow jax.device_put between processes on CPU (experimental in JAX).",
         ),
-        _flag("--bind-cores", help="Bind each rank to its own share of the host's cores."),
+        Option(
+            "--bind-cores",
+            type=click.Choice(BIND_CORES),
+            metavar="auto|on|off",
+            default="auto",
+            default_text="auto",
+            help="Bind each rank to its own share of the host's cores; auto: to those next to its "
+            "GPUs, where that is known.",
+        ),
     ),
     "Hosts": (
         Option(

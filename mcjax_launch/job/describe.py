@@ -80,8 +80,8 @@ def _left_out(job: Job, alone: bool) -> Iterator[str]:
     """Comments on what a launcher does and the script does not."""
     if job.relay and not alone:
         yield "# without a launcher the ranks connect to this address themselves"
-    if job.bind_cores:
-        yield "# without a launcher the ranks share all cores: --bind-cores is left out"
+    if job.bind_cores == "on":
+        yield "# without a launcher the ranks share all cores: --bind-cores on is left out"
 
 
 def _gpus(job: Job, host: Host, here: Here) -> VisibleGpus:

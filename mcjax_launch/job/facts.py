@@ -14,7 +14,7 @@ class Facts(Value):
         cwd: working directory of its ranks.
         gpus: what its ranks would see, if nothing more were said.
         platforms: JAX_PLATFORMS there.
-        cores: each rank's share.
+        cores: the physical ones, each as its hardware threads, where ranks are bound to some.
         transfer_ports: each rank's, for transfers between CPU processes.
         tpu: its chips, if it has any.
         tpu_ports: each rank's, for libtpu.

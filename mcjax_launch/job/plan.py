@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job import placeholders, wrappers
+from mcjax_launch.job import cores, placeholders, wrappers
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.gpus import GpuShares, share_out
 from mcjax_launch.job.hosts import Host
@@ -23,7 +23,7 @@ from mcjax_launch.job.rank_variables import (
 from mcjax_launch.protocol import hook_environ
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_text
 from mcjax_launch.protocol.value import Value
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import counted, ranges
 
 
 class Rank(Value):
@@ -49,6 +49,11 @@ class Rank(Value):
     values: Mapping[str, str]
     cores: tuple[int, ...] = ()
     wrapper_words: int = 0
+
+    @property
+    def bound_to(self) -> str:
+        """Its cores, as `0-15,128-143`; "" where it may use all."""
+        return ranges(self.cores)
 
     @property
     def gpus(self) -> str:
@@ -161,11 +166,17 @@ def make_plan(
     shared = _shared_values(job, job_id, coordinator)
     placed = enumerate(place(job.processes_here, hosts), job.host_rank * job.processes_here)
     gpus = {host: _gpus(job, host, on_host[host], facts[host]) for host in on_host}
+    bound = {
+        host: cores.of_ranks(job.bind_cores, on_host[host], facts[host], gpus[host])
+        for host in on_host
+    }
     return Plan(
         job_id=job_id,
         coordinator=coordinator,
         ranks=tuple(
-            _rank(process_id, local, numbered[host], host, job, facts[host], gpus[host], shared)
+            _rank(
+                process_id, local, numbered[host], host, job, facts[host], gpus[host], shared
+            ).replaced(cores=bound[host][local])
             for process_id, (host, local) in placed
         ),
         hosts=tuple(on_host),
@@ -253,7 +264,6 @@ def _rank(
         env=env,
         cwd=facts.cwd or job.chdir,
         values=values,
-        cores=facts.cores[local] if facts.cores else (),
         wrapper_words=len(wrapper),
     )
 

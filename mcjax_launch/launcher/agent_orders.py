@@ -51,7 +51,7 @@ def what_to_prepare(
         tpus=(job.is_python and not job.uses_cpu) or job.tpu_chips_per_process is not None,
         tpu_ports=len(ranks) if job.tpu_chips_per_process is not None else 0,
         any_order=several and job.coordinator is None,
-        cores=len(ranks) if job.bind_cores else 0,
+        bind_cores=job.bind_cores,
         ranks=len(ranks),
         wrappers=commands(job.wrappers, ranks),
     )

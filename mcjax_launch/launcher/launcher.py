@@ -16,7 +16,7 @@ from mcjax_launch.diagnosis.root_cause import RankFailed
 from mcjax_launch.diagnosis.summary import LONG_S, Summary, duration, fate, summarize, warnings
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.errors import LaunchError, save_traceback
-from mcjax_launch.job import gpus
+from mcjax_launch.job import cores, gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan
@@ -257,7 +257,10 @@ class Launcher:
         for rank in plan.ranks:
             run = self._state.ranks[rank.process_id]
             run.gpus, run.uneven_gpus = rank.gpus, plan.gpus[rank.host].uneven
+            run.cores = rank.bound_to
         for line in gpus.described(plan.gpus):
+            self._console.detail(line)
+        if line := cores.described(plan.ranks, self._job.bind_cores):
             self._console.detail(line)
         for line in plan.notes:
             self._console.note(line)

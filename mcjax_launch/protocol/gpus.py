@@ -3,6 +3,8 @@
 They are counted without the vendors' own software where that is possible: `nvidia-smi` starts the
 driver on each GPU (seconds, without persistence mode), and fails as a whole where one is lost.
 
+CUDA's order is taken for that of the PCI bus, which it is for GPUs of one model.
+
 The rules of CUDA_VISIBLE_DEVICES are those of PyTorch's `torch.cuda._parse_visible_devices`, read.
 """
 
@@ -27,6 +29,9 @@ _LOST = b"\xff\xff"  # what a device that has fallen off its bus says of itself
 _DEVICE_MINOR = re.compile(r"^Device Minor:[ \t]*(\d{1,9})", re.MULTILINE)
 _DEVICE_FILE = re.compile(r"nvidia\d{1,9}")
 _MIG_UUID = re.compile(r"\(UUID: (MIG-[\w/-]{1,200})\)")
+_UUID = re.compile(r"^GPU UUID:[ \t]*(GPU-[\w-]{1,60})", re.MULTILINE)
+_MODEL = re.compile(r"^Model:[ \t]*(.*)", re.MULTILINE)
+_CORES = re.compile(r"[\d,-]{1,4000}")
 _ORDINAL = re.compile(r"[+]?\d{1,9}")
 
 
@@ -60,7 +65,8 @@ def _chosen_for_jax(found: VisibleGpus, environ: Mapping[str, str]) -> VisibleGp
     except ValueError:  # JAX says that
         return found
     there = tuple(entry for entry in ids if entry in found.ids or not found.counted)
-    return VisibleGpus(there, counted=_setting(_OF_JAX, value))
+    near = tuple(found.near[entry] for entry in there) if found.near else ()
+    return VisibleGpus(there, counted=_setting(_OF_JAX, value), near=near)
 
 
 # --- NVIDIA ---
@@ -70,9 +76,10 @@ def _nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
     there, counted = _nvidia_devices(root)
     if _CUDA in environ:
         value = environ[_CUDA]
-        entries = _listed(value, there or None)
+        entries = _listed(value, len(there) or None)
         mig = tuple(entry for entry in entries if entry.startswith("MIG-"))
-        return VisibleGpus(tuple(range(len(entries))), mig, _setting(_CUDA, value))
+        near = _near(root, _of_one_model(environ, root, _chosen(entries, there, root)))
+        return VisibleGpus(tuple(range(len(entries))), mig, _setting(_CUDA, value), near)
     # On Windows' Linux there is one device for all of them.
     if not there and os.path.exists(os.path.join(root, "dev/dxg")):
         lines = _of_nvidia_smi()
@@ -80,11 +87,14 @@ def _nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
     if there and _has_mig(root):
         mig = tuple(_MIG_UUID.findall("\n".join(_of_nvidia_smi(migs=True))))
         return VisibleGpus(tuple(range(len(mig))), mig, "nvidia-smi -L")
-    return VisibleGpus(tuple(range(there)), counted=counted if there else "")
+    near = _near(root, _of_one_model(environ, root, there))
+    return VisibleGpus(tuple(range(len(there))), counted=counted if there else "", near=near)
 
 
-def _nvidia_devices(root: str) -> tuple[int, str]:
-    """How many GPUs the driver has that this user may open, and where that stands.
+def _nvidia_devices(root: str) -> tuple[list[str], str]:
+    """The GPUs of the driver that this user may open, by their buses, and where that stands.
+
+    A bus is "" where it is not known.
 
     A container or a scheduler's cgroup leaves out device files, or forbids to open them, which
     access() says without opening them: to open one would start it.
@@ -93,13 +103,41 @@ def _nvidia_devices(root: str) -> tuple[int, str]:
     buses = _entries(folder)
     if not buses:
         minors = [name for name in _entries(os.path.join(root, "dev")) if _is_device(name)]
-        return sum(_may_open(root, name) for name in minors), "/dev/nvidia*"
-    count = 0
+        return ["" for name in minors if _may_open(root, name)], "/dev/nvidia*"
+    there = []
     for bus in buses:
-        minor = _DEVICE_MINOR.search(_text(os.path.join(folder, bus, "information")))
+        minor = _DEVICE_MINOR.search(_information(root, bus))
         if minor and _may_open(root, f"nvidia{minor[1]}") and not _is_lost(root, bus):
-            count += 1
-    return count, "/proc/driver/nvidia/gpus"
+            there.append(bus)
+    return there, "/proc/driver/nvidia/gpus"
+
+
+def _information(root: str, bus: str) -> str:
+    return _text(os.path.join(root, "proc/driver/nvidia/gpus", bus, "information"))
+
+
+def _chosen(entries: Sequence[str], there: Sequence[str], root: str) -> list[str]:
+    """The buses of the devices in a list; "" for those that are not known, as a MIG device is."""
+    by_uuid = {}
+    if any(entry.startswith("GPU-") for entry in entries):
+        uuids = ((_UUID.search(_information(root, bus)), bus) for bus in there)
+        by_uuid = {uuid[1]: bus for uuid, bus in uuids if uuid}
+    chosen = []
+    for entry in entries:
+        if entry.isdecimal():
+            chosen.append(there[int(entry)] if there else "")
+        else:  # its beginning is enough
+            named = [bus for uuid, bus in by_uuid.items() if uuid.startswith(entry)]
+            chosen.append(named[0] if len(named) == 1 else "")
+    return chosen
+
+
+def _of_one_model(environ: Mapping[str, str], root: str, buses: list[str]) -> list[str]:
+    """These buses, or none where CUDA may have them in another order."""
+    if environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+        return buses
+    models = {model for bus in buses for model in _MODEL.findall(_information(root, bus))}
+    return buses if len(models) <= 1 else []
 
 
 def _is_device(name: str) -> bool:
@@ -158,24 +196,33 @@ def _amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
     for names in ((_ROCR,), (_HIP, _CUDA)):  # the second has its numbers from what the first leaves
         name = next((name for name in names if name in environ), None)
         if name is not None:
-            there = len(_listed(environ[name], there or None))
+            there = _chosen(_listed(environ[name], len(there) or None), there, root)
             counted = _setting(name, environ[name])
             if not there:
                 break
-    return VisibleGpus(tuple(range(there)), counted=counted)
+    return VisibleGpus(tuple(range(len(there))), counted=counted, near=_near(root, there))
 
 
-def _amd_devices(root: str) -> int:
+def _amd_devices(root: str) -> list[str]:
+    """The buses of those that this user may open, in the order of their nodes."""
     folder = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
-    count = 0
-    for node in _entries(folder):
+    there = []
+    for node in sorted(_entries(folder), key=lambda name: (len(name), name)):
         text = _text(os.path.join(folder, node, "properties"))
         properties = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
         minor = properties.get("drm_render_minor", "0")
         is_gpu = properties.get("simd_count", "0") != "0"
         if is_gpu and (minor == "0" or _may_open(root, f"dri/renderD{minor}")):
-            count += 1
-    return count
+            there.append(_amd_bus(properties))
+    return there
+
+
+def _amd_bus(properties: Mapping[str, str]) -> str:
+    domain, location = properties.get("domain", "0"), properties.get("location_id", "")
+    if not (domain.isdecimal() and location.isdecimal()):
+        return ""
+    bus, slot = divmod(int(location), 1 << 8)
+    return f"{int(domain):04x}:{bus & 0xFF:02x}:{slot >> 3:02x}.{slot & 7}"
 
 
 # --- lists of devices ---
@@ -212,6 +259,13 @@ def _setting(name: str, value: str) -> str:
 
 
 # --- files ---
+
+
+def _near(root: str, buses: Sequence[str]) -> tuple[str, ...]:
+    """The cores next to each; empty where that is not known of all."""
+    folder = os.path.join(root, "sys/bus/pci/devices")
+    lists = [bus and _text(os.path.join(folder, bus, "local_cpulist")).strip() for bus in buses]
+    return tuple(lists) if all(map(_CORES.fullmatch, lists)) else ()
 
 
 def _entries(folder: str) -> list[str]:

@@ -65,8 +65,9 @@ class Prepare(Message):
         listen: listen there, for the other hosts' attempts to connect.
         describe: say how other hosts may reach this one.
         towards: the coordinator, where other launchers have the other hosts.
-        transfer_ports, tpu_ports, cores: so many to reserve or to share out.
+        transfer_ports, tpu_ports: so many to reserve.
         gpus: count them.
+        bind_cores: as in Job: say which cores there are, if ranks are to be bound to some.
         tpus: the same of TPU chips, and what the host knows of its slice.
         any_order: rank 0 may come to another host than the one with `coordinator`.
         ranks: that will run there.
@@ -91,7 +92,7 @@ class Prepare(Message):
     tpus: bool = False
     tpu_ports: int = 0
     any_order: bool = False
-    cores: int = 0
+    bind_cores: str = "off"
     ranks: int = 1
     wrappers: tuple[str, ...] = ()
 
@@ -337,12 +338,20 @@ class VisibleGpus(Message):
         ids: their numbers, as JAX counts them.
         mig: where they are MIG devices, their uuids: CUDA gives a process one of them.
         counted: where that stands; "" if nothing speaks of GPUs.
+        near: the cores next to each, as the kernel lists them (`0-15,128-143`); empty where that is
+            not known of all.
 
     """
 
     ids: tuple[int, ...] = ()
     mig: tuple[str, ...] = ()
     counted: str = ""
+    near: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """What is known of each has to be so of all."""
+        if len(self.near) not in (0, len(self.ids)):
+            raise Malformed(f"{len(self.ids)} GPUs, {len(self.near)} of them near to cores")
 
     @property
     def count(self) -> int:
@@ -379,7 +388,8 @@ class HostFacts(Message):
         gpus: that its ranks would see, where that was asked.
         platforms: JAX_PLATFORMS there, as ranks inherit it.
         tpu_ports: the same, until the ranks start.
-        cores: each rank's share.
+        cores: the physical ones that ranks may use, each as its hardware threads; empty where no
+            rank is to be bound to any.
         address: its own, towards the coordinator of other launchers.
         own_name: the addresses to which its own name leads; None where nobody asked.
         addresses: by which other hosts may reach it.

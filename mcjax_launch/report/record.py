@@ -212,6 +212,7 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "killer": process.killer or None,
         "platform": run.compilations.platform or None,
         "gpus": run.gpus or None,
+        "cores": run.cores or None,
         "compiled_last": _compiled_last(run),
         "cpu_s": round(cpu_s, 2) if used else None,
         "peak_kib": peak_kib if used else None,

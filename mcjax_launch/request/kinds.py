@@ -14,6 +14,7 @@ from mcjax_launch.ranks import MOST_RANKS, parse_ranges, whole_number
 
 HIGHEST_PORT = 65535
 COLORS = ("auto", "always", "never")
+BIND_CORES = ("auto", "on", "off")
 ENV_STYLES = ("torch",)
 SLICES = ("auto", "one", "host")
 

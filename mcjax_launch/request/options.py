@@ -35,7 +35,7 @@ class Options(Value, kw_only=True):
     tpu_chips_per_process: int | None = None
     slices: Literal["auto", "one", "host"] | int = "auto"
     cpu_transfers: bool = False
-    bind_cores: bool = False
+    bind_cores: str = "auto"
 
     hosts: str | tuple[str, ...] | None = None  # several: the lines of a hosts file
     procs_per_host: int | None = None

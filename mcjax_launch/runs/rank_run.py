@@ -212,6 +212,7 @@ class RankRun(Changing):
         stood: where it was when another one gave up waiting for it, in words; "" if none did.
         log_folder: where its log files are, if it has any.
         gpus: those that it is to use, as JAX_LOCAL_DEVICE_IDS; "" where it may use all.
+        cores: those that it is bound to, as `0-15,128-143`; "" where it may use all.
         uneven_gpus: what to say if it uses one, where its host's cannot be shared equally.
         stdout, stderr: the last of its output; stdout only for a job's record.
 
@@ -227,6 +228,7 @@ class RankRun(Changing):
     stood: str = ""
     log_folder: str | None = None
     gpus: str = ""
+    cores: str = ""
     uneven_gpus: str = ""
     stdout: str = ""
     stderr: str = ""

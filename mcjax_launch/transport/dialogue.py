@@ -85,10 +85,13 @@ class Dialogue:
             raise Malformed(f"{name}, which nobody has asked for")
         self._asked.remove(asked)
         if isinstance(frame, HostFacts) and isinstance(asked, messages.Prepare):
-            if len(frame.transfer_ports) != asked.transfer_ports:
-                raise Malformed(f"{name} with {len(frame.transfer_ports)} ports for transfers")
-            if len(frame.cores) != asked.cores:
-                raise Malformed(f"{name} with cores of {len(frame.cores)} ranks")
+            _check_facts(frame, asked)
+
+
+def _check_facts(facts: HostFacts, asked: messages.Prepare) -> None:
+    ports = len(facts.transfer_ports)
+    if ports != asked.transfer_ports:
+        raise Malformed(f"HostFacts with {ports} ports for transfers")
 
 
 def _ranks_of(frame: Message | Data | Content | Relayed) -> Iterable[int]:

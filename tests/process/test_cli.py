@@ -220,7 +220,7 @@ def test_one_hash_seed_for_all(jobs: Jobs) -> None:
 
 def test_bound_cores(jobs: Jobs) -> None:
     program = "import os; print(*sorted(os.sched_getaffinity(0)))"
-    ended = jobs.run("-n", 2, "--no-prefix", "--bind-cores", sys.executable, "-c", program)
+    ended = jobs.run("-n", 2, "--no-prefix", "--bind-cores", "on", sys.executable, "-c", program)
     first, second = ({*map(int, line.split())} for line in ended.stdout.splitlines())
     cores = os.sched_getaffinity(0)
     assert first | second == cores

@@ -173,7 +173,7 @@ def test_cores_and_limits(jobs: Jobs, folder: Path) -> None:
         "import os, resource;"
         "print(os.sched_getaffinity(0), resource.getrlimit(resource.RLIMIT_NOFILE), os.getcwd())"
     )
-    words = ["-n", 2, "--bind-cores", "-C", "/", folder / "program.py"]
+    words = ["-n", 2, "--bind-cores", "on", "-C", "/", folder / "program.py"]
     assert lines(preload(jobs, folder, *words, module="abc")) == lines(jobs.run(*words))
 
 

@@ -1,8 +1,16 @@
-"""How a host's cores are shared out."""
+"""Which cores of a host its ranks are bound to, also next to GPUs of made-up machines."""
+
+from pathlib import Path
 
 import pytest
 
-from mcjax_launch.agent.cores import split_cores
+from mcjax_launch.job.cores import of_ranks, split
+from mcjax_launch.job.facts import Facts
+from mcjax_launch.job.gpus import share_out
+from mcjax_launch.job.job import Job
+from mcjax_launch.protocol.gpus import visible
+from mcjax_launch.protocol.messages import VisibleGpus
+from mcjax_launch.ranks import ranges
 
 
 @pytest.mark.parametrize(
@@ -17,4 +25,117 @@ from mcjax_launch.agent.cores import split_cores
     ],
 )
 def test_split_cores(physical: list[list[int]], ranks: int, shares: list[list[int]]) -> None:
-    assert split_cores(physical, ranks) == shares
+    assert split(physical, ranks) == shares
+
+
+# --- next to GPUs ---
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def on_bus(root: Path, bus: str, near: str) -> None:
+    write(root / f"sys/bus/pci/devices/{bus}/local_cpulist", f"{near}\n")
+    write(root / f"sys/bus/pci/devices/{bus}/config", "ab")
+
+
+def nvidia(root: Path, cards: dict[str, str], models: dict[str, str] | None = None) -> None:
+    """Cards by their buses, with the cores next to them."""
+    for minor, (bus, near) in enumerate(cards.items()):
+        model = (models or {}).get(bus, "NVIDIA A100-SXM4-40GB")
+        text = f"Model: \t\t {model}\nIRQ:   \t\t 300\nGPU UUID: \t GPU-{minor}f-{bus[5:7]}\n"
+        information = root / f"proc/driver/nvidia/gpus/{bus}/information"
+        write(information, f"{text}Bus Location: \t {bus}\nDevice Minor: \t {minor}\n")
+        write(root / f"dev/nvidia{minor}", "")
+        on_bus(root, bus, near)
+
+
+def dgx_a100(root: Path) -> None:
+    """Two processors of 64 cores in four nodes each: GPU 0 sits on node 3."""
+    nodes = {3: "48-63,176-191", 1: "16-31,144-159", 7: "112-127,240-255", 5: "80-95,208-223"}
+    buses = ("07", "0f", "47", "4e", "87", "90", "b7", "bd")
+    near = [nodes[node] for node in (3, 3, 1, 1, 7, 7, 5, 5)]
+    nvidia(root, {f"0000:{bus}:00.0": cores for bus, cores in zip(buses, near, strict=True)})
+
+
+def p4d(root: Path) -> None:
+    """A virtual machine with two nodes, as EC2 shows it."""
+    buses = ("10:1c", "10:1d", "20:1c", "20:1d", "90:1c", "90:1d", "a0:1c", "a0:1d")
+    near = ["0-23,48-71"] * 4 + ["24-47,72-95"] * 4
+    nvidia(root, {f"0000:{bus}.0": cores for bus, cores in zip(buses, near, strict=True)})
+
+
+def frontier(root: Path) -> None:
+    """One processor in four nodes, and AMD's cards: GPUs 0 and 1 sit on node 3."""
+    near = {3: "48-63,112-127", 1: "16-31,80-95", 0: "0-15,64-79", 2: "32-47,96-111"}
+    buses = (0xC1, 0xC6, 0xC9, 0xCE, 0xD1, 0xD6, 0xD9, 0xDE)
+    nodes = root / "sys/class/kfd/kfd/topology/nodes"
+    write(nodes / "0/properties", "cpu_cores_count 16\nsimd_count 0\ndrm_render_minor 0\n")
+    for number, (bus, node) in enumerate(zip(buses, (3, 3, 1, 1, 0, 0, 2, 2), strict=True)):
+        location = f"location_id {bus << 8}\ndomain 0\n"
+        text = f"simd_count 440\n{location}drm_render_minor {128 + number}\n"
+        write(nodes / f"{number + 4}/properties", text)
+        write(root / f"dev/dri/renderD{128 + number}", "")
+        on_bus(root, f"0000:{bus:02x}:00.0", near[node])
+
+
+MACHINES = {
+    dgx_a100: (256, ["48-63,176-191", "16-31,144-159", "112-127,240-255", "80-95,208-223"]),
+    p4d: (96, ["0-23,48-71", "0-23,48-71", "24-47,72-95", "24-47,72-95"]),
+    frontier: (128, ["48-63,112-127", "16-31,80-95", "0-15,64-79", "32-47,96-111"]),
+}
+
+
+def bound(how: str, ranks: int, found: VisibleGpus, threads: int) -> list[str]:
+    """The cores of each rank, of a machine with two hardware threads a core."""
+    cores = tuple((core, core + threads // 2) for core in range(threads // 2))
+    job = Job(program=("train.py",), python="python", chdir="/", num_processes=ranks)
+    shares = share_out(job, ranks, found)
+    return [ranges(own) for own in of_ranks(how, ranks, Facts(gpus=found, cores=cores), shares)]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_ranks_run_next_to_their_gpus(machine: object, tmp_path: Path) -> None:
+    threads, near = MACHINES[machine]  # type: ignore[index]
+    machine(tmp_path)  # type: ignore[operator]
+    found = visible({}, str(tmp_path))
+    assert bound("auto", 4, found, threads) == near
+    assert bound("auto", 8, found, threads) == [cores for cores in near for _ in range(2)]
+    assert bound("auto", 1, found, threads) == bound("auto", 3, found, threads)[:1] == [""]
+    assert bound("off", 8, found, threads) == [""] * 8
+
+
+def test_a_share_of_ones_own_next_to_the_gpu(tmp_path: Path) -> None:
+    dgx_a100(tmp_path)
+    shares = bound("on", 8, visible({}, str(tmp_path)), 256)
+    assert shares[:4] == ["48-55,176-183", "56-63,184-191", "16-23,144-151", "24-31,152-159"]
+    assert bound("on", 2, VisibleGpus(), 8) == ["0-1,4-5", "2-3,6-7"]
+    assert bound("auto", 2, VisibleGpus(), 8) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("environ", "near"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "6,2"}, ["80-95,208-223", "16-31,144-159"]),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-7f-bd,GPU-0f"}, ["80-95,208-223", "48-63,176-191"]),
+        ({"JAX_LOCAL_DEVICE_IDS": "4,0"}, ["112-127,240-255", "48-63,176-191"]),
+    ],
+)
+def test_chosen_gpus(environ: dict[str, str], near: list[str], tmp_path: Path) -> None:
+    dgx_a100(tmp_path)
+    assert bound("auto", 2, visible(environ, str(tmp_path)), 256) == near
+
+
+def test_where_it_is_not_known(tmp_path: Path) -> None:
+    """Cards of two models, of which CUDA has the faster one first; cores that may not be used."""
+    first, second = "0000:01:00.0", "0000:81:00.0"
+    nvidia(tmp_path, {first: "0-7", second: "8-15"}, {first: "Quadro P400"})
+    assert bound("auto", 2, visible({}, str(tmp_path)), 16) == ["", ""]
+    environ = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert bound("auto", 2, visible(environ, str(tmp_path)), 16) == ["0-7", "8-15"]
+    assert bound("auto", 2, visible(environ, str(tmp_path)), 8) == ["", ""]
+    on_bus(tmp_path, first, "0-15")  # a machine with one node
+    on_bus(tmp_path, second, "0-15")
+    assert bound("auto", 2, visible(environ, str(tmp_path)), 16) == ["", ""]

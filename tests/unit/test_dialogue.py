@@ -10,9 +10,9 @@ from mcjax_launch.transport.dialogue import Dialogue
 
 HELLO, BYE = messages.Hello(messages.VERSION), messages.Bye((), 0)
 PREPARE = messages.Prepare(
-    *(False, None, None, "", (), "", {}, "/", False), transfer_ports=2, cores=2
+    *(False, None, None, "", (), "", {}, "/", False), transfer_ports=2
 )
-FACTS = messages.HostFacts("py", "/", transfer_ports=(1, 2), cores=((0,), (1,)))
+FACTS = messages.HostFacts("py", "/", transfer_ports=(1, 2))
 USAGE = messages.RankUsage(3, 1.0, 1, 1.0)
 EXITED = messages.Exited(3, 0, (), None, 0.0, 1)
 PROGRAM = Program("p", "f", None, (), "")
@@ -107,7 +107,6 @@ def test_a_rank_ends_once(dialogue: Dialogue) -> None:
     ("facts", "why"),
     [
         (FACTS.replaced(transfer_ports=()), "0 ports for transfers"),
-        (FACTS.replaced(cores=((0,),)), "cores of 1 ranks"),
     ],
 )
 def test_an_answer_is_one_to_the_question(facts: messages.HostFacts, why: str) -> None:

@@ -192,8 +192,8 @@ AFTER_PROGRAM = {
     "mcjax-launch go before PROGRAM: mcjax-launch -n2 --cpu-devices=4 a.py ...",
     "-m pkg.a --hosts h": "--hosts h: passed on to pkg.a; options of mcjax-launch go before "
     "PROGRAM: mcjax-launch --hosts h -m pkg.a ...",
-    "python a.py --bind-cores": "--bind-cores: passed on to python; options of mcjax-launch go "
-    "before PROGRAM: mcjax-launch --bind-cores python ...",
+    "python a.py --bind-cores on": "--bind-cores on: passed on to python; options of mcjax-launch go "
+    "before PROGRAM: mcjax-launch --bind-cores on python ...",
     "-n 1 a.py -n 2": "",
     "-- a.py -n 2": "",
     "a.py -n x --num-processes {num_processes} -n": "",

@@ -143,6 +143,7 @@ def test_times_and_use_of_a_rank() -> None:
         "killer": None,
         "platform": "cpu",
         "gpus": None,
+        "cores": None,
         "compiled_last": {"name": "jit(f)", "where": None},
         "cpu_s": 1.75,
         "peak_kib": 2048,

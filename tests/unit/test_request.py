@@ -115,8 +115,8 @@ def test_a_dry_run_says_who_takes_the_input() -> None:
     left_out = "take the launcher's standard input (--stdin), which this script leaves out"
     assert f"# ranks 0-1 {left_out}" in shown("--stdin all")
     assert "<&" not in shown("--stdin all") + shown("")
-    cores = "# without a launcher the ranks share all cores: --bind-cores is left out"
-    assert cores in shown("--bind-cores") and cores not in shown("")
+    cores = "# without a launcher the ranks share all cores: --bind-cores on is left out"
+    assert cores in shown("--bind-cores on") and cores not in shown("")
 
 
 def test_variables() -> None:
