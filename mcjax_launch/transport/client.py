@@ -154,6 +154,8 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
         argv.append(word.replace("{host}", host.login))
         if is_openssh and os.path.basename(word) == "ssh":
             argv += _ssh_options(host, template)
+        elif os.path.basename(word) == "srun":
+            argv.append("--unbuffered")  # else it keeps back what does not end a line
     if "{command}" in template:
         return argv
     if known[-1:] != ["ssh"] and (words[-1] == "--" or known):

@@ -85,6 +85,28 @@ def test_in_an_allocation(jobs: Jobs, cluster: Cluster) -> None:
     cluster.idle()
 
 
+GPUS = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES of ${JAX_LOCAL_DEVICE_IDS-all}"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: Slurm's GPUs are devices")
+@pytest.mark.parametrize("size", ["--exclusive", "--gpus-per-task=1", "--gres=gpu:2"])
+def test_the_gpus_of_an_allocation(jobs: Jobs, cluster: Cluster, size: str) -> None:
+    """A step inherits what was asked for a task, and nothing where the job is exclusive."""
+    ended = cluster.salloc(jobs, f"-N2 --ntasks-per-node=2 {size}", *GPUS).finish()
+    assert ended.status == 0, ended.stderr
+    nodes = ("0 jh1", "1 jh1", "2 jh2", "3 jh2")
+    shown = [f"[{node}] 0,1 of {rank % 2}" for rank, node in enumerate(nodes)]
+    assert sorted(ended.stdout.splitlines()) == shown
+    cluster.idle()
+
+
+def test_a_step_of_the_users_own(jobs: Jobs, cluster: Cluster) -> None:
+    via = "srun --nodes=1 --ntasks=1 --nodelist={host} --overlap"
+    ended = cluster.salloc(jobs, "-N2", "--via", via, "hostname").finish()
+    assert sorted(ended.stdout.splitlines()) == ["[0 jh1] jh1", "[1 jh2] jh2"], ended.stderr
+    cluster.idle()
+
+
 @pytest.mark.jax
 def test_a_check_in_an_allocation(jobs: Jobs, cluster: Cluster) -> None:
     ended = cluster.salloc(jobs, "-N2 --ntasks-per-node=2", "--check", "-d", 1).finish()
