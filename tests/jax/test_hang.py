@@ -33,8 +33,7 @@ def first_note(jobs: Jobs, way: str) -> str:
     how = {"cwd": PROGRAMS, "env": SOON, "stderr": STDOUT}
     running = jobs.start("-n", 3, "-d", 1, "hanging.py", way, 100, **how)  # type: ignore[arg-type]
     text = running.read_until("in which nothing moves\n")
-    running.signal(signal.SIGTERM)
-    running.signal(signal.SIGTERM)
+    running.kill_now()
     running.finish()
     wait, advice = text[: text.index("in which nothing moves\n")].splitlines()[-2:]
     pid = running.process.pid
@@ -69,8 +68,7 @@ def test_a_coordinator_that_nobody_is(jobs: Jobs) -> None:
 def test_what_keeps_ranks_apart_is_said_at_once(jobs: Jobs) -> None:
     running = jobs.start("-n", 2, "-d", 1, "hanging.py", "nobody", 0, cwd=PROGRAMS, stderr=STDOUT)
     text = running.read_until("of its machine\n")
-    running.signal(signal.SIGINT)
-    running.signal(signal.SIGINT)
+    running.kill_now()
     running.finish()
     assert " with coordinator_address=192.0.2.7:5, which is not an address of its machine" in text
     ended = jobs.run("-n", 3, "-d", 1, "hanging.py", "versions", 0, cwd=PROGRAMS)
@@ -166,8 +164,7 @@ def test_what_to_try_stands_below_the_stacks(jobs: Jobs) -> None:
     running.read_until("] ready")
     running.signal(signal.SIGQUIT)
     text = running.read_until("hint: the ranks do not take the same number of steps")
-    running.signal(signal.SIGINT)
-    running.signal(signal.SIGINT)
+    running.kill_now()
     running.finish()
     assert text.index("stacks of 3 ranks") < text.index(
         "waiting for the others in JAX's exit barrier"

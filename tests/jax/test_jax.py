@@ -366,8 +366,7 @@ def test_stacks_of_ranks_blocked_in_a_collective(jobs: Jobs) -> None:
     seen = b""
     while seen.count(b"waiting.py") < 3 or b"never_arrives" not in seen:
         seen += os.read(running.process.stderr.fileno(), 65536)
-    running.signal(signal.SIGINT)
-    running.signal(signal.SIGINT)
+    running.kill_now()
     assert running.finish().status == 130
 
 

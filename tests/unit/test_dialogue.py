@@ -9,9 +9,7 @@ from mcjax_launch.protocol.hook_messages import DebuggerResumed, Left, Program
 from mcjax_launch.transport.dialogue import Dialogue
 
 HELLO, BYE = messages.Hello(messages.VERSION), messages.Bye((), 0)
-PREPARE = messages.Prepare(
-    *(False, None, None, "", (), "", {}, "/", False), transfer_ports=2
-)
+PREPARE = messages.Prepare(*(False, None, None, "", (), "", {}, "/", False), transfer_ports=2)
 FACTS = messages.HostFacts("py", "/", transfer_ports=(1, 2))
 USAGE = messages.RankUsage(3, 1.0, 1, 1.0)
 EXITED = messages.Exited(3, 0, (), None, 0.0, 1)

@@ -19,6 +19,15 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 OPTIONS = ROOT / "docs" / "options.md"
 # Of the programs and schedulers that the documentation shows beside ours.
 FOREIGN = {
+    *(
+        "--container-image",
+        "--container-mounts",
+        "--cpu-bind",
+        "--exclusive",
+        "--gpus",
+        "--gres",
+        "--mpi",
+    ),
     *("--gpus-per-node", "--job-name", "--no-kill", "--nodes", "--ntasks-per-node", "--partition"),
     "--args",
     *("--install", "--worker"),
