@@ -27,6 +27,7 @@ FOREIGN = {
         "--gpus",
         "--gres",
         "--mpi",
+        "--overlap",
     ),
     *("--gpus-per-node", "--job-name", "--no-kill", "--nodes", "--ntasks-per-node", "--partition"),
     "--args",
