@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         only = item.get_closest_marker("only_linux")
         if only is not None and (PORTABLE or sys.platform != "linux"):
             item.add_marker(pytest.mark.skip(f"only Linux can do that: {only.args[0]}"))
+    items[:] = _without_repeats(items)
+
+
+def _without_repeats(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of a table that is run both ways, one row suffices for the second."""
+    seen = set()
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        way = callspec.params.get("jobs") if callspec is not None else ""
+        if way and item.get_closest_marker("both_ways"):
+            function = item.function  # type: ignore[attr-defined]
+            if function in seen:
+                continue
+            seen.add(function)
+        yield item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -65,7 +80,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what is marked so with ranks that are started afresh, and with forked ones."""
+    """Run what is marked so with ranks that are started afresh, and once with forked ones."""
     marker = metafunc.definition.get_closest_marker("both_ways")
     if marker is not None and "jobs" in metafunc.fixturenames:
         ways = {"afresh": ""} if PORTABLE else {"afresh": "", "forked": marker.args[0]}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from jobs import Jobs
 
-pytestmark = pytest.mark.both_ways("jax")
+forked_too = pytest.mark.both_ways("jax")
 
 # How a program of rank 1 may leave, or nearly leave, while rank 0 waits for it in vain: what comes of it.
 LEAVING = {
@@ -42,6 +42,7 @@ def caught(code):
 """
 
 
+@forked_too
 @pytest.mark.every_jax
 @pytest.mark.parametrize("name", LEAVING)
 def test_every_exit_is_seen(jobs: Jobs, name: str) -> None:
@@ -67,6 +68,7 @@ RAISING = {
 }  # fmt: skip
 
 
+@forked_too
 @pytest.mark.every_jax
 @pytest.mark.parametrize("name", RAISING)
 def test_every_exception_is_seen(jobs: Jobs, name: str) -> None:
@@ -128,6 +130,7 @@ def keep():
 """
 
 
+@forked_too
 @pytest.mark.parametrize("name", SHOWING)
 def test_what_is_shown_is_no_failure(jobs: Jobs, name: str) -> None:
     program = START + KEPT + "jax.distributed.initialize()\n" + SHOWING[name]
@@ -136,6 +139,7 @@ def test_what_is_shown_is_no_failure(jobs: Jobs, name: str) -> None:
     assert "Error" in ended.stderr
 
 
+@forked_too
 def test_an_interrupt_is_seen(jobs: Jobs) -> None:
     program = START + "start()\nraise KeyboardInterrupt"
     ended = jobs.run("-n", 2, "--grace", "0.2", sys.executable, "-c", program, limit=90)
@@ -160,6 +164,7 @@ for turn in range(3):
 """
 
 
+@forked_too
 @pytest.mark.every_jax
 @pytest.mark.parametrize("status", [0, 3])
 def test_the_job_is_joined_again(jobs: Jobs, tmp_path: Path, status: int) -> None:
@@ -193,6 +198,7 @@ print(jax.distributed.initialize is inner.initialize, jax.distributed.shutdown i
 """
 
 
+@forked_too
 @pytest.mark.every_jax
 def test_jax_looks_the_same(jobs: Jobs) -> None:
     words = [sys.executable, "-c", LOOKING]

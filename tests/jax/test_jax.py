@@ -14,9 +14,10 @@ import pytest
 from jobs import LAUNCHER, PROGRAMS, Jobs
 from remote import FAKE_SSH
 
-pytestmark = pytest.mark.both_ways("jax")
+forked_too = pytest.mark.both_ways("jax")
 
 
+@forked_too
 @pytest.mark.every_jax
 @pytest.mark.parametrize(("n", "d"), [(4, 2), (1, 8)])
 def test_toy(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:
@@ -149,6 +150,7 @@ WAYS = {
 }
 
 
+@forked_too
 @pytest.mark.parametrize("way", WAYS)
 def test_coordinates(jobs: Jobs, way: str) -> None:
     ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "coordinates.py", *WAYS[way])
@@ -166,6 +168,7 @@ ROUTES = {
 }  # fmt: skip
 
 
+@forked_too
 @pytest.mark.parametrize("route", ROUTES)
 def test_bare_initialize_below_another_program(jobs: Jobs, route: str) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -186,6 +189,7 @@ FAILURES = {
 }
 
 
+@forked_too
 @pytest.mark.every_jax
 @pytest.mark.parametrize("way", FAILURES)
 def test_failure_ends_the_job_with_its_status(jobs: Jobs, way: str) -> None:
@@ -203,6 +207,7 @@ def test_traceback_is_shown_once(jobs: Jobs) -> None:
     assert "fail.py:18 in fail: raise ValueError" in ended.report
 
 
+@forked_too
 @pytest.mark.parametrize("way", ["SIGKILL", "raise"])
 def test_failure_of_the_coordinators_rank(jobs: Jobs, way: str) -> None:
     ended = jobs.run("-n", 3, "--grace", "1", PROGRAMS / "fail.py", way, 0)
@@ -210,6 +215,7 @@ def test_failure_of_the_coordinators_rank(jobs: Jobs, way: str) -> None:
     assert "rank 0 failed" in ended.report
 
 
+@forked_too
 def test_atexit_handlers_run_before_the_end(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--grace", "1", PROGRAMS / "fail.py", "atexit")
     assert ended.status == 1
@@ -245,6 +251,7 @@ jax.distributed.initialize()
     assert ended.stdout.count(f"get_distributed_runtime_service {week}\n") == 1
 
 
+@forked_too
 def test_term_reaches_the_preemption_service(jobs: Jobs) -> None:
     running = jobs.start("-n", 2, PROGRAMS / "preempted.py")
     running.read_until("training", 2)
@@ -348,6 +355,7 @@ def test_wherever_its_own_name_leads(jobs: Jobs) -> None:
     assert "[0] the coordinator has a port: True" in ended.stdout
 
 
+@forked_too
 def test_cpu_transfers(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "-d", 2, "--cpu-transfers", PROGRAMS / "transfer.py")
     if ended.status == 0:
@@ -357,6 +365,7 @@ def test_cpu_transfers(jobs: Jobs) -> None:
         assert "--cpu-transfers: not supported by jax" in ended.report
 
 
+@forked_too
 @pytest.mark.every_jax
 def test_stacks_of_ranks_blocked_in_a_collective(jobs: Jobs) -> None:
     running = jobs.start("-n", 3, PROGRAMS / "waiting.py", "collective")
