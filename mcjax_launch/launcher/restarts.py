@@ -112,9 +112,9 @@ def _run(
         job, hosts = without(job, hosts, launcher.lost)
         if missing := [host.name for host in all_hosts if host not in hosts]:
             launcher.say(smaller(missing, job, hosts))
-        pause = min(_FIRST_PAUSE_S * 2 ** min(restart, 10), _MOST_PAUSE_S)
-        launcher.say(f"restarting in {pause:g} s ({restart + 1} of {job.max_restarts})")
-        if (signum := _pause(pause, front)) is not None:
+        seconds = pause_s(restart)
+        launcher.say(f"restarting in {seconds:g} s ({restart + 1} of {job.max_restarts})")
+        if (signum := _pause(seconds, front)) is not None:
             return _stopped(interrupted(signum), failures, launcher)
     if summary.status:
         _say_what_was(failures, launcher)
@@ -169,6 +169,11 @@ def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequ
     slots = sum(host.slots for host in left)
     job = job.replaced(num_processes=min(job.num_processes, slots))
     return job, tuple(used_hosts(job.num_processes, left))
+
+
+def pause_s(restart: int) -> float:
+    """How long to wait before another attempt, after so many of them."""
+    return min(_FIRST_PAUSE_S * float(2 ** min(restart, 10)), _MOST_PAUSE_S)
 
 
 def _pause(seconds: float, front: Front) -> int | None:

@@ -312,6 +312,18 @@ def limits_of(job: Job, state: RunState, now: float) -> Limits:
     return Limits(job, state, now, lambda stop: state.stopped(stop, now))
 
 
+def test_start_limit() -> None:
+    """A rank that has ended without joining is no reason to wait for others that have joined."""
+    state = state_of(joined="01")
+    limits = limits_of(job(start_timeout=10.0), state, 0.0)
+    assert limits.expire(9.0) is None
+    stop = limits.expire(11.0)
+    assert stop is not None and stop.status == 124
+    limits = limits_of(job(start_timeout=10.0), state, 0.0)
+    ended(state, 2, 0)
+    assert limits.expire(11.0) is None
+
+
 def test_stall_limit() -> None:
     state = state_of(joined="012")
     limits = limits_of(job(stall_timeout=10.0), state, 0.0)

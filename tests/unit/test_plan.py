@@ -163,17 +163,15 @@ def test_slices(changes: dict[str, object], first_ranks: str | None) -> None:
 
 
 def test_an_outer_step_does_not_mislead_jax() -> None:
-    outer = {
-        "SLURM_JOB_ID": "1",
-        "SLURM_PROCID": "3",
-        "SLURM_LOCALID": "0",
-        "SLURM_STEP_NODELIST": "n1",
-        "OMPI_COMM_WORLD_RANK": "2",
-        "OMPI_MCA_orte_hnp_uri": "x",
-        "PMI_RANK": "1",
-        "HOME": "/root",
-    }
-    assert set(outer) - set(rank_environ.misleading(outer)) == {"SLURM_JOB_ID", "HOME"}
+    of_steps = [
+        *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID"),
+        *("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_DISTRIBUTION", "SLURM_LAUNCH_NODE_IPADDR"),
+        *("SLURM_SRUN_COMM_HOST", "SLURM_SRUN_COMM_PORT", "SLURM_STEP_NODELIST", "SLURM_STEPID"),
+        *("OMPI_COMM_WORLD_RANK", "OMPI_MCA_orte_hnp_uri", "PMI_RANK", "PMI_FD", "PMIX_RANK"),
+        *("PRTE_LAUNCHED", "MPI_LOCALRANKID", "HYDRA_BSTRAP_LOCALHOST"),
+    ]
+    jobs = ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_CPUS_ON_NODE", "HOME", "HYDRATE", "PMI"]
+    assert rank_environ.misleading([*of_steps, *jobs]) == sorted(of_steps)
 
 
 def test_no_proxy() -> None:

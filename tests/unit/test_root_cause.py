@@ -34,6 +34,7 @@ TERM, KILL, ABRT = signal.SIGTERM, signal.SIGKILL, signal.SIGABRT
 HISTORIES: dict[str, tuple[list[RankRun], int | None, int]] = {
     "all well": ([end(0, 1, 0), end(1, 2, 0)], None, 0),
     "one exits": ([end(0, 2, -TERM, (TERM,)), end(1, 1, 3)], 1, 3),
+    "our own signal comes first": ([end(0, 1, -TERM, (TERM,)), end(1, 2, 3)], 1, 3),
     "one is killed": ([end(0, 2, -KILL, (TERM, KILL)), end(1, 1, -KILL)], 1, 137),
     "killed although told to end": ([end(0, 1, 3), end(1, 2, -KILL, (TERM,))], 0, 3),
     "an exception that JAX holds up": (

@@ -6,7 +6,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.launcher import restarts
-from mcjax_launch.launcher.restarts import without
+from mcjax_launch.launcher.restarts import pause_s, without
 from mcjax_launch.schedulers import slurm
 from mcjax_launch.schedulers.emit import default_name
 from mcjax_launch.transport.client import srun_environ
@@ -40,6 +40,11 @@ def test_a_step_with_some_of_the_nodes() -> None:
         "SLURM_TASKS_PER_NODE": "1",
     }
     assert [h.slots for h in slurm.allocated(environ, None)] == [1, 1]
+
+
+def test_attempts_are_at_most_half_a_minute_apart() -> None:
+    assert [pause_s(restart) for restart in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert pause_s(10**6) == 30
 
 
 def test_srun_gets_none_of_its_options_from_outside() -> None:

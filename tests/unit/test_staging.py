@@ -1,6 +1,8 @@
 """Files from the launcher on a host."""
 
+import os
 import resource
+import stat
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,27 @@ def test_the_call_of_a_function_is_no_file_of_the_users(tmp_path: Path) -> None:
     staging.finish()
     assert staging.folder == ""
     assert (tmp_path / "call").read_bytes() == b"a call"
+
+
+def test_a_file_is_nobody_elses_before_it_has_its_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+    real, mask = os.chmod, os.umask(0)
+
+    def chmod(path: str, mode: int) -> None:
+        modes.append(stat.S_IMODE(os.stat(path).st_mode))
+        real(path, mode)
+
+    monkeypatch.setattr(os, "chmod", chmod)
+    try:
+        staging = Staging(str(tmp_path))
+        staging.begin(StageEntry("a", "file", mode=0o640))
+        staging.finish()
+    finally:
+        os.umask(mask)
+    assert modes == [0o600]
+    assert stat.S_IMODE(os.stat(tmp_path / "stage/a").st_mode) == 0o640
 
 
 def test_what_does_not_fit_is_refused_once(tmp_path: Path) -> None:

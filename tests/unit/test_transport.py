@@ -9,10 +9,15 @@ from mcjax_launch.transport.client import Transport, ssh_argv, template_argv
 
 
 def test_ssh_argv() -> None:
-    argv = ssh_argv(Host(name="h", user="me", port=2222, slots=1), "x")
-    assert argv[0] == "ssh"
-    assert argv[-4:] == ["2222", "--", "me@h", "exec sh -c 'x'"]
-    assert "BatchMode=yes" in argv
+    options = [
+        *("RemoteCommand=none", "ClearAllForwardings=yes", "BatchMode=yes", "ConnectTimeout=10"),
+        *("ServerAliveInterval=5", "ServerAliveCountMax=2"),
+    ]
+    words = ["ssh", "-T", "-x", *(word for option in options for word in ("-o", option))]
+    end = ["--", "me@h", "exec sh -c 'x'"]
+    host = Host(name="h", user="me", slots=1)
+    assert ssh_argv(host, "x") == [*words, *end]
+    assert ssh_argv(host.replaced(port=2222), "x") == [*words, "-p", "2222", *end]
 
 
 TEMPLATES = {
@@ -35,6 +40,8 @@ TEMPLATES = {
     "podman exec --interactive {host}": ["exec", "--interactive", "h", "sh", "-c", "x y"],
     "docker run --rm img {host}": ["h", "sh", "-c", "x y"],
     "pod-sh {host} sh -c {command}": ["h", "sh", "-c", "exec sh -c 'x y'"],
+    "sudo -H {host}": ["-H", "h", "sh", "-c", "x y"],
+    "srun -w {host}": ["--unbuffered", "-w", "h", "sh", "-c", "x y"],
     "my-ssh {host}": ["h", "exec sh -c 'x y'"],
     "bash -c 'ssh {host} {command}'": ["-c", "ssh h 'exec sh -c '\"'\"'x y'\"'\"''"],
 }
