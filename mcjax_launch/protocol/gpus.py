@@ -44,9 +44,8 @@ def visible(environ: Mapping[str, str], root: str = "/") -> VisibleGpus:
         return VisibleGpus(counted="JAX_PLATFORMS=cpu")
     is_amd = _CUDA not in environ and (_HIP in environ or _ROCR in environ)
     found = VisibleGpus() if is_amd else _nvidia(environ, root)
-    if not found.count:
-        amd = _amd(environ, root)
-        found = amd if amd.count or not found.counted else found
+    if not found.counted:
+        found = _amd(environ, root)
     return _chosen_for_jax(found, environ)
 
 
