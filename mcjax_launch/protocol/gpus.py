@@ -83,22 +83,29 @@ def _nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
 
 
 def _nvidia_devices(root: str) -> tuple[int, str]:
-    """How many GPUs the driver has that this user may open, and where that stands.
+    """How many GPUs the driver has that this user may open, and where that stands."""
+    found = nvidia_information(root)
+    if found is not None:
+        return len(found), "/proc/driver/nvidia/gpus"
+    minors = [name for name in _entries(os.path.join(root, "dev")) if _is_device(name)]
+    return sum(_may_open(root, name) for name in minors), "/dev/nvidia*"
+
+
+def nvidia_information(root: str) -> list[str] | None:
+    """What the driver says of each GPU that this user may open; None if it says nothing.
 
     A container or a scheduler's cgroup leaves out device files, or forbids to open them, which
     access() says without opening them: to open one would start it.
     """
     folder = os.path.join(root, "proc/driver/nvidia/gpus")
     buses = _entries(folder)
-    if not buses:
-        minors = [name for name in _entries(os.path.join(root, "dev")) if _is_device(name)]
-        return sum(_may_open(root, name) for name in minors), "/dev/nvidia*"
-    count = 0
+    found = []
     for bus in buses:
-        minor = _DEVICE_MINOR.search(_text(os.path.join(folder, bus, "information")))
+        text = text_of(os.path.join(folder, bus, "information"))
+        minor = _DEVICE_MINOR.search(text)
         if minor and _may_open(root, f"nvidia{minor[1]}") and not _is_lost(root, bus):
-            count += 1
-    return count, "/proc/driver/nvidia/gpus"
+            found.append(text)
+    return found if buses else None
 
 
 def _is_device(name: str) -> bool:
@@ -152,7 +159,7 @@ def _of_nvidia_smi(*, migs: bool = False) -> list[str]:
 
 
 def _amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
-    there = _amd_devices(root)
+    there = len(amd_properties(root))
     counted = "/sys/class/kfd" if there else ""
     for names in ((_ROCR,), (_HIP, _CUDA)):  # the second has its numbers from what the first leaves
         name = next((name for name in names if name in environ), None)
@@ -164,17 +171,18 @@ def _amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
     return VisibleGpus(tuple(range(there)), counted=counted)
 
 
-def _amd_devices(root: str) -> int:
+def amd_properties(root: str) -> list[dict[str, str]]:
+    """What the driver says of each GPU that this user may open."""
     folder = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
-    count = 0
+    found = []
     for node in _entries(folder):
-        text = _text(os.path.join(folder, node, "properties"))
+        text = text_of(os.path.join(folder, node, "properties"))
         properties = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
         minor = properties.get("drm_render_minor", "0")
         is_gpu = properties.get("simd_count", "0") != "0"
         if is_gpu and (minor == "0" or _may_open(root, f"dri/renderD{minor}")):
-            count += 1
-    return count
+            found.append(properties)
+    return found
 
 
 # --- lists of devices ---
@@ -210,6 +218,11 @@ def _setting(name: str, value: str) -> str:
     return f"{name}={shown!r}" if not shown or shown != shown.strip() else f"{name}={shown}"
 
 
+def chosen(environ: Mapping[str, str], count: int) -> Sequence[str] | None:
+    """The entries of CUDA_VISIBLE_DEVICES, of so many GPUs; None if it is not set."""
+    return _listed(environ[_CUDA], count) if _CUDA in environ else None
+
+
 # --- files ---
 
 
@@ -220,7 +233,8 @@ def _entries(folder: str) -> list[str]:
         return []
 
 
-def _text(path: str) -> str:
+def text_of(path: str) -> str:
+    """What a small file holds; "" if there is no such."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(1 << 16)
