@@ -51,6 +51,11 @@ def _of_interfaces() -> list[str]:
     A node of a closed network has no route to the world, and by Debian's custom its own name leads
     to 127.0.1.1. They come last: a bridge of containers has the same address on every host.
     """
+    return [address for _, address in addresses_of_interfaces()]
+
+
+def addresses_of_interfaces() -> list[tuple[str, str]]:
+    """Each interface that has an IPv4 address, on Linux, with that."""
     import fcntl
 
     found = []
@@ -61,7 +66,7 @@ def _of_interfaces() -> list[str]:
                 answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)
             except OSError:  # it has none, or this is not Linux
                 continue
-            found.append(socket.inet_ntoa(answer[20:24]))
+            found.append((name, socket.inet_ntoa(answer[20:24])))
     return found
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 
-from ..protocol import gpus, interpreter
+from ..protocol import interpreter
 from ..protocol.codec import Malformed, from_json, from_values
 from ..protocol.messages import (
     Bind,
     CountDevices,
     Devices,
     DevicesCounted,
-    GpuFacts,
     Prepare,
     PythonFacts,
     Survey,
     Surveyed,
 )
 from ..protocol.program_check import Unusable
+from . import gpu_survey, interfaces
 from .startup import Prepared, Refused, folder, no_python
 from .system import system
 
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
 _MOST_S = 8.0
 _COUNTING_S = 40.0
-# Beside jax itself: what makes it use an accelerator.
+# Beside jax itself: what makes it use an accelerator, and joins those.
+_ACCELERATORS = ("cuda12", "cuda13", "cuda14", "rocm60", "rocm7", "rocm10")
 _PACKAGES = (
-    *("jax", "jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin", "jax-rocm60-plugin"),
-    *("jax-rocm7-plugin", "jax-metal"),
+    *("jax", "jaxlib", "libtpu", "jax-metal"),
+    *(f"jax-{name}-{part}" for name in _ACCELERATORS for part in ("plugin", "pjrt")),
+    *("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-nccl-cu14"),
 )
 # Run by a rank's Python; what it imports is found, not imported. A folder earlier on the path may
 # hold other sources than those that the metadata speaks of.
@@ -75,7 +77,7 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
 
     """
     wanted, refused = asked.wanted, []
-    listing = _begin_listing()  # beside all else: it may take seconds
+    listing = gpu_survey.begin()  # beside all else: it may take seconds
     try:
         cwd = folder(wanted, "")
     except Refused as error:
@@ -84,15 +86,23 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
         cwd = folder(wanted, "")
     prepared = _prepared(wanted.replaced(pythons=()), loop, refused)
     total, free = system.memory_kib()
+    shm, shm_free = gpu_survey.shared_memory_kib()
+    python = _python(wanted, cwd, asked.python_env)
+    environ = {name: os.environ[name] for name in os.environ if not name.startswith("JAX_")}
+    kinds, gpu_memory = gpu_survey.look(gpu_survey.said_by(listing), environ)
     found = Surveyed(
         facts=prepared.facts,
         refused=tuple(refused),
-        python=_python(wanted, cwd, asked.python_env),
+        python=python,
         cores=system.usable_cores(),
         load=os.getloadavg()[0],
         memory_kib=total,
         free_kib=free,
-        gpus=_listed(listing),
+        gpus=kinds,
+        gpu_memory=gpu_memory,
+        shm_kib=shm,
+        shm_free_kib=shm_free,
+        interfaces=interfaces.of_addresses(prepared.facts.addresses),
     )
     return prepared, found
 
@@ -172,43 +182,3 @@ def _printed(python: str, code: str, cwd: str, env: dict[str, str], most_s: floa
         return found
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()
     raise _Failed(said[-1] if said else f"exit status {done.returncode}")
-
-
-# --- the machine ---
-
-
-def _begin_listing() -> subprocess.Popen[bytes] | None:
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.Popen(
-            query, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-    except OSError:
-        return None
-
-
-def _listed(listing: subprocess.Popen[bytes] | None) -> tuple[GpuFacts, ...]:
-    """The GPUs that a program started here would see, by kind."""
-    counts: dict[tuple[str, str], int] = {}
-    for line in _lines_of(listing):
-        name, _, driver = line.rpartition(",")
-        key = name.strip(), driver.strip()
-        counts[key] = counts.get(key, 0) + 1
-    environ = {name: os.environ[name] for name in os.environ if not name.startswith("JAX_")}
-    visible = gpus.visible(environ)
-    if (visible.counted and visible.count < sum(counts.values())) or not counts:
-        counts = {next(iter(counts), ("GPU", "")): visible.count} if visible.count else {}
-    return tuple(GpuFacts(*kind, count) for kind, count in counts.items())
-
-
-def _lines_of(listing: subprocess.Popen[bytes] | None) -> list[str]:
-    if listing is None:
-        return []
-    try:
-        out, _ = listing.communicate(timeout=_MOST_S)
-    except subprocess.TimeoutExpired:
-        listing.kill()
-        listing.communicate()
-        return []
-    lines = out.decode("utf-8", "replace").splitlines() if listing.returncode == 0 else []
-    return [line for line in lines if "," in line]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mcjax_launch.job.gpus import GpuShares
 from mcjax_launch.launcher.peers import Gap
-from mcjax_launch.protocol.messages import Devices, PythonFacts, Surveyed
+from mcjax_launch.protocol.messages import Devices, NetworkInterface, PythonFacts, Surveyed
 from mcjax_launch.protocol.value import Value
 
 #: Of the programs of a check, which leave a GPU's memory to jobs that may be running there.
@@ -30,6 +31,8 @@ class HostFound(Value, kw_only=True):
         unreachable: why it did not answer; "" if it did.
         devices: that JAX has there.
         devices_error: why that is not known, where it was asked for.
+        share: of its GPUs, that each rank would get.
+        interface: that faces the other hosts, where these are other machines.
 
     """
 
@@ -40,6 +43,13 @@ class HostFound(Value, kw_only=True):
     clock: Clock | None = None
     devices: tuple[Devices, ...] = ()
     devices_error: str = ""
+    share: GpuShares = GpuShares()
+    interface: NetworkInterface | None = None
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs a program there would see."""
+        return sum(one.count for one in self.surveyed.gpus) if self.surveyed is not None else 0
 
     @property
     def python(self) -> PythonFacts | None:
@@ -115,6 +125,7 @@ class Found(Value, kw_only=True):
 
     Args:
         seconds: how long each part took, by its name; "all" for the whole check.
+        on_cpu: the user wants CPU devices, whatever else there is.
 
     """
 
@@ -122,3 +133,4 @@ class Found(Value, kw_only=True):
     network: Network
     total: GlobalSum
     seconds: dict[str, float]
+    on_cpu: bool = False

@@ -3,44 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
 
 from mcjax_launch.check.found import Found, GlobalSum, HostFound, Network
+from mcjax_launch.check.gpus import gpu_steps, unfit_plugins
 from mcjax_launch.check.names import some
+from mcjax_launch.check.step import Step, Verdict, by_text, common, unlike
 from mcjax_launch.launcher.peers import Gap
 from mcjax_launch.launcher.tpu_workers import part_note
 from mcjax_launch.protocol.jax_version import why_too_old
-from mcjax_launch.protocol.messages import Devices, GpuFacts
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.protocol.messages import Devices
 from mcjax_launch.ranks import counted, slices_text
-
-Verdict = Literal["ok", "warning", "FAILED", "not run"]
 
 # Clocks farther apart than this make files and logs of several hosts misleading.
 CLOCK_S = 1.0
 # A host whose cores are used to this part by others makes the whole job wait.
 _BUSY = 0.5
+_NCCL = "nvidia-nccl-"
 _DIFFERENT = (
     "install the same version everywhere: ranks with different ones may wait in vain for 300 s"
 )
-
-
-class Step(Value, kw_only=True):
-    """A part of the check, and how it went.
-
-    Args:
-        text: in a few words.
-        details: what is wrong, a line each.
-        seconds: how long it took, where that means something.
-
-    """
-
-    name: str
-    verdict: Verdict = "ok"
-    text: str
-    details: tuple[str, ...] = ()
-    seconds: float | None = None
 
 
 def passed(steps: Sequence[Step]) -> bool:
@@ -57,8 +39,10 @@ def judge(found: Found) -> tuple[Step, ...]:
         *_python(answered, seconds),
         *_refused(answered),
         *_devices(answered, seconds),
+        *gpu_steps(found),
         *_load(answered),
         *_clocks(answered),
+        *_interfaces(answered),
         *_ports(hosts, found.network, seconds),
         *_total(found.total),
     ]
@@ -76,11 +60,6 @@ def why_no_sum(hosts: Sequence[HostFound], network: Network) -> str:
     ]
     failed = [step.name for step in steps if step.verdict == "FAILED"]
     return f"see {', '.join(failed)}" if failed else ""
-
-
-def common(values: Sequence[str]) -> str:
-    """The most frequent of these; of equally frequent ones the first."""
-    return Counter(values).most_common(1)[0][0] if values else ""
 
 
 # --- each part ---
@@ -110,16 +89,17 @@ def _python(hosts: Sequence[HostFound], seconds: Mapping[str, float]) -> Iterato
         return
     wrong = [host for host, python in pythons if python.error]
     sound = [host for host, python in pythons if not python.error]
-    details = list(_by_text(wrong, _python_error))
+    details = list(by_text(wrong, _python_error))
     failed = [*_differences(sound, "jax"), *_differences(sound, "jaxlib")]
     if failed:
         failed.append(_DIFFERENT)
-    old = list(_by_text([host for host in sound if _too_old(host)], _too_old))
+    old = list(by_text([host for host in sound if _too_old(host)], _too_old))
     warned = _plugin_differences(sound)
+    warned += by_text([host for host in sound if unfit_plugins(host)], unfit_plugins)
     versions = [host.python.version for host in sound if host.python is not None]
     usual = common(versions)
     others = [host for host in sound if host.python is not None and host.python.version != usual]
-    warned += _by_text(
+    warned += by_text(
         others, lambda host: f"Python {host.python and host.python.version}, elsewhere {usual}"
     )
     wheres = (
@@ -130,7 +110,7 @@ def _python(hosts: Sequence[HostFound], seconds: Mapping[str, float]) -> Iterato
         else ""
     )
     text = f"Python {usual}"
-    for package in ("jax", "jaxlib", *_plugins(sound)):
+    for package in ("jax", "jaxlib", *_told(_plugins(sound))):
         if version := common([one for host in sound if (one := host.version(package))]):
             text += f", {package} {version}"
     if not sound:
@@ -165,18 +145,26 @@ def _differences(hosts: Sequence[HostFound], package: str) -> list[str]:
     others = [host for host in hosts if host.version(package) != usual]
     there = f"elsewhere {usual or 'none'}"
     return list(
-        _by_text(others, lambda host: f"{package} {host.version(package) or 'is missing'}, {there}")
+        by_text(others, lambda host: f"{package} {host.version(package) or 'is missing'}, {there}")
     )
 
 
 def _plugins(hosts: Sequence[HostFound]) -> list[str]:
-    """What makes jax use an accelerator, on any of these hosts."""
+    """What makes jax use an accelerator, on any of these hosts; and NCCL, where it has GPUs."""
     found = {name for host in hosts if host.python is not None for name in host.python.packages}
+    if not any(host.gpus for host in hosts):  # it came with another package
+        found = {name for name in found if not name.startswith(_NCCL)}
     return sorted(found - {"jax", "jaxlib"})
 
 
+def _told(plugins: Sequence[str]) -> list[str]:
+    """Those of which the version is told: most plugins come in two parts, of one version."""
+    parts = {name.replace("-plugin", "-pjrt") for name in plugins if name.endswith("-plugin")}
+    return [name for name in plugins if name not in parts]
+
+
 def _plugin_differences(hosts: Sequence[HostFound]) -> list[str]:
-    return [line for name in _plugins(hosts) for line in _differences(hosts, name)]
+    return [line for name in _told(_plugins(hosts)) for line in _differences(hosts, name)]
 
 
 def _refused(hosts: Sequence[HostFound]) -> Iterator[Step]:
@@ -193,24 +181,15 @@ def _refused(hosts: Sequence[HostFound]) -> Iterator[Step]:
 def _devices(hosts: Sequence[HostFound], seconds: Mapping[str, float]) -> Iterator[Step]:
     """What JAX computes on, and the GPUs that it does not see."""
     unknown = [host for host in hosts if host.devices_error]
-    details = list(_by_text(unknown, lambda host: host.devices_error))
+    details = list(by_text(unknown, lambda host: host.devices_error))
     known = [host for host in hosts if host.devices]
     # A host with more ranks than others may well have more devices.
     for slots in sorted({host.ranks for host in known}):
         alike = [host for host in known if host.ranks == slots]
-        details += _unlike(alike, lambda host: devices_text(host.devices))
-    details += _unlike(hosts, lambda host: gpus_text(host) or "no GPU")
-    unused = [host for host in known if _gpus(host) and _platforms(host) == {"cpu"}]
-    details += _by_text(
-        unused,
-        lambda host: (
-            f"{counted(_gpus(host), 'GPU')}, and JAX uses the CPU: is a jax for "
-            "GPUs installed (jax[cuda12]), or JAX_PLATFORMS or -d set?"
-        ),
-    )
-    details += _unlike(hosts, lambda host: chips_text(host) or "no TPU chips")
+        details += unlike(alike, lambda host: devices_text(host.devices))
+    details += unlike(hosts, lambda host: chips_text(host) or "no TPU chips")
     unused = [host for host in known if chips_text(host) and _platforms(host) == {"cpu"}]
-    details += _by_text(
+    details += by_text(
         unused,
         lambda host: (
             f"{chips_text(host)}, and JAX uses the CPU: is a jax for TPUs installed (jax[tpu]), "
@@ -230,13 +209,6 @@ def _devices(hosts: Sequence[HostFound], seconds: Mapping[str, float]) -> Iterat
     )
 
 
-def _unlike(hosts: Sequence[HostFound], text: Callable[[HostFound], str]) -> Iterator[str]:
-    """Hosts of which something else is to be said than of most."""
-    usual = common([text(host) for host in hosts])
-    others = [host for host in hosts if text(host) != usual]
-    return _by_text(others, lambda host: f"{text(host)}, elsewhere {usual}")
-
-
 def _all_devices(hosts: Sequence[HostFound]) -> str:
     counts: Counter[tuple[str, str]] = Counter()
     for host in hosts:
@@ -251,21 +223,10 @@ def devices_text(devices: Sequence[Devices]) -> str:
     return ", ".join(f"{one.count} {one.kind or one.platform}" for one in devices)
 
 
-def gpus_text(host: HostFound) -> str:
-    """A host's GPUs with their driver; "" if it has none."""
-    gpus: tuple[GpuFacts, ...] = host.surveyed.gpus if host.surveyed is not None else ()
-    texts = (f"{one.count} {one.name}{one.driver and f', driver {one.driver}'}" for one in gpus)
-    return "; ".join(texts)
-
-
 def chips_text(host: HostFound) -> str:
     """A host's TPU chips, as it counts them; "" if it has none, or was not asked."""
     tpu = host.surveyed.facts.tpu if host.surveyed is not None else None
     return "" if tpu is None else f"{counted(tpu.chips, 'TPU chip')} ({tpu.model})"
-
-
-def _gpus(host: HostFound) -> int:
-    return sum(one.count for one in host.surveyed.gpus) if host.surveyed is not None else 0
 
 
 def _platforms(host: HostFound) -> set[str]:
@@ -307,7 +268,7 @@ def _clocks(hosts: Sequence[HostFound]) -> Iterator[Step]:
         return
     off = [host for host in hosts if is_off(host)]
     most = max(clock.surely_s for clock in clocks)
-    lines = _by_text(off, lambda host: f"{_apart(host)} the launcher's: is NTP running there?")
+    lines = by_text(off, lambda host: f"{_apart(host)} the launcher's: is NTP running there?")
     yield Step(
         name="clocks",
         verdict="warning" if off else "ok",
@@ -322,6 +283,32 @@ def _apart(host: HostFound) -> str:
     assert host.clock is not None
     seconds = host.clock.ahead_s
     return f"{abs(seconds):.1f} s {'ahead of' if seconds > 0 else 'behind'}"
+
+
+def _interfaces(hosts: Sequence[HostFound]) -> Iterator[Step]:
+    """By which interface each host faces the others, where they are other machines."""
+    known = [host for host in hosts if host.interface is not None]
+    if not known:
+        return
+    details = list(unlike(known, _line_text))
+    if len({host.interface.mtu for host in known if host.interface is not None}) > 1:
+        details.append("give all the same MTU: large packets may be lost where they differ")
+    names = dict.fromkeys(host.interface.name for host in known if host.interface is not None)
+    usual = common([_line_text(host) for host in known])
+    yield Step(
+        name="network",
+        verdict="warning" if details else "ok",
+        text=f"{some(names)} {'faces' if len(names) == 1 else 'face'} the other hosts: {usual}",
+        details=tuple(details),
+    )
+
+
+def _line_text(host: HostFound) -> str:
+    """`MTU 9000, 25 Gbit/s`."""
+    found = host.interface
+    assert found is not None
+    speed = f", {found.mbit_s / 1000:g} Gbit/s" if found.mbit_s else ""
+    return f"MTU {found.mtu or 'unknown'}{speed}"
 
 
 def _ports(
@@ -415,11 +402,15 @@ def speed_text(total: GlobalSum) -> str:
     for one in total.timings:
         # Of little, the latency is what counts.
         rate = one.size / one.seconds / 1e9 if one.seconds and one.size >= 1 << 20 else 0.0
-        rated = f" ({rate:.2g} GB/s)" if rate else ""
+        rated = f" ({_rate_text(rate)} GB/s)" if rate else ""
         parts.append(f"{size_text(one.size)} in {_duration_text(one.seconds)}{rated}")
     many = total.timings[0].devices
     whose = f"from each of {many} devices" if many > 1 else "on the one device"
     return f"{', '.join(parts)}, {whose}"
+
+
+def _rate_text(rate: float) -> str:
+    return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def _duration_text(seconds: float) -> str:
@@ -432,15 +423,6 @@ def _duration_text(seconds: float) -> str:
 def size_text(size: int) -> str:
     """A number of bytes as `1 KB` or `64 MB`."""
     return f"{size >> 20} MB" if size >= 1 << 20 else f"{size >> 10} KB"
-
-
-def _by_text(hosts: Sequence[HostFound], text: Callable[[HostFound], str]) -> Iterator[str]:
-    """A line for all hosts of which the same is to be said."""
-    alike: dict[str, list[str]] = {}
-    for host in hosts:
-        alike.setdefault(text(host), []).append(host.name)
-    for said, names in alike.items():
-        yield f"{some(names)}: {said}"
 
 
 def _why_lost(hosts: Sequence[HostFound]) -> Iterator[str]:

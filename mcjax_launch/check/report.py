@@ -8,7 +8,8 @@ from typing import Any
 
 from mcjax_launch import __version__
 from mcjax_launch.check.found import Found, GlobalSum, HostFound, Network
-from mcjax_launch.check.judgement import Step, passed
+from mcjax_launch.check.judgement import passed
+from mcjax_launch.check.step import Step
 from mcjax_launch.protocol.messages import Surveyed
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.report.record import without_values
@@ -18,7 +19,7 @@ FORMAT = "mcjax-launch check"
 VERSION = 1
 _OF_SURVEY = (
     *("python", "cwd", "refused", "addresses", "cores", "load", "memory_kib", "free_kib"),
-    *("gpus", "tpu"),
+    *("gpus", "gpu_memory", "shm_kib", "shm_free_kib", "tpu"),
 )
 
 Json = dict[str, Any]
@@ -70,6 +71,8 @@ def _host(host: HostFound) -> Json:
         "reached": host.surveyed is not None and not host.unreachable,
         "unreachable": host.unreachable,
         **_surveyed(host.surveyed),
+        "gpu_share": host.share.words if host.surveyed is not None else None,
+        "interface": _fields(host.interface) if host.interface is not None else None,
         "clock_ahead_s": host.clock.ahead_s if host.clock is not None else None,
         "clock_error_s": host.clock.error_s if host.clock is not None else None,
         "devices": [_fields(one) for one in host.devices],
@@ -90,6 +93,9 @@ def _surveyed(surveyed: Surveyed | None) -> Json:
         "memory_kib": surveyed.memory_kib,
         "free_kib": surveyed.free_kib,
         "gpus": [_fields(one) for one in surveyed.gpus],
+        "gpu_memory": [_fields(one) for one in surveyed.gpu_memory],
+        "shm_kib": surveyed.shm_kib,
+        "shm_free_kib": surveyed.shm_free_kib,
         "tpu": None if surveyed.facts.tpu is None else _fields(surveyed.facts.tpu),
     }
 

@@ -54,7 +54,7 @@ def run(
         say(f"adding up the devices of {counted(job.num_processes, 'rank')} ...")
         total, found = _add(job, hosts, transport, style, front, found)
     seconds = {**survey.seconds, "all": time.monotonic() - began}
-    return Found(hosts=found, network=network, total=total, seconds=seconds)
+    return Found(hosts=found, network=network, total=total, seconds=seconds, on_cpu=job.uses_cpu)
 
 
 def _add(

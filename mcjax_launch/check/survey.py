@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from mcjax_launch.check.found import OWN_VARIABLES, Clock, HostFound, Network
 from mcjax_launch.check.names import some
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.gpus import GpuShares, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import ranks_of_hosts
@@ -27,8 +28,9 @@ from mcjax_launch.transport.pool import AgentPool, Failure
 
 # Of so many answers the quickest tells a host's clock best.
 _LOOKS = 5
-# An agent says nothing while it waits for nvidia-smi, Python or a name server.
-_SURVEY_S = 40.0
+# An agent says nothing while it waits for Python or a name server; nor for nvidia-smi, which has
+# 30 s to list MIG devices, those of the ranks and those of any program there.
+_QUESTION_S, _SURVEY_S = 40.0, 90.0
 _COUNT_S = 60.0
 _END_S = 10.0
 _WINDOW = 1 << 16
@@ -84,6 +86,7 @@ class Survey:
         self._surveyed: dict[Host, Surveyed] = {}
         self._tried: dict[Host, PeersTried] = {}
         self._devices: dict[Host, DevicesCounted] = {}
+        self._facing: dict[Host, messages.NetworkInterface] = {}
 
     # --- the questions ---
 
@@ -151,7 +154,18 @@ class Survey:
             clock=min(looks, key=lambda clock: clock.error_s) if looks else None,
             devices=counted.devices if counted is not None else (),
             devices_error=counted.error if counted is not None else "",
+            share=self._share(host),
+            interface=self._facing.get(host),
         )
+
+    def _share(self, host: Host) -> GpuShares:
+        """What the ranks there would get of its GPUs."""
+        if host not in self._surveyed:
+            return GpuShares()
+        try:
+            return share_out(self._job, len(self._ranks[host]), self._surveyed[host].facts.gpus)
+        except LaunchError:  # which keeps the sum from being run, and stands there
+            return GpuShares()
 
     def _is_there(self, host: Host) -> bool:
         """Whether a host has answered, and can still be asked."""
@@ -177,14 +191,28 @@ class Survey:
             asked += len(others)
             leader = (Peer(_COORDINATOR, tuple(tried), port),) if tried and host != first else ()
             if others or leader:
-                self._ask(host, messages.TryPeers((*leader, *others)), _SURVEY_S)
+                self._ask(host, messages.TryPeers((*leader, *others)), _QUESTION_S)
         self._wait(lambda: not self._unanswered)
         for host, answer in self._tried.items():
             reach.answered(host, answer)
+        if several:
+            self._facing = {host: one for host in there if (one := self._interface(host))}
         found = Network(port=port, pairs=asked, gaps=tuple(reach.gaps()) if all_ways else ())
         if error or not tried:
             return found.replaced(error=error)
         return self._with_coordinator(found, tried)
+
+    def _interface(self, host: Host) -> messages.NetworkInterface | None:
+        """The one at which others have reached a host; else that of its likeliest address."""
+        names = (host.name, _COORDINATOR) if host == self._hosts[0] else (host.name,)
+        reached = {
+            address
+            for tried in self._tried.values()
+            for name in names
+            for address in tried.reached.get(name, ())
+        }
+        known = self._surveyed[host].interfaces
+        return next((one for one in known if one.address in reached), next(iter(known), None))
 
     @property
     def _needs_ports(self) -> bool:
@@ -250,7 +278,7 @@ class Survey:
             case messages.Hello():
                 self._links[host] = link
                 self._reached_at = time.monotonic()
-                self._ask(host, messages.TellTime(), _SURVEY_S)
+                self._ask(host, messages.TellTime(), _QUESTION_S)
             case messages.Time(now_s):
                 self._told_time(host, now_s, asked_at, time.time())
             case Surveyed():
@@ -269,7 +297,7 @@ class Survey:
         looks = self._clocks.setdefault(host, [])
         looks.append(Clock(there_s - (asked_at + now_s) / 2, (now_s - asked_at) / 2))
         if len(looks) < _LOOKS:
-            self._ask(host, messages.TellTime(), _SURVEY_S)
+            self._ask(host, messages.TellTime(), _QUESTION_S)
             return
         wanted = what_to_prepare(
             self._job, host, self._ranks[host], first=host == self._hosts[0], several=True
@@ -278,7 +306,6 @@ class Survey:
         anywhere = messages.Bind("", 0)  # for the others' attempts to connect
         wanted = wanted.replaced(
             program=None,
-            gpus=False,
             transfer_ports=0,
             tpu_ports=0,
             bind_cores="off",

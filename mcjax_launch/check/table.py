@@ -7,16 +7,10 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
 from mcjax_launch.check.found import Found, HostFound
-from mcjax_launch.check.judgement import (
-    Step,
-    chips_text,
-    common,
-    devices_text,
-    gpus_text,
-    is_off,
-    passed,
-)
+from mcjax_launch.check.gpus import gpus_text
+from mcjax_launch.check.judgement import chips_text, devices_text, is_off, passed
 from mcjax_launch.check.names import folded
+from mcjax_launch.check.step import Step, common
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted
 from mcjax_launch.wording import visible
@@ -61,7 +55,7 @@ def host_lines(hosts: Sequence[HostFound], width: int) -> list[str]:
     cells = [list(_TITLES), *(_cells(row, alike) for row, alike in groups.items())]
     # A column that says nothing of any host is left out.
     kept = [n for n in range(len(_TITLES)) if n < 3 or any(row[n] != _NONE for row in cells[1:])]
-    return _aligned([[row[n] for n in kept] for row in cells], width)
+    return _aligned([[visible(row[n]) for n in kept] for row in cells], width)
 
 
 def _rows(hosts: Sequence[HostFound]) -> list[_Row]:

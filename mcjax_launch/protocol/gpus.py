@@ -49,9 +49,8 @@ def visible(environ: Mapping[str, str], root: str = "/") -> VisibleGpus:
         return VisibleGpus(counted="JAX_PLATFORMS=cpu")
     is_amd = _CUDA not in environ and (_HIP in environ or _ROCR in environ)
     found = VisibleGpus() if is_amd else _nvidia(environ, root)
-    if not found.count:
-        amd = _amd(environ, root)
-        found = amd if amd.count or not found.counted else found
+    if not found.counted:
+        found = _amd(environ, root)
     return _chosen_for_jax(found, environ)
 
 
@@ -78,7 +77,8 @@ def _nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
         value = environ[_CUDA]
         entries = _listed(value, len(there) or None)
         mig = tuple(entry for entry in entries if entry.startswith("MIG-"))
-        near = _near(root, _of_one_model(environ, root, _chosen(entries, there, root)))
+        near = _near_to(_named(entries, there), environ, root)
+        near = near if len(near) == len(entries) else ()
         return VisibleGpus(tuple(range(len(entries))), mig, _setting(_CUDA, value), near)
     # On Windows' Linux there is one device for all of them.
     if not there and os.path.exists(os.path.join(root, "dev/dxg")):
@@ -87,57 +87,57 @@ def _nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
     if there and _has_mig(root):
         mig = tuple(_MIG_UUID.findall("\n".join(_of_nvidia_smi(migs=True))))
         return VisibleGpus(tuple(range(len(mig))), mig, "nvidia-smi -L")
-    near = _near(root, _of_one_model(environ, root, there))
+    near = _near_to(there, environ, root)
     return VisibleGpus(tuple(range(len(there))), counted=counted if there else "", near=near)
 
 
-def _nvidia_devices(root: str) -> tuple[list[str], str]:
-    """The GPUs of the driver that this user may open, by their buses, and where that stands.
+def _nvidia_devices(root: str) -> tuple[dict[str, str], str]:
+    """The GPUs that this user may open, as by `nvidia_information`, and where that stands."""
+    found = nvidia_information(root)
+    if found is not None:
+        return found, "/proc/driver/nvidia/gpus"
+    minors = [name for name in _entries(os.path.join(root, "dev")) if _is_device(name)]
+    return {name: "" for name in minors if _may_open(root, name)}, "/dev/nvidia*"
 
-    A bus is "" where it is not known.
+
+def nvidia_information(root: str) -> dict[str, str] | None:
+    """What the driver says of each GPU that this user may open, by its bus; None: nothing.
 
     A container or a scheduler's cgroup leaves out device files, or forbids to open them, which
     access() says without opening them: to open one would start it.
     """
     folder = os.path.join(root, "proc/driver/nvidia/gpus")
     buses = _entries(folder)
-    if not buses:
-        minors = [name for name in _entries(os.path.join(root, "dev")) if _is_device(name)]
-        return ["" for name in minors if _may_open(root, name)], "/dev/nvidia*"
-    there = []
+    found = {}
     for bus in buses:
-        minor = _DEVICE_MINOR.search(_information(root, bus))
+        text = text_of(os.path.join(folder, bus, "information"))
+        minor = _DEVICE_MINOR.search(text)
         if minor and _may_open(root, f"nvidia{minor[1]}") and not _is_lost(root, bus):
-            there.append(bus)
-    return there, "/proc/driver/nvidia/gpus"
+            found[bus] = text
+    return found if buses else None
 
 
-def _information(root: str, bus: str) -> str:
-    return _text(os.path.join(root, "proc/driver/nvidia/gpus", bus, "information"))
-
-
-def _chosen(entries: Sequence[str], there: Sequence[str], root: str) -> list[str]:
-    """The buses of the devices in a list; "" for those that are not known, as a MIG device is."""
-    by_uuid = {}
-    if any(entry.startswith("GPU-") for entry in entries):
-        uuids = ((_UUID.search(_information(root, bus)), bus) for bus in there)
-        by_uuid = {uuid[1]: bus for uuid, bus in uuids if uuid}
-    chosen = []
+def _named(entries: Sequence[str], there: Mapping[str, str]) -> dict[str, str]:
+    """Those of a list, as far as they are known, which a MIG device is not."""
+    found = {}
+    buses = list(there)
     for entry in entries:
         if entry.isdecimal():
-            chosen.append(there[int(entry)] if there else "")
+            named = buses[int(entry) : int(entry) + 1]
         else:  # its beginning is enough
-            named = [bus for uuid, bus in by_uuid.items() if uuid.startswith(entry)]
-            chosen.append(named[0] if len(named) == 1 else "")
-    return chosen
+            uuids = {bus: _UUID.search(text) for bus, text in there.items()}
+            named = [bus for bus, uuid in uuids.items() if uuid and uuid[1].startswith(entry)]
+        if len(named) == 1:
+            found[named[0]] = there[named[0]]
+    return found
 
 
-def _of_one_model(environ: Mapping[str, str], root: str, buses: list[str]) -> list[str]:
-    """These buses, or none where CUDA may have them in another order."""
-    if environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
-        return buses
-    models = {model for bus in buses for model in _MODEL.findall(_information(root, bus))}
-    return buses if len(models) <= 1 else []
+def _near_to(there: Mapping[str, str], environ: Mapping[str, str], root: str) -> tuple[str, ...]:
+    """The cores next to each of these; empty where CUDA may have them in another order."""
+    models = {model for text in there.values() for model in _MODEL.findall(text)}
+    if len(models) > 1 and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        return ()
+    return _near(list(there), root)
 
 
 def _is_device(name: str) -> bool:
@@ -191,30 +191,32 @@ def _of_nvidia_smi(*, migs: bool = False) -> list[str]:
 
 
 def _amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
-    there = _amd_devices(root)
+    there = [_amd_bus(properties) for properties in amd_properties(root)]
     counted = "/sys/class/kfd" if there else ""
     for names in ((_ROCR,), (_HIP, _CUDA)):  # the second has its numbers from what the first leaves
         name = next((name for name in names if name in environ), None)
         if name is not None:
-            there = _chosen(_listed(environ[name], len(there) or None), there, root)
+            entries = _listed(environ[name], len(there) or None)
+            numbers = [int(entry) for entry in entries if there and entry.isdecimal()]
+            there = [there[number] for number in numbers] or [""] * len(entries)
             counted = _setting(name, environ[name])
             if not there:
                 break
-    return VisibleGpus(tuple(range(len(there))), counted=counted, near=_near(root, there))
+    return VisibleGpus(tuple(range(len(there))), counted=counted, near=_near(there, root))
 
 
-def _amd_devices(root: str) -> list[str]:
-    """The buses of those that this user may open, in the order of their nodes."""
+def amd_properties(root: str) -> list[dict[str, str]]:
+    """What the driver says of each GPU that this user may open, in its order."""
     folder = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
-    there = []
+    found = []
     for node in sorted(_entries(folder), key=lambda name: (len(name), name)):
-        text = _text(os.path.join(folder, node, "properties"))
+        text = text_of(os.path.join(folder, node, "properties"))
         properties = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
         minor = properties.get("drm_render_minor", "0")
         is_gpu = properties.get("simd_count", "0") != "0"
         if is_gpu and (minor == "0" or _may_open(root, f"dri/renderD{minor}")):
-            there.append(_amd_bus(properties))
-    return there
+            found.append(properties)
+    return found
 
 
 def _amd_bus(properties: Mapping[str, str]) -> str:
@@ -258,13 +260,18 @@ def _setting(name: str, value: str) -> str:
     return f"{name}={shown!r}" if not shown or shown != shown.strip() else f"{name}={shown}"
 
 
+def chosen(environ: Mapping[str, str], count: int) -> Sequence[str] | None:
+    """The entries of CUDA_VISIBLE_DEVICES, of so many GPUs; None if it is not set."""
+    return _listed(environ[_CUDA], count) if _CUDA in environ else None
+
+
 # --- files ---
 
 
-def _near(root: str, buses: Sequence[str]) -> tuple[str, ...]:
+def _near(buses: Sequence[str], root: str) -> tuple[str, ...]:
     """The cores next to each; empty where that is not known of all."""
     folder = os.path.join(root, "sys/bus/pci/devices")
-    lists = [bus and _text(os.path.join(folder, bus, "local_cpulist")).strip() for bus in buses]
+    lists = [bus and text_of(os.path.join(folder, bus, "local_cpulist")).strip() for bus in buses]
     return tuple(lists) if all(map(_CORES.fullmatch, lists)) else ()
 
 
@@ -275,7 +282,8 @@ def _entries(folder: str) -> list[str]:
         return []
 
 
-def _text(path: str) -> str:
+def text_of(path: str) -> str:
+    """What a small file holds; "" if there is no such."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(1 << 16)

@@ -460,6 +460,28 @@ class GpuFacts(Message):
     count: int
 
 
+class GpuMemory(Message):
+    """Of one GPU, with its number as the vendor's tool has it."""
+
+    number: int
+    memory_kib: int
+    free_kib: int
+
+    def check(self) -> None:
+        """A part of it is free."""
+        if not 0 <= self.free_kib <= self.memory_kib:
+            raise Malformed(f"{self.free_kib} of {self.memory_kib} KiB free")
+
+
+class NetworkInterface(Message):
+    """An interface that has one of the host's addresses; 0: its speed or MTU is not known."""
+
+    address: str
+    name: str
+    mtu: int
+    mbit_s: int
+
+
 class Surveyed(Message):
     """What a host has to run on.
 
@@ -470,7 +492,10 @@ class Surveyed(Message):
         cores: that a process there may use.
         load: runnable processes, a mean of the last minute.
         memory_kib, free_kib: of the machine, or of its cgroup where that is less; 0: not known.
-        gpus: as the vendor's tool lists them.
+        gpus: by kind, as its driver lists them.
+        gpu_memory: of each, where that is known.
+        shm_kib, shm_free_kib: of /dev/shm; 0: not known.
+        interfaces: those of the addresses by which other hosts may reach it.
 
     """
 
@@ -481,7 +506,11 @@ class Surveyed(Message):
     load: float
     memory_kib: int
     free_kib: int
-    gpus: tuple[GpuFacts, ...]
+    gpus: tuple[GpuFacts, ...] = ()
+    gpu_memory: tuple[GpuMemory, ...] = ()
+    shm_kib: int = 0
+    shm_free_kib: int = 0
+    interfaces: tuple[NetworkInterface, ...] = ()
 
 
 class Devices(Message):

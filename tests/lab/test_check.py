@@ -25,6 +25,9 @@ def test_three_hosts(jobs: Jobs, lab: Lab, tmp_path: Path, options: list[str]) -
     assert data["network"]["pairs"] == 6
     assert data["network"]["coordinator"] == ("" if options else "10.77.0.11")
     assert [one["addresses"] for one in data["hosts"]] == [[f"10.77.0.1{n}"] for n in (1, 2, 3)]
+    faced = [one["interface"]["address"] for one in data["hosts"]]
+    assert faced == [f"10.77.0.1{n}" for n in (1, 2, 3)]
+    assert "faces the other hosts: MTU 1500" in ended.stdout
     assert ended.seconds < 30  # 5 s where nothing else runs
 
 

@@ -145,8 +145,10 @@ def test_gpus(jobs: Jobs, tmp_path: Path, bare: str) -> None:
     listed.parent.mkdir()
     listed.write_text(
         "#!/bin/sh\n"
-        '[ "$1" = --query-gpu=name,driver_version ] || exit 1\n'
-        "for n in 1 2 3 4; do echo 'NVIDIA H100 80GB HBM3, 535.104.05'; done\n"
+        '[ "$1" = --query-gpu=index,uuid,name,driver_version,memory.free,memory.total ] || exit 1\n'
+        "for n in 0 1 2 3; do\n"
+        '  echo "$n, GPU-$n, NVIDIA H100 80GB HBM3, 535.104.05, 9000, 81559"\n'
+        "done\n"
     )
     listed.chmod(0o700)
     new = environment(tmp_path / "new", jax="0.10.2", jaxlib="0.10.2")
@@ -159,9 +161,13 @@ def test_gpus(jobs: Jobs, tmp_path: Path, bare: str) -> None:
         a, _ = json.loads((tmp_path / "check.json").read_text())["hosts"]
         gpu = {"name": "NVIDIA H100 80GB HBM3", "driver": "535.104.05", "count": count}
         assert a["gpus"] == [gpu]
+        numbers = [one["number"] for one in a["gpu_memory"]]
+        assert numbers == [int(number) for number in visible.split(",")]
         text = " ".join(ended.stdout.split())
         many = "4 GPUs" if count == 4 else "1 GPU"
-        assert f"- a: {many}, and JAX uses the CPU: is a jax for GPUs installed" in text
+        assert f"- a: {many}, but no plugin for jax, so it uses the CPU: {new} -m pip" in text
+        whose = "a,b: other programs hold" if count == 4 else "a,b: another program holds"
+        assert f"- {whose} 70.9 of 79.6 GiB of GPU" in text
 
 
 def test_a_host_that_is_lost_meanwhile(jobs: Jobs, tmp_path: Path, bare: str) -> None:

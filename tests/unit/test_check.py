@@ -8,15 +8,19 @@ import pytest
 
 from mcjax_launch.check import report, table
 from mcjax_launch.check.found import Clock, Found, GlobalSum, HostFound, Network, Timing
-from mcjax_launch.check.judgement import Step, judge, passed, why_no_sum
+from mcjax_launch.check.judgement import judge, passed, why_no_sum
 from mcjax_launch.check.names import folded, some
+from mcjax_launch.check.step import Step
 from mcjax_launch.check.sum_job import devices_of, job_of_check, messages, result_of, size_for
+from mcjax_launch.job.gpus import GpuShares
 from mcjax_launch.job.job import Job
 from mcjax_launch.launcher.peers import Gap
 from mcjax_launch.protocol.messages import (
     Devices,
     GpuFacts,
+    GpuMemory,
     HostFacts,
+    NetworkInterface,
     PythonFacts,
     Surveyed,
     Tpu,
@@ -25,7 +29,14 @@ from mcjax_launch.protocol.messages import (
 DOCS = Path(__file__).parents[2] / "docs" / "check.md"
 JAX = {"jax": "0.10.2", "jaxlib": "0.10.2"}
 OLD = {"jax": "0.4.35", "jaxlib": "0.4.34"}
+TAKEN = GpuMemory(3, 80 << 20, 9 << 20)
 H100 = GpuFacts("NVIDIA H100 80GB HBM3", "535.104", 8)
+CUDA = {
+    **JAX,
+    "jax-cuda12-pjrt": "0.10.2",
+    "jax-cuda12-plugin": "0.10.2",
+    "nvidia-nccl-cu12": "2.27.3",
+}
 RIGHT = GlobalSum(
     started=True,
     ranks=3,
@@ -43,7 +54,11 @@ RIGHT = GlobalSum(
 def host(name: str, **more: Any) -> HostFound:
     """A host on which all is well, but for what is said of it."""
     surveyed = Surveyed(
-        facts=HostFacts("/venv/bin/python", "/work", tpu=more.pop("tpu", None)),
+        facts=HostFacts(
+            *("/venv/bin/python", "/work"),
+            tpu=more.pop("tpu", None),
+            platforms=more.pop("platforms", ""),
+        ),
         refused=more.pop("refused", ()),
         python=more.pop("python", None)
         or PythonFacts("/venv/bin/python", more.pop("version", "3.11.2"), more.pop("jax", JAX), ""),
@@ -52,11 +67,26 @@ def host(name: str, **more: Any) -> HostFound:
         memory_kib=64 << 20,
         free_kib=int(more.pop("free_gib", 61.0) * (1 << 20)),
         gpus=more.pop("gpus", ()),
+        gpu_memory=more.pop("gpu_memory", ()),
+        shm_kib=more.get("shm_free_kib", 64 << 20),
+        shm_free_kib=more.pop("shm_free_kib", 64 << 20),
     )
     clock = Clock(more.pop("ahead_s", 0.001), 0.002)
     devices = more.pop("devices", (Devices("cpu", "cpu", 2),))
     known: dict[str, Any] = {"surveyed": surveyed, "clock": clock, "devices": devices}
     return HostFound(**{"name": name, "ranks": 1, **known, **more})
+
+
+def with_gpus(name: str, **more: Any) -> HostFound:
+    """A host with eight GPUs that JAX uses."""
+    memory = tuple(GpuMemory(number, 80 << 20, 79 << 20) for number in range(8))
+    devices = (Devices("gpu", H100.name, 8),)
+    known = {"gpus": (H100,), "gpu_memory": memory, "devices": devices, "jax": CUDA}
+    return host(name, **{**known, **more})
+
+
+def facing(mtu: int, speed: int = 25_000) -> NetworkInterface:
+    return NetworkInterface("10.0.0.1", "eth0", mtu, speed)
 
 
 def lost(name: str, why: str) -> HostFound:
@@ -97,6 +127,37 @@ def test_all_is_well() -> None:
     )
     assert passed(list(judged.values()))
     assert why_no_sum((host("a"), host("b")), Network()) == ""
+
+
+def test_all_is_well_with_gpus() -> None:
+    share = GpuShares(words="1 for each rank, of 8 GPUs (/proc/driver/nvidia/gpus)")
+    hosts = [with_gpus(name, share=share, interface=facing(9000)) for name in "ab"]
+    judged = steps(*hosts)
+    assert {step.verdict for step in judged.values()} == {"ok"}
+    assert judged["jax"].text == (
+        "Python 3.11.2, jax 0.10.2, jaxlib 0.10.2, jax-cuda12-plugin 0.10.2, "
+        "nvidia-nccl-cu12 2.27.3 on all hosts"
+    )
+    assert judged["gpus"].text == (
+        "16 NVIDIA H100 80GB HBM3, driver 535.104; 79.0 of 80.0 GiB free on each"
+    )
+    assert judged["shares"].text == share.words
+    assert judged["shm"].text == "64.0 GiB of /dev/shm free"
+    assert judged["network"].text == "eth0 faces the other hosts: MTU 9000, 25 Gbit/s"
+
+
+def test_nothing_is_said_of_gpus_that_nobody_wants() -> None:
+    """With -d; and NCCL came with another package where there are none."""
+    whole = found(host("a", gpus=(H100,))).replaced(on_cpu=True)
+    assert {step.verdict for step in judge(whole)} == {"ok"}
+    assert "nccl" not in steps(host("a", jax=CUDA))["jax"].text
+    assert steps(host("a", jax=CUDA)).keys() == steps(host("a")).keys()
+
+
+def test_the_gpu_of_a_screen_is_not_missed() -> None:
+    memory = (GpuMemory(0, 2 << 20, 1 << 18),)
+    only = host("a", gpus=(GpuFacts("AMD gfx1103", "", 1),), gpu_memory=memory)
+    assert {step.verdict for step in steps(only).values()} == {"ok"}
 
 
 # What is not well, the part that says so, its verdict, and words of it.
@@ -163,25 +224,81 @@ WRONG: dict[str, tuple[list[HostFound], str, str, str]] = {
     ),
     "another driver": (
         [
-            host("a", gpus=(H100,)),
-            host("b", gpus=(H100,)),
-            host("c", gpus=(H100.replaced(driver="1"),)),
+            with_gpus("a"),
+            with_gpus("b"),
+            with_gpus("c", gpus=(H100.replaced(driver="570.1"),)),
         ],
-        "devices",
+        "gpus",
         "warning",
-        "c: 8 NVIDIA H100 80GB HBM3, driver 1, elsewhere 8 NVIDIA H100 80GB HBM3, driver 535.104",
+        "c: 8 NVIDIA H100 80GB HBM3, driver 570.1, elsewhere 8 NVIDIA H100 80GB HBM3, driver 535.",
     ),
     "fewer GPUs": (
-        [host("a", gpus=(H100,)), host("b", gpus=()), host("c", gpus=(H100,))],
-        "devices",
+        [with_gpus("a"), with_gpus("b", gpus=()), with_gpus("c")],
+        "gpus",
         "warning",
         "b: no GPU, elsewhere 8 NVIDIA",
     ),
     "GPUs that JAX does not see": (
-        [host("a", gpus=(H100,)), host("b", gpus=(H100,))],
-        "devices",
+        [with_gpus(name, devices=(Devices("cpu", "cpu", 1),)) for name in "ab"],
+        "gpus",
         "warning",
-        "a,b: 8 GPUs, and JAX uses the CPU",
+        "a,b: 8 GPUs, and JAX uses the CPU: `/venv/bin/python -c 'import jax; jax.devices",
+    ),
+    "GPUs of an environment for CPU": (
+        [host("a", gpus=(H100,), platforms="cpu")],
+        "gpus",
+        "warning",
+        "a: 8 GPUs, and JAX uses the CPU: JAX_PLATFORMS=cpu is set there",
+    ),
+    "GPUs without a plugin": (
+        [host("a", gpus=(H100,))],
+        "gpus",
+        "warning",
+        "a: 8 GPUs, but no plugin for jax, so it uses the CPU: "
+        '/venv/bin/python -m pip install "jax[cuda12]"',
+    ),
+    "a driver that is too old": (
+        [with_gpus("a", gpus=(H100.replaced(driver="470.82.01"),))],
+        "gpus",
+        "warning",
+        "a: driver 470.82.01 is older than 525, which jax[cuda12] needs",
+    ),
+    "a GPU with another program": (
+        [with_gpus("a", gpu_memory=(*[GpuMemory(0, 80 << 20, 80 << 20)] * 3, TAKEN))],
+        "gpus",
+        "warning",
+        "a: another program holds 71.0 of 80.0 GiB of GPU 3",
+    ),
+    "a plugin that jaxlib does not use": (
+        [with_gpus("a", jax={**CUDA, "jax-cuda12-plugin": "0.10.1"})],
+        "jax",
+        "warning",
+        "a: jax-cuda12-plugin 0.10.1 does not fit jaxlib 0.10.2, which will not use it: "
+        '/venv/bin/python -m pip install "jax[cuda12]==0.10.2"',
+    ),
+    "another NCCL": (
+        [with_gpus("a"), with_gpus("b", jax={**CUDA, "nvidia-nccl-cu12": "2.21.5"})],
+        "jax",
+        "warning",
+        "b: nvidia-nccl-cu12 2.21.5, elsewhere 2.27.3",
+    ),
+    "the /dev/shm of Docker": (
+        [with_gpus("a", shm_free_kib=64 << 10)],
+        "shm",
+        "warning",
+        "a: 64 MiB of /dev/shm: in Docker use --shm-size=8g or --ipc=host",
+    ),
+    "GPUs that cannot be shared": (
+        [with_gpus("a", share=GpuShares(words="all 8 for each rank", uneven="3 ranks cannot"))],
+        "shares",
+        "warning",
+        "a: 3 ranks cannot",
+    ),
+    "another MTU": (
+        [*(host(name, interface=facing(9000)) for name in "ab"), host("c", interface=facing(1500))],
+        "network",
+        "warning",
+        "c: MTU 1500, 25 Gbit/s, elsewhere MTU 9000, 25 Gbit/s",
     ),
     "JAX that does not start": (
         [host("a", devices=(), devices_error="ImportError: numpy")],
@@ -280,6 +397,13 @@ def test_sums_that_are_not_right(total: GlobalSum, verdict: str, words: str) -> 
     step = steps(host("a"), host("b"), host("c"), total=total)["sum"]
     assert step.verdict == verdict
     assert words in " ".join([step.text, *step.details])
+
+
+def test_what_is_quick() -> None:
+    total = RIGHT.replaced(timings=(Timing(64 << 20, 8, 4e-4),))
+    assert steps(host("a"), total=total)["speed"].text == (
+        "64 MB in 400 us (168 GB/s), from each of 8 devices"
+    )
 
 
 def test_tpu_chips() -> None:
@@ -395,7 +519,8 @@ def test_it_fits(width: int) -> None:
 
 
 def test_nothing_acts_on_the_terminal() -> None:
-    whole = found(lost("a", "bad \x1b[31m words"))
+    model = H100.replaced(name="H\x1b[31m100")
+    whole = found(lost("a", "bad \x1b[31m words"), with_gpus("b", gpus=(model,)))
     assert "\x1b" not in "\n".join(table.lines(whole, judge(whole), 80))
 
 
@@ -444,7 +569,8 @@ def fields(data: object) -> set[str]:
 
 
 def test_every_field_is_documented() -> None:
-    whole = found(host("a", gpus=(H100,)), lost("b", "x"), gaps=(Gap("a", "b", ""),))
+    a = with_gpus("a", interface=facing(1500))
+    whole = found(a, lost("b", "x"), gaps=(Gap("a", "b", ""),))
     data = report.as_json(whole, judge(whole), ["--env", "A=secret", "--check"], began=0, host="h")
     documented = set(re.findall(r"`(\w+)`", DOCS.read_text()))
     assert fields(data) - documented == set()

@@ -36,6 +36,7 @@ FOREIGN = {
     *("--prefix", "--tail", "--max-log-requests"),
     *("--lf", "--collect-only", "--trace", "--setup-only"),
     *("--nproc-per-node", "--nnodes", "--hostfile", "--host", "--wdir"),
+    *("--shm-size", "--ipc"),
 }
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

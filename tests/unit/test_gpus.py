@@ -40,6 +40,7 @@ def write(path: Path, text: str) -> None:
         *[("", 0), ("0", 1), ("0,1,2", 3), ("0,-1,2", 1), ("-1", 0), ("all", 0), ("NoDevFiles", 0)],
         *[("0,0", 0), ("1,2,1", 0), (" 1, 2", 2), ("1gpu,2", 2), ("2,4,1", 1), ("0,x,1", 1)],
         *[("GPU-1f,GPU-2a", 2), ("GPU-1f,0", 1), ("GPU-1f,GPU-1f", 0), ("MIG-a,GPU-b", 1)],
+        ("7", 0),
     ],
 )
 def test_a_list_of_visible_devices(value: str, count: int, tmp_path: Path) -> None:

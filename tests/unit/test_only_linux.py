@@ -8,6 +8,8 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # Where it may be: the two seams, and --preload, which is for Linux.
 PLACES = {
+    "agent/gpu_survey.py",
+    "agent/interfaces.py",
     "agent/tpu.py",
     "protocol/gpus.py",
     "protocol/system.py",

@@ -1,0 +1,164 @@
+"""What --check finds out of GPUs and interfaces, in made-up trees of a host's file system."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.agent import gpu_survey, interfaces, survey
+from mcjax_launch.protocol.messages import GpuFacts, GpuMemory, NetworkInterface
+
+MODEL = "NVIDIA H100 80GB HBM3"
+INFORMATION = f"""Model: \t\t {MODEL}
+IRQ:   \t\t 18
+GPU UUID: \t GPU-%d1f2e3d4-aaaa-bbbb-cccc-0123456789ab
+Video BIOS: \t 96.00.74.00.1A
+Bus Type: \t PCIe
+Device Minor: \t %d
+GPU Excluded:\t No
+"""
+CLOSED = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n"
+)
+OPEN = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.195.03  Release Build  "
+    "(dvs-builder@U22-I3-H04-03-1)  Sat Sep 20 00:47:16 UTC 2025\n"
+)
+GCC = "GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n"
+LISTED = "".join(
+    f"{number}, GPU-{number}1f2e3d4-aaaa-bbbb-cccc-0123456789ab, {MODEL}, 570.195.03, {free}, 81559\n"
+    for number, free in enumerate((80994, 9731))
+)
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def nvidia(root: Path, count: int, version: str = OPEN) -> str:
+    for number in range(count):
+        folder = root / f"proc/driver/nvidia/gpus/0000:{number:02x}:00.0"
+        write(folder / "information", INFORMATION % (number, number))
+        write(root / f"dev/nvidia{number}", "")
+    write(root / "proc/driver/nvidia/version", version + GCC)
+    return str(root)
+
+
+def memory(number: int, free_mib: int) -> GpuMemory:
+    return GpuMemory(number, 81559 << 10, free_mib << 10)
+
+
+@pytest.mark.parametrize(("version", "number"), [(CLOSED, "535.104.05"), (OPEN, "570.195.03")])
+def test_the_driver_says_what_is_there(tmp_path: Path, version: str, number: str) -> None:
+    root = nvidia(tmp_path, 2, version)
+    assert gpu_survey.look("", {}, root) == ((GpuFacts(MODEL, number, 2),), ())
+
+
+@pytest.mark.parametrize(
+    ("chosen", "which"), [("1", [1]), ("1,0", [0, 1]), ("GPU-11f2", [1]), ("", []), ("7", [])]
+)
+def test_the_memory_of_those_that_are_visible(
+    tmp_path: Path, chosen: str, which: list[int]
+) -> None:
+    found = gpu_survey.look(LISTED, {"CUDA_VISIBLE_DEVICES": chosen}, nvidia(tmp_path, 2))
+    kinds = (GpuFacts(MODEL, "570.195.03", len(which)),) if which else ()
+    assert found == (kinds, tuple(memory(one, (80994, 9731)[one]) for one in which))
+
+
+def test_where_the_driver_has_no_folder(tmp_path: Path) -> None:
+    """As on Windows' Linux, or where only device files are there."""
+    both = (GpuFacts(MODEL, "570.195.03", 2),), (memory(0, 80994), memory(1, 9731))
+    assert gpu_survey.look(LISTED, {}, str(tmp_path)) == both
+    write(tmp_path / "dev/nvidia0", "")
+    assert gpu_survey.look("", {}, str(tmp_path))[0] == (GpuFacts("GPU", "", 1),)
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "GPU 0: NVIDIA H100 (UUID: GPU-00000000)\n",
+        LISTED.replace("81559", "[N/A]"),
+        LISTED.replace("81559", "9" * 5000),
+        LISTED.splitlines()[0],
+        "No devices were found\n",
+    ],
+)
+def test_memory_that_is_not_known(tmp_path: Path, listed: str) -> None:
+    kinds, found = gpu_survey.look(listed, {}, nvidia(tmp_path, 2))
+    assert (kinds, found) == ((GpuFacts(MODEL, "570.195.03", 2),), ())
+
+
+def test_a_model_without_end(tmp_path: Path) -> None:
+    root = nvidia(tmp_path, 1)
+    write(
+        tmp_path / "proc/driver/nvidia/gpus/0000:00:00.0/information",
+        f"Model: {'x' * 9000}\nDevice Minor: 0\n",
+    )
+    [kind] = gpu_survey.look("", {}, root)[0]
+    assert kind.name == "x" * 100
+
+
+def test_amd(tmp_path: Path) -> None:
+    nodes = tmp_path / "sys/class/kfd/kfd/topology/nodes"
+    write(nodes / "0/properties", "cpu_cores_count 96\nsimd_count 0\ndrm_render_minor 0\n")
+    for minor in (128, 129):
+        properties = f"simd_count 1216\ngfx_target_version 90402\ndrm_render_minor {minor}\n"
+        write(nodes / f"{minor}/properties", properties)
+        write(tmp_path / f"dev/dri/renderD{minor}", "")
+        device = tmp_path / f"sys/class/drm/renderD{minor}/device"
+        write(device / "mem_info_vram_total", f"{192 << 30}\n")
+        write(device / "mem_info_vram_used", f"{2 << 30}\n")
+    write(tmp_path / "sys/module/amdgpu/version", "6.10.5\n")
+    whole = tuple(GpuMemory(number, 192 << 20, 190 << 20) for number in (0, 1))
+    found = gpu_survey.look("", {}, str(tmp_path))
+    assert found == ((GpuFacts("AMD gfx942", "6.10.5", 2),), whole)
+    for minor in (128, 129):
+        name = "AMD Instinct MI300X OAM\n"
+        write(tmp_path / f"sys/class/drm/renderD{minor}/device/product_name", name)
+    found = gpu_survey.look("", {"HIP_VISIBLE_DEVICES": "1"}, str(tmp_path))
+    assert found == ((GpuFacts("AMD Instinct MI300X OAM", "6.10.5", 1),), ())
+
+
+def test_a_tool_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "nvidia-smi", "#!/bin/sh\nexec sleep 1000\n")
+    (tmp_path / "nvidia-smi").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(gpu_survey, "_MOST_S", 0.2)
+    listing = gpu_survey.begin()
+    assert isinstance(listing, subprocess.Popen)
+    assert gpu_survey.said_by(listing) == ""
+    assert listing.returncode == -9
+
+
+def test_nothing_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpu_survey.begin() is None
+    assert gpu_survey.look("", {}, str(tmp_path)) == ((), ())
+    assert gpu_survey.shared_memory_kib(str(tmp_path)) == (0, 0)
+
+
+def test_packages_that_belong_to_jax_are_asked_for() -> None:
+    for name in ("jax-cuda13-plugin", "jax-cuda12-pjrt", "jax-rocm7-plugin", "nvidia-nccl-cu12"):
+        assert name in survey._PACKAGES
+
+
+def test_interfaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bond has a speed, a container's pair none that means anything."""
+    known = [("lo", "127.0.0.1"), ("bond0", "10.0.0.1"), ("veth0", "10.1.0.1")]
+    monkeypatch.setattr(interfaces, "addresses_of_interfaces", lambda: known)
+    net = tmp_path / "sys/class/net"
+    for name, speed in (("bond0", "50000"), ("veth0", "10000"), ("ib0", "-1")):
+        write(net / name / "mtu", "9000\n")
+        write(net / name / "speed", f"{speed}\n")
+    write(net / "bond0/lower_eth0/mtu", "9000\n")
+    write(net / "ib0/device/vendor", "0x15b3\n")
+    six = "20010db8000000000000000000000001 04 40 00 80      ib0\n"
+    write(tmp_path / "proc/net/if_inet6", f"nonsense\n{six}")
+    asked = ["10.1.0.1", "10.0.0.1", "2001:db8::1", "203.0.113.1"]
+    assert interfaces.of_addresses(asked, str(tmp_path)) == (
+        NetworkInterface("10.1.0.1", "veth0", 9000, 0),
+        NetworkInterface("10.0.0.1", "bond0", 9000, 50_000),
+        NetworkInterface("2001:db8::1", "ib0", 9000, 0),
+    )
