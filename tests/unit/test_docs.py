@@ -20,7 +20,7 @@ OPTIONS = ROOT / "docs" / "options.md"
 # Of the programs and schedulers that the documentation shows beside ours.
 FOREIGN = {
     *("--gpus-per-node", "--job-name", "--no-kill", "--nodes", "--ntasks-per-node", "--partition"),
-    "--args",
+    *("--args", "--cpu"),
     *("--install", "--worker"),
     *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag", "--input"),
     *("--prefix", "--tail", "--max-log-requests"),
