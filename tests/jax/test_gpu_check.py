@@ -1,31 +1,51 @@
 """scripts/gpu-check works, as far as that can be known without a GPU."""
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def gpu_check(*arguments: object) -> "subprocess.CompletedProcess[str]":
+def gpu_check(
+    *arguments: object, env: dict[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, str(ROOT / "scripts" / "gpu-check"), "--python", sys.executable]
     return subprocess.run(
-        [*command, *map(str, arguments)], capture_output=True, text=True, timeout=120
+        [*command, *map(str, arguments)], env=env, capture_output=True, text=True, timeout=120
     )
 
 
-def test_a_rehearsal(tmp_path: Path) -> None:
-    done = gpu_check("--cpu", "--out", tmp_path, "devices", "raises")
+@pytest.mark.parametrize(("gpus", "meets"), [(1, "barrier"), (2, "sum")])
+def test_a_rehearsal(tmp_path: Path, gpus: int, meets: str) -> None:
+    names = ["killed", "fork", "hidden"]
+    done = gpu_check("--cpu", "--gpus", gpus, "--out", tmp_path, *names)
     assert done.returncode == 0, done.stdout + done.stderr
-    first, devices, raises = done.stdout.splitlines()
-    assert ", a rehearsal on CPU devices, jax " in first
-    assert devices.startswith("ok       devices: rank 0: [CpuDevice(id=0)] of 2; ")
-    assert raises.startswith("ok       raises: rank 1 failed: ValueError: bad batch after ")
-    assert (tmp_path / "raises.txt").read_text().startswith("$ ")
+    found = json.loads((tmp_path / "result.json").read_text())
+    killed, fork, hidden = found["checks"]
+    assert found["rehearsal"]
+    assert [killed["verdict"], fork["verdict"], hidden["verdict"]] == ["ok", "ok", "not run"]
+    assert killed["seen"].startswith("rank 1 failed: killed by SIGKILL")
+    assert fork["seen"].startswith("ranks 0-1 forked after importing jax")
+    assert hidden["seen"] == "in a rehearsal: there is no GPU to hide"
+    first, *_, last = (tmp_path / "killed.txt").read_text().splitlines()
+    assert first.startswith("$ ") and first.endswith(f"on_gpus.py killed {meets} cpu")
+    assert last.startswith("exit status 137 after ")
+    assert ", a rehearsal on CPU devices (" in done.stdout
+    assert [line.split(" |")[0] for line in done.stdout.splitlines()[-5:-2]] == [
+        "| ok",
+        "| ok",
+        "| not run",
+    ]
+    assert "\ngpu-check: 2 ok, 1 not run, in " in done.stdout
 
 
-def test_what_there_is_not(tmp_path: Path) -> None:
-    assert gpu_check("--out", tmp_path, "nonsense").returncode == 2
-    done = gpu_check("--out", tmp_path, "--python", "/bin/false")
+def test_a_jax_without_a_gpu(tmp_path: Path) -> None:
+    done = gpu_check("--out", tmp_path / "none", env={**os.environ, "JAX_PLATFORMS": "cpu"})
     assert done.returncode == 2
-    assert "has no jax that works" in done.stdout
+    assert " sees no GPU (only cpu)" in done.stdout.splitlines()[-1]
+    assert not (tmp_path / "none").exists()

@@ -1,4 +1,9 @@
-"""What scripts/gpu-check runs: ranks that sum over all devices, and one that fails in argv[1]'s way."""
+"""What scripts/gpu-check runs: ranks that take ten steps, and one of which does what argv[1] says.
+
+In each step they meet as argv[2] says: in a "sum" over all devices, for which each needs a GPU of its
+own, or at a "barrier" after a computation of each, for which they may share one.
+argv[3] is the platform that they have to be on, or "any".
+"""
 
 import os
 import signal
@@ -7,37 +12,108 @@ import time
 
 import jax
 import jax.numpy as jnp
+from jax._src.distributed import global_state
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-STEP = 5
+STEPS, STEP = 10, 5
+FOR_EVER_MS = 10**6
+#: So long a loop, or a compilation, takes at least: longer than a note on a hang would wait.
+LONG_S = 2 * float(os.environ.get("MCJAX_HANG_NOTE_AFTER_S", "10"))
+
+way, meets, platform = sys.argv[1:]
+if way == "hidden" and int(os.environ["JAX_PROCESS_ID"]) == 1:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+jax.distributed.initialize()
+rank, first = jax.process_index(), os.environ["MCJAX_RESTART"] == "0"
+odd = first and rank == jax.process_count() - 1
 
 
 def load_batch() -> None:
     time.sleep(1e6)
 
 
-way = sys.argv[1]
-jax.distributed.initialize()
-rank, first = jax.process_index(), os.environ["MCJAX_RESTART"] == "0"
-odd = rank == jax.process_count() - 1 and first
+def hold(share: float) -> list[jax.Array]:
+    """Take this share of the memory that the rank may have, in pieces."""
+    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", 16 << 20)
+    held = [jnp.full(int(limit * share) // 64, i, jnp.float32) for i in range(16)]
+    jax.block_until_ready(held)
+    size = sum(piece.nbytes for piece in held)
+    print(f"rank {rank}: holds {size >> 20} MiB of {limit >> 20} MiB", flush=True)
+    return held
+
+
+def loop_for_long() -> None:
+    """One program, which takes so long that a signal comes while the GPU computes."""
+    matrix = jnp.eye(256) * 0.5
+    loop = jax.jit(lambda x, n: jax.lax.fori_loop(0, n, lambda _, x: jnp.tanh(x @ x), x))
+    turns, took = 1000, 0.0
+    while took < 0.5:
+        turns *= 2
+        began = time.monotonic()
+        loop(matrix, turns).block_until_ready()
+        took = time.monotonic() - began
+    print(f"rank {rank}: begins its long loop", flush=True)
+    began = time.monotonic()
+    loop(matrix, int(turns * LONG_S / took)).block_until_ready()
+    print(f"rank {rank}: its loop took {time.monotonic() - began:.0f} s", flush=True)
+
+
+def compile_for_long() -> None:
+    """Ever longer programs, until one has taken long to compile."""
+    length, took = 100, 0.0
+    while took < LONG_S:
+        # Twice as long a program takes some four times as long.
+        length = int(length * min(2, max(1.1, (1.3 * LONG_S / took) ** 0.5))) if took else length
+
+        def long(x: jax.Array, length: int = length) -> jax.Array:
+            for number in range(length):
+                x = jnp.sin(x * number).at[number % 400].set(jnp.cos(x[number % 7]))
+            return x
+
+        traced = jax.jit(long).lower(jnp.ones((400, 400)))
+        began = time.monotonic()
+        traced.compile()
+        took = time.monotonic() - began
+    print(f"rank {rank}: compiled for {took:.0f} s", flush=True)
+
+
+mesh = jax.make_mesh((jax.device_count(),), ("i",)) if meets == "sum" else None
+all_reduce = jax.jit(lambda x: x / jnp.sum(x))
+
+
+def begin() -> jax.Array:
+    """What the steps work on, divided among all devices or of this rank alone."""
+    if mesh is None:
+        return jnp.ones((64, 64))
+    ones = jnp.ones(jax.device_count())
+    return jax.make_array_from_callback(
+        ones.shape, NamedSharding(mesh, P("i")), lambda index: ones[index]
+    )
+
+
+def step(number: int, x: jax.Array) -> jax.Array:
+    """Compute, and meet the others."""
+    x = all_reduce(x).block_until_ready()
+    if meets == "barrier":
+        global_state.client.wait_at_barrier(f"step {number}", FOR_EVER_MS)
+    return x
+
+
 print(f"rank {rank}: {jax.local_devices()} of {jax.device_count()}", flush=True)
-if way == "memory":  # more than half of what one rank may have, of its own
-    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", 1 << 20)
-    held = jnp.ones(int(limit * 0.6) // 4, jnp.float32).block_until_ready()
-    print(f"rank {rank}: holds {held.nbytes >> 20} MiB of {limit >> 20} MiB", flush=True)
+if platform not in ("any", jax.local_devices()[0].platform):
+    raise RuntimeError(f"these are no devices of the platform {platform}")
+held = hold(0.8) if way in ("memory", "restart", "lost") else []
+if way == "memory":
     time.sleep(3)  # while the other ranks hold theirs
-    sys.exit()
 if way == "late" and odd:
     load_batch()
-mesh = jax.make_mesh((jax.device_count(),), ("i",))
-ones = jnp.ones(jax.device_count())
-sharding = NamedSharding(mesh, P("i"))
-x = jax.make_array_from_callback(ones.shape, sharding, lambda index: ones[index])
-all_reduce = jax.jit(lambda x: x / jnp.sum(x))
-for step in range(2 * STEP):
-    if step == STEP and odd:
-        if way == "killed":
+if way == "loop":
+    loop_for_long()
+x = begin()
+for number in range(STEPS):
+    if number == STEP and odd:
+        if way in ("killed", "restart", "lost"):
             os.kill(os.getpid(), signal.SIGKILL)
         if way == "raises":
             raise ValueError("bad batch")
@@ -45,7 +121,9 @@ for step in range(2 * STEP):
             os._exit(0)
         if way == "stuck":
             load_batch()
-    x = all_reduce(x).block_until_ready()
+        if way == "compiling":  # now: XLA gives the first collective on CPU devices 30 s
+            compile_for_long()
+    x = step(number, x)
 if way == "differs":
     x = jax.jit(lambda x: x + jnp.sum(x) * (2.0 if odd else 1.0))(x).block_until_ready()
-print(f"rank {rank}: done, {x.addressable_shards[0].data}", flush=True)
+print(f"rank {rank}: done, {x.addressable_shards[0].data.ravel()[:1]}", flush=True)

@@ -30,7 +30,7 @@ FOREIGN = {
         "--overlap",
     ),
     *("--gpus-per-node", "--job-name", "--no-kill", "--nodes", "--ntasks-per-node", "--partition"),
-    "--args",
+    *("--args", "--cpu"),
     *("--install", "--worker"),
     *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag", "--input"),
     *("--prefix", "--tail", "--max-log-requests"),

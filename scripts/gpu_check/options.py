@@ -1,0 +1,58 @@
+"""Checks of options that change what happens in a rank, or that start no program."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gpu_check.check import Check, Seen
+from gpu_check.machine import NOTHING, Machine
+
+_PARTS = (["devices"], ["sum"])
+
+
+def fork_server(machine: Machine) -> Seen:
+    """--preload jax: ranks that are forked find their GPUs."""
+    ran = machine.run(machine.together("fork", "steps", "-v", "--preload", "jax"))
+    forked = ran.first(" forked after ")
+    well = ran.status == 0 and len(ran.of_ranks("done")) == machine.ranks
+    if forked == NOTHING:
+        forked = ran.first("--preload")
+        well = False
+    return Seen(well, f"{forked}; {'; '.join(ran.of_ranks(' of '))}; {ran.ended}")
+
+
+def verify(machine: Machine) -> Seen:
+    """--verify-spmd: quiet where all run the same, and ended where one does not."""
+    same = machine.run(machine.together("verify-same", "steps", "--verify-spmd"))
+    differs = machine.run(machine.together("verify-differs", "differs", "--verify-spmd"))
+    seen = f"same: {same.ended}; different: {differs.first('program')}; {differs.ended}"
+    return Seen(same.status == 0 and differs.status == 1 and differs.says("--verify-spmd"), seen)
+
+
+def check(machine: Machine) -> Seen:
+    """--check."""
+    job = machine.together("check", "")
+    if not machine.several:
+        job = machine.alone("check", "")
+    options = (*job.options, "--check")
+    ran = machine.run(dataclasses.replace(job, options=options))
+    return Seen(ran.status == 0, "; ".join([*_told(ran.output), ran.ended]))
+
+
+def _told(table: str) -> list[str]:
+    """What matters of --check's table, and its last line."""
+    lines = [line.split() for line in table.splitlines() if line.strip()]
+    told = [line for line in lines[:-1] if line[0] == "FAILED" or line[1:2] in _PARTS]
+    return [" ".join(line) for line in [*told, *lines[-1:]]]
+
+
+OPTIONS = {
+    "fork": Check("`--preload jax`: forked ranks find their GPUs", fork_server),
+    "verify": Check(
+        "`--verify-spmd`: quiet where all run the same, and ended where one does not",
+        verify,
+        gpus=2,
+        why_several="NCCL gives two ranks no program on one GPU",
+    ),
+    "check": Check("`--check`", check),
+}

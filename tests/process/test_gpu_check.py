@@ -1,0 +1,116 @@
+"""scripts/gpu-check: what it asks has a time limit, and what is missing is one line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gpu_check.command import result_of
+from gpu_check.limited import Started, ask
+from gpu_check.machine import Machine
+from gpu_check.probes import Missing, driver, jax_of, launcher_python
+from jobs import alive, eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "gpu-check"
+# Does not end by itself, nor by SIGTERM, nor does what it has started.
+HANGS = "trap '' TERM; echo started; sleep 1000 & echo $! > {0}/pid; wait; sleep 1000"
+
+
+def stand_in(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text.format(path.parent)}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def gone(folder: Path) -> bool:
+    return not alive(int((folder / "pid").read_text()))
+
+
+def test_what_takes_too_long_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
+    hangs = stand_in(tmp_path / "hangs", HANGS)
+    with Started([hangs], tmp_path / "out", grace_s=0.1) as started:
+        eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        assert started.wait(0.01) is None
+    assert started.status == -9
+    eventually(lambda: gone(tmp_path))
+    assert (tmp_path / "out").read_text() == "started\n"
+
+
+def test_a_launcher_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, seconds in {"LIMIT_S": 1, "SPARE_S": 0.0, "GRACE_S": 0.1}.items():
+        monkeypatch.setattr(f"gpu_check.machine.{name}", seconds)
+    launcher = stand_in(tmp_path / "hangs", HANGS)
+    result = result_of("killed", Machine(launcher, sys.executable, tmp_path, False, 1))
+    assert result.verdict == "FAILED"
+    assert result.seen == "the launcher hung, and was ended after 1 s"
+    eventually(lambda: gone(tmp_path))
+    assert (tmp_path / "killed.txt").read_text().splitlines()[1:] == ["started"]
+
+
+def test_an_answer() -> None:
+    answer = ask(["sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3"], 20)
+    assert (answer.status, answer.out, answer.said) == (3, "out\n", "last")
+    assert ask(["/nowhere/program"], 20).status == 127
+
+
+def test_the_launchers_python(tmp_path: Path) -> None:
+    here = sys.executable
+    old = stand_in(tmp_path / "old", "echo python 3 9 1")
+    bare = stand_in(tmp_path / "bare", "echo python 3 13 0; echo lacks click")
+    hangs = stand_in(tmp_path / "hangs", HANGS)
+    assert launcher_python([tmp_path / "none", old, here]) == here
+    with pytest.raises(Missing) as missing:
+        launcher_python([tmp_path / "none", old, bare, hangs], 1)
+    said = str(missing.value)
+    assert f"{tmp_path}/none is not there; " in said
+    assert f"{old} is Python 3.9, the launcher needs 3.11 or newer; " in said
+    assert f"{bare} has no click; {hangs} did not answer within 1 s. Type scripts/install " in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HANGS, "did not answer within 1 s"),
+        ("exit 3", "does not run: it says nothing"),
+        ('[ "$2" = "print(1)" ] && echo 1 || {{ cd {0}; sleep 1000; }}', "jax did not answer"),
+        (
+            "[ \"$2\" = 'print(1)' ] && echo 1 || {{ echo \"No module named 'jax'\" >&2; exit 1; }}",
+            "has no jax: type ",
+        ),
+    ],
+)
+def test_the_ranks_python(tmp_path: Path, text: str, said: str) -> None:
+    python = stand_in(tmp_path / "python", text)
+    with pytest.raises(Missing) as missing:
+        jax_of(python, os.environ, 1)
+    assert said in str(missing.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "cards", "why"),
+    [
+        ("echo 'NVIDIA H100, 550.54, 81559, 12'", [("NVIDIA H100", "550.54", 81559, 12)], ""),
+        ("echo 'Failed to initialize NVML'; exit 9", [], "lists no GPU: Failed to initialize NVML"),
+        (HANGS, [], "did not answer within 1 s"),
+    ],
+)
+def test_a_driver(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    text: str,
+    cards: list[tuple[object, ...]],
+    why: str,
+) -> None:
+    stand_in(tmp_path / "nvidia-smi", text)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = driver(1)
+    assert [tuple(vars(card).values()) for card in found.cards] == cards
+    assert why in found.why_none
+
+
+def test_no_such_check() -> None:
+    done = subprocess.run([sys.executable, SCRIPT, "nonsense"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "no such check: nonsense; there are devices bare " in done.stderr
