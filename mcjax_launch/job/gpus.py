@@ -141,9 +141,11 @@ def _uneven(ranks: int, found: VisibleGpus) -> str:
     divisors = [number for number in range(1, count + 1) if count % number == 0]
     fewer = [str(number) for number in divisors if number < ranks][-1:]
     more = [str(number) for number in divisors if number > ranks][:1]
-    kind = "MIG devices" if found.mig else "GPUs"
-    each = "none of them has one of its own" if found.mig else f"each uses all {count}"
+    kind = "MIG device" if found.mig else "GPU"
+    each = f"each uses {'it' if count == 1 else f'all {count}'}"
+    if found.mig:
+        each = "none of them has one of its own"
     return (
-        f"{ranks} ranks cannot share {count} {kind} equally, and {each}: start "
+        f"{ranks} ranks cannot share {counted(count, kind)} equally, and {each}: start "
         f"{' or '.join(fewer + more)} there, or choose with --gpus-per-process K|all"
     )

@@ -28,7 +28,7 @@ def test_three_hosts(jobs: Jobs, lab: Lab, tmp_path: Path, options: list[str]) -
     faced = [one["interface"]["address"] for one in data["hosts"]]
     assert faced == [f"10.77.0.1{n}" for n in (1, 2, 3)]
     assert "faces the other hosts: MTU 1500" in ended.stdout
-    assert ended.seconds < 30  # 5 s where nothing else runs
+    assert ended.seconds < 60  # 5 s where nothing else runs
 
 
 @pytest.mark.jax
@@ -67,7 +67,7 @@ def test_a_wall_between_all_hosts(jobs: Jobs, lab: Lab) -> None:
     assert "- jh[2-3] cannot reach the coordinator on jh1, port " in text
     assert "- jh[1-3] cannot reach any other host (jh2 at 10.77.0.12: no answer" in text
     assert "not run sum see ports" in text
-    assert ended.seconds < 30
+    assert ended.seconds < 60
 
 
 def test_a_wall_between_two_hosts(jobs: Jobs, lab: Lab) -> None:

@@ -155,7 +155,7 @@ def test_a_signal_at_any_moment_of_the_start(jobs: Jobs, name: str) -> None:
 @pytest.mark.parametrize("name", ["INT", "TERM"])
 def test_a_second_signal_kills_now(jobs: Jobs, name: str) -> None:
     signum = signal.Signals[f"SIG{name}"]
-    running = jobs.start("-n", 2, *bash(DEAF))
+    running = jobs.start("-n", 2, "--grace", 60, *bash(DEAF))
     running.read_until("ready", 2)
     running.signal(signum)
     assert running.process.stderr is not None
@@ -165,7 +165,7 @@ def test_a_second_signal_kills_now(jobs: Jobs, name: str) -> None:
     running.signal(signum)
     ended = running.finish()
     assert ended.status == 128 + signum
-    assert ended.seconds < 4  # the grace would be 5 or 30 s
+    assert ended.seconds < 30
 
 
 def test_nohup_is_honoured(jobs: Jobs) -> None:
@@ -290,7 +290,7 @@ def test_a_parent_that_blocks_or_ignores_signals(jobs: Jobs, way: str) -> None:
     launcher = [sys.executable, "-c", code, *_launcher()]
     ended = jobs.run("-n", 2, "true", launcher=launcher)
     assert ended.status == 0
-    assert ended.seconds < 5  # ten seconds more where nobody hears that the agent has ended
+    assert ended.seconds < 10  # as many more where nobody hears that the agent has ended
     for name in ("INT", "TERM"):
         running = jobs.start("-n", 2, *bash(WAIT), launcher=launcher)
         running.read_until("ready", 2)
