@@ -47,7 +47,6 @@ class Connection:
         self.client = "ssh"
         self.errors = b""
         self.traceback = ""
-        self.stays = False
         self.sent: list[Message] = []
         self.patience_s = 0.0
         self.closed = self.input_ended = self.woken = False

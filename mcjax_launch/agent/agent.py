@@ -23,7 +23,6 @@ from ..protocol.loop import READ, Loop, Signals
 from ..protocol.program_check import Unusable
 from ..protocol.signals import ENDING, PROFILE
 from ..protocol.uplink import Uplink, widen
-from ..protocol.value import Value
 from . import network, private_folder, streams, supervisor
 from .hook_server import HookServer
 from .launcher_link import LauncherLink
@@ -38,9 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ..protocol.codec import Message
-    from ..protocol.ulimits import Limit
     from .coordinator_streams import CoordinatorStreams
-    from .fork_server import ForkServer
     from .hook_server import HookConnection
     from .inputs import Inputs
     from .preloading import Preloading
@@ -58,48 +55,37 @@ _NO_INPUT = 0
 _TOGETHER = 32
 
 
-class Surroundings(Value):
-    """What stays the same for an agent, however often the job is started.
+class Agent:
+    """Does what the launcher asks and what `supervisor` decides.
 
     Args:
         control: the descriptor to read the launcher's messages from.
-        signals: its own.
+        uplink: the way to the launcher.
+        loop: to wait in.
         folder: the job's private one on this host.
         hook_folder: for the ranks' PYTHONPATH.
         remote: the launcher is on another machine.
-        files_limit: what the ranks are allowed, see `ulimits.allow_many_files`.
-
-    """
-
-    control: int
-    signals: Signals
-    folder: str
-    hook_folder: str
-    remote: bool
-    files_limit: Limit | None
-
-
-class Agent:
-    """Does what the launcher asks and what `supervisor` decides, in one attempt to run the job.
-
-    Args:
-        here: where it is.
-        loop: to wait in.
-        uplink: the way to the launcher.
-        server: what an earlier attempt has preloaded; then it waits for the launcher's word.
 
     """
 
     def __init__(
-        self, here: Surroundings, loop: Loop, uplink: Uplink, server: ForkServer | None = None
+        self,
+        control: int,
+        uplink: Uplink,
+        loop: Loop,
+        folder: str,
+        hook_folder: str,
+        remote: bool,
     ) -> None:
-        self._here = here
+        self._files_limit = ulimits.allow_many_files()  # which the ranks get
+        self._folder = folder
+        self._hook_folder = hook_folder
         self._loop = loop
         self._link = LauncherLink(
-            here.control,
+            control,
             uplink,
             loop,
-            remote=here.remote,
+            remote=remote,
             on_message=self._receive,
             on_lost=self._launcher_lost,
         )
@@ -107,10 +93,6 @@ class Agent:
         self._inputs: Inputs | None = None  # of ranks that take the launcher's
         self._coordinator: CoordinatorStreams | None = None  # where it is relayed
         self._preloading: Preloading | None = None
-        if server is not None:
-            from .preloading import Preloading
-
-            self._preloading = Preloading(loop, server)
         self._supervisor = supervisor.Supervisor(0)
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
         self._prepared: Prepared | None = None
@@ -123,19 +105,14 @@ class Agent:
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
 
-    def run(self) -> ForkServer | None:
-        """Serve until the ranks, and all that they started, are gone.
-
-        Returns:
-            what is kept for another attempt, for which the launcher has been told to come back.
-
-        """
-        self._loop.watch(self._here.signals.fd, READ, lambda ready: self._read_signals())
-        self._link.open(again=self._preloading is not None)
+    def run(self) -> None:
+        """Serve until the ranks, and all that they started, are gone."""
+        signals = Signals((signal.SIGCHLD, *ENDING))
+        self._loop.watch(signals.fd, READ, lambda ready: self._read_signals(signals.read()))
+        self._link.open()
         while not self._finished():
             some = (timer for timer in (self._usage, self._hooks) if timer is not None)
             self._loop.run_once((self, self._stacks, *some, self._link))
-        return self._preloading.server if self._stays and self._preloading is not None else None
 
     @property
     def deadline(self) -> float | None:
@@ -161,28 +138,10 @@ class Agent:
         if not self._link.said_bye and self._link.uplink.supplies:
             return False  # what functions have returned
         if not self._link.said_bye:
-            left = self._descendants() if self._leaving.unkillable else []
-            unkillable = _described(left)
-            but = private_folder.HOOK if self._stays else ""  # which the kept Python goes on using
-            not_removed = private_folder.remove(self._here.folder, self._keep_in_touch, but)
-            stays = self._stays and not left
-            self._link.say_bye(messages.Bye(unkillable, self._stragglers, not_removed, stays))
+            unkillable = _described(system.descendants() if self._leaving.unkillable else [])
+            not_removed = private_folder.remove(self._folder, self._keep_in_touch)
+            self._link.say_bye(messages.Bye(unkillable, self._stragglers, not_removed))
         return self._link.empty
-
-    @property
-    def _stays(self) -> bool:
-        """Whether there is something to be kept for another attempt."""
-        return self._spared != 0 and not self._link.uplink.broken
-
-    @property
-    def _spared(self) -> int:
-        """The pid of the one process that does not end with this attempt; 0 for none."""
-        return self._preloading.spared if self._preloading is not None else 0
-
-    def _descendants(self) -> list[int]:
-        """All processes that are to end with this attempt."""
-        spared = self._spared
-        return [pid for pid in system.descendants() if pid != spared]
 
     def _keep_in_touch(self) -> None:
         """Let heartbeats come and go while something takes its time."""
@@ -251,18 +210,11 @@ class Agent:
         self._streams.credit(_ENDLESS)
         if self._coordinator is not None:
             self._coordinator.drop()
-        self._keep_nothing()
         self._end_early()
 
-    def _keep_nothing(self) -> None:
-        """There will be no other attempt."""
-        if self._preloading is not None:
-            self._preloading.drop()
-
-    def _read_signals(self) -> None:
-        for signum in self._here.signals.read():
+    def _read_signals(self, signums: Iterable[int]) -> None:
+        for signum in signums:
             if signum in ENDING:  # a scheduler ends the job (scancel), or the guardian is gone
-                self._keep_nothing()
                 self._link.send(messages.Ending(signal.Signals(signum).name))
                 self._perform(self._supervisor.ended_by_signal(time.monotonic()))
         self._reap()
@@ -292,7 +244,7 @@ class Agent:
         """A child that has ended; the server of --preload is looked at before, and apart."""
         if self._preloading is not None:
             self._preloading.look()
-        return system.ended_child(self._spared)
+        return system.ended_child()
 
     def _handle_end(self, ended: Ended) -> None:
         rank = self._pids[ended.pid]
@@ -336,7 +288,7 @@ class Agent:
         if self._returns is None:
             from .returns import Returns  # as only functions need
 
-            self._returns = Returns(self._here.folder, self._link.uplink)
+            self._returns = Returns(self._folder, self._link.uplink)
         self._returns.add(said, returned)
 
     def _debugged(
@@ -391,7 +343,7 @@ class Agent:
         if self._staging is None:
             from .sync import Staging
 
-            self._staging = Staging(self._here.folder)
+            self._staging = Staging(self._folder)
         try:
             if isinstance(part, frames.Content):
                 self._staging.write(part.payload)
@@ -424,7 +376,7 @@ class Agent:
         if order.hook:
             for name in rank_environ.misleading(inherited):
                 del inherited[name]
-            path = os.path.join(self._here.folder, "hook")
+            path = os.path.join(self._folder, "hook")
             local = {rank.process_id for rank in order.ranks}
             self._hooks = HookServer(
                 path, self._loop, local, self._is_main, self._hooked, self._debugged
@@ -432,7 +384,7 @@ class Agent:
             inherited[hook_environ.SOCKET] = path
             self._hooks.wrapped = _wrapped(order)
             if order.private or order.relay:
-                inherited[hook_environ.COORDINATOR] = os.path.join(self._here.folder, "coord")
+                inherited[hook_environ.COORDINATOR] = os.path.join(self._folder, "coord")
             if order.relay:
                 self._relay(inherited)
             if hook_environ.VERIFY_SPMD in order.env:
@@ -469,23 +421,20 @@ class Agent:
             self._read_streams(rank.process_id, *read)
             return ends
 
-        def on_end(outcome: Outcome, seconds: float) -> None:
-            for report in outcome.reports(seconds):
+        def on_end(outcome: Outcome) -> None:
+            for report in outcome.reports():
                 self._link.send(report)
             self._start_afresh(outcome.afresh)
             self._reap()  # a rank may have been killed before it was one
 
-        if self._preloading is None:
-            self._preloading = Preloading(self._loop)
-        self._preloading.begin(
+        self._preloading = Preloading(
             order.preload,
             Forking(ranks, standard, self._started),
-            null=_NO_INPUT,
-            files_limit=self._here.files_limit,
-            keep=order.keep,
+            self._loop,
             on_importing=lambda module: self._link.send(messages.Importing(module)),
             on_end=on_end,
         )
+        self._preloading.begin(_NO_INPUT, self._files_limit)
 
     def _relay(self, inherited: dict[str, str]) -> None:
         """Have the ranks of this host and JAX's coordination service meet through the launcher."""
@@ -507,7 +456,7 @@ class Agent:
             coordinator_host=order.coordinator_host,
         )
         environ = {**inherited, **set_here}
-        return rank_environ.with_hook(environ, self._here.hook_folder) if order.hook else environ
+        return rank_environ.with_hook(environ, self._hook_folder) if order.hook else environ
 
     def _spawn(self, ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]]) -> bool:
         """Start these ranks; False if one cannot be started, and the launcher has been told why."""
@@ -528,7 +477,7 @@ class Agent:
 
     def _spawn_one(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
         ends, read = self._pipes(rank)
-        pid = system.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self._here.files_limit)
+        pid = system.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self._files_limit)
         for fd in ends:
             os.close(fd)
         self._started(rank.process_id, pid)
@@ -616,7 +565,7 @@ class Agent:
                 self._leaving = effect
                 self._link.send(messages.NothingLeft())
             elif isinstance(effect, supervisor.NameLeft):
-                self._link.send(messages.NotYetGone(_described(self._descendants())))
+                self._link.send(messages.NotYetGone(_described(system.descendants())))
             elif isinstance(effect, supervisor.Kill):
                 self._kill()
             elif isinstance(effect, supervisor.SignalRanks):
@@ -634,7 +583,7 @@ class Agent:
 
     def _strays(self) -> list[int]:
         """The processes of the job that have left their rank's group."""
-        return [pid for pid in self._descendants() if system.group_of(pid) not in self._pids]
+        return [pid for pid in system.descendants() if system.group_of(pid) not in self._pids]
 
     def _signal_each(self, pids: Iterable[int], signum: int) -> None:
         for pid in pids:
@@ -642,7 +591,7 @@ class Agent:
             system.signal_process(pid, signal.SIGCONT)
 
     def _kill(self) -> None:
-        left = self._descendants()
+        left = system.descendants()
         self._signal_ranks(signal.SIGKILL)
         self._signal_each(left, signal.SIGKILL)
 

@@ -1,6 +1,6 @@
-"""The ranks of one host, forked one after another from a copy of the fork server.
+"""The ranks of one host, forked one after another by the fork server.
 
-The agent asks for each, and closes the connection. The copy ends, and its children become the
+The agent asks for each, and closes the connection. The server ends, and its children become the
 agent's, which adopts orphans. Each waits for a byte before it begins: it comes when all ranks are
 the agent's own. Ranks that cannot be forked are left to be started afresh.
 """
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ..protocol.codec import Message
-    from ..protocol.fork_messages import ForkMessage
     from ..protocol.messages import RankOrder
-    from .fork_server import Packets, Wanted
+    from .fork_server import ForkServer, Wanted
 
 
 class Outcome:
     """How it went.
 
     Attributes:
+        seconds: that the imports have taken.
         forked: pids of the ranks that have been forked, by rank.
         afresh: those that have to be started otherwise.
 
     """
 
     def __init__(self) -> None:
+        self.seconds = 0.0
         self.forked: dict[int, int] = {}
         self.afresh: list[Wanted] = []
         self._reasons: dict[str, list[int]] = {}
@@ -45,15 +46,10 @@ class Outcome:
         if expected:
             self._expected.add(reason)
 
-    def reports(self, seconds: float) -> Iterator[Message]:
-        """What the launcher is to know of that.
-
-        Args:
-            seconds: that the imports have taken for these ranks.
-
-        """
+    def reports(self) -> Iterator[Message]:
+        """What the launcher is to know of that."""
         if self.forked:
-            yield Preloaded(tuple(self.forked), seconds)
+            yield Preloaded(tuple(self.forked), self.seconds)
         for reason, ranks in self._reasons.items():
             yield StartedAfresh(tuple(ranks), reason, reason in self._expected)
 
@@ -68,7 +64,6 @@ class Forking:
 
     Attributes:
         outcome: so far.
-        first_refused: the first rank cannot be forked from this server.
 
     """
 
@@ -80,14 +75,12 @@ class Forking:
     ) -> None:
         self.ranks = list(ranks)
         self.outcome = Outcome()
-        self.first_refused = False
         self._standard = standard
         self._on_forked = on_forked
         self._ahead = list(ranks)
         self._asked: tuple[Wanted, tuple[int, ...]] | None = None  # with its streams
         self._first_ends: tuple[int, ...] | None = None
-        self._packets: Packets | None = None
-        self._environ: dict[str, str] = {}
+        self._server: ForkServer | None = None
         # What the forked ranks read from before they begin.
         self._start, self._starting = os.pipe()
 
@@ -102,32 +95,22 @@ class Forking:
             self._first_ends = self._standard(self.ranks[0][0])
         return self._first_ends
 
-    def anew(self) -> Forking:
-        """The same once more; what this one has had forked ends."""
-        self.close()
-        return Forking(self.ranks, self._standard, self._on_forked)
-
-    def begin(self, packets: Packets, environ: dict[str, str]) -> None:
+    def begin(self, server: ForkServer, seconds: float) -> None:
         """Ask for the first rank.
 
         Args:
-            packets: to a copy, for this alone.
-            environ: in which the server was started.
+            server: in which all is imported, with the environment of the first rank.
+            seconds: that this has taken.
 
         """
-        self._packets, self._environ = packets, environ
+        self._server, self.outcome.seconds = server, seconds
         self._ask()
 
-    def received(self, packet: ForkMessage | str) -> None:
-        """The copy has answered."""
-        if isinstance(packet, (Forked, Different)) and self._asked is not None:
-            self._answered(packet)
+    def received(self, answer: Forked | Different) -> None:
+        """The server has answered."""
+        if self._asked is not None:
+            self._answered(answer)
             self._ask()
-
-    def receive_all(self) -> None:
-        """Take what the copy, which has ended, has said before."""
-        if self._packets is not None:
-            self._packets.receive_all()
 
     def refuse_all(self, reason: str = "", *, expected: bool = False) -> None:
         """Have all started afresh; those that are forked end. No reason: they will tell it."""
@@ -154,11 +137,13 @@ class Forking:
     # --- the connection ---
 
     def _ask(self) -> None:
-        """Ask for the next rank; after the last hang up, with which the copy ends."""
+        """Ask for the next rank; after the last hang up, with which the server ends."""
         while self._ahead:
             wanted = self._ahead.pop(0)
             try:
                 self._ask_for(wanted)
+            except ConnectionError:  # it has ended, which is about to be seen
+                return
             except OSError as error:  # too many files, or too large an environment
                 self._settle()
                 self.outcome.refuse([wanted], str(error.strerror))
@@ -170,9 +155,9 @@ class Forking:
         rank, environ = wanted
         ends, self._first_ends = self._first_ends or self._standard(rank), None
         self._asked = wanted, ends
-        order = Fork(rank.argv, _changes(self._environ, environ), rank.cores, rank.cwd)
-        assert self._packets is not None
-        self._packets.send(order, [*ends, self._start])
+        order = Fork(rank.argv, _changes(self.ranks[0][1], environ), rank.cores, rank.cwd)
+        assert self._server is not None
+        self._server.send(order, [*ends, self._start])
 
     def _answered(self, message: Forked | Different) -> None:
         assert self._asked is not None
@@ -180,9 +165,8 @@ class Forking:
         self._settle()
         if isinstance(message, Forked):
             self.outcome.forked[wanted[0].process_id] = message.pid
-            return
-        self.first_refused = self.first_refused or wanted is self.ranks[0]
-        self.outcome.refuse([wanted], message.reason)
+        else:
+            self.outcome.refuse([wanted], message.reason)
 
     def _settle(self) -> None:
         """The rank that was asked for has the ends of its streams, or does not need them."""
@@ -191,8 +175,8 @@ class Forking:
         self._asked = None
 
     def _hang_up(self) -> None:
-        if self._packets is not None:
-            self._packets.close()
+        if self._server is not None:
+            self._server.hang_up()
 
 
 def _changes(first: dict[str, str], own: dict[str, str]) -> tuple[Change, ...]:

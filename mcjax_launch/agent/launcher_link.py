@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ..protocol.codec import Message
     from ..protocol.uplink import Uplink
 
-# Longer than the launcher waits before another attempt; in between it says nothing.
-_PAUSE_S = 45.0
-
 
 class LauncherLink:
     """Takes messages to the launcher and hands on those that come from it.
@@ -52,23 +49,12 @@ class LauncherLink:
         self._decoder = frames.Decoder()
         self._heard_at = time.monotonic()
         self._ping_at = 0.0
-        self._greeted = False
         self.said_bye = False
 
-    def open(self, *, again: bool = False) -> None:
-        """Listen from now on, and greet.
-
-        Args:
-            again: greet only when the launcher wants another attempt, and act on nothing before.
-
-        """
+    def open(self) -> None:
+        """Listen from now on, and greet."""
         os.set_blocking(self._control, False)
         self._loop.watch(self._control, READ, lambda ready: self._read())
-        if not again:
-            self._greet()
-
-    def _greet(self) -> None:
-        self._greeted = True
         self.uplink.send(frames.MAGIC)
         self.send(messages.Hello(messages.VERSION, portable=not LINUX))
 
@@ -96,10 +82,7 @@ class LauncherLink:
         except OSError:
             return
         for frame in self._decoded(data):
-            if self._greeted:
-                self._on_message(frame)
-            elif isinstance(frame, messages.Again):
-                self._greet()
+            self._on_message(frame)
         # Now: a message may take a while to act on, in which nothing is read.
         self._heard_at = time.monotonic()
         if not data:
@@ -124,13 +107,11 @@ class LauncherLink:
     @property
     def deadline(self) -> float | None:
         """When to send a heartbeat, or to take silence for the end."""
-        if not self._remote:
-            return None
-        return min(self._ping_at, self._lost_at) if self._greeted else self._lost_at
+        return min(self._ping_at, self._lost_at) if self._remote else None
 
     @property
     def _lost_at(self) -> float:
-        return self._heard_at + (frames.SILENCE_S if self._greeted else _PAUSE_S)
+        return self._heard_at + frames.SILENCE_S
 
     def expire(self, now: float) -> None:
         """Do so, if it is time."""
@@ -138,6 +119,6 @@ class LauncherLink:
             return
         if now >= self._lost_at:
             self._lose()
-        elif self._greeted and now >= self._ping_at:
+        elif now >= self._ping_at:
             self._ping_at = now + frames.PING_S
             self.send(messages.Ping())

@@ -7,11 +7,11 @@ import os
 import signal
 
 from ..protocol import exit_status, frames, messages, ulimits
-from ..protocol.loop import READ, Loop, Signals
+from ..protocol.loop import READ, Loop
 from ..protocol.signals import ENDING, FORWARDED
 from ..protocol.uplink import Uplink
 from . import guardian, private_folder
-from .agent import Agent, Surroundings
+from .agent import Agent
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -72,20 +72,9 @@ def _be_agent(
         system.adopt_orphans(folder)
         remote = not isinstance(hook, str)
         hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
-        signals = Signals((signal.SIGCHLD, *ENDING))
-        files_limit = ulimits.allow_many_files()
-        here = Surroundings(control, signals, folder, hook_folder, remote, files_limit)
+        agent = Agent(control, out, loop, folder, hook_folder, remote)
         _end_with_guardian(guarded, loop)
-        server = Agent(here, loop, out).run()
-        while server is not None:  # another attempt may come: nothing else of this one stays open
-            server.rest()
-            loop.close()
-            gc.collect()  # what closed a descriptor later would close one of the next attempt
-            system.close_all_but(0, 1, 2, control, uplink, guarded, *signals.fds, server.fd)
-            loop = Loop()
-            out = Uplink(uplink, loop)
-            _end_with_guardian(guarded, loop)
-            server = Agent(here, loop, out, server).run()
+        agent.run()
     except private_folder.NoFolder as error:
         _leave_unfit(str(error))
     except BaseException as error:
@@ -122,7 +111,7 @@ def _write_hook(files: dict[str, str], folder: str) -> str:
         NoFolder: there is no room for it.
 
     """
-    root = os.path.join(folder, private_folder.HOOK)  # by which we know our own lines
+    root = os.path.join(folder, "mcjax_launch")  # by which we know our own lines
     try:
         _write_files(files, root)
     except OSError as error:

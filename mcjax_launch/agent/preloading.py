@@ -1,15 +1,11 @@
-"""--preload on one host: a fork server imports modules, and the ranks are forked from copies of it.
-
-The server may outlive an attempt, with this agent: then the ranks of the next one are forked from
-it too. It is the only process that is left between two attempts.
-"""
+"""--preload on one host: a fork server imports modules, and the ranks are forked from it."""
 
 from __future__ import annotations
 
 import os
 
 from ..protocol import hook_environ
-from ..protocol.fork_messages import CopyEnded, Imported, Importing, Unfit
+from ..protocol.fork_messages import Different, Forked, Imported, Importing, Unfit
 from ..protocol.program_check import executable
 from ..protocol.signals import signal_name
 from .fork_server import ForkServer
@@ -50,69 +46,60 @@ def _reason_against(rank: RankOrder, environ: dict[str, str]) -> str:
 
 
 class Preloading:
-    """Has the ranks of one attempt forked, as far as that can be done.
+    """Has the ranks of this host forked, as far as that can be done.
 
     Args:
+        modules: to be imported.
+        forking: has the ranks.
         loop: to wait in.
-        server: that of an earlier attempt.
-
-    Attributes:
-        server: what is there now.
+        on_importing: called with each module that is about to be imported.
+        on_end: called once, unless this is abandoned before, with how it went.
 
     """
 
-    def __init__(self, loop: Loop, server: ForkServer | None = None) -> None:
-        self.server = server
-        self._loop = loop
-        self._keeps = server is not None
-        self._is_reused = False
-        self._modules = ""
-        self._null = 0
-        self._files_limit: Limit | None = None
-        self._forking: Forking | None = None  # under way
-        self._unfit = ""
-        self._importer: Importer | None = None  # that has been asked for its stack
-        self._on_importing: Callable[[str], None] = lambda module: None
-        self._on_end: Callable[[Outcome, float], None] = lambda outcome, seconds: None
-        if server is not None:
-            server.move_to(loop, self._received)
-
-    def begin(
+    def __init__(
         self,
         modules: Sequence[str],
         forking: Forking,
+        loop: Loop,
         *,
-        null: int,
-        files_limit: Limit | None,
-        keep: bool,
         on_importing: Callable[[str], None],
-        on_end: Callable[[Outcome, float], None],
+        on_end: Callable[[Outcome], None],
     ) -> None:
-        """Have ranks forked.
+        self._modules = ",".join(modules)
+        self._forking: Forking | None = forking  # under way
+        self._loop = loop
+        self._on_importing = on_importing
+        self._on_end = on_end
+        self._server: ForkServer | None = None  # its process has not been reaped
+        self._dump_signals = (0, 0)  # what has it send its stack, and those of all threads
+        self._unfit = ""
+        self._importer: Importer | None = None  # that has been asked for its stack
+
+    def begin(self, null: int, files_limit: Limit | None) -> None:
+        """Start the server.
 
         Args:
-            modules: to be imported.
-            forking: has the ranks.
             null: a descriptor of /dev/null.
             files_limit: see `System.spawn`.
-            keep: the server for another attempt.
-            on_importing: called with each module that is about to be imported.
-            on_end: called once, unless this is abandoned before, with how it went, and how long the
-                imports took.
 
         """
-        self._modules = ",".join(modules)
-        self._forking, self._on_importing, self._on_end = forking, on_importing, on_end
-        self._null, self._files_limit = null, files_limit
-        self._keeps = keep and system.knows_its_children()
-        if reason := reason_against(forking.ranks):
-            forking.refuse_all(reason, expected=system.forks_ranks)
+        assert self._forking is not None
+        ranks = self._forking.ranks
+        if reason := reason_against(ranks):
+            self._forking.refuse_all(reason, expected=system.forks_ranks)
             self._over()
-        elif self.server is not None and self.server.is_idle:
-            self._is_reused = True
-            self._fork()
-        else:
-            self._start_server()
+            return
+        try:
+            self._server = ForkServer(self._modules, ranks[0], self._loop, self._received)
+            ends = self._forking.first_ends()
+            self._server.start((null, *ends[1:]), files_limit)
+        except (OSError, SpawnError):  # of which the ranks themselves will tell
+            if self._server is not None:
+                self._server.hang_up()
+                self._server = None
+            self._forking.refuse_all()
+            self._over()
 
     @property
     def is_under_way(self) -> bool:
@@ -121,25 +108,19 @@ class Preloading:
 
     def is_server(self, pid: int) -> bool:
         """Whether this is the server's process, of which `look` takes care."""
-        return self.server is not None and self.server.pid == pid
+        return self._server is not None and self._server.pid == pid
 
     @property
     def importing(self) -> dict[int, int]:
         """The pid of the server, as that of the first rank, while the ranks wait for it."""
-        if self._forking is None or self.server is None:
+        if self._forking is None or self._server is None:
             return {}
-        return {self.server.pid: self._forking.ranks[0][0].process_id}
-
-    @property
-    def spared(self) -> int:
-        """The pid of the server, if it is to outlive this attempt; else 0."""
-        return self.server.pid if self._keeps and self.server and self.server.is_idle else 0
+        return {self._server.pid: self._forking.ranks[0][0].process_id}
 
     def request_stacks(self, all_threads: bool) -> list[Importer]:
         """Ask what imports for its stack, if it can be asked; see HookServer."""
         for pid, rank in self.importing.items():
-            assert self.server is not None
-            signum = self.server.dump_signals[all_threads]
+            signum = self._dump_signals[all_threads]
             if system.handles(pid, signum):
                 self._importer = Importer(rank, pid)
                 system.signal_process(pid, signum)
@@ -147,35 +128,27 @@ class Preloading:
         return []
 
     def look(self) -> None:
-        """See whether the server has ended."""
-        server = self.server
-        status = server.status() if server is not None else None
-        if status is None or self.server is not server:
+        """See whether the server has ended: before any other child is looked at.
+
+        A rank that has ended already is a child of this process from the same moment on.
+        """
+        status = self._server.status() if self._server is not None else None
+        if status is None:
             return
-        self.server = None
+        self._server = None
         if self._forking is None:
             return
-        self._forking.receive_all()
-        if self._is_reused:
-            self._start_anew()
-        else:
+        if not self._forking.is_complete:
             self._forking.refuse_all(self._unfit or f"the importing process {_fate(status)}")
-            self._over()
+        self._over()
 
     def abandon(self) -> None:
         """The ranks are not wanted any more: what is not one yet will end."""
         if self._forking is not None:
             self._forking.close()
             self._forking = None
-            self.drop()
-
-    def drop(self) -> None:
-        """There is no other attempt: the server ends."""
-        self._keeps = False
-        if self.server is not None:
-            self.server.hang_up()
-
-    # --- the steps ---
+        if self._server is not None:
+            self._server.hang_up()
 
     def _received(self, packet: ForkMessage | str) -> None:
         if self._forking is None:
@@ -184,66 +157,21 @@ class Preloading:
             if self._importer is not None:
                 self._importer.take(packet)
         elif isinstance(packet, Importing):
+            self._dump_signals = packet.dump_signal, packet.dump_all_signal
             self._on_importing(packet.module)
         elif isinstance(packet, Unfit):
             self._unfit = packet.reason
         elif isinstance(packet, Imported):
-            self._fork()
-        elif isinstance(packet, CopyEnded):
-            self._copy_ended(packet.status)
-
-    def _start_server(self) -> None:
-        assert self._forking is not None
-        first = self._forking.ranks[0]
-        try:
-            self.server = ForkServer(self._modules, first, self._loop, self._received)
-            ends = self._forking.first_ends()
-            self.server.start((self._null, *ends[1:]), self._files_limit)
-        except (OSError, SpawnError):  # of which the ranks themselves will tell
-            self.drop()
-            self.server = None
-            self._forking.refuse_all()
-            self._over()
-
-    def _start_anew(self) -> None:
-        """The server of the attempts before does not do for this one: have another."""
-        assert self._forking is not None
-        if self.server is not None:
-            self.server.hang_up()
-        self._is_reused = False
-        self._forking = self._forking.anew()
-        self._start_server()
-
-    def _fork(self) -> None:
-        assert self.server is not None and self._forking is not None
-        try:
-            packets = self.server.copy(self._loop, self._forking.received)
-        except ConnectionError:  # it has ended, which is about to be seen
-            return
-        except OSError as error:  # too many files
-            self._forking.refuse_all(str(error.strerror))
-            self._over()
-            return
-        self._forking.begin(packets, self.server.first[1])
-
-    def _copy_ended(self, status: int) -> None:
-        assert self._forking is not None
-        self._forking.receive_all()
-        if self._is_reused and self._forking.first_refused:
-            self._start_anew()
-            return
-        if not self._forking.is_complete:
-            self._forking.refuse_all(f"the importing process {_fate(status)}")
-        self._over()
+            assert self._server is not None
+            self._forking.begin(self._server, packet.seconds)
+        elif isinstance(packet, (Forked, Different)):
+            self._forking.received(packet)
 
     def _over(self) -> None:
         forking, self._forking = self._forking, None
         assert forking is not None
-        seconds = self.server.seconds if self.server is not None and not self._is_reused else 0.0
-        if self.server is None or not self.server.alone or not self._keeps:
-            self.drop()
         forking.end()
-        self._on_end(forking.outcome, seconds)
+        self._on_end(forking.outcome)
 
 
 def _fate(status: int) -> str:

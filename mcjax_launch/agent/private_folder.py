@@ -8,8 +8,6 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: What an agent that brings its own sources keeps in it: the hook, and what that imports.
-HOOK = "mcjax_launch"
 _LAST_RESORT = "/tmp"
 # A unix socket's path has 107 bytes in all, and 103 on macOS; 25 of them are ours.
 _LONGEST_SOCKET_FOLDER = 78
@@ -61,7 +59,7 @@ def _new_folder(base: str) -> str:
     return folder
 
 
-def remove(folder: str, between: Callable[[], object] = lambda: None, but: str = "") -> str:
+def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
     """Remove a folder with all that is in it, also what forbids it; links are not followed.
 
     Each folder below is moved up into this one first: however deep they are, no path gets too
@@ -70,7 +68,6 @@ def remove(folder: str, between: Callable[[], object] = lambda: None, but: str =
     Args:
         folder: what to remove.
         between: called after each folder, for there may be many.
-        but: the name of what stays in it, and with that the folder itself.
 
     Returns:
         what is in the way, with the reason; "" if nothing is.
@@ -82,9 +79,7 @@ def remove(folder: str, between: Callable[[], object] = lambda: None, but: str =
         at = ahead.pop()
         try:
             os.chmod(at, 0o700)
-            entries = [
-                entry for entry in os.scandir(at) if not (at == folder and entry.name == but)
-            ]
+            entries = list(os.scandir(at))
         except OSError as error:
             errors.append(_in_words(at, error))
             continue
@@ -97,7 +92,7 @@ def remove(folder: str, between: Callable[[], object] = lambda: None, but: str =
         if at != folder:
             errors.append(_remove_empty(at))
         between()
-    return next(filter(None, errors), "") or ("" if but else _remove_empty(folder))
+    return next(filter(None, errors), "") or _remove_empty(folder)
 
 
 def _clear_away(entry: os.DirEntry[str], target: str) -> str:

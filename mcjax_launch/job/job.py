@@ -66,7 +66,6 @@ class Job(Value, kw_only=True):
     grace: float | None = None
     preload: tuple[str, ...] = ()  # modules to import once a host
     junit: bool = False  # the last of the ranks' stdout is wanted as well
-    hash_seed: int | None = None  # Python's, where it is not set; None: one for each attempt
 
     def grace_s(self, reason: str) -> float:
         """The grace after `reason`, a key of GRACE_S."""

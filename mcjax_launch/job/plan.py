@@ -182,7 +182,7 @@ def make_plan(
         hosts=tuple(on_host),
         env=common_settings(job, job_id, coordinator, bind, restart)
         | slices_setting(job, on_host.values()),
-        defaults=defaults(job, job_id),
+        defaults=defaults(job_id),
         hook=job.hook,
         gpus=gpus,
         notes=_notes(job, {host: facts[host] for host in on_host}),

@@ -116,5 +116,4 @@ def start_order(
         grace_s=job.grace_s("failure"),
         term_grace_s=job.grace_s("TERM"),
         preload=job.preload if job.expects_hooks else (),
-        keep=job.max_restarts > 0,
     )

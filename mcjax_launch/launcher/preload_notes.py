@@ -55,9 +55,7 @@ class PreloadNotes:
             if self.deadline is None:
                 self.deadline = now + self._pause_s
         elif isinstance(message, Preloaded):
-            how = "from what an earlier attempt has imported"
-            if message.seconds:
-                how = f"after importing {self._modules} in {message.seconds:.2f} s"
+            how = f"after importing {self._modules} in {message.seconds:.2f} s"
             self._detail(f"{these_ranks(message.ranks)} forked {how}")
         elif isinstance(message, StartedAfresh):
             say = self._detail if message.expected or message.reason in self._said else self._note

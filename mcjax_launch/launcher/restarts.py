@@ -50,24 +50,6 @@ def run(
         LaunchError: it could not be started.
 
     """
-    try:
-        return _run(job, hosts, transport, style, log_dir, ended, front)
-    finally:
-        transport.dismiss()
-
-
-def _run(
-    job: Job,
-    hosts: Sequence[Host],
-    transport: Transport,
-    style: Style,
-    log_dir: str | None,
-    ended: Callable[[Attempt], object],
-    front: Front,
-) -> Outcome:
-    """The same; agents may stay."""
-    if job.preload:  # what has been imported has a seed, and every attempt uses it
-        job = job.replaced(hash_seed=int.from_bytes(os.urandom(4), "big"))
     stdin = _standard_input(job, front.loop)
     failures: list[str] = []
     before = restarts_before(os.environ)

@@ -1,7 +1,7 @@
 """Messages between an agent and the fork server of its host, one packet of JSON each.
 
-The fork server is a rank's Python that stops before the program and imports what is asked for. For
-each attempt it is copied, and the ranks are forked from the copy, which then ends.
+The fork server is a rank's Python that stops before the program, imports what is asked for, and
+forks the ranks from there.
 """
 
 from __future__ import annotations
@@ -29,31 +29,15 @@ class Importing(ForkMessage):
 
 
 class Imported(ForkMessage):
-    """The modules are imported, within so many seconds: it can be copied.
-
-    `alone`: the imports have left no process that runs below it.
-    """
+    """The modules are imported, within so many seconds: it can fork."""
 
     seconds: float
-    alone: bool
 
 
 class Unfit(ForkMessage):
     """It cannot fork, and has ended: the reason goes after `--preload: `."""
 
     reason: str
-
-
-class CopyEnded(ForkMessage):
-    """The copy is gone, and what it has forked are children of the agent.
-
-    `status`: as of a wait: below 0, minus the number of a signal.
-    """
-
-    status: int
-
-
-# --- a copy to the agent ---
 
 
 class Forked(ForkMessage):
@@ -69,13 +53,6 @@ class Different(ForkMessage):
 
 
 # --- agent to fork server ---
-
-
-class Copy(ForkMessage):
-    """Fork a copy, which is asked for ranks through the descriptor that comes with this."""
-
-
-# --- agent to a copy ---
 
 
 class Change(Message):

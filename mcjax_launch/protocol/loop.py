@@ -109,11 +109,6 @@ class SignalPipe:
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write, False)
 
-    @property
-    def fds(self) -> tuple[int, int]:
-        """What it has open."""
-        return self.fd, self._write
-
     def read(self) -> list[int]:
         """The signals that have come since the last call."""
         try:

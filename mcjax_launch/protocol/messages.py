@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     pass
 
-VERSION = 3
+VERSION = 4
 
 _MOST_SIGNAL = 64
 _MOST_PORT = 65_535
@@ -175,7 +175,6 @@ class Start(Message):
         grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
             when somebody ends the agent.
         preload: modules to import once, in a process from which the ranks are forked.
-        keep: that process, for another attempt, which may follow if this one fails.
 
     """
 
@@ -191,11 +190,6 @@ class Start(Message):
     grace_s: float
     term_grace_s: float
     preload: tuple[str, ...] = ()
-    keep: bool = False
-
-
-class Again(Message):
-    """To an agent that has said that it stays: greet, for another attempt. It ignores all else."""
 
 
 class Credit(Message):
@@ -542,10 +536,7 @@ class Importing(Message):
 
 
 class Preloaded(Message):
-    """These ranks have been forked, after so many seconds of imports (--preload).
-
-    `seconds`: 0 where an attempt before this one has imported.
-    """
+    """These ranks have been forked, after so many seconds of imports (--preload)."""
 
     ranks: tuple[int, ...]
     seconds: float
@@ -723,14 +714,12 @@ class Bye(Message):
         unkillable: the processes that could not be killed.
         stragglers: how many stray processes were ended.
         not_removed: what of the job's private folder is left, and why; "" for nothing.
-        stays: the agent waits for another attempt, and keeps for it what has been preloaded.
 
     """
 
     unkillable: tuple[str, ...]
     stragglers: int
     not_removed: str = ""
-    stays: bool = False
 
 
 # --- kinds of frames ---
@@ -762,7 +751,7 @@ _MESSAGES: tuple[type[Message], ...] = (
     *(NotYetGone, ReplyToHooks, Reached, InputEnds, InputTaken, InputUnwanted),
     *(RelayListens, RelayOpens, RelayTaken, RelayEnds, TryPeers, PeersTried),
     *(FromDebugger, ReplyToDebugger, TerminalSize, TerminalCredit),
-    *(Preloaded, StartedAfresh, Importing, Again),
+    *(Preloaded, StartedAfresh, Importing),
     *(TellTime, Time, Survey, Surveyed, CountDevices, DevicesCounted),
 )
 _CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))

@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -12,9 +11,6 @@ from mcjax_launch.protocol import ulimits
 from mcjax_launch.protocol.exit_status import HOST_LOST
 from mcjax_launch.transport import early
 from mcjax_launch.transport.pipes import NewPipes, Pipes
-
-if TYPE_CHECKING:
-    from mcjax_launch.transport.staying import StayingAgents
 
 #: From the start of a transport to the agent's greeting.
 GREETING_S = 14.0
@@ -247,7 +243,6 @@ class Transport:
         self._python_given = python_given
         self.started: Callable[[Pipes], object] = lambda pipes: None
         self._local: Pipes | None = None
-        self._staying: StayingAgents | None = None
         self._files_limit: ulimits.Limit | None = None
 
     def allow_many_files(self) -> None:
@@ -271,8 +266,6 @@ class Transport:
             LaunchError: there is no such program.
 
         """
-        if self._staying is not None and (kept := self._staying.take(host)) is not None:
-            return kept
         if not host.is_local:
             argv = remote_argv(host, self._via, self._python, self._python_given)
             pipes = start(argv, self._files_limit, os.path.basename(argv[0]))
@@ -281,16 +274,3 @@ class Transport:
             pipes = early or start(local_argv(), self._files_limit)
         self.started(pipes)
         return pipes
-
-    def keep(self, host: Host, pipes: Pipes) -> None:
-        """The agent of this host stays for another attempt."""
-        if self._staying is None:
-            from mcjax_launch.transport.staying import StayingAgents  # as only a restart needs
-
-            self._staying = StayingAgents()
-        self._staying.keep(host, pipes)
-
-    def dismiss(self) -> None:
-        """There is no other attempt: agents that have stayed end, and with them what they keep."""
-        if self._staying is not None:
-            self._staying.dismiss()

@@ -137,11 +137,6 @@ class AgentConnection:
         loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
 
     @property
-    def stays(self) -> bool:
-        """Whether its agent is there since an earlier attempt."""
-        return self._pipes.stays
-
-    @property
     def client(self) -> str:
         """The program that leads to the agent, such as ssh; "" where there is none."""
         return self._pipes.client
@@ -275,23 +270,6 @@ class AgentConnection:
             self._out.drop()
             os.close(self._pipes.to_agent)
             self._pipes = self._pipes.replaced(to_agent=-1)
-
-    def release(self) -> Pipes | None:
-        """Let go of an agent that stays for another attempt.
-
-        Returns:
-            what leads to it; None if it has not heard all yet, or its guardian is gone.
-
-        """
-        if not self._out.empty or self.reap():
-            return None
-        pipes = self._pipes.replaced(stays=True)
-        for fd in (pipes.from_agent, pipes.errors, pipes.to_agent):
-            self._loop.forget(fd)
-        self._pipes = self._pipes.replaced(from_agent=-1, errors=-1, to_agent=-1)
-        self.close()
-        self.status = 0  # as if it had ended: it is no concern of this connection any more
-        return pipes
 
     def close(self) -> None:
         """Hang up: an agent that still runs ends what it has started."""

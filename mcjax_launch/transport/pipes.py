@@ -12,7 +12,6 @@ class Pipes(Value):
 
     Args:
         client: the name of the program that was started, where it only leads to the agent.
-        stays: the agent is there since an earlier attempt, and waits for another.
 
     """
 
@@ -21,7 +20,6 @@ class Pipes(Value):
     from_agent: int
     errors: int
     client: str = ""
-    stays: bool = False
 
 
 class NewPipes:

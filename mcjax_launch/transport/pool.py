@@ -15,7 +15,6 @@ from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data, Relayed
 from mcjax_launch.protocol.loop import Loop
 from mcjax_launch.protocol.messages import (
-    Again,
     Bye,
     Hello,
     NothingLeft,
@@ -219,9 +218,7 @@ class AgentPool:
 
     def _start(self, host: Host) -> None:
         link = self._connect(host)
-        if link.stays:
-            link.send(Again())
-        elif not host.is_local:
+        if not host.is_local:
             from mcjax_launch.transport import bootstrap  # as only other hosts need
 
             link.send_raw(bootstrap.payload())
@@ -289,13 +286,10 @@ class AgentPool:
                 self.begin()
             case NothingLeft():
                 self._due[link] = math.inf
-            case Bye(stays=stays):
+            case Bye():
                 link.said_bye = True
                 self._streams_end(link)
-                if stays and (pipes := link.release()) is not None:
-                    self._transport.keep(link.host, pipes)
-                else:
-                    link.end_input()
+                link.end_input()
         self._on_frame(link, frame)
         self._deadlines.note(link)
 

@@ -272,32 +272,6 @@ def test_who_waits_for_all_children_takes_ours_too(monkeypatch: pytest.MonkeyPat
         signal.signal(signal.SIGCHLD, before)
 
 
-def test_restarts_of_preloaded_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Agents stay between attempts, also where somebody else waits for all children."""
-    (tmp_path / "mine.py").write_text("import os; by = os.getpid()")
-    (tmp_path / "program.py").write_text(
-        "import os, sys, mine; print(mine.by == os.getpid(), mine.by)\n"
-        "sys.exit(os.environ['MCJAX_RESTART'] == '0')"
-    )
-    monkeypatch.chdir(tmp_path)
-    lines: list[str] = []
-    for handler in (signal.SIG_DFL, signal.SIG_IGN):
-        before = signal.signal(signal.SIGCHLD, handler)
-        try:
-            result = mcjax_launch.launch(
-                "program.py",
-                preload=["mine"],
-                max_restarts=1,
-                on_line=lambda line: lines.append(line.text),
-            )
-        finally:
-            signal.signal(signal.SIGCHLD, before)
-        assert (result.exit_status, result.restarts) == (0, 1)
-        first, second = lines
-        assert first == second and first.startswith("False ")
-        lines.clear()
-
-
 def test_without_descriptors_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on macOS, and with old kernels."""
     monkeypatch.delattr(os, "pidfd_open")

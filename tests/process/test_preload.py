@@ -187,12 +187,18 @@ def test_on_other_hosts(jobs: Jobs, folder: Path) -> None:
     assert lines(ended) == sorted(["[0 a] imported", "[2 b] imported", *forked])
 
 
-def test_restarts(jobs: Jobs, folder: Path) -> None:
+@pytest.mark.parametrize("where", [["-n", 2], ["--hosts", "a,b", "--via", FAKE_SSH, "--sync", "."]])
+def test_restarts(jobs: Jobs, folder: Path, where: list[object]) -> None:
+    """Each attempt imports anew, also what has been changed meanwhile."""
+    (folder / "mine.py").write_text(f"{MODULE}; word = 'old'")
     (folder / "program.py").write_text(
-        "import os, sys, mine; print(mine.by == os.getpid()); sys.exit(os.environ['MCJAX_RESTART'] == '0')"
+        "import os, sys, mine; print(mine.word, mine.by == os.getpid(), flush=True)\n"
+        f"open({str(folder / 'mine.py')!r}, 'a').write('\\nword = \"new\"')\n"
+        "sys.exit(os.environ['MCJAX_RESTART'] == '0')"
     )
-    ended = preload(jobs, folder, "-n", 2, "--max-restarts", 1, "program.py")
-    assert (ended.status, ended.stdout.count("False")) == (0, 4), ended.stderr
+    ended = preload(jobs, folder, *where, "--max-restarts", 1, "program.py")
+    said = {line.partition("] ")[2] for line in lines(ended)}
+    assert said == {"imported", "old False", "new False"}
 
 
 # --- what cannot be forked ---

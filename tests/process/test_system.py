@@ -37,42 +37,6 @@ def test_waiting(way: str, script: str, status: int) -> None:
     assert done.stdout == f"{status} True\n"
 
 
-SPARES = """
-import os
-from mcjax_launch.agent.system import system
-from mcjax_launch.agent.system.unix import Childless
-system.adopt_orphans("")
-null = os.open(os.devnull, os.O_RDWR)
-first, then = (
-    system.spawn(["sh", "-c", script], dict(os.environ), "/", (null, 1, 2))
-    for script in ("exec sleep 99", "sleep 1 & exit 3")
-)
-assert system.knows_its_children()
-ended = []
-try:
-    while True:
-        while (one := system.ended_child(first)) is None:
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-        ended.append(one.pid)
-        system.reap(one.pid)
-except Childless:
-    os.kill(first, 9)
-    print(len(ended), ended[0] == then)
-os.waitpid(first, 0)
-try:
-    system.ended_child(first)
-except Childless:
-    print("childless")
-"""
-
-
-def test_a_child_that_does_not_count() -> None:
-    """The orphan does: it was not there from the first."""
-    command = [sys.executable, "-c", SPARES]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "2 True\nchildless\n"
-
-
 @pytest.mark.parametrize(
     ("argv", "cwd", "errno", "what"),
     [

@@ -67,9 +67,9 @@ KIND = messages.kind_of(BYE)
         (header(messages.RELAYED, (1 << 32) - 1), "Relayed of 4294967295 bytes"),
         (header(KIND, 1) + b"x", "Bye: no JSON"),
         (header(KIND, 1) + b"\xff", "Bye: 'utf-8' codec can't decode"),
-        (header(KIND, 2) + b"[]", "Bye: expected 4 values of Bye"),
-        (header(KIND, 15) + b'[[],1e400,"",0]', "Bye: expected a whole number, not float"),
-        (header(KIND, 35) + b'[[],%d,"",0]' % (1 << 80), "Bye: expected a number of 64 bits"),
+        (header(KIND, 2) + b"[]", "Bye: expected 3 values of Bye"),
+        (header(KIND, 13) + b'[[],1e400,""]', "Bye: expected a whole number, not float"),
+        (header(KIND, 33) + b'[[],%d,""]' % (1 << 80), "Bye: expected a number of 64 bits"),
     ],
 )
 def test_what_is_no_frame(data: bytes, what: str) -> None:

@@ -53,7 +53,7 @@ class Agent:
         self._launcher = Launcher(
             Job(program=("true",), num_processes=_RANKS, python="p", chdir="/", record=True),
             [Host(name=LOCAL, slots=_RANKS)],
-            SimpleNamespace(start=self._start, keep=lambda *_: None, greeting_s=lambda _: 60.0),  # type: ignore[arg-type]
+            SimpleNamespace(start=self._start, greeting_s=lambda _: 60.0),  # type: ignore[arg-type]
             Style(),
             log_dir=None,
             front=front,  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from mcjax_launch.agent.launcher_link import LauncherLink
 from mcjax_launch.protocol import frames
 from mcjax_launch.protocol.frames import MAGIC, PING_S, SILENCE_S, encoded
 from mcjax_launch.protocol.loop import Loop
-from mcjax_launch.protocol.messages import VERSION, Again, Credit, Forward, Hello, Ping
+from mcjax_launch.protocol.messages import VERSION, Credit, Forward, Hello, Ping
 from mcjax_launch.protocol.uplink import Uplink
 
 
@@ -28,7 +28,7 @@ class Ends:
         self.came: list[object] = []
         self.busy_s = 0.0  # that it takes to act on a message
         self.lost = 0
-        self.new_link = lambda: LauncherLink(
+        self.link = LauncherLink(
             theirs,
             Uplink(ours, self.loop),
             self.loop,
@@ -36,7 +36,6 @@ class Ends:
             on_message=self._take,
             on_lost=self._lose,
         )
-        self.link = self.new_link()
         self.link.open()
         self.greeting = os.read(self.out, 65536)
 
@@ -150,24 +149,3 @@ def test_acting_on_a_message_is_no_silence(ends: Ends) -> None:
     ends.write(encoded(Credit(7)))
     assert ends.after(SILENCE_S - 1) == [Ping()]
     assert ends.lost == 0
-
-
-@BOTH
-def test_before_another_attempt_it_only_waits(ends: Ends) -> None:
-    """What was on its way to the attempt before is dropped."""
-    ends.link = ends.new_link()
-    ends.link.open(again=True)
-    assert ends.write(encoded(Forward(10))) == []
-    assert ends.after(30) == []
-    assert ends.write(encoded(Again()) + encoded(Credit(7))) == [Credit(7)]
-    assert os.read(ends.out, 65536).startswith(MAGIC + encoded(Hello(VERSION)))
-    assert ends.lost == 0
-
-
-def test_over_a_network_it_does_not_wait_for_ever(ends: Ends) -> None:
-    ends.link = ends.new_link()
-    ends.link.open(again=True)
-    ends.after(44)
-    assert ends.lost == 0
-    ends.after(1)
-    assert ends.lost == 1

@@ -36,7 +36,7 @@ class Agents:
         self.pool = AgentPool(
             [Host(name=name, slots=1) for name in names],
             SimpleNamespace(  # type: ignore[arg-type]
-                start=lambda host: None, keep=None, greeting_s=self._transport.greeting_s
+                start=lambda host: None, greeting_s=self._transport.greeting_s
             ),
             SimpleNamespace(turn=self._turn),  # type: ignore[arg-type]
             1,

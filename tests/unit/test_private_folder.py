@@ -37,16 +37,6 @@ def test_it_is_private_and_removed(folder: str) -> None:
     assert not os.path.exists(folder) and os.path.isdir("/etc")
 
 
-def test_one_thing_may_stay(folder: str) -> None:
-    os.makedirs(os.path.join(folder, "stays", "stays"))
-    os.makedirs(os.path.join(folder, "a", "stays"))
-    assert private_folder.remove(folder, but="stays") == ""
-    assert [path for path, *_ in os.walk(folder)][1:] == [
-        f"{folder}/stays",
-        f"{folder}/stays/stays",
-    ]
-
-
 @pytest.mark.parametrize(("depth", "name"), [(1200, "d"), (40, "d" * 200)])
 def test_neither_depth_nor_length_keeps_it(folder: str, depth: int, name: str) -> None:
     dig(folder, depth, name)

@@ -21,7 +21,7 @@ def test_the_server_of_preload_is_left_to_who_knows_it(monkeypatch: pytest.Monke
         if SERVER in zombies:
             zombies.remove(SERVER)
 
-    def ended_child(spared: int) -> Ended | None:
+    def ended_child() -> Ended | None:
         zombies.extend(_next(ends) if not zombies else [])
         return Ended(zombies[0], 0) if zombies else None
 
@@ -34,7 +34,7 @@ def test_the_server_of_preload_is_left_to_who_knows_it(monkeypatch: pytest.Monke
     mine = agent.Agent.__new__(agent.Agent)
     mine._pids = {}
     mine._preloading = SimpleNamespace(  # type: ignore[assignment]
-        look=look, is_under_way=False, spared=0, server=None, is_server=lambda pid: pid == SERVER
+        look=look, is_under_way=False, is_server=lambda pid: pid == SERVER
     )
     mine._supervisor = SimpleNamespace(child_gone=list)  # type: ignore[assignment]
     mine._reap()

@@ -82,12 +82,6 @@ if TYPE_CHECKING:
         def machine(self) -> str:
             """The same for two agents if and only if loopback is the same for both."""
 
-        def close_all_but(self, *kept: int) -> None:
-            """Close all descriptors of this process but these.
-
-            For an agent that stays for another attempt: where ranks are not forked none does.
-            """
-
         def cores(self) -> Sequence[Sequence[int]]:
             """The physical cores, each as its hardware threads; none where ranks get no own."""
 
@@ -133,20 +127,13 @@ if TYPE_CHECKING:
 
         # --- deaths ---
 
-        def ended_child(self, spared: int = 0) -> Ended | None:
+        def ended_child(self) -> Ended | None:
             """A child that has ended, not reaped yet; None if none has, but something still runs.
 
-            Args:
-                spared: a child that does not count: it has no children, and gets none. 0: there
-                    is none, as always where this process does not know its children.
-
             Raises:
-                Childless: nothing of the job is left on this host, but for that one.
+                Childless: nothing of the job is left on this host.
 
             """
-
-        def knows_its_children(self) -> bool:
-            """Whether the system lists the children of this process, so that one can be spared."""
 
         def look_at(self) -> float | None:
             """When to ask again, in time.monotonic's seconds; None: SIGCHLD tells of every end."""

@@ -8,7 +8,7 @@ import os
 from . import unix
 from .oom import OutOfMemory
 from .unix import (
-    Childless,
+    ended_child,
     group_of,
     reap,
     signal_group,
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
     from ...protocol.ulimits import Limit
     from .pidfd import Watched
-    from .unix import Ended
 
 __all__ = [
     "adopt_orphans",
     "binds_cores",
     "blocked_in",
-    "close_all_but",
     "command",
     "cores",
     "descendants",
@@ -40,7 +38,6 @@ __all__ = [
     "group_of",
     "handles",
     "holds_ports",
-    "knows_its_children",
     "look_at",
     "machine",
     "main_thread",
@@ -98,16 +95,6 @@ def rename(name: str) -> None:
         )
 
 
-def close_all_but(*kept: int) -> None:
-    """Close all descriptors of this process but these."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in kept:
-            try:
-                os.close(int(name))
-            except OSError:  # that of the listing itself
-                pass
-
-
 def spawn(
     argv: Sequence[str],
     env: dict[str, str],
@@ -156,33 +143,6 @@ def memory_kib() -> tuple[int, int]:
     from .memory import total_and_free_kib  # which only --check asks for
 
     return total_and_free_kib()
-
-
-def ended_child(spared: int = 0) -> Ended | None:
-    """A child that has ended, not reaped yet; None if all still run; see `interface.System`."""
-    ended = unix.ended_child()
-    if ended is None and spared and _children() == b"%d " % spared:
-        raise Childless
-    return ended
-
-
-def knows_its_children() -> bool:
-    """Whether the kernel lists them: it may have been built without that."""
-    try:
-        return _children() is not None
-    except OSError:
-        return False
-
-
-def _children() -> bytes:
-    """The pids of this process's children, zombies too, each with a space after it.
-
-    What has one alone proves that it is the only child, if that is the oldest one: the kernel
-    appends to the list, and finds the end of it by looking whether this child is the last.
-    """
-    pid = os.getpid()
-    with open(f"/proc/{pid}/task/{pid}/children", "rb") as children:
-        return children.read()
 
 
 def look_at() -> None:

@@ -39,7 +39,6 @@ __all__ = [
     "adopt_orphans",
     "binds_cores",
     "blocked_in",
-    "close_all_but",
     "command",
     "cores",
     "descendants",
@@ -50,7 +49,6 @@ __all__ = [
     "group_of",
     "handles",
     "holds_ports",
-    "knows_its_children",
     "look_at",
     "machine",
     "main_thread",
@@ -140,10 +138,6 @@ def memory_kib() -> tuple[int, int]:
     return memory.total // 1024, memory.available // 1024
 
 
-def close_all_but(*kept: int) -> None:
-    """Nothing: no agent stays for another attempt."""
-
-
 def spawn(
     argv: Sequence[str],
     env: dict[str, str],
@@ -163,7 +157,7 @@ def spawn(
     return pid
 
 
-def ended_child(spared: int = 0) -> Ended | None:
+def ended_child() -> Ended | None:
     """A child that has ended, not reaped yet; None if all still run, or an orphan does."""
     try:
         ended = unix.ended_child()
@@ -175,11 +169,6 @@ def ended_child(spared: int = 0) -> Ended | None:
         return None
     _orphans.none()
     return ended
-
-
-def knows_its_children() -> bool:
-    """No: they are looked for."""
-    return False
 
 
 def look_at() -> float | None:

@@ -6,7 +6,6 @@ import os
 import sys
 
 from .import_graph import executing_module, package_of
-from .imported_files import file_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -133,6 +132,16 @@ class EnvironmentReads:
 def _are_in_c(packages: Collection[str]) -> bool:
     """Whether some module of them is a library."""
     return any(
-        package_of(name) in packages and file_of(module).endswith(".so")
+        package_of(name) in packages and _file_of(module).endswith(".so")
         for name, module in list(sys.modules.items())
     )
+
+
+def _file_of(module: object) -> str:
+    """The file that a module was loaded from; "" if there is none."""
+    try:
+        # Not by way of a module's own lookup, which may import what has been put off.
+        path = object.__getattribute__(module, "__dict__").get("__file__")
+    except AttributeError:
+        return ""
+    return path if isinstance(path, str) else ""

@@ -4,9 +4,8 @@ It is a rank's own command, stopped by the hook at the last moment before Python
 A rank that is forked here only has to go on: Python itself then runs its program, as in any other
 rank.
 
-The server itself stays as the imports have left it. For each attempt the agent has it forked into
-a copy, and asks that one for rank after rank. When the agent closes the connection, the copy ends,
-and the ranks are the children of the agent, which adopts orphans.
+The agent asks for rank after rank. When it closes the connection, the server ends, and the ranks
+are the children of the agent, which adopts orphans.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from .environment_reads import EnvironmentReads
 from .first_imports import FirstImports
 from .forking import Unfit, check_devices, check_jax, check_threads, fork
 from .import_graph import ImportGraph, package_of
-from .imported_files import ImportedFiles
 from .jax_flags import JaxFlags
 from .unseen_modules import UnseenModules
 
@@ -84,8 +82,7 @@ class ForkServer:
             except Unfit as unfit:
                 _send(connection, fork_messages.Unfit(str(unfit)[:_LONGEST_REASON]))
                 _leave()
-            _send(connection, fork_messages.Imported(self._seconds, _is_alone()))
-            connection = _copied(connection)
+            _send(connection, fork_messages.Imported(self._seconds))
             order = self._serve(connection)
         except BaseException as error:  # nothing may lead from here into the program
             sys.stderr.write(f"mcjax-launch: the fork server failed: {error!r}; please report\n")
@@ -164,7 +161,7 @@ class ForkServer:
         if name:
             return f"{name} differs between ranks, and an import may have read it"
         try:
-            os.chdir(order.cwd)  # as the rank will have it
+            os.chdir(order.cwd)  # which an import may have left
         except OSError as error:
             return f"{order.cwd}: {error.strerror}"
         return ""
@@ -295,50 +292,6 @@ def _connection(descriptor: int) -> socket.socket:
 
     os.set_inheritable(descriptor, False)
     return _socket.socket(fileno=descriptor)  # type: ignore[return-value]
-
-
-def _copied(connection: socket.socket) -> socket.socket:
-    """Fork a copy whenever the agent asks for one, till it hangs up; comes back in a copy.
-
-    For another attempt it leaves, to be started anew, if a file that it has imported has changed.
-
-    Returns:
-        the copy's own connection.
-
-    """
-    files: ImportedFiles | None = None
-    while True:
-        data, descriptors = _receive(connection)
-        if not data or (files is not None and files.have_changed()):
-            _leave()
-        assert isinstance(Tagged.of_family(from_json(data.decode())), fork_messages.Copy)
-        pid = fork()
-        if pid == 0:
-            connection.close()
-            return _connection(*descriptors)
-        files = files or ImportedFiles()  # as they are before the first rank begins
-        for fd in descriptors:
-            os.close(fd)
-        for stream in (1, 2):  # of the first rank, who alone is to hold them
-            os.dup2(0, stream)
-        _send(connection, fork_messages.CopyEnded(_status_of(pid)))
-
-
-def _status_of(pid: int) -> int:
-    """How a child has ended, when it has; 0 where that is not known."""
-    try:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    except ChildProcessError:  # an import has had children reaped by the system
-        return 0
-
-
-def _is_alone() -> bool:
-    """Whether no import has left a process that runs."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return True
-    return False
 
 
 def _send(connection: socket.socket, message: fork_messages.ForkMessage) -> None:
