@@ -381,10 +381,10 @@ def test_stacks_of_ranks_blocked_in_a_collective(jobs: Jobs) -> None:
 
 def test_start_timeout_names_who_is_missing(jobs: Jobs) -> None:
     ended = jobs.run(
-        "-n", 3, "--grace", "1", "--start-timeout", "4s", PROGRAMS / "waiting.py", "initialize"
+        "-n", 3, "--grace", "1", "--start-timeout", "8s", PROGRAMS / "waiting.py", "initialize"
     )
     assert ended.status == 124
-    assert "--start-timeout: not all ranks have joined after 4 s" in ended.report
+    assert "--start-timeout: not all ranks have joined after 8 s" in ended.report
     assert "in never_arrives" in ended.report  # its stack
     assert "rank 1: never called initialize()\n" in ended.report
     assert "ranks 0,2: waiting in initialize()" in ended.report
