@@ -346,11 +346,6 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "--report", metavar="FILE", help="Write a record of the run to FILE (.json or .html)."
         ),
-        Option(
-            "--junit",
-            metavar="FILE",
-            help="Write the run to FILE as JUnit XML with one case per rank.",
-        ),
         _flag(
             "--check",
             help="Run no PROGRAM: find out whether a job would work on these hosts.",

@@ -1,11 +1,7 @@
-"""Jobs in CI: the log of GitHub Actions, and JUnit's XML."""
+"""Jobs in CI: the log of GitHub Actions."""
 
 import os
-import signal
-import sys
 from pathlib import Path
-from typing import Any
-from xml.etree import ElementTree
 
 import github_log
 import pytest
@@ -113,69 +109,3 @@ def test_attempts(jobs: Jobs) -> None:
     assert len(lines) == 1
     assert "::error" not in ended.stderr
     assert ended.stderr.count("::group::rank 1") == 2
-
-
-# --- --junit ---
-
-
-def suite_of(path: Path) -> Any:
-    (suite,) = ElementTree.fromstring(path.read_bytes())
-    return suite
-
-
-def test_a_file_for_each_end(jobs: Jobs, tmp_path: Path) -> None:
-    path = tmp_path / "new" / "{job_id}" / "junit.xml"
-    program = FAILING.replace("if rank:", "if rank == 2:")
-    ended = jobs.run("-n", 3, "--junit", path, sys.executable, "-c", program)
-    assert ended.status == 1
-    (found,) = (tmp_path / "new").glob("*/junit.xml")
-    suite = suite_of(found)
-    assert [case.get("name") for case in suite.iter("testcase")] == ["rank 0", "rank 1", "rank 2"]
-    assert (suite.get("failures"), float(suite.get("time")) > 0) == ("1", True)
-    last = suite.findall("testcase")[2]
-    assert last.find("failure").get("type") == "ValueError"
-    assert last.findtext("failure").startswith("rank 2 failed: ValueError: 50% bad: a, b\n")
-    assert last.findtext("system-out") == "::error::not ours"
-    assert last.findtext("system-err").startswith("I am 2\nTraceback")
-    assert 0 < float(last.get("time")) < ended.seconds
-
-
-def test_a_signal(jobs: Jobs, tmp_path: Path) -> None:
-    running = jobs.start("--junit", tmp_path / "a.xml", "bash", "-c", "echo ready; sleep 1000")
-    running.read_until("ready")
-    running.signal(signal.SIGTERM)
-    assert running.finish().status == 143
-    (error,) = suite_of(tmp_path / "a.xml").findall("testcase/error")
-    assert error.text == "rank 0: ended by SIGTERM\nstopped by SIGTERM"
-
-
-def test_a_host_that_cannot_be_reached(jobs: Jobs, tmp_path: Path) -> None:
-    via = ["--via", FAKE_SSH, "--hosts", "down"]
-    env = {"FAKE_SSH": "key"}
-    ended = jobs.run(*via, "--junit", "a.xml", "true", cwd=tmp_path, env=env)
-    suite = suite_of(tmp_path / "a.xml")
-    (error,) = suite.findall("testcase/error")
-    assert error.get("message") == ended.report
-    assert sorted(os.listdir(tmp_path)) == ["a.xml"]
-
-
-@pytest.mark.parametrize(
-    ("path", "error"),
-    [
-        ("{rank}.xml", "--junit {rank}.xml: {rank} is not a placeholder"),
-        ("{process_id}.xml", "--junit {process_id}.xml: one report holds all ranks"),
-        ("/proc/a.xml", "--junit /proc/a.xml: cannot be written: "),
-    ],
-)
-def test_an_unusable_path(jobs: Jobs, path: str, error: str) -> None:
-    ended = jobs.run("--junit", path, "echo", "started")
-    assert (ended.status, ended.out) == (2, b"")
-    assert ended.report.startswith(error)
-
-
-def test_beside_a_report(jobs: Jobs, tmp_path: Path) -> None:
-    words = ["--junit", "a.xml", "--report", "a.json"]
-    ended = jobs.run(*words, "bash", "-c", "exit 3", cwd=tmp_path, env=ACTIONS)
-    assert ended.status == 3
-    assert ended.stderr.splitlines()[-1].endswith(f"report: {tmp_path}/a.json")
-    assert sorted(os.listdir(tmp_path)) == ["a.json", "a.xml"]

@@ -39,7 +39,6 @@ from mcjax_launch.protocol.hook_messages import ProgramText
 from mcjax_launch.protocol.source_lines import owner, shortened
 from mcjax_launch.pytest_plugin import said
 from mcjax_launch.ranks import parse_ranges
-from mcjax_launch.report import junit
 from mcjax_launch.runs.spmd import Code
 from mcjax_launch.schedulers.slurm import parse_gpus
 from mcjax_launch.wording import one_line
@@ -332,7 +331,6 @@ def report_test(text: str) -> None:
     said.cause(lines)
     said.of_rank(lines, 0)
     said.stacks(lines, hints=True)
-    junit._clean(text)
 
 
 LOOPS: dict[str, Callable[[bytes], object]] = {
