@@ -263,8 +263,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             metavar="auto|always|never",
             default="auto",
             default_text="auto",
-            help="Annotate the root cause and group each rank's output, for GitHub Actions; auto "
-            "means there only.",
+            help="Annotate the root cause, for GitHub Actions; auto means there only.",
         ),
     ),
     "Limits and restarts": (
