@@ -251,18 +251,16 @@ class Agent:
         if self._hooks is not None:
             self._hooks.drain(rank)
         sent = list(self._supervisor.sent[rank])
-        wrapped = self._hooks.wrapped if self._hooks is not None else None
-        pid = (wrapped and wrapped.pid(rank)) or ended.pid
-        status = wrapped.status(rank, ended.status, sent) if wrapped else ended.status
-        self._perform(self._supervisor.exited(rank, status, time.monotonic()))
+        self._perform(self._supervisor.exited(rank, ended.status, time.monotonic()))
         del self._pids[ended.pid]
         used = system.reap(ended.pid)
         if self._coordinator is not None:
             self._coordinator.resume()
-        failed = status != 0 and -status not in sent
+        failed = ended.status != 0 and -ended.status not in sent
+        pid = self._program(rank, ended.pid)
         killer = self._memory.evidence(pid) if failed and self._memory else ""
         hooked = self._hooks is not None and rank in self._hooks.seen
-        self._link.send(messages.Exited(rank, status, tuple(sent), killer, *used, hooked))
+        self._link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used, hooked))
 
     def _hooked(self, said: messages.FromHook) -> None:
         failed = said.message
@@ -507,9 +505,13 @@ class Agent:
             if self._hooks is not None:
                 self._hooks.begin_profile()
             return
-        wrapped = self._hooks.wrapped if self._hooks is not None else None
         for pid, rank in self._pids.items():
-            system.signal_process((wrapped and wrapped.pid(rank)) or pid, signum)
+            system.signal_process(self._program(rank, pid), signum)
+
+    def _program(self, rank: int, pid: int) -> int:
+        """The process of a rank, or the one below its wrapper if that is known."""
+        wrapped = self._hooks.wrapped if self._hooks is not None else None
+        return (wrapped and wrapped.pid(rank)) or pid
 
     def _stop(self, order: messages.Stop) -> None:
         if self._returns is not None:
@@ -520,8 +522,7 @@ class Agent:
             self._reap()  # without children no death will wake us
 
     def _ending_ranks(self) -> Collection[int]:
-        wrapped = self._hooks.wrapped if self._hooks is not None else None
-        return system.ending(self._pids) | (wrapped.ended() if wrapped else set())
+        return system.ending(self._pids)
 
     def _at_work(self) -> Mapping[int, int]:
         """The processes of ranks; the one that imports for them counts as the first one's."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from ..protocol import hook_environ
 from ..protocol.fork_messages import Different, Forked, Imported, Importing, Unfit
 from ..protocol.program_check import executable
 from ..protocol.signals import signal_name
@@ -29,7 +28,7 @@ _ELF = b"\x7fELF"
 
 def reason_against(ranks: Sequence[Wanted]) -> str:
     """Why a program can certainly not be forked by its own Python; "" if it may."""
-    if any(hook_environ.WRAPPED in environ for _, environ in ranks):
+    if any(rank.wrapper_words for rank, _ in ranks):
         return "ranks run under --wrap"
     return _reason_against(*ranks[0])
 

@@ -72,7 +72,6 @@ class Keywords(TypedDict, total=False):
     profile: Path | None
     profile_after: Duration
     report: Path | None
-    junit: Path | None
 
     echo: bool
     on_line: OnLine | None
@@ -138,8 +137,9 @@ def _hosts(value: Any) -> str | tuple[str, ...]:
 
 #: By option: what makes a typed value of one; what is missing here is a flag.
 KINDS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("python", "chdir", "via", "coordinator", "log_dir", "profile"), _text),
-    **dict.fromkeys(("report", "junit"), _text),
+    **dict.fromkeys(
+        ("python", "chdir", "via", "coordinator", "log_dir", "profile", "report"), _text
+    ),
     "env": _variables,
     "env_style": _one_of(kinds.ENV_STYLES),
     "wrap": lambda value: tuple(map(kinds.wrapper, _texts(value))),

@@ -94,7 +94,7 @@ def _check_report(path: str) -> None:
         raise LaunchError(f"--report {path}: with --check the name must end in .json")
     if "{" in path:
         raise LaunchError(f"--report {path}: --check fills in no placeholders")
-    files.check("--report", path)
+    files.check(path)
 
 
 def _write(path: str, data: report.Json) -> None:

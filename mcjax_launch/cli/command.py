@@ -67,9 +67,9 @@ def command(context: click.Context, /, **values: Any) -> int:
 
         message = with_variable(str(error), context)
         if options.emit is None and on_github(options, os.environ):
-            from mcjax_launch.console import github
+            from mcjax_launch.report import github
 
-            _write(github.command("error", message, title="mcjax-launch"))
+            _write(github.command("error", message))
         raise LaunchError(message, error.status) from None
 
 

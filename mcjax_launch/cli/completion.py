@@ -20,7 +20,7 @@ from mcjax_launch.cli.optional_values import may_be_left_out, with_values
 Item = CompletionItem[str]
 
 # What an option's value is completed with, by the option's name: files, folders,
-_FILES = frozenset({"junit", "python", "report", "sync"})
+_FILES = frozenset({"python", "report", "sync"})
 _FOLDERS = frozenset({"chdir", "log_dir", "profile"})
 # sets of ranks, with other words,
 _RANKS = {"pdb": ("all", "none"), "show": (), "stdin": ("all", "none")}

@@ -66,7 +66,6 @@ def _check_for_pods(options: Options) -> None:
         LaunchError: there is such.
 
     """
-    several = (options.num_hosts or 1) > 1
     for wrong, why in (
         (options.stdin, "pods have no standard input; leave out --stdin"),
         (options.pdb, "pods have no terminal; leave out --pdb"),
@@ -79,9 +78,9 @@ def _check_for_pods(options: Options) -> None:
     ):
         if wrong:
             raise LaunchError(f"--emit {options.emit}: {why}")
-    for option, path in (("--report", options.report), ("--junit", options.junit)):
-        if path is not None and several and "{host}" not in path:
-            raise LaunchError(
-                f"--emit {options.emit}: {_EACH_ITS_OWN}, and writes a file of its own; name them "
-                f"with {{host}}, on a volume: {option} '/shared/{{host}}{splitext(path)[1]}'"
-            )
+    path, several = options.report, (options.num_hosts or 1) > 1
+    if path is not None and several and "{host}" not in path:
+        raise LaunchError(
+            f"--emit {options.emit}: {_EACH_ITS_OWN}, and writes a file of its own; name them "
+            f"with {{host}}, on a volume: --report '/shared/{{host}}{splitext(path)[1]}'"
+        )

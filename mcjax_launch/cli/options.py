@@ -263,8 +263,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             metavar="auto|always|never",
             default="auto",
             default_text="auto",
-            help="Annotate the root cause and group each rank's output, for GitHub Actions; auto "
-            "means there only.",
+            help="Annotate the root cause, for GitHub Actions; auto means there only.",
         ),
     ),
     "Limits and restarts": (
@@ -345,11 +344,6 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "--report", metavar="FILE", help="Write a record of the run to FILE (.json or .html)."
-        ),
-        Option(
-            "--junit",
-            metavar="FILE",
-            help="Write the run to FILE as JUnit XML with one case per rank.",
         ),
         _flag(
             "--check",

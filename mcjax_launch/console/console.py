@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.log_files import LogFiles, Tails
@@ -21,7 +21,6 @@ from mcjax_launch.wording import visible
 if TYPE_CHECKING:
     from mcjax_launch.console.aside import Aside
     from mcjax_launch.console.collapse import Collapse
-    from mcjax_launch.console.github import Groups
     from mcjax_launch.console.listener import Listener
     from mcjax_launch.console.status_line import StatusLine
     from mcjax_launch.protocol.loop import Timer
@@ -89,10 +88,6 @@ class _Output:
             self._aside.add(text, b"")
         else:
             self.sink.write(self._renderer.own(text))
-
-    def whole(self, lines: Iterable[bytes]) -> None:
-        """Show whole lines as they are."""
-        self.sink.write(self._renderer.own(b"".join(lines)))
 
     @property
     def has_rows(self) -> bool:
@@ -193,7 +188,6 @@ class Console:
         self._errors_at: dict[int, int] = {}  # by rank: the place in stderr behind its last there
         self._logs = LogFiles(self.say)
         self._tails = Tails(for_record or listener is not None)
-        self._groups: Groups | None = None
         self._status = self._make_status()
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
         self._noise = NoiseFilter()  # with --verbose nothing goes through it
@@ -235,10 +229,6 @@ class Console:
                 self._streams[label.process_id, number] = Stream(label.process_id, number, prefix)
             if self._style.collapse:
                 output.collapse(len(shown))
-        if self._style.github and not self._style.quiet and len(shown) > 1:
-            from mcjax_launch.console.github import Groups  # as only GitHub Actions needs
-
-            self._groups = Groups(shown)
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
         """Take more bytes of a rank's stream."""
@@ -261,8 +251,6 @@ class Console:
             if self._status is not None and output is self._outputs[frames.STDERR]:
                 self._status.make_way(now)
             output.show(piece, now)
-            if self._groups is not None:
-                self._groups.feed(piece)
             if piece.stream.number == frames.STDERR:
                 self._errors_at[piece.stream.rank] = output.sink.taken
 
@@ -286,9 +274,6 @@ class Console:
         if self._listener is not None:
             self._listener.output_ends()
         self._logs.close()
-        if self._groups is not None:
-            self._outputs[frames.STDERR].whole(self._groups.take())
-            self._groups = None
 
     def tails(self, rank: int) -> tuple[str, str]:
         """The last of what a rank wrote to stdout, where that is kept, and to stderr."""

@@ -269,7 +269,7 @@ class Live(_Renderer):
         return [self._erase()]
 
     def _whole(self, line: bytes, prefix: bytes) -> bytes:
-        return prefix + (last_drawn(line) if b"\r" in line else line) + b"\n"
+        return prefix + (_last_drawn(line) if b"\r" in line else line) + b"\n"
 
     def _finals(self, text: bytes, prefix: bytes) -> bytes:
         return b"".join(self._whole(line, prefix) for line in text[:-1].split(b"\n"))
@@ -288,7 +288,7 @@ class Live(_Renderer):
         shown = [
             row.stamp + row.stream.prefix + text
             for row in in_order
-            if row.shown and (text := re.sub(_MOVES, b"", last_drawn(row.text)))
+            if row.shown and (text := re.sub(_MOVES, b"", _last_drawn(row.text)))
         ]
         most = max(1, self._height() - 2)
         if len(shown) > most:
@@ -319,7 +319,7 @@ def _after_returns(text: "bytes | bytearray", prefix: bytes) -> bytes:
     return re.sub(_RETURNS, lambda match: b"\r" + prefix, text) if prefix else bytes(text)
 
 
-def last_drawn(line: "bytes | bytearray") -> bytes:
+def _last_drawn(line: "bytes | bytearray") -> bytes:
     """What a terminal would show of a line that returns to its start, as a progress bar does."""
     return bytes(line.rstrip(b"\r").rpartition(b"\r")[2]).rstrip()
 

@@ -60,12 +60,11 @@ class Job(Value, kw_only=True):
     verify_spmd: bool = False
     pdb: frozenset[int] = frozenset()  # the ranks in which an exception opens a debugger
     debugpy: int | None = None  # the first port on which ranks wait for an IDE
-    record: bool = False  # for --report: keep what the ranks use over time
+    record: bool = False  # for --report: keep what the ranks use over time, and print last
     profile: str | None = None  # the folder for JAX's profiles, absolute
     profile_after: float = 0.0  # seconds from initialize() to its begin
     grace: float | None = None
     preload: tuple[str, ...] = ()  # modules to import once a host
-    junit: bool = False  # the last of the ranks' stdout is wanted as well
 
     def grace_s(self, reason: str) -> float:
         """The grace after `reason`, a key of GRACE_S."""
@@ -81,11 +80,6 @@ class Job(Value, kw_only=True):
         """The ranks that this launcher starts."""
         first = self.host_rank * self.processes_here
         return range(first, first + self.processes_here)
-
-    @property
-    def keeps_stdout(self) -> bool:
-        """Whether the last of the ranks' stdout is wanted afterwards, and more of their stderr."""
-        return self.record or self.junit
 
     @property
     def uses_cpu(self) -> bool:

@@ -252,8 +252,6 @@ def _rank(
         env |= of_torch(values, ranks_here, job.host_rank + host_number)
     env |= {name: placeholders.fill(value, values) for name, value in job.env}
     wrapper = wrappers.around(job.wrappers, process_id)
-    if wrapper and job.hook:
-        env[hook_environ.WRAPPED] = "1"
     if job.profile is not None:
         env[hook_environ.PROFILE] = profile_setting(job, job.profile, process_id)
     words = [*wrapper, *command(job, facts.python or job.python, process_id)]

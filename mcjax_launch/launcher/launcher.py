@@ -122,7 +122,7 @@ class Launcher:
         self._policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
         targets = front.outputs(self._give_credit)
         self._console = Console(
-            style, targets, self._reader_gone, self._give_credit, job.keeps_stdout, front.listener
+            style, targets, self._reader_gone, self._give_credit, job.record, front.listener
         )
         trace = self._console.say if "frames" in os.environ.get(_DEBUG, "") else None
         self._pool = AgentPool(

@@ -26,8 +26,6 @@ ADDRESS = "MCJAX_HOOK_ADDRESS"
 PDB = "MCJAX_HOOK_PDB"
 #: Where to write a profile, and when: seconds after initialize(), length in seconds, folder.
 PROFILE = "MCJAX_HOOK_PROFILE"
-#: Set where the rank runs under a wrapper, which may be a debugger with a Python of its own.
-WRAPPED = "MCJAX_HOOK_WRAPPED"
 #: Set where the launcher lets programs run, and asks which still do (--verify-spmd).
 VERIFY_SPMD = "MCJAX_HOOK_VERIFY_SPMD"
 #: Set in the process that is to fork the ranks: `modules:the agent's socket for it` (--preload).

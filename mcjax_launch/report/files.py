@@ -1,4 +1,4 @@
-"""A file on a run, such as --report's: looked at before the run, written whole when it is over."""
+"""The file of --report: looked at before the run, written whole when it is over."""
 
 import contextlib
 import errno
@@ -17,11 +17,10 @@ _JOB_ID = "job_id"
 _OF_RANKS = ("process_id", "local_process_id")
 
 
-def check(option: str, path: str, endings: Sequence[str] = ()) -> None:
-    """Whether a file can be written.
+def check(path: str, endings: Sequence[str] = ()) -> None:
+    """Whether the file of --report can be written.
 
     Args:
-        option: that it is for.
         path: as the user gave it; may hold placeholders.
         endings: of which its name must have one, if there are any.
 
@@ -29,13 +28,13 @@ def check(option: str, path: str, endings: Sequence[str] = ()) -> None:
         LaunchError: it cannot, as far as can be known now.
 
     """
-    placeholders.check_path(option, path)
+    placeholders.check_path("--report", path)
     if endings and not path.lower().endswith(tuple(endings)):
-        raise LaunchError(f"{option} {path}: the name must end in {' or '.join(endings)}")
+        raise LaunchError(f"--report {path}: the name must end in {' or '.join(endings)}")
     for name in _OF_RANKS:
         if f"{{{name}}}" in path:
             raise LaunchError(
-                f"{option} {path}: one report holds all ranks, so there is no {{{name}}}; "
+                f"--report {path}: one report holds all ranks, so there is no {{{name}}}; "
                 f"{{{_JOB_ID}}} tells jobs apart"
             )
     try:
@@ -48,7 +47,7 @@ def check(option: str, path: str, endings: Sequence[str] = ()) -> None:
         with _beside(os.path.join(folder, name)):
             pass
     except OSError as error:
-        raise LaunchError(f"{option} {path}: cannot be written: {error.strerror}") from None
+        raise LaunchError(f"--report {path}: cannot be written: {error.strerror}") from None
 
 
 def values(job: Job, attempt: Attempt | None) -> Mapping[str, str]:

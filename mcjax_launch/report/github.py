@@ -1,10 +1,13 @@
-"""The annotation of a failed run, for GitHub Actions."""
+"""The annotation of a failed run, for GitHub Actions.
+
+Its runner takes a line that begins with `::`, blanks aside, for a command, on stdout and on stderr
+alike.
+"""
 
 import os
 import re
 from collections.abc import Callable
 
-from mcjax_launch.console.github import command
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import NotStarted, RankFailed, Stopped
 from mcjax_launch.diagnosis.summary import Summary
@@ -17,6 +20,27 @@ _MOST = 4000  # characters: GitHub shows some 4 KB of a message
 _MOST_OUTPUT, _MOST_LINES = 2000, 5
 _COLOURS = r"\x1b\[[0-9;]*m"
 _PLACE = r"(.+):(\d{1,9}) in "
+_IN_DATA = {ord(char): f"%{ord(char):02X}" for char in "%\r\n"}
+_IN_PROPERTIES = {**_IN_DATA, ord(":"): "%3A", ord(","): "%2C"}
+
+
+def command(level: str, text: str, file: str | None = None, line: int | None = None) -> str:
+    """An annotation as a command for the runner: one whole line.
+
+    Args:
+        level: "error" or "warning".
+        text: of any lines.
+        file: that it stands at, as a path in the repository, if it stands at one.
+        line: of the file.
+
+    """
+    found = {"file": file, "line": line, "title": "mcjax-launch"}
+    properties = ",".join(
+        f"{key}={str(value).translate(_IN_PROPERTIES)}"
+        for key, value in found.items()
+        if value is not None
+    )
+    return f"::{level} {properties}::{text.translate(_IN_DATA)}\n"
 
 
 class Annotations:
@@ -62,8 +86,7 @@ def annotation(level: str, summary: Summary, state: RunState, workspace: str) ->
     if not summary.lines:
         return ""
     text = "\n".join([summary.lines[0], *_printed(summary), *summary.lines[1:]])
-    file, line = _place(summary, state, workspace)
-    return command(level, text[:_MOST], file=file, line=line, title="mcjax-launch")
+    return command(level, text[:_MOST], *_place(summary, state, workspace))
 
 
 def _printed(summary: Summary) -> list[str]:

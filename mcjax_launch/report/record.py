@@ -203,7 +203,7 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "leaving_s": _since(began_at, membership.leaving_at),
         "failed_s": _since(began_at, run.failed_at),
         "ended_s": _since(began_at, process.ended_at),
-        "outcome": outcome(run),
+        "outcome": _outcome(run),
         "words": reason(run) if run.failed and not is_victim(run) else fate(run),
         "exit_status": run.exit_status if status is not None or run.hidden_failure else None,
         "signal": signal_name(-status) if status is not None and status < 0 else None,
@@ -232,7 +232,7 @@ def _log_files(run: RankRun) -> Json | None:
     return {"stdout": f"{start}.out", "stderr": f"{start}.err"}
 
 
-def outcome(run: RankRun) -> str:
+def _outcome(run: RankRun) -> str:
     """What became of a rank, in one of the record's words."""
     if run.failed:
         return "consequence" if is_victim(run) else "failed"

@@ -21,7 +21,7 @@ _RECORD = '"the record"'
 
 def check(path: str) -> None:
     """Whether the report can be written; see `files.check`."""
-    files.check("--report", path, _ENDINGS)
+    files.check(path, _ENDINGS)
 
 
 class Report:

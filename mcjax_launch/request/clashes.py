@@ -57,7 +57,6 @@ def _named(options: Options) -> Iterator[_Named]:
         known["num_processes"] = str(options.num_processes)
     for option, given in (
         ("--report", options.report),
-        ("--junit", options.junit),
         ("--log-dir", options.log_dir),
         ("--profile", options.profile),
     ):

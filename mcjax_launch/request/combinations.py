@@ -39,7 +39,7 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
         _check_check(options, given)
     _check_contradictions(options)
     _check_lone(options, given, environ)
-    if options.report or options.junit or options.profile:  # a run without need not import it
+    if options.report or options.profile:  # a run without need not import it
         from mcjax_launch.request import clashes
 
         clashes.check(options)

@@ -71,7 +71,6 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         profile_after=options.profile_after,
         grace=options.grace,
         preload=options.preload,
-        junit=options.junit is not None,
     )
 
 

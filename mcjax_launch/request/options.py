@@ -69,7 +69,6 @@ class Options(Value, kw_only=True):
     profile: str | None = None
     profile_after: float = 10.0
     report: str | None = None
-    junit: str | None = None
     check: bool = False
     dry_run: bool = False
 

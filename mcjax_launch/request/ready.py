@@ -40,7 +40,6 @@ class Ready(Value):
         style: how the console looks.
         log_dir: where each rank's whole output goes, if anywhere.
         report: the file for the record, if it is wanted.
-        junit: the file for test results, if they are wanted.
 
     """
 
@@ -50,7 +49,6 @@ class Ready(Value):
     style: Style
     log_dir: str | None
     report: str | None
-    junit: str | None
 
 
 def prepare(options: Options, environ: Mapping[str, str], say: Say) -> Ready:
@@ -75,7 +73,7 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> Ready:
     _check_files(options)
     via = options.via or default_via(options, environ)
     used = tuple(used_hosts(job.processes_here, hosts))
-    return Ready(job, used, via, style, options.log_dir, options.report, options.junit)
+    return Ready(job, used, via, style, options.log_dir, options.report)
 
 
 def _check_files(options: Options) -> None:
@@ -84,10 +82,6 @@ def _check_files(options: Options) -> None:
         from mcjax_launch.report import write
 
         write.check(options.report)
-    if options.junit is not None:
-        from mcjax_launch.report import files
-
-        files.check("--junit", options.junit)
     if options.log_dir is not None:
         from mcjax_launch.console.log_files import check_folder
 
@@ -142,10 +136,6 @@ def run(
 
 
 def _recorders(ready: Ready, words: Callable[[], Sequence[str]], say: Say) -> Iterator[Recorder]:
-    if ready.junit is not None:
-        from mcjax_launch.report.junit import JUnit
-
-        yield JUnit(ready.junit, ready.job, say)
     if ready.report is not None:
         from mcjax_launch.report.write import Report
 

@@ -4,7 +4,6 @@ import re
 import shlex
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import github_log
 import yaml
@@ -56,10 +55,8 @@ def test_a_project_that_is_well(jobs: Jobs, tmp_path: Path) -> None:
     ended = jobs.run(*words, cwd=tmp_path, env={"GITHUB_ACTIONS": "true"})
     assert ended.status == 0
     assert ended.stdout.count("2 passed") == 2
-    log = github_log.read(ended.stderr)
-    assert (list(log.groups), log.commands) == (["rank 0", "rank 1"], [])
-    (suite,) = ElementTree.parse(tmp_path / "junit.xml").getroot()
-    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "0", "0")
+    assert github_log.read(ended.stderr).commands == []
+    assert (tmp_path / "run.html").exists()
     assert (tmp_path / "logs" / "1.out").exists()
 
 
@@ -68,10 +65,6 @@ def test_a_project_with_a_failure_on_one_rank(jobs: Jobs, tmp_path: Path) -> Non
     words = project(tmp_path, failing=1)
     ended = jobs.run(*words, cwd=tmp_path, env={"GITHUB_ACTIONS": "true", "NO_COLOR": "1"})
     assert ended.status == 1
-    log = github_log.read(ended.stderr)
-    (error,) = log.commands
+    (error,) = github_log.read(ended.stderr).commands
     assert (error.name, error.data.partition("\n")[0]) == ("error", "rank 1 failed: exit status 1")
     assert "  | FAILED tests/multiprocess/test_two.py::test_apart - assert 1 != 1" in error.data
-    assert any("test_apart" in line for line in log.groups["rank 1"])
-    (suite,) = ElementTree.parse(tmp_path / "junit.xml").getroot()
-    assert (suite.get("failures"), suite.get("errors")) == ("1", "1")

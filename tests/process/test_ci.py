@@ -1,11 +1,7 @@
-"""Jobs in CI: the log of GitHub Actions, and JUnit's XML."""
+"""Jobs in CI: the log of GitHub Actions."""
 
 import os
-import signal
-import sys
 from pathlib import Path
-from typing import Any
-from xml.etree import ElementTree
 
 import github_log
 import pytest
@@ -46,23 +42,15 @@ def test_a_failure_under_github_actions(jobs: Jobs, tmp_path: Path) -> None:
     (error,) = errors(log)
     assert error[1] == {"file": "src/train.py", "line": "8", "title": "mcjax-launch"}
     assert error[0].startswith("rank 1 failed: ValueError: 50% bad: a, b\nat ")
-    # As it came, and once more rank by rank.
-    assert "[1] I am 1" in log.text
+    assert log.text.count("[1] I am 1") == 1
     assert ended.stdout.count("[1] ::error::not ours\n") == 1
-    assert log.groups["rank 0"] == ["[0] ::error::not ours", "[0] I am 0"]
-    assert log.groups["rank 1"][:3] == [
-        "[1] ::error::not ours", "[1] I am 1", "[1] Traceback (most recent call last):",
-    ]  # fmt: skip
-    assert ended.stderr.index("::group::") < ended.stderr.index("mcjax-launch: rank 1 failed")
     assert ended.stderr.splitlines()[-1].startswith("::error ")
 
 
 def test_colours_and_a_good_end(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "bash", "-c", "echo hi", env=ACTIONS)
     assert (ended.status, ended.stdout.count("\x1b[")) == (0, 4)
-    log = read(ended)
-    assert log.groups == {"rank 0": ["\x1b[36m[0]\x1b[0m hi"], "rank 1": ["\x1b[33m[1]\x1b[0m hi"]}
-    assert (log.text, log.commands) == ([], [])
+    assert ended.stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -77,20 +65,8 @@ def test_colours_and_a_good_end(jobs: Jobs) -> None:
 )
 def test_where_it_is_on(jobs: Jobs, words: list[str], env: dict[str, str], on: bool) -> None:
     ended = jobs.run("-n", 2, *words, "bash", "-c", "echo hi; exit 3", env=env)
-    assert ("::error " in ended.stderr, "::group::" in ended.stderr) == (on, on)
+    assert ("::error " in ended.stderr) == on
     assert ("\x1b[" in ended.stdout) == on
-
-
-def test_quiet_and_one_rank_have_no_groups(jobs: Jobs) -> None:
-    """One rank's output is what the log holds anyway."""
-    for words in (["-n", 2, "-q"], ["-n", 1]):
-        log = read(jobs.run(*words, "bash", "-c", "echo hi; exit 3", env=ACTIONS))
-        assert (log.groups, len(errors(log))) == ({}, 1)
-
-
-def test_ranks_that_are_not_shown_have_no_group(jobs: Jobs) -> None:
-    log = read(jobs.run("-n", 3, "--show", "0,2", "echo", "hi", env=ACTIONS))
-    assert list(log.groups) == ["rank 0", "rank 2"]
 
 
 def test_a_job_that_cannot_be_started_is_annotated(jobs: Jobs) -> None:
@@ -112,70 +88,3 @@ def test_attempts(jobs: Jobs) -> None:
     lines = [line for line in ended.stderr.splitlines() if line.startswith("::warning ")]
     assert len(lines) == 1
     assert "::error" not in ended.stderr
-    assert ended.stderr.count("::group::rank 1") == 2
-
-
-# --- --junit ---
-
-
-def suite_of(path: Path) -> Any:
-    (suite,) = ElementTree.fromstring(path.read_bytes())
-    return suite
-
-
-def test_a_file_for_each_end(jobs: Jobs, tmp_path: Path) -> None:
-    path = tmp_path / "new" / "{job_id}" / "junit.xml"
-    program = FAILING.replace("if rank:", "if rank == 2:")
-    ended = jobs.run("-n", 3, "--junit", path, sys.executable, "-c", program)
-    assert ended.status == 1
-    (found,) = (tmp_path / "new").glob("*/junit.xml")
-    suite = suite_of(found)
-    assert [case.get("name") for case in suite.iter("testcase")] == ["rank 0", "rank 1", "rank 2"]
-    assert (suite.get("failures"), float(suite.get("time")) > 0) == ("1", True)
-    last = suite.findall("testcase")[2]
-    assert last.find("failure").get("type") == "ValueError"
-    assert last.findtext("failure").startswith("rank 2 failed: ValueError: 50% bad: a, b\n")
-    assert last.findtext("system-out") == "::error::not ours"
-    assert last.findtext("system-err").startswith("I am 2\nTraceback")
-    assert 0 < float(last.get("time")) < ended.seconds
-
-
-def test_a_signal(jobs: Jobs, tmp_path: Path) -> None:
-    running = jobs.start("--junit", tmp_path / "a.xml", "bash", "-c", "echo ready; sleep 1000")
-    running.read_until("ready")
-    running.signal(signal.SIGTERM)
-    assert running.finish().status == 143
-    (error,) = suite_of(tmp_path / "a.xml").findall("testcase/error")
-    assert error.text == "rank 0: ended by SIGTERM\nstopped by SIGTERM"
-
-
-def test_a_host_that_cannot_be_reached(jobs: Jobs, tmp_path: Path) -> None:
-    via = ["--via", FAKE_SSH, "--hosts", "down"]
-    env = {"FAKE_SSH": "key"}
-    ended = jobs.run(*via, "--junit", "a.xml", "true", cwd=tmp_path, env=env)
-    suite = suite_of(tmp_path / "a.xml")
-    (error,) = suite.findall("testcase/error")
-    assert error.get("message") == ended.report
-    assert sorted(os.listdir(tmp_path)) == ["a.xml"]
-
-
-@pytest.mark.parametrize(
-    ("path", "error"),
-    [
-        ("{rank}.xml", "--junit {rank}.xml: {rank} is not a placeholder"),
-        ("{process_id}.xml", "--junit {process_id}.xml: one report holds all ranks"),
-        ("/proc/a.xml", "--junit /proc/a.xml: cannot be written: "),
-    ],
-)
-def test_an_unusable_path(jobs: Jobs, path: str, error: str) -> None:
-    ended = jobs.run("--junit", path, "echo", "started")
-    assert (ended.status, ended.out) == (2, b"")
-    assert ended.report.startswith(error)
-
-
-def test_beside_a_report(jobs: Jobs, tmp_path: Path) -> None:
-    words = ["--junit", "a.xml", "--report", "a.json"]
-    ended = jobs.run(*words, "bash", "-c", "exit 3", cwd=tmp_path, env=ACTIONS)
-    assert ended.status == 3
-    assert ended.stderr.splitlines()[-1].endswith(f"report: {tmp_path}/a.json")
-    assert sorted(os.listdir(tmp_path)) == ["a.json", "a.xml"]

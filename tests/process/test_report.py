@@ -253,9 +253,9 @@ def test_an_unusable_path(jobs: Jobs, tmp_path: Path, path: str) -> None:
 @pytest.mark.parametrize(
     ("words", "variables"),
     [
-        ("--report r.json --junit r.json", {}),
-        ("--report r.json", {"MCJAX_JUNIT": "r.json"}),
-        ("--emit slurm --report r.json --junit r.json", {}),
+        ("--report r.json --log-dir r.json", {}),
+        ("--report r.json", {"MCJAX_LOG_DIR": "r.json"}),
+        ("--emit slurm --report r.json --log-dir r.json", {}),
     ],
 )
 def test_one_file_for_two(
@@ -263,13 +263,13 @@ def test_one_file_for_two(
 ) -> None:
     done = jobs.run(*words.split(), "echo", "started", cwd=tmp_path, env=variables)
     assert (done.status, done.out) == (2, b"")
-    assert done.report.startswith("--report r.json and --junit r.json name one path: ")
+    assert done.report.startswith("--report r.json and --log-dir r.json name one path: ")
     assert os.listdir(tmp_path) == []
 
 
 def test_one_file_for_two_from_python(launch: Launch, tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"r\.json name one path: "):
-        launch("true", report=tmp_path / "r.json", junit=tmp_path / "r.json")
+        launch("true", report=tmp_path / "r.json", log_dir=tmp_path / "r.json")
 
 
 @pytest.mark.parametrize("status", [0, 3])

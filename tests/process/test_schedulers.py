@@ -202,10 +202,6 @@ BAD = {
         "--emit jobset --image x --num-hosts 2 --report run.json",
         "on a volume: --report '/shared/{host}.json'",
     ),
-    "results of all pods in one file": (
-        "--emit jobset --image x --num-hosts 2 --junit run.xml",
-        "on a volume: --junit '/shared/{host}.xml'",
-    ),
     "a debugger": ("--emit job --image x --pdb all", "pods have no terminal; leave out --pdb"),
     "sbatch's options": (
         "--emit job --image x --engine-option --partition=y",

@@ -22,17 +22,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SAME = [
-    {"report": "r.json", "junit": "./r.json"},
-    {"report": "old.json", "junit": "hard.json"},
-    {"report": "later.json", "junit": "new.json"},
-    {"report": "link/r.json", "junit": "logs/r.json"},
-    {"report": "{job_id}.json", "junit": "{job_id}.json"},
-    {"report": "r-{num_processes}.json", "junit": "r-3.json", "num_processes": 3},
+    {"report": "r.json", "profile": "./r.json"},
+    {"report": "old.json", "hosts": "hard.json"},
+    {"report": "later.json", "log_dir": "new.json"},
+    {"report": "link/r.json", "profile": "logs/r.json"},
+    {"report": "{job_id}.json", "log_dir": "{job_id}.json"},
+    {"report": "r-{num_processes}.json", "log_dir": "r-3.json", "num_processes": 3},
     {"report": "r.json", "log_dir": "r.json"},
     {"log_dir": "link", "profile": "logs"},
-    {"junit": "hosts.txt", "hosts": "hosts.txt"},
+    {"report": "hosts.txt", "hosts": "hosts.txt"},
     {"report": "hosts.txt", "hosts": "hosts.txt", "check": True},
-    {"junit": "logs/../train.py", "chdir": "link/..", "program": ("train.py",)},
+    {"report": "logs/../train.py", "chdir": "link/..", "program": ("train.py",)},
 ]
 
 
@@ -46,17 +46,17 @@ def test_one_path(given: dict[str, object]) -> None:
 IN_THE_WAY = {
     "a file, not a directory": [
         {"report": "r.json", "log_dir": "r.json/logs"},
-        {"report": "r.json", "junit": "r.json/j.xml"},
+        {"report": "hosts.txt/r.json", "hosts": "hosts.txt"},
         {"profile": "train.py/x", "program": ("train.py",)},
     ],
     "writes a rank's output there": [
-        {"junit": "logs/0.out", "log_dir": "link"},
-        {"junit": "link/12.err", "log_dir": "logs"},
-        {"junit": "logs/3/3.out", "log_dir": "logs/{process_id}"},
+        {"report": "logs/0.out", "log_dir": "link"},
+        {"report": "link/12.err", "log_dir": "logs"},
+        {"report": "logs/3/3.out", "log_dir": "logs/{process_id}"},
         {"profile": "logs/0.out", "log_dir": "logs"},
     ],
     "writes ranks' traces there": [
-        {"junit": "p/trace.json.gz", "profile": "p"},
+        {"report": "p/trace.json.gz", "profile": "p"},
         {"report": "p/0/began.json", "profile": "p"},
     ],
 }
@@ -71,14 +71,14 @@ def test_a_path_that_is_another_options(words: str, given: dict[str, object]) ->
 
 
 APART = [
-    {"report": "r.json", "junit": "r.xml", "log_dir": "logs", "profile": "p"},
-    {"report": "logs/run.json", "junit": "logs/run.xml", "log_dir": "logs"},
+    {"report": "r.json", "log_dir": "logs", "profile": "p"},
+    {"report": "logs/run.json", "log_dir": "logs"},
     {"report": "p/run.json", "log_dir": "p/logs", "profile": "p"},
     {"report": "logs/r.json", "log_dir": "logs/{job_id}"},
-    {"junit": "logs/1.out", "log_dir": "logs/{process_id}"},
+    {"report": "logs/1.out", "log_dir": "logs/{process_id}"},
     {"report": "r.json", "log_dir": ".", "program": ("train.py",)},
-    {"junit": "train", "program": ("train",)},  # a command, looked for in PATH
-    {"junit": "train.py", "program": ("train.py",), "chdir": "logs"},
+    {"report": "train", "program": ("train",)},  # a command, looked for in PATH
+    {"report": "train.py", "program": ("train.py",), "chdir": "logs"},
     {"report": "r.json", "hosts": "hosts.txt"},
     {"report": "r.json", "check": True},
 ]
@@ -95,4 +95,4 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    check(Options(report="r.json", junit="r.json"))
+    check(Options(report="r.json", log_dir="r.json"))

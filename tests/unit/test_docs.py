@@ -34,7 +34,7 @@ FOREIGN = {
     *("--install", "--worker"),
     *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag", "--input"),
     *("--prefix", "--tail", "--max-log-requests"),
-    *("--lf", "--collect-only", "--trace", "--setup-only"),
+    *("--lf", "--collect-only", "--trace", "--setup-only", "--junitxml"),
     *("--nproc-per-node", "--nnodes", "--hostfile", "--host", "--wdir"),
     *("--shm-size", "--ipc"),
 }

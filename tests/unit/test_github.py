@@ -9,28 +9,24 @@ import pytest
 from github_log import Command
 from records import end_of, failure, say
 
-from mcjax_launch.console import github
-from mcjax_launch.console.pieces import Part, Stream, whole_lines
-from mcjax_launch.console.prefix import RankLabel
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.summary import not_started, summarize
-from mcjax_launch.report.github import Annotations, annotation
+from mcjax_launch.report.github import Annotations, annotation, command
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import Stop
 
-OUT, ERR = Stream(0, 1, b"[0] "), Stream(0, 2, b"[0] ")
-OTHER = Stream(1, 1, b"[1] ")
 GLOO = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
-ATTACKS = b"::error::x\n  ::endgroup::\n##[endgroup]\nx ##[error]y\n::stop-commands::t\n"
 
 
 def test_escapes() -> None:
     data, file = "100%\r\n%0A,::", "a,b:c%3A\nd"
-    line = github.command("error", data, file=file, line=3, col=None, title="x=y")
+    line = command("error", data, file, 3)
     assert line.count("\n") == 1
-    assert line.startswith("::error file=a%2Cb%3Ac%253A%0Ad,line=3,title=x=y::100%25%0D%0A%250A,::")
-    found = github_log.parsed(line.removesuffix("\n"), {"error"})
-    assert found == Command("error", data, {"file": file, "line": "3", "title": "x=y"})
+    assert line.startswith(
+        "::error file=a%2Cb%3Ac%253A%0Ad,line=3,title=mcjax-launch::100%25%0D%0A%250A,::"
+    )
+    found = github_log.parsed(line.removesuffix("\n"))
+    assert found == Command("error", data, {"file": file, "line": "3", "title": "mcjax-launch"})
 
 
 def failed(**more: Any) -> RunState:
@@ -44,7 +40,7 @@ def failed(**more: Any) -> RunState:
 
 def annotated(state: RunState, workspace: str, level: str = "error") -> Command:
     (line,) = annotation(level, summarize(state), state, workspace).splitlines()
-    found = github_log.parsed(line, {"error", "warning"})
+    found = github_log.parsed(line)
     assert found is not None
     return found
 
@@ -95,7 +91,7 @@ def over(*attempts: Attempt) -> list[tuple[str, str]]:
         annotations.ended(each)
     annotations.over(attempts[-1].summary.status, "")
     found = github_log.read("".join(lines)).commands
-    return [(command.name, command.data.partition("\n")[0]) for command in found]
+    return [(each.name, each.data.partition("\n")[0]) for each in found]
 
 
 def test_the_failure_of_an_attempt_is_a_warning_if_there_is_another() -> None:
@@ -110,50 +106,3 @@ def test_the_failure_of_an_attempt_is_a_warning_if_there_is_another() -> None:
 def test_an_error_of_a_start_says_so_itself() -> None:
     away = attempt(RunState()).replaced(summary=not_started("host h: away", 255))
     assert over(attempt(failed()), away) == [("warning", "rank 0 failed: ValueError: x")]
-
-
-def grouped(*pieces: object, ranks: int = 2) -> dict[str, list[str]]:
-    groups = github.Groups([RankLabel(rank, "a:b%" if rank == 2 else "") for rank in range(ranks)])
-    for piece in pieces:
-        groups.feed(piece)  # type: ignore[arg-type]
-    log = github_log.read(b"".join(groups.take()).decode())
-    assert (log.text, log.commands) == ([], [])
-    return log.groups
-
-
-def test_what_ranks_print_is_text_in_their_groups() -> None:
-    found = grouped(whole_lines(OUT, ATTACKS), whole_lines(OTHER, b"b\n"), whole_lines(ERR, b"e\n"))
-    lines = [f"[0] {line}" for line in ATTACKS.decode().splitlines()]
-    assert found == {"rank 0": [*lines, "[0] e"], "rank 1": ["[1] b"]}
-
-
-def test_without_prefixes_too() -> None:
-    found = grouped(whole_lines(Stream(0, 1), ATTACKS))
-    assert found == {"rank 0": ATTACKS.decode().splitlines(), "rank 1 (no output)": []}
-
-
-def test_a_progress_bar_is_one_line() -> None:
-    found = grouped(
-        Part(ERR, b"1%"), Part(ERR, b"\r50%"), whole_lines(OUT, b"x\n"), Part(ERR, b"\r9%\n")
-    )
-    assert found["rank 0"] == ["[0] x", "[0] 9%"]
-
-
-def test_a_host_in_the_name() -> None:
-    assert list(grouped(ranks=3)) == [
-        "rank 0 (no output)",
-        "rank 1 (no output)",
-        "rank 2 on a:b% (no output)",
-    ]
-
-
-def test_what_is_kept_is_bounded() -> None:
-    many = [whole_lines(OUT, b"%06d %s\n" % (n, b"x" * 900)) for n in range(1000)]
-    first, *lines = grouped(*many)["rank 0"]
-    assert first == "mcjax-launch: only the last lines are repeated here"
-    assert lines[-1].startswith("[0] 000999 x")
-    assert all(line.startswith("[0] 000") and line.endswith("xx") for line in lines)
-    assert (250 << 10) < sum(map(len, lines)) < (330 << 10)
-    endless = [Part(OUT, b"y" * 10_000) for _ in range(100)]
-    (line,) = grouped(*endless, Part(OUT, b"\n"))["rank 0"]
-    assert len(line) < 80_000

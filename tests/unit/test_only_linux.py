@@ -16,7 +16,6 @@ PLACES = {
     "agent/system/linux.py",
     "agent/system/memory.py",
     "agent/system/oom.py",
-    "agent/system/pidfd.py",
     "agent/fork_server.py",
     "hook/mcjax_hook/agents_death.py",
     "hook/mcjax_hook/fork_server.py",

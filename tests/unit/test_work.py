@@ -20,11 +20,9 @@ import mcjax_launch
 from mcjax_launch.agent.hook_server import HookConnection
 from mcjax_launch.agent.stacks import Importer, with_source
 from mcjax_launch.console.collapse import Collapse
-from mcjax_launch.console.github import Groups
 from mcjax_launch.console.log_files import Tails
 from mcjax_launch.console.noise_filter import NoiseFilter
 from mcjax_launch.console.pieces import Lines, Piece, Stream, whole_lines
-from mcjax_launch.console.prefix import RankLabel
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.diagnosis import program_code
@@ -39,7 +37,6 @@ from mcjax_launch.protocol.hook_messages import ProgramText
 from mcjax_launch.protocol.source_lines import owner, shortened
 from mcjax_launch.pytest_plugin import said
 from mcjax_launch.ranks import parse_ranges
-from mcjax_launch.report import junit
 from mcjax_launch.runs.spmd import Code
 from mcjax_launch.schedulers.slurm import parse_gpus
 from mcjax_launch.wording import one_line
@@ -261,7 +258,7 @@ def show(data: bytes, *, stream: int, culprit: int | None = None) -> None:
     """The pipeline of the console, for what comes line by line."""
     one = Stream(0, stream, b"[0] ")
     unfinished, noise_filter = UnfinishedLines(), NoiseFilter()
-    plain, live, groups = Plain(), Live(lambda: 24), Groups([RankLabel(0), RankLabel(1)])
+    plain, live = Plain(), Live(lambda: 24)
     tails = Tails(for_record=True)
     tails.expect(1)
     if culprit is not None:
@@ -273,7 +270,6 @@ def show(data: bytes, *, stream: int, culprit: int | None = None) -> None:
 
     def render(found: Iterable[Piece]) -> None:
         for piece in found:
-            groups.feed(piece)
             for renderer in (plain, live):
                 renderer.lines(piece) if isinstance(piece, Lines) else renderer.part(piece, 0)
 
@@ -282,7 +278,6 @@ def show(data: bytes, *, stream: int, culprit: int | None = None) -> None:
         render(filtered(unfinished.feed(one, piece, 0)))
     render(filtered(unfinished.finish()))
     render(noise_filter.expire(float("inf")))
-    list(groups.take())
     tails.of(0)
 
 
@@ -332,7 +327,6 @@ def report_test(text: str) -> None:
     said.cause(lines)
     said.of_rank(lines, 0)
     said.stacks(lines, hints=True)
-    junit._clean(text)
 
 
 LOOPS: dict[str, Callable[[bytes], object]] = {

@@ -28,5 +28,3 @@ def test_the_program_is_known_by_its_command(
     monkeypatch.setattr(system, "command", lambda pid: words)
     wrapped = WrappedPrograms({1: ["/usr/bin/python3", "train.py", "--steps", "3"]})
     assert wrapped.is_program(1, os.getpid()) == is_program
-    for rank in [1] if is_program else []:
-        wrapped.status(rank, 0, ())  # lets go of it

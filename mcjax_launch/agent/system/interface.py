@@ -27,15 +27,6 @@ if TYPE_CHECKING:
         @property
         def rss_kib(self) -> int: ...
 
-    class Watched(Protocol):
-        """A process that is not a child, and that some other may have waited for when it ends."""
-
-        def ended(self) -> bool:
-            """Whether it is over, as far as that can be known."""
-
-        def let_go(self) -> int | None:
-            """Watch it no more; its status, or minus a signal; None where nobody can know it."""
-
     class OutOfMemory(Protocol):
         """What the system's out-of-memory killer has done, from when this was made."""
 
@@ -157,9 +148,6 @@ if TYPE_CHECKING:
                 processes: pid -> what to call it in the answer.
 
             """
-
-        def watched(self, pid: int) -> Watched:
-            """A process that is not a child, held to see its end."""
 
         # --- kill ---
 

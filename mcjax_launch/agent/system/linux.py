@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from ...protocol.ulimits import Limit
-    from .pidfd import Watched
 
 __all__ = [
     "adopt_orphans",
@@ -54,7 +53,6 @@ __all__ = [
     "unfit",
     "usable_cores",
     "wait",
-    "watched",
 ]
 
 forks_ranks = True
@@ -316,13 +314,6 @@ def command(pid: int) -> list[str]:
             return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
     except OSError:
         return []
-
-
-def watched(pid: int) -> Watched:
-    """A process that is not a child, and that some other may have waited for when it ends."""
-    from .pidfd import Watched
-
-    return Watched(pid)
 
 
 def out_of_memory() -> OutOfMemory:

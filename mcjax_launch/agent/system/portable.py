@@ -65,7 +65,6 @@ __all__ = [
     "unfit",
     "usable_cores",
     "wait",
-    "watched",
 ]
 
 forks_ranks = False
@@ -196,31 +195,14 @@ def out_of_memory() -> OutOfMemory:
 
 def ending(processes: dict[int, int]) -> frozenset[int]:
     """Those that have ended, and are not reaped."""
-    return frozenset(name for pid, name in processes.items() if _Watched(pid).ended())
+    return frozenset(name for pid, name in processes.items() if _has_ended(pid))
 
 
-class _Watched:
-    """A process that is known by its number and start."""
-
-    def __init__(self, pid: int) -> None:
-        try:
-            self._process = psutil.Process(pid)
-        except psutil.Error:
-            self._process = None
-
-    def ended(self) -> bool:
-        try:
-            return self._process is None or self._process.status() == psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            return True
-
-    def let_go(self) -> None:
-        return None
-
-
-def watched(pid: int) -> _Watched:
-    """A process that is not a child."""
-    return _Watched(pid)
+def _has_ended(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return True
 
 
 def handles(pid: int, signum: int) -> bool:

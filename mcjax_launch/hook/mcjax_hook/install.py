@@ -48,8 +48,6 @@ def install(failed: Callable[[Exception], None]) -> ForkServer | None:
     if not _is_main_interpreter():
         return None
     if "_gdb" in sys.builtin_module_names:  # no program of the rank's: gdb's own Python
-        if environ.get(hook_environ.WRAPPED):
-            sys.meta_path.insert(0, ImportPatches({"gdb": _ends_as_the_program}, failed))
         return None
     link = AgentLink()
     if not fork_server:
@@ -82,12 +80,6 @@ def _fills_in(environ: Mapping[str, str]) -> Patch:
         gpus.assign(environ)
 
     return patch
-
-
-def _ends_as_the_program(gdb: Any) -> None:
-    from .gdb_status import end_as_the_program
-
-    end_as_the_program(gdb)
 
 
 class Hook:
