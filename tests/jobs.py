@@ -108,12 +108,12 @@ class Running:
     def signal(self, signum: int) -> None:
         self.process.send_signal(signum)
 
-    def kill_now(self) -> None:
+    def kill_now(self, name: str = "SIGINT") -> None:
         """End it as a user does who does not wait for the ranks: twice, the answer read between.
 
         Two equal signals in a row may reach a process as one.
         """
-        self.signal(signal.SIGINT)
+        self.signal(signal.Signals[name])
         pipe = self.process.stderr or self.process.stdout
         assert pipe is not None
         seen = b""
@@ -125,7 +125,7 @@ class Running:
             self.err += seen
         else:
             self.out += seen
-        self.signal(signal.SIGINT)
+        self.signal(signal.Signals[name])
 
     def finish(self, limit: float = LIMIT_S) -> Ended:
         """Wait for its end."""

@@ -379,8 +379,9 @@ def test_a_signal_while_modules_are_imported(
     ignore = f"import signal; signal.signal(signal.SIG{name}, signal.SIG_IGN); "
     ignore += "signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     running, _ = importing(jobs, folder, (ignore if deaf else "") + IMPORTING)
-    running.signal(signal.Signals[f"SIG{name}"])  # type: ignore[attr-defined]
     if deaf:
+        running.kill_now(f"SIG{name}")  # type: ignore[attr-defined]
+    else:
         running.signal(signal.Signals[f"SIG{name}"])  # type: ignore[attr-defined]
     ended = running.finish()  # type: ignore[attr-defined]
     assert ended.status == status, ended.stderr
