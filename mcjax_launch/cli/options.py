@@ -8,6 +8,9 @@ import click
 
 from mcjax_launch import __version__
 from mcjax_launch.cli.param_types import (
+    FILE,
+    FOLDER,
+    HOSTS,
     Duration,
     Gpus,
     HostRank,
@@ -85,6 +88,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         _flag("-m", "--module", help="PROGRAM is the name of a Python module."),
         Option(
             "--python",
+            type=FILE,
             metavar="PATH",
             default_text="the active environment's, else one with jax",
             help="Python interpreter of the ranks.",
@@ -92,6 +96,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "-C",
             "--chdir",
+            type=FOLDER,
             metavar="DIR",
             default_text="the current directory",
             help="Working directory of the ranks.",
@@ -181,6 +186,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     "Hosts": (
         Option(
             "--hosts",
+            type=HOSTS,
             metavar="FILE|LIST|-",
             default_text="Slurm's allocation, or this machine",
             help="Hosts to run on: a hosts file, a list such as a,b,c, or - for standard input.",
@@ -200,6 +206,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "--sync",
+            type=FILE,
             multiple=True,
             metavar="PATH",
             help="Copy a file or directory to every host and run there. Repeatable.",
@@ -229,6 +236,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     "Output": (
         Option(
             "--log-dir",
+            type=FOLDER,
             metavar="DIR",
             help="Write each rank's complete output to DIR/<rank>.out and DIR/<rank>.err.",
         ),
@@ -331,6 +339,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "--profile",
+            type=FOLDER,
             metavar="DIR",
             help="Trace all ranks with JAX's profiler for the same 5 s, into DIR; SIGPROF: again.",
         ),
@@ -343,7 +352,10 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             help="Begin the profile D after initialize().",
         ),
         Option(
-            "--report", metavar="FILE", help="Write a record of the run to FILE (.json or .html)."
+            "--report",
+            type=FILE,
+            metavar="FILE",
+            help="Write a record of the run to FILE (.json or .html).",
         ),
         _flag(
             "--check",
@@ -405,4 +417,4 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     ),
 }
 
-PROGRAM = click.Argument(["program"], nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
+PROGRAM = click.Argument(["program"], nargs=-1, type=FILE, metavar="PROGRAM [ARGS]...")

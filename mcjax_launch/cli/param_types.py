@@ -25,6 +25,28 @@ class Typed(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, ctx)
 
 
+class Named(click.ParamType):  # type: ignore[type-arg]
+    """Text that a shell can complete.
+
+    Args:
+        offer: the function of `cli/completion.py` that does it.
+
+    """
+
+    def __init__(self, offer: str) -> None:
+        self.name = offer
+
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> Any:  # noqa: ARG002  click's
+        from mcjax_launch.cli import completion
+
+        return getattr(completion, self.name)(incomplete)
+
+
+FILE = Named("files")
+FOLDER = Named("folders")
+HOSTS = Named("hosts")
+
+
 class Duration(Typed):
     """Seconds."""
 
