@@ -1,10 +1,10 @@
-"""A plan as a shell script, for --dry-run; pure."""
+"""A plan as a list in a shell's words, for --dry-run; pure."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import and_
 
@@ -13,7 +13,7 @@ from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, make_plan
-from mcjax_launch.protocol import hook_environ, rank_environ
+from mcjax_launch.protocol import rank_environ
 from mcjax_launch.protocol.address import LOOPBACK, TPU_PORTS, join_address, split_address
 from mcjax_launch.protocol.messages import Tpu, VisibleGpus
 from mcjax_launch.protocol.value import Value
@@ -27,19 +27,15 @@ _STAGE = "STAGE"
 
 
 class Here(Value):
-    """What a script needs of this machine.
+    """What is known of this machine.
 
     Args:
         environ: what ranks on this machine inherit.
-        port: a free one, for the coordinator of a job of this machine alone.
-        hook: the folder of the hook.
-        gpus: that ranks on this machine would see.
+        gpus: that they would see.
 
     """
 
     environ: Mapping[str, str]
-    port: int
-    hook: str
     gpus: VisibleGpus = VisibleGpus()
 
 
@@ -49,7 +45,7 @@ def dry_run(job: Job, hosts: Sequence[Host], here: Here) -> str:
     Args:
         job: what the user asked for.
         hosts: those that would get ranks.
-        here: what the script needs of this machine.
+        here: what is known of this machine.
 
     """
     alone = len(hosts) == 1
@@ -67,21 +63,17 @@ def dry_run(job: Job, hosts: Sequence[Host], here: Here) -> str:
         )
         for host in hosts
     }
-    is_here = alone and hosts[0].is_local
-    coordinator = join_address(address, port or (here.port if is_here else _PORT))
+    coordinator = join_address(address, port or _PORT)
     plan = make_plan(job, hosts, facts, job_id=_JOB_ID, coordinator=coordinator)
-    script = describe(plan, here, job.sync, job.stdin)
-    title, rest = script.split("\n", 1)
-    comments = [*_left_out(job, alone), *(f"# {line}" for line in _about_gpus(job, plan))]
-    return "\n".join([title, *comments, rest])
+    return "\n".join(describe(plan, here, [*_about_files(job), *_about_gpus(job, plan)])) + "\n"
 
 
-def _left_out(job: Job, alone: bool) -> Iterator[str]:
-    """Comments on what a launcher does and the script does not."""
-    if job.relay and not alone:
-        yield "# without a launcher the ranks connect to this address themselves"
-    if job.bind_cores == "on":
-        yield "# without a launcher the ranks share all cores: --bind-cores on is left out"
+def _about_files(job: Job) -> Iterator[str]:
+    if job.sync:
+        yield f"{_STAGE} is the folder to which --sync copies {shlex.join(job.sync)}"
+    if job.stdin:
+        takes = "take" if len(job.stdin) > 1 else "takes"
+        yield f"{these_ranks(job.stdin)} {takes} the launcher's standard input"
 
 
 def _gpus(job: Job, host: Host, here: Here) -> VisibleGpus:
@@ -110,100 +102,46 @@ def _folder(job: Job, host: Host) -> str:
     return os.path.join(_STAGE, chdir)
 
 
-def describe(plan: Plan, here: Here, sync: Sequence[str] = (), stdin: Collection[int] = ()) -> str:
-    """The ranks' variables, folder and commands: what all share once, then what is each one's own.
-
-    It can be pasted into a shell if all ranks are on this machine.
+def describe(plan: Plan, here: Here, notes: Iterable[str] = ()) -> Iterator[str]:
+    """The ranks' variables, folder and commands, in lines: what all share once, then each one's own.
 
     Args:
         plan: whose ranks are shown.
-        here: what the script needs of this machine; what ranks elsewhere inherit is not known.
-        sync: the paths that are copied to each host.
-        stdin: the ranks that take the launcher's standard input.
+        here: what is known of this machine; what ranks elsewhere inherit is not known.
+        notes: what else is to be known.
 
     """
-    script = _Script(plan, here, sync, stdin)
-    if all(host.is_local for host in plan.hosts):
-        # A shell of its own, for its variables. Ctrl-C would not reach what runs in its background,
-        # and JAX swallows a TERM.
-        lines = ["(", "trap 'kill -KILL 0' INT", *script.lines(), "wait", ")"]
-    else:
-        lines = ["# in a shell on each host:", *script.lines()]
     hosts, ranks = counted(len(plan.hosts), "host"), counted(len(plan.ranks), "rank")
-    return "\n".join([f"# job {plan.job_id}: {ranks} on {hosts}", *lines]) + "\n"
+    yield f"# job {plan.job_id}: {ranks} on {hosts}"
+    yield from (f"# {note}" for note in notes)
+    settings = [_set_in(rank, plan, here) for rank in plan.ranks]
+    shared = reduce(and_, (each.items() for each in settings))
+    common = {name: value for name, value in shared if name != "JAX_PROCESS_ID"}
+    folders = {rank.cwd for rank in plan.ranks}
+    if len(folders) == 1:
+        yield f"cd {shlex.quote(*folders)}"
+    yield from (f"export {_assignment(*item)}" for item in sorted(common.items()))
+    for rank, each in zip(plan.ranks, settings, strict=True):
+        yield f"# rank {rank.process_id} on {rank.host.login}"
+        own = [_assignment(*item) for item in sorted(each.items() - common.items())]
+        enter = "" if len(folders) == 1 else f"cd {shlex.quote(rank.cwd)} && "
+        yield enter + " ".join([*own, shlex.join(rank.argv)])
 
 
-class _Script:
-    def __init__(self, plan: Plan, here: Here, sync: Sequence[str], stdin: Collection[int]) -> None:
-        self._plan = plan
-        self._here = here
-        self._sync = sync
-        self._stdin = stdin
-        self._is_here = all(host.is_local for host in plan.hosts)
-        # Several would each read a part of it.
-        self._reads_input = self._is_here and len(stdin) == 1
-        self._settings = [self._set_in(rank) for rank in plan.ranks]
-        common = reduce(and_, (settings.items() for settings in self._settings))
-        self._common = {name: value for name, value in common if name != "JAX_PROCESS_ID"}
-        self._folders = {rank.cwd for rank in plan.ranks}
-
-    def lines(self) -> Iterator[str]:
-        if self._sync:
-            yield f"# {_STAGE} is the folder to which --sync copies {shlex.join(self._sync)}"
-        if self._reads_input:
-            yield "exec 3<&0"  # what runs in the background reads /dev/null otherwise
-        elif self._stdin:
-            takes = f"{these_ranks(self._stdin)} {'take' if len(self._stdin) > 1 else 'takes'}"
-            yield f"# {takes} the launcher's standard input (--stdin), which this script leaves out"
-        if self._is_here and (unset := self._not_inherited()):
-            yield f"unset {' '.join(unset)}"
-        if len(self._folders) == 1:
-            # Not to leave a user's shell on another host.
-            yield f"cd {self._quoted(*self._folders)}{' || exit' if self._is_here else ''}"
-        yield from (f"export {_assignment(*item)}" for item in sorted(self._common.items()))
-        for rank, settings in zip(self._plan.ranks, self._settings, strict=True):
-            yield f"# rank {rank.process_id} on {rank.host.login}"
-            own = [_assignment(*item) for item in sorted(settings.items() - self._common.items())]
-            enter = "" if len(self._folders) == 1 else f"cd {self._quoted(rank.cwd)} && "
-            takes = " <&3" if self._reads_input and rank.process_id in self._stdin else ""
-            command = " ".join([*own, shlex.join(rank.argv)])
-            yield f"{enter}{command}{takes}{' &' if self._is_here else ''}"
-
-    def _quoted(self, folder: str) -> str:
-        stage, _, below = folder.partition("/")
-        if stage != _STAGE:
-            return shlex.quote(folder)
-        return f'"${{{_STAGE}:?}}"' + (shlex.quote(f"/{below}") if below else "")
-
-    def _not_inherited(self) -> list[str]:
-        """Variables of this machine that no rank gets."""
-        [inherited, *_] = map(self._inherited, self._plan.ranks)
-        return sorted(set(self._here.environ) - set(inherited) - set(self._common))
-
-    def _inherited(self, rank: Rank) -> dict[str, str]:
-        """What a rank inherits on its host, as far as that is known."""
-        if not rank.host.is_local:
-            return {}
-        inherited = rank_environ.without_outer_job(self._here.environ)
-        misleading = rank_environ.misleading(inherited) if self._plan.hook else []
-        return {name: value for name, value in inherited.items() if name not in misleading}
-
-    def _set_in(self, rank: Rank) -> dict[str, str]:
-        """The variables that are set in a rank."""
-        plan, inherited = self._plan, self._inherited(rank)
-        common = plan.env if plan.hook else rank_environ.of_scheduler(plan.env, inherited)
-        settings = rank_environ.changes(
-            inherited,
-            common=common,
-            defaults=plan.defaults,
-            own=rank.env,
-            coordinator_host=rank.values["coordinator_host"],
-        )
-        if not plan.hook or not self._is_here:
-            return settings
-        whole = rank_environ.with_hook({**inherited, **settings}, self._here.hook)
-        hook = {name: whole[name] for name in ("PYTHONPATH", hook_environ.FOLDER)}
-        return {**settings, **hook, hook_environ.ALONE: "1"}
+def _set_in(rank: Rank, plan: Plan, here: Here) -> dict[str, str]:
+    """The variables that are set in a rank, beside what it inherits on its host."""
+    inherited: dict[str, str] = {}
+    if rank.host.is_local:
+        inherited = rank_environ.without_outer_job(here.environ)
+        for name in rank_environ.misleading(inherited) if plan.hook else []:
+            del inherited[name]
+    return rank_environ.changes(
+        inherited,
+        common=plan.env if plan.hook else rank_environ.of_scheduler(plan.env, inherited),
+        defaults=plan.defaults,
+        own=rank.env,
+        coordinator_host=rank.values["coordinator_host"],
+    )
 
 
 def _assignment(name: str, value: str) -> str:

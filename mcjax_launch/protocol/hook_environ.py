@@ -4,8 +4,6 @@
 SOCKET = "MCJAX_HOOK_SOCKET"
 #: The folder on PYTHONPATH that holds the hook.
 FOLDER = "MCJAX_HOOK_FOLDER"
-#: Set where the ranks run without an agent, from the script that --dry-run prints.
-ALONE = "MCJAX_HOOK_ALONE"
 #: Where rank 0's coordination service listens, for the coordinator that the launcher chose.
 BIND = "MCJAX_HOOK_BIND"
 #: The path of a unix socket on which it may listen instead, out of the reach of others.

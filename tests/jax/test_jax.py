@@ -32,18 +32,6 @@ def test_toy(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:
     assert ended.report.splitlines() == [*hidden, f"logs: {tmp_path}"]
 
 
-def test_a_dry_run_as_a_script(jobs: Jobs) -> None:
-    """A bare initialize() gets its coordinates there too, without a launcher."""
-    script = jobs.run("-n", 2, "-d", 2, "--dry-run", PROGRAMS / "toy.py")
-    ran = subprocess.run(
-        ["bash"], input=script.out, capture_output=True, env=jobs.environment(), timeout=120
-    )
-    shown = ran.stdout.decode()
-    for rank in range(2):
-        assert f"process {rank} of 2: sum 1.935687"[:-2] in shown, ran.stderr
-    assert b"proxy" not in ran.stderr
-
-
 def logs(folder: Path, end: str) -> str:
     """All that the ranks have written to one stream."""
     return "".join(path.read_text() for path in sorted(folder.glob(f"*.{end}")))

@@ -235,20 +235,6 @@ def test_dry_run_starts_nothing(jobs: Jobs, tmp_path: Path) -> None:
     assert not (tmp_path / "started").exists()
 
 
-@pytest.mark.parametrize("shell", ["bash", "sh"])
-def test_a_dry_run_is_a_script(jobs: Jobs, tmp_path: Path, shell: str) -> None:
-    program = ["sh", "-c", 'cat; echo "$JAX_PROCESS_ID of $JAX_NUM_PROCESSES in $PWD: $MINE $1"']
-    mine = ["-x", "MINE=a 'b' {process_id}", "-C", tmp_path]
-    ended = jobs.run("-n", 2, *mine, "--dry-run", *program, "-", "x $y")
-    assert ended.status == 0
-    ran = subprocess.run(
-        [shell], input=ended.out, stdout=subprocess.PIPE, env=jobs.environment(), check=True
-    )
-    assert sorted(ran.stdout.decode().splitlines()) == [
-        f"{rank} of 2 in {tmp_path}: a 'b' {rank} x $y" for rank in range(2)
-    ]
-
-
 def test_version(jobs: Jobs) -> None:
     assert jobs.run("--version").stdout.startswith("mcjax-launch 0.")
 

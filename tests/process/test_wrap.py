@@ -171,7 +171,7 @@ def test_a_wrapper_that_is_not_there(jobs: Jobs, where: list[str], program: Path
 def test_shown(jobs: Jobs, program: Path, tmp_path: Path) -> None:
     options = ["-n", 2, "--wrap", "1:env 'A=x {process_id}'"]
     shown = jobs.run(*options, "--dry-run", program, "0").stdout
-    assert f"env 'A=x 1' {PYTHON} {program} 0 &" in shown
+    assert f"env 'A=x 1' {PYTHON} {program} 0\n" in shown
     assert shown.count("env ") == 1
     emitted = jobs.run(*options, "--emit", "slurm", program, "0").stdout
     assert """--wrap '1:env '"'"'A=x {process_id}'"'"'' -- """ in emitted

@@ -259,66 +259,58 @@ def test_which_programs_are_to_have_the_hook(program: tuple[str, ...]) -> None:
     assert not JOB.replaced(program=program, hook=False).expects_hooks
 
 
-# --- as a script ---
+# --- as a list ---
 
 
-def script_of(job: Job, **environ: str) -> list[str]:
-    return describe(plan_of(job), Here(environ, 7, "/hook"), job.sync).splitlines()
+def listed(job: Job, **environ: str) -> list[str]:
+    return list(describe(plan_of(job), Here(environ)))
 
 
 def test_what_ranks_share_is_said_once() -> None:
-    lines = script_of(JOB, HOME="/root", MCJAX_QUIET="1", SLURM_PROCID="0", PYTHONPATH="/mine")
+    lines = listed(JOB, HOME="/root", MCJAX_QUIET="1", SLURM_PROCID="0", PYTHONPATH="/mine")
     assert lines == [
         "# job 0badcafe: 3 ranks on 1 host",
-        "(",
-        "trap 'kill -KILL 0' INT",
-        "unset MCJAX_QUIET SLURM_PROCID",
-        "cd /w || exit",
+        "cd /w",
         "export JAX_COORDINATOR_ADDRESS=127.0.0.1:5000",
         "export JAX_NUM_PROCESSES=3",
-        "export MCJAX_HOOK_ALONE=1",
         "export MCJAX_HOOK_BIND=127.0.0.1:5000",
-        "export MCJAX_HOOK_FOLDER=/hook",
         "export MCJAX_JOB_ID=0badcafe",
         "export MCJAX_LOCAL_NUM_PROCESSES=3",
         "export MCJAX_RESTART=0",
         f"export PYTHONHASHSEED={0x0BADCAFE}",
-        "export PYTHONPATH=/hook:/mine",
         "export PYTHONUNBUFFERED=1",
         "export no_proxy=127.0.0.1",
         "# rank 0 on localhost",
-        "JAX_PROCESS_ID=0 MCJAX_LOCAL_PROCESS_ID=0 /py train.py --id=0 &",
+        "JAX_PROCESS_ID=0 MCJAX_LOCAL_PROCESS_ID=0 /py train.py --id=0",
         "# rank 1 on localhost",
-        "JAX_PROCESS_ID=1 MCJAX_LOCAL_PROCESS_ID=1 /py train.py --id=1 &",
+        "JAX_PROCESS_ID=1 MCJAX_LOCAL_PROCESS_ID=1 /py train.py --id=1",
         "# rank 2 on localhost",
-        "JAX_PROCESS_ID=2 MCJAX_LOCAL_PROCESS_ID=2 /py train.py --id=2 &",
-        "wait",
-        ")",
+        "JAX_PROCESS_ID=2 MCJAX_LOCAL_PROCESS_ID=2 /py train.py --id=2",
     ]
 
 
 def test_without_the_hook_only_variables_are_set() -> None:
-    lines = script_of(JOB.replaced(hook=False))
+    lines = listed(JOB.replaced(hook=False))
     assert not [line for line in lines if "HOOK" in line or "PYTHONPATH" in line]
 
 
 def test_words_are_quoted() -> None:
     job = JOB.replaced(env=(("A", "x y"),), program=("echo", "$HOME"), chdir="/a b")
-    lines = script_of(job)
-    assert "cd '/a b' || exit" in lines
+    lines = listed(job)
+    assert "cd '/a b'" in lines
     assert "export A='x y'" in lines
-    assert "JAX_PROCESS_ID=1 MCJAX_LOCAL_PROCESS_ID=1 echo '$HOME' &" in lines
+    assert "JAX_PROCESS_ID=1 MCJAX_LOCAL_PROCESS_ID=1 echo '$HOME'" in lines
 
 
 @pytest.mark.parametrize(
     ("job", "hosts", "folders"),
     [
-        (JOB.replaced(chdir_given=True), [HOST], ["cd /w || exit"]),
-        (JOB.replaced(sync=("a b",)), [HOST], ['cd "${STAGE:?}" || exit']),
+        (JOB.replaced(chdir_given=True), [HOST], ["cd /w"]),
+        (JOB.replaced(sync=("a b",)), [HOST], ["cd STAGE/"]),
         (
             JOB.replaced(sync=("x",), chdir="sub", chdir_given=True),
             [HOST],
-            ['cd "${STAGE:?}"/sub || exit'],
+            ["cd STAGE/sub"],
         ),
         (JOB, [Host(name="a", slots=2), Host(name="b", slots=1)], ["cd /w"]),
         (
@@ -329,8 +321,8 @@ def test_words_are_quoted() -> None:
     ],
 )
 def test_the_folder(job: Job, hosts: list[Host], folders: list[str]) -> None:
-    """With --sync it is none of this machine; a shell on another host is not to be left."""
-    lines = dry_run(job, hosts, Here({}, 7, "/hook")).splitlines()
+    """With --sync it is none of this machine."""
+    lines = dry_run(job, hosts, Here({})).splitlines()
     found = [line for line in lines if line.startswith("cd ")]
     assert [line[: len(start)] for line, start in zip(found, folders, strict=True)] == folders
     assert ("# STAGE is the folder to which --sync copies 'a b'" in lines) == ("a b" in job.sync)
@@ -339,16 +331,16 @@ def test_the_folder(job: Job, hosts: list[Host], folders: list[str]) -> None:
 @pytest.mark.parametrize(
     ("given", "hosts", "coordinator"),
     [
-        (None, [HOST], "127.0.0.1:7"),
-        ("10.0.0.1:0", [HOST], "10.0.0.1:7"),
+        (None, [HOST], "127.0.0.1:PORT"),
+        ("10.0.0.1:0", [HOST], "10.0.0.1:PORT"),
         ("10.0.0.1:5", [HOST], "10.0.0.1:5"),
         (None, [Host(name="a", slots=3)], "127.0.0.1:PORT"),
         (None, [Host(name="a", slots=2), Host(name="b", slots=1)], "a:PORT"),
     ],
 )
-def test_the_coordinator_of_a_script(
+def test_the_coordinator_of_a_dry_run(
     given: str | None, hosts: list[Host], coordinator: str
 ) -> None:
     job = JOB.replaced(coordinator=given)
-    lines = dry_run(job, hosts, Here({}, 7, "/hook")).splitlines()
+    lines = dry_run(job, hosts, Here({})).splitlines()
     assert f"export JAX_COORDINATOR_ADDRESS={coordinator}" in lines

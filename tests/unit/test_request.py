@@ -108,15 +108,11 @@ def test_a_dry_run_says_who_takes_the_input() -> None:
     def shown(words: str) -> str:
         given = options(f"-n 2 {words} cat")
         hosts = find_hosts(given, {})
-        return dry_run(make_job(given, hosts, HERE), hosts, Here({}, 7, "/hook"))
+        return dry_run(make_job(given, hosts, HERE), hosts, Here({}))
 
-    [taking] = [line for line in shown("--stdin 1").splitlines() if line.endswith("cat <&3 &")]
-    assert "JAX_PROCESS_ID=1" in taking
-    left_out = "take the launcher's standard input (--stdin), which this script leaves out"
-    assert f"# ranks 0-1 {left_out}" in shown("--stdin all")
-    assert "<&" not in shown("--stdin all") + shown("")
-    cores = "# without a launcher the ranks share all cores: --bind-cores on is left out"
-    assert cores in shown("--bind-cores on") and cores not in shown("")
+    assert "# rank 1 takes the launcher's standard input\n" in shown("--stdin 1")
+    assert "# ranks 0-1 take the launcher's standard input\n" in shown("--stdin all")
+    assert "input" not in shown("")
 
 
 def test_variables() -> None:
@@ -136,7 +132,7 @@ def test_variables() -> None:
 )
 def test_dry_run_counts(words: str, head: str) -> None:
     hosts = find_hosts(options(words), {})
-    shown = dry_run(make_job(options(words), hosts, HERE), hosts, Here({}, 7, "/hook"))
+    shown = dry_run(make_job(options(words), hosts, HERE), hosts, Here({}))
     assert shown.startswith(f"{head}\n")
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def install(failed: Callable[[Exception], None]) -> ForkServer | None:
-    """Put the hook in place; without an agent do nothing, or fill in initialize() alone.
+    """Put the hook in place; without an agent do nothing.
 
     Args:
         failed: is given what goes wrong in the hook later on, which the program does not see.
@@ -42,8 +42,6 @@ def install(failed: Callable[[Exception], None]) -> ForkServer | None:
     fork_server = os.environ.pop(hook_environ.FORK_SERVER, "")
     environ = dict(os.environ)  # as it is: the program may change or clear its own
     if not path:
-        if environ.get(hook_environ.ALONE):
-            sys.meta_path.insert(0, ImportPatches({"jax.distributed": _fills_in(environ)}, failed))
         return None
     if not _is_main_interpreter():
         return None
@@ -69,17 +67,6 @@ def _is_main_interpreter() -> bool:
 
     is_main = getattr(_thread, "_is_main_interpreter", None)
     return bool(is_main()) if is_main is not None else not uncaught.is_watched()
-
-
-def _fills_in(environ: Mapping[str, str]) -> Patch:
-    def patch(distributed: Any) -> None:
-        from . import gpus
-        from .alone import fill_in_initialize
-
-        fill_in_initialize(distributed, environ)
-        gpus.assign(environ)
-
-    return patch
 
 
 class Hook:
