@@ -4,7 +4,6 @@ import math
 import os
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
