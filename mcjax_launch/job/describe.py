@@ -103,7 +103,7 @@ def _folder(job: Job, host: Host) -> str:
 
 
 def describe(plan: Plan, here: Here, notes: Iterable[str] = ()) -> Iterator[str]:
-    """The ranks' variables, folder and commands, in lines: what all share once, then each one's own.
+    """The ranks' variables, folder and commands: what all share once, then each one's own.
 
     Args:
         plan: whose ranks are shown.
