@@ -110,7 +110,6 @@ echo ready; exec sleep 1000
 LEFT = {
     "by its session": "env -i sleep {long} &",
     "by its mark": "( setsid sleep {long} & ) &",
-    "as one that was seen": '( env -i PATH="$PATH" setsid sh -c "sleep {long} & sleep {long}" & sleep 1.5 ) & wait;',
 }
 
 
