@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from ..protocol import hook_environ
-from ..protocol.codec import Malformed, Tagged, from_json, to_json
+from ..protocol.codec import Malformed, to_json
 from ..protocol.fork_messages import ForkMessage
 from ..protocol.loop import READ, Loop
 from .system import system
@@ -120,9 +120,7 @@ def _understood(text: str) -> ForkMessage | str:
     """A message; or the text itself, which is a stack's."""
     if text.startswith('["'):
         try:
-            message = Tagged.of_family(from_json(text))
+            return ForkMessage.of(text)
         except Malformed:
             return text
-        if isinstance(message, ForkMessage):
-            return message
     return text

@@ -7,7 +7,7 @@ import sys
 import time
 
 from ..protocol import hook_messages
-from ..protocol.codec import Malformed, Tagged, from_json, to_json
+from ..protocol.codec import Malformed, to_json
 from ..protocol.loop import READ, Loop
 from ..protocol.messages import FromHook
 from ..protocol.signals import PROFILE
@@ -309,7 +309,7 @@ class HookServer:
     def _take(self, hook: HookConnection, line: str) -> None:
         """Handle a message; a malformed one is dropped, for it is no reason to end a job."""
         try:
-            message = Tagged.of_family(from_json(line))
+            message = hook_messages.HookMessage.of(line)
         except Malformed:
             return
         if isinstance(message, hook_messages.Hello):
@@ -318,7 +318,7 @@ class HookServer:
             hook.debugs = hook.rank >= 0
             if hook.debugs:
                 self._on_debugger(hook, message)
-        elif isinstance(message, hook_messages.HookMessage):
+        else:
             self._hand_on(hook, message)
 
     def _identify(self, hook: HookConnection, hello: hook_messages.Hello) -> None:

@@ -46,7 +46,7 @@ class LauncherLink:
         self._remote = remote
         self._on_message = on_message
         self._on_lost = on_lost
-        self._decoder = frames.Decoder()
+        self._decoder = frames.Decoder(messages.ToAgent)
         self._heard_at = time.monotonic()
         self._ping_at = 0.0
         self.said_bye = False
@@ -56,7 +56,7 @@ class LauncherLink:
         os.set_blocking(self._control, False)
         self._loop.watch(self._control, READ, lambda ready: self._read())
         self.uplink.send(frames.MAGIC)
-        self.send(messages.Hello(messages.VERSION, portable=not LINUX))
+        self.send(messages.Greeting(messages.VERSION, portable=not LINUX))
 
     def send(self, message: Message) -> None:
         """Send a message, now or as soon as there is room; nowhere if the launcher is gone."""

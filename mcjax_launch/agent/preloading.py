@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..protocol.fork_messages import Different, Forked, Imported, Importing, Unfit
+from ..protocol.fork_messages import Different, Forked, ImportBegins, Imported, Unfit
 from ..protocol.program_check import executable
 from ..protocol.signals import signal_name
 from .fork_server import ForkServer
@@ -155,7 +155,7 @@ class Preloading:
         if isinstance(packet, str):
             if self._importer is not None:
                 self._importer.take(packet)
-        elif isinstance(packet, Importing):
+        elif isinstance(packet, ImportBegins):
             self._dump_signals = packet.dump_signal, packet.dump_all_signal
             self._on_importing(packet.module)
         elif isinstance(packet, Unfit):

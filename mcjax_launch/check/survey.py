@@ -273,9 +273,9 @@ class Survey:
         asked_at = self._unanswered.pop(host, 0.0)
         link.be_patient(0)
         match message:
-            case messages.Hello(version) if version != messages.VERSION:
+            case messages.Greeting(version) if version != messages.VERSION:
                 self._failures[host] = "its agent is of another version: run it again"
-            case messages.Hello():
+            case messages.Greeting():
                 self._links[host] = link
                 self._reached_at = time.monotonic()
                 self._ask(host, messages.TellTime(), _QUESTION_S)

@@ -120,10 +120,10 @@ class Startup:
     def received(self, link: AgentConnection, message: Message | Data | Content) -> None:
         """A message from an agent, before the ranks are started."""
         match message:
-            case messages.Hello(version) if version != messages.VERSION:
+            case messages.Greeting(version) if version != messages.VERSION:
                 versions = f"protocol version {version}, the launcher {messages.VERSION}"
                 self._fail(link, f"its agent has {versions}: run it again", INTERNAL_ERROR)
-            case messages.Hello(portable=portable):
+            case messages.Greeting(portable=portable):
                 self.portable += [link.host] if portable else []
                 self._greeted(link)
             case HostFacts():

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar, TypeVar
 
     M = TypeVar("M", bound="Message")
+    P = TypeVar("P", bound="Nested")
     Convert = Callable[[Any], Any]
 
 
@@ -46,8 +47,8 @@ class Malformed(ValueError):
     """Data that is not a valid message."""
 
 
-class Message(Value):
-    """A value that crosses the boundary of a process."""
+class Nested(Value):
+    """Fields that go together, within a message or as a whole text."""
 
     _converters: ClassVar[tuple[Convert, ...] | None] = None
 
@@ -64,11 +65,46 @@ class Message(Value):
         """
 
 
+class Message(Nested):
+    """What one process says to another; it carries the name of its class."""
+
+    _named: ClassVar[dict[str, type[Message]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls._named.setdefault(cls.__name__, cls) is not cls:
+            raise TypeError(f"two messages are called {cls.__name__}")
+
+    @classmethod
+    def of(cls: type[M], text: str) -> M:
+        """The message of this class, or of one derived from it, that JSON stands for.
+
+        Raises:
+            Malformed: there is no such message, or its values are not those of one.
+
+        """
+        return cls._of(from_json(text))
+
+    @classmethod
+    def _of(cls: type[M], pair: object) -> M:
+        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise Malformed("expected a name and values")
+        known = cls._named.get(pair[0])
+        if known is None:
+            raise Malformed(f"unknown message {pair[0]!r}")
+        if not issubclass(known, cls):
+            raise Malformed(f"{pair[0]} in place of a {cls.__name__}")
+        try:
+            return from_values(known, pair[1])
+        except Malformed as error:
+            raise Malformed(f"{pair[0]}: {error}") from None
+
+
 # --- values out ---
 
 
 def to_json(value: object) -> str:
-    """A message, or anything in one, as JSON: a message as the list of its fields' values.
+    """A message, or anything in one, as JSON: `["Name", [values]]`, a Nested as its values alone.
 
     Raises:
         TypeError: there is no JSON for it.
@@ -82,9 +118,9 @@ def to_json(value: object) -> str:
         return int.__repr__(value)
     if isinstance(value, float):
         return float.__repr__(value)
-    if isinstance(value, Tagged):
-        return f"[{_quoted(type(value).__name__)},{to_json(value._values())}]"
     if isinstance(value, Message):
+        return f"[{_quoted(type(value).__name__)},{to_json(value._values())}]"
+    if isinstance(value, Nested):
         value = value._values()
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(to_json, value))}]"
@@ -92,31 +128,6 @@ def to_json(value: object) -> str:
         pairs = (f"{_quoted(str(key))}:{to_json(one)}" for key, one in value.items())
         return f"{{{','.join(pairs)}}}"
     raise TypeError(f"no JSON for {type(value).__name__}")
-
-
-class Tagged(Message):
-    """A message that carries its name, where any one of a family may stand."""
-
-    _family: ClassVar[dict[str, type[Tagged]]] = {}
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls._family[cls.__name__] = cls
-
-    @staticmethod
-    def of_family(value: object) -> Tagged:
-        """The message that a decoded [name, values] stands for.
-
-        Raises:
-            Malformed: there is no such message, or its values are not those of one.
-
-        """
-        if not isinstance(value, list) or len(value) != 2 or not isinstance(value[0], str):
-            raise Malformed("expected a name and values")
-        known = Tagged._family.get(value[0])
-        if known is None:
-            raise Malformed(f"unknown message {value[0]!r}")
-        return from_values(known, value[1])
 
 
 # --- values in ---
@@ -139,8 +150,8 @@ def from_json(text: str) -> object:
     return value
 
 
-def from_values(cls: type[M], values: object) -> M:
-    """The message that a decoded list stands for.
+def from_values(cls: type[P], values: object) -> P:
+    """What a decoded list stands for.
 
     Raises:
         Malformed: these are not the fields of one.
@@ -173,9 +184,9 @@ def _converter(annotation: str, known: dict[str, Any]) -> Convert:
     if annotation in _SCALARS:
         scalar: Convert = _SCALARS[annotation]
         return scalar
-    cls: type[Message] = known[annotation]
-    if issubclass(cls, Tagged):
-        return lambda value: _checked(cls, Tagged.of_family(value))
+    cls: type[Nested] = known[annotation]
+    if issubclass(cls, Message):
+        return cls._of
     return lambda value: from_values(cls, value)
 
 

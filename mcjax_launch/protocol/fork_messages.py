@@ -6,17 +6,17 @@ forks the ranks from there.
 
 from __future__ import annotations
 
-from .codec import Message, Tagged
+from .codec import Message, Nested
 
 
-class ForkMessage(Tagged):
+class ForkMessage(Message):
     """Any of the messages below."""
 
 
 # --- fork server to agent ---
 
 
-class Importing(ForkMessage):
+class ImportBegins(ForkMessage):
     """It begins to import a module.
 
     `dump_signal` has it send its stack, as text, `dump_all_signal` those of all threads; 0: none
@@ -55,7 +55,7 @@ class Different(ForkMessage):
 # --- agent to fork server ---
 
 
-class Change(Message):
+class Change(Nested):
     """A variable of a rank that is not what the fork server was started with; None: unset."""
 
     name: str

@@ -9,18 +9,25 @@ from __future__ import annotations
 import struct
 
 from . import messages
-from .codec import Malformed, to_json
+from .codec import Malformed, Message, to_json
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
 
-    from .codec import Message
-
     Frame: TypeAlias = "Message | Data | Content | Relayed"
 
 HEADER = struct.Struct("!BBII")  # kind, stream, rank, length
+
+#: The kinds: raw bytes of a rank's stream,
+DATA = 0
+#: of a file,
+CONTENT = 1
+#: between a rank and the coordination service on another host,
+RELAYED = 2
+#: or a message.
+MESSAGE = 3
 
 #: Comes before the agent's first frame: what is before it is a login's own noise.
 MAGIC = b"\x00mcjax-launch agent\x00\n"
@@ -103,23 +110,23 @@ class Relayed:
 
 def data_header(rank: int, stream: int, length: int) -> bytes:
     """The bytes that go before `length` bytes of a rank's stream."""
-    return HEADER.pack(messages.DATA, stream, rank, length)
+    return HEADER.pack(DATA, stream, rank, length)
 
 
 def content(piece: bytes | memoryview, rank: int = 0) -> bytes:
     """A whole frame with a piece of a file."""
-    return HEADER.pack(messages.CONTENT, 0, rank, len(piece)) + piece
+    return HEADER.pack(CONTENT, 0, rank, len(piece)) + piece
 
 
 def relayed(stream: int, piece: bytes) -> bytes:
     """A whole frame with bytes between a rank and the coordination service."""
-    return HEADER.pack(messages.RELAYED, 0, stream, len(piece)) + piece
+    return HEADER.pack(RELAYED, 0, stream, len(piece)) + piece
 
 
 def encoded(message: Message) -> bytes:
     """A whole frame that carries a message."""
     payload = to_json(message).encode()
-    return HEADER.pack(messages.kind_of(message), 0, 0, len(payload)) + payload
+    return HEADER.pack(MESSAGE, 0, 0, len(payload)) + payload
 
 
 class Decoder:
@@ -129,15 +136,17 @@ class Decoder:
     big frame is never held whole; everything else comes whole.
 
     Args:
+        family: what may come; any other message is malformed.
         longest: a message of more bytes is malformed.
 
     """
 
-    def __init__(self, longest: int = _LONGEST) -> None:
+    def __init__(self, family: type[Message] = Message, longest: int = _LONGEST) -> None:
+        self._family = family
         self._longest = longest
         self._held = bytearray()  # of a frame that is not complete
         self._wanted = 0  # so many bytes of it are needed to go on
-        self._raw = (messages.DATA, 0, 0)  # kind, rank and stream of the raw bytes under way
+        self._raw = (DATA, 0, 0)  # kind, rank and stream of the raw bytes under way
         self._raw_left = 0
 
     def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
@@ -160,7 +169,7 @@ class Decoder:
                 at += len(piece)
                 self._raw_left -= len(piece)
                 kind, rank, stream = self._raw
-                yield Data(rank, stream, piece) if kind == messages.DATA else Content(rank, piece)
+                yield Data(rank, stream, piece) if kind == DATA else Content(rank, piece)
                 continue
             if end - at < HEADER.size:
                 self._wanted = HEADER.size
@@ -168,7 +177,7 @@ class Decoder:
             kind, stream, rank, length = HEADER.unpack_from(view, at)
             self._check(kind, length)
             body = at + HEADER.size
-            if kind in (messages.DATA, messages.CONTENT):
+            if kind in (DATA, CONTENT):
                 self._raw = kind, rank, stream
                 self._raw_left = length
                 at = body
@@ -178,14 +187,21 @@ class Decoder:
                 break
             at = body + length
             payload = bytes(view[body:at])
-            if kind == messages.RELAYED:
+            if kind == RELAYED:
                 yield Relayed(stream=rank, payload=payload)
             else:
-                yield messages.decoded(kind, payload)
+                yield self._decoded(payload)
         self._held = bytearray(view[at:])
 
     def _check(self, kind: int, length: int) -> None:
         """Refuse at its header what is no frame: its bytes may never come."""
-        name = messages.name_of(kind)
-        if length > (_LONGEST_RAW if kind in messages.RAW else self._longest):
-            raise Malformed(f"{name} of {length} bytes")
+        if kind > MESSAGE:
+            raise Malformed(f"unknown kind of frame {kind}")
+        if length > (self._longest if kind == MESSAGE else _LONGEST_RAW):
+            raise Malformed(f"a frame of {length} bytes")
+
+    def _decoded(self, payload: bytes) -> Message:
+        try:
+            return self._family.of(payload.decode())
+        except UnicodeDecodeError as error:
+            raise Malformed(str(error)) from None

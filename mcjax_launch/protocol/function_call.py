@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 
-from .codec import Message, from_json, from_values, to_json
+from .codec import Nested, from_json, from_values, to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _ALIGNMENT = 64
 _LARGE = 1 << 16
 
 
-class MainFile(Message):
+class MainFile(Nested):
     """The main file of the program that wants the call."""
 
     path: str
@@ -39,7 +39,7 @@ class MainFile(Message):
     source: str
 
 
-class Call(Message):
+class Call(Nested):
     """What a rank has to know before it can unpickle the call.
 
     Args:

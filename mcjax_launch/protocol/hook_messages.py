@@ -6,11 +6,11 @@ The hook runs in the user's process, so the agent drops malformed messages. Plac
 
 from __future__ import annotations
 
-from .codec import Malformed, Message, Tagged
+from .codec import Malformed, Message, Nested
 from .exit_status import MOST_STATUS
 
 
-class HookMessage(Tagged):
+class HookMessage(Message):
     """Any of the messages below."""
 
 
@@ -173,7 +173,7 @@ class Blind(HookMessage):
     reason: str
 
 
-class HandledException(Message):
+class HandledException(Nested):
     """The exception that was being handled when a program exited."""
 
     exception: str
@@ -252,7 +252,7 @@ class DebuggerQuits(DebuggerMessage):
 # --- agent to hook ---
 
 
-class HookReply(Tagged):
+class HookReply(Message):
     """An answer to a thread that is held; `fingerprint` is its program's."""
 
     fingerprint: str
@@ -270,7 +270,7 @@ class ShowProgram(HookReply):
     fingerprint: str
 
 
-class DebuggerReply(Tagged):
+class DebuggerReply(Message):
     """An answer to a debugger that wants the terminal."""
 
 

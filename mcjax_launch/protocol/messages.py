@@ -7,13 +7,9 @@ process ids of the job.
 
 from __future__ import annotations
 
-from .codec import Malformed, Message, from_json, from_values
+from .codec import Malformed, Message, Nested
 from .exit_status import MOST_STATUS
 from .hook_messages import DebuggerMessage, DebuggerReply, HookMessage, HookReply, Program
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
 
 VERSION = 4
 
@@ -21,10 +17,19 @@ _MOST_SIGNAL = 64
 _MOST_PORT = 65_535
 RELAY_WINDOW = 1 << 16
 
+
+class ToAgent(Message):
+    """A message that the launcher sends."""
+
+
+class ToLauncher(Message):
+    """A message that an agent sends."""
+
+
 # --- launcher to agent ---
 
 
-class StageEntry(Message):
+class StageEntry(ToAgent):
     """A file, folder, link or copy for the staging folder; of a file the content follows, raw.
 
     `target` is a link's; `copy_of` is the path of an earlier entry with the same content. A file
@@ -40,14 +45,14 @@ class StageEntry(Message):
     written_ns: int = 0
 
 
-class Bind(Message):
+class Bind(Nested):
     """The address and port to reserve for the coordinator; "" and 0 for any."""
 
     host: str
     port: int
 
 
-class Prepare(Message):
+class Prepare(ToAgent):
     """What to look up and reserve before anything is started: answered by HostFacts or Refused.
 
     Args:
@@ -97,7 +102,7 @@ class Prepare(Message):
     wrappers: tuple[str, ...] = ()
 
 
-class TryCoordinator(Message):
+class TryCoordinator(ToAgent):
     """Connect to each of these: answered by CoordinatorTried.
 
     `after_s`: wait so long before, for a thousand hosts must not come at the same time.
@@ -108,7 +113,7 @@ class TryCoordinator(Message):
     after_s: float = 0.0
 
 
-class Peer(Message):
+class Peer(Nested):
     """Another host of the job: where it listens for this attempt."""
 
     name: str
@@ -116,18 +121,18 @@ class Peer(Message):
     port: int
 
 
-class TryPeers(Message):
+class TryPeers(ToAgent):
     """Connect to each of these: answered by PeersTried. `after_s` as in TryCoordinator."""
 
     peers: tuple[Peer, ...]
     after_s: float = 0.0
 
 
-class TellTime(Message):
+class TellTime(ToAgent):
     """What time is it there? Answered by Time, at once."""
 
 
-class Survey(Message):
+class Survey(ToAgent):
     """What is there to run on? Answered by Surveyed, whatever of it is missing (--check).
 
     Args:
@@ -140,7 +145,7 @@ class Survey(Message):
     python_env: dict[str, str]
 
 
-class CountDevices(Message):
+class CountDevices(ToAgent):
     """Which devices has JAX there, on its own? Answered by DevicesCounted (--check)."""
 
     python: str
@@ -148,7 +153,7 @@ class CountDevices(Message):
     env: dict[str, str]
 
 
-class RankOrder(Message):
+class RankOrder(Nested):
     """A rank to start."""
 
     process_id: int
@@ -160,7 +165,7 @@ class RankOrder(Message):
     wrapper_words: int = 0  # so many words of `argv` are the wrapper that it runs under
 
 
-class Start(Message):
+class Start(ToAgent):
     """Start the ranks.
 
     Args:
@@ -192,23 +197,23 @@ class Start(Message):
     preload: tuple[str, ...] = ()
 
 
-class Credit(Message):
+class Credit(ToAgent):
     """Allows so many more bytes of output."""
 
     count: int
 
 
-class InputEnds(Message):
+class InputEnds(ToAgent):
     """The launcher's standard input has ended."""
 
 
-class Forward(Message):
+class Forward(ToAgent):
     """Send every rank this signal, or PROFILE to those that expect it; nothing else changes."""
 
     signum: int
 
 
-class Stop(Message):
+class Stop(ToAgent):
     """End the ranks: this signal now, SIGKILL after the grace.
 
     `patience_s`: what the kernel then gets to end them, before they are taken for unkillable.
@@ -219,7 +224,7 @@ class Stop(Message):
     patience_s: float = 5.0
 
 
-class RequestStacks(Message):
+class RequestStacks(ToAgent):
     """Asks for the Python stacks of all ranks: answered by Stacks and StacksComplete.
 
     `all_threads`: of running threads too, which may crash a rank.
@@ -228,31 +233,31 @@ class RequestStacks(Message):
     all_threads: bool
 
 
-class RequestUsage(Message):
+class RequestUsage(ToAgent):
     """Asks what the ranks use now: answered by Usage."""
 
 
-class RequestReruns(Message):
+class RequestReruns(ToAgent):
     """Which programs do these ranks still run? Their hooks answer, through FromHook."""
 
     ranks: tuple[int, ...]
 
 
-class ReplyToHooks(Message):
+class ReplyToHooks(ToAgent):
     """An answer to those threads of these ranks that wait for one."""
 
     ranks: tuple[int, ...]
     reply: HookReply
 
 
-class RelayListens(Message):
+class RelayListens(ToAgent, ToLauncher):
     """Rank 0 listens on the socket of its host's agent: to the launcher, and from it to the others.
 
     From then on these listen in its place.
     """
 
 
-class RelayOpens(Message):
+class RelayOpens(ToAgent, ToLauncher):
     """A rank has connected to its agent, which gives the stream its number.
 
     To the agent of rank 0's host: connect to rank 0. The number is then the launcher's own.
@@ -261,7 +266,7 @@ class RelayOpens(Message):
     stream: int
 
 
-class RelayTaken(Message):
+class RelayTaken(ToAgent, ToLauncher):
     """So many more bytes of a stream have reached the process at its end: send so many more."""
 
     stream: int
@@ -273,47 +278,47 @@ class RelayTaken(Message):
             raise Malformed(f"{self.count} bytes taken")
 
 
-class RelayEnds(Message):
+class RelayEnds(ToAgent, ToLauncher):
     """The process at this end of a stream has closed it, or is gone: nothing more comes or goes."""
 
     stream: int
 
 
-class ReplyToDebugger(Message):
+class ReplyToDebugger(ToAgent):
     """An answer to the debugger in this process; with it the user's input is for that one."""
 
     pid: int
     reply: DebuggerReply
 
 
-class TerminalSize(Message):
+class TerminalSize(ToAgent):
     """The size of the user's terminal."""
 
     rows: int
     columns: int
 
 
-class TerminalCredit(Message):
+class TerminalCredit(ToAgent):
     """Allows so many more bytes of debuggers' output."""
 
     count: int
 
 
-class Ping(Message):
+class Ping(ToAgent, ToLauncher):
     """A heartbeat, in both directions, over a network."""
 
 
 # --- agent to launcher ---
 
 
-class Hello(Message):
+class Greeting(ToLauncher):
     """The agent runs, and speaks this version; `portable`: it does without what Linux alone has."""
 
     version: int
     portable: bool = False
 
 
-class Refused(Message):
+class Refused(ToLauncher):
     """The job cannot run on this host; `status` is the launcher's exit status for that."""
 
     reason: str
@@ -325,7 +330,7 @@ class Refused(Message):
             raise Malformed(f"status {self.status}")
 
 
-class VisibleGpus(Message):
+class VisibleGpus(Nested):
     """The GPUs that a rank on a host would see, if nothing more were said.
 
     Args:
@@ -353,7 +358,7 @@ class VisibleGpus(Message):
         return len(self.ids)
 
 
-class Tpu(Message):
+class Tpu(Nested):
     """The TPU chips of a host, and its place in its slice.
 
     Args:
@@ -372,7 +377,7 @@ class Tpu(Message):
     slice_number: int = 0
 
 
-class HostFacts(Message):
+class HostFacts(ToLauncher):
     """What a host has, and what it holds for the job: the answer to Prepare.
 
     Args:
@@ -414,27 +419,27 @@ class HostFacts(Message):
             raise Malformed(f"port {self.port}")
 
 
-class CoordinatorTried(Message):
+class CoordinatorTried(ToLauncher):
     """By address: the host's own address towards it, or what went wrong."""
 
     sources: dict[str, str]
     errors: dict[str, str]
 
 
-class PeersTried(Message):
+class PeersTried(ToLauncher):
     """By name: the addresses at which a peer was reached, or what went wrong at the first."""
 
     reached: dict[str, tuple[str, ...]]
     errors: dict[str, str]
 
 
-class Time(Message):
+class Time(ToLauncher):
     """The host's clock, in seconds since 1970."""
 
     now_s: float
 
 
-class PythonFacts(Message):
+class PythonFacts(Nested):
     """A Python for ranks: its version, and those of jax and what belongs to it, by their names.
 
     `path` is "" if there is none. `error`: what is wrong with it; "" if it has jax.
@@ -446,7 +451,7 @@ class PythonFacts(Message):
     error: str
 
 
-class GpuFacts(Message):
+class GpuFacts(Nested):
     """GPUs of one kind: so many, with the driver's version."""
 
     name: str
@@ -454,7 +459,7 @@ class GpuFacts(Message):
     count: int
 
 
-class GpuMemory(Message):
+class GpuMemory(Nested):
     """Of one GPU, with its number as the vendor's tool has it."""
 
     number: int
@@ -467,7 +472,7 @@ class GpuMemory(Message):
             raise Malformed(f"{self.free_kib} of {self.memory_kib} KiB free")
 
 
-class NetworkInterface(Message):
+class NetworkInterface(Nested):
     """An interface that has one of the host's addresses; 0: its speed or MTU is not known."""
 
     address: str
@@ -476,7 +481,7 @@ class NetworkInterface(Message):
     mbit_s: int
 
 
-class Surveyed(Message):
+class Surveyed(ToLauncher):
     """What a host has to run on.
 
     Args:
@@ -507,7 +512,7 @@ class Surveyed(Message):
     interfaces: tuple[NetworkInterface, ...] = ()
 
 
-class Devices(Message):
+class Devices(Nested):
     """Devices of one kind."""
 
     platform: str
@@ -515,34 +520,34 @@ class Devices(Message):
     count: int
 
 
-class DevicesCounted(Message):
+class DevicesCounted(ToLauncher):
     """The devices that JAX has on a host; or why that is not known."""
 
     devices: tuple[Devices, ...]
     error: str
 
 
-class Started(Message):
+class Started(ToLauncher):
     """A rank's process runs."""
 
     rank: int
     pid: int
 
 
-class Importing(Message):
+class Importing(ToLauncher):
     """The process from which ranks are to be forked begins to import a module (--preload)."""
 
     module: str
 
 
-class Preloaded(Message):
+class Preloaded(ToLauncher):
     """These ranks have been forked, after so many seconds of imports (--preload)."""
 
     ranks: tuple[int, ...]
     seconds: float
 
 
-class StartedAfresh(Message):
+class StartedAfresh(ToLauncher):
     """These ranks have not been forked (--preload).
 
     `expected`: the command is one that cannot be, about which nothing can be done.
@@ -553,7 +558,7 @@ class StartedAfresh(Message):
     expected: bool = False
 
 
-class Exited(Message):
+class Exited(ToLauncher):
     """A rank's process is gone.
 
     Args:
@@ -579,7 +584,7 @@ class Exited(Message):
             raise Malformed(f"status {self.status}")
 
 
-class InputTaken(Message):
+class InputTaken(ToLauncher):
     """So many more bytes of the input have gone to all ranks that take it."""
 
     count: int
@@ -590,11 +595,11 @@ class InputTaken(Message):
             raise Malformed(f"{self.count} bytes taken")
 
 
-class InputUnwanted(Message):
+class InputUnwanted(ToLauncher):
     """No rank of the host takes input any more."""
 
 
-class FromHook(Message):
+class FromHook(ToLauncher):
     """A message from a hook inside a rank.
 
     Args:
@@ -613,7 +618,7 @@ class FromHook(Message):
     repeated: bool = False
 
 
-class FromDebugger(Message):
+class FromDebugger(ToLauncher):
     """A message from a debugger in a process of a rank; a DebuggerResumed is its last.
 
     `cut`: the launcher's credit did not suffice for all that the rank has printed up to now, so the
@@ -626,7 +631,7 @@ class FromDebugger(Message):
     cut: bool = False
 
 
-class Reached(Message):
+class Reached(ToLauncher):
     """Ranks of a host are held at a program; one Program message of each stands for all.
 
     `released`: all that take part have come, and run it now.
@@ -637,7 +642,7 @@ class Reached(Message):
     released: bool
 
 
-class RankUsage(Message):
+class RankUsage(Nested):
     """What the processes of a rank use: processor time in all, and memory.
 
     Args:
@@ -653,13 +658,13 @@ class RankUsage(Message):
     main_waits: int = 0
 
 
-class Usage(Message):
+class Usage(ToLauncher):
     """What the ranks of a host use."""
 
     ranks: tuple[RankUsage, ...]
 
 
-class Stacks(Message):
+class Stacks(ToLauncher):
     """The stacks of one process of a rank.
 
     Args:
@@ -680,34 +685,34 @@ class Stacks(Message):
     importing: bool = False
 
 
-class StacksComplete(Message):
+class StacksComplete(ToLauncher):
     """That was the last of the stacks."""
 
 
-class Ending(Message):
+class Ending(ToLauncher):
     """Somebody other than the launcher ends the agent."""
 
     reason: str
 
 
-class InternalError(Message):
+class InternalError(ToLauncher):
     """The agent has met a bug of its own and ends; its ranks end with it."""
 
     error: str
     traceback: str
 
 
-class NotYetGone(Message):
+class NotYetGone(ToLauncher):
     """Some processes have been killed for a while, and have not ended yet."""
 
     processes: tuple[str, ...]
 
 
-class NothingLeft(Message):
+class NothingLeft(ToLauncher):
     """No process of the job is left on this host; the rest of its output follows."""
 
 
-class Bye(Message):
+class Bye(ToLauncher):
     """The last message.
 
     Args:
@@ -722,82 +727,5 @@ class Bye(Message):
     not_removed: str = ""
 
 
-# --- kinds of frames ---
-
-#: Raw bytes of a rank's stream.
-DATA = 0
-#: Raw bytes of the file of the last StageEntry.
-CONTENT = 1
-#: Raw bytes between a rank and the coordination service on another host.
-RELAYED = 2
-#: Those that are no messages, by their names.
-RAW = {DATA: "Data", CONTENT: "Content", RELAYED: "Relayed"}
-
-_FIRST = 16
-_MESSAGES: tuple[type[Message], ...] = (
-    *(StageEntry, Prepare, TryCoordinator, Start, Credit, Forward, Stop, RequestStacks),
-    *(
-        RequestUsage,
-        RequestReruns,
-        Ping,
-        Hello,
-        Refused,
-        HostFacts,
-        CoordinatorTried,
-        Started,
-        Exited,
-    ),
-    *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
-    *(NotYetGone, ReplyToHooks, Reached, InputEnds, InputTaken, InputUnwanted),
-    *(RelayListens, RelayOpens, RelayTaken, RelayEnds, TryPeers, PeersTried),
-    *(FromDebugger, ReplyToDebugger, TerminalSize, TerminalCredit),
-    *(Preloaded, StartedAfresh, Importing),
-    *(TellTime, Time, Survey, Surveyed, CountDevices, DevicesCounted),
-)
-_CLASSES: dict[int, type[Message]] = dict(enumerate(_MESSAGES, _FIRST))
-_KINDS = {cls: kind for kind, cls in _CLASSES.items()}
-
-
-#: What agents send; the launcher sends some of it too.
-FROM_AGENT: tuple[type[Message], ...] = (
-    *(Hello, Ping, Refused, HostFacts, CoordinatorTried, PeersTried, Time, Surveyed),
-    *(DevicesCounted, Started, Importing, Preloaded, StartedAfresh, Exited, InputTaken),
-    *(InputUnwanted, FromHook, FromDebugger, Reached, Usage, Stacks, StacksComplete, Ending),
-    *(InternalError, NotYetGone, NothingLeft, Bye, RelayListens, RelayOpens, RelayTaken, RelayEnds),
-)
-
 #: What agents say for each other's streams.
 RELAY = (RelayListens, RelayOpens, RelayTaken, RelayEnds)
-
-
-def kind_of(message: Message) -> int:
-    """The number that a frame with this message has."""
-    return _KINDS[type(message)]
-
-
-def name_of(kind: int) -> str:
-    """What frames of this kind carry.
-
-    Raises:
-        Malformed: there is no such kind.
-
-    """
-    if kind in RAW:
-        return RAW[kind]
-    if kind not in _CLASSES:
-        raise Malformed(f"unknown kind of message {kind}")
-    return _CLASSES[kind].__name__
-
-
-def decoded(kind: int, payload: bytes) -> Message:
-    """The message of a frame, whose kind is known.
-
-    Raises:
-        Malformed: these are not the values of such a message.
-
-    """
-    cls = _CLASSES[kind]
-    try:
-        return from_values(cls, from_json(payload.decode()))
-    except ValueError as error:  # Malformed, or no UTF-8
-        raise Malformed(f"{cls.__name__}: {error}") from None

@@ -27,7 +27,7 @@ class Dialogue:
     """What has been asked of an agent and which ranks are its own, so what it may say now."""
 
     def __init__(self) -> None:
-        self._decoder = frames.Decoder(frames.LONGEST_FROM_AGENT)
+        self._decoder = frames.Decoder(messages.ToLauncher, frames.LONGEST_FROM_AGENT)
         self._greeted = self._said_bye = False
         self._asked: list[Message] = []
         self._ranks: frozenset[int] = frozenset()
@@ -61,10 +61,8 @@ class Dialogue:
         name = type(frame).__name__
         if isinstance(frame, _ALWAYS):
             return
-        if self._said_bye or self._greeted == isinstance(frame, messages.Hello):
+        if self._said_bye or self._greeted == isinstance(frame, messages.Greeting):
             raise Malformed(f"{name} at the wrong time")
-        if isinstance(frame, Message) and not isinstance(frame, messages.FROM_AGENT):
-            raise Malformed(f"{name}, which agents do not send")
         if isinstance(frame, Data) and frame.stream not in _OUTPUT:
             raise Malformed(f"{name}, which agents do not send")
         self._greeted = True

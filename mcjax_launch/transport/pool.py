@@ -16,7 +16,7 @@ from mcjax_launch.protocol.frames import Content, Data, Relayed
 from mcjax_launch.protocol.loop import Loop
 from mcjax_launch.protocol.messages import (
     Bye,
-    Hello,
+    Greeting,
     NothingLeft,
     Ping,
     RelayEnds,
@@ -95,6 +95,8 @@ def killed(link: AgentConnection) -> Killed | None:
     said = re.search(_KILLED, link.errors)  # ssh's own words: it handles some signals
     if said is not None and link.status == 255:
         return Killed(client, int(said[1]))
+    if link.last_lines()[-1:] == ["KeyboardInterrupt"]:  # before Python could begin
+        return Killed("its agent", signal.SIGINT)
     status = link.status or 0
     signum, what = (-status, client) if status < 0 else (status - 128, "its agent")
     return Killed(what, signum) if signum in signal.valid_signals() else None
@@ -278,7 +280,7 @@ class AgentPool:
                 return
             case Ping():
                 return
-            case Hello():
+            case Greeting():
                 self._greeting.remove(link)
                 self._pace.went_well()
                 if not link.host.is_local:

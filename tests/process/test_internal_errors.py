@@ -117,12 +117,12 @@ def test_a_bug_in_the_client_is_not_ours(jobs: Jobs, tmp_path: Path, client: str
     assert "internal error" not in ended.stderr
 
 
-HELLO = frames.encoded(messages.Hello(messages.VERSION))
+HELLO = frames.encoded(messages.Greeting(messages.VERSION))
 NONSENSE = {
-    "a flipped bit": (b"\x80" + HELLO[1:], "unknown kind of message 1"),
-    "a frame without end": (HELLO[:6] + b"\xff\xff\xff\xff", "Hello of "),
-    "text": (HELLO + b"Last login: Sunday", "unknown kind of message 76"),
-    "broken JSON": (HELLO[:-1] + b"}", "Hello: no JSON"),
+    "a flipped bit": (b"\x80" + HELLO[1:], "unknown kind of frame 128"),
+    "a frame without end": (HELLO[:6] + b"\xff\xff\xff\xff", "a frame of "),
+    "text": (HELLO + b"Last login: Sunday", "unknown kind of frame 76"),
+    "broken JSON": (HELLO[:-1] + b"}", "no JSON"),
     "a rank that is not there": (
         HELLO + frames.encoded(messages.Exited(7, 0, (), None, 0.0, 0)),
         "Exited of rank 7, which is not there",
@@ -156,7 +156,7 @@ def test_frames_are_shown_where_that_is_wanted(jobs: Jobs) -> None:
         line.startswith(("frame from localhost: ", "frame to localhost: ")) for line in lines
     )
     for text in (
-        "frame from localhost: Hello(",
+        "frame from localhost: Greeting(",
         "frame to localhost: Prepare(",
         "frame from localhost: HostFacts(",
         "frame to localhost: Start(",

@@ -8,7 +8,7 @@ from mcjax_launch.protocol.frames import Content, Data, Relayed
 from mcjax_launch.protocol.hook_messages import DebuggerResumed, Left, Program
 from mcjax_launch.transport.dialogue import Dialogue
 
-HELLO, BYE = messages.Hello(messages.VERSION), messages.Bye((), 0)
+HELLO, BYE = messages.Greeting(messages.VERSION), messages.Bye((), 0)
 PREPARE = messages.Prepare(*(False, None, None, "", (), "", {}, "/", False), transfer_ports=2)
 FACTS = messages.HostFacts("py", "/", transfer_ports=(1, 2))
 USAGE = messages.RankUsage(3, 1.0, 1, 1.0)
@@ -71,8 +71,7 @@ def test_an_agent_speaks_of_its_ranks(dialogue: Dialogue, frame: Frame) -> None:
         (Data(3, frames.STDIN, b"x"), "Data, which agents do not send"),
         (Data(3, 77, b"x"), "Data, which agents do not send"),
         (Content(7, b"x"), "Content of rank 7, which is not there"),
-        (messages.Stop(9, 0.0), "Stop, which agents do not send"),
-        (HELLO, "Hello at the wrong time"),
+        (HELLO, "Greeting at the wrong time"),
         (FACTS, "HostFacts, which nobody has asked for"),
         (messages.CoordinatorTried({}, {}), "CoordinatorTried, which nobody has asked for"),
     ],

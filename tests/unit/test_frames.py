@@ -8,7 +8,7 @@ from mcjax_launch.protocol.codec import Malformed
 BYE = messages.Bye(("12 (sleeping)",), 3)
 EXITED = messages.Exited(3, -9, (15, 9), None, 0.25, 1000)
 STREAM = (
-    frames.encoded(messages.Hello(messages.VERSION))
+    frames.encoded(messages.Greeting(messages.VERSION))
     + frames.data_header(70_000, 2, 5)
     + b"hello"
     + frames.encoded(EXITED)
@@ -34,7 +34,7 @@ def test_decoding(size: int) -> None:
             else:
                 seen.append(frame)
     assert (data, of_file) == (b"hello", b"of a file")
-    assert seen == [messages.Hello(messages.VERSION), EXITED, BYE]
+    assert seen == [messages.Greeting(messages.VERSION), EXITED, BYE]
 
 
 def test_data_is_handed_on_as_it_comes() -> None:
@@ -54,27 +54,30 @@ def header(kind: int, length: int) -> bytes:
     return frames.HEADER.pack(kind, 0, 0, length)
 
 
-KIND = messages.kind_of(BYE)
+def message(text: bytes) -> bytes:
+    return header(frames.MESSAGE, len(text)) + text
 
 
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (header(15, 0), "unknown kind of message 15"),
-        (header(255, 1 << 31), "unknown kind of message 255"),
-        (header(KIND, 101), "Bye of 101 bytes"),
-        (header(messages.DATA, (1 << 16) + 1), "Data of 65537 bytes"),
-        (header(messages.RELAYED, (1 << 32) - 1), "Relayed of 4294967295 bytes"),
-        (header(KIND, 1) + b"x", "Bye: no JSON"),
-        (header(KIND, 1) + b"\xff", "Bye: 'utf-8' codec can't decode"),
-        (header(KIND, 2) + b"[]", "Bye: expected 3 values of Bye"),
-        (header(KIND, 13) + b'[[],1e400,""]', "Bye: expected a whole number, not float"),
-        (header(KIND, 33) + b'[[],%d,""]' % (1 << 80), "Bye: expected a number of 64 bits"),
+        (header(4, 0), "unknown kind of frame 4"),
+        (header(255, 1 << 31), "unknown kind of frame 255"),
+        (header(frames.MESSAGE, 101), "a frame of 101 bytes"),
+        (header(frames.DATA, (1 << 16) + 1), "a frame of 65537 bytes"),
+        (header(frames.RELAYED, (1 << 32) - 1), "a frame of 4294967295 bytes"),
+        (message(b"x"), "no JSON"),
+        (message(b"\xff"), "'utf-8' codec can't decode"),
+        (message(b"[]"), "expected a name and values"),
+        (message(b'["Stop",[15,1.0,1.0]]'), "Stop in place of a ToLauncher"),
+        (message(b'["Bye",[]]'), "Bye: expected 3 values of Bye"),
+        (message(b'["Bye",[[],1e400,""]]'), "Bye: expected a whole number, not float"),
+        (message(b'["Bye",[[],%d,""]]' % (1 << 80)), "Bye: expected a number of 64 bits"),
     ],
 )
 def test_what_is_no_frame(data: bytes, what: str) -> None:
     """It is refused as soon as that is clear, before all of it has come."""
-    decoder = frames.Decoder(longest=100)
+    decoder = frames.Decoder(messages.ToLauncher, longest=100)
     assert list(decoder.feed(frames.encoded(EXITED))) == [EXITED]
     with pytest.raises(Malformed, match=what):
         list(decoder.feed(data))

@@ -11,7 +11,7 @@ from mcjax_launch.agent.launcher_link import LauncherLink
 from mcjax_launch.protocol import frames
 from mcjax_launch.protocol.frames import MAGIC, PING_S, SILENCE_S, encoded
 from mcjax_launch.protocol.loop import Loop
-from mcjax_launch.protocol.messages import VERSION, Credit, Forward, Hello, Ping
+from mcjax_launch.protocol.messages import VERSION, Credit, Forward, Greeting, Ping
 from mcjax_launch.protocol.uplink import Uplink
 
 
@@ -82,7 +82,7 @@ LOCAL = pytest.mark.parametrize("ends", ["local"], indirect=True)
 
 @BOTH
 def test_it_greets(ends: Ends) -> None:
-    assert ends.greeting == MAGIC + encoded(Hello(VERSION))
+    assert ends.greeting == MAGIC + encoded(Greeting(VERSION))
     assert ends.link.empty
 
 

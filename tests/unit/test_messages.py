@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from mcjax_launch.protocol import function_call, hook_messages, messages
+from mcjax_launch.protocol import fork_messages, function_call, hook_messages, messages
 from mcjax_launch.protocol.codec import (
     Malformed,
     Message,
-    Tagged,
+    Nested,
     from_json,
     from_values,
     to_json,
@@ -17,31 +17,28 @@ from mcjax_launch.protocol.codec import (
 from mcjax_launch.protocol.hook_messages import Failed, HandledException, Hello, Joining, Program
 
 
-def classes_of(module: object) -> list[type[Message]]:
+def classes_of(module: object) -> list[type[Nested]]:
     return [
         value
         for value in vars(module).values()
         if isinstance(value, type)
-        and issubclass(value, Message)
+        and issubclass(value, Nested)
         and value.__module__ == vars(module)["__name__"]
     ]
 
 
-HOOK_MESSAGES = [
-    cls
-    for cls in classes_of(hook_messages)
-    if issubclass(cls, Tagged) and cls is not hook_messages.HookMessage
-]
-EVERY = [cls for module in (messages, hook_messages, function_call) for cls in classes_of(module)]
+MODULES = (messages, hook_messages, fork_messages, function_call)
+EVERY = [cls for module in MODULES for cls in classes_of(module)]
+NAMED = [cls for cls in EVERY if issubclass(cls, Message)]
 SCALARS = {"str": 'é"\\\n\ud800', "int": 7, "float": 2.5, "bool": True}
 
 
-def example(cls: type[Message]) -> Message:
+def example(cls: type[Nested]) -> Nested:
     """A message in which nothing is empty."""
     return cls(*(value(cls.__annotations__[name], cls) for name in cls._fields))
 
 
-def value(annotation: str, cls: type[Message]) -> object:
+def value(annotation: str, cls: type[Nested]) -> object:
     annotation = annotation.removesuffix(" | None")
     if annotation.startswith("tuple["):
         return (value(annotation.removeprefix("tuple[").removesuffix(", ...]"), cls),) * 2
@@ -53,34 +50,39 @@ def value(annotation: str, cls: type[Message]) -> object:
     return example(Failed if inner is hook_messages.HookMessage else inner)
 
 
-def decoded(cls: type[Message], text: str) -> Message:
+def decoded(cls: type[Nested], text: str) -> Nested:
     return from_values(cls, from_json(text))
 
 
 @pytest.mark.parametrize(
     "cls", EVERY, ids=lambda cls: f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}"
 )
-def test_messages_survive_a_round_trip(cls: type[Message]) -> None:
+def test_messages_survive_a_round_trip(cls: type[Nested]) -> None:
     message = example(cls)
     values = json.loads(to_json(message))
-    if issubclass(cls, Tagged):
+    if issubclass(cls, Message):
         assert values[0] == cls.__name__
         values = values[1]
     assert from_values(cls, values) == message
 
 
-@pytest.mark.parametrize("cls", HOOK_MESSAGES, ids=lambda cls: cls.__name__)
-def test_a_hooks_message_carries_its_name(cls: type[Tagged]) -> None:
+@pytest.mark.parametrize("cls", NAMED, ids=lambda cls: cls.__name__)
+def test_a_message_carries_its_name(cls: type[Message]) -> None:
     message = example(cls)
-    assert Tagged.of_family(from_json(to_json(message))) == message
+    assert Message.of(to_json(message)) == cls.of(to_json(message)) == message
+
+
+def test_no_two_messages_have_one_name() -> None:
+    with pytest.raises(TypeError, match="two messages are called Exited"):
+        type("Exited", (Message,), {"__module__": __name__})
 
 
 @pytest.mark.parametrize("cls", [cls for cls in EVERY if cls._fields], ids=lambda cls: cls.__name__)
-def test_every_field_is_checked(cls: type[Message]) -> None:
+def test_every_field_is_checked(cls: type[Nested]) -> None:
     """No field takes an object with an empty name, which none of them is."""
     message = example(cls)
     values = json.loads(to_json(message))
-    values = values[1] if issubclass(cls, Tagged) else values
+    values = values[1] if issubclass(cls, Message) else values
     for number, name in enumerate(cls._fields):
         wrong = [*values[:number], {"": [{}]}, *values[number + 1 :]]
         with pytest.raises(Malformed):
@@ -89,9 +91,9 @@ def test_every_field_is_checked(cls: type[Message]) -> None:
 
 
 @pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
-def test_the_number_of_fields_is_checked(cls: type[Message]) -> None:
+def test_the_number_of_fields_is_checked(cls: type[Nested]) -> None:
     values = json.loads(to_json(example(cls)))
-    values = values[1] if issubclass(cls, Tagged) else values
+    values = values[1] if issubclass(cls, Message) else values
     for wrong in ([*values, 0], values[:-1], {}, None, "x"):
         if wrong != values:
             with pytest.raises(Malformed):
@@ -156,7 +158,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_invalid_hook_messages(name: str) -> None:
     with pytest.raises(Malformed):
-        Tagged.of_family(from_json(WRONG[name]))
+        hook_messages.HookMessage.of(WRONG[name])
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def test_seconds_may_be_whole() -> None:
 
 def test_a_message_of_a_hook_within_one_of_the_agent() -> None:
     said = messages.FromHook(3, Joining("h:1", None, 3, "train.py:8"), sent=(15,))
-    assert decoded(messages.FromHook, to_json(said)) == said
+    assert messages.ToLauncher.of(to_json(said)) == said
     with pytest.raises(Malformed):
         decoded(messages.FromHook, '[3,["Refused",["x",1]],true,[],false,false]')
 
@@ -191,7 +193,7 @@ def test_a_message_of_a_hook_within_one_of_the_agent() -> None:
         (Failed, '[512,true,false,"","","",null,null,null,"",null]'),
     ],
 )
-def test_values_that_make_no_sense(cls: type[Message], text: str) -> None:
+def test_values_that_make_no_sense(cls: type[Nested], text: str) -> None:
     with pytest.raises(Malformed):
         decoded(cls, text)
 
@@ -224,12 +226,6 @@ def test_a_message_is_a_value() -> None:
             assert (name, processes) == ("p", (0, 1))
         case _:
             pytest.fail("no match")
-
-
-@pytest.mark.parametrize("kind", [-1, 15, 80, 255])
-def test_an_unknown_kind_of_frame(kind: int) -> None:
-    with pytest.raises(Malformed):
-        messages.name_of(kind)
 
 
 def test_there_is_no_json_for_anything_else() -> None:

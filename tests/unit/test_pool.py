@@ -11,12 +11,12 @@ from fakes import Clock, Connection
 
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.protocol.frames import PING_S, SILENCE_S
-from mcjax_launch.protocol.messages import VERSION, Bye, Hello, NothingLeft, Ping
+from mcjax_launch.protocol.messages import VERSION, Bye, Greeting, NothingLeft, Ping
 from mcjax_launch.transport import bootstrap, pool
 from mcjax_launch.transport.client import Transport
 from mcjax_launch.transport.pool import AgentPool, Failure
 
-HELLO, BYE = Hello(VERSION), Bye((), 0)
+HELLO, BYE = Greeting(VERSION), Bye((), 0)
 REFUSED = b"kex_exchange_identification: read: Connection reset by peer\n"
 
 

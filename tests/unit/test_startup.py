@@ -19,7 +19,7 @@ from mcjax_launch.protocol.messages import (
     VERSION,
     Bind,
     CoordinatorTried,
-    Hello,
+    Greeting,
     HostFacts,
     Peer,
     PeersTried,
@@ -33,7 +33,7 @@ from mcjax_launch.protocol.messages import (
 )
 from mcjax_launch.transport.pool import Failure
 
-HELLO = Hello(VERSION)
+HELLO = Greeting(VERSION)
 ADDRESSES = {name: f"10.0.0.{number}" for number, name in enumerate("abcdef", 1)}
 
 
@@ -260,7 +260,7 @@ def test_refused(start_on: Make, names: tuple[str, ...], where: str) -> None:
 
 def test_another_version_is_asked_nothing(start_on: Make) -> None:
     start = start_on("a", "b")
-    start.says(0, Hello(VERSION + 1))
+    start.says(0, Greeting(VERSION + 1))
     [error] = start.errors
     assert str(error).startswith("host a: its agent has protocol version ")
     assert error.status == 125

@@ -31,8 +31,8 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.hook.mcjax_hook import replica_groups
 from mcjax_launch.jax_messages import known_errors, lost_peer, noise, tracebacks
 from mcjax_launch.job import hosts, placeholders
-from mcjax_launch.protocol import frames, messages
-from mcjax_launch.protocol.codec import Malformed, Tagged, from_json
+from mcjax_launch.protocol import frames
+from mcjax_launch.protocol.codec import Malformed, Message
 from mcjax_launch.protocol.hook_messages import ProgramText
 from mcjax_launch.protocol.source_lines import owner, shortened
 from mcjax_launch.pytest_plugin import said
@@ -227,7 +227,7 @@ def pieces(data: bytes, size: int) -> Iterator[bytes]:
 
 def decode(data: bytes, size: int) -> None:
     """One message in pieces, and all that they may be."""
-    head = frames.HEADER.pack(messages.kind_of(messages.Bye((), 0)), 0, 0, len(data))
+    head = frames.HEADER.pack(frames.MESSAGE, 0, 0, len(data))
     decoder = frames.Decoder()
     try:
         for piece in pieces(head + data, size):
@@ -238,7 +238,7 @@ def decode(data: bytes, size: int) -> None:
 
 def decode_json(data: bytes) -> None:
     try:
-        Tagged.of_family(from_json(data.decode("utf-8", "replace")))
+        Message.of(data.decode("utf-8", "replace"))
     except Malformed:
         pass
 

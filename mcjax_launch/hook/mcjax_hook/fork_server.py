@@ -14,7 +14,7 @@ import os
 import sys
 
 from ...protocol import fork_messages, hook_environ
-from ...protocol.codec import Tagged, from_json, to_json
+from ...protocol.codec import to_json
 from . import forked_rank
 from .agents_death import die_with_parent, unseen_prctl
 from .environment_reads import EnvironmentReads
@@ -112,7 +112,7 @@ class ForkServer:
         only_jax = True
         with self._graph, self._flags:
             for name in self._modules:
-                _send(connection, fork_messages.Importing(name, *self._dump_signals))
+                _send(connection, fork_messages.ImportBegins(name, *self._dump_signals))
                 _import_module(name)
                 only_jax = only_jax and package_of(name) == "jax"
                 if only_jax:
@@ -136,8 +136,7 @@ class ForkServer:
             data, descriptors = _receive(connection)
             if not data:
                 _leave()
-            order = Tagged.of_family(from_json(data.decode()))
-            assert isinstance(order, fork_messages.Fork)
+            order = fork_messages.Fork.of(data.decode())
             reason = self._difference(order)
             if reason:
                 _send(connection, fork_messages.Different(reason))

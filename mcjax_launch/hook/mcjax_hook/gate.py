@@ -10,7 +10,7 @@ import os
 import threading
 
 from ...protocol import hook_environ
-from ...protocol.codec import Malformed, Tagged, from_json, to_json
+from ...protocol.codec import Malformed, to_json
 from ...protocol.hook_messages import GateOpens, Hello, HookReply, ShowProgram
 
 TYPE_CHECKING = False
@@ -129,7 +129,6 @@ class _Line:
             self._held += data
         first, _, self._held = self._held.partition(b"\n")
         try:
-            reply = Tagged.of_family(from_json(first.decode("utf-8", "replace")))
+            return HookReply.of(first.decode("utf-8", "replace"))
         except Malformed:
             return None
-        return reply if isinstance(reply, HookReply) else None

@@ -14,7 +14,7 @@ import sys
 import threading
 
 from ...protocol import hook_environ
-from ...protocol.codec import Malformed, Tagged, from_json, to_json
+from ...protocol.codec import Malformed, to_json
 from ...protocol.hook_messages import (
     DebuggerQuits,
     DebuggerReply,
@@ -265,8 +265,6 @@ class _Line:
                 self._fds += fds
             first, _, self._held = self._held.partition(b"\n")
             try:
-                reply = Tagged.of_family(from_json(first.decode("utf-8", "replace")))
+                return DebuggerReply.of(first.decode("utf-8", "replace"))
             except Malformed:
                 continue
-            if isinstance(reply, DebuggerReply):
-                return reply
