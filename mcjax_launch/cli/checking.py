@@ -15,12 +15,12 @@ from mcjax_launch.cli.given_options import command_line
 from mcjax_launch.console.style import Style, wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.plan import used_hosts
+from mcjax_launch.options.options import Options
 from mcjax_launch.protocol import exit_status
 from mcjax_launch.report import files
 from mcjax_launch.request import this_machine
 from mcjax_launch.request.hosts import default_via, find_hosts
 from mcjax_launch.request.job import make_job
-from mcjax_launch.request.options import Options
 
 # In a file or a pipe, and at the most on a terminal: longer lines are hard to read.
 _WIDTH = 100

@@ -24,8 +24,8 @@ from mcjax_launch.request.program import check_program
 if TYPE_CHECKING:
     from mcjax_launch.console.style import Style
     from mcjax_launch.launcher.front import Front
+    from mcjax_launch.options.options import Options
     from mcjax_launch.report.recording import Recorder
-    from mcjax_launch.request.options import Options
 
 Say = Callable[[str], object]
 

@@ -11,27 +11,19 @@ from typing import NamedTuple
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job, is_python
-from mcjax_launch.protocol.value import Value
-from mcjax_launch.request.options import RELAYED, Options
+from mcjax_launch.options.options import RELAYED, Options
 from mcjax_launch.request.program import hint_where_missing
 
 # How long a coordinator's name may take to appear, without --start-timeout.
 _NAME_S = 1800.0
 
 
-class RanksPython(Value):
-    """The Python of the ranks.
+class RanksPython(NamedTuple):
+    """The Python of the ranks, as fields of a Job; where other hosts look for it too, its name."""
 
-    Args:
-        path: or, where other hosts are to look for it too, its name.
-        origin: why this one, in words; "" if the user has named it.
-        without_jax: what to say of it if it has no jax; "" if it is known to have it.
-
-    """
-
-    path: str
-    origin: str = ""
-    without_jax: str = WITHOUT_JAX
+    python: str
+    python_origin: str = ""
+    python_without_jax: str = WITHOUT_JAX
 
 
 class ThisMachine(NamedTuple):

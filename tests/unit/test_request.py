@@ -11,10 +11,10 @@ from mcjax_launch.cli.command import command
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import Here, dry_run
 from mcjax_launch.job.hosts import Host
+from mcjax_launch.options.options import Options
 from mcjax_launch.request import coordinator
 from mcjax_launch.request.hosts import default_via, find_hosts
 from mcjax_launch.request.job import make_job, make_style
-from mcjax_launch.request.options import Options
 from mcjax_launch.request.this_machine import RanksPython, ThisMachine, variable
 
 HERE = ThisMachine(chdir="/w", python=RanksPython("/py", "VIRTUAL_ENV's"))
