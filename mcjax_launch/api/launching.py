@@ -106,10 +106,10 @@ def made(
     combinations.check(options, set(given), environ)
     on_event = keywords.get("on_event")
     say = _teller(on_event, deliver, streams, quiet=options.quiet)
-    job = ready.prepare(options, environ, say)
+    job, hosts = ready.prepare(options, environ, say)
     words = kw.as_words(options, given)
     reporter = Reporter(keywords.get("on_line"), on_event, deliver, on_frame)
-    return RunningJob(job.replaced(job=job.job.replaced(call=call)), words, streams, reporter)
+    return RunningJob(job.replaced(call=call), hosts, words, streams, reporter)
 
 
 def _refuse_while_importing() -> None:

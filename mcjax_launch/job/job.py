@@ -37,6 +37,7 @@ class Job(Options, kw_only=True):
     chdir: str
     chdir_given: bool = False
     env: tuple[tuple[str, str], ...] = ()  # type: ignore[assignment]  # each with its value
+    via: str = "ssh"  # how to reach other hosts than this one: ssh, srun or a template
     coordinator: str | None = None  # numeric host, or host:port
     coordinator_name: str = ""  # of that host, where ranks are to look it up; else ""
     relay: bool = False  # ranks reach the coordinator through agents and launcher

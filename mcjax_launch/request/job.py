@@ -1,10 +1,9 @@
-"""From the options to a Job and a Style; pure."""
+"""From the options to a Job; pure."""
 
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
-from mcjax_launch.console.style import Style
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -30,6 +29,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
     """
     num_hosts = options.num_hosts or 1
     num_processes = _num_processes(options, hosts, num_hosts)
+    _check_ranks("--show", options.show or frozenset(), num_processes)
     completed = {
         "num_processes": num_processes,
         "num_hosts": num_hosts,
@@ -87,31 +87,3 @@ def _check_ranks(option: str, ranks: frozenset[int], num_processes: int) -> None
     if max(ranks, default=0) >= num_processes:
         there_are = these_ranks(range(num_processes))
         raise LaunchError(f"{option} {max(ranks)}: no such rank; the job has {there_are}")
-
-
-def make_style(options: Options, job: Job, environ: Mapping[str, str]) -> Style:
-    """How the console looks.
-
-    Raises:
-        LaunchError: --show names ranks that the job does not have.
-
-    """
-    _check_ranks("--show", options.show or frozenset(), job.num_processes)
-    return Style(
-        prefix=not options.no_prefix,
-        timestamps=options.timestamps,
-        colour=options.color,
-        show=options.show,
-        collapse=options.collapse,
-        quiet=options.quiet,
-        verbose=options.verbose,
-        github=on_github(options, environ),
-        status=options.status,
-    )
-
-
-def on_github(options: Options, environ: Mapping[str, str]) -> bool:
-    """Whether the output goes to a log of GitHub Actions."""
-    if options.github == "auto":
-        return environ.get("GITHUB_ACTIONS") == "true"
-    return options.github == "always"

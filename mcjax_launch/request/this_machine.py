@@ -12,6 +12,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job, is_python
 from mcjax_launch.options.options import RELAYED, Options
+from mcjax_launch.request.hosts import default_via
 from mcjax_launch.request.program import hint_where_missing
 
 # How long a coordinator's name may take to appear, without --start-timeout.
@@ -27,17 +28,7 @@ class RanksPython(NamedTuple):
 
 
 class ThisMachine(NamedTuple):
-    """What this machine adds to the options.
-
-    Args:
-        chdir: working directory of the ranks.
-        python: of the ranks.
-        env: the variables of -x with their values.
-        program_hint: what helps where another host has no PROGRAM.
-        coordinator: `host:port` with a numeric host, if the user names one.
-        coordinator_name: of that host, where JAX is to ask for it; else "".
-
-    """
+    """What this machine adds to the options, as fields of a Job."""
 
     chdir: str
     python: RanksPython
@@ -45,11 +36,20 @@ class ThisMachine(NamedTuple):
     program_hint: str = ""
     coordinator: str | None = None
     coordinator_name: str = ""
+    via: str = "ssh"
+    github: str = "never"
 
 
 def runs_here(hosts: Sequence[Host]) -> bool:
     """Whether ranks run on this machine, in a folder that the options name."""
     return any(host.is_local and not host.chdir for host in hosts)
+
+
+def on_github(options: Options, environ: Mapping[str, str]) -> bool:
+    """Whether the output goes to a log of GitHub Actions."""
+    if options.github == "auto":
+        return environ.get("GITHUB_ACTIONS") == "true"
+    return options.github == "always"
 
 
 def check_terminal() -> None:
@@ -95,6 +95,8 @@ def look_up(
         program_hint=_program_hint(options, hosts),
         coordinator=coordinator,
         coordinator_name=coordinator_name,
+        via=options.via or default_via(options, environ),
+        github="always" if on_github(options, environ) else "never",
     )
 
 
