@@ -13,7 +13,7 @@ from mcjax_launch.options.options import Options
 from mcjax_launch.options.words import words
 
 #: The keywords that are no options.
-NO_OPTIONS = {"echo", "on_line", "on_event"}
+NO_OPTIONS = ("echo", "on_line", "on_event")
 #: The options that are keywords, by their names here.
 DECLARED = {
     option.keyword or name: option
