@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from mcjax_launch import __version__
+from mcjax_launch.options import kinds
 from mcjax_launch.options.kinds import Kind
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
@@ -23,6 +24,13 @@ class Typed(click.ParamType):  # type: ignore[type-arg]
 
     def split_envvar_value(self, rv: str) -> list[str]:
         return rv.split(self.separator)
+
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> Any:
+        if not self.kind.offers:
+            return super().shell_complete(ctx, param, incomplete)
+        from mcjax_launch.cli import completion
+
+        return getattr(completion, self.kind.offers)(incomplete)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         try:
@@ -97,4 +105,4 @@ GROUPS["Other"] = [
     _action("-h", "--help", callback=_show_help, help="Show this message and exit."),
 ]
 
-PROGRAM = click.Argument(["program"], nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
+PROGRAM = click.Argument(["program"], nargs=-1, type=Typed(kinds.FILE), metavar="PROGRAM [ARGS]...")

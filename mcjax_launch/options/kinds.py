@@ -158,6 +158,7 @@ class Kind(Value):
         accepts: the types that the API takes, where they are more than the value's own.
         of_keyword: makes the whole value of what the API is given; `read` does where it is None.
         choices: the only values there are, if they are few.
+        offers: what a shell completes it with: a function of `cli/completion.py`.
 
     """
 
@@ -166,6 +167,7 @@ class Kind(Value):
     accepts: str = ""
     of_keyword: Callable[[Any], Any] | None = None
     choices: tuple[str, ...] = ()
+    offers: str = ""
 
 
 def number(least: int, most: int, metavar: str = "N") -> Kind:
@@ -192,10 +194,11 @@ def one_of(*choices: str) -> Kind:
 
 
 TEXT = Kind(text)
-PATH = Kind(text, accepts="Path")
-PATHS = Kind(text, "PATH", "Path | Sequence[Path]", of_keyword=_texts)
+FILE = Kind(text, "FILE", "Path", offers="files")
+FOLDER = Kind(text, "DIR", "Path", offers="folders")
+PATHS = Kind(text, "PATH", "Path | Sequence[Path]", of_keyword=_texts, offers="files")
 VARIABLES = Kind(text, "NAME[=VALUE]", "Mapping[str, object]", of_keyword=_variables)
-HOSTS = Kind(text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_hosts)
+HOSTS = Kind(text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_hosts, offers="hosts")
 WRAPPERS = Kind(wrapper, "[RANKS:]COMMAND", "Words", of_keyword=_wrappers)
 MODULES = Kind(modules, "MODULES", "Words")
 RANKS = Kind(ranks, "RANKS", "str | int | Set[int] | Sequence[int]")

@@ -12,8 +12,10 @@ RELAYED = "ssh"
 
 _NO_LIMIT = "no limit"
 _TERMINAL = "the terminal is the calling program's"
-_EMIT = "is for --emit"
-_NEEDS_EMIT = "--emit slurm, --emit jobset or --emit job"
+_OF_EMIT = {
+    "only_command": "is for --emit",
+    "needs": "--emit slurm, --emit jobset or --emit job",
+}
 
 
 class JobOptions(Group, title="Job", kw_only=True):
@@ -28,14 +30,13 @@ class JobOptions(Group, title="Job", kw_only=True):
     )
     module: bool = flag("PROGRAM is the name of a Python module.", short=("-m",))
     python: str | None = option(
-        kinds.PATH,
+        kinds.FILE,
         metavar="PATH",
         shown="the active environment's, else one with jax",
         help="Python interpreter of the ranks.",
     )
     chdir: str | None = option(
-        kinds.PATH,
-        metavar="DIR",
+        kinds.FOLDER,
         short=("-C",),
         shown="the current directory",
         help="Working directory of the ranks.",
@@ -159,8 +160,7 @@ class OutputOptions(Group, title="Output", kw_only=True):
     """What is shown, and how."""
 
     log_dir: str | None = option(
-        kinds.PATH,
-        metavar="DIR",
+        kinds.FOLDER,
         help="Write each rank's complete output to DIR/<rank>.out and DIR/<rank>.err.",
     )
     show: frozenset[int] | None = option(
@@ -247,8 +247,7 @@ class DiagnosisOptions(Group, title="Diagnosis", kw_only=True):
         excludes=("--no-hook",),
     )
     profile: str | None = option(
-        kinds.PATH,
-        metavar="DIR",
+        kinds.FOLDER,
         excludes=("--no-hook",),
         help="Trace all ranks with JAX's profiler for the same 5 s, into DIR; SIGPROF: again.",
     )
@@ -260,8 +259,7 @@ class DiagnosisOptions(Group, title="Diagnosis", kw_only=True):
         help="Begin the profile D after initialize().",
     )
     report: str | None = option(
-        kinds.PATH,
-        metavar="FILE",
+        kinds.FILE,
         help="Write a record of the run to FILE (.json or .html).",
     )
     check: bool = flag(
@@ -285,30 +283,26 @@ class BatchOptions(Group, title="Batch scripts and manifests", kw_only=True):
     image: str | None = option(
         kinds.TEXT,
         metavar="IMAGE",
-        only_command=_EMIT,
-        needs=_NEEDS_EMIT,
+        **_OF_EMIT,
         help="Container image with mcjax-launch and JAX (jobset and job need one).",
     )
     name: str | None = option(
         kinds.TEXT,
         metavar="NAME",
-        only_command=_EMIT,
-        needs=_NEEDS_EMIT,
+        **_OF_EMIT,
         shown="PROGRAM's name",
         help="Name of the job.",
     )
     namespace: str | None = option(
         kinds.TEXT,
         metavar="NAME",
-        only_command=_EMIT,
-        needs=_NEEDS_EMIT,
+        **_OF_EMIT,
         help="Kubernetes namespace of the job.",
     )
     tpu: str | None = option(
         kinds.TEXT,
         metavar="TYPE:TOPOLOGY",
-        only_command=_EMIT,
-        needs=_NEEDS_EMIT,
+        **_OF_EMIT,
         help="TPU slice to request from GKE, as in tpu-v6e-slice:4x4; --slices K: K of them.",
     )
     engine_option: tuple[str, ...] = option(
@@ -316,8 +310,7 @@ class BatchOptions(Group, title="Batch scripts and manifests", kw_only=True):
         metavar="PATH=VALUE",
         default=(),
         repeats=True,
-        only_command=_EMIT,
-        needs=_NEEDS_EMIT,
+        **_OF_EMIT,
         help="Change the manifest, as in pod.nodeSelector.disk=ssd; for Slurm, add an #SBATCH "
         "option, such as --partition=gpu. Repeatable.",
     )

@@ -22,6 +22,13 @@ def test_one_field_for_each_option() -> None:
     assert set(Options._fields) == {str(p.name) for p in command.params if p.expose_value}
 
 
+def test_what_is_excluded_or_needed_exists() -> None:
+    names = {name for option in Options.declared.values() for name in option.names}
+    for option in Options.declared.values():
+        texts = [text.partition(":")[0] for text in option.excludes]
+        assert {*texts, *option.needs.split()[:1]} <= names, option.name
+
+
 def test_typed_values() -> None:
     words = "-n 4 --show 0,2-3 --timeout 5m -x A=1 -x B -q --color never train.py -n 2"
     options, _ = read(*words.split())
