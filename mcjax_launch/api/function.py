@@ -8,10 +8,11 @@ from typing import Any, TypeVar, Unpack
 from mcjax_launch.api.call import name_of, packed
 from mcjax_launch.api.events import Deliver, at_once
 from mcjax_launch.api.job import RunningJob
-from mcjax_launch.api.keywords import Keywords, with_keywords
+from mcjax_launch.api.keywords import with_keywords
 from mcjax_launch.api.launching import made
 from mcjax_launch.api.result import JobFailed, Result
 from mcjax_launch.api.returns import Returns
+from mcjax_launch.api.signature import Keywords
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.protocol.exit_status import FAILED
 from mcjax_launch.ranks import these_ranks

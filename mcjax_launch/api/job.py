@@ -20,7 +20,9 @@ from mcjax_launch.api.events import Reporter
 from mcjax_launch.api.result import Result, made
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.request.ready import Ready, run
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.request.ready import run
 
 # Of the time that a program's end takes at most, for each job that still runs then.
 _LAST_S = 15.0
@@ -51,14 +53,15 @@ class RunningJob:
 
     def __init__(
         self,
-        ready: Ready,
+        job: Job,
+        hosts: Sequence[Host],
         words: Sequence[str],
         streams: tuple[TextIO, TextIO] | None,
         reporter: Reporter,
     ) -> None:
-        shown = ready.style.show if streams is not None else frozenset()
+        shown = job.show if streams is not None else frozenset()
         # A log of GitHub Actions is the calling program's, as its streams are.
-        self._ready = ready.replaced(style=ready.style.replaced(show=shown, github=False))
+        self._job, self._hosts = job.replaced(show=shown, github="never"), hosts
         self._words = words
         self._streams = streams
         self._reporter = reporter
@@ -142,9 +145,9 @@ class RunningJob:
         return self._awaited().__await__()
 
     def __repr__(self) -> str:
-        name = os.path.basename(self._ready.job.program[0])
+        name = os.path.basename(self._job.program[0])
         state = "over" if self.done else "running"
-        return f"<RunningJob: {name} on {self._ready.job.num_processes} ranks, {state}>"
+        return f"<RunningJob: {name} on {self._job.num_processes} ranks, {state}>"
 
     # --- for the other modules here ---
 
@@ -259,7 +262,8 @@ class RunningJob:
         try:
             front = self._open()
             outcome = run(
-                self._ready,
+                self._job,
+                self._hosts,
                 lambda: self._words,
                 self._reporter.said,
                 front=front,

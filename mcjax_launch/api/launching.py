@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TextIO, Unpack
 from mcjax_launch.api import keywords as kw
 from mcjax_launch.api.events import Deliver, Event, OnEvent, OnFrame, Reporter, at_once
 from mcjax_launch.api.job import RunningJob
-from mcjax_launch.api.keywords import Keywords, Path, with_keywords
+from mcjax_launch.api.keywords import with_keywords
 from mcjax_launch.api.result import Result
+from mcjax_launch.api.signature import Keywords, Path
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.request import combinations, ready
 from mcjax_launch.wording import one_line
@@ -98,17 +99,17 @@ def made(
     command = [_word(word) for word in (*first, *args)]
     of_options = {name: value for name, value in keywords.items() if name not in kw.NO_OPTIONS}
     options = kw.options_of(command, of_options)
-    given = {kw.RENAMED.get(name, name) for name, value in of_options.items() if value is not None}
+    given = kw.names_of(of_options)
     # VIRTUAL_ENV is the shell's: the Python of the ranks is this one, if it has jax.
     environ = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
     streams = (sys.stdout, sys.stderr) if keywords.get("echo") else None
-    combinations.check(options, given, environ)
+    combinations.check(options, set(given), environ)
     on_event = keywords.get("on_event")
     say = _teller(on_event, deliver, streams, quiet=options.quiet)
-    job = ready.prepare(options, environ, say)
-    words = kw.as_words(options, of_options)
+    job, hosts = ready.prepare(options, environ, say)
+    words = kw.as_words(options, given)
     reporter = Reporter(keywords.get("on_line"), on_event, deliver, on_frame)
-    return RunningJob(job.replaced(job=job.job.replaced(call=call)), words, streams, reporter)
+    return RunningJob(job.replaced(call=call), hosts, words, streams, reporter)
 
 
 def _refuse_while_importing() -> None:

@@ -7,7 +7,6 @@ from mcjax_launch.check import sum_job
 from mcjax_launch.check.found import Found, GlobalSum, HostFound
 from mcjax_launch.check.judgement import why_no_sum
 from mcjax_launch.check.survey import Survey
-from mcjax_launch.console.style import Style
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.launcher.front import Front, of_own_process
@@ -15,16 +14,12 @@ from mcjax_launch.ranks import counted
 from mcjax_launch.transport.client import Transport
 
 
-def run(
-    job: Job, hosts: Sequence[Host], via: str, style: Style, say: Callable[[str], object]
-) -> Found:
+def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> Found:
     """Find out all that can be found out.
 
     Args:
         job: what a plain run would start; its program does not matter.
         hosts: where.
-        via: how to reach other hosts than this one: "ssh", "srun" or a template.
-        style: of what the launcher says of a job that fails.
         say: is called with what takes a while.
 
     Raises:
@@ -33,7 +28,7 @@ def run(
 
     """
     began = time.monotonic()
-    transport = Transport(via, job.python, job.python_given, job.start_timeout)
+    transport = Transport(job.via, job.python, job.python_given, job.start_timeout)
     if any(host.is_local for host in hosts):
         transport.start_local()
     transport.allow_many_files()
@@ -52,7 +47,7 @@ def run(
     total = GlobalSum(why_not=why_not)
     if not why_not:
         say(f"adding up the devices of {counted(job.num_processes, 'rank')} ...")
-        total, found = _add(job, hosts, transport, style, front, found)
+        total, found = _add(job, hosts, transport, front, found)
     seconds = {**survey.seconds, "all": time.monotonic() - began}
     return Found(hosts=found, network=network, total=total, seconds=seconds, on_cpu=job.uses_cpu)
 
@@ -61,11 +56,10 @@ def _add(
     job: Job,
     hosts: Sequence[Host],
     transport: Transport,
-    style: Style,
     front: Front,
     found: Sequence[HostFound],
 ) -> tuple[GlobalSum, tuple[HostFound, ...]]:
     """Run the sum; what came of it, and the hosts with their devices."""
     size = sum_job.size_for(found, job.cpu_devices or 1)
-    total, devices = sum_job.run(sum_job.job_of_check(job), hosts, transport, style, size, front)
+    total, devices = sum_job.run(sum_job.job_of_check(job), hosts, transport, size, front)
     return total, tuple(host.replaced(devices=devices.get(host.name, ())) for host in found)

@@ -9,7 +9,6 @@ from typing import Any
 from mcjax_launch.check import global_sum
 from mcjax_launch.check.found import OWN_VARIABLES, GlobalSum, HostFound, Timing
 from mcjax_launch.check.survey import Interrupted
-from mcjax_launch.console.style import Style
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import Stopped
 from mcjax_launch.errors import LaunchError
@@ -62,6 +61,10 @@ def job_of_check(job: Job) -> Job:
         start_timeout=(job.start_timeout or _START_S) if job.hook else None,
         grace=_GRACE_S if job.grace is None else job.grace,
         record=True,  # which keeps what ranks print
+        show=frozenset(),
+        color=job.color,
+        quiet=not job.verbose,
+        verbose=job.verbose,
     )
 
 
@@ -81,7 +84,7 @@ def size_for(hosts: Sequence[HostFound], devices: int) -> int:
 
 
 def run(
-    job: Job, hosts: Sequence[Host], transport: Transport, style: Style, size: int, front: Front
+    job: Job, hosts: Sequence[Host], transport: Transport, size: int, front: Front
 ) -> tuple[GlobalSum, dict[str, tuple[Devices, ...]]]:
     """Run the job.
 
@@ -103,9 +106,7 @@ def run(
     hosts = [host.replaced(chdir=None) for host in hosts]
     why_not = ""
     try:
-        outcome = restarts.run(
-            job, hosts, transport, style, log_dir=None, ended=attempts.append, front=front
-        )
+        outcome = restarts.run(job, hosts, transport, ended=attempts.append, front=front)
         why_not = outcome.message if outcome.status else ""
     except LaunchError as error:
         why_not = str(error)

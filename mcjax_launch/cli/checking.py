@@ -12,15 +12,15 @@ from mcjax_launch.check import report, run, table
 from mcjax_launch.check.judgement import judge, passed
 from mcjax_launch.check.survey import Interrupted
 from mcjax_launch.cli.given_options import command_line
-from mcjax_launch.console.style import Style, wants_colour
+from mcjax_launch.console.style import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.plan import used_hosts
+from mcjax_launch.options.options import Options
 from mcjax_launch.protocol import exit_status
 from mcjax_launch.report import files
 from mcjax_launch.request import this_machine
-from mcjax_launch.request.hosts import default_via, find_hosts
+from mcjax_launch.request.hosts import find_hosts
 from mcjax_launch.request.job import make_job
-from mcjax_launch.request.options import Options
 
 # In a file or a pipe, and at the most on a terminal: longer lines are hard to read.
 _WIDTH = 100
@@ -40,7 +40,7 @@ def check(options: Options, context: click.Context) -> int:
 
     """
     words = command_line(context, options).words()
-    options = options.replaced(program=_PROGRAM, module=False, sync=(), stdin=None)
+    options = options.replaced(program=_PROGRAM, module=False, sync=(), stdin=None, show=None)
     hosts = find_hosts(options, os.environ)
     here = this_machine.look_up(options, hosts, os.environ, lambda text: None)
     job = make_job(options, hosts, here)
@@ -48,10 +48,8 @@ def check(options: Options, context: click.Context) -> int:
     if options.report is not None:
         _check_report(options.report)
     began = time.time()
-    via = options.via or default_via(options, os.environ)
-    style = Style(show=(), quiet=not options.verbose, verbose=options.verbose, colour=options.color)
     try:
-        found = run.run(job, hosts, via, style, _ignore if options.quiet else _say)
+        found = run.run(job, hosts, _ignore if options.quiet else _say)
     except Interrupted as interrupted:
         status = exit_status.of_signal(interrupted.signum)
         if interrupted.said:

@@ -17,10 +17,10 @@ from mcjax_launch.cli.help import GroupedCommand
 from mcjax_launch.cli.options import GROUPS, PROGRAM
 from mcjax_launch.cli.warnings import warnings
 from mcjax_launch.errors import LaunchError, save_traceback
+from mcjax_launch.options.options import Options
 from mcjax_launch.protocol import exit_status
 from mcjax_launch.request import combinations, ready, this_machine
-from mcjax_launch.request.job import on_github
-from mcjax_launch.request.options import Options
+from mcjax_launch.request.this_machine import on_github
 from mcjax_launch.wording import one_line
 
 if TYPE_CHECKING:
@@ -107,16 +107,16 @@ def _run(options: Options, context: click.Context) -> int:
     say = _ignore if options.quiet else _say
     combinations.check(options, _on_command_line(context), os.environ)
     _warn(options, context)
-    job = ready.prepare(options, os.environ, say)
+    job, hosts = ready.prepare(options, os.environ, say)
     if options.dry_run:
         from mcjax_launch.cli.dry_run import script
 
-        _print(script(job.job, job.hosts))
+        _print(script(job, hosts))
         return 0
     if options.pdb:
         this_machine.check_terminal()
     recorders = tuple(_recorders(options))
-    return ready.run(job, lambda: _words(context, options), _say, recorders=recorders).status
+    return ready.run(job, hosts, lambda: _words(context, options), _say, recorders=recorders).status
 
 
 def _recorders(options: Options) -> "Iterator[Recorder]":

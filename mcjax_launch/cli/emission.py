@@ -6,7 +6,7 @@ import click
 
 from mcjax_launch.cli.given_options import command_line
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.request.options import RELAYED, Options
+from mcjax_launch.options.options import RELAYED, Options
 from mcjax_launch.schedulers.emit import Submission, emit
 
 _EACH_ITS_OWN = "each pod has its own launcher"

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from mcjax_launch.cli.optional_values import fits
+
 # What hardly any program has for itself: the size of the job, its devices and its hosts.
 _NAMES = frozenset(
     {"num_processes", "cpu_devices", "gpus_per_process", "slices", "cpu_transfers", "bind_cores"}
@@ -32,6 +34,7 @@ def _found(arguments: Sequence[str], ours: dict[str, click.Option]) -> Iterator[
         if word == "--":
             return
         name, equals, value = word.partition("=")
+        value = value if equals else after
         short = next((name for name in ("-n", "-d") if word.startswith(name)), "")
         if short and word[2:].isdigit():
             yield word
@@ -39,14 +42,5 @@ def _found(arguments: Sequence[str], ours: dict[str, click.Option]) -> Iterator[
             continue
         elif option.is_flag:
             yield word
-        elif _fits(option, value if equals else after):
+        elif value and fits(option, value):
             yield word if equals else f"{word} {after}"
-
-
-def _fits(option: click.Option, value: str) -> bool:
-    """Whether the launcher would take this value."""
-    try:
-        option.type.convert(value, None, None)
-    except click.UsageError:
-        return False
-    return bool(value)

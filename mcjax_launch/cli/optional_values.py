@@ -16,7 +16,7 @@ def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list
         word = ahead.pop(0)
         option = options.get(word)
         if isinstance(option, click.Option) and not option.is_flag:
-            if may_be_left_out(option) and not (ahead and _fits(option, ahead[0])):
+            if may_be_left_out(option) and not (ahead and fits(option, ahead[0])):
                 word = f"{word}={_ALL}"
             elif ahead:
                 done.append(word)
@@ -31,7 +31,8 @@ def may_be_left_out(option: click.Option) -> bool:
     return metavar.startswith("[") and metavar.endswith("]")
 
 
-def _fits(option: click.Option, word: str) -> bool:
+def fits(option: click.Option, word: str) -> bool:
+    """Whether the option would take this value."""
     try:
         option.type.convert(word, None, None)
     except click.UsageError:

@@ -8,7 +8,7 @@ import click
 from mcjax_launch.cli.help import WORDS
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
-from mcjax_launch.request.options import Options
+from mcjax_launch.options.options import Options
 
 _PREFIX = "MCJAX_"
 # Not options: what ranks get, one of which may start a launcher, and what is for our tests.

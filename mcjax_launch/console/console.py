@@ -12,8 +12,9 @@ from mcjax_launch.console.pieces import Lines, Piece, Stream
 from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.sink import Target
-from mcjax_launch.console.style import Style, wants_colour
+from mcjax_launch.console.style import wants_colour
 from mcjax_launch.console.unfinished import UnfinishedLines
+from mcjax_launch.options.options import OutputOptions
 from mcjax_launch.protocol import frames
 from mcjax_launch.protocol.loop import earliest
 from mcjax_launch.wording import visible
@@ -34,11 +35,13 @@ _IN_SIGHT = 1500
 class _Output:
     """The end of the pipeline for one of the launcher's streams: collapse, renderer, sink."""
 
-    def __init__(self, sink: Target, style: Style) -> None:
+    def __init__(self, sink: Target, style: OutputOptions) -> None:
         self.sink = sink
         self.prefixes = Prefixes(
-            style.prefix,
-            wants_colour(style.colour, sink.is_terminal, os.environ, in_log=style.github),
+            not style.no_prefix,
+            wants_colour(
+                style.color, sink.is_terminal, os.environ, in_log=style.github == "always"
+            ),
         )
         self._stamps = style.timestamps
         self._came: bytes | None = None  # the time of day of what is shown only now
@@ -168,7 +171,7 @@ class Console:
 
     def __init__(
         self,
-        style: Style,
+        style: OutputOptions,
         targets: tuple[Target, Target],
         on_reader_gone: Callable[[OSError | None], None],
         on_room: Callable[[], None],
@@ -222,7 +225,8 @@ class Console:
         self._logs.open(labels, append=append)
         self._tails.expect(len(labels))
         width = max(len(str(label.process_id)) for label in labels)
-        shown = [label for label in labels if self._style.shows(label.process_id)]
+        show = self._style.show
+        shown = [label for label in labels if show is None or label.process_id in show]
         for number, output in self._outputs.items():
             for label in shown:
                 prefix = output.prefixes.of_rank(label, width)

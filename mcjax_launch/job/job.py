@@ -1,14 +1,13 @@
-"""What the user asked for; a value."""
+"""What the user asked for, completed; a value."""
 
 from __future__ import annotations
 
 import os.path
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Literal
 
-from mcjax_launch.job.wrappers import Wrapper
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.options.options import Options
+from mcjax_launch.options.wrappers import Wrapper
 
 #: Seconds between asking the ranks to exit and killing them, by what ends the job.
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
@@ -21,50 +20,34 @@ PROFILE_S = 5.0
 WITHOUT_JAX = "has no jax: install it there, or choose another with --python"
 
 
-class Job(Value, kw_only=True):
-    """What the user asked for. Durations are in seconds; None where there is no limit."""
+class Job(Options, kw_only=True):
+    """The options, completed from this machine and its hosts; in None's place what it stands for.
 
-    program: tuple[str, ...]
+    Durations are in seconds; None where there is no limit.
+    """
+
     program_hint: str = ""  # what helps where its file is not on a host
     num_processes: int = 1  # of the whole job
     num_hosts: int = 1  # more than 1: each has its own launcher, started by a scheduler
     host_rank: int = 0  # which of these launchers this one is
-    module: bool = False
     python: str
     python_given: bool = False
     python_origin: str = ""  # why this one, in words; "" where the user has named it
     python_without_jax: str = ""  # what to say of it if it has no jax; "" where it has
     chdir: str
     chdir_given: bool = False
-    env: tuple[tuple[str, str], ...] = ()
-    env_style: Literal["torch"] | None = None  # whose names of the coordinates ranks get too
-    cpu_devices: int | None = None
-    gpus_per_process: int | Literal["all"] | None = None  # None: they are shared equally
-    tpu_chips_per_process: int | None = None
-    slices: Literal["auto", "one", "host"] | int = "auto"
-    cpu_transfers: bool = False
-    bind_cores: str = "auto"
+    env: tuple[tuple[str, str], ...] = ()  # type: ignore[assignment]  # each with its value
+    via: str = "ssh"  # how to reach other hosts than this one: ssh, srun or a template
     coordinator: str | None = None  # numeric host, or host:port
     coordinator_name: str = ""  # of that host, where ranks are to look it up; else ""
     relay: bool = False  # ranks reach the coordinator through agents and launcher
     hook: bool = True
     stdin: frozenset[int] = frozenset()  # the ranks that take the launcher's standard input
     wrappers: tuple[Wrapper, ...] = ()  # of ranks that run under other commands
-    sync: tuple[str, ...] = ()
     call: tuple[bytes | memoryview, ...] = ()  # of a function, pickled: see protocol/function_call
-    max_restarts: int = 0
-    min_hosts: int | None = None  # restart with so many at least, without lost ones; None: all
-    timeout: float | None = None
-    start_timeout: float | None = None
-    stall_timeout: float | None = None
-    verify_spmd: bool = False
     pdb: frozenset[int] = frozenset()  # the ranks in which an exception opens a debugger
-    debugpy: int | None = None  # the first port on which ranks wait for an IDE
     record: bool = False  # for --report: keep what the ranks use over time, and print last
     profile: str | None = None  # the folder for JAX's profiles, absolute
-    profile_after: float = 0.0  # seconds from initialize() to its begin
-    grace: float | None = None
-    preload: tuple[str, ...] = ()  # modules to import once a host
 
     def grace_s(self, reason: str) -> float:
         """The grace after `reason`, a key of GRACE_S."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job import cores, placeholders, wrappers
+from mcjax_launch.job import cores, placeholders
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.gpus import GpuShares, share_out
 from mcjax_launch.job.hosts import Host
@@ -20,6 +20,7 @@ from mcjax_launch.job.rank_variables import (
     profile_setting,
     slices_setting,
 )
+from mcjax_launch.options import wrappers
 from mcjax_launch.protocol import hook_environ
 from mcjax_launch.protocol.address import LOOPBACK, join_address, split_text
 from mcjax_launch.protocol.value import Value

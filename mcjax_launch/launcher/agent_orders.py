@@ -6,7 +6,7 @@ from mcjax_launch.job.gpus import may_use_gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job
 from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.job.wrappers import commands
+from mcjax_launch.options.wrappers import commands
 from mcjax_launch.protocol import messages
 from mcjax_launch.protocol.address import split_address
 

@@ -12,7 +12,6 @@ from mcjax_launch.ranks import counted
 from mcjax_launch.transport.client import Transport
 
 if TYPE_CHECKING:
-    from mcjax_launch.console.style import Style
     from mcjax_launch.diagnosis.attempt import Attempt, Outcome
     from mcjax_launch.launcher.front import Front
 
@@ -20,10 +19,7 @@ if TYPE_CHECKING:
 def run(
     job: Job,
     hosts: Sequence[Host],
-    via: str,
-    style: "Style",
     *,
-    log_dir: str | None,
     ended: "Callable[[Attempt], object]" = lambda attempt: None,
     front: "Front | None" = None,
 ) -> "Outcome":
@@ -32,9 +28,6 @@ def run(
     Args:
         job: what to run.
         hosts: where; all of them get ranks.
-        via: how to reach other hosts than this one: "ssh", "srun" or a template.
-        style: how the console looks.
-        log_dir: where each rank's whole output goes, if anywhere; may hold placeholders.
         ended: called after each attempt.
         front: what the launcher has of this process; None if it is all the launcher's.
 
@@ -42,34 +35,33 @@ def run(
         LaunchError: it could not be started.
 
     """
-    transport = Transport(via, job.python, job.python_given, job.start_timeout)
+    transport = Transport(job.via, job.python, job.python_given, job.start_timeout)
     if front is not None:
         from mcjax_launch.launcher import restarts
 
-        _check_limit(len(hosts), job.processes_here, log_dir)
+        _check_limit(job, len(hosts))
         transport.started = front.child_started
-        return restarts.run(job, hosts, transport, style, log_dir=log_dir, ended=ended, front=front)
+        return restarts.run(job, hosts, transport, ended=ended, front=front)
     if any(host.is_local for host in hosts):
         transport.start_local()
     transport.allow_many_files()
-    _check_limit(len(hosts), job.processes_here, log_dir)
+    _check_limit(job, len(hosts))
     from mcjax_launch.launcher import restarts  # while the agent here starts
     from mcjax_launch.launcher.front import of_own_process
 
     gc.freeze()  # what has been imported stays
     gc.enable()
     front = of_own_process()
-    return restarts.run(job, hosts, transport, style, log_dir=log_dir, ended=ended, front=front)
+    return restarts.run(job, hosts, transport, ended=ended, front=front)
 
 
-def _check_limit(hosts: int, ranks: int, log_dir: str | None) -> None:
+def _check_limit(job: Job, hosts: int) -> None:
     """Whether all pipes and log files can be open at the same time.
 
     Raises:
         LaunchError: they cannot; nothing has been started elsewhere.
 
     """
-    if why := ulimits.too_many_files(3 * hosts + (0 if log_dir is None else 2 * ranks)):
-        raise LaunchError(
-            f"{counted(hosts, 'host')}: {why}" if log_dir is None else f"--log-dir: {why}"
-        )
+    files = 0 if job.log_dir is None else 2 * job.processes_here
+    if why := ulimits.too_many_files(3 * hosts + files):
+        raise LaunchError(f"{'--log-dir' if files else counted(hosts, 'host')}: {why}")

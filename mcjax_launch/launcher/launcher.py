@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.log_files import remove_leftovers
 from mcjax_launch.console.prefix import common_folder, labels
-from mcjax_launch.console.style import Style
 from mcjax_launch.diagnosis.root_cause import RankFailed
 from mcjax_launch.diagnosis.summary import LONG_S, Summary, duration, fate, summarize, warnings
 from mcjax_launch.diagnosis.victims import is_victim
@@ -83,8 +82,6 @@ class Launcher:
         job: what to run.
         hosts: where; all of them get ranks.
         transport: starts their agents.
-        style: how the console looks.
-        log_dir: where each rank's whole output goes, if anywhere; may hold placeholders.
         front: what the launcher has of its process: a loop, signals, streams.
         state: where to keep what happens.
         stdin: for the ranks that take it.
@@ -103,9 +100,7 @@ class Launcher:
         job: Job,
         hosts: Sequence[Host],
         transport: Transport,
-        style: Style,
         *,
-        log_dir: str | None,
         front: Front,
         state: RunState,
         stdin: "StandardInput | None" = None,
@@ -114,7 +109,6 @@ class Launcher:
     ) -> None:
         self.lost: set[Host] = set()
         self._job = job
-        self._log_dir = log_dir
         self._front, self._stdin = front, stdin
         self._restart, self._last = restart, last
         self._state = state
@@ -122,7 +116,7 @@ class Launcher:
         self._policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
         targets = front.outputs(self._give_credit)
         self._console = Console(
-            style, targets, self._reader_gone, self._give_credit, job.record, front.listener
+            job, targets, self._reader_gone, self._give_credit, job.record, front.listener
         )
         trace = self._console.say if "frames" in os.environ.get(_DEBUG, "") else None
         self._pool = AgentPool(
@@ -202,7 +196,7 @@ class Launcher:
             return  # and no rank need be started for that
         self._plan = plan
         self._state.expects_hooks = self._job.expects_hooks
-        named = labels(plan, self._log_dir)
+        named = labels(plan, self._job.log_dir)
         again = self._restart > 0
         if not again:
             remove_leftovers(named, self._job.num_processes)

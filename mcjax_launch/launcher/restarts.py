@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from mcjax_launch.console.style import Style
 from mcjax_launch.diagnosis.attempt import Attempt, Outcome
 from mcjax_launch.diagnosis.summary import in_one_line, not_started
 from mcjax_launch.errors import LaunchError
@@ -34,9 +33,7 @@ def run(
     job: Job,
     hosts: Sequence[Host],
     transport: Transport,
-    style: Style,
     *,
-    log_dir: str | None,
     ended: Callable[[Attempt], object],
     front: Front,
 ) -> Outcome:
@@ -60,8 +57,6 @@ def run(
             job,
             hosts,
             transport,
-            style,
-            log_dir=log_dir,
             front=front,
             state=state,
             stdin=stdin,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from mcjax_launch.options import kinds
 from mcjax_launch.ranks import MOST_RANKS, counted
-from mcjax_launch.request import kinds
 
 NAME = "mcjax"
 _PARAMETER = "_mcjax_processes"

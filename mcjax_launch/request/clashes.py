@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
-from mcjax_launch.request.options import Options
+from mcjax_launch.options.options import Options
 
 # What is written into the folders of options.
 _LOG_FILES = r"\d+\.(out|err)"

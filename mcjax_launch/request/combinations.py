@@ -4,8 +4,9 @@ from collections.abc import Mapping, Set
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import is_python
-from mcjax_launch.request.kinds import HIGHEST_PORT
-from mcjax_launch.request.options import RELAYED, Options
+from mcjax_launch.options.kinds import HIGHEST_PORT
+from mcjax_launch.options.option import Option
+from mcjax_launch.options.options import RELAYED, BatchOptions, Options
 from mcjax_launch.schedulers import slurm
 
 # What makes a difference to a check.
@@ -16,7 +17,6 @@ _FOR_CHECK = frozenset(
     | {"slices", "coordinator", "color", "quiet", "verbose", "timeout", "start_timeout"}
     | {"grace"}
 )
-_FOR_EMIT = ("image", "name", "namespace", "tpu", "engine_option")
 
 
 def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None:
@@ -38,7 +38,9 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
     if options.check:
         _check_check(options, given)
     _check_contradictions(options)
-    _check_lone(options, given, environ)
+    _check_declared(options, given)
+    if options.emit is None:
+        _check_lone(options, given, environ)
     if options.report or options.profile:  # a run without need not import it
         from mcjax_launch.request import clashes
 
@@ -55,7 +57,7 @@ def _check_check(options: Options, given: Set[str]) -> None:
         raise LaunchError("--check cannot be combined with --emit: run it on the hosts")
     if options.num_hosts:
         raise LaunchError("--check needs one launcher for all hosts: leave out --num-hosts")
-    for name in sorted(given - _FOR_CHECK - set(_FOR_EMIT) - {"program"}):
+    for name in sorted(given - _FOR_CHECK - BatchOptions.declared.keys() - {"program"}):
         raise LaunchError(f"--check cannot be combined with --{name.replace('_', '-')}")
 
 
@@ -68,21 +70,6 @@ def _check_module(name: str) -> None:
 
 
 def _check_contradictions(options: Options) -> None:
-    for name, value in (
-        ("--start-timeout", options.start_timeout),
-        ("--verify-spmd", options.verify_spmd),
-        ("--slices", options.slices != "auto"),
-        ("--pdb", options.pdb),
-        ("--profile", options.profile),
-    ):
-        if value and options.no_hook:
-            raise LaunchError(f"{name} cannot be combined with --no-hook")
-    if options.cpu_devices is not None and options.gpus_per_process is not None:
-        raise LaunchError(
-            "--cpu-devices cannot be combined with --gpus-per-process: JAX computes on one of them"
-        )
-    if options.tpu_chips_per_process is not None and options.cpu_devices is not None:
-        raise LaunchError("--tpu-chips-per-process cannot be combined with -d")
     if options.min_hosts and isinstance(options.slices, int):
         raise LaunchError(
             f"--slices {options.slices} cannot be combined with --min-hosts: fewer ranks may not "
@@ -96,19 +83,13 @@ def _check_contradictions(options: Options) -> None:
         raise LaunchError(
             "--coordinator ssh needs one launcher for all hosts: with --num-hosts, give HOST:PORT"
         )
-    if options.pdb and options.stdin:
-        raise LaunchError("--pdb cannot be combined with --stdin: both read the terminal")
     if options.debugpy is not None:
         _check_debugpy(options, options.debugpy)
-    if options.collapse and options.no_prefix:
-        raise LaunchError("--collapse cannot be combined with --no-prefix")
     if options.stdin and options.hosts == "-":
         raise LaunchError("--hosts - reads standard input itself: with --stdin, name a file")
 
 
 def _check_debugpy(options: Options, port: int) -> None:
-    if options.pdb:
-        raise LaunchError("--pdb cannot be combined with --debugpy")
     if options.program and not is_python(options.program, options.module):
         raise LaunchError(
             f"--debugpy {port}: PROGRAM must be a Python file (*.py) or, with -m, a module"
@@ -120,17 +101,24 @@ def _check_debugpy(options: Options, port: int) -> None:
         )
 
 
+def _check_declared(options: Options, given: Set[str]) -> None:
+    """Refuse what the declarations exclude, and what lacks what they need."""
+    by_name = {name: option for option in Options.declared.values() for name in option.names}
+
+    def is_set(option: Option) -> bool:
+        value = getattr(options, option.name)
+        return bool(value) and value != option.default
+
+    for option in Options.declared.values():
+        for text in option.excludes:
+            if is_set(option) and is_set(by_name[text.partition(":")[0]]):
+                raise LaunchError(f"{option.long} cannot be combined with {text}")
+        if option.needs and option.name in given and not is_set(by_name[option.needs.split()[0]]):
+            raise LaunchError(f"{option.long} needs {option.needs}")
+
+
 def _check_lone(options: Options, given: Set[str], environ: Mapping[str, str]) -> None:
-    """Refuse options that would be silently ignored."""
-    lone = [f"--{name.replace('_', '-')}" for name in _FOR_EMIT if name in given]
-    if lone and options.emit is None:
-        raise LaunchError(f"{lone[0]} needs --emit slurm, --emit jobset or --emit job")
-    if "profile_after" in given and options.profile is None:
-        raise LaunchError("--profile-after needs --profile DIR")
-    if "min_hosts" in given and not options.max_restarts:
-        raise LaunchError("--min-hosts needs --max-restarts N")
-    if options.emit is not None:
-        return
+    """Refuse options that a run would silently ignore."""
     if "host_rank" in given and options.num_hosts is None:
         raise LaunchError("--host-rank needs --num-hosts N and --coordinator HOST:PORT")
     if {"quiet", "verbose"} <= given:

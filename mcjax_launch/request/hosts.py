@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host, parse_file, parse_list
-from mcjax_launch.request.options import Options
+from mcjax_launch.options.options import Options
 from mcjax_launch.schedulers import slurm
 
 

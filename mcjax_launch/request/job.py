@@ -1,17 +1,16 @@
-"""From the options to a Job and a Style; pure."""
+"""From the options to a Job; pure."""
 
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
-from mcjax_launch.console.style import Style
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.wrappers import Wrapper, parse
+from mcjax_launch.options.kinds import check_slices
+from mcjax_launch.options.options import RELAYED, Options
+from mcjax_launch.options.wrappers import Wrapper, parse
 from mcjax_launch.ranks import MOST_RANKS, these_ranks
-from mcjax_launch.request.kinds import check_slices
-from mcjax_launch.request.options import RELAYED, Options
 from mcjax_launch.request.this_machine import ThisMachine
 
 
@@ -30,48 +29,22 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
     """
     num_hosts = options.num_hosts or 1
     num_processes = _num_processes(options, hosts, num_hosts)
-    return Job(
-        program=options.program,
-        program_hint=here.program_hint,
-        num_processes=num_processes,
-        num_hosts=num_hosts,
-        host_rank=options.host_rank or 0 if options.num_hosts else 0,
-        module=options.module,
-        python=here.python.path,
-        python_given=options.python is not None,
-        python_origin=here.python.origin,
-        python_without_jax=here.python.without_jax,
-        chdir=here.chdir,
-        chdir_given=options.chdir is not None,
-        env=here.env,
-        env_style=options.env_style,
-        cpu_devices=options.cpu_devices,
-        gpus_per_process=options.gpus_per_process,
-        tpu_chips_per_process=options.tpu_chips_per_process,
-        slices=options.slices,
-        cpu_transfers=options.cpu_transfers,
-        bind_cores=options.bind_cores,
-        coordinator=here.coordinator,
-        coordinator_name=here.coordinator_name,
-        relay=options.coordinator == RELAYED,
-        hook=not options.no_hook,
-        stdin=_some_ranks("--stdin", options.stdin, num_processes),
-        wrappers=_wrappers(options, num_processes),
-        sync=options.sync,
-        max_restarts=options.max_restarts,
-        min_hosts=options.min_hosts,
-        timeout=options.timeout,
-        start_timeout=options.start_timeout,
-        stall_timeout=options.stall_timeout,
-        verify_spmd=options.verify_spmd,
-        pdb=_some_ranks("--pdb", options.pdb, num_processes),
-        debugpy=options.debugpy,
-        record=options.report is not None,
-        profile=options.profile and os.path.abspath(options.profile),
-        profile_after=options.profile_after,
-        grace=options.grace,
-        preload=options.preload,
-    )
+    _check_ranks("--show", options.show or frozenset(), num_processes)
+    completed = {
+        "num_processes": num_processes,
+        "num_hosts": num_hosts,
+        "host_rank": options.host_rank or 0 if options.num_hosts else 0,
+        "python_given": options.python is not None,
+        "chdir_given": options.chdir is not None,
+        "relay": options.coordinator == RELAYED,
+        "hook": not options.no_hook,
+        "stdin": _some_ranks("--stdin", options.stdin, num_processes),
+        "wrappers": _wrappers(options, num_processes),
+        "pdb": _some_ranks("--pdb", options.pdb, num_processes),
+        "record": options.report is not None,
+        "profile": options.profile and os.path.abspath(options.profile),
+    }
+    return Job(**{**vars(options), **here._asdict(), **here.python._asdict(), **completed})
 
 
 def _num_processes(options: Options, hosts: Sequence[Host], num_hosts: int) -> int:
@@ -114,31 +87,3 @@ def _check_ranks(option: str, ranks: frozenset[int], num_processes: int) -> None
     if max(ranks, default=0) >= num_processes:
         there_are = these_ranks(range(num_processes))
         raise LaunchError(f"{option} {max(ranks)}: no such rank; the job has {there_are}")
-
-
-def make_style(options: Options, job: Job, environ: Mapping[str, str]) -> Style:
-    """How the console looks.
-
-    Raises:
-        LaunchError: --show names ranks that the job does not have.
-
-    """
-    _check_ranks("--show", options.show or frozenset(), job.num_processes)
-    return Style(
-        prefix=not options.no_prefix,
-        timestamps=options.timestamps,
-        colour=options.color,
-        show=options.show,
-        collapse=options.collapse,
-        quiet=options.quiet,
-        verbose=options.verbose,
-        github=on_github(options, environ),
-        status=options.status,
-    )
-
-
-def on_github(options: Options, environ: Mapping[str, str]) -> bool:
-    """Whether the output goes to a log of GitHub Actions."""
-    if options.github == "auto":
-        return environ.get("GITHUB_ACTIONS") == "true"
-    return options.github == "always"

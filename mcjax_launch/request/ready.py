@@ -6,7 +6,7 @@ Every run waits for the imports here; what only some runs need is imported where
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.attempt import Outcome
@@ -15,44 +15,21 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.launcher.entry import run as run_job
-from mcjax_launch.protocol.value import Value
 from mcjax_launch.request import this_machine
-from mcjax_launch.request.hosts import default_via, find_hosts
-from mcjax_launch.request.job import make_job, make_style
+from mcjax_launch.request.hosts import find_hosts
+from mcjax_launch.request.job import make_job
 from mcjax_launch.request.program import check_program
 
 if TYPE_CHECKING:
-    from mcjax_launch.console.style import Style
     from mcjax_launch.launcher.front import Front
+    from mcjax_launch.options.options import Options
     from mcjax_launch.report.recording import Recorder
-    from mcjax_launch.request.options import Options
 
 Say = Callable[[str], object]
 
 
-class Ready(Value):
-    """A job that can be run, as far as can be known on this machine.
-
-    Args:
-        job: what to run.
-        hosts: where; all of them get ranks.
-        via: how to reach other hosts than this one.
-        style: how the console looks.
-        log_dir: where each rank's whole output goes, if anywhere.
-        report: the file for the record, if it is wanted.
-
-    """
-
-    job: Job
-    hosts: tuple[Host, ...]
-    via: str
-    style: Style
-    log_dir: str | None
-    report: str | None
-
-
-def prepare(options: Options, environ: Mapping[str, str], say: Say) -> Ready:
-    """Complete what was asked for from this machine, and check it here.
+def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job, tuple[Host, ...]]:
+    """Complete what was asked for from this machine, and check it here; the hosts get ranks.
 
     Args:
         options: what was asked for; they go together, see `combinations`.
@@ -69,11 +46,8 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> Ready:
         check_program(job, hosts)
     if options.verbose and job.is_python:
         say(this_machine.described_python(job, hosts))
-    style = make_style(options, job, environ)
     _check_files(options)
-    via = options.via or default_via(options, environ)
-    used = tuple(used_hosts(job.processes_here, hosts))
-    return Ready(job, used, via, style, options.log_dir, options.report)
+    return job, tuple(used_hosts(job.processes_here, hosts))
 
 
 def _check_files(options: Options) -> None:
@@ -90,7 +64,8 @@ def _check_files(options: Options) -> None:
 
 
 def run(
-    ready: Ready,
+    job: Job,
+    hosts: Sequence[Host],
     words: Callable[[], Sequence[str]],
     say: Say,
     *,
@@ -100,7 +75,8 @@ def run(
     """Run a job, and write its report and its profile if they are wanted; how it ended.
 
     Args:
-        ready: the job.
+        job: see `prepare`.
+        hosts: as there.
         words: makes the command line that stands for it, for the report.
         say: prints a line of the launcher's own.
         front: what the launcher has of this process; None if it is all the launcher's.
@@ -110,15 +86,15 @@ def run(
         LaunchError: it could not be started.
 
     """
-    job, style = ready.job, ready.style
     if job.profile is not None:
         from mcjax_launch.report import profile
 
         profile.prepare(job.profile)
-    start = functools.partial(
-        run_job, job, ready.hosts, ready.via, style, log_dir=ready.log_dir, front=front
-    )
-    recorders = (*recorders, *_recorders(ready, words, say))
+    start = functools.partial(run_job, job, hosts, front=front)
+    if job.report is not None:
+        from mcjax_launch.report.write import Report
+
+        recorders = (*recorders, Report(job.report, job, words(), say, job.quiet))
     if not recorders:
         outcome = start()
     else:
@@ -128,15 +104,8 @@ def run(
     if job.profile is not None:
         from mcjax_launch.report import profile
 
-        here = all(host.is_local for host in ready.hosts)
+        here = all(host.is_local for host in hosts)
         for line in profile.merge(job.profile, job.ranks_here, here):
-            if not style.quiet:
+            if not job.quiet:
                 say(line)
     return outcome
-
-
-def _recorders(ready: Ready, words: Callable[[], Sequence[str]], say: Say) -> Iterator[Recorder]:
-    if ready.report is not None:
-        from mcjax_launch.report.write import Report
-
-        yield Report(ready.report, ready.job, words(), say, ready.style.quiet)

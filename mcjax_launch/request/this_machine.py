@@ -11,41 +11,24 @@ from typing import NamedTuple
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job, is_python
-from mcjax_launch.protocol.value import Value
-from mcjax_launch.request.options import RELAYED, Options
+from mcjax_launch.options.options import RELAYED, Options
+from mcjax_launch.request.hosts import default_via
 from mcjax_launch.request.program import hint_where_missing
 
 # How long a coordinator's name may take to appear, without --start-timeout.
 _NAME_S = 1800.0
 
 
-class RanksPython(Value):
-    """The Python of the ranks.
+class RanksPython(NamedTuple):
+    """The Python of the ranks, as fields of a Job; where other hosts look for it too, its name."""
 
-    Args:
-        path: or, where other hosts are to look for it too, its name.
-        origin: why this one, in words; "" if the user has named it.
-        without_jax: what to say of it if it has no jax; "" if it is known to have it.
-
-    """
-
-    path: str
-    origin: str = ""
-    without_jax: str = WITHOUT_JAX
+    python: str
+    python_origin: str = ""
+    python_without_jax: str = WITHOUT_JAX
 
 
 class ThisMachine(NamedTuple):
-    """What this machine adds to the options.
-
-    Args:
-        chdir: working directory of the ranks.
-        python: of the ranks.
-        env: the variables of -x with their values.
-        program_hint: what helps where another host has no PROGRAM.
-        coordinator: `host:port` with a numeric host, if the user names one.
-        coordinator_name: of that host, where JAX is to ask for it; else "".
-
-    """
+    """What this machine adds to the options, as fields of a Job."""
 
     chdir: str
     python: RanksPython
@@ -53,11 +36,20 @@ class ThisMachine(NamedTuple):
     program_hint: str = ""
     coordinator: str | None = None
     coordinator_name: str = ""
+    via: str = "ssh"
+    github: str = "never"
 
 
 def runs_here(hosts: Sequence[Host]) -> bool:
     """Whether ranks run on this machine, in a folder that the options name."""
     return any(host.is_local and not host.chdir for host in hosts)
+
+
+def on_github(options: Options, environ: Mapping[str, str]) -> bool:
+    """Whether the output goes to a log of GitHub Actions."""
+    if options.github == "auto":
+        return environ.get("GITHUB_ACTIONS") == "true"
+    return options.github == "always"
 
 
 def check_terminal() -> None:
@@ -103,6 +95,8 @@ def look_up(
         program_hint=_program_hint(options, hosts),
         coordinator=coordinator,
         coordinator_name=coordinator_name,
+        via=options.via or default_via(options, environ),
+        github="always" if on_github(options, environ) else "never",
     )
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.options.options import Options
 from mcjax_launch.request.clashes import check
-from mcjax_launch.request.options import Options
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import RankLabel
 from mcjax_launch.console.sink import Target, standard
-from mcjax_launch.console.style import Style
+from mcjax_launch.options.options import OutputOptions
 from mcjax_launch.protocol.frames import STDERR, STDOUT
 from mcjax_launch.protocol.loop import Loop
 
@@ -31,7 +31,7 @@ def console(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
     def make(ranks: int = 2, **style: object) -> Console:
         made = Console(
-            Style(**style),  # type: ignore[arg-type]
+            OutputOptions(**style),  # type: ignore[arg-type]
             standard(Loop(), lambda: None),
             lambda error: pytest.fail("the reader is gone"),
             lambda: None,
@@ -208,7 +208,7 @@ def test_what_does_not_go_to_a_terminal_goes_there_while_somebody_debugs(
 
 def test_the_status_line_stays_away_while_ranks_print_and_somebody_debugs() -> None:
     screen = _Terminal()
-    style = Style(status=True, colour="never")
+    style = OutputOptions(status=True, color="never")
     on_it = Console(style, (screen, screen), lambda error: None, lambda: None)
     on_it.add_ranks([RankLabel(0), RankLabel(1)], append=False)
     status = on_it.status_line

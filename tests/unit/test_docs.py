@@ -5,6 +5,8 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import click
@@ -12,8 +14,12 @@ import pytest
 import yaml
 
 from mcjax_launch.cli.command import command
+from mcjax_launch.options.options import Options
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+LOADER = SourceFileLoader("scripts_options", str(ROOT / "scripts" / "options"))
+scripts_options = module_from_spec(spec_from_loader(LOADER.name, LOADER))
+LOADER.exec_module(scripts_options)
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 OPTIONS = ROOT / "docs" / "options.md"
@@ -62,71 +68,21 @@ def names(option: click.Option) -> set[str]:
     return {*option.opts, *option.secondary_opts}
 
 
-def groups() -> dict[str, list[list[str]]]:
-    """The rows of docs/options.md's tables, as cells, by heading."""
-    rows: dict[str, list[list[str]]] = {}
-    for section in re.split(r"^## ", OPTIONS.read_text(), flags=re.MULTILINE)[1:]:
-        title, _, text = section.partition("\n")
-        table = [line for line in text.splitlines() if line.startswith("|")]
-        # A pipe that is part of a cell has a backslash before it.
-        rows[title] = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table[2:]]
-    return rows
+def test_the_tables_of_options_are_those_of_the_declarations() -> None:
+    """Each option has a row in its group, which begins with its anchor and all its names."""
+    assert scripts_options.page() == OPTIONS.read_text(), "run scripts/options"
 
 
-def documented(cell: str) -> set[str]:
-    """The names in the first cell of a row."""
-    return {code.split()[0] for code in re.findall(r"`(--?\w[^`]*)`", cell)}
-
-
-def rows() -> Iterator[tuple[set[str], str]]:
-    """Names and default of each documented option."""
-    for table in groups().values():
-        for name, default, _ in table:
-            yield documented(name), default.strip()
-
-
-def test_each_option_is_documented_once_under_all_its_names() -> None:
-    written = sorted(sorted(found) for found, _ in rows())
-    assert written == sorted(sorted(names(option)) for option in options().values())
-
-
-def test_defaults_match_click() -> None:
-    stated = {max(found, key=len): default for found, default in rows()}
-    for name, option in options().items():
-        # No default is None or, for newer versions of click, a mark of its own.
-        if option.is_flag or option.multiple or not isinstance(option.default, str | int | float):
-            continue
-        assert stated[name] == f"`{option.default}`", name
-
-
-def test_flags_are_off() -> None:
-    stated = {max(found, key=len): default for found, default in rows()}
-    for name, option in options().items():
-        if option.is_flag and name not in ("--version", "--help"):
-            assert stated[name] == "off", name
-
-
-def test_metavars_match_click() -> None:
-    stated = {}
-    for table in groups().values():
-        for cell, *_ in table:
-            last = re.sub(r"[`\\]", "", cell).strip().rpartition(", ")[2]
-            name, _, metavar = last.partition(" ")
-            stated[name] = metavar
-    for name, option in options().items():
-        metavar = "" if option.is_flag else option.make_metavar(context())
-        if re.fullmatch(r"\[.*\]", metavar) and option.metavar is None:  # a choice, by click
-            metavar = metavar[1:-1]
-        assert stated[name] == metavar, name
-
-
-def test_help_has_the_same_groups() -> None:
-    text = command.get_help(context())
-    found = re.split(r"^(\S[^\n]*):$", text, flags=re.MULTILINE)
-    sections = dict(zip(found[1::2], found[2::2], strict=True))
-    for title, table in groups().items():
-        listed = re.findall(r"^  (?:-\w+, )*(--[a-z-]+)", sections[title], flags=re.MULTILINE)
-        assert sorted(listed) == sorted(max(documented(cell), key=len) for cell, *_ in table), title
+def test_defaults_match_the_declarations() -> None:
+    rows = re.findall(
+        r"^\|.*?(--[\w-]+).*?(?<!\\)\|(.*?)(?<!\\)\|", OPTIONS.read_text(), re.MULTILINE
+    )
+    stated = {name: default.strip() for name, default in rows}
+    for option in Options.declared.values():
+        if option.kind is None:
+            assert stated[option.long] == "off"
+        elif option.default not in (None, ()):
+            assert stated[option.long] == f"`{option.shown}`"
 
 
 @pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)

@@ -11,7 +11,7 @@ from kubelet import environment
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.command_line import CommandLine
-from mcjax_launch.request import kinds
+from mcjax_launch.options import kinds
 from mcjax_launch.schedulers import tpu
 from mcjax_launch.schedulers.emit import Submission, emit, size_of
 from mcjax_launch.schedulers.size import Size

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from mcjax_launch.console.sink import Target
-from mcjax_launch.console.style import Style
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.launcher.launcher import Launcher
@@ -54,8 +53,6 @@ class Agent:
             Job(program=("true",), num_processes=_RANKS, python="p", chdir="/", record=True),
             [Host(name=LOCAL, slots=_RANKS)],
             SimpleNamespace(start=self._start, greeting_s=lambda _: 60.0),  # type: ignore[arg-type]
-            Style(),
-            log_dir=None,
             front=front,  # type: ignore[arg-type]
             state=self.state,
         )

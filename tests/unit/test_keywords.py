@@ -1,24 +1,26 @@
 """The keywords of the API against click's options, and the Options that both become."""
 
 import inspect
+import typing
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-import click
 import pytest
 
 import mcjax_launch
 from mcjax_launch.api import keywords as kw
 from mcjax_launch.cli.command import command
-from mcjax_launch.cli.param_types import Typed
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.request.options import Options
+from mcjax_launch.options.option import Option
+from mcjax_launch.options.options import Options
 
-CLICK = {str(param.name): param for param in command.params if param.expose_value}
-KEYWORDS = {
-    kw.RENAMED.get(name, name): name for name in kw.Keywords.__annotations__.keys() - kw.NO_OPTIONS
-}
+ROOT = Path(__file__).resolve().parents[2]
+LOADER = SourceFileLoader("scripts_options", str(ROOT / "scripts" / "options"))
+scripts_options = module_from_spec(spec_from_loader(LOADER.name, LOADER))
+LOADER.exec_module(scripts_options)
 FUNCTIONS = (
     mcjax_launch.launch,
     mcjax_launch.start,
@@ -28,40 +30,25 @@ FUNCTIONS = (
 )
 
 
-def test_every_option_is_a_keyword_or_for_the_command_alone() -> None:
-    assert set(KEYWORDS) | set(kw.ONLY_COMMAND) == set(CLICK)
-    assert not set(KEYWORDS) & set(kw.ONLY_COMMAND)
+def test_the_types_of_keywords_are_those_of_the_declarations() -> None:
+    written = (ROOT / "mcjax_launch" / "api" / "signature.py").read_text()
+    assert scripts_options.signature() == written, "run scripts/options"
+    assert set(kw.Keywords.__annotations__) == {*kw.DECLARED, *kw.NO_OPTIONS}
 
 
-def test_short_names_are_clicks() -> None:
-    for short, keyword in kw._SHORT.items():
-        assert f"-{short}" in CLICK[kw.RENAMED.get(keyword, keyword)].opts
+@pytest.mark.parametrize("option", Options.declared.values(), ids=lambda option: option.name)
+def test_choices_and_their_default_have_the_annotated_type(option: Option) -> None:
+    allowed = get_args(eval(option.type, vars(typing))) or (bool,)
+    literals = {word for part in allowed for word in (get_args(part) or (part,))}
+    if option.kind and option.kind.choices:
+        assert set(option.kind.choices) == {word for word in literals if isinstance(word, str)}
+    if isinstance(option.default, str):
+        assert option.default in literals
 
 
 def test_defaults_are_clicks() -> None:
     context = command.make_context("mcjax-launch", ["true"])
     assert Options(**context.params) == Options(program=("true",))
-
-
-@pytest.mark.parametrize("option", sorted(KEYWORDS))
-def test_values_are_of_the_same_kind(option: str) -> None:
-    param, kind = CLICK[option], kw.KINDS.get(option)
-    if isinstance(param, click.Option) and param.is_flag:
-        assert kind is None
-    elif isinstance(param.type, Typed) and not param.multiple:
-        assert kind == param.type.kind
-    elif isinstance(param.type, click.Choice):
-        assert kind is not None
-        for choice in param.type.choices:
-            assert kind(choice) == choice
-        with pytest.raises(ValueError, match="is not one of"):
-            kind("other")
-    else:
-        assert kind is not None
-
-
-def test_options_that_repeat() -> None:
-    assert {name for name in KEYWORDS if CLICK[name].multiple} == kw._SEVERAL
 
 
 # Keywords, and the command line that says the same.
@@ -86,7 +73,7 @@ def test_the_same_options(words: str) -> None:
     context = command.make_context("mcjax-launch", words.split())
     options = kw.options_of(["p"], SAME[words])
     assert options == Options(**context.params)
-    again = command.make_context("mcjax-launch", kw.as_words(options, SAME[words]))
+    again = command.make_context("mcjax-launch", kw.as_words(options, kw.names_of(SAME[words])))
     assert Options(**again.params) == options
 
 
@@ -107,7 +94,7 @@ def test_help_shows_all_keywords(function: Callable[..., Any]) -> None:
         if name in changed or name in kw.NO_OPTIONS:
             assert default == changed.get(name)
         else:
-            of_option = getattr(Options, kw.RENAMED.get(name, name))
+            of_option = getattr(Options, kw.DECLARED[name].name)
             assert default == (None if of_option == () else of_option), name
 
 
@@ -120,8 +107,7 @@ def test_all_that_is_public_is_there() -> None:
 
 
 def test_the_page_has_every_keyword() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
-    for name in (*kw.Keywords.__annotations__, *kw.ONLY_COMMAND.keys() - {"program"}):
-        assert f"`{name}`" in page, name
+    page = scripts_options.PYTHON.read_text()
+    assert scripts_options.keywords() == page, "run scripts/options"
     for name in set(mcjax_launch.__all__) - {"__version__"}:
         assert name in page, name

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # From the ground up. A package imports those of lower floors; on one floor none imports another.
 FLOORS = (
     ("__init__", "protocol", "jax_messages", "ranks", "wording"),
-    ("errors",),
+    ("errors", "options"),
     ("job", "runs"),
     ("transport", "console", "diagnosis", "schedulers"),
     ("report", "watchdog"),

@@ -9,7 +9,7 @@ from mcjax_launch.cli import familiar
 from mcjax_launch.cli.command import command, main
 from mcjax_launch.cli.given_options import command_line
 from mcjax_launch.cli.warnings import warnings
-from mcjax_launch.request.options import Options
+from mcjax_launch.options.options import Options
 
 
 def read(*words: str) -> tuple[Options, click.Context]:
@@ -18,8 +18,15 @@ def read(*words: str) -> tuple[Options, click.Context]:
 
 
 def test_one_field_for_each_option() -> None:
-    fields = set(Options.__match_args__)
-    assert fields == {str(p.name) for p in command.params if p.expose_value}
+    assert set(Options._fields) == {*Options.declared, "program"}
+    assert set(Options._fields) == {str(p.name) for p in command.params if p.expose_value}
+
+
+def test_what_is_excluded_or_needed_exists() -> None:
+    names = {name for option in Options.declared.values() for name in option.names}
+    for option in Options.declared.values():
+        texts = [text.partition(":")[0] for text in option.excludes]
+        assert {*texts, *option.needs.split()[:1]} <= names, option.name
 
 
 def test_typed_values() -> None:

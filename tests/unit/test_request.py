@@ -1,4 +1,4 @@
-"""From options to the hosts, the Job and the Style."""
+"""From options to the hosts and the Job."""
 
 import os
 import socket
@@ -11,10 +11,10 @@ from mcjax_launch.cli.command import command
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import Here, dry_run
 from mcjax_launch.job.hosts import Host
+from mcjax_launch.options.options import Options
 from mcjax_launch.request import coordinator
 from mcjax_launch.request.hosts import default_via, find_hosts
-from mcjax_launch.request.job import make_job, make_style
-from mcjax_launch.request.options import Options
+from mcjax_launch.request.job import make_job
 from mcjax_launch.request.this_machine import RanksPython, ThisMachine, variable
 
 HERE = ThisMachine(chdir="/w", python=RanksPython("/py", "VIRTUAL_ENV's"))
@@ -82,15 +82,12 @@ def test_what_this_machine_adds() -> None:
     assert (job.num_processes, job.num_hosts, job.host_rank) == (2, 1, 0)
 
 
-def test_style() -> None:
-    job = make_job(options("-n 4 a.py"), [], HERE)
-    style = make_style(options("--show 1-3 --timestamps -v --color always a.py"), job, {})
-    assert (style.show, style.timestamps, style.verbose) == ({1, 2, 3}, True, True)
-    assert (style.prefix, style.quiet, style.colour) == (True, False, "always")
+def test_ranks_to_show() -> None:
+    assert make_job(options("-n 4 --show 1-3 a.py"), [], HERE).show == {1, 2, 3}
     with pytest.raises(LaunchError, match="--show 4: no such rank; the job has ranks 0-3"):
-        make_style(options("--show 0,4 a.py"), job, {})
+        make_job(options("-n 4 --show 0,4 a.py"), [], HERE)
     with pytest.raises(LaunchError, match=r"--show 3: no such rank; the job has rank 0$"):
-        make_style(options("--show 3 a.py"), make_job(options("-n 1 a.py"), [], HERE), {})
+        make_job(options("-n 1 --show 3 a.py"), [], HERE)
 
 
 def test_ranks_that_take_the_input() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcjax_launch.job.wrappers import Wrapper, around, commands, parse
+from mcjax_launch.options.wrappers import Wrapper, around, commands, parse
 
 
 @pytest.mark.parametrize(

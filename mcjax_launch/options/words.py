@@ -1,25 +1,19 @@
 """Options as words of a command line; pure."""
 
-from collections.abc import Sequence
 from typing import Any
 
+from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import ranges
 
 
-def words(name: str, value: Any, *, repeats: bool) -> Sequence[str]:
-    """An option as it would be written on the command line.
-
-    Args:
-        name: with its dashes.
-        value: as Options has it.
-        repeats: the option may be given several times.
-
-    """
+def words(options: Options, name: str) -> tuple[str, ...]:
+    """The option of this name as it would be written on the command line."""
+    option, value = Options.declared[name], getattr(options, name)
     if isinstance(value, bool):
-        return (name,) if value else ()
-    if repeats:
-        return tuple(word for item in value for word in (name, str(item)))
-    return name, _word(value)
+        return (option.long,) if value else ()
+    if option.repeats:
+        return tuple(word for item in value for word in (option.long, item))
+    return option.long, _word(value)
 
 
 def _word(value: Any) -> str:

@@ -1,9 +1,8 @@
 """What options take: durations, sets of ranks, whole numbers."""
 
-import click
 import pytest
 
-from mcjax_launch.cli.param_types import Duration, Limit, Ranks, WholeNumber
+from mcjax_launch.options import kinds
 
 
 @pytest.mark.parametrize(
@@ -14,41 +13,41 @@ from mcjax_launch.cli.param_types import Duration, Limit, Ranks, WholeNumber
     ],
 )
 def test_duration(text: str, seconds: float) -> None:
-    assert Duration().convert(text, None, None) == seconds
+    assert kinds.duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "5 m", "1w", "30m1h", "1h30", "h", "1e3", "1h1h"])
 def test_not_a_duration(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        Duration().convert(text, None, None)
+    with pytest.raises(ValueError, match="is not a duration"):
+        kinds.duration(text)
 
 
 def test_no_limit() -> None:
-    assert Limit().convert("0", None, None) is None
-    assert Limit().convert("0h", None, None) is None
-    assert Limit().convert("1d", None, None) == 86400
+    assert kinds.limit("0") is None
+    assert kinds.limit("0h") is None
+    assert kinds.limit("1d") == 86400
 
 
 def test_ranks() -> None:
-    assert Ranks().convert("0,4-6", None, None) == {0, 4, 5, 6}
+    assert kinds.ranks("0,4-6") == {0, 4, 5, 6}
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "-1", "1.5", "1_0", "²", "٣"])
 def test_not_a_whole_number(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is not a whole number of 1 or more"):
-        WholeNumber(1, 9).convert(text, None, None)
+    with pytest.raises(ValueError, match="is not a whole number of 1 or more"):
+        kinds.number(1, 9).read(text)
 
 
 @pytest.mark.parametrize(("text", "number"), [("1", 1), ("9", 9), (" 007 ", 7)])
 def test_whole_number(text: str, number: int) -> None:
-    assert WholeNumber(1, 9).convert(text, None, None) == number
+    assert kinds.number(1, 9).read(text) == number
 
 
 @pytest.mark.parametrize("text", ["10", "9" * 5000])
 def test_too_many(text: str) -> None:
-    with pytest.raises(click.BadParameter, match=f"'{text}' is more than 9"):
-        WholeNumber(1, 9).convert(text, None, None)
+    with pytest.raises(ValueError, match=f"'{text}' is more than 9"):
+        kinds.number(1, 9).read(text)
 
 
 def test_an_endless_duration() -> None:
-    assert Duration().convert("9" * 5000, None, None) < float("inf")
+    assert kinds.duration("9" * 5000) < float("inf")

@@ -1,22 +1,19 @@
-"""Kinds of values that options take: from text, or a program's own value, to a typed one; pure.
-
-Each is called with the value, and raises a ValueError that says what is wrong with it.
-"""
+"""Kinds of values that options take: from text, or a program's own value, to a typed one; pure."""
 
 from __future__ import annotations
 
 import math
+import os
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import MOST_RANKS, parse_ranges, whole_number
 
 HIGHEST_PORT = 65535
-COLORS = ("auto", "always", "never")
-BIND_CORES = ("auto", "on", "off")
-ENV_STYLES = ("torch",)
-SLICES = ("auto", "one", "host")
+
+_SLICES = ("auto", "one", "host")
 
 _MOST_GPUS = 1024
 # As a manifest writes it, which cannot calculate.
@@ -48,7 +45,7 @@ def host_rank(value: Any) -> int:
     """A number from 0 on; also `1*4+3`, the fourth of four in the second group."""
     grouped = re.fullmatch(_GROUPED, str(value))
     if grouped is None:
-        return Number(0, 10**9)(value)
+        return int(COUNT.read(value))
     group, size, number = map(int, grouped.groups())
     return group * size + number
 
@@ -77,20 +74,20 @@ def some_ranks(value: Any) -> Any:
 
 def wrapper(value: Any) -> str:
     """A command that ranks run under, written as `[RANKS:]COMMAND`; checked, and left as it is."""
-    from mcjax_launch.job.wrappers import parse
+    from mcjax_launch.options.wrappers import parse
 
     parse(str(value))
     return str(value)
 
 
 def slices(value: Any) -> Any:
-    """How many slices the ranks are, or one of SLICES."""
-    if value in SLICES:
+    """How many slices the ranks are, or one of _SLICES."""
+    if value in _SLICES:
         return value
     try:
         return whole_number(str(value).strip(), 1, MOST_RANKS)
     except ValueError:
-        raise ValueError(f"{value!r} is not {', '.join(SLICES)} or a number of slices") from None
+        raise ValueError(f"{value!r} is not {', '.join(_SLICES)} or a number of slices") from None
 
 
 def gpus(value: Any) -> Any:
@@ -123,14 +120,94 @@ def modules(value: Any) -> tuple[str, ...]:
     return names
 
 
-class Number(Value):
+def text(value: Any) -> str:
+    """A text or a path."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise ValueError(f"{value!r} is neither text nor a path")
+    return os.fspath(value)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return (text(value),) if isinstance(value, (str, os.PathLike)) else tuple(map(text, value))
+
+
+def _wrappers(value: Any) -> tuple[str, ...]:
+    return tuple(map(wrapper, _texts(value)))
+
+
+def _variables(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{value!r} is no mapping of names to values")
+    return tuple(f"{name}={content}" for name, content in value.items())
+
+
+def _hosts(value: Any) -> str | tuple[str, ...]:
+    if not isinstance(value, (str, os.PathLike)):
+        return tuple(map(text, value))
+    if os.fspath(value) == "-":
+        raise ValueError("standard input is the program's own; give a file, or a list of hosts")
+    return os.fspath(value)
+
+
+class Kind(Value):
+    """A kind of value.
+
+    Args:
+        read: makes a typed value of a text; raises a ValueError that says what is wrong with it.
+        metavar: stands for such a value in --help.
+        accepts: the types that the API takes, where they are more than the value's own.
+        of_keyword: makes the whole value of what the API is given; `read` does where it is None.
+        choices: the only values there are, if they are few.
+        offers: what a shell completes it with: a function of `cli/completion.py`.
+
+    """
+
+    read: Callable[[Any], Any]
+    metavar: str = ""
+    accepts: str = ""
+    of_keyword: Callable[[Any], Any] | None = None
+    choices: tuple[str, ...] = ()
+    offers: str = ""
+
+
+def number(least: int, most: int, metavar: str = "N") -> Kind:
     """A whole number within bounds."""
 
-    least: int
-    most: int
-
-    def __call__(self, value: Any) -> int:
+    def read(value: Any) -> int:
         try:
-            return whole_number(str(value).strip(), self.least, self.most)
+            return whole_number(str(value).strip(), least, most)
         except ValueError as error:
             raise ValueError(f"{value!r} is {error}") from None
+
+    return Kind(read, metavar)
+
+
+def one_of(*choices: str) -> Kind:
+    """One of these words."""
+
+    def read(value: Any) -> Any:
+        if value not in choices:
+            raise ValueError(f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+    return Kind(read, "|".join(choices), choices=choices)
+
+
+TEXT = Kind(text)
+FILE = Kind(text, "FILE", "Path", offers="files")
+FOLDER = Kind(text, "DIR", "Path", offers="folders")
+PATHS = Kind(text, "PATH", "Path | Sequence[Path]", of_keyword=_texts, offers="files")
+VARIABLES = Kind(text, "NAME[=VALUE]", "Mapping[str, object]", of_keyword=_variables)
+HOSTS = Kind(text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_hosts, offers="hosts")
+WRAPPERS = Kind(wrapper, "[RANKS:]COMMAND", "Words", of_keyword=_wrappers)
+MODULES = Kind(modules, "MODULES", "Words")
+RANKS = Kind(ranks, "RANKS", "str | int | Set[int] | Sequence[int]")
+SOME_RANKS = Kind(some_ranks, "RANKS|all|none")
+DURATION = Kind(duration, "D", "Duration")
+LIMIT = Kind(limit, "D", "Duration")
+GPUS = Kind(gpus, "K|all")
+SLICES = Kind(slices, "auto|one|host|K")
+HOST_RANK = Kind(host_rank, "I")
+COUNT = number(0, 10**9)
+ONE_OR_MORE = number(1, MOST_RANKS)
+PORT = number(1, HIGHEST_PORT, "PORT")

@@ -1,0 +1,69 @@
+"""The types of the keywords that `launch` and `run` take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence, Set
+from typing import Literal, TypedDict
+
+from mcjax_launch.api.events import OnEvent, OnLine
+
+Path = str | os.PathLike[str]
+Duration = float | str
+Words = str | Sequence[str]
+
+
+class Keywords(TypedDict, total=False):
+    """What `launch` takes by name; a None is as good as nothing.
+
+    Each is an option of the command, see docs/options.md. Durations are in seconds, or written as
+    on the command line: "5m".
+    """
+
+    # Written by scripts/options.
+    processes: int | None
+    module: bool
+    python: Path | None
+    chdir: Path | None
+    env: Mapping[str, object] | None
+    env_style: Literal["torch"] | None
+    wrap: Words | None
+    no_hook: bool
+    preload: Words | None
+    cpu_devices: int | None
+    gpus_per_process: int | Literal["all"] | None
+    tpu_chips_per_process: int | None
+    slices: Literal["auto", "one", "host"] | int
+    cpu_transfers: bool
+    bind_cores: Literal["auto", "on", "off"]
+    hosts: Path | Sequence[str] | None
+    procs_per_host: int | None
+    via: str | None
+    sync: Path | Sequence[Path] | None
+    coordinator: str | None
+    num_hosts: int | None
+    host_rank: int | None
+    log_dir: Path | None
+    show: str | int | Set[int] | Sequence[int] | None
+    collapse: bool
+    timestamps: bool
+    no_prefix: bool
+    color: Literal["auto", "always", "never"]
+    quiet: bool
+    verbose: bool
+    timeout: Duration | None
+    start_timeout: Duration | None
+    stall_timeout: Duration | None
+    grace: Duration | None
+    max_restarts: int
+    min_hosts: int | None
+    debugpy: int | None
+    verify_spmd: bool
+    profile: Path | None
+    profile_after: Duration
+    report: Path | None
+
+    # Only for a program.
+    echo: bool
+    on_line: OnLine | None
+    on_event: OnEvent | None

@@ -1,0 +1,98 @@
+"""What is declared of an option; its click option, its keyword and its checks come from that."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from mcjax_launch.options.kinds import Kind
+from mcjax_launch.protocol.value import Value
+
+
+class Option(Value, kw_only=True):
+    """An option.
+
+    Args:
+        name: of its field, from which its long name and its variable come.
+        type: of its value, as annotated.
+        group: its heading in --help and in docs/options.md.
+        kind: of values that it takes; None for a flag.
+        default: its value where it is not given.
+        help: what --help says of it.
+        shown: its default in words, where the value does not say it.
+        metavar: stands for its value in --help.
+        short: its other names.
+        repeats: it may be given several times; its value is a tuple.
+        separator: of several values in its variable; None for blanks.
+        variable: is read beside its own.
+        keyword: its name in the API, where that is another.
+        only_command: why the API does not have it; "" where it does.
+        excludes: options that it cannot be combined with, each as `--name` or `--name: why`.
+        needs: the option without which it says nothing, as the user would write it.
+
+    """
+
+    name: str = ""
+    type: str = "bool"
+    group: str = ""
+    kind: Kind | None = None
+    default: Any = False
+    help: str
+    shown: str = ""
+    metavar: str = ""
+    short: tuple[str, ...] = ()
+    repeats: bool = False
+    separator: str | None = None
+    variable: str = ""
+    keyword: str = ""
+    only_command: str = ""
+    excludes: tuple[str, ...] = ()
+    needs: str = ""
+
+    @property
+    def long(self) -> str:
+        """Its long name."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All its names, as the user writes them."""
+        return (*self.short, self.long)
+
+    @property
+    def accepts(self) -> str:
+        """The type of its keyword in the API."""
+        own = self.type.removesuffix(" | None")
+        accepted = (self.kind and self.kind.accepts) or own
+        return f"{accepted} | None" if self.default in (None, ()) else accepted
+
+
+def option(kind: Kind, *, default: Any = None, **more: Any) -> Any:
+    """Declare an option with a value; see `Option` for what more there is to say."""
+    shown = "" if default in (None, ()) else str(default)
+    more = {"metavar": kind.metavar, "shown": shown, **more}
+    return Option(kind=kind, default=default, **more)
+
+
+def flag(text: str, **more: Any) -> Any:
+    """Declare a flag; `text` is its help."""
+    return Option(help=text, **more)
+
+
+class Group(Value):
+    """Options under one heading, as the fields of a value; each is declared as its default."""
+
+    declared: ClassVar[dict[str, Option]] = {}
+
+    def __init_subclass__(cls, title: str = "", **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        bases = [base for base in cls.__bases__ if issubclass(base, Group) and base is not Group]
+        inherited = [name for base in bases for name in base._fields]
+        own = {
+            name: made.replaced(name=name, type=cls.__annotations__[name], group=title)
+            for name in cls._fields
+            if isinstance(made := cls.__dict__.get(name), Option)
+        }
+        cls._fields = tuple(dict.fromkeys([*inherited, *cls._fields]))
+        cls.declared = {name: one for base in bases for name, one in base.declared.items()} | own
+        for name, one in own.items():
+            setattr(cls, name, one.default)

@@ -1,0 +1,331 @@
+"""Every option, declared once: from the fields here come the command's options and the API's."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from mcjax_launch.options import kinds
+from mcjax_launch.options.option import Group, flag, option
+
+#: What --coordinator takes beside an address.
+RELAYED = "ssh"
+
+_NO_LIMIT = "no limit"
+_TERMINAL = "the terminal is the calling program's"
+_OF_EMIT = {
+    "only_command": "is for --emit",
+    "needs": "--emit slurm, --emit jobset or --emit job",
+}
+
+
+class JobOptions(Group, title="Job", kw_only=True):
+    """Which program runs, in how many ranks, and how."""
+
+    num_processes: int | None = option(
+        kinds.ONE_OR_MORE,
+        short=("-n", "-np"),
+        keyword="processes",
+        shown="the hosts' slots; 1 locally",
+        help="Number of ranks in the whole job.",
+    )
+    module: bool = flag("PROGRAM is the name of a Python module.", short=("-m",))
+    python: str | None = option(
+        kinds.FILE,
+        metavar="PATH",
+        shown="the active environment's, else one with jax",
+        help="Python interpreter of the ranks.",
+    )
+    chdir: str | None = option(
+        kinds.FOLDER,
+        short=("-C",),
+        shown="the current directory",
+        help="Working directory of the ranks.",
+    )
+    env: tuple[str, ...] = option(
+        kinds.VARIABLES,
+        short=("-x",),
+        default=(),
+        repeats=True,
+        help="Set a variable in every rank; without a value, pass on the launcher's. Repeatable.",
+    )
+    env_style: Literal["torch"] | None = option(
+        kinds.one_of("torch"),
+        help="Also set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and others.",
+    )
+    stdin: frozenset[int] | Literal["all"] | None = option(
+        kinds.SOME_RANKS,
+        only_command="standard input is the calling program's",
+        shown="none",
+        help="Hand the launcher's standard input to these ranks, each all of it.",
+    )
+    wrap: tuple[str, ...] = option(
+        kinds.WRAPPERS,
+        default=(),
+        repeats=True,
+        separator="\n",  # a command has spaces
+        help="Run ranks under a command such as 'strace -f' or '0:gdb -ex run --args'. Repeatable.",
+    )
+    no_hook: bool = flag("Only set variables; load no hook into the ranks' Python.")
+    preload: tuple[str, ...] = option(
+        kinds.MODULES,
+        default=(),
+        help="Import these modules once per host and fork the ranks from there: jax,flax.",
+    )
+
+
+class DeviceOptions(Group, title="Devices", kw_only=True):
+    """What each rank has of its host."""
+
+    cpu_devices: int | None = option(
+        kinds.ONE_OR_MORE,
+        metavar="K",
+        short=("-d",),
+        excludes=("--gpus-per-process: JAX computes on one of them",),
+        help="Give each rank K CPU devices, and set JAX_PLATFORMS=cpu.",
+    )
+    gpus_per_process: int | Literal["all"] | None = option(
+        kinds.GPUS,
+        shown="an equal share",
+        help="Give each rank K GPUs of its own, or all of its host's.",
+    )
+    tpu_chips_per_process: int | None = option(
+        kinds.number(1, 1024, "K"),
+        excludes=("-d",),
+        help="Give each rank K TPU chips of its own, on one host.",
+    )
+    slices: Literal["auto", "one", "host"] | int = option(
+        kinds.SLICES,
+        default="auto",
+        excludes=("--no-hook",),
+        help="What JAX takes for slices: one, one per host, or K of equal size; auto: CPU "
+        "devices are one, GPUs and TPUs as JAX finds them.",
+    )
+    cpu_transfers: bool = flag(
+        "Allow jax.device_put between processes on CPU (experimental in JAX)."
+    )
+    bind_cores: Literal["auto", "on", "off"] = option(
+        kinds.one_of("auto", "on", "off"),
+        default="auto",
+        help="Bind each rank to its own share of the host's cores; auto: to those next to its "
+        "GPUs, where that is known.",
+    )
+
+
+class HostOptions(Group, title="Hosts", kw_only=True):
+    """Where the ranks run, and how they are reached."""
+
+    hosts: str | tuple[str, ...] | None = option(  # several: the lines of a hosts file
+        kinds.HOSTS,
+        shown="Slurm's allocation, or this machine",
+        help="Hosts to run on: a hosts file, a list such as a,b,c, or - for standard input.",
+    )
+    procs_per_host: int | None = option(
+        kinds.ONE_OR_MORE,
+        metavar="K",
+        shown="1; Slurm's tasks per node in an allocation",
+        help="Ranks per host without slots=.",
+    )
+    via: str | None = option(
+        kinds.TEXT,
+        metavar="COMMAND",
+        shown="ssh; srun in a Slurm allocation",
+        help="How to reach a host: ssh, srun, or a template such as 'ssh -F cfg {host}'.",
+    )
+    sync: tuple[str, ...] = option(
+        kinds.PATHS,
+        default=(),
+        repeats=True,
+        help="Copy a file or directory to every host and run there. Repeatable.",
+    )
+    coordinator: str | None = option(
+        kinds.TEXT,
+        metavar="HOST[:PORT]|ssh",
+        shown="rank 0's host, a free port",
+        help="Address of JAX's coordinator; ssh: reach it over the connections to the hosts.",
+    )
+    num_hosts: int | None = option(
+        kinds.ONE_OR_MORE,
+        help="Number of hosts when a scheduler starts one launcher on each (needs "
+        "--coordinator); with --emit, the number of hosts to request.",
+    )
+    host_rank: int | None = option(
+        kinds.HOST_RANK,
+        variable="JOB_COMPLETION_INDEX",
+        shown="$JOB_COMPLETION_INDEX",
+        help="Which of these launchers this one is, counted from 0.",
+    )
+
+
+class OutputOptions(Group, title="Output", kw_only=True):
+    """What is shown, and how."""
+
+    log_dir: str | None = option(
+        kinds.FOLDER,
+        help="Write each rank's complete output to DIR/<rank>.out and DIR/<rank>.err.",
+    )
+    show: frozenset[int] | None = option(
+        kinds.RANKS, shown="all", help="Show the output of these ranks only."
+    )
+    collapse: bool = flag(
+        "Merge equal lines of several ranks into one: [0-7] text.", excludes=("--no-prefix",)
+    )
+    timestamps: bool = flag("Prefix each line with the time of day.")
+    no_prefix: bool = flag("Do not prefix lines with their rank.")
+    color: Literal["auto", "always", "never"] = option(
+        kinds.one_of("auto", "always", "never"),
+        default="auto",
+        help="Color each rank's prefix; auto means on a terminal only.",
+    )
+    quiet: bool = flag("Print only errors, warnings and the summary.", short=("-q",))
+    verbose: bool = flag(
+        "Print each step of the launcher and all of JAX's log lines.", short=("-v",)
+    )
+    status: bool = flag(
+        "Show how the job comes along, on a terminal, while ranks are silent.",
+        only_command=_TERMINAL,
+    )
+    github: Literal["auto", "always", "never"] = option(
+        kinds.one_of("auto", "always", "never"),
+        default="auto",
+        only_command="the log is the calling program's",
+        help="Annotate the root cause, for GitHub Actions; auto means there only.",
+    )
+
+
+class LimitOptions(Group, title="Limits and restarts", kw_only=True):
+    """When a job ends, and when it starts again. Durations are in seconds."""
+
+    timeout: float | None = option(
+        kinds.LIMIT, shown=_NO_LIMIT, help="Stop the job after D (exit status 124)."
+    )
+    start_timeout: float | None = option(
+        kinds.LIMIT,
+        shown=_NO_LIMIT,
+        excludes=("--no-hook",),
+        help="Fail if not all ranks are through initialize() after D (exit status 124).",
+    )
+    stall_timeout: float | None = option(
+        kinds.LIMIT,
+        shown=_NO_LIMIT,
+        help="Stop the job when no rank has printed, computed or compiled for D (exit status "
+        "124): on accelerators longer than the longest silent step.",
+    )
+    grace: float | None = option(
+        kinds.DURATION,
+        shown="2s after a failure, 5s after INT, 30s after TERM or HUP",
+        help="Time that ranks get to exit before they are killed.",
+    )
+    max_restarts: int = option(
+        kinds.COUNT,
+        default=0,
+        help="Restart the whole job after a failure, at most N times.",
+    )
+    min_hosts: int | None = option(
+        kinds.ONE_OR_MORE,
+        shown="all hosts",
+        needs="--max-restarts N",
+        help="Restart without the hosts that were lost if at least N are left.",
+    )
+
+
+class DiagnosisOptions(Group, title="Diagnosis", kw_only=True):
+    """What helps to find out what a job does, or why it fails."""
+
+    pdb: frozenset[int] | Literal["all"] | None = option(
+        kinds.SOME_RANKS,
+        metavar="[RANKS]",
+        only_command=_TERMINAL,
+        excludes=("--no-hook", "--stdin: both read the terminal", "--debugpy"),
+        help="Open a debugger where an exception ends one of these ranks, by default any.",
+    )
+    debugpy: int | None = option(
+        kinds.PORT,
+        help="Have each rank wait for an IDE's debugger at PORT + process id of its host.",
+    )
+    verify_spmd: bool = flag(
+        "Stop the job before ranks run different compiled programs (exit status 1).",
+        excludes=("--no-hook",),
+    )
+    profile: str | None = option(
+        kinds.FOLDER,
+        excludes=("--no-hook",),
+        help="Trace all ranks with JAX's profiler for the same 5 s, into DIR; SIGPROF: again.",
+    )
+    profile_after: float = option(
+        kinds.DURATION,
+        default=10.0,
+        shown="10s",
+        needs="--profile DIR",
+        help="Begin the profile D after initialize().",
+    )
+    report: str | None = option(
+        kinds.FILE,
+        help="Write a record of the run to FILE (.json or .html).",
+    )
+    check: bool = flag(
+        "Run no PROGRAM: find out whether a job would work on these hosts.",
+        only_command="prints a table",
+    )
+    dry_run: bool = flag(
+        "Print each rank's host, command and variables; start nothing.",
+        only_command="is for reading",
+    )
+
+
+class BatchOptions(Group, title="Batch scripts and manifests", kw_only=True):
+    """What a scheduler is given instead of a run."""
+
+    emit: Literal["slurm", "jobset", "job"] | None = option(
+        kinds.one_of("slurm", "jobset", "job"),
+        only_command="runs nothing",
+        help="Print a batch script or manifest that runs this job; start nothing.",
+    )
+    image: str | None = option(
+        kinds.TEXT,
+        metavar="IMAGE",
+        **_OF_EMIT,
+        help="Container image with mcjax-launch and JAX (jobset and job need one).",
+    )
+    name: str | None = option(
+        kinds.TEXT,
+        metavar="NAME",
+        **_OF_EMIT,
+        shown="PROGRAM's name",
+        help="Name of the job.",
+    )
+    namespace: str | None = option(
+        kinds.TEXT,
+        metavar="NAME",
+        **_OF_EMIT,
+        help="Kubernetes namespace of the job.",
+    )
+    tpu: str | None = option(
+        kinds.TEXT,
+        metavar="TYPE:TOPOLOGY",
+        **_OF_EMIT,
+        help="TPU slice to request from GKE, as in tpu-v6e-slice:4x4; --slices K: K of them.",
+    )
+    engine_option: tuple[str, ...] = option(
+        kinds.TEXT,
+        metavar="PATH=VALUE",
+        default=(),
+        repeats=True,
+        **_OF_EMIT,
+        help="Change the manifest, as in pod.nodeSelector.disk=ssd; for Slurm, add an #SBATCH "
+        "option, such as --partition=gpu. Repeatable.",
+    )
+
+
+class Options(
+    JobOptions,
+    DeviceOptions,
+    HostOptions,
+    OutputOptions,
+    LimitOptions,
+    DiagnosisOptions,
+    BatchOptions,
+    kw_only=True,
+):
+    """What was asked for; None where an option was not given."""
+
+    program: tuple[str, ...] = ()  # and its arguments
