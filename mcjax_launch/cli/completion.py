@@ -16,6 +16,7 @@ from click.shell_completion import (
 )
 
 from mcjax_launch.cli.optional_values import may_be_left_out, with_values
+from mcjax_launch.protocol.schedulers import CLIENTS
 
 Item = CompletionItem[str]
 
@@ -25,7 +26,7 @@ _FOLDERS = frozenset({"chdir", "log_dir", "profile"})
 # sets of ranks, with other words,
 _RANKS = {"pdb": ("all", "none"), "show": (), "stdin": ("all", "none")}
 # or words that are not the only ones.
-_WORDS = {"coordinator": ("ssh",), "preload": ("jax",), "via": ("ssh", "srun")}
+_WORDS = {"coordinator": ("ssh",), "preload": ("jax",), "via": ("ssh", *CLIENTS)}
 _MOST_RANKS = 64
 _HOSTS_OF_SSH = ("~/.ssh/known_hosts", "~/.ssh/config")
 _MOST_READ = 1 << 20

@@ -19,6 +19,7 @@ from mcjax_launch.cli.param_types import (
     WholeNumber,
     Wrap,
 )
+from mcjax_launch.protocol.schedulers import KINDS
 from mcjax_launch.ranks import MOST_RANKS
 from mcjax_launch.request.kinds import BIND_CORES, COLORS, ENV_STYLES, HIGHEST_PORT
 
@@ -354,8 +355,8 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     "Batch scripts and manifests": (
         Option(
             "--emit",
-            type=click.Choice(["slurm", "jobset", "job"]),
-            metavar="slurm|jobset|job",
+            type=click.Choice([*KINDS]),
+            metavar="|".join(KINDS),
             help="Print a batch script or manifest that runs this job; start nothing.",
         ),
         Option(

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Set
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import is_python
+from mcjax_launch.protocol import schedulers
 from mcjax_launch.request.kinds import HIGHEST_PORT
 from mcjax_launch.request.options import RELAYED, Options
-from mcjax_launch.schedulers import slurm
 
 # What makes a difference to a check.
 _FOR_CHECK = frozenset(
@@ -124,7 +124,8 @@ def _check_lone(options: Options, given: Set[str], environ: Mapping[str, str]) -
     """Refuse options that would be silently ignored."""
     lone = [f"--{name.replace('_', '-')}" for name in _FOR_EMIT if name in given]
     if lone and options.emit is None:
-        raise LaunchError(f"{lone[0]} needs --emit slurm, --emit jobset or --emit job")
+        *others, last = (f"--emit {kind}" for kind in schedulers.KINDS)
+        raise LaunchError(f"{lone[0]} needs {', '.join(others)} or {last}")
     if "profile_after" in given and options.profile is None:
         raise LaunchError("--profile-after needs --profile DIR")
     if "min_hosts" in given and not options.max_restarts:
@@ -135,7 +136,7 @@ def _check_lone(options: Options, given: Set[str], environ: Mapping[str, str]) -
         raise LaunchError("--host-rank needs --num-hosts N and --coordinator HOST:PORT")
     if {"quiet", "verbose"} <= given:
         raise LaunchError("-q cannot be combined with -v")
-    if options.hosts is None and not slurm.inside(environ):
+    if options.hosts is None and schedulers.around(environ) is None:
         _check_without_hosts(options, given)
 
 

@@ -72,7 +72,7 @@ class Options(Value, kw_only=True):
     check: bool = False
     dry_run: bool = False
 
-    emit: Literal["slurm", "jobset", "job"] | None = None
+    emit: str | None = None
     image: str | None = None
     name: str | None = None
     namespace: str | None = None
