@@ -24,6 +24,7 @@ class Scheduler(Value):
         inside: variables that are all set in an allocation whose hosts the launcher can use.
         client: the program that reaches those hosts, as in `--via srun`.
         client_options: what that program needs in a template of `--via`.
+        client_drops: how variables begin from which it would take options that are for other steps.
         emits: its kinds of `--emit`.
         restarts: the variable that counts how often it has started the job again.
         jax_finds: the variable by which JAX detects it, and then takes its coordinates.
@@ -36,6 +37,7 @@ class Scheduler(Value):
     inside: tuple[str, ...] = ()
     client: str = ""
     client_options: tuple[str, ...] = ()
+    client_drops: tuple[str, ...] = ()
     emits: tuple[str, ...] = ()
     restarts: str = ""
     jax_finds: str = ""
@@ -48,6 +50,12 @@ SCHEDULERS = (
         inside=("SLURM_JOB_ID", "SLURM_JOB_NODELIST"),
         client="srun",
         client_options=("--unbuffered",),  # else it keeps back what does not end a line
+        client_drops=(
+            *("SRUN_", "SLURM_GPU", "SLURM_TRES_", "SLURM_NTASKS_PER", "SLURM_STD"),
+            *("SLURM_MEM_PER", "SLURM_CPUS_PER_TASK", "SLURM_DISTRIBUTION", "SLURM_HOSTFILE"),
+            *("SLURM_LABELIO", "SLURM_EXPORT_ENV", "SLURM_KILL_BAD_EXIT", "SLURM_EXACT"),
+            "SLURM_EXCLUSIVE",
+        ),
         emits=("slurm",),
         restarts="SLURM_RESTART_COUNT",
         jax_finds="SLURM_JOB_ID",

@@ -39,10 +39,6 @@ class Driver:
         """The command line that runs a shell script on a host of the allocation."""
         raise NotImplementedError
 
-    def client_environ(self, environ: Mapping[str, str]) -> Mapping[str, str]:
-        """The variables of that command."""
-        return environ
-
     def emit(self, submission: "Submission") -> str:
         """The script or manifest that runs a job, with `--engine-option` in the scheduler's terms.
 

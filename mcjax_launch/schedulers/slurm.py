@@ -16,20 +16,19 @@ if TYPE_CHECKING:
 _SCONTROL_S = 20
 # Slurm counts them in 32 bits.
 _MOST_MINUTES = 1 << 31
-# What sets srun's options from outside, for other steps than an agent's.
-_FOR_SRUN = (
-    *("SRUN_", "SLURM_GPU", "SLURM_TRES_", "SLURM_NTASKS_PER", "SLURM_STD", "SLURM_MEM_PER"),
-    *("SLURM_CPUS_PER_TASK", "SLURM_DISTRIBUTION", "SLURM_HOSTFILE", "SLURM_LABELIO"),
-    *("SLURM_EXPORT_ENV", "SLURM_KILL_BAD_EXIT", "SLURM_EXACT", "SLURM_EXCLUSIVE"),
-)
 
 
 class Slurm(Driver):
     """Steps of srun in an allocation; a batch script for sbatch."""
 
     def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-        """The nodes, with their tasks and GPUs."""
-        return with_gpus(allocated(environ, slots), environ)
+        """The nodes, with their tasks and, if scontrol says so, the GPUs that the job has there.
+
+        A step has to ask for them by number: it would inherit what the job asked for each task.
+        """
+        nodes = allocated(environ, slots)
+        gpus = parse_gpus(_scontrol(environ["SLURM_JOB_ID"]))
+        return tuple(node.replaced(gpus=gpus.get(node.name)) for node in nodes)
 
     def client_argv(self, host: Host, script: str) -> list[str]:
         """A step of one task on one node of this allocation."""
@@ -38,10 +37,6 @@ class Slurm(Driver):
         shared = ["--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--export=ALL"]
         mine = [f"--gpus={host.gpus}"] if host.gpus else []
         return ["srun", *here, *mine, *shared, "sh", "-c", script]
-
-    def client_environ(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Without the options of other steps."""
-        return {name: value for name, value in environ.items() if not name.startswith(_FOR_SRUN)}
 
     def emit(self, submission: "Submission") -> str:
         """The batch script; an `--engine-option` is one of sbatch's, such as `--partition=gpu`."""
@@ -119,15 +114,6 @@ def tasks_per_node(text: str) -> list[int]:
         except ValueError as error:
             raise LaunchError(f"SLURM_TASKS_PER_NODE={text}: {error}") from None
     return counts
-
-
-def with_gpus(hosts: Sequence[Host], environ: Mapping[str, str]) -> tuple[Host, ...]:
-    """The nodes with the GPUs that Slurm has given the job there, as far as scontrol says.
-
-    A step has to ask for them by number: it would inherit what the job asked for each task.
-    """
-    gpus = parse_gpus(_scontrol(environ["SLURM_JOB_ID"]))
-    return tuple(host.replaced(gpus=gpus.get(host.name)) for host in hosts)
 
 
 def _scontrol(job_id: str) -> str:

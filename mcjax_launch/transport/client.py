@@ -3,8 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -13,9 +12,6 @@ from mcjax_launch.protocol.exit_status import HOST_LOST
 from mcjax_launch.protocol.schedulers import CLIENTS
 from mcjax_launch.transport import early
 from mcjax_launch.transport.pipes import NewPipes, Pipes
-
-if TYPE_CHECKING:
-    from mcjax_launch.schedulers import Driver
 
 #: From the start of a transport to the agent's greeting.
 GREETING_S = 14.0
@@ -158,14 +154,16 @@ def remote_argv(host: Host, via: str, python: str, python_given: bool) -> list[s
     """The agent on another host."""
     text = script(host.python or python, or_python3=not (host.python or python_given))
     if via in CLIENTS:
-        return _driver(via).client_argv(host, text)
+        from mcjax_launch.schedulers import driver
+
+        return driver(CLIENTS[via]).client_argv(host, text)
     return ssh_argv(host, text) if via == "ssh" else template_argv(via, host, text)
 
 
-def _driver(client: str) -> "Driver":
-    from mcjax_launch.schedulers import driver
-
-    return driver(CLIENTS[client])
+def client_environ(program: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a client, without the options that it would take from there."""
+    drops = CLIENTS[program].client_drops if program in CLIENTS else ()
+    return {name: value for name, value in environ.items() if not name.startswith(drops)}
 
 
 def start(argv: Sequence[str], files_limit: ulimits.Limit | None = None, client: str = "") -> Pipes:
@@ -187,14 +185,12 @@ def start(argv: Sequence[str], files_limit: ulimits.Limit | None = None, client:
     except OSError as error:
         message = f"{error.strerror}: raise `ulimit -n`, or use fewer hosts"
         raise LaunchError(message, HOST_LOST) from None
-    known = argv[0] in CLIENTS
-    environ = _driver(argv[0]).client_environ(os.environ) if known else os.environ
     ours = ulimits.limit_files(files_limit)  # inherited: there is no other way to give it one
     try:
         pid = os.posix_spawnp(
             argv[0],
             list(argv),
-            environ,
+            client_environ(argv[0], os.environ),
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(pipes.theirs)],
             setsid=True,
             setsigmask=(),

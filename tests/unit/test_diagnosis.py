@@ -8,7 +8,7 @@ from records import end_of, failure, say
 from mcjax_launch.diagnosis.hang import hints, whereabouts
 from mcjax_launch.diagnosis.hints import failure_hints
 from mcjax_launch.diagnosis.summary import summarize
-from mcjax_launch.jax_messages import known_errors
+from mcjax_launch.jax_messages.known_errors import KnownError
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol import hook_messages as hook
 from mcjax_launch.protocol.messages import Exited, RankUsage, Usage
@@ -236,10 +236,11 @@ def test_hints_on_gpus(said: str) -> None:
     assert line.startswith(f"hint: {ON_GPUS[said]}")
 
 
-def test_each_known_error_has_a_hint() -> None:
-    for error, texts in known_errors._TEXTS:
-        [line] = failure_hints(RankRun(0, "h", stderr=texts[0]))
-        assert line.startswith("hint: "), error
+def test_each_text_of_a_known_error_gets_its_hint() -> None:
+    """None is taken for another error that comes before it."""
+    for error in KnownError:
+        for text in error.texts:
+            assert failure_hints(RankRun(0, "h", stderr=text)) == [f"hint: {error.hint}"]
 
 
 @pytest.mark.parametrize(
@@ -252,15 +253,22 @@ def test_an_old_jax(version: str, hint: list[str]) -> None:
     assert failure_hints(run) == hint
 
 
+class Broken(str):
+    """A hint that nobody can write down."""
+
+    def __format__(self, spec: str) -> str:
+        raise ValueError("broken")
+
+
 def test_a_hint_that_fails_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcjax_launch.diagnosis.hints._OF_ERRORS", {})
+    monkeypatch.setattr(KnownError.OUT_OF_MEMORY, "hint", Broken("x"))
     state = state_of(joined="012")
     ended(state, 1, 1, "MemoryError")
     lines = summarize(state).lines
     assert lines[0] == "rank 1 failed: exit status 1"
     assert not any("hint" in line for line in lines)
     [said] = state.failed_hints
-    assert said.startswith("a hint failed: KeyError(<KnownError.OUT_OF_MEMORY")
+    assert said == "a hint failed: ValueError('broken'); please report this"
 
 
 def test_a_hint_on_a_hang_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,10 +56,7 @@ def test_a_size_that_does_not_fit(hosts: int, each: int, words: str) -> None:
     ("changes", "directive"),
     [
         ({"gpus": 6}, "--gpus-per-node=6"),
-        ({"timeout": 60.0}, "--time=3"),  # with the grace, and one to spare
-        ({"timeout": 60.0, "grace": 0.0}, "--time=2"),
         ({"timeout": 60.0, "grace": 0.0, "restarts": 2}, "--time=4"),
-        ({"can_shrink": True}, "--no-kill"),
     ],
 )
 def test_directives_of_a_batch_script(changes: dict[str, Any], directive: str) -> None:

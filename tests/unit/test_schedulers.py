@@ -10,6 +10,7 @@ from mcjax_launch.launcher.restarts import pause_s, without
 from mcjax_launch.protocol import schedulers
 from mcjax_launch.schedulers import Driver, driver, slurm
 from mcjax_launch.schedulers.submission import default_name
+from mcjax_launch.transport.client import client_environ
 
 
 def test_allocation() -> None:
@@ -51,7 +52,8 @@ def test_attempts_are_at_most_half_a_minute_apart() -> None:
 def test_srun_gets_none_of_its_options_from_outside() -> None:
     outside = {"SLURM_GPUS_PER_TASK": "1", "SLURM_LABELIO": "1", "SRUN_CPUS_PER_TASK": "2"}
     kept = {"SLURM_JOB_ID": "1", "SLURM_CONF": "x", "HOME": "h"}
-    assert slurm.DRIVER.client_environ({**outside, **kept}) == kept
+    assert client_environ("srun", {**outside, **kept}) == kept
+    assert client_environ("ssh", {**outside, **kept}) == {**outside, **kept}
 
 
 def test_several_launchers_under_srun() -> None:
