@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable
-from enum import Enum, auto
+from enum import Enum
 
 from mcjax_launch.jax_messages.known_errors import (
     Devices,
@@ -22,34 +22,27 @@ _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
 class Hang(Enum):
-    """What a job that hangs looks like."""
+    """What a job that hangs looks like, and the hint for the user."""
 
-    RANK_GONE = auto()  # a rank exited with 0 without calling initialize()
-    RANK_ABSENT = auto()  # a rank has not called initialize()
-    RANK_LEAVING = auto()  # a rank waits in the exit barrier
-    RANK_BEHIND = auto()  # ranks wait in a program that others do not run
-    UNKNOWN = auto()
-
-
-_OF_HANGS = {
-    Hang.RANK_GONE: (
+    RANK_GONE = (  # a rank exited with 0 without calling initialize()
         "a rank that exits without calling initialize() blocks all others: did it take another "
         "branch?"
-    ),
-    Hang.RANK_ABSENT: (
+    )
+    RANK_ABSENT = (  # a rank has not called initialize()
         "every rank has to call initialize(): see in its stack what the missing one is doing"
-    ),
-    Hang.RANK_LEAVING: (
+    )
+    RANK_LEAVING = (  # a rank waits in the exit barrier
         "the ranks do not take the same number of steps: do they all have the same amount of data?"
-    ),
-    Hang.RANK_BEHIND: (
+    )
+    RANK_BEHIND = (  # ranks wait in a program that others do not run
         "a rank that does not run the same program took another branch, or waits for something else"
-    ),
-    Hang.UNKNOWN: (
+    )
+    UNKNOWN = (
         "a rank whose stack differs from the others' took another branch, or skipped a program "
         "that it had run before"
-    ),
-}
+    )
+
+
 _COLLECTIVE_TIMEOUT = (
     "to turn a collective that a rank never reaches into an error: "
     "-x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=60"
@@ -134,7 +127,7 @@ def hang_hints(hang: Hang, *, on_cpu: bool) -> list[str]:
         on_cpu: its programs run on CPU devices.
 
     """
-    lines = [_OF_HANGS[hang]]
+    lines = [hang.value]
     if on_cpu and hang in (Hang.RANK_LEAVING, Hang.UNKNOWN):
         lines.append(_COLLECTIVE_TIMEOUT)
     return [f"hint: {line}" for line in lines]

@@ -85,8 +85,7 @@ KINDS = {kind: one for one in SCHEDULERS for kind in one.emits}
 
 def around(environ: Mapping[str, str]) -> Scheduler | None:
     """The scheduler in whose allocation a process with these variables runs."""
-    with_hosts = (one for one in SCHEDULERS if one.inside)
-    found = (one for one in with_hosts if all(name in environ for name in one.inside))
+    found = (one for one in SCHEDULERS if one.inside and environ.keys() >= {*one.inside})
     return next(found, None)
 
 

@@ -51,8 +51,7 @@ class Driver:
 
 def driver(scheduler: Scheduler) -> Driver:
     """That of a scheduler with hosts or kinds of `--emit`."""
-    module = import_module(f"{__name__}.{scheduler.name}")
-    found: Driver = module.DRIVER
+    found: Driver = import_module(f"{__name__}.{scheduler.name}").DRIVER
     return found
 
 

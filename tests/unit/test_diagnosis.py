@@ -136,23 +136,6 @@ def test_a_second_process_that_fails_in_its_own_way_first() -> None:
     assert first_line(state).startswith(words)
 
 
-ADVICE = {
-    "RuntimeError: jax.distributed.initialize() must be called before any JAX calls": "call jax.distributed.initialize() before",
-    "E server_chttp2.cc Failed to add port to server: No address added": "the port is in use",
-    "RPC failed: different incarnation": "two processes joined as one",
-    "AssertionError: sync_global_devices name mismatch ('a')": "the ranks are at different places",
-    "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating": "out of memory: use less per device",
-    "F parse_flags Unknown flags in XLA_FLAGS: --xla_x": "XLA_FLAGS names a flag",
-    "ValueError: Number of processes must be defined.": "the hook did not run in this Python",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("said", ADVICE)
-def test_failure_hints(said: str) -> None:
-    [line] = failure_hints(RankRun(0, "h", stderr=said))
-    assert line.startswith(f"hint: {ADVICE[said]}")
-
-
 def test_advice_on_slices() -> None:
     said = "`jax.make_mesh` does not support multi-slice topologies. Please use"
     assert "--slices one" in failure_hints(RankRun(0, "h", stderr=said))[0]
@@ -210,6 +193,15 @@ def test_advice_on_proxies_only_while_joining() -> None:
     assert not failure_hints(RankRun(0, "h", stderr=said, membership=joined))
 
 
+ADVICE = {
+    "RuntimeError: jax.distributed.initialize() must be called before any JAX calls": "call jax.distributed.initialize() before",
+    "E server_chttp2.cc Failed to add port to server: No address added": "the port is in use",
+    "RPC failed: different incarnation": "two processes joined as one",
+    "AssertionError: sync_global_devices name mismatch ('a')": "the ranks are at different places",
+    "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating": "out of memory: use less per device",
+    "F parse_flags Unknown flags in XLA_FLAGS: --xla_x": "XLA_FLAGS names a flag",
+    "ValueError: Number of processes must be defined.": "the hook did not run in this Python",
+}  # fmt: skip
 # Of public threads: NVIDIA/nccl 525, vllm 18831 and others, jax-ml/jax 29669, 24866; of JAX's source.
 ON_GPUS = {
     "INTERNAL: NCCL operation ncclCommInitRankConfig(&comm) failed: invalid usage. Last NCCL "
@@ -230,10 +222,10 @@ ON_GPUS = {
 }
 
 
-@pytest.mark.parametrize("said", ON_GPUS)
-def test_hints_on_gpus(said: str) -> None:
+@pytest.mark.parametrize("said", [*ADVICE, *ON_GPUS])
+def test_failure_hints(said: str) -> None:
     [line] = failure_hints(RankRun(0, "h", stderr=said))
-    assert line.startswith(f"hint: {ON_GPUS[said]}")
+    assert line.startswith(f"hint: {({**ADVICE, **ON_GPUS})[said]}")
 
 
 def test_each_text_of_a_known_error_gets_its_hint() -> None:
@@ -272,7 +264,7 @@ def test_a_hint_that_fails_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_hint_on_a_hang_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcjax_launch.diagnosis.hints._OF_HANGS", {})
+    monkeypatch.setattr("mcjax_launch.diagnosis.hang.hang_hints", None)
     state = state_of(joined="02")
     assert hints(state) == []
     assert len(state.failed_hints) == 1

@@ -97,13 +97,5 @@ def test_what_the_registry_says_has_a_driver(scheduler: schedulers.Scheduler) ->
     assert bool(scheduler.inside) == bool(scheduler.client)
 
 
-@pytest.mark.parametrize(
-    ("environ", "restarts"),
-    [
-        ({}, 0),
-        ({"SLURM_RESTART_COUNT": "2"}, 2),
-        ({"MCJAX_ENGINE_RESTART": "3", "SLURM_RESTART_COUNT": ""}, 3),
-    ],
-)
-def test_restarts_by_a_scheduler(environ: dict[str, str], restarts: int) -> None:
-    assert schedulers.restarts_before(environ) == restarts
+def test_restarts_of_a_jobset() -> None:
+    assert schedulers.restarts_before({"MCJAX_ENGINE_RESTART": "3", "SLURM_RESTART_COUNT": ""}) == 3
