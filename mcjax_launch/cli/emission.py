@@ -1,15 +1,14 @@
 """--emit: from the options to the script or manifest of a scheduler."""
 
-from os.path import splitext
-
 import click
 
 from mcjax_launch.cli.given_options import command_line
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.job import GRACE_S
 from mcjax_launch.options.options import RELAYED, Options
-from mcjax_launch.schedulers.emit import Submission, emit
-
-_EACH_ITS_OWN = "each pod has its own launcher"
+from mcjax_launch.ranks import counted
+from mcjax_launch.schedulers import emit
+from mcjax_launch.schedulers.submission import Submission, default_name
 
 
 def emission(options: Options, context: click.Context) -> str:
@@ -26,61 +25,54 @@ def emission(options: Options, context: click.Context) -> str:
         raise LaunchError(
             "--emit: the scheduler chooses the hosts; say how many with --num-hosts instead"
         )
-    if options.emit != "slurm":
-        _check_for_pods(options)
+    if options.gpus_per_process == "all":
+        raise LaunchError(
+            f"--emit {options.emit}: --gpus-per-process all: say how many to ask for, as a number"
+        )
+    hosts = options.num_hosts or 1
+    ranks = ranks_per_host(hosts, options.num_processes, options.procs_per_host)
     submission = Submission(
+        kind=options.emit,
         command_line=command_line(context, options),
-        num_hosts=options.num_hosts or 1,
-        num_processes=options.num_processes,
-        procs_per_host=options.procs_per_host,
-        gpus_per_process=_gpus(options),
+        name=options.name or default_name(options.program[0]),
+        hosts=hosts,
+        ranks=ranks,
+        gpus=(options.gpus_per_process or 0) * ranks,
         timeout=options.timeout,
         start_timeout=options.start_timeout,
-        grace=options.grace,
-        max_restarts=options.max_restarts,
-        min_hosts=options.min_hosts,
+        grace=GRACE_S["TERM"] if options.grace is None else options.grace,
+        restarts=options.max_restarts,
+        can_shrink=options.min_hosts is not None,
         relay=options.coordinator == RELAYED,
-        name=options.name,
+        stdin=bool(options.stdin),
+        pdb=bool(options.pdb),
+        sync=options.sync,
+        report=options.report,
         namespace=options.namespace,
         tpu=options.tpu,
         slices=options.slices if isinstance(options.slices, int) else 1,
         image=options.image,
         engine_options=options.engine_option,
     )
-    return emit(options.emit, submission)
+    return emit(submission)
 
 
-def _gpus(options: Options) -> int:
-    """How many each rank is to have of those that the scheduler is asked for."""
-    if options.gpus_per_process == "all":
-        raise LaunchError(
-            f"--emit {options.emit}: --gpus-per-process all: say how many to ask for, as a number"
-        )
-    return options.gpus_per_process or 0
+def ranks_per_host(hosts: int, whole: int | None, each: int | None) -> int:
+    """How many ranks each host gets.
 
-
-def _check_for_pods(options: Options) -> None:
-    """Refuse what a launcher in a pod would do in vain, or not at all.
+    Args:
+        hosts: how many.
+        whole: ranks of the whole job, if the user says so.
+        each: ranks of each host, if the user says so.
 
     Raises:
-        LaunchError: there is such.
+        LaunchError: hosts and ranks per host do not make the ranks of the whole job.
 
     """
-    for wrong, why in (
-        (options.stdin, "pods have no standard input; leave out --stdin"),
-        (options.pdb, "pods have no terminal; leave out --pdb"),
-        (options.coordinator == RELAYED, f"{_EACH_ITS_OWN}; leave out --coordinator ssh"),
-        (
-            options.sync,
-            "pods have no files of this machine; leave out --sync, and put "
-            f"{', '.join(options.sync)} into the image or on a volume",
-        ),
-    ):
-        if wrong:
-            raise LaunchError(f"--emit {options.emit}: {why}")
-    path, several = options.report, (options.num_hosts or 1) > 1
-    if path is not None and several and "{host}" not in path:
+    ranks = each or (whole or hosts) // hosts
+    if whole is not None and whole != hosts * ranks:
         raise LaunchError(
-            f"--emit {options.emit}: {_EACH_ITS_OWN}, and writes a file of its own; name them "
-            f"with {{host}}, on a volume: --report '/shared/{{host}}{splitext(path)[1]}'"
+            f"--emit: -n {whole} does not fit {counted(hosts, 'host')} with "
+            f"{counted(ranks, 'rank')} each; set --num-hosts and --procs-per-host"
         )
+    return ranks

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable
-from enum import Enum, auto
+from enum import Enum
 
 from mcjax_launch.jax_messages.known_errors import (
     Devices,
@@ -20,105 +20,29 @@ from mcjax_launch.runs.state import RunState
 
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
-_OF_ERRORS = {
-    KnownError.INITIALIZED_TOO_LATE: (
-        "call jax.distributed.initialize() before anything that uses a device, including code "
-        "that runs while your modules are imported"
-    ),
-    KnownError.PORT_IN_USE: (
-        "the port is in use: leave out the program's own address or --coordinator's port, and a "
-        "free one is picked"
-    ),
-    KnownError.SAME_PROCESS_TWICE: (
-        "two processes joined as one: another job uses this coordinator address, or two ranks have "
-        "the same process_id"
-    ),
-    KnownError.OUT_OF_STEP: (
-        "the ranks are at different places in the program; --verify-spmd shows where they diverge"
-    ),
-    KnownError.OUT_OF_MEMORY: (
-        "out of memory: use less per device, or run fewer ranks per host; for ranks that share "
-        "GPUs, try --gpus-per-process or XLA_PYTHON_CLIENT_MEM_FRACTION"
-    ),
-    KnownError.UNKNOWN_XLA_FLAG: "XLA_FLAGS names a flag that the ranks' jaxlib does not have",
-    KnownError.STDIN_EMPTY: "ranks have no standard input: input() needs --stdin RANKS|all",
-    KnownError.NO_DEBUGPY: "--debugpy needs debugpy in the ranks' Python: pip install debugpy",
-    KnownError.SEVERAL_SLICES: (
-        "build the mesh with mesh_utils.create_hybrid_device_mesh, or a flat one with "
-        "Mesh(np.array(jax.devices()).reshape(...), ...), or make all devices one slice with "
-        "--slices one (on GPUs that replaces the id of the NVLink fabric)"
-    ),
-    KnownError.SAME_GPU_TWICE: (
-        "two ranks of a host use the same GPU: give each its own with --gpus-per-process, and set "
-        "no CUDA_VISIBLE_DEVICES or local_device_ids that is the same in all ranks"
-    ),
-    KnownError.SHARED_MEMORY_FULL: (
-        "shared memory (/dev/shm) is too small for NCCL (containers have 64 MB): docker run "
-        "--shm-size=16g, or in Kubernetes an emptyDir with medium: Memory, mounted there; remove "
-        "what dead jobs left in it; "
-        "-x NCCL_SHM_DISABLE=1 does without it, more slowly"
-    ),
-    KnownError.NO_SUCH_GPU: (
-        "a GPU is asked for that the rank does not see: JAX_LOCAL_DEVICE_IDS, local_device_ids and "
-        "cuda:N count from 0 within CUDA_VISIBLE_DEVICES; are there more ranks than GPUs?"
-    ),
-    KnownError.FORKED_DRIVER: (
-        "CUDA does not work in a process that was forked after its first use: start processes with "
-        "multiprocessing's spawn, and use no GPU in modules that --preload imports"
-    ),
-    KnownError.DRIVER_NOT_READY: (
-        "the GPUs are not ready: on machines with NVSwitch the Fabric Manager has to run, in the "
-        "driver's version (systemctl status nvidia-fabricmanager)"
-    ),
-    KnownError.GPU_FAILED: (
-        "a kernel of the program's own may have failed, or the GPU itself: `dmesg | grep Xid` on "
-        "that host tells; an Xid such as 48, 63, 74, 79 or 94 is the hardware's"
-    ),
-    KnownError.NO_GPU: (
-        "JAX sees no GPU that it can use here: nvidia-smi shows whether the driver does, "
-        "CUDA_VISIBLE_DEVICES hides GPUs, and the ranks' jax needs its plugin (pip install "
-        '"jax[cuda12]")'
-    ),
-    KnownError.TPU_IN_USE: (
-        "a process of its own takes all TPU chips of a host: run one rank there, give each rank "
-        "its own with --tpu-chips-per-process K, or end the other process (-d K: CPU devices)"
-    ),
-    KnownError.KEY_NEVER_SET: (
-        "a rank timed out waiting for a value that another rank should have set: did that rank "
-        "reach the code that sets it?"
-    ),
-}
-
 
 class Hang(Enum):
-    """What a job that hangs looks like."""
+    """What a job that hangs looks like, and the hint for the user."""
 
-    RANK_GONE = auto()  # a rank exited with 0 without calling initialize()
-    RANK_ABSENT = auto()  # a rank has not called initialize()
-    RANK_LEAVING = auto()  # a rank waits in the exit barrier
-    RANK_BEHIND = auto()  # ranks wait in a program that others do not run
-    UNKNOWN = auto()
-
-
-_OF_HANGS = {
-    Hang.RANK_GONE: (
+    RANK_GONE = (  # a rank exited with 0 without calling initialize()
         "a rank that exits without calling initialize() blocks all others: did it take another "
         "branch?"
-    ),
-    Hang.RANK_ABSENT: (
+    )
+    RANK_ABSENT = (  # a rank has not called initialize()
         "every rank has to call initialize(): see in its stack what the missing one is doing"
-    ),
-    Hang.RANK_LEAVING: (
+    )
+    RANK_LEAVING = (  # a rank waits in the exit barrier
         "the ranks do not take the same number of steps: do they all have the same amount of data?"
-    ),
-    Hang.RANK_BEHIND: (
+    )
+    RANK_BEHIND = (  # ranks wait in a program that others do not run
         "a rank that does not run the same program took another branch, or waits for something else"
-    ),
-    Hang.UNKNOWN: (
+    )
+    UNKNOWN = (
         "a rank whose stack differs from the others' took another branch, or skipped a program "
         "that it had run before"
-    ),
-}
+    )
+
+
 _COLLECTIVE_TIMEOUT = (
     "to turn a collective that a rank never reaches into an error: "
     "-x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=60"
@@ -176,9 +100,9 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool) -> str:
         return _of_devices(devices, ranks)
     error = known_error(text)
     if error is KnownError.SEVERAL_SLICES and failure is not None and failure.slices:
-        return f"JAX sees {slices_text(failure.slices)}: {_OF_ERRORS[error]}"
+        return f"JAX sees {slices_text(failure.slices)}: {error.hint}"
     if error is not None:
-        return "" if error is KnownError.OUT_OF_STEP and diverged else _OF_ERRORS[error]
+        return "" if error is KnownError.OUT_OF_STEP and diverged else error.hint
     if -(run.status or 0) in _FAULTS and not has_fault_traceback(run.stderr):
         return "rerun with -x PYTHONFAULTHANDLER=1 to see the line that crashed"
     return why_too_old(membership.imported.jax) if membership.imported is not None else ""
@@ -203,7 +127,7 @@ def hang_hints(hang: Hang, *, on_cpu: bool) -> list[str]:
         on_cpu: its programs run on CPU devices.
 
     """
-    lines = [_OF_HANGS[hang]]
+    lines = [hang.value]
     if on_cpu and hang in (Hang.RANK_LEAVING, Hang.UNKNOWN):
         lines.append(_COLLECTIVE_TIMEOUT)
     return [f"hint: {line}" for line in lines]

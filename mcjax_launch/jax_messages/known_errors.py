@@ -1,92 +1,127 @@
-"""Errors of JAX, XLA and Python that a user can do something about, by their text; pure.
-
-What to do about each is not said here.
-"""
+"""Errors of JAX, XLA and Python by their text, with what a user can do about each; pure."""
 
 import enum
 import math
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class KnownError(enum.Enum):
-    """What went wrong."""
+    """What went wrong: any of these texts shows it, and the hint is for the user.
 
-    INITIALIZED_TOO_LATE = enum.auto()  # something had used a device before initialize()
-    PORT_IN_USE = enum.auto()
-    SAME_PROCESS_TWICE = enum.auto()  # two processes took part as one
-    OUT_OF_STEP = enum.auto()  # ranks ran different programs
-    OUT_OF_MEMORY = enum.auto()
-    UNKNOWN_XLA_FLAG = enum.auto()
-    STDIN_EMPTY = enum.auto()
-    NO_DEBUGPY = enum.auto()
-    KEY_NEVER_SET = enum.auto()  # in the coordinator's key-value store
-    SEVERAL_SLICES = enum.auto()  # make_mesh wants one
-    SAME_GPU_TWICE = enum.auto()  # two ranks use one
-    SHARED_MEMORY_FULL = enum.auto()  # /dev/shm
-    NO_SUCH_GPU = enum.auto()
-    FORKED_DRIVER = enum.auto()  # CUDA's, which had been started before the process was forked
-    DRIVER_NOT_READY = enum.auto()
-    GPU_FAILED = enum.auto()
-    NO_GPU = enum.auto()  # JAX sees none that it can use
-    TPU_IN_USE = enum.auto()  # another process has it
+    Of several errors in a text the first one here counts.
+    """
 
-
-# Any of these texts shows the error; of several errors the first counts.
-_TEXTS: tuple[tuple[KnownError, tuple[str, ...]], ...] = (
-    (KnownError.INITIALIZED_TOO_LATE, ("must be called before any JAX c",)),
-    (
-        KnownError.PORT_IN_USE,
-        ("Failed to add port to server", "Failed to start RPC server", "Address already in use"),
-    ),
+    INITIALIZED_TOO_LATE = (
+        ["must be called before any JAX c"],
+        "call jax.distributed.initialize() before anything that uses a device, including code "
+        "that runs while your modules are imported",
+    )
+    PORT_IN_USE = (
+        ["Failed to add port to server", "Failed to start RPC server", "Address already in use"],
+        "the port is in use: leave out the program's own address or --coordinator's port, and a "
+        "free one is picked",
+    )
     # NCCL's warnings, which XLA quotes (src/init.cc, src/misc/shmutils.cc).
-    (KnownError.SAME_GPU_TWICE, ("Duplicate GPU detected",)),
-    (
-        KnownError.SHARED_MEMORY_FULL,
-        (
+    SAME_GPU_TWICE = (
+        ["Duplicate GPU detected"],
+        "two ranks of a host use the same GPU: give each its own with --gpus-per-process, and set "
+        "no CUDA_VISIBLE_DEVICES or local_device_ids that is the same in all ranks",
+    )
+    SHARED_MEMORY_FULL = (
+        [
             *("Error while creating shared memory segment", "failed to extend /dev/shm/"),
             "Call to posix_fallocate failed",
-        ),
-    ),
+        ],
+        "shared memory (/dev/shm) is too small for NCCL (containers have 64 MB): docker run "
+        "--shm-size=16g, or in Kubernetes an emptyDir with medium: Memory, mounted there; remove "
+        "what dead jobs left in it; "
+        "-x NCCL_SHM_DISABLE=1 does without it, more slowly",
+    )
     # CUDA's errors; the last ones of GPU_FAILED may be a kernel's own fault.
-    (KnownError.NO_SUCH_GPU, ("invalid device ordinal", "CUDA_ERROR_INVALID_DEVICE")),
-    (KnownError.FORKED_DRIVER, ("CUDA_ERROR_NOT_INITIALIZED", "Cannot re-initialize CUDA in fork")),
-    (KnownError.DRIVER_NOT_READY, ("CUDA_ERROR_SYSTEM_NOT_READY",)),
-    (
-        KnownError.GPU_FAILED,
-        (
+    NO_SUCH_GPU = (
+        ["invalid device ordinal", "CUDA_ERROR_INVALID_DEVICE"],
+        "a GPU is asked for that the rank does not see: JAX_LOCAL_DEVICE_IDS, local_device_ids and "
+        "cuda:N count from 0 within CUDA_VISIBLE_DEVICES; are there more ranks than GPUs?",
+    )
+    FORKED_DRIVER = (
+        ["CUDA_ERROR_NOT_INITIALIZED", "Cannot re-initialize CUDA in fork"],
+        "CUDA does not work in a process that was forked after its first use: start processes with "
+        "multiprocessing's spawn, and use no GPU in modules that --preload imports",
+    )
+    DRIVER_NOT_READY = (
+        ["CUDA_ERROR_SYSTEM_NOT_READY"],
+        "the GPUs are not ready: on machines with NVSwitch the Fabric Manager has to run, in the "
+        "driver's version (systemctl status nvidia-fabricmanager)",
+    )
+    GPU_FAILED = (
+        [
             *("NVRM: Xid", "fallen off the bus", "ncorrectable ECC error", "ECC_UNCORRECTABLE"),
             *("GPU is lost", "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED"),
-        ),
-    ),
-    (KnownError.SAME_PROCESS_TWICE, ("different incarnation", "newer incarnation")),
-    (
-        KnownError.OUT_OF_STEP,
-        ("sync_global_devices name mismatch", "Mismatch in the number of", "op.preamble.length"),
-    ),
-    (
-        KnownError.OUT_OF_MEMORY,
-        ("RESOURCE_EXHAUSTED", "MemoryError", "Out of memory", "out of memory", "bad_alloc"),
-    ),
-    (KnownError.UNKNOWN_XLA_FLAG, ("Unknown flags in XLA_FLAGS", "Unknown flag in XLA_FLAGS")),
-    (KnownError.STDIN_EMPTY, ("EOFError: EOF when reading a line",)),
-    (KnownError.NO_DEBUGPY, ("No module named debugpy",)),
-    (KnownError.KEY_NEVER_SET, ("GetKeyValue() timed out", "Timed out waiting for key")),
-    (
-        KnownError.TPU_IN_USE,
-        ("The TPU is already in use by", "libtpu.so already in use by"),
-    ),
-    (KnownError.SEVERAL_SLICES, ("does not support multi-slice topologies",)),
-    (
-        KnownError.NO_GPU,
-        (
+        ],
+        "a kernel of the program's own may have failed, or the GPU itself: `dmesg | grep Xid` on "
+        "that host tells; an Xid such as 48, 63, 74, 79 or 94 is the hardware's",
+    )
+    SAME_PROCESS_TWICE = (
+        ["different incarnation", "newer incarnation"],
+        "two processes joined as one: another job uses this coordinator address, or two ranks have "
+        "the same process_id",
+    )
+    OUT_OF_STEP = (
+        ["sync_global_devices name mismatch", "Mismatch in the number of", "op.preamble.length"],
+        "the ranks are at different places in the program; --verify-spmd shows where they diverge",
+    )
+    OUT_OF_MEMORY = (
+        ["RESOURCE_EXHAUSTED", "MemoryError", "Out of memory", "out of memory", "bad_alloc"],
+        "out of memory: use less per device, or run fewer ranks per host; for ranks that share "
+        "GPUs, try --gpus-per-process or XLA_PYTHON_CLIENT_MEM_FRACTION",
+    )
+    UNKNOWN_XLA_FLAG = (
+        ["Unknown flags in XLA_FLAGS", "Unknown flag in XLA_FLAGS"],
+        "XLA_FLAGS names a flag that the ranks' jaxlib does not have",
+    )
+    STDIN_EMPTY = (
+        ["EOFError: EOF when reading a line"],
+        "ranks have no standard input: input() needs --stdin RANKS|all",
+    )
+    NO_DEBUGPY = (
+        ["No module named debugpy"],
+        "--debugpy needs debugpy in the ranks' Python: pip install debugpy",
+    )
+    KEY_NEVER_SET = (  # in the coordinator's key-value store
+        ["GetKeyValue() timed out", "Timed out waiting for key"],
+        "a rank timed out waiting for a value that another rank should have set: did that rank "
+        "reach the code that sets it?",
+    )
+    TPU_IN_USE = (
+        ["The TPU is already in use by", "libtpu.so already in use by"],
+        "a process of its own takes all TPU chips of a host: run one rank there, give each rank "
+        "its own with --tpu-chips-per-process K, or end the other process (-d K: CPU devices)",
+    )
+    SEVERAL_SLICES = (  # make_mesh wants one
+        ["does not support multi-slice topologies"],
+        "build the mesh with mesh_utils.create_hybrid_device_mesh, or a flat one with "
+        "Mesh(np.array(jax.devices()).reshape(...), ...), or make all devices one slice with "
+        "--slices one (on GPUs that replaces the id of the NVLink fabric)",
+    )
+    NO_GPU = (
+        [
             *("no supported devices found for platform", "No visible GPU devices"),
             *("no platforms that are instances of gpu", "no platforms that are instances of cuda"),
             *("Unable to initialize backend 'cuda'", "Unable to initialize backend 'rocm'"),
             "CUDA backend failed to initialize",
-        ),
-    ),
-)
+        ],
+        "JAX sees no GPU that it can use here: nvidia-smi shows whether the driver does, "
+        "CUDA_VISIBLE_DEVICES hides GPUs, and the ranks' jax needs its plugin (pip install "
+        '"jax[cuda12]")',
+    )
+
+    def __init__(self, texts: Sequence[str], hint: str) -> None:
+        self.texts = texts
+        self.hint = hint
+
+
 _NO_COORDINATES = ("Number of processes must be defined", "coordinator_address should be defined")
 _PROXIES = "JAX detected proxy variable"
 _FAULTHANDLER = "Fatal Python error"
@@ -94,7 +129,7 @@ _FAULTHANDLER = "Fatal Python error"
 
 def known_error(text: str) -> KnownError | None:
     """The error that a text shows, if it is one that we know."""
-    matches = (error for error, texts in _TEXTS if any(part in text for part in texts))
+    matches = (error for error in KnownError if any(part in text for part in error.texts))
     return next(matches, None)
 
 

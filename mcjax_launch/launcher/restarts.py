@@ -13,11 +13,11 @@ from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.launcher.front import Front
 from mcjax_launch.launcher.launcher import Launcher
 from mcjax_launch.protocol.loop import READ, Loop
+from mcjax_launch.protocol.schedulers import restarts_before
 from mcjax_launch.protocol.signals import ENDING
 from mcjax_launch.ranks import counted
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import Stop, interrupted
-from mcjax_launch.schedulers.restart_count import restarts_before
 from mcjax_launch.transport.client import Transport
 
 TYPE_CHECKING = False

@@ -6,15 +6,17 @@ from typing import Literal
 
 from mcjax_launch.options import kinds
 from mcjax_launch.options.option import Group, flag, option
+from mcjax_launch.protocol.schedulers import KINDS
 
 #: What --coordinator takes beside an address.
 RELAYED = "ssh"
 
 _NO_LIMIT = "no limit"
 _TERMINAL = "the terminal is the calling program's"
+_EMITS = [f"--emit {kind}" for kind in KINDS]
 _OF_EMIT = {
     "only_command": "is for --emit",
-    "needs": "--emit slurm, --emit jobset or --emit job",
+    "needs": " or ".join(_EMITS).replace(" or ", ", ", len(_EMITS) - 2),
 }
 
 
@@ -275,8 +277,8 @@ class DiagnosisOptions(Group, title="Diagnosis", kw_only=True):
 class BatchOptions(Group, title="Batch scripts and manifests", kw_only=True):
     """What a scheduler is given instead of a run."""
 
-    emit: Literal["slurm", "jobset", "job"] | None = option(
-        kinds.one_of("slurm", "jobset", "job"),
+    emit: str | None = option(
+        kinds.one_of(*KINDS),
         only_command="runs nothing",
         help="Print a batch script or manifest that runs this job; start nothing.",
     )

@@ -8,26 +8,14 @@ from __future__ import annotations
 import os
 
 from . import hook_environ
+from .schedulers import SCHEDULERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# What JAX's own detection, or an MPI library, would take for this process's coordinates although
-# they are those of the step that the launcher itself runs in.
-_MISLEADING = (
-    "SLURM_PROCID",
-    "SLURM_LOCALID",
-    "SLURM_NODEID",
-    "SLURM_GTIDS",
-    "SLURM_TASK_PID",
-    "SLURM_NTASKS",
-    "SLURM_NPROCS",
-    "SLURM_DISTRIBUTION",
-    "SLURM_LAUNCH_NODE_IPADDR",
-    "SLURM_SRUN_COMM_HOST",
-    "SLURM_SRUN_COMM_PORT",
-)
+_MISLEADING = [name for one in SCHEDULERS for name in one.misleading]
+_MISLEADING_FAMILIES = tuple(name[:-1] for name in _MISLEADING if name.endswith("*"))
 # Those of an outer mcjax-launch job, one of whose ranks has started this launcher.
 _OUTER_JOBS = (
     "JAX_COORDINATOR_ADDRESS",
@@ -35,18 +23,8 @@ _OUTER_JOBS = (
     "JAX_PROCESS_ID",
     "JAX_LOCAL_DEVICE_IDS",
 )
-_SCHEDULERS = ("SLURM_JOB_ID", "OMPI_COMM_WORLD_SIZE", "KUBERNETES_SERVICE_HOST")
 _JOB = "MCJAX_JOB_ID"
 _OURS = "MCJAX_"  # options of this launcher, which are not another's
-_MISLEADING_FAMILIES = (
-    "SLURM_STEP",
-    "OMPI_",
-    "PMI_",
-    "PMIX_",
-    "PRTE_",
-    "MPI_LOCAL",
-    "HYDRA_",
-)
 
 
 def misleading(environ: Iterable[str]) -> list[str]:
@@ -61,7 +39,7 @@ def of_scheduler(common: Mapping[str, str], inherited: Mapping[str, str]) -> dic
 
     JAX's own detection finds its coordinates there, unless the launcher's address overrides it.
     """
-    outer = any(name in inherited for name in _SCHEDULERS)
+    outer = any(one.jax_finds in inherited for one in SCHEDULERS)
     if not outer or common["JAX_NUM_PROCESSES"] != "1":
         return dict(common)
     return {name: value for name, value in common.items() if name != "JAX_COORDINATOR_ADDRESS"}

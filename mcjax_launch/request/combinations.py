@@ -7,7 +7,7 @@ from mcjax_launch.job.job import is_python
 from mcjax_launch.options.kinds import HIGHEST_PORT
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import RELAYED, BatchOptions, Options
-from mcjax_launch.schedulers import slurm
+from mcjax_launch.protocol import schedulers
 
 # What makes a difference to a check.
 _FOR_CHECK = frozenset(
@@ -123,7 +123,7 @@ def _check_lone(options: Options, given: Set[str], environ: Mapping[str, str]) -
         raise LaunchError("--host-rank needs --num-hosts N and --coordinator HOST:PORT")
     if {"quiet", "verbose"} <= given:
         raise LaunchError("-q cannot be combined with -v")
-    if options.hosts is None and not slurm.inside(environ):
+    if options.hosts is None and schedulers.around(environ) is None:
         _check_without_hosts(options, given)
 
 

@@ -1,4 +1,4 @@
-"""The hosts that the options name: a file, a list, a Slurm allocation or this machine."""
+"""The hosts that the options name: a file, a list, a scheduler's allocation or this machine."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host, parse_file, parse_list
 from mcjax_launch.options.options import Options
-from mcjax_launch.schedulers import slurm
+from mcjax_launch.protocol import schedulers
 
 
 def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]:
@@ -22,14 +22,17 @@ def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]
         return (Host(name=LOCAL, slots=processes_here(options, options.num_hosts)),)
     if options.hosts is not None:
         return _read(options.hosts, slots)
-    if slurm.inside(environ):
-        return slurm.with_gpus(slurm.allocated(environ, options.procs_per_host), environ)
+    if scheduler := schedulers.around(environ):
+        from mcjax_launch.schedulers import driver
+
+        return driver(scheduler).hosts(environ, options.procs_per_host)
     return (Host(name=LOCAL, slots=options.num_processes or slots),)
 
 
 def default_via(options: Options, environ: Mapping[str, str]) -> str:
     """The way to the hosts where --via does not say."""
-    return "srun" if options.hosts is None and slurm.inside(environ) else "ssh"
+    scheduler = schedulers.around(environ)
+    return scheduler.client if scheduler and options.hosts is None else "ssh"
 
 
 def _read(given: str | tuple[str, ...], slots: int) -> tuple[Host, ...]:

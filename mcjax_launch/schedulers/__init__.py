@@ -1,1 +1,68 @@
-"""Schedulers: detecting one around the launcher, and writing what makes one run a job."""
+"""Schedulers: what takes code of each. `protocol/schedulers.py` has the list of them."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.protocol.schedulers import KINDS, Scheduler
+
+if TYPE_CHECKING:
+    from mcjax_launch.schedulers.submission import Submission
+
+
+class Driver:
+    """What is different with each scheduler.
+
+    Attributes:
+        kinds_with_tpus: the kinds of `--emit` that take `--tpu`.
+
+    """
+
+    kinds_with_tpus: tuple[str, ...] = ()
+
+    def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
+        """The hosts of the allocation that the launcher runs in.
+
+        Args:
+            environ: the launcher's own variables.
+            slots: ranks on each host, if the user says so.
+
+        Raises:
+            LaunchError: the launcher is not where it should be, or the variables cannot be read.
+
+        """
+        raise NotImplementedError
+
+    def client_argv(self, host: Host, script: str) -> list[str]:
+        """The command line that runs a shell script on a host of the allocation."""
+        raise NotImplementedError
+
+    def emit(self, submission: "Submission") -> str:
+        """The script or manifest that runs a job, with `--engine-option` in the scheduler's terms.
+
+        Raises:
+            LaunchError: something that the scheduler needs is missing or invalid.
+
+        """
+        raise NotImplementedError
+
+
+def driver(scheduler: Scheduler) -> Driver:
+    """That of a scheduler with hosts or kinds of `--emit`."""
+    found: Driver = import_module(f"{__name__}.{scheduler.name}").DRIVER
+    return found
+
+
+def emit(submission: "Submission") -> str:
+    """What `--emit` prints.
+
+    Raises:
+        LaunchError: see Driver.emit.
+
+    """
+    found = driver(KINDS[submission.kind])
+    if submission.tpu is not None and submission.kind not in found.kinds_with_tpus:
+        raise LaunchError("--tpu needs --emit jobset, which keeps each slice on one node pool")
+    return found.emit(submission)

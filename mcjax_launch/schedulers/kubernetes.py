@@ -9,15 +9,20 @@ import re
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from os.path import splitext
 from typing import Any
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.protocol.exit_status import NOT_EXECUTABLE, NOT_FOUND, USAGE
+from mcjax_launch.protocol.schedulers import ENGINE_RESTART
+from mcjax_launch.schedulers import Driver, tpu
 from mcjax_launch.schedulers.manifest import change, to_yaml
-from mcjax_launch.schedulers.size import Size
-from mcjax_launch.schedulers.tpu import Tpus
+from mcjax_launch.schedulers.submission import Submission
 
 PORT = 8476
+# How long pods may come after one another: a node pool that grows, an image of many gigabytes.
+_PATIENCE_S = 1800
+_EACH_ITS_OWN = "each pod has its own launcher"
 # What the launcher gets beyond its ranks' grace, to end them and say why.
 _TERMINATION_MARGIN_S = 15
 # What JobSet counts for the random end of a pod's name; a Job's pods are cut to fit.
@@ -52,30 +57,84 @@ class Workload:
     """What is to run in pods.
 
     Args:
+        submission: the job.
         command: of the launcher in each pod, without its own name.
-        size: how big it is.
-        name: of the job.
-        namespace: of Kubernetes; None for the user's own.
-        image: of the containers.
         patience: seconds that all pods may take to come.
         tpus: what their nodes have; None for others.
-        changes: what the user wants otherwise, see `manifest.change`.
 
     """
 
+    submission: Submission
     command: Sequence[str]
-    size: Size
-    name: str
-    namespace: str | None
-    image: str
     patience: float
-    tpus: Tpus | None = None
-    changes: Sequence[str] = ()
+    tpus: tpu.Tpus | None
 
     @property
     def slices(self) -> int:
         """As many Jobs of a JobSet."""
         return self.tpus.slices if self.tpus else 1
+
+
+class Kubernetes(Driver):
+    """Manifests of an indexed Job, and of a JobSet."""
+
+    kinds_with_tpus = ("jobset",)
+
+    def emit(self, submission: Submission) -> str:
+        """The manifest; an `--engine-option` changes it, see `manifest.change`."""
+        kind = submission.kind
+        _check_for_pods(submission)
+        if submission.can_shrink:
+            raise LaunchError(f"--emit {kind}: a job needs all its pods; leave out --min-hosts")
+        if not submission.image:
+            raise LaunchError(f"--emit {kind} needs --image: an image with mcjax-launch and JAX")
+        tpus, done_here = None, {"max_restarts"}
+        if submission.tpu is not None:
+            if submission.gpus:
+                raise LaunchError("--tpu cannot be combined with --gpus-per-process")
+            tpus = tpu.parse(submission.tpu, submission.hosts, submission.slices)
+            done_here |= {"slices"}  # as JAX finds them
+        given, patience = _patience(submission)
+        wanted = Workload(
+            submission=submission,
+            command=[*given, *submission.words(done_here)],
+            patience=patience,
+            tpus=tpus,
+        )
+        return job(wanted) if kind == "job" else jobset(wanted)
+
+
+DRIVER = Kubernetes()
+
+
+def _check_for_pods(submission: Submission) -> None:
+    """Refuse what a launcher in a pod would do in vain, or not at all."""
+    kind, sync, path = submission.kind, submission.sync, submission.report
+    for wrong, why in (
+        (submission.stdin, "pods have no standard input; leave out --stdin"),
+        (submission.pdb, "pods have no terminal; leave out --pdb"),
+        (submission.relay, f"{_EACH_ITS_OWN}; leave out --coordinator ssh"),
+        (
+            sync,
+            "pods have no files of this machine; leave out --sync, and put "
+            f"{', '.join(sync)} into the image or on a volume",
+        ),
+    ):
+        if wrong:
+            raise LaunchError(f"--emit {kind}: {why}")
+    if path is not None and submission.hosts > 1 and "{host}" not in path:
+        raise LaunchError(
+            f"--emit {kind}: {_EACH_ITS_OWN}, and writes a file of its own; name them "
+            f"with {{host}}, on a volume: --report '/shared/{{host}}{splitext(path)[1]}'"
+        )
+
+
+def _patience(submission: Submission) -> tuple[list[str], float]:
+    """The time that all pods have to come, as words where the user gives none, and in seconds."""
+    given = {name for name, words in submission.command_line.options if words}
+    if given & {"start_timeout", "no_hook"}:
+        return [], submission.start_timeout or _PATIENCE_S
+    return ["--start-timeout", f"{_PATIENCE_S // 60}m"], _PATIENCE_S
 
 
 def job(wanted: Workload) -> str:
@@ -85,9 +144,9 @@ def job(wanted: Workload) -> str:
         LaunchError: something cannot stand in a manifest, or restarts are asked for.
 
     """
-    name = wanted.name
-    _check(wanted, f"{name}-{wanted.size.hosts - 1}")
-    if wanted.size.restarts:
+    name = wanted.submission.name
+    _check(wanted, f"{name}-{wanted.submission.hosts - 1}")
+    if wanted.submission.restarts:
         raise LaunchError(
             "--emit job: a Job cannot restart all its pods together; use --emit jobset"
         )
@@ -121,14 +180,15 @@ def jobset(wanted: Workload) -> str:
         LaunchError: something cannot stand in a manifest.
 
     """
-    name, slices = wanted.name, wanted.slices
-    last = wanted.size.hosts // slices - 1
+    name, slices = wanted.submission.name, wanted.slices
+    last = wanted.submission.hosts // slices - 1
     _check(wanted, f"{name}-{_WORKERS}-{slices - 1}-{last}{_SUFFIX}")
     spec = _job(wanted, f"{name}-{_WORKERS}-0-0.{name}:{PORT}", disrupted="FailJob")
     (container,) = spec["template"]["spec"]["containers"]
     attempt = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
-    container["env"].append(_field("MCJAX_ENGINE_RESTART", attempt))
-    policy: dict[str, Any] = {"maxRestarts": wanted.size.restarts, "rules": _job_failures()}
+    container["env"].append(_field(ENGINE_RESTART, attempt))
+    restarts = wanted.submission.restarts
+    policy: dict[str, Any] = {"maxRestarts": restarts, "rules": _job_failures()}
     if slices > 1:
         container["env"] += _place_in_slices(last + 1)
         # All pods of all slices are gone before there are new ones.
@@ -175,7 +235,7 @@ def _change(wanted: Workload, manifest: dict[str, Any], spec: dict[str, Any]) ->
         "pod": pod,
         "container": pod["containers"][0],
     }
-    for option in wanted.changes:
+    for option in wanted.submission.engine_options:
         change(places, option)
 
 
@@ -219,13 +279,14 @@ def _pod_failures(disrupted: str) -> dict[str, Any]:
 
 
 def _metadata(wanted: Workload) -> dict[str, Any]:
-    namespace = {"namespace": wanted.namespace} if wanted.namespace else {}
-    return {"name": wanted.name, **namespace}
+    namespace = wanted.submission.namespace
+    return {"name": wanted.submission.name, **({"namespace": namespace} if namespace else {})}
 
 
 def _check(wanted: Workload, last_pod: str) -> None:
     """Refuse what the API would refuse, or a YAML parser."""
-    name, namespace, image = wanted.name, wanted.namespace, wanted.image
+    submission = wanted.submission
+    name, namespace, image = submission.name, submission.namespace, submission.image
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(last_pod) > 63:
         raise LaunchError(
             f"--name {name}: use a-z, 0-9 and '-', a letter first, and at most 63 characters in "
@@ -238,7 +299,7 @@ def _check(wanted: Workload, last_pod: str) -> None:
             f"--namespace {namespace}: use a-z, 0-9 and '-', at most 63 characters, and no '-' at "
             "either end"
         )
-    if not re.fullmatch(r"[A-Za-z0-9][\w./:@-]*", image, re.ASCII):
+    if not re.fullmatch(r"[A-Za-z0-9][\w./:@-]*", image or "", re.ASCII):
         raise LaunchError(f"--image {image}: not the name of an image, such as registry/name:tag")
     for word in wanted.command:
         try:
@@ -256,15 +317,15 @@ def _job(wanted: Workload, coordinator: str, disrupted: str) -> dict[str, Any]:
         disrupted: what to do when a pod had to go.
 
     """
-    size = wanted.size
+    attempt_s, pods = wanted.submission.attempt_s, wanted.submission.hosts // wanted.slices
     limit = {}
-    if size.seconds is not None:  # the launchers' own --timeout comes first, and shows stacks
-        attempt = size.seconds / (size.restarts + 1) + wanted.patience + _TERMINATION_MARGIN_S
-        limit = {"activeDeadlineSeconds": math.ceil(attempt)}
+    if attempt_s is not None:  # the launchers' own --timeout comes first, and shows stacks
+        deadline = math.ceil(attempt_s + wanted.patience + _TERMINATION_MARGIN_S)
+        limit = {"activeDeadlineSeconds": deadline}
     return {
         "completionMode": "Indexed",
-        "completions": size.hosts // wanted.slices,
-        "parallelism": size.hosts // wanted.slices,
+        "completions": pods,
+        "parallelism": pods,
         "backoffLimit": 0,
         **limit,
         # Else a pod that is being deleted would have a successor beside it, with the same ranks.
@@ -284,7 +345,7 @@ def _pod(wanted: Workload, coordinator: str) -> dict[str, Any]:
         **({"nodeSelector": nodes} if nodes else {}),
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": math.ceil(wanted.size.grace) + _TERMINATION_MARGIN_S,
+        "terminationGracePeriodSeconds": math.ceil(wanted.submission.grace) + _TERMINATION_MARGIN_S,
         **(
             {} if wanted.tpus else {"securityContext": deepcopy(_RESTRICTED_POD)}
         ),  # root's are the chips
@@ -294,21 +355,21 @@ def _pod(wanted: Workload, coordinator: str) -> dict[str, Any]:
 
 
 def _container(wanted: Workload, coordinator: str) -> dict[str, Any]:
-    size = wanted.size
+    submission = wanted.submission
     # As variables, so that a launcher in the pod knows its place whatever its command line.
     environ = {
-        "MCJAX_NUM_HOSTS": str(size.hosts),
-        "MCJAX_PROCS_PER_HOST": str(size.ranks),
+        "MCJAX_NUM_HOSTS": str(submission.hosts),
+        "MCJAX_PROCS_PER_HOST": str(submission.ranks),
         "MCJAX_COORDINATOR": coordinator,
         "HOME": _HOME,
     }
-    devices = {"nvidia.com/gpu": size.gpus} if size.gpus else {}
+    devices = {"nvidia.com/gpu": submission.gpus} if submission.gpus else {}
     if wanted.tpus:
         devices = {"google.com/tpu": wanted.tpus.chips}
     resources = {"resources": {"limits": devices}} if devices else {}
     return {
         "name": _CONTAINER,
-        "image": wanted.image,
+        "image": submission.image,
         # Kubernetes expands $(NAME) in a command, and reduces $$ to $.
         "command": [word.replace("$", "$$") for word in ("mcjax-launch", *wanted.command)],
         "env": [{"name": name, "value": value} for name, value in environ.items()],

@@ -9,6 +9,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.protocol import ulimits
 from mcjax_launch.protocol.exit_status import HOST_LOST
+from mcjax_launch.protocol.schedulers import CLIENTS
 from mcjax_launch.transport import early
 from mcjax_launch.transport.pipes import NewPipes, Pipes
 
@@ -38,7 +39,7 @@ _SSH_OPTIONS = {
 # What runs its arguments as they are, where ssh joins them for a shell.
 _TAKES_WORDS = frozenset(
     {"apptainer", "chroot", "crictl", "docker", "env", "ip", "kubectl", "lxc", "nerdctl"}
-    | {"nsenter", "oc", "podman", "singularity", "srun", "sudo", "systemd-run", "unshare"}
+    | {"nsenter", "oc", "podman", "singularity", "sudo", "systemd-run", "unshare", *CLIENTS}
 )
 # Of whose commands one is called ssh, and takes other options.
 _HAS_AN_SSH = frozenset({"az", "gcloud", "tsh", "vagrant"})
@@ -92,28 +93,6 @@ def _ssh_options(host: Host, template: str = "") -> list[str]:
     return [*options, *(["-p", str(host.port)] if host.port else [])]
 
 
-# What sets srun's options from outside, for other steps than an agent's.
-_FOR_SRUN = (
-    *("SRUN_", "SLURM_GPU", "SLURM_TRES_", "SLURM_NTASKS_PER", "SLURM_STD", "SLURM_MEM_PER"),
-    *("SLURM_CPUS_PER_TASK", "SLURM_DISTRIBUTION", "SLURM_HOSTFILE", "SLURM_LABELIO"),
-    *("SLURM_EXPORT_ENV", "SLURM_KILL_BAD_EXIT", "SLURM_EXACT", "SLURM_EXCLUSIVE"),
-)
-
-
-def srun_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a client: srun takes options from there that are for other steps."""
-    return {name: value for name, value in environ.items() if not name.startswith(_FOR_SRUN)}
-
-
-def srun_argv(host: Host, script: str) -> list[str]:
-    """A step of one task on one node of this allocation."""
-    here = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}"]
-    # Beside other steps, with all that the job has on the node, and nothing of MPI's.
-    shared = ["--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--export=ALL"]
-    mine = [f"--gpus={host.gpus}"] if host.gpus else []
-    return ["srun", *here, *mine, *shared, "sh", "-c", script]
-
-
 def template_argv(template: str, host: Host, script: str) -> list[str]:
     """The user's own way to a host.
 
@@ -150,8 +129,8 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
         argv.append(word.replace("{host}", host.login))
         if is_openssh and os.path.basename(word) == "ssh":
             argv += _ssh_options(host, template)
-        elif os.path.basename(word) == "srun":
-            argv.append("--unbuffered")  # else it keeps back what does not end a line
+        elif scheduler := CLIENTS.get(os.path.basename(word)):
+            argv += scheduler.client_options
     if "{command}" in template:
         return argv
     if known[-1:] != ["ssh"] and (words[-1] == "--" or known):
@@ -171,14 +150,20 @@ def _check_input(template: str, words: Sequence[str], programs: Sequence[str]) -
         )
 
 
-_KNOWN = {"ssh": ssh_argv, "srun": srun_argv}
-
-
 def remote_argv(host: Host, via: str, python: str, python_given: bool) -> list[str]:
     """The agent on another host."""
     text = script(host.python or python, or_python3=not (host.python or python_given))
-    known = _KNOWN.get(via)
-    return known(host, text) if known is not None else template_argv(via, host, text)
+    if via in CLIENTS:
+        from mcjax_launch.schedulers import driver
+
+        return driver(CLIENTS[via]).client_argv(host, text)
+    return ssh_argv(host, text) if via == "ssh" else template_argv(via, host, text)
+
+
+def client_environ(program: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a client, without the options that it would take from there."""
+    drops = CLIENTS[program].client_drops if program in CLIENTS else ()
+    return {name: value for name, value in environ.items() if not name.startswith(drops)}
 
 
 def start(argv: Sequence[str], files_limit: ulimits.Limit | None = None, client: str = "") -> Pipes:
@@ -205,7 +190,7 @@ def start(argv: Sequence[str], files_limit: ulimits.Limit | None = None, client:
         pid = os.posix_spawnp(
             argv[0],
             list(argv),
-            srun_environ(os.environ) if argv[0] == "srun" else os.environ,
+            client_environ(argv[0], os.environ),
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(pipes.theirs)],
             setsid=True,
             setsigmask=(),
@@ -253,7 +238,7 @@ class Transport:
         """How long it may take until the agent of a host greets."""
         if host.is_local:
             return LOCAL_GREETING_S
-        return GREETING_S if self._via in _KNOWN else self._template_s
+        return GREETING_S if self._via in ("ssh", *CLIENTS) else self._template_s
 
     def start_local(self) -> None:
         """Start the agent of this machine now, ahead of `start`, or go on with the early one."""

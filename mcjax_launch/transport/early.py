@@ -9,19 +9,15 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from mcjax_launch.protocol import schedulers
 from mcjax_launch.protocol.system import LINUX
 from mcjax_launch.transport.pipes import NewPipes, Pipes
 
-# What starts no agent on this machine, or leaves that to a hosts file. A guess: an agent that
+# What starts no agent on this machine, or leaves that to a hosts file, as does a scheduler's
+# allocation. A guess: an agent that
 # turns out not to be wanted, or to be missing, costs a moment and nothing else.
 _NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts")
-_NO_AGENT_IN = (
-    "MCJAX_DRY_RUN",
-    "MCJAX_EMIT",
-    "MCJAX_HOSTS",
-    "SLURM_JOB_ID",
-    "_MCJAX_LAUNCH_COMPLETE",
-)
+_NO_AGENT_IN = ("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "_MCJAX_LAUNCH_COMPLETE")
 _ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
 #: The folder of the hook's modules.
@@ -67,7 +63,8 @@ def fork(words: Sequence[str], environ: Mapping[str, str], load: Callable[[], Ma
 
 def _is_likely(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     otherwise = any(word == "-h" or word.startswith(_NO_AGENT) for word in words)
-    return bool(words) and not otherwise and not any(name in environ for name in _NO_AGENT_IN)
+    elsewhere = any(name in environ for name in _NO_AGENT_IN) or schedulers.around(environ)
+    return bool(words) and not otherwise and not elsewhere
 
 
 def _is_watched() -> bool:

@@ -21,7 +21,7 @@ OF_SOME_RUNS = {
     "mcjax_launch.job.describe",
     "mcjax_launch.report.write",
     "mcjax_launch.runs.spmd",
-    "mcjax_launch.schedulers.emit",
+    "mcjax_launch.schedulers",
     "mcjax_launch.transport.bootstrap",
     "mcjax_launch.transport.sync",
     "mcjax_launch.watchdog.spmd",

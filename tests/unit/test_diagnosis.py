@@ -8,7 +8,7 @@ from records import end_of, failure, say
 from mcjax_launch.diagnosis.hang import hints, whereabouts
 from mcjax_launch.diagnosis.hints import failure_hints
 from mcjax_launch.diagnosis.summary import summarize
-from mcjax_launch.jax_messages import known_errors
+from mcjax_launch.jax_messages.known_errors import KnownError
 from mcjax_launch.job.job import Job
 from mcjax_launch.protocol import hook_messages as hook
 from mcjax_launch.protocol.messages import Exited, RankUsage, Usage
@@ -136,23 +136,6 @@ def test_a_second_process_that_fails_in_its_own_way_first() -> None:
     assert first_line(state).startswith(words)
 
 
-ADVICE = {
-    "RuntimeError: jax.distributed.initialize() must be called before any JAX calls": "call jax.distributed.initialize() before",
-    "E server_chttp2.cc Failed to add port to server: No address added": "the port is in use",
-    "RPC failed: different incarnation": "two processes joined as one",
-    "AssertionError: sync_global_devices name mismatch ('a')": "the ranks are at different places",
-    "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating": "out of memory: use less per device",
-    "F parse_flags Unknown flags in XLA_FLAGS: --xla_x": "XLA_FLAGS names a flag",
-    "ValueError: Number of processes must be defined.": "the hook did not run in this Python",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("said", ADVICE)
-def test_failure_hints(said: str) -> None:
-    [line] = failure_hints(RankRun(0, "h", stderr=said))
-    assert line.startswith(f"hint: {ADVICE[said]}")
-
-
 def test_advice_on_slices() -> None:
     said = "`jax.make_mesh` does not support multi-slice topologies. Please use"
     assert "--slices one" in failure_hints(RankRun(0, "h", stderr=said))[0]
@@ -210,6 +193,15 @@ def test_advice_on_proxies_only_while_joining() -> None:
     assert not failure_hints(RankRun(0, "h", stderr=said, membership=joined))
 
 
+ADVICE = {
+    "RuntimeError: jax.distributed.initialize() must be called before any JAX calls": "call jax.distributed.initialize() before",
+    "E server_chttp2.cc Failed to add port to server: No address added": "the port is in use",
+    "RPC failed: different incarnation": "two processes joined as one",
+    "AssertionError: sync_global_devices name mismatch ('a')": "the ranks are at different places",
+    "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating": "out of memory: use less per device",
+    "F parse_flags Unknown flags in XLA_FLAGS: --xla_x": "XLA_FLAGS names a flag",
+    "ValueError: Number of processes must be defined.": "the hook did not run in this Python",
+}  # fmt: skip
 # Of public threads: NVIDIA/nccl 525, vllm 18831 and others, jax-ml/jax 29669, 24866; of JAX's source.
 ON_GPUS = {
     "INTERNAL: NCCL operation ncclCommInitRankConfig(&comm) failed: invalid usage. Last NCCL "
@@ -230,16 +222,17 @@ ON_GPUS = {
 }
 
 
-@pytest.mark.parametrize("said", ON_GPUS)
-def test_hints_on_gpus(said: str) -> None:
+@pytest.mark.parametrize("said", [*ADVICE, *ON_GPUS])
+def test_failure_hints(said: str) -> None:
     [line] = failure_hints(RankRun(0, "h", stderr=said))
-    assert line.startswith(f"hint: {ON_GPUS[said]}")
+    assert line.startswith(f"hint: {({**ADVICE, **ON_GPUS})[said]}")
 
 
-def test_each_known_error_has_a_hint() -> None:
-    for error, texts in known_errors._TEXTS:
-        [line] = failure_hints(RankRun(0, "h", stderr=texts[0]))
-        assert line.startswith("hint: "), error
+def test_each_text_of_a_known_error_gets_its_hint() -> None:
+    """None is taken for another error that comes before it."""
+    for error in KnownError:
+        for text in error.texts:
+            assert failure_hints(RankRun(0, "h", stderr=text)) == [f"hint: {error.hint}"]
 
 
 @pytest.mark.parametrize(
@@ -252,19 +245,26 @@ def test_an_old_jax(version: str, hint: list[str]) -> None:
     assert failure_hints(run) == hint
 
 
+class Broken(str):
+    """A hint that nobody can write down."""
+
+    def __format__(self, spec: str) -> str:
+        raise ValueError("broken")
+
+
 def test_a_hint_that_fails_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcjax_launch.diagnosis.hints._OF_ERRORS", {})
+    monkeypatch.setattr(KnownError.OUT_OF_MEMORY, "hint", Broken("x"))
     state = state_of(joined="012")
     ended(state, 1, 1, "MemoryError")
     lines = summarize(state).lines
     assert lines[0] == "rank 1 failed: exit status 1"
     assert not any("hint" in line for line in lines)
     [said] = state.failed_hints
-    assert said.startswith("a hint failed: KeyError(<KnownError.OUT_OF_MEMORY")
+    assert said == "a hint failed: ValueError('broken'); please report this"
 
 
 def test_a_hint_on_a_hang_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcjax_launch.diagnosis.hints._OF_HANGS", {})
+    monkeypatch.setattr("mcjax_launch.diagnosis.hang.hang_hints", None)
     state = state_of(joined="02")
     assert hints(state) == []
     assert len(state.failed_hints) == 1

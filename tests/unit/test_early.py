@@ -28,9 +28,12 @@ def test_the_words_of_a_command_line(line: str, monkeypatch: pytest.MonkeyPatch)
     assert _is_forked(line.split(), {"PATH": "/bin"}, monkeypatch) == FORKED[line]
 
 
-@pytest.mark.parametrize("name", ["MCJAX_HOSTS", "MCJAX_DRY_RUN", "MCJAX_EMIT", "SLURM_JOB_ID"])
-def test_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not _is_forked(["-n", "4", "train.py"], {name: "1"}, monkeypatch)
+@pytest.mark.parametrize(
+    "names",
+    [["MCJAX_HOSTS"], ["MCJAX_DRY_RUN"], ["MCJAX_EMIT"], ["SLURM_JOB_ID", "SLURM_JOB_NODELIST"]],
+)
+def test_the_environment(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not _is_forked(["-n", "4", "train.py"], dict.fromkeys(names, "1"), monkeypatch)
 
 
 def test_a_system_without_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,13 @@ import yaml
 from job_controller import job_failure, jobset_action, verdict
 from kubelet import environment
 
+from mcjax_launch import schedulers
+from mcjax_launch.cli.emission import ranks_per_host
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.command_line import CommandLine
 from mcjax_launch.options import kinds
 from mcjax_launch.schedulers import tpu
-from mcjax_launch.schedulers.emit import Submission, emit, size_of
-from mcjax_launch.schedulers.size import Size
+from mcjax_launch.schedulers.submission import Submission
 
 LINE = CommandLine(
     (
@@ -24,39 +25,44 @@ LINE = CommandLine(
     ),
     ("train.py", "-n"),
 )
-JOB = Submission(command_line=LINE, num_hosts=2, image="i")
-
-SIZES = [
-    ({}, Size(hosts=2, ranks=1)),
-    ({"num_processes": 8}, Size(hosts=2, ranks=4)),
-    ({"procs_per_host": 3}, Size(hosts=2, ranks=3)),
-    ({"procs_per_host": 3, "num_processes": 6}, Size(hosts=2, ranks=3)),
-    ({"procs_per_host": 3, "gpus_per_process": 2}, Size(hosts=2, ranks=3, gpus=6)),
-    ({"timeout": 60.0}, Size(hosts=2, ranks=1, seconds=90)),
-    ({"timeout": 60.0, "grace": 5.0}, Size(hosts=2, ranks=1, seconds=65, grace=5)),
-    (
-        {"timeout": 60.0, "grace": 0.0, "max_restarts": 2},
-        Size(hosts=2, ranks=1, seconds=180, grace=0, restarts=2),
-    ),
-    ({"min_hosts": 1}, Size(hosts=2, ranks=1, can_shrink=True)),
-]
+JOB = Submission(kind="jobset", command_line=LINE, name="train", hosts=2, image="i")
 
 
-@pytest.mark.parametrize(("changes", "size"), SIZES)
-def test_size(changes: dict[str, int], size: Size) -> None:
-    assert size_of(replace(JOB, **changes)) == size  # type: ignore[arg-type]
+def emit(kind: str, submission: Submission) -> str:
+    return schedulers.emit(replace(submission, kind=kind))
 
 
 @pytest.mark.parametrize(
-    ("hosts", "ranks", "words"),
+    ("hosts", "whole", "each", "ranks"),
+    [(2, None, None, 1), (2, 8, None, 4), (2, None, 3, 3), (2, 6, 3, 3)],
+)
+def test_ranks_of_each_host(hosts: int, whole: int | None, each: int | None, ranks: int) -> None:
+    assert ranks_per_host(hosts, whole, each) == ranks
+
+
+@pytest.mark.parametrize(
+    ("hosts", "each", "words"),
     [
         (2, 3, "--emit: -n 8 does not fit 2 hosts with 3 ranks each; set --num-hosts and "),
         (1, 1, "--emit: -n 8 does not fit 1 host with 1 rank each; set --num-hosts and "),
     ],
 )
-def test_a_size_that_does_not_fit(hosts: int, ranks: int, words: str) -> None:
+def test_a_size_that_does_not_fit(hosts: int, each: int, words: str) -> None:
     with pytest.raises(LaunchError, match=words):
-        size_of(replace(JOB, num_processes=8, num_hosts=hosts, procs_per_host=ranks))
+        ranks_per_host(hosts, 8, each)
+
+
+@pytest.mark.parametrize(
+    ("changes", "directive"),
+    [
+        ({"gpus": 6}, "--gpus-per-node=6"),
+        ({"timeout": 60.0, "grace": 0.0, "restarts": 2}, "--time=4"),
+    ],
+)
+def test_directives_of_a_batch_script(changes: dict[str, Any], directive: str) -> None:
+    lone = replace(JOB, restarts=0)
+    assert f"#SBATCH {directive}\n" in emit("slurm", replace(lone, **changes))
+    assert directive.partition("=")[0] not in emit("slurm", lone)
 
 
 def test_what_the_launcher_there_is_given() -> None:
@@ -79,7 +85,7 @@ def test_what_the_launcher_there_is_given() -> None:
 def test_time_for_all_pods_to_come(option: Any, has: bool) -> None:
     """Longer than for ranks that start together."""
     line = CommandLine((option,) if option else (), ("train.py",))
-    _, job = yaml.safe_load_all(emit("job", replace(JOB, command_line=line, max_restarts=0)))
+    _, job = yaml.safe_load_all(emit("job", replace(JOB, command_line=line, restarts=0)))
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert (container["command"][1:3] == ["--start-timeout", "30m"]) is has
     assert "30m" not in emit("slurm", replace(JOB, command_line=line))
@@ -88,7 +94,7 @@ def test_time_for_all_pods_to_come(option: Any, has: bool) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"min_hosts": 1}, "a job needs all its pods; leave out --min-hosts"),
+        ({"can_shrink": True}, "a job needs all its pods; leave out --min-hosts"),
         ({"engine_options": ("--p=x",)}, "--engine-option --p=x: begin PATH with metadata, spec, "),
         ({"image": None}, "needs --image: an image with mcjax-launch and JAX"),
         ({"namespace": "Bad_NS"}, "--namespace Bad_NS: use a-z, 0-9 and '-', at most 63 "),
@@ -115,7 +121,7 @@ def test_what_pods_cannot_do(changes: dict[str, object], words: str) -> None:
     [
         ({}, None),
         ({"timeout": 600.0}, 600 + 30 + 1800 + 15),
-        ({"timeout": 600.0, "grace": 5.0, "max_restarts": 0}, 600 + 5 + 1800 + 15),
+        ({"timeout": 600.0, "grace": 5.0, "restarts": 0}, 600 + 5 + 1800 + 15),
         ({"timeout": 600.0, "start_timeout": 60.0}, 600 + 30 + 60 + 15),
     ],
 )
@@ -123,7 +129,7 @@ def test_deadline_of_an_attempt(given: dict[str, Any], seconds: int | None) -> N
     """The launcher's own --timeout counts from the start of the ranks, and comes before it."""
     start = (("start_timeout", ("--start-timeout", "60")),) if "start_timeout" in given else ()
     line = CommandLine(start, ("train.py",))
-    wanted = replace(JOB, max_restarts=2, command_line=line)
+    wanted = replace(JOB, restarts=2, command_line=line)
     spec = yaml.safe_load(emit("jobset", replace(wanted, **given)))["spec"]
     (workers,) = spec["replicatedJobs"]
     assert workers["template"]["spec"].get("activeDeadlineSeconds") == seconds
@@ -134,7 +140,7 @@ def test_deadline_of_an_attempt(given: dict[str, Any], seconds: int | None) -> N
 def test_changes_of_manifests() -> None:
     options = ("job.ttlSecondsAfterFinished=60", "pod.serviceAccountName=me", "spec.suspend=true")
     options += ("container.securityContext=null", "metadata.labels.team=blue")
-    lone = replace(JOB, max_restarts=0, engine_options=options)
+    lone = replace(JOB, restarts=0, engine_options=options)
     service, job = yaml.safe_load_all(emit("job", lone))
     jobset = yaml.safe_load(emit("jobset", lone))
     assert "labels" not in service["metadata"]
@@ -159,7 +165,7 @@ def test_changes_of_one_manifest_are_not_those_of_the_next() -> None:
 
 # --- TPUs of GKE ---
 
-TPUS = replace(JOB, tpu="tpu-v6e-slice:4x4", num_hosts=8, slices=2)
+TPUS = replace(JOB, tpu="tpu-v6e-slice:4x4", hosts=8, slices=2)
 
 
 def jobs_of(submission: Submission) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -207,7 +213,7 @@ def test_pods_are_counted_over_slices() -> None:
 
 def test_one_slice_of_tpus() -> None:
     """Its Job counts its pods."""
-    spec, workers = jobs_of(replace(TPUS, slices=1, num_hosts=4))
+    spec, workers = jobs_of(replace(TPUS, slices=1, hosts=4))
     assert "restartStrategy" not in spec["failurePolicy"]
     assert workers["replicas"] == 1
     assert "MCJAX_HOST_RANK" not in yaml.dump(workers)
@@ -233,10 +239,10 @@ def test_chips_of_a_host(text: str, hosts: int, slices: int, chips: int) -> None
         ("slurm", {}, "--tpu needs --emit jobset"),
         ("jobset", {"tpu": "v6e"}, "--tpu v6e: write TYPE:TOPOLOGY, as in tpu-v6e-slice:4x4"),
         ("jobset", {"tpu": "v6e:4"}, "write TYPE:TOPOLOGY"),
-        ("jobset", {"num_hosts": 1, "slices": 1}, "16 chips on 1 host of each slice, and a host "),
-        ("jobset", {"num_hosts": 5, "slices": 1}, "16 chips on 5 hosts of each slice"),
-        ("jobset", {"num_hosts": 7}, "--slices 2: 7 hosts cannot be so many equal slices"),
-        ("jobset", {"gpus_per_process": 1}, "--tpu cannot be combined with --gpus-per-process"),
+        ("jobset", {"hosts": 1, "slices": 1}, "16 chips on 1 host of each slice, and a host "),
+        ("jobset", {"hosts": 5, "slices": 1}, "16 chips on 5 hosts of each slice"),
+        ("jobset", {"hosts": 7}, "--slices 2: 7 hosts cannot be so many equal slices"),
+        ("jobset", {"gpus": 1}, "--tpu cannot be combined with --gpus-per-process"),
     ],
 )
 def test_tpus_that_do_not_fit(kind: Any, changes: dict[str, Any], words: str) -> None:
@@ -254,7 +260,7 @@ def test_not_a_hosts_rank(text: str) -> None:
 def test_the_longest_names() -> None:
     """JobSet's webhook counts a suffix; a Job's pods are hosts called so, without one."""
     emit("jobset", replace(JOB, name="a" * 45))
-    lone = replace(JOB, max_restarts=0)
+    lone = replace(JOB, restarts=0)
     emit("job", replace(lone, name="a" * 61))
     with pytest.raises(LaunchError, match=rf"name of a pod \({'a' * 62}-1\)"):
         emit("job", replace(lone, name="a" * 62))
@@ -274,7 +280,7 @@ def test_what_no_line_of_a_batch_script_can_hold(changes: dict[str, object], wor
 
 
 def test_a_time_that_slurm_cannot_count() -> None:
-    assert "--time=UNLIMITED\n" in emit("slurm", replace(JOB, timeout=1e9, max_restarts=10**9))
+    assert "--time=UNLIMITED\n" in emit("slurm", replace(JOB, timeout=1e9, restarts=10**9))
     assert "--time=16669\n" in emit("slurm", replace(JOB, timeout=1e6))
 
 
@@ -323,5 +329,5 @@ def test_a_pod_of_a_jobset_fails(
     [(1, [], "Count"), (2, [], "FailJob"), (127, [], "FailJob"), (143, [DRAINED], "Ignore")],
 )
 def test_a_pod_of_a_job_fails(code: int, conditions: list[dict[str, str]], is_: str) -> None:
-    _, job = yaml.safe_load_all(emit("job", replace(JOB, max_restarts=0)))
+    _, job = yaml.safe_load_all(emit("job", replace(JOB, restarts=0)))
     assert verdict(job["spec"], ended(code, conditions, "main"))[0] == is_

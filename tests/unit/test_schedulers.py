@@ -7,14 +7,16 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.launcher import restarts
 from mcjax_launch.launcher.restarts import pause_s, without
-from mcjax_launch.schedulers import slurm
-from mcjax_launch.schedulers.emit import default_name
-from mcjax_launch.transport.client import srun_environ
+from mcjax_launch.protocol import schedulers
+from mcjax_launch.schedulers import Driver, driver, slurm
+from mcjax_launch.schedulers.submission import default_name
+from mcjax_launch.transport.client import client_environ
 
 
 def test_allocation() -> None:
     environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2],m7"}
-    assert slurm.inside(environ)
+    assert schedulers.around(environ) is schedulers.CLIENTS["srun"]
+    assert schedulers.around({"SLURM_JOB_ID": "1"}) is None  # of a shell on a node, by ssh
     assert [h.slots for h in slurm.allocated(environ, None)] == [1, 1, 1]
     environ |= {"SLURM_NTASKS": "5", "SLURM_TASKS_PER_NODE": "2(x2),1"}
     found = slurm.allocated(environ, None)
@@ -50,7 +52,8 @@ def test_attempts_are_at_most_half_a_minute_apart() -> None:
 def test_srun_gets_none_of_its_options_from_outside() -> None:
     outside = {"SLURM_GPUS_PER_TASK": "1", "SLURM_LABELIO": "1", "SRUN_CPUS_PER_TASK": "2"}
     kept = {"SLURM_JOB_ID": "1", "SLURM_CONF": "x", "HOME": "h"}
-    assert srun_environ({**outside, **kept}) == kept
+    assert client_environ("srun", {**outside, **kept}) == kept
+    assert client_environ("ssh", {**outside, **kept}) == {**outside, **kept}
 
 
 def test_several_launchers_under_srun() -> None:
@@ -83,3 +86,16 @@ def test_hosts_that_are_left_out() -> None:
     assert without(job, [a, b, c], {a, b}) == (job, [a, b, c])
     job = job.replaced(min_hosts=None)
     assert without(job, [a, b, c], {b}) == (job, [a, b, c])
+
+
+@pytest.mark.parametrize("scheduler", schedulers.SCHEDULERS, ids=lambda one: one.name)
+def test_what_the_registry_says_has_a_driver(scheduler: schedulers.Scheduler) -> None:
+    needed = ["hosts", "client_argv"] if scheduler.inside else []
+    needed += ["emit"] if scheduler.emits else []
+    found = type(driver(scheduler)) if needed else Driver
+    assert [name for name in needed if getattr(found, name) is getattr(Driver, name)] == []
+    assert bool(scheduler.inside) == bool(scheduler.client)
+
+
+def test_restarts_of_a_jobset() -> None:
+    assert schedulers.restarts_before({"MCJAX_ENGINE_RESTART": "3", "SLURM_RESTART_COUNT": ""}) == 3
