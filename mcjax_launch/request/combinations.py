@@ -8,8 +8,8 @@ from mcjax_launch.request.kinds import HIGHEST_PORT
 from mcjax_launch.request.options import RELAYED, Options
 from mcjax_launch.schedulers import slurm
 
-# What makes a difference to a check.
-_FOR_CHECK = frozenset(
+#: What makes a difference to a check.
+FOR_CHECK = frozenset(
     {"check", "num_processes", "python", "chdir", "env", "no_hook", "cpu_devices"}
     | {"tpu_chips_per_process", "report"}
     | {"gpus_per_process", "cpu_transfers", "bind_cores", "hosts", "procs_per_host", "via"}
@@ -55,7 +55,7 @@ def _check_check(options: Options, given: Set[str]) -> None:
         raise LaunchError("--check cannot be combined with --emit: run it on the hosts")
     if options.num_hosts:
         raise LaunchError("--check needs one launcher for all hosts: leave out --num-hosts")
-    for name in sorted(given - _FOR_CHECK - set(_FOR_EMIT) - {"program"}):
+    for name in sorted(given - FOR_CHECK - set(_FOR_EMIT) - {"program"}):
         raise LaunchError(f"--check cannot be combined with --{name.replace('_', '-')}")
 
 
