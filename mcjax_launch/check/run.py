@@ -28,13 +28,8 @@ from mcjax_launch.transport.client import Transport
 
 # What nobody has limited: ranks that do not find one another would wait for five minutes.
 _START_S, _WHOLE_S = 60.0, 120.0
-_GRACE_S = 1.0  # our ranks have nothing to save
 
 Told = dict[str, Any]
-
-
-class Interrupted(Exception):
-    """The user has ended the job, and has been told so; the exit status."""
 
 
 def run(
@@ -50,8 +45,7 @@ def run(
         say: is called with what takes a while.
 
     Raises:
-        Interrupted: the user has ended the job.
-        LaunchError: the user has ended the survey, or the client that leads to the hosts is not
+        LaunchError: the user has ended the check, or the client that leads to the hosts is not
             there.
 
     """
@@ -94,7 +88,6 @@ def job_of_check(job: Job) -> Job:
         sync=(program,),
         timeout=job.timeout or _WHOLE_S,
         start_timeout=(job.start_timeout or _START_S) if job.hook else None,
-        grace=_GRACE_S if job.grace is None else job.grace,
         record=True,  # which keeps what ranks print
     )
 
@@ -109,7 +102,7 @@ def add_up(
         front: of this process.
 
     Raises:
-        Interrupted: the user has ended it.
+        LaunchError: the user has ended it.
 
     """
     attempts: list[Attempt] = []
@@ -127,7 +120,7 @@ def add_up(
         why_not = str(error)
     ending = attempts[-1].summary.ending if attempts else None
     if isinstance(ending, Stopped) and ending.status in map(exit_status.of_signal, ENDING):
-        raise Interrupted(ending.status)
+        raise LaunchError("the check was not finished", ending.status)
     ranks = [run for attempt in attempts for run in attempt.state.ranks.values()]
     told = [(run.host, told_by(run.stdout)) for run in ranks]
     return list(judge_sum([one for _, one in told], why_not)), devices_of(told)

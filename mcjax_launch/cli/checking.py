@@ -43,7 +43,8 @@ def check(options: Options, context: click.Context) -> int:
         context: click's.
 
     Raises:
-        LaunchError: the options do not fit this machine, or the report cannot be written.
+        LaunchError: the options do not fit this machine, the user has ended the check, or the
+            report cannot be written.
 
     """
     if options.report is not None:
@@ -51,10 +52,7 @@ def check(options: Options, context: click.Context) -> int:
         if "{" in options.report:
             raise LaunchError(f"--report {options.report}: --check fills in no placeholders")
     began = time.time()
-    try:
-        findings, of_what = _run(options)
-    except run.Interrupted as interrupted:
-        return int(interrupted.args[0])
+    findings, of_what = _run(options)
     seconds = time.time() - began
     if options.report is not None:
         words = command_line(context, options).words()

@@ -65,14 +65,6 @@ def test_an_interrupt_of_the_sum(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.seconds < 30
 
 
-def test_a_job_that_fails(jobs: Jobs) -> None:
-    """Its summary says why, and the check goes on to its end."""
-    ended = jobs.run("--check", "-n", 2, "-x", "JAX_PLATFORMS=nonsense")
-    assert ended.status == 1
-    assert "nonsense" in ended.report
-    assert re.search(r"\nerror    sum  .*failed", ended.stdout)
-
-
 def test_ranks_that_cannot_be_placed(jobs: Jobs) -> None:
     """What the launcher refuses after it has asked the hosts."""
     ended = jobs.run("--check", "-n", 1, "--gpus-per-process", 999)

@@ -1,6 +1,7 @@
 """--check: what is taken for wrong, and how it reads."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,7 +155,6 @@ WRONG: dict[str, tuple[list[HostFound], str]] = {
         "warning python b: 3.12.1; elsewhere 3.11.2",
     ),
     "no directory": ([host("a", refused=("/no: no such directory",))], "error start a: /no: no"),
-    "a busy host": ([host("a"), host("b", load=15.8)], "warning load b: 15.8 in the last"),
     "busy hosts": ([host("a", load=9), host("b", load=15.8)], "warning load a, b: 9.0-15.8 in"),
     "a clock ahead": ([host("a"), host("b", ahead_s=3.2)], "warning clock b: 3.2 s ahead of"),
     "a clock behind": ([host("a"), host("b", ahead_s=-9)], "warning clock b: 9.0 s behind"),
@@ -262,60 +262,45 @@ def test_tpu_chips() -> None:
 # --- the sum ---
 
 
-def printed(slice: int = 0, value: int = 21) -> str:  # noqa: A002, as JAX names it
-    sums = ", ".join(
-        f'{{"devices": {devices}, "size": {size}, "values": [{low}, {low}], "seconds": {seconds}}}'
-        for devices, size, low, seconds in (
-            (6, 4, value, 1),
-            (3, 1 << 10, 6, 0.0015),
-            (3, 64 << 20, 6, 0.17),
-        )
-    )
-    return "\n".join(
-        [
-            "a warning of somebody's",
-            'mcjax-check: {"coordinator": "h:1", "devices": [["cpu", "cpu"], ["cpu", "cpu"]], '
-            f'"slice": {slice}, "import_s": {slice + 1}, "initialize_s": 0.2, "devices_s": 0.1}}',
-            f'mcjax-check: {{"first_s": 0.3, "sums": [{sums}]}}',
-            "mcjax-check: {cut o",
-        ]
-    )
+def told(rank: int = 0, value: int = 21, **more: Any) -> dict[str, Any]:
+    small = {"devices": 3, "size": 1 << 10, "values": [6, 6], "seconds": 0.0015}
+    large = {"devices": 3, "size": 64 << 20, "values": [6, 6], "seconds": 0.17}
+    first = {"devices": 6, "size": 4, "values": [value, value], "seconds": 1}
+    times = {"import_s": rank + 1, "initialize_s": 0.2, "devices_s": 0.1, "first_s": 0.3}
+    whole = {"coordinator": "h:1", "devices": [["cpu", "cpu"]] * 2, "slice": 0, **times}
+    return {**whole, "sums": [first, small, large], **more}
 
 
-def summed(*outputs: str, why_not: str = "") -> list[str]:
-    findings = merged(judge_sum([told_by(output) for output in outputs], why_not))
-    return re.sub(" +", " ", text(findings)).splitlines()
+def summed(*ranks: dict[str, Any], why_not: str = "") -> list[str]:
+    return re.sub(" +", " ", text(merged(judge_sum(ranks, why_not)))).splitlines()
 
 
 def test_what_ranks_tell() -> None:
-    assert summed(printed(), printed(), printed()) == [
-        "ok initialize 3 ranks joined at h:1 in 0.2 s (`import jax` took 1.0 s, jax.devices() 0.1 s)",
+    printed = 'a warning\nsome mcjax-check: {"a": 1}\nmcjax-check: {cut o\nmcjax-check: {"b": [2]}'
+    assert told_by(printed) == {"a": 1, "b": [2]}
+    assert summed(told(0), told(1), told(2)) == [
+        "ok initialize 3 ranks joined at h:1 in 0.2 s (`import jax` took 3.0 s, jax.devices() 0.1 s)",
         "ok slices 1 slice (ranks 0-2)",
         "ok sum 21 over 6 devices, in 0.3 s",
         "ok speed 1 KB in 1.50 ms, 64 MB in 170 ms (0.39 GB/s), from each of 3 devices",
     ]
-    told = told_by(printed())
     counted = {"a": DevicesCounted((Devices("cpu", "cpu", 4),), "")}
-    assert devices_of([("a", told), ("a", told)]) == counted
+    assert devices_of([("a", told()), ("a", told())]) == counted
 
 
 @pytest.mark.parametrize(
-    ("outputs", "why_not", "line"),
+    ("ranks", "why_not", "line"),
     [
-        (
-            [printed(), printed(value=20)],
-            "",
-            "error sum 20 over 6 devices, not 21, of 4 bytes each",
-        ),
-        ([printed(slice=1), printed()], "", "note slices jax.make_mesh takes no more than one"),
-        ([printed(), ""], "", "error sum not all ranks have told their results"),
-        ([printed(), ""], "rank 1 failed", "error sum rank 1 failed"),
-        ([printed()], "rank 0 failed later", "error sum rank 0 failed later"),
+        ([told(), told(value=20)], "", "error sum 20 over 6 devices, not 21, of 4 bytes each"),
+        ([told(slice=1), told()], "", "note slices jax.make_mesh takes no more than one"),
+        ([told(), {}], "", "error sum not all ranks have told their results"),
+        ([told(), {}], "rank 1 failed", "error sum rank 1 failed"),
+        ([told()], "rank 0 failed later", "error sum rank 0 failed later"),
         ([], "host a: x", "error sum host a: x"),
     ],
 )
-def test_sums_that_are_not_right(outputs: list[str], why_not: str, line: str) -> None:
-    assert [one for one in summed(*outputs, why_not=why_not) if one[:3] != "ok "] == [line]
+def test_sums_that_are_not_right(ranks: list[dict[str, Any]], why_not: str, line: str) -> None:
+    assert [one for one in summed(*ranks, why_not=why_not) if one[:3] != "ok "] == [line]
 
 
 def test_a_check_leaves_the_memory_of_gpus_to_others() -> None:
@@ -347,3 +332,12 @@ def test_the_last_line() -> None:
     assert last_line([], "2 ranks") == "passed: 2 ranks"
     assert last_line(bad[1:], "2 ranks") == "passed: 2 ranks (warnings: load)"
     assert last_line(bad, "2 ranks") == "FAILED: 2 ranks (errors: jax; warnings: load)"
+
+
+def test_every_topic_is_documented() -> None:
+    root = Path(__file__).parents[2]
+    sources = (root / "mcjax_launch/check").glob("*.py")
+    named = r'(?:Finding|each|alike)\("([a-z ]+)"'
+    topics = {topic for path in sources for topic in re.findall(named, path.read_text())}
+    documented = set(re.findall("`([a-z ]+)`", (root / "docs/check.md").read_text()))
+    assert len(topics) > 15 and {*topics, *Finding._fields} - documented == set()
