@@ -1,7 +1,10 @@
 """Text from elsewhere, made fit for a line of the launcher's own on a terminal; pure."""
 
+from collections.abc import Sequence
+
 _LONGEST_WORD = 256
 _LONGEST_LINE = 2048
+_MOST_NAMES = 8
 
 
 def visible(text: str) -> str:
@@ -18,6 +21,12 @@ def _escape(char: str) -> str:
     if "\udc80" <= char <= "\udcff":  # a byte that is no UTF-8
         return f"\\x{ord(char) - 0xDC00:02x}"
     return char.encode("unicode_escape").decode()
+
+
+def some(names: Sequence[str]) -> str:
+    """Names as `a, b`, of very many only the first."""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def one_line(text: str) -> str:

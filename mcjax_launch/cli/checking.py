@@ -5,23 +5,30 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import click
 
-from mcjax_launch.check import report, run, table
-from mcjax_launch.check.judgement import judge, passed
-from mcjax_launch.check.survey import Interrupted
+from mcjax_launch import __version__
+from mcjax_launch.check import run
+from mcjax_launch.check.finding import Finding, last_line, lines, topics
 from mcjax_launch.cli.given_options import command_line
 from mcjax_launch.console.style import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.options.options import Options
 from mcjax_launch.protocol import exit_status
+from mcjax_launch.ranks import counted
 from mcjax_launch.report import files
+from mcjax_launch.report.record import without_values
 from mcjax_launch.request import this_machine
+from mcjax_launch.request.combinations import FOR_CHECK
 from mcjax_launch.request.hosts import find_hosts
 from mcjax_launch.request.job import make_job
 
+#: Of the file; goes up when a field changes its meaning or goes away.
+VERSION = 2
 # In a file or a pipe, and at the most on a terminal: longer lines are hard to read.
 _WIDTH = 100
 # What stands for PROGRAM: the ranks' Python is looked for as for a file.
@@ -36,39 +43,38 @@ def check(options: Options, context: click.Context) -> int:
         context: click's.
 
     Raises:
-        LaunchError: the options do not fit this machine, or the report cannot be written.
+        LaunchError: the options do not fit this machine, the user has ended the check, or the
+            report cannot be written.
 
     """
-    words = command_line(context, options).words()
-    options = options.replaced(program=_PROGRAM, module=False, sync=(), stdin=None, show=None)
+    if options.report is not None:
+        files.check(options.report, (".json",))
+        if "{" in options.report:
+            raise LaunchError(f"--report {options.report}: --check fills in no placeholders")
+    began = time.time()
+    findings, of_what = _run(options)
+    seconds = time.time() - began
+    if options.report is not None:
+        words = command_line(context, options).words()
+        _write(options.report, findings, words, began, seconds)
+    shown = [one for one in findings if one.verdict != "ok" or not options.quiet]
+    if shown:
+        _print(shown, last_line(findings, f"{of_what}, in {seconds:.1f} s"), options)
+    return exit_status.FAILED if topics(findings, "error") else 0
+
+
+def _run(options: Options) -> tuple[list[Finding], str]:
+    """What has been found, and of what job."""
+    # A variable may ask for more, as of another command line.
+    used = {name: getattr(options, name) for name in FOR_CHECK}
+    options = Options(**used, program=_PROGRAM)
     hosts = find_hosts(options, os.environ)
     here = this_machine.look_up(options, hosts, os.environ, lambda text: None)
     job = make_job(options, hosts, here)
     hosts = tuple(used_hosts(job.processes_here, hosts))
-    if options.report is not None:
-        _check_report(options.report)
-    began = time.time()
-    try:
-        found = run.run(job, hosts, _ignore if options.quiet else _say)
-    except Interrupted as interrupted:
-        status = exit_status.of_signal(interrupted.signum)
-        if interrupted.said:
-            return status
-        raise LaunchError(f"stopped by {interrupted}", status) from None
-    steps = judge(found)
-    if options.report is not None:
-        host = os.uname().nodename
-        _write(options.report, report.as_json(found, steps, words, began=began, host=host))
-    if options.quiet:
-        wrong = [step for step in steps if step.verdict != "ok"]
-        shown = table.step_lines(wrong, _width())
-    else:
-        shown = table.lines(found, steps, _width())
-    if wants_colour(options.color, sys.stdout.isatty(), os.environ):
-        shown = [table.coloured(line) for line in shown]
-    for line in shown:
-        click.echo(line, color=True)
-    return 0 if passed(steps) else exit_status.FAILED
+    say = (lambda text: None) if options.quiet else _say
+    findings = run.run(job, hosts, say)
+    return findings, f"{counted(job.num_processes, 'rank')} on {counted(len(hosts), 'host')}"
 
 
 def _say(text: str) -> None:
@@ -77,26 +83,33 @@ def _say(text: str) -> None:
         click.echo(f"mcjax-launch: {text}", err=True)
 
 
-def _ignore(text: str) -> None:
-    """What is said with --quiet."""
+def _print(findings: Sequence[Finding], end: str, options: Options) -> None:
+    """Print the lines; what is wrong is red."""
+    width = min(shutil.get_terminal_size((_WIDTH, 0)).columns, _WIDTH)
+    coloured = wants_colour(options.color, sys.stdout.isatty(), os.environ)
+    for line in [*lines(findings, width), "", end]:
+        word, space, rest = line.partition(" ")
+        if coloured and word in ("error", "FAILED:"):
+            word = click.style(word, fg="red", bold=True)
+        click.echo(f"{word}{space}{rest}", color=True)
 
 
-def _width() -> int:
-    if not sys.stdout.isatty():
-        return _WIDTH
-    return min(shutil.get_terminal_size((80, 24)).columns, _WIDTH)
-
-
-def _check_report(path: str) -> None:
-    if not path.lower().endswith(".json"):
-        raise LaunchError(f"--report {path}: with --check the name must end in .json")
-    if "{" in path:
-        raise LaunchError(f"--report {path}: --check fills in no placeholders")
-    files.check(path)
-
-
-def _write(path: str, data: report.Json) -> None:
+def _write(
+    path: str, findings: Sequence[Finding], words: Sequence[str], began: float, seconds: float
+) -> None:
+    """Write the file of --report; docs/check.md says what is in it."""
+    whole = {
+        "format": "mcjax-launch check",
+        "version": VERSION,
+        "launcher_version": __version__,
+        "launcher_host": os.uname().nodename,
+        "command": ["mcjax-launch", *without_values(words)],
+        "began": datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds"),
+        "seconds": round(seconds, 3),
+        "passed": not topics(findings, "error"),
+        "findings": [{name: getattr(one, name) for name in one._fields} for one in findings],
+    }
     try:
-        files.replace(os.path.realpath(path), f"{json.dumps(data, allow_nan=False)}\n")
+        files.replace(os.path.realpath(path), f"{json.dumps(whole)}\n")
     except OSError as error:
         raise LaunchError(f"--report {path}: cannot be written: {error.strerror}") from None

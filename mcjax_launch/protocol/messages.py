@@ -490,7 +490,7 @@ class Surveyed(ToLauncher):
         python: the one that its ranks would get.
         cores: that a process there may use.
         load: runnable processes, a mean of the last minute.
-        memory_kib, free_kib: of the machine, or of its cgroup where that is less; 0: not known.
+        memory_kib, free_kib: of the machine; 0: not known.
         gpus: by kind, as its driver lists them.
         gpu_memory: of each, where that is known.
         shm_kib, shm_free_kib: of /dev/shm; 0: not known.

@@ -9,8 +9,8 @@ from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import RELAYED, BatchOptions, Options
 from mcjax_launch.protocol import schedulers
 
-# What makes a difference to a check.
-_FOR_CHECK = frozenset(
+#: What makes a difference to a check.
+FOR_CHECK = frozenset(
     {"check", "num_processes", "python", "chdir", "env", "no_hook", "cpu_devices"}
     | {"tpu_chips_per_process", "report"}
     | {"gpus_per_process", "cpu_transfers", "bind_cores", "hosts", "procs_per_host", "via"}
@@ -57,7 +57,7 @@ def _check_check(options: Options, given: Set[str]) -> None:
         raise LaunchError("--check cannot be combined with --emit: run it on the hosts")
     if options.num_hosts:
         raise LaunchError("--check needs one launcher for all hosts: leave out --num-hosts")
-    for name in sorted(given - _FOR_CHECK - BatchOptions.declared.keys() - {"program"}):
+    for name in sorted(given - FOR_CHECK - BatchOptions.declared.keys() - {"program"}):
         raise LaunchError(f"--check cannot be combined with --{name.replace('_', '-')}")
 
 

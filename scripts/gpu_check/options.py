@@ -7,7 +7,7 @@ import dataclasses
 from gpu_check.check import Check, Seen
 from gpu_check.machine import NOTHING, Machine
 
-_PARTS = (["devices"], ["sum"])
+_TOPICS = (["devices"], ["sum"])
 
 
 def fork_server(machine: Machine) -> Seen:
@@ -39,10 +39,10 @@ def check(machine: Machine) -> Seen:
     return Seen(ran.status == 0, "; ".join([*_told(ran.output), ran.ended]))
 
 
-def _told(table: str) -> list[str]:
-    """What matters of --check's table, and its last line."""
-    lines = [line.split() for line in table.splitlines() if line.strip()]
-    told = [line for line in lines[:-1] if line[0] == "FAILED" or line[1:2] in _PARTS]
+def _told(printed: str) -> list[str]:
+    """What matters of --check's findings, and its last line."""
+    lines = [line.split() for line in printed.splitlines() if line.strip()]
+    told = [line for line in lines[:-1] if line[0] == "error" or line[1:2] in _TOPICS]
     return [" ".join(line) for line in [*told, *lines[-1:]]]
 
 

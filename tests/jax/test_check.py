@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -13,41 +14,37 @@ def test_on_this_machine(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "check.json"
     ended = jobs.run("--check", "-n", 2, "-d", 2, "--report", path)
     assert (ended.status, ended.stderr) == (0, ""), ended.stdout
-    assert "\nok       sum         10 over 4 devices, as expected" in ended.stdout
-    assert "\nok       initialize  2 ranks joined" in ended.stdout
-    assert ended.stdout.splitlines()[-1].startswith("passed")
+    assert ended.stdout.splitlines()[-1].startswith("passed: 2 ranks on 1 host, in ")
     data = json.loads(path.read_text())
-    total = data["sum"]
-    assert data["passed"] and total["right"]
-    assert (total["ranks"], total["devices"], total["values"]) == (2, 4, [10])
+    found = {one["topic"]: one["value"] for one in data["findings"]}
+    assert data["passed"]
+    assert found["initialize"].startswith("2 ranks joined at 127.0.0.1:")
+    assert found["sum"].startswith("10 over 4 devices, in ")
     # Of the CPU devices of a process one takes part.
-    assert [(one["size"], one["devices"]) for one in total["timings"]] == [(1024, 2), (64 << 20, 2)]
-    assert all(one["seconds"] > 0 for one in total["timings"])
-    assert data["hosts"][0]["devices"] == [{"platform": "cpu", "kind": "cpu", "count": 4}]
+    assert re.fullmatch(r"1 KB in .*, 16 MB in .*, from each of 2 devices", found["speed"])
+    assert found["devices"] == "4 cpu"
     import jax
 
-    assert data["hosts"][0]["python"]["packages"]["jax"] == jax.__version__
+    assert found["jax"].startswith(f"{jax.__version__}, ")
 
 
 def test_over_several_hosts(jobs: Jobs) -> None:
     ended = jobs.run("--check", "--hosts", "a:2,b", "--via", FAKE_SSH, "-d", 1)
     assert (ended.status, ended.stderr) == (0, ""), ended.stdout
-    assert "\nok       sum         6 over 3 devices, as expected" in ended.stdout
-    assert "\nok       ports       coordinator at 127.0.0.1" in ended.stdout
+    assert "\nok       sum          6 over 3 devices, in " in ended.stdout
 
 
 def test_without_the_hook(jobs: Jobs) -> None:
     ended = jobs.run("--check", "-n", 2, "-d", 1, "--no-hook")
     assert (ended.status, ended.stderr) == (0, ""), ended.stdout
-    assert "\nok       sum         3 over 2 devices, as expected" in ended.stdout
+    assert "\nok       sum          3 over 2 devices, in " in ended.stdout
 
 
 def test_ranks_that_do_not_all_join(jobs: Jobs) -> None:
     options = ["-n", 2, "-d", 1, "-x", "JAX_NUM_PROCESSES=3", "--start-timeout", "5s"]
     ended = jobs.run("--check", *options)
     assert ended.status == 1
-    [line] = [line for line in ended.stdout.splitlines() if line.startswith("FAILED   sum ")]
-    assert "initialize()" in line
+    assert re.search(r"\nerror    sum  .*initialize\(\)", ended.stdout)
     assert ended.seconds < 60
 
 
@@ -68,18 +65,9 @@ def test_an_interrupt_of_the_sum(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.seconds < 30
 
 
-def test_a_job_that_fails(jobs: Jobs) -> None:
-    """Its summary says why, and the check goes on to its end."""
-    ended = jobs.run("--check", "-n", 2, "-x", "JAX_PLATFORMS=nonsense")
-    assert ended.status == 1
-    assert "nonsense" in ended.report
-    [line] = [line for line in ended.stdout.splitlines() if line.startswith("FAILED   sum ")]
-    assert "failed" in line
-
-
 def test_ranks_that_cannot_be_placed(jobs: Jobs) -> None:
     """What the launcher refuses after it has asked the hosts."""
     ended = jobs.run("--check", "-n", 1, "--gpus-per-process", 999)
     assert ended.status == 1
     text = " ".join(ended.stdout.split())
-    assert "not run sum host localhost: needs 999 GPUs for 1 rank" in text
+    assert "error sum host localhost: needs 999 GPUs for 1 rank" in text

@@ -14,7 +14,6 @@ PLACES = {
     "protocol/gpus.py",
     "protocol/system.py",
     "agent/system/linux.py",
-    "agent/system/memory.py",
     "agent/system/oom.py",
     "agent/fork_server.py",
     "hook/mcjax_hook/agents_death.py",

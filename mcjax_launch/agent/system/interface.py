@@ -80,10 +80,7 @@ if TYPE_CHECKING:
             """On how many hardware threads this process may run; 0 where nobody knows."""
 
         def memory_kib(self) -> tuple[int, int]:
-            """The memory that a process here can have at most, and what is free of it, in KiB.
-
-            Both 0 where nobody knows.
-            """
+            """All memory of this machine, and what is free of it, in KiB; 0 where nobody knows."""
 
         def out_of_memory(self) -> OutOfMemory:
             """What the out-of-memory killer does from now on."""
