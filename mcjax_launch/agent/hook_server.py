@@ -110,7 +110,7 @@ class HookConnection:
 
 
 class HookServer:
-    """Accepts hooks, passes on their messages, and asks them for stacks and reruns.
+    """Accepts hooks, passes on their messages; asks for stacks, and whether programs run.
 
     Args:
         path: where to make the socket.
@@ -228,7 +228,7 @@ class HookServer:
                 system.signal_process(hook.pid, PROFILE)
 
     def request_reruns(self, ranks: Collection[int]) -> None:
-        """Ask the joined processes of these ranks to say which programs they still run."""
+        """Ask the joined processes of these ranks to say whether they still run programs."""
         for hook in self._hooks.values():
             # As with stacks: one that does not expect the signal would die of it.
             if hook.rank not in ranks or not system.handles(hook.pid, hook.rerun_signal):

@@ -233,7 +233,7 @@ class RequestUsage(Message):
 
 
 class RequestReruns(Message):
-    """Which programs do these ranks still run? Their hooks answer, through FromHook."""
+    """Do these ranks still run programs? Their hooks answer, through FromHook."""
 
     ranks: tuple[int, ...]
 

@@ -6,7 +6,7 @@ from functools import partial
 from mcjax_launch.protocol import hook_messages as hook
 from mcjax_launch.protocol.messages import FromHook, Reached
 from mcjax_launch.runs.rank_run import Membership, RankRun
-from mcjax_launch.runs.spmd import Program, Rerun
+from mcjax_launch.runs.spmd import Program
 from mcjax_launch.runs.state import RunState
 
 
@@ -51,8 +51,6 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
             code = state.comparison_of(run).codes.get(part.fingerprint)
             if code is not None:
                 code.add(part)
-        case hook.Rerun() as rerun if state.compares:
-            _rerun(state, run, rerun)
         case hook.Blind(reason=reason):
             run.incomparable = reason
         case hook.Failed() as failure:
@@ -125,15 +123,6 @@ def _judge(
                 state.waits.came(rank, ran, at)
         elif held and state.stop is not None:
             comparison.released.setdefault(program.fingerprint, set()).add(rank)
-
-
-def _rerun(state: RunState, run: RankRun, rerun: hook.Rerun) -> None:
-    """A rank has run a program again."""
-    program, platform = rerun.program, rerun.program.platform
-    ran = Program.from_hook(program, state.members_of(run, platform, program.processes))
-    partners = state.members_of(run, platform, rerun.partners)
-    again = Rerun(run.process_id, ran, rerun.request, partners)
-    state.comparison_of(run).reruns.append(again)
 
 
 def _failed(
