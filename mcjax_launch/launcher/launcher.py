@@ -291,8 +291,8 @@ class Launcher:
                 | messages.FromHook(message=hook_messages.SetTooLate())
             ):
                 self._preload_note(link, frame)
-            case messages.FromHook() | messages.Reached():
-                self._received_of_hooks(frame)
+            case messages.FromHook():
+                self._received_of_hook(frame)
             case messages.FromDebugger():
                 self._debugged.received(link, frame, time.monotonic())
             case messages.Stacks() | messages.StacksComplete():
@@ -332,28 +332,22 @@ class Launcher:
                     f"another attempt: {'; '.join(processes)}"
                 )
 
-    def _received_of_hooks(self, message: messages.FromHook | messages.Reached) -> None:
+    def _received_of_hook(self, message: messages.FromHook) -> None:
         from mcjax_launch.runs import hook_events  # as only Python's ranks need
 
-        match message:
-            case messages.Reached():
-                hook_events.reached(self._state, message, time.monotonic())
-            case messages.FromHook(rank, said):
-                if hook_events.take(self._state, message, time.monotonic()):
-                    self._rank_ended(rank)
-                if isinstance(said, hook_messages.Joining):
-                    self._joining(rank)
-                    self._note_absent_ranks(self._absent_ranks.called(self._state, rank))
-                elif isinstance(said, hook_messages.Backend) and self._joining_ranks is not None:
-                    self._note_if_any(self._joining_ranks.backend_note(self._state))
-                elif (
-                    isinstance(said, hook_messages.ProcessNumber)
-                    and self._joining_ranks is not None
-                ):
-                    for line in self._joining_ranks.numbers(self._state, rank):
-                        self._console.note(line)
-                self._note_if_any(self._state.uneven_gpus(rank))
-                self._note_waiting()
+        rank, said = message.rank, message.message
+        if hook_events.take(self._state, message, time.monotonic()):
+            self._rank_ended(rank)
+        if isinstance(said, hook_messages.Joining):
+            self._joining(rank)
+            self._note_absent_ranks(self._absent_ranks.called(self._state, rank))
+        elif isinstance(said, hook_messages.Backend) and self._joining_ranks is not None:
+            self._note_if_any(self._joining_ranks.backend_note(self._state))
+        elif isinstance(said, hook_messages.ProcessNumber) and self._joining_ranks is not None:
+            for line in self._joining_ranks.numbers(self._state, rank):
+                self._console.note(line)
+        self._note_if_any(self._state.uneven_gpus(rank))
+        self._note_waiting()
 
     @property
     def _debugged(self) -> "Debugging":

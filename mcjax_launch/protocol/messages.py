@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .codec import Malformed, Message, from_json, from_values
 from .exit_status import MOST_STATUS
-from .hook_messages import DebuggerMessage, DebuggerReply, HookMessage, HookReply, Program
+from .hook_messages import DebuggerMessage, DebuggerReply, HookMessage, HookReply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,7 +164,6 @@ class Start(Message):
     """Start the ranks.
 
     Args:
-        alone: the launcher has no ranks on other hosts.
         env: variables of all of them.
         defaults: variables that the host's own win over.
         hook: put it in place, and take misleading variables out.
@@ -179,7 +178,6 @@ class Start(Message):
     """
 
     ranks: tuple[RankOrder, ...]
-    alone: bool
     env: dict[str, str]
     defaults: dict[str, str]
     hook: bool
@@ -626,17 +624,6 @@ class FromDebugger(Message):
     cut: bool = False
 
 
-class Reached(Message):
-    """Ranks of a host are held at a program; one Program message of each stands for all.
-
-    `released`: all that take part have come, and run it now.
-    """
-
-    ranks: tuple[int, ...]
-    program: Program
-    released: bool
-
-
 class RankUsage(Message):
     """What the processes of a rank use: processor time in all, and memory.
 
@@ -748,7 +735,7 @@ _MESSAGES: tuple[type[Message], ...] = (
         Exited,
     ),
     *(FromHook, Usage, Stacks, StacksComplete, Ending, InternalError, NothingLeft, Bye),
-    *(NotYetGone, ReplyToHooks, Reached, InputEnds, InputTaken, InputUnwanted),
+    *(NotYetGone, ReplyToHooks, InputEnds, InputTaken, InputUnwanted),
     *(RelayListens, RelayOpens, RelayTaken, RelayEnds, TryPeers, PeersTried),
     *(FromDebugger, ReplyToDebugger, TerminalSize, TerminalCredit),
     *(Preloaded, StartedAfresh, Importing),
@@ -762,7 +749,7 @@ _KINDS = {cls: kind for kind, cls in _CLASSES.items()}
 FROM_AGENT: tuple[type[Message], ...] = (
     *(Hello, Ping, Refused, HostFacts, CoordinatorTried, PeersTried, Time, Surveyed),
     *(DevicesCounted, Started, Importing, Preloaded, StartedAfresh, Exited, InputTaken),
-    *(InputUnwanted, FromHook, FromDebugger, Reached, Usage, Stacks, StacksComplete, Ending),
+    *(InputUnwanted, FromHook, FromDebugger, Usage, Stacks, StacksComplete, Ending),
     *(InternalError, NotYetGone, NothingLeft, Bye, RelayListens, RelayOpens, RelayTaken, RelayEnds),
 )
 

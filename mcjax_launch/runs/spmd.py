@@ -217,11 +217,18 @@ class Comparison:
         self.released: dict[str, set[int]] = {}
         self.codes: dict[str, Code] = {}
         self._instead: dict[int, Program] = {}
+        self._known: dict[Program, Program] = {}
         # Programs that some of their ranks have reached and some have not, by fingerprint.
         self._arrivals: dict[str, _Arrivals] = {}
         self._over: set[int] = set()
         self._pairs: dict[tuple[int, int], _Pair] = {}
         self._pairs_of: dict[int, list[_Pair]] = {}
+
+    def known(self, program: Program) -> Program:
+        """One object for all ranks that run a program by the same line: there may be many."""
+        if len(self._known) > 2 * _MOST_PROGRAMS:
+            self._known.clear()
+        return self._known.setdefault(program, program)
 
     def ran(self, rank: int, program: Program, *, held: bool = False) -> None:
         """A rank runs a program for the first time; one on others' devices is nothing to wait for.

@@ -215,18 +215,18 @@ class SpmdWatch:
             return [Diverged(incomparable(why), is_settled=True)]
         if programs.divergence is None:
             return []
-        from mcjax_launch.diagnosis.spmd import divergence_lines
-
-        stop = diverged(divergence_lines(programs))
         decisions: list[Decision] = [*self._code_to_show()]
-        if self._diverged_at is None:  # it counts from now on
+        is_new = self._diverged_at is None
+        if self._diverged_at is None:
             self._diverged_at = now
-            decisions.append(Diverged(stop, is_settled=False))
         settled = programs.settled or now >= self._diverged_at + _SETTLING_S
         shown = programs.shown or now >= self._diverged_at + _LONGEST_SHOW_S
-        if settled and shown:
-            self._is_over = True
-            decisions.append(Diverged(stop, is_settled=True))
+        self._is_over = settled and shown
+        if is_new or self._is_over:  # it counts from its first moment on
+            from mcjax_launch.diagnosis.spmd import divergence_lines
+
+            stop = diverged(divergence_lines(programs))
+            decisions.append(Diverged(stop, self._is_over))
         return decisions
 
     def _code_to_show(self) -> list[ShowCode]:

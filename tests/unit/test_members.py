@@ -5,7 +5,7 @@ from records import end_of, say
 
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.protocol import hook_messages as hook
-from mcjax_launch.protocol.messages import FromHook, Reached
+from mcjax_launch.protocol.messages import FromHook
 from mcjax_launch.runs import hook_events
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import interrupted
@@ -39,7 +39,7 @@ def number(state: RunState, *ranks: int) -> None:
 
 
 def reach(state: RunState, rank: int, what: hook.Program) -> None:
-    hook_events.reached(state, Reached((rank,), what, released=False), 4.0)
+    say(state, rank, what, 4.0)
 
 
 def test_nothing_is_judged_before_all_members_are_known(state: RunState) -> None:
