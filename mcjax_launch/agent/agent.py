@@ -111,8 +111,8 @@ class Agent:
         self._loop.watch(signals.fd, READ, lambda ready: self._read_signals(signals.read()))
         self._link.open()
         while not self._finished():
-            some = (timer for timer in (self._usage, self._hooks) if timer is not None)
-            self._loop.run_once((self, self._stacks, *some, self._link))
+            usage = (self._usage,) if self._usage is not None else ()
+            self._loop.run_once((self, self._stacks, *usage, self._link))
 
     @property
     def deadline(self) -> float | None:
@@ -385,8 +385,6 @@ class Agent:
                 inherited[hook_environ.COORDINATOR] = os.path.join(self._folder, "coord")
             if order.relay:
                 self._relay(inherited)
-            if hook_environ.VERIFY_SPMD in order.env:
-                self._hooks.gather(order.alone, self._link.send)
         if any(rank.stdin for rank in order.ranks):
             from .inputs import Inputs
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ..protocol.hook_messages import DebuggerMessage, HookMessage, HookReply
-    from ..protocol.messages import Reached
-    from .gate import Gate
     from .terminals import Terminals
     from .wrapped import WrappedPrograms
 
@@ -45,7 +43,6 @@ class HookConnection:
         self.profiles = False
         self.joining = False  # it has called initialize(), and has not left since
         self.joined = False
-        self.processes: dict[str, int] = {}  # JAX's number for it, by platform
         self.compilations = 0  # under way
         self.debugs = False  # it is that of a debugger
         self.held = ""  # the fingerprint of the program at which its thread waits for a reply
@@ -110,7 +107,7 @@ class HookConnection:
 
 
 class HookServer:
-    """Accepts hooks, passes on their messages, and asks them for stacks and reruns.
+    """Accepts hooks, passes on their messages; asks for stacks, and whether programs run.
 
     Args:
         path: where to make the socket.
@@ -144,28 +141,11 @@ class HookServer:
         self._is_main = is_main
         self._on_message = on_message
         self._on_debugger = on_debugger
-        self._gate: Gate | None = None
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._server.bind(path)
         self._server.listen(_BACKLOG)
         self._server.setblocking(False)
         self._listen()
-
-    def gather(self, alone: bool, tell: Callable[[Reached], None]) -> None:
-        """Say from now on in few messages at which programs ranks are held; see `Gate`."""
-        from .gate import Gate
-
-        self._gate = Gate(alone, self, tell)
-
-    @property
-    def deadline(self) -> float | None:
-        """When some have been held at a program for so long that the launcher is to know."""
-        return self._gate.deadline if self._gate is not None else None
-
-    def expire(self, now: float) -> None:
-        """Tell it, if it is time."""
-        if self._gate is not None:
-            self._gate.expire(now)
 
     def drain(self, rank: int) -> None:
         """Read all messages that a rank has sent so far, so that its death is handled after them.
@@ -178,8 +158,6 @@ class HookServer:
                 mine = hook.rank == rank or not hook.pid  # or one that has not said hello yet
                 if not mine or not self._read(hook):
                     break
-        if self._gate is not None:
-            self._gate.hand_on(rank)
 
     def read_debuggers(self, rank: int) -> None:
         """Read what the debuggers of a rank have said up to now."""
@@ -191,11 +169,6 @@ class HookServer:
     def joined(self) -> set[int]:
         """The processes that have come through initialize()."""
         return {hook.pid for hook in self._hooks.values() if hook.joined}
-
-    def ranks_of_processes(self, platform: str) -> dict[int, int]:
-        """The rank of each JAX process, by the numbers of a platform's backend."""
-        known = [hook for hook in self._hooks.values() if platform in hook.processes]
-        return {hook.processes[platform]: hook.rank for hook in known}
 
     def request_stacks(self, all_threads: bool) -> list[HookConnection]:
         """Ask every process for its stacks; those that were asked.
@@ -228,7 +201,7 @@ class HookServer:
                 system.signal_process(hook.pid, PROFILE)
 
     def request_reruns(self, ranks: Collection[int]) -> None:
-        """Ask the joined processes of these ranks to say which programs they still run."""
+        """Ask the joined processes of these ranks to say whether they still run programs."""
         for hook in self._hooks.values():
             # As with stacks: one that does not expect the signal would die of it.
             if hook.rank not in ranks or not system.handles(hook.pid, hook.rerun_signal):
@@ -246,10 +219,6 @@ class HookServer:
                 hook.send(line)
                 if isinstance(reply, hook_messages.GateOpens):
                     hook.held = ""
-
-    def release(self, ranks: Collection[int], fingerprint: str) -> None:
-        """Let those threads of these ranks go on that wait at this program."""
-        self.reply(ranks, hook_messages.GateOpens(fingerprint))
 
     # --- connections ---
 
@@ -339,14 +308,6 @@ class HookServer:
             hook.is_main = wrapped or self._is_main(hook.pid, rank)
 
     def _hand_on(self, hook: HookConnection, message: HookMessage) -> None:
-        if self._gate is not None and hook.rank >= 0:
-            if isinstance(message, hook_messages.Program) and message.held:
-                _note(hook, message)
-                self._gate.came(hook.rank, message, time.monotonic())
-                return
-            self._gate.hand_on(hook.rank)
-            if isinstance(message, hook_messages.Joined):
-                self._gate.joined()
         joins = isinstance(message, hook_messages.Joining)
         from_hook = FromHook(
             hook.rank,
@@ -375,8 +336,6 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
         hook.joined = True
         hook.rerun_signal = _signal_number(message.rerun_signal)
         hook.profiles = message.profiles
-    elif isinstance(message, hook_messages.ProcessNumber):
-        hook.processes[message.platform] = message.process
     elif isinstance(message, hook_messages.Program):
         hook.held = message.fingerprint if message.held else ""
     elif isinstance(message, hook_messages.Compiling):

@@ -37,6 +37,8 @@ _DEBUGGERS = ("debugpy", "IPython", "ipdb")
 _COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w{0,40}computation|pjit_jaxpr|compile")
 # What waits for other processes in JAX without a program.
 _NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
+# In the hook, what a rank is held in.
+_HOLD = "hold"
 _RUN_PROGRAMS = ("jax", "jaxlib", source_lines.USER)
 # So many kinds of places are shown.
 _MOST_GROUPS = 2
@@ -333,27 +335,26 @@ def _sleeps(stack: Stack | None) -> bool:
 
 
 class InProgram(Value):
-    """A rank is in a program: where, in words; and which it is, None where that is not known."""
+    """A rank is in a program, or held at one: where, in words; and which it is in, if known."""
 
     where: str
     program: Program | None
 
 
-def in_programs(
-    state: RunState, stacks: Iterable[Stack], ranks: Collection[int]
-) -> dict[int, InProgram | None]:
-    """Where these ranks are, if in programs, or where they wait for the results of some.
+def in_programs(state: RunState, stacks: Iterable[Stack]) -> dict[int, InProgram | None]:
+    """Where ranks are, if in programs or held at one, or where they wait for the results of some.
 
     None stands for a rank that is anywhere else, in a barrier for instance, where it may wait for
     something else. A rank whose stack has not come is left out.
     """
-    found = _by_rank(stacks)
-    known = {rank: (state.ranks[rank], found[rank]) for rank in ranks if rank in found}
-    return {rank: _in_program(*one) for rank, one in known.items()}
+    found = _by_rank(stacks).items()
+    return {rank: _in_program(state.ranks[rank], stack) for rank, stack in found}
 
 
 def _in_program(run: RankRun, stack: Stack) -> InProgram | None:
     frames = _frames(stack)
+    if any(frame.library == source_lines.OURS and frame.name == _HOLD for frame in frames):
+        return InProgram("held", None)
     if not is_blocked_by_jax(stack, run) or frames[0].library not in _RUN_PROGRAMS:
         return None
     at = _users(frames)

@@ -105,7 +105,6 @@ def start_order(
     )
     return messages.Start(
         ranks=orders,
-        alone=len(orders) == len(plan.ranks),
         env=dict(plan.env),
         defaults=dict(plan.defaults),
         hook=plan.hook,

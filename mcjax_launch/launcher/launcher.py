@@ -4,7 +4,7 @@ import functools
 import os
 import signal
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ from mcjax_launch.launcher.stop_policy import (
     StopPolicy,
     StopRanks,
 )
-from mcjax_launch.launcher.timers import Acting, Asking, Once
+from mcjax_launch.launcher.timers import Acting, Once
 from mcjax_launch.protocol import exit_status, frames, hook_messages, messages
 from mcjax_launch.protocol.codec import Message
 from mcjax_launch.protocol.frames import Content, Data
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from mcjax_launch.protocol.loop import Timer
     from mcjax_launch.watchdog.hang import Ask, HangWatch
     from mcjax_launch.watchdog.joining import JoiningRanks
-    from mcjax_launch.watchdog.spmd import SpmdWatch
 
 
 class Launcher:
@@ -205,22 +204,10 @@ class Launcher:
         self._state.planned(plan.job_id, plan.coordinator, places, common_folder(named))
         for label in named:
             self._state.ranks[label.process_id].log_folder = label.folder
-        limits = Limits(
-            self._job,
-            self._state,
-            time.monotonic(),
-            lambda stop: self._perform(self._policy.reason_known(stop)),
-        )
+        limits = Limits(self._job, self._state, time.monotonic())
         self._timers.append(Acting(limits, self._limit_reached))
-        if limits.spmd is not None:
-            say = self._console.note, self._request_reruns, self._release, self._show
-            look = partial(self._look, limits.spmd)
-            self._timers.append(Asking(limits.spmd, *say, look))
-            if self._job.num_hosts > 1 and not again:
-                mine = these_ranks(self._state.ranks)
-                self._console.note(
-                    f"--verify-spmd compares {mine} only: other launchers start the others"
-                )
+        if self._job.verify_spmd:
+            self._verify(plan)
         if self._job.preload and not self._job.expects_hooks:
             self._console.detail("--preload: not for this PROGRAM; the ranks are started afresh")
         self._policy.ranks_starting()
@@ -245,6 +232,18 @@ class Launcher:
         self._tell_of_devices(plan)
         for host in self._startup.portable:
             self._console.detail(f"{host.name}: portable, without what only Linux has")
+
+    def _verify(self, plan: Plan) -> None:
+        """Compare the programs of ranks from now on."""
+        from mcjax_launch.launcher.verifying import Verifying  # as only --verify-spmd needs
+
+        parts = self._pool, self._stacks, self._console.note, self._policy, self._perform
+        self._timers.append(Verifying(self._state, plan, *parts))
+        if self._job.num_hosts > 1 and not self._restart:
+            mine = these_ranks(self._state.ranks)
+            self._console.note(
+                f"--verify-spmd compares {mine} only: other launchers start the others"
+            )
 
     def _tell_of_devices(self, plan: Plan) -> None:
         """Say what devices the ranks get, and remember it."""
@@ -286,8 +285,8 @@ class Launcher:
                 | messages.FromHook(message=hook_messages.SetTooLate())
             ):
                 self._preload_note(link, frame)
-            case messages.FromHook() | messages.Reached():
-                self._received_of_hooks(frame)
+            case messages.FromHook():
+                self._received_of_hook(frame)
             case messages.FromDebugger():
                 self._debugged.received(link, frame, time.monotonic())
             case messages.Stacks() | messages.StacksComplete():
@@ -327,28 +326,22 @@ class Launcher:
                     f"another attempt: {'; '.join(processes)}"
                 )
 
-    def _received_of_hooks(self, message: messages.FromHook | messages.Reached) -> None:
+    def _received_of_hook(self, message: messages.FromHook) -> None:
         from mcjax_launch.runs import hook_events  # as only Python's ranks need
 
-        match message:
-            case messages.Reached():
-                hook_events.reached(self._state, message, time.monotonic())
-            case messages.FromHook(rank, said):
-                if hook_events.take(self._state, message, time.monotonic()):
-                    self._rank_ended(rank)
-                if isinstance(said, hook_messages.Joining):
-                    self._joining(rank)
-                    self._note_absent_ranks(self._absent_ranks.called(self._state, rank))
-                elif isinstance(said, hook_messages.Backend) and self._joining_ranks is not None:
-                    self._note_if_any(self._joining_ranks.backend_note(self._state))
-                elif (
-                    isinstance(said, hook_messages.ProcessNumber)
-                    and self._joining_ranks is not None
-                ):
-                    for line in self._joining_ranks.numbers(self._state, rank):
-                        self._console.note(line)
-                self._note_if_any(self._state.uneven_gpus(rank))
-                self._note_waiting()
+        rank, said = message.rank, message.message
+        if hook_events.take(self._state, message, time.monotonic()):
+            self._rank_ended(rank)
+        if isinstance(said, hook_messages.Joining):
+            self._joining(rank)
+            self._note_absent_ranks(self._absent_ranks.called(self._state, rank))
+        elif isinstance(said, hook_messages.Backend) and self._joining_ranks is not None:
+            self._note_if_any(self._joining_ranks.backend_note(self._state))
+        elif isinstance(said, hook_messages.ProcessNumber) and self._joining_ranks is not None:
+            for line in self._joining_ranks.numbers(self._state, rank):
+                self._console.note(line)
+        self._note_if_any(self._state.uneven_gpus(rank))
+        self._note_waiting()
 
     @property
     def _debugged(self) -> "Debugging":
@@ -580,16 +573,9 @@ class Launcher:
         now = time.monotonic()
         # Asked only now: what runs from here on has run since the look.
         if ranks := standing.saw(self._state, _of_ranks(stacks), now):
-            self._request_reruns(ranks)
+            self._pool.send_all(messages.RequestReruns(tuple(ranks)))
         if self._hang is not None:
             self._hang.places_came(now)
-
-    def _look(self, watch: "SpmdWatch") -> None:
-        self._pool.send_all(messages.RequestUsage())
-        self._stacks.request(self._links, partial(self._looked, watch))
-
-    def _looked(self, watch: "SpmdWatch", stacks: list["Stack"]) -> None:
-        watch.stacks_came(_of_ranks(stacks), time.monotonic())
 
     def _explain_hang(self, stacks: list["Stack"]) -> None:
         assert self._hang is not None
@@ -613,23 +599,6 @@ class Launcher:
 
     def _limit_reached(self, stop: Stop) -> None:
         self._perform(self._policy.limit_reached(stop))
-
-    def _request_reruns(self, ranks: Sequence[int]) -> None:
-        self._pool.send_all(messages.RequestReruns(tuple(ranks)))
-
-    def _release(self, fingerprint: str, ranks: Collection[int]) -> None:
-        assert self._plan is not None
-        opens = hook_messages.GateOpens(fingerprint)
-        held: dict[Host, list[int]] = {}
-        for rank in self._plan.ranks:
-            if rank.process_id in ranks:
-                held.setdefault(rank.host, []).append(rank.process_id)
-        for link in self._links:
-            if link.host in held:
-                link.send(messages.ReplyToHooks(tuple(held[link.host]), opens))
-
-    def _show(self, fingerprint: str, rank: int) -> None:
-        self._pool.send_all(messages.ReplyToHooks((rank,), hook_messages.ShowProgram(fingerprint)))
 
     def _give_credit(self) -> None:
         if self._console.has_room:

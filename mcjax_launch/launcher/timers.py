@@ -1,10 +1,7 @@
 """Parts that decide and parts that act, as timers of the one loop."""
 
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
-
-if TYPE_CHECKING:
-    from mcjax_launch.watchdog.spmd import SpmdWatch
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T", covariant=True)
 U = TypeVar("U")
@@ -64,48 +61,3 @@ class Once:
         if self.deadline is not None and now >= self.deadline:
             self.deadline = None
             self._act()
-
-
-class Asking:
-    """A timer that does what the watch over programs decides: notes, and what ranks are told.
-
-    Args:
-        watch: whose own time the limits keep.
-        note: shows a line.
-        ask: asks ranks which programs they still run.
-        release: lets ranks run the program with this fingerprint.
-        show: has a rank show the code of the program with this fingerprint.
-        look: asks for the stacks of all ranks.
-
-    """
-
-    deadline = None
-
-    def __init__(
-        self,
-        watch: "SpmdWatch",
-        note: Callable[[str], None],
-        ask: Callable[[Sequence[int]], None],
-        release: Callable[[str, Collection[int]], None],
-        show: Callable[[str, int], None],
-        look: Callable[[], None],
-    ) -> None:
-        self._watch = watch
-        self._note = note
-        self._ask = ask
-        self._release = release
-        self._show = show
-        self._look = look
-
-    def expire(self, now: float) -> None:
-        """Act on what the limits have just had it decide."""
-        for line in self._watch.take_notes():
-            self._note(line)
-        if ranks := self._watch.take_ranks_to_ask():
-            self._ask(ranks)
-        if self._watch.take_stack_request():
-            self._look()
-        for fingerprint, held in self._watch.take_released().items():
-            self._release(fingerprint, held)
-        for fingerprint, rank in self._watch.take_programs_to_show():
-            self._show(fingerprint, rank)

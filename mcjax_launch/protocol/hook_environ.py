@@ -24,7 +24,7 @@ ADDRESS = "MCJAX_HOOK_ADDRESS"
 PDB = "MCJAX_HOOK_PDB"
 #: Where to write a profile, and when: seconds after initialize(), length in seconds, folder.
 PROFILE = "MCJAX_HOOK_PROFILE"
-#: Set where the launcher lets programs run, and asks which still do (--verify-spmd).
+#: Set where the launcher lets programs run (--verify-spmd).
 VERIFY_SPMD = "MCJAX_HOOK_VERIFY_SPMD"
 #: Set in the process that is to fork the ranks: `modules:the agent's socket for it` (--preload).
 FORK_SERVER = "MCJAX_HOOK_FORK_SERVER"

@@ -68,7 +68,7 @@ class Listening(HookMessage):
 
 
 class Joined(HookMessage):
-    """initialize() has returned. `rerun_signal` asks which programs it still runs, 0: it cannot.
+    """initialize() has returned. `rerun_signal` asks whether it still runs programs, 0: it cannot.
 
     `profiles`: SIGPROF begins a profile, and does not end it.
     """
@@ -151,20 +151,8 @@ class ProgramText(HookMessage):
     compiled: tuple[str, ...] = ()
 
 
-class Rerun(HookMessage):
-    """Asked which programs it still runs, it has run this one again.
-
-    `request` is the number of the latest such question, from 1 on;
-    `partners` are the processes that have to run it too before this one can have its results.
-    """
-
-    program: Program
-    request: int
-    partners: tuple[int, ...]
-
-
 class Ran(HookMessage):
-    """Asked which programs it still runs, it has run one since, whichever."""
+    """Asked whether it still runs programs, it has run one since."""
 
 
 class Blind(HookMessage):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .codec import Malformed, Message, Nested
 from .exit_status import MOST_STATUS
-from .hook_messages import DebuggerMessage, DebuggerReply, HookMessage, HookReply, Program
+from .hook_messages import DebuggerMessage, DebuggerReply, HookMessage, HookReply
 
 VERSION = 4
 
@@ -169,7 +169,6 @@ class Start(ToAgent):
     """Start the ranks.
 
     Args:
-        alone: the launcher has no ranks on other hosts.
         env: variables of all of them.
         defaults: variables that the host's own win over.
         hook: put it in place, and take misleading variables out.
@@ -184,7 +183,6 @@ class Start(ToAgent):
     """
 
     ranks: tuple[RankOrder, ...]
-    alone: bool
     env: dict[str, str]
     defaults: dict[str, str]
     hook: bool
@@ -238,7 +236,7 @@ class RequestUsage(ToAgent):
 
 
 class RequestReruns(ToAgent):
-    """Which programs do these ranks still run? Their hooks answer, through FromHook."""
+    """Do these ranks still run programs? Their hooks answer, through FromHook."""
 
     ranks: tuple[int, ...]
 
@@ -629,17 +627,6 @@ class FromDebugger(ToLauncher):
     pid: int
     message: DebuggerMessage
     cut: bool = False
-
-
-class Reached(ToLauncher):
-    """Ranks of a host are held at a program; one Program message of each stands for all.
-
-    `released`: all that take part have come, and run it now.
-    """
-
-    ranks: tuple[int, ...]
-    program: Program
-    released: bool
 
 
 class RankUsage(Nested):

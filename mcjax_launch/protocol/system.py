@@ -49,7 +49,7 @@ def dump_signals() -> tuple[int, int]:
 
 
 def rerun_signal() -> int:
-    """The signal that asks which programs still run."""
+    """The signal that asks whether programs still run."""
     import _signal
 
     return int(_signal.SIGRTMIN + _FIRST_OFFSET + 2 if LINUX else _signal.SIGIO)

@@ -1,12 +1,11 @@
 """Messages from a rank's hook, and what each changes in the state of the run."""
 
-from collections.abc import Sequence
 from functools import partial
 
 from mcjax_launch.protocol import hook_messages as hook
-from mcjax_launch.protocol.messages import FromHook, Reached
+from mcjax_launch.protocol.messages import FromHook
 from mcjax_launch.runs.rank_run import Membership, RankRun
-from mcjax_launch.runs.spmd import Program, Rerun
+from mcjax_launch.runs.spmd import Program
 from mcjax_launch.runs.state import RunState
 
 
@@ -46,24 +45,16 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
         case hook.Compiling() | hook.Compiled() as said:
             _compiles(run, said, at)
         case hook.Program() as program:
-            _program(state, (event.rank,), program, at, held=program.held)
+            _program(state, run, program, at)
         case hook.ProgramText() as part:
             code = state.comparison_of(run).codes.get(part.fingerprint)
             if code is not None:
                 code.add(part)
-        case hook.Rerun() as rerun if state.compares:
-            _rerun(state, run, rerun)
         case hook.Blind(reason=reason):
             run.incomparable = reason
         case hook.Failed() as failure:
             return _failed(state, run, event, failure, at)
     return False
-
-
-def reached(state: RunState, event: Reached, at: float) -> None:
-    """Apply that ranks of a host have come to a program; see `take`."""
-    state.activity.active_at = state.activity.heard_at = at
-    _program(state, event.ranks, event.program, at, held=not event.released)
 
 
 def _of_jax(membership: Membership, said: hook.ImportedJax | hook.Backend) -> None:
@@ -97,43 +88,26 @@ def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining,
         membership.joining_at, membership.call = at, call
 
 
-def _program(
-    state: RunState, ranks: Sequence[int], program: hook.Program, at: float, *, held: bool
-) -> None:
-    """Ranks are about to run a program that spans processes."""
-    if ranks:
-        members = state.comparison_of(state.ranks[ranks[0]]).members
-        act = partial(_judge, state, ranks, program, at, held=held)
-        members.when_known(program.platform, program.processes or (), act, at)
-        state.settle()
+def _program(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
+    """A rank is about to run a program that spans processes."""
+    members = state.comparison_of(run).members
+    act = partial(_judge, state, run, program, at)
+    members.when_known(program.platform, program.processes or (), act, at)
+    state.settle()
 
 
-def _judge(
-    state: RunState, ranks: Sequence[int], program: hook.Program, at: float, *, held: bool
-) -> None:
+def _judge(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
     """It is known which ranks the program's processes are."""
-    run = state.ranks[ranks[0]]
-    taking_part = state.members_of(run, program.platform, program.processes)
-    ran = Program.from_hook(program, taking_part) if state.compares else None
-    for rank in ranks:
-        run = state.ranks[rank]
-        comparison = state.comparison_of(run)
-        if ran is not None:
-            run.compilations.ran[ran.where] = ran
-            comparison.ran(rank, ran, held=held)
-            if state.waits is not None:
-                state.waits.came(rank, ran, at)
-        elif held and state.stop is not None:
-            comparison.released.setdefault(program.fingerprint, set()).add(rank)
-
-
-def _rerun(state: RunState, run: RankRun, rerun: hook.Rerun) -> None:
-    """A rank has run a program again."""
-    program, platform = rerun.program, rerun.program.platform
-    ran = Program.from_hook(program, state.members_of(run, platform, program.processes))
-    partners = state.members_of(run, platform, rerun.partners)
-    again = Rerun(run.process_id, ran, rerun.request, partners)
-    state.comparison_of(run).reruns.append(again)
+    rank, comparison = run.process_id, state.comparison_of(run)
+    if state.compares:
+        ranks = state.members_of(run, program.platform, program.processes)
+        ran = comparison.known(Program.from_hook(program, ranks))
+        run.compilations.ran[ran.where] = ran
+        comparison.ran(rank, ran, held=program.held)
+        if state.waits is not None:
+            state.waits.came(rank, ran, at)
+    elif program.held and state.stop is not None:
+        comparison.released.setdefault(program.fingerprint, set()).add(rank)
 
 
 def _failed(

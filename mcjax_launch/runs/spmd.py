@@ -62,21 +62,6 @@ class Program(Value):
         return cls(*code, ranks, message.shapes, message.where, devices)
 
 
-class Rerun(Value):
-    """A rank has run a program that it had run before.
-
-    Args:
-        request: the number of the request that made it report that.
-        partners: the ranks that have to run it too before this one can have its results.
-
-    """
-
-    rank: int
-    program: Program
-    request: int
-    partners: frozenset[int]
-
-
 def titled(name: str) -> str:
     """A program's name as JAX's users know it: jit(step)."""
     return f"jit({name[4:]})" if name.startswith("jit_") else name
@@ -153,29 +138,19 @@ class _Pair:
         if self.differs:  # what comes after that may be the same in another order
             del self.ahead[rank][_MOST_PROGRAMS:]
             return False
-        self.differs = self._compare()
-        if len(self.ahead[rank]) > _MOST_PROGRAMS:
+        mine, theirs = self.ahead[rank], self.ahead[self._other(rank)]
+        # The next that the other has run on these devices: all before it both have run by now.
+        other = next_of(theirs, program)
+        if other is not None and other.fingerprint == program.fingerprint:
+            mine.pop()
+            theirs.remove(other)
+            self.count += 1
+        elif other is not None:
+            self.differs = True
+        elif len(mine) > _MOST_PROGRAMS:
             self.differs, self.ahead = True, {self.first: [], self.second: []}
             return False
         return self.differs
-
-    def _compare(self) -> bool:
-        """Take from both what both have run; whether they differ in what is next."""
-        mine, theirs = sorted(self.ahead.values(), key=len)
-        while mine:
-            for number, program in enumerate(mine):
-                other = next_of(theirs, program)
-                if other is None or next_of(mine[:number], program) is not None:
-                    continue
-                if other.fingerprint != program.fingerprint:
-                    return True
-                mine.remove(program)
-                theirs.remove(other)
-                self.count += 1
-                break
-            else:
-                return False
-        return False
 
     def apart(self) -> tuple[Program | None, Program | None]:
         """What each of them, the first and the second, is the only one to have run."""
@@ -227,7 +202,6 @@ class Comparison:
     Attributes:
         divergence: the first.
         count: of all programs of all ranks so far.
-        reruns: what ranks have reported to run again; whoever asked them takes it from here.
         released: by fingerprint, ranks that were held at a program and may run it now; whoever
             tells them takes it from here.
         codes: of programs in which ranks diverge, by fingerprint; whoever asked for them has put
@@ -240,17 +214,21 @@ class Comparison:
         self.members = Members()
         self.divergence: Divergence | None = None
         self.count = 0
-        self.reruns: list[Rerun] = []
         self.released: dict[str, set[int]] = {}
         self.codes: dict[str, Code] = {}
         self._instead: dict[int, Program] = {}
-        # One for all ranks that run it by the same line: there may be many.
         self._known: dict[Program, Program] = {}
         # Programs that some of their ranks have reached and some have not, by fingerprint.
         self._arrivals: dict[str, _Arrivals] = {}
         self._over: set[int] = set()
         self._pairs: dict[tuple[int, int], _Pair] = {}
         self._pairs_of: dict[int, list[_Pair]] = {}
+
+    def known(self, program: Program) -> Program:
+        """One object for all ranks that run a program by the same line: there may be many."""
+        if len(self._known) > 2 * _MOST_PROGRAMS:
+            self._known.clear()
+        return self._known.setdefault(program, program)
 
     def ran(self, rank: int, program: Program, *, held: bool = False) -> None:
         """A rank runs a program for the first time; one on others' devices is nothing to wait for.
@@ -265,9 +243,6 @@ class Comparison:
             if held:
                 self.released.setdefault(program.fingerprint, set()).add(rank)
             return
-        if len(self._known) > 2 * _MOST_PROGRAMS:
-            self._known.clear()
-        program = self._known.setdefault(program, program)
         lowest = min(program.ranks)
         for other in program.ranks if rank == lowest else (rank,):
             self._pair(lowest, other)
@@ -330,16 +305,24 @@ class Comparison:
                 waiting.append((arrivals.program, set(arrivals.there), missing))
         return waiting
 
+    def held(self) -> list[tuple[Program, set[int], set[int]]]:
+        """Programs at which ranks are held, with the ranks that have come and those that have not.
+
+        In the order in which the first rank has come to each.
+        """
+        held = [arrivals for arrivals in self._arrivals.values() if arrivals.held]
+        return [(one.program, set(one.there), one.missing) for one in held]
+
     def number(self, program: Program) -> int:
         """The place, among the programs its ranks share, of one that some have not reached."""
         return next(self._pairs_apart_at(program)).count + 1
 
     def passed_by(self, program: Program, instead: Mapping[int, Program]) -> None:
-        """Ranks will not reach a program: they run others, which they had run before.
+        """Ranks will not reach a program: they are in others, which they had run before.
 
         Args:
             program: that they have passed by.
-            instead: what each of them runs.
+            instead: the one that each of them is in, as far as that is known.
 
         """
         pairs = list(self._pairs_apart_at(program))

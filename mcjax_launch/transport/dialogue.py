@@ -97,7 +97,7 @@ def _ranks_of(frame: Message | Data | Content | Relayed) -> Iterable[int]:
     match frame:
         case messages.RelayListens():
             return (0,)
-        case messages.Preloaded() | messages.StartedAfresh() | messages.Reached():
+        case messages.Preloaded() | messages.StartedAfresh():
             return frame.ranks
         case messages.Usage():
             return [used.rank for used in frame.ranks]

@@ -1,28 +1,18 @@
-"""What ends a job that should not go on: it takes too long, it hangs, or its ranks diverge."""
-
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+"""What ends a job that should not go on: it takes too long, or it hangs."""
 
 from mcjax_launch.job.job import Job
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import Stop, diverged, incomparable, out_of_time
-
-if TYPE_CHECKING:
-    from mcjax_launch.watchdog.spmd import SpmdWatch
+from mcjax_launch.runs.stop_reasons import Stop, out_of_time
 
 # How often agents report usage within --stall-timeout.
 _SAMPLES = 4
 _SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.1, 15.0
 _RECORD_S = 1.0
-# When ranks diverge, the others get so many seconds to show which side they are on.
-_SETTLING_S = 1.0
-# And so many to show the code of programs, which may be long.
-_LONGEST_SHOW_S = 10.0
 
 
 class Limits:
-    """Watches over --timeout, --start-timeout, --stall-timeout and --verify-spmd, each once.
+    """Watches over --timeout, --start-timeout and --stall-timeout, each once.
 
     Times are in time.monotonic's seconds.
 
@@ -30,42 +20,25 @@ class Limits:
         job: has the limits.
         state: of the run.
         now: when the ranks are started.
-        on_reason: called as soon as there is a reason to end the job; `expire` returns it when
-            the job is to end.
-
-    Attributes:
-        spmd: the watch over programs that ranks wait in, with --verify-spmd.
 
     """
 
-    def __init__(
-        self, job: Job, state: RunState, now: float, on_reason: Callable[[Stop], object]
-    ) -> None:
+    def __init__(self, job: Job, state: RunState, now: float) -> None:
         self._state = state
-        self._on_reason = on_reason
         self._job_s = job.timeout
         self._start_s = job.start_timeout
         self._stall_s = job.stall_timeout
-        self._verify = job.verify_spmd
-        self.spmd = _watch(state) if job.verify_spmd else None
-        # When ranks have diverged: the end of the job, unless more will be known by then.
-        self._settles_at: float | None = None
-        self._waits_for_code = False
         self._began_at = now
         state.activity.active_at = now
 
     @property
     def deadline(self) -> float | None:
         """When to call `expire` again."""
-        times = []
-        if not self._state.pause.is_on:
-            times = [self._began + s for s in (self._job_s, self._start_s) if s is not None]
-            if self._stall_s is not None and not self._compiling:
-                times.append(self._stalled_at(self._stall_s))
-        if self._settles_at is not None:
-            times.append(self._settles_at)
-        if self.spmd is not None and (at := self.spmd.deadline) is not None:
-            times.append(at)
+        if self._state.pause.is_on:
+            return None
+        times = [self._began + s for s in (self._job_s, self._start_s) if s is not None]
+        if self._stall_s is not None and not self._compiling:
+            times.append(self._stalled_at(self._stall_s))
         return min(times, default=None)
 
     @property
@@ -89,7 +62,7 @@ class Limits:
     def expire(self, now: float) -> Stop | None:
         """The reason to end the job, if there is one by now."""
         if self._state.pause.is_on:
-            return self._diverged(now)
+            return None
         if self._job_s is not None and now >= self._began + self._job_s:
             seconds, self._job_s = self._job_s, None
             message = f"--timeout: still running after {seconds:g} s"
@@ -102,7 +75,7 @@ class Limits:
                 self._start_s = None
                 message = f"--start-timeout: not all ranks have joined after {seconds:g} s"
                 return self._out_of_time(message, now, final=False, jax=True)
-        return self._stalled(now) or self._diverged(now)
+        return self._stalled(now)
 
     def _stalled(self, now: float) -> Stop | None:
         seconds = self._stall_s
@@ -119,43 +92,6 @@ class Limits:
         details = imports_under_way(self._state, now)
         details += whereabouts(self._state, jax=jax) + hints(self._state)
         return out_of_time(message, details, final=final)
-
-    def _diverged(self, now: float) -> Stop | None:
-        """The reason to end a job whose ranks diverge; it counts from the moment of divergence."""
-        if self.spmd is not None:
-            self.spmd.expire(now)
-        if not self._verify:
-            return None
-        if why := self._incomparable():
-            self._verify = False
-            return incomparable(why)
-        programs = self._state.programs
-        if programs.divergence is None:
-            return None
-        from mcjax_launch.diagnosis.spmd import divergence_lines
-
-        stop = diverged(divergence_lines(programs))
-        if self._settles_at is None:
-            self._settles_at = now + _SETTLING_S
-            self._on_reason(stop)
-        if now < self._settles_at and not (programs.settled and programs.shown):
-            return None
-        if not programs.shown and not self._waits_for_code:
-            self._waits_for_code = True
-            self._settles_at = now + _LONGEST_SHOW_S
-            return None
-        self._verify, self._settles_at = False, None
-        return stop
-
-    def _incomparable(self) -> str:
-        runs = self._state.ranks.values()
-        return next((run.incomparable for run in runs if run.incomparable), "")
-
-
-def _watch(state: RunState) -> "SpmdWatch":
-    from mcjax_launch.watchdog.spmd import SpmdWatch  # as only --verify-spmd needs
-
-    return SpmdWatch(state)
 
 
 def usage_every_s(job: Job, *, watched: bool) -> float:

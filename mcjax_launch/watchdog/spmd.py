@@ -1,297 +1,242 @@
-"""Programs that some ranks have not reached: which ranks are slow, and which have passed them by.
+"""The verdict on the programs of ranks: who may run on, who is held, and when the job ends.
 
-A rank that is slow will get there. One that runs programs again which it had run before may be on
-its way too, for devices lag behind the work they are given, but not by much: no rank is given more
-than some 32 programs whose results it does not have, and results that it needs others for do not
-come before they run the program too. So a rank has passed a program by when it has run others more
-often than that, each of which needs a rank that has reached the program.
+A rank is held at the first run of a program until all ranks of its mesh have come to it. Whoever
+compiles, or is in another program, will come. Whoever is anywhere else may wait for what the held
+program does, so that is let go. But once every rank is held, or stands still in a program, none of
+them ever goes on: some have skipped a program which the others are in.
 """
 
-import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from __future__ import annotations
+
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.runs.rank_run import Sample
-from mcjax_launch.runs.spmd import Code, Comparison, Program, Rerun
+from mcjax_launch.runs.rank_run import RankRun, Sample
+from mcjax_launch.runs.spmd import Code, Program
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import Stop, diverged, incomparable
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
     from mcjax_launch.diagnosis.waits import InProgram
 
-#: For so many seconds a rank may simply be slower than others.
-LOOK_AFTER_S = 2.0
-#: After that it is asked which programs it still runs, at most once in so many seconds.
-LOOK_EVERY_S = 0.25
-# The longer the wait, the less often: once in a hundredth of it.
-_LOOKS = 100
-#: A rank that has run others this many times has passed the program by.
-MOST_LAG = 40
-_NOTED_AFTER_S = 10.0
-# So often the others are asked where they are, if in a program: for as long as it may be their
-# turn. After so long in which all ranks stand still it is not: each waits for the other.
-_DOUBTED_EVERY_S = 5.0
-_STILL_S = 15.0
-# In which each uses no more of a processor than this.
-_MOST_IDLE = 0.02
-# A rank that is held at a program until the others reach it is let go then; and after so long
-# even if the others still compile, or are in programs that they may not leave without it.
-_LONGEST_HOLD_S = 100.0
-# So many places are shown.
-_MOST_PLACES = 2
+#: When a rank has been held for so many seconds, all are asked where they are, and then again.
+LOOK_AFTER_S, LOOK_EVERY_S = 3.0, 7.0
+# Programs are judged by then though it is not known of all members which ranks they are.
+_MEMBERS_S = 10.0
+# A rank is let go after so long if another one is in no program; in any case after the longest.
+_HOLD_S, _LONGEST_HOLD_S = 10.0, 100.0
+# A rank that stands still uses no more of a processor than this.
+_MOST_IDLE = 0.01
+# When ranks diverge, the others get so many seconds to show which side they are on.
+_SETTLING_S = 1.0
+# And so many to show the code of programs, which may be long.
+_LONGEST_SHOW_S = 10.0
 
 
-class _Wait:
-    """Some ranks wait in a program for its other ranks."""
+class Say(Value):
+    """A line for the user."""
 
-    def __init__(self, program: Program, at: float) -> None:
-        self.program = program
-        self.since = at
-        self.noted = False
-        # Of the others, while the ranks that are there are held: when they were last asked where
-        # they are, since when all have stood still in programs, and what they have used by then.
-        self.asked_at = -math.inf
-        self.still_since: float | None = None
-        self.used: dict[int, Sample] = {}
-        self.inside: dict[int, InProgram] = {}
-        self.there: Collection[int] = ()
-        self.missing: Collection[int] = ()
-        # By a missing rank and one that is there, which it needed for what it ran meanwhile:
-        self._last_request: dict[tuple[int, int], int] = {}
-        self._lag: Counter[tuple[int, int]] = Counter()
-        self._reruns: dict[int, dict[str, Program]] = {}
-
-    def next_at(self, now: float) -> float:
-        """When to look again."""
-        waited = now - self.since
-        if waited < LOOK_AFTER_S:
-            return self.since + LOOK_AFTER_S
-        return now + max(LOOK_EVERY_S, waited / _LOOKS)
-
-    def saw(self, rerun: Rerun) -> None:
-        """A rank has run a program again."""
-        if rerun.rank not in self.missing:
-            return
-        for other in rerun.partners.intersection(self.there):
-            pair = rerun.rank, other
-            if rerun.request > self._last_request.get(pair, 0):  # one program counts per request
-                self._last_request[pair] = rerun.request
-                self._lag[pair] += 1
-            programs = self._reruns.setdefault(rerun.rank, {})
-            programs.setdefault(rerun.program.fingerprint, rerun.program)
-
-    def update(self, there: Collection[int], missing: Collection[int]) -> None:
-        """These ranks are there by now, and those are missing."""
-        self.there, self.missing = there, missing
-        self._lag = Counter({p: n for p, n in self._lag.items() if p[0] in missing})
-        self._reruns = {rank: own for rank, own in self._reruns.items() if rank in missing}
-
-    @property
-    def over(self) -> bool:
-        """Whether a rank will never get there."""
-        return any(count >= MOST_LAG for count in self._lag.values())
-
-    @property
-    def instead(self) -> dict[int, Program]:
-        """What each missing rank ran meanwhile: the same program for all, if there is one."""
-        counts = Counter(fingerprint for own in self._reruns.values() for fingerprint in own)
-        common = [fingerprint for fingerprint, _ in counts.most_common()]
-        return {
-            rank: own[next(fingerprint for fingerprint in common if fingerprint in own)]
-            for rank, own in self._reruns.items()
-        }
+    text: str
 
 
-def _is_idle(before: Sample, after: Sample) -> bool:
-    """Whether a rank has used next to nothing: on a machine with too much to do it gets little."""
-    return after.cpu_s - before.cpu_s <= _MOST_IDLE * (after.at - before.at)
+class LookAtRanks(Value):
+    """Have all hosts report what their ranks use, and where these are; then call `stacks_came`."""
+
+
+class Release(Value):
+    """Ranks may run the program with this fingerprint."""
+
+    fingerprint: str
+    ranks: frozenset[int]
+
+
+class ShowCode(Value):
+    """Have a rank show the code of the program with this fingerprint, at which it is held."""
+
+    fingerprint: str
+    rank: int
+
+
+class Diverged(Value):
+    """There is a reason to end the job. `is_settled`: as much is known of it as ever will be."""
+
+    stop: Stop
+    is_settled: bool
+
+
+Decision = Say | LookAtRanks | Release | ShowCode | Diverged
+
+
+class _Look(Value):
+    """Where ranks were at one moment, if at the gate or in programs, and what they had used."""
+
+    places: dict[int, InProgram | None]
+    used: dict[int, Sample]
 
 
 class SpmdWatch:
-    """Watches over the programs that ranks wait in, as long as there are any.
+    """Watches over the programs that ranks are held at; see `launcher.verifying`.
 
-    Times are in time.monotonic's seconds.
+    Times are in time.monotonic's seconds. Methods return what is to be done.
     """
 
     def __init__(self, state: RunState) -> None:
         self._state = state
-        self._waits: dict[str, _Wait] = {}
-        self._seen: tuple[Comparison | None, int] = None, 0
-        self._looked_at: float | None = None
-        self._notes: list[str] = []
-        self._to_ask: set[int] = set()
-        self._wants_stacks = False
+        self._seen: object = None
+        # By the fingerprints of programs, since when ranks are held at them.
+        self._held_since: dict[str, float] = {}
+        self._look_at: float | None = None
+        self._asked_at = 0.0
+        self._before: _Look | None = None
+        self._diverged_at: float | None = None
+        self._is_over = False
 
     @property
     def deadline(self) -> float | None:
-        """When to call `expire` again; it does nothing before."""
-        if self._state.ending:
-            return None
-        times = [self._look_at, self._give_up_at]
+        """When to call `expire` at the latest."""
+        if self._diverged_at is not None and not self._is_over:
+            shown = self._state.programs.shown
+            return self._diverged_at + (_SETTLING_S if shown else _LONGEST_SHOW_S)
+        times = [] if self._state.ending else [self._look_at, self._judges_at]
         return min((at for at in times if at is not None), default=None)
 
     @property
-    def _give_up_at(self) -> float | None:
-        """When programs are judged though it is not known of all members which ranks they are."""
+    def _judges_at(self) -> float | None:
         since = self._state.unjudged_since
-        return None if since is None else since + _NOTED_AFTER_S
+        return None if since is None else since + _MEMBERS_S
 
-    @property
-    def _look_at(self) -> float | None:
-        """When to look again who is there."""
-        looked_at = self._looked_at
-        if self._waits and looked_at is not None:
-            return min(wait.next_at(looked_at) for wait in self._waits.values())
-        programs = self._state.programs
-        if programs.count and self._seen != (programs, programs.count):
-            return 0.0 if looked_at is None else looked_at + LOOK_AFTER_S
-        return None
+    def expire(self, now: float) -> list[Decision]:
+        """What is to be done after what has become known meanwhile."""
+        decisions: list[Decision] = []
+        if not self._state.ending and self._state.programs.divergence is None:
+            decisions += self._watch(now)
+        decisions += self._released()
+        return decisions + self._judge(now)
 
-    def expire(self, now: float) -> None:
-        """Look which ranks are there and which are not; if one never will be, they diverge."""
-        deadline = self.deadline
-        programs = self._state.programs
-        if deadline is None or now < deadline or programs.divergence is not None:
-            return
-        if (give_up_at := self._give_up_at) is not None and now >= give_up_at:
+    def _released(self) -> list[Decision]:
+        released = self._state.take_released()
+        return [Release(program, frozenset(ranks)) for program, ranks in released.items()]
+
+    # --- ranks that are held ---
+
+    def _watch(self, now: float) -> list[Decision]:
+        if (at := self._judges_at) is not None and now >= at:
             self._state.settle(give_up=True)
-        if (look_at := self._look_at) is None or now < look_at:
-            return
-        self._looked_at, self._seen = now, (programs, programs.count)
-        reruns, programs.reruns = programs.reruns, []
-        before, self._waits = self._waits, {}
-        for program, there, missing in programs.waiting():
-            fingerprint = program.fingerprint
-            wait = self._waits[fingerprint] = before.get(fingerprint) or _Wait(program, now)
-            for rerun in reruns:
-                wait.saw(rerun)
-            wait.update(there, missing)
-            self._look(wait, now)
-            if wait.over:
-                programs.passed_by(program, wait.instead)
-                return
+        programs = self._state.programs
+        if self._seen != (programs, programs.count):
+            self._seen = programs, programs.count
+            self._update(now)
+        if self._look_at is None or now < self._look_at:
+            return []
+        self._asked_at, self._look_at = now, now + LOOK_EVERY_S
+        return [LookAtRanks()]
 
-    def _look(self, wait: _Wait, now: float) -> None:
-        waited = now - wait.since
-        if waited >= LOOK_AFTER_S and not wait.inside:
-            self._to_ask |= set(wait.missing)
-        patient = self._compile(wait.missing) and waited < _LONGEST_HOLD_S
-        if waited < _NOTED_AFTER_S or wait.noted or patient:
-            return
-        if waited >= _LONGEST_HOLD_S or not self._state.programs.is_held(wait.program):
-            self._let_go(wait, now)
-        elif now >= wait.asked_at + _DOUBTED_EVERY_S:
-            wait.asked_at = now
-            self._wants_stacks = True
+    def _update(self, now: float) -> None:
+        """Note which programs ranks are held at by now."""
+        held = (program.fingerprint for program, _, _ in self._state.programs.held())
+        self._held_since = {one: self._held_since.get(one, now) for one in held}
+        if not self._held_since:
+            self._look_at = self._before = None
+        elif self._look_at is None:
+            self._look_at = now + LOOK_AFTER_S
 
-    def _let_go(self, wait: _Wait, now: float) -> None:
-        wait.noted = True
-        self._notes.append(self._note(wait, now - wait.since))
-        self._state.programs.release(wait.program)
-
-    # --- ranks that are held, while the others are in programs ---
-
-    def take_stack_request(self) -> bool:
-        """Whether it is wanted now what all ranks use, and then where they are."""
-        wanted, self._wants_stacks = self._wants_stacks, False
-        return wanted
-
-    def stacks_came(self, stacks: Collection["Stack"], now: float) -> None:
-        """The hosts have answered where their ranks are: some that are held may have to go on.
-
-        Not while the others are in programs: they may have to run these too, and will get there.
-        If nobody moves any more, they never will.
-        """
+    def stacks_came(self, stacks: Collection[Stack], now: float) -> list[Decision]:
+        """The hosts have answered where their ranks are: some that are held may have to go on."""
         from mcjax_launch.diagnosis.waits import in_programs
 
-        programs = self._state.programs
-        for wait in self._waits.values():
-            if wait.noted or wait.asked_at < 0 or programs.divergence is not None:
-                continue
-            found = in_programs(self._state, stacks, wait.missing)
-            inside = {rank: place for rank, place in found.items() if place is not None}
-            is_complete = len(found) == len(wait.missing)  # a busy host may be late
-            if len(inside) < len(found) or not (is_complete or wait.inside):
-                self._let_go(wait, now)
-                continue
-            if not wait.inside:
-                self._notes.append(self._note(wait, now - wait.since, inside))
-            if is_complete:
-                self._keep(wait, inside, now)
-            if wait.still_since is not None and now - wait.still_since >= _STILL_S:
-                known = {rank: place.program for rank, place in inside.items()}
-                instead = {rank: program for rank, program in known.items() if program}
-                programs.passed_by(wait.program, instead)
+        state, programs = self._state, self._state.programs
+        if state.ending or programs.divergence is not None:
+            return []
+        before = self._before or _Look({}, {})
+        # A host that is late with its answer leaves its ranks where they were.
+        places = {**before.places, **in_programs(state, stacks)}
+        samples = {run.process_id: run.usage.samples for run in state.running}
+        used = {rank: own[-1] for rank, own in samples.items() if own}
+        self._before = _Look(places, used)
+        decisions: list[Decision] = []
+        for program, there, missing in programs.held():
+            waited = now - self._held_since.get(program.fingerprint, now)
+            coming = all(places.get(rank) or self._compiles(rank) for rank in missing)
+            if waited >= _LONGEST_HOLD_S or (waited >= _HOLD_S and not coming):
+                decisions.append(Say(self._note(program, there, missing, waited)))
+                programs.release(program)
+        self._update(now)
+        if self._held_since and self._stand_still(before, self._before):
+            program, _, missing = programs.held()[0]
+            inside = {rank: place.program for rank in missing if (place := places.get(rank))}
+            programs.passed_by(program, {rank: p for rank, p in inside.items() if p is not None})
+        return decisions + self.expire(now)
 
-    def _keep(self, wait: _Wait, inside: dict[int, "InProgram"], now: float) -> None:
-        """Remember where the others are, and since when nothing of them has moved."""
-        before, wait.inside = wait.inside, inside
-        runs = [self._state.ranks[rank] for rank in (*wait.there, *wait.missing)]
-        samples = {run.process_id: run.usage.samples[-1] for run in runs if run.usage.samples}
-        if len(samples) < len(runs) or any(one.at < wait.asked_at for one in samples.values()):
-            return  # the host is late
-        then, wait.used = wait.used, samples
-        idle = all(rank in then and _is_idle(then[rank], one) for rank, one in samples.items())
-        on_cpu = all(run.compilations.platform in ("", "cpu") for run in runs)
-        if not (idle and on_cpu and inside == before):
-            wait.still_since = now
+    def _stand_still(self, before: _Look, now: _Look) -> bool:
+        """Whether no rank has moved since the last look, nor will: nobody else takes part."""
+        from mcjax_launch.diagnosis.waits import Place, place
 
-    def _compile(self, ranks: Iterable[int]) -> bool:
-        return all(self._state.ranks[rank].compilations.under_way > 0 for rank in ranks)
-
-    def _note(
-        self, wait: _Wait, waited: float, inside: Mapping[int, "InProgram"] | None = None
-    ) -> str:
-        """What is said of a wait; `inside`: where the others are, who are waited for."""
-        program = wait.program
-        name = f"#{self._state.programs.number(program)} {program.title}"
-        at = f" at {program.where}" if program.where else ""
-        if inside is not None:
-            groups: dict[str, list[int]] = {}
-            for rank, place in inside.items():
-                groups.setdefault(place.where, []).append(rank)
-            places = [f"{these_ranks(ranks)}, {where}" for where, ranks in groups.items()]
-            return (
-                f"{these_ranks(wait.there)} {have(wait.there)} waited {waited:.0f} s before "
-                f"program {name}{at} for {' and for '.join(places[:_MOST_PLACES])}"
-            )
-        if self._state.programs.is_held(program):
-            run = "runs" if len(wait.there) == 1 else "run"
-            return (
-                f"{these_ranks(wait.there)} {have(wait.there)} waited {waited:.0f} s before "
-                f"program {name}{at} for {these_ranks(wait.missing)}, and now {run} it unverified"
-            )
-        return (
-            f"{these_ranks(wait.there)} {have(wait.there)} waited {waited:.0f} s in program "
-            f"{name}{at}, which {these_ranks(wait.missing)} {have(wait.missing)} not reached"
+        gone = Place.LEAVING, Place.OUTSIDE
+        runs = [run for run in self._state.running if place(run) not in gone]
+        return not self._state.has_others and all(
+            self._stands_still(run, before, now) for run in runs
         )
 
-    def take_notes(self) -> list[str]:
-        """Lines that have not been printed yet."""
-        notes, self._notes = self._notes, []
-        return notes
+    def _stands_still(self, run: RankRun, before: _Look, now: _Look) -> bool:
+        rank = run.process_id
+        place, then, used = now.places.get(rank), before.used.get(rank), now.used.get(rank)
+        if place is None or place != before.places.get(rank) or then is None or used is None:
+            return False
+        if used.at < self._asked_at or run.compilations.platform not in ("", "cpu"):
+            return False  # its host is late, or its processor says nothing
+        return used.cpu_s - then.cpu_s <= _MOST_IDLE * (used.at - then.at)
 
-    def take_released(self) -> dict[str, set[int]]:
-        """By the fingerprint of a program: ranks that may run it now."""
-        return self._state.take_released()
+    def _compiles(self, rank: int) -> bool:
+        return self._state.ranks[rank].compilations.under_way > 0
 
-    def take_programs_to_show(self) -> list[tuple[str, int]]:
-        """Programs in which ranks diverge, each with one that is held at it, to show its code."""
-        programs = self._state.programs
+    def _note(
+        self, program: Program, there: Collection[int], missing: Collection[int], waited: float
+    ) -> str:
+        name = f"#{self._state.programs.number(program)} {program.title}"
+        at = f" at {program.where}" if program.where else ""
+        run = "runs" if len(there) == 1 else "run"
+        return (
+            f"{these_ranks(there)} {have(there)} waited {waited:.0f} s before program {name}{at} "
+            f"for {these_ranks(missing)}, and now {run} it unverified"
+        )
+
+    # --- ranks that diverge ---
+
+    def _judge(self, now: float) -> list[Decision]:
+        """The reason to end a job whose ranks diverge, or cannot be compared."""
+        state, programs = self._state, self._state.programs
+        if self._is_over:
+            return []
+        if why := next((run.incomparable for run in state.ranks.values() if run.incomparable), ""):
+            self._is_over = True
+            return [Diverged(incomparable(why), is_settled=True)]
         if programs.divergence is None:
             return []
+        decisions: list[Decision] = [*self._code_to_show()]
+        is_new = self._diverged_at is None
+        if self._diverged_at is None:
+            self._diverged_at = now
+        settled = programs.settled or now >= self._diverged_at + _SETTLING_S
+        shown = programs.shown or now >= self._diverged_at + _LONGEST_SHOW_S
+        self._is_over = settled and shown
+        if is_new or self._is_over:  # it counts from its first moment on
+            from mcjax_launch.diagnosis.spmd import divergence_lines
+
+            stop = diverged(divergence_lines(programs))
+            decisions.append(Diverged(stop, self._is_over))
+        return decisions
+
+    def _code_to_show(self) -> list[ShowCode]:
+        """Of each program in which ranks diverge, one rank that is held at it, to show its code."""
+        programs = self._state.programs
         wanted = []
         for side in programs.sides():
             if side.program is not None and programs.is_held(side.program):
                 fingerprint = side.program.fingerprint
                 if fingerprint not in programs.codes:
                     programs.codes[fingerprint] = Code()
-                    wanted.append((fingerprint, side.ranks[0]))
+                    wanted.append(ShowCode(fingerprint, side.ranks[0]))
         return wanted
-
-    def take_ranks_to_ask(self) -> list[int]:
-        """The ranks that are to be asked now which programs they still run."""
-        ranks, self._to_ask = sorted(self._to_ask), set()
-        return ranks

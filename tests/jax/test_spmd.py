@@ -178,7 +178,7 @@ def test_ranks_that_pass_a_program_by(jobs: Jobs) -> None:
     assert mine + step in ended.report or mine + loss in ended.report
 
 
-@pytest.mark.parametrize("way", ["data", "lag", "independent"])
+@pytest.mark.parametrize("way", ["data", "lag"])
 def test_ranks_that_are_only_slow(jobs: Jobs, way: str) -> None:
     ended = jobs.run("-n", 3, *OPTIONS[2:], OVERTAKEN, way)
     assert ended.status == 0, ended.stderr
@@ -279,9 +279,6 @@ def test_a_rank_that_has_skipped_a_program_that_all_know(jobs: Jobs) -> None:
     at = places(GATED)
     others, odd = (f"gated.py:{at[line]}" for line in ("not skipped", "skipped"))
     assert "result" not in ended.stdout
-    assert f"before program #3 jit(mean) at {odd} for ranks 0-1,3, in jit(max) at {others}\n" in (
-        ended.stderr
-    )
     assert f"ranks 0-1,3 ran {others} jit(max) f32[8,4] again instead" in ended.report
     assert f"rank 2 {odd} jit(mean) f32[8,4]" in ended.report
 

@@ -28,11 +28,6 @@ def step(x: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def alone(x: jax.Array) -> jax.Array:
-    return x + 1
-
-
-@jax.jit
 def loss(x: jax.Array) -> jax.Array:
     return (x * x).sum()
 
@@ -61,9 +56,4 @@ elif way == "lag":  # nobody blocks, and one has more to do in between
             x = jax.jit(lambda x, n=number: x - n * x.sum())(x)
         time.sleep(0.15 if me == last else 0)
     x.block_until_ready()
-elif way == "independent":  # a program that needs no other: one rank may be any number behind
-    for _ in range(1000):
-        alone(x).block_until_ready()
-        time.sleep(0.018 if me == last else 0)
-    print("metric", metric(x))
 print("end")

@@ -142,7 +142,7 @@ def running(**limits: float) -> tuple[RunState, Limits]:
     state = RunState()
     state.planned("1", "h:1", {0: "h", 1: "h"}, None)
     job = Job(program=("a",), python="py", chdir="/", **limits)  # type: ignore[arg-type]
-    return state, Limits(job, state, 0.0, lambda stop: None)
+    return state, Limits(job, state, 0.0)
 
 
 def test_no_limit_counts_while_somebody_debugs() -> None:

@@ -15,6 +15,7 @@ from mcjax_launch.protocol.messages import Exited, RankUsage, Usage
 from mcjax_launch.runs.rank_run import Membership, RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.limits import Limits
+from mcjax_launch.watchdog.spmd import Diverged, SpmdWatch
 
 FATAL = (
     "F1120 client.h:80] Terminating process because the JAX distributed service detected fatal "
@@ -307,26 +308,21 @@ def job(**more: object) -> Job:
     return Job(program=("x",), python="python", chdir="/", **more)  # type: ignore[arg-type]
 
 
-def limits_of(job: Job, state: RunState, now: float) -> Limits:
-    """Limits whose reasons the state keeps, as the launcher's does."""
-    return Limits(job, state, now, lambda stop: state.stopped(stop, now))
-
-
 def test_start_limit() -> None:
     """A rank that has ended without joining is no reason to wait for others that have joined."""
     state = state_of(joined="01")
-    limits = limits_of(job(start_timeout=10.0), state, 0.0)
+    limits = Limits(job(start_timeout=10.0), state, 0.0)
     assert limits.expire(9.0) is None
     stop = limits.expire(11.0)
     assert stop is not None and stop.status == 124
-    limits = limits_of(job(start_timeout=10.0), state, 0.0)
+    limits = Limits(job(start_timeout=10.0), state, 0.0)
     ended(state, 2, 0)
     assert limits.expire(11.0) is None
 
 
 def test_stall_limit() -> None:
     state = state_of(joined="012")
-    limits = limits_of(job(stall_timeout=10.0), state, 0.0)
+    limits = Limits(job(stall_timeout=10.0), state, 0.0)
     assert (limits.deadline, limits.expire(19.0)) == (20.0, None)  # nobody has looked yet
     state.used(Usage(()), 8.0)
     assert (limits.deadline, limits.expire(9.0)) == (10.0, None)
@@ -344,7 +340,7 @@ def test_stall_limit() -> None:
 
 def test_limits_count_from_the_start_of_the_ranks() -> None:
     state = state_of(joined="012")
-    limits = limits_of(job(stall_timeout=10.0, timeout=60.0), state, 1002.0)
+    limits = Limits(job(stall_timeout=10.0, timeout=60.0), state, 1002.0)
     assert (state.activity.active_at, limits.deadline) == (1002.0, 1022.0)
     state.printed(1, 1005.0)
     state.used(Usage(()), 1012.0)
@@ -369,7 +365,7 @@ def usage(cpu_s: float, main_s: float) -> Usage:
 ])  # fmt: skip
 def test_what_counts_as_progress(platform: str, cpu_s: float, main_s: float, busy: bool) -> None:
     state = state_of(joined="012")
-    limits_of(job(stall_timeout=10.0), state, 0.0)
+    Limits(job(stall_timeout=10.0), state, 0.0)
     state.ranks[0].compilations.platform = platform
     state.used(usage(100.0, 1.0), 1.0)
     before = state.activity.active_at
@@ -393,39 +389,13 @@ def ran(state: RunState, rank: int, fingerprint: str) -> None:
     say(state, rank, hook.Program("jit_f", fingerprint, None, (), "t.py:1"), 5.0)
 
 
-def test_after_a_divergence_the_others_get_a_moment_to_show_their_side() -> None:
-    state = state_of(joined="012")
-    limits = limits_of(job(verify_spmd=True), state, 0.0)
-    ran(state, 0, "a")
-    ran(state, 1, "b")
-    assert limits.expire(5.0) is None and limits.deadline == 6.0
-    ran(state, 2, "a")
-    stop = limits.expire(5.5)
-    assert stop is not None and (stop.status, stop.final, stop.needs_stacks) == (1, True, False)
-    assert stop.details[0] == "program #1: ranks 0-2 t.py:1 jit(f)"
-    different = "same name and shapes, different code on ranks 0,2 · rank 1: "
-    assert stop.details[1].startswith(different)
-    assert limits.expire(9.0) is None
-
-
-def test_an_unsupported_jax_is_reported() -> None:
-    state = state_of(joined="012")
-    limits = limits_of(job(verify_spmd=True), state, 0.0)
-    say(state, 2, hook.Blind("it has no compile_or_get_cached"), 3.0)
-    stop = limits.expire(3.0)
-    assert stop is not None and (stop.status, stop.message.rpartition(": ")[2]) == (
-        1,
-        "it has no compile_or_get_cached",
-    )
-    assert limits_of(job(), state, 0.0).expire(9.0) is None
-
-
 def test_a_failure_that_follows_from_the_divergence_is_not_the_cause() -> None:
     state = state_of(joined="012")
-    limits = limits_of(job(verify_spmd=True), state, 0.0)
     ran(state, 0, "a")
     ran(state, 1, "b")
-    assert limits.expire(5.0) is None
+    [reason] = SpmdWatch(state).expire(5.0)
+    assert isinstance(reason, Diverged)
+    state.stopped(reason.stop, 5.0)
     ended(state, 0, -signal.SIGABRT)
     assert summarize(state).status == 1
     assert first_line(state) == "--verify-spmd: the ranks run different programs"

@@ -5,7 +5,7 @@ import pytest
 from mcjax_launch.protocol import frames, messages
 from mcjax_launch.protocol.codec import Malformed, Message
 from mcjax_launch.protocol.frames import Content, Data, Relayed
-from mcjax_launch.protocol.hook_messages import DebuggerResumed, Left, Program
+from mcjax_launch.protocol.hook_messages import DebuggerResumed, Left
 from mcjax_launch.transport.dialogue import Dialogue
 
 HELLO, BYE = messages.Greeting(messages.VERSION), messages.Bye((), 0)
@@ -13,16 +13,13 @@ PREPARE = messages.Prepare(*(False, None, None, "", (), "", {}, "/", False), tra
 FACTS = messages.HostFacts("py", "/", transfer_ports=(1, 2))
 USAGE = messages.RankUsage(3, 1.0, 1, 1.0)
 EXITED = messages.Exited(3, 0, (), None, 0.0, 1)
-PROGRAM = Program("p", "f", None, (), "")
 
 
 def order(rank: int) -> messages.RankOrder:
     return messages.RankOrder(rank, ("true",), {}, "/", ())
 
 
-START = messages.Start(
-    *((order(3), order(4)), True, {}, {}, False, "", False, False, 0.0, 1.0, 1.0)
-)
+START = messages.Start(*((order(3), order(4)), {}, {}, False, "", False, False, 0.0, 1.0, 1.0))
 Frame = Message | Data | Content | Relayed
 
 
@@ -43,7 +40,6 @@ def dialogue() -> Dialogue:
         Data(3, frames.STDOUT, b"x"),
         Data(4, frames.TERMINAL, b"x"),
         messages.Started(4, 1),
-        messages.Reached((3, 4), PROGRAM, False),
         messages.Usage((USAGE,)),
         messages.FromHook(3, Left()),
         messages.FromDebugger(3, 7, DebuggerResumed()),
@@ -63,7 +59,6 @@ def test_an_agent_speaks_of_its_ranks(dialogue: Dialogue, frame: Frame) -> None:
     [
         (Data(7, frames.STDOUT, b"x"), "Data of rank 7, which is not there"),
         (messages.Started(0, 1), "Started of rank 0, which"),
-        (messages.Reached((3, 9), PROGRAM, False), "Reached of rank 9, which"),
         (messages.Usage((USAGE, USAGE.replaced(rank=5))), "Usage of rank 5, which"),
         (messages.Stacks(-1, 1, ""), "Stacks of rank -1, which"),
         (messages.RelayListens(), "RelayListens of rank 0, which"),

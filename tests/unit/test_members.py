@@ -5,12 +5,12 @@ from records import end_of, say
 
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.protocol import hook_messages as hook
-from mcjax_launch.protocol.messages import FromHook, Reached
+from mcjax_launch.protocol.messages import FromHook
 from mcjax_launch.runs import hook_events
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import interrupted
 from mcjax_launch.watchdog.joining import JoiningRanks
-from mcjax_launch.watchdog.spmd import SpmdWatch
+from mcjax_launch.watchdog.spmd import Release, SpmdWatch
 
 RANKS = range(4)
 
@@ -39,7 +39,7 @@ def number(state: RunState, *ranks: int) -> None:
 
 
 def reach(state: RunState, rank: int, what: hook.Program) -> None:
-    hook_events.reached(state, Reached((rank,), what, released=False), 4.0)
+    say(state, rank, what, 4.0)
 
 
 def test_nothing_is_judged_before_all_members_are_known(state: RunState) -> None:
@@ -81,11 +81,10 @@ def test_it_is_given_up_after_a_while(state: RunState) -> None:
     number(state, 0, 1)
     reach(state, 2, program("step", (0, 3)))
     assert watch.deadline == 14.0
-    watch.expire(13.0)
+    assert watch.expire(13.0) == []
     assert state.programs.count == 0
-    watch.expire(14.0)
     # As if initialize() had said it; so rank 2 has nothing to do with it.
-    assert state.take_released() == {"step": {2}}
+    assert watch.expire(14.0) == [Release("step", frozenset({2}))]
 
 
 def test_nobody_is_held_at_the_end(state: RunState) -> None:

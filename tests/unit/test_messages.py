@@ -149,8 +149,6 @@ WRONG = {
     "a text for a list": '["Program", ["n", "f", "12", [], ""]]',
     "texts for numbers": '["Program", ["n", "f", ["1"], [], ""]]',
     "a list in a list": '["Program", ["n", "f", [[1]], [], ""]]',
-    "another message inside": '["Rerun", [["Left", []], 1, []]]',
-    "an untagged message inside": '["Rerun", [["n", "f", null, [], ""], 1, []]]',
     "too few values inside": '["Failed", [1, true, false, "", "", "", null, null, null, "", ["x"]]]',
 }  # fmt: skip
 

@@ -345,10 +345,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "a file's owner": lambda text: (owner(text), shortened(text)),
     "programs": compare_programs,
     "a program's text": show_code,
-    "a compiled program": lambda text: (
-        replica_groups.partners(text, [0, 1], 0),
-        replica_groups.exchanges(text, [0, 1]),
-    ),
+    "a compiled program": lambda text: replica_groups.exchanges(text, [0, 1]),
     "diagnosis": diagnose,
     "reports": report_test,
     "a hosts file": lambda text: hosts.parse_file(text, "hosts", 1),

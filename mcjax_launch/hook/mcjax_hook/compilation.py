@@ -3,7 +3,7 @@
 JAX compares nothing between processes: two that run different programs over one mesh may hang, or
 return wrong numbers. So every compilation is reported, with its line, and each program that spans
 processes when it runs for the first time, with a fingerprint. From then on JAX runs it without
-Python, unseen by the hook, unless the launcher asks to see it again.
+Python, unseen by the hook.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import _thread
 from functools import partial
 
 from ...protocol.hook_environ import VERIFY_SPMD
-from ...protocol.hook_messages import Blind, Compiled, Compiling, ProgramText, Ran, Rerun
+from ...protocol.hook_messages import Blind, Compiled, Compiling, ProgramText, Ran
 from . import user_lines
 from .fingerprint import fingerprint
 from .gate import Gate
@@ -46,26 +46,19 @@ class Compilation:
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
         self.numbers = Numbers(link)
         self._link = link
-        self._verifies = bool(environ.get(VERIFY_SPMD))
-        self._gate = Gate(link, environ) if self._verifies else None
+        self._gate = Gate(link, environ) if environ.get(VERIFY_SPMD) else None
         # By fingerprint: held by the first thread that comes to a program, until that may run.
         self._entrances: dict[str, Any] = {}
-        self._reruns = Reruns(self._report_rerun, lambda: link.send(Ran()))
+        self._reruns = Reruns(lambda: link.send(Ran()))
         # By the id of an executable: what is to be reported when that first runs.
         self._waiting: dict[int, SpanningProgram] = {}
         self._reported: set[str] = set()
         self._sees_runs = False
         self._is_blind = False
-        # The launcher may ask which programs still run.
-        self._reports_reruns = False
 
     def watch_reruns(self) -> int:
-        """Report on a signal which programs still run; its number, 0 where that is not seen."""
-        if not self._sees_runs:
-            return 0
-        signum = self._reruns.watch()
-        self._reports_reruns = self._verifies and signum != 0
-        return signum
+        """Report on a signal that programs still run; its number, 0 where that is not seen."""
+        return self._reruns.watch() if self._sees_runs else 0
 
     # --- compiling ---
 
@@ -116,14 +109,13 @@ class Compilation:
         try:
             devices = list(devices.flat)
             processes = {int(device.process_index) for device in devices}
-            own = backend.process_index()
             # One on the devices of others does nothing here.
-            if len(processes) < 2 or own not in processes:
+            if len(processes) < 2 or backend.process_index() not in processes:
                 return None
             of_all = len(devices) == backend.device_count()
             known = fingerprint(computation, devices)
             platform = str(backend.platform)
-            return SpanningProgram(computation, known, platform, devices, own, of_all, where)
+            return SpanningProgram(computation, known, platform, devices, of_all, where)
         except Exception as error:
             self._report_blind(repr(error))
             return None
@@ -132,12 +124,11 @@ class Compilation:
         """Remember what has been compiled until it runs, or report it where runs are not seen."""
         self._waiting.pop(id(executable), None)
         self._reruns.see_thread()
-        self._reruns.forget(id(executable))
-        if program is None or (program.fingerprint in self._reported and not self._reports_reruns):
+        if program is None or program.fingerprint in self._reported:
             return
         if self._sees_runs:
             self._waiting[id(executable)] = program
-        elif program.fingerprint not in self._reported:
+        else:
             self._reported.add(program.fingerprint)
             self._link.send(program.message(program.where))
 
@@ -154,7 +145,7 @@ class Compilation:
         waiting, compilation, reruns = self._waiting, self, self._reruns
 
         def call(self: Any, *args: Any) -> Any:
-            if waiting or compilation._reports_reruns or reruns.is_asked:
+            if waiting or reruns.is_asked:
                 compilation._runs(self, args)
             return real(self, *args)
 
@@ -162,17 +153,14 @@ class Compilation:
         self._sees_runs = True
 
     def _runs(self, execution: Any, args: Sequence[Any]) -> None:
-        """Announce an executable that runs for the first time; report one that was asked for."""
+        """Announce an executable that runs for the first time; report that one runs, if asked."""
         number = id(execution.xla_executable)
         program = self._waiting.get(number)
         if program is None:
-            if self._reports_reruns or self._reruns.is_asked:
-                self._try(self._reruns.ran, execution)
+            self._reruns.ran()
             return
         if self._try(self._concerns_others, program, execution, args):
             self._announce(program)  # outside of any `try`: what is raised there is the program's
-            if self._reports_reruns:
-                self._try(self._reruns.know, execution, program)
         self._waiting.pop(number, None)
         program.forget_code()
 
@@ -217,11 +205,6 @@ class Compilation:
             return None
 
     # --- reports ---
-
-    def _report_rerun(
-        self, program: SpanningProgram, request: int, partners: Sequence[int]
-    ) -> None:
-        self._link.send(Rerun(program.message(user_lines.place()), request, tuple(partners)))
 
     def _report_blind(self, reason: str) -> None:
         """Report once that the programs of this jax version cannot be compared."""

@@ -1,4 +1,4 @@
-"""Which processes of a compiled program wait for each other, or exchange anything; pure."""
+"""Whether the processes of a compiled program exchange anything; pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ _GROUPS = (
     r", replica_groups=(\{\}|\{\{[\d,{} ]*\}\}|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?"
     r"|mesh\[[^\[\]]*\](?:, device_ids=\(\[[\d,]+\]T\([\d,]+\)\))? \{[^{}]*\})(?=,|\s|$)"
 )
-# No process of a group comes out of one of these before all of the group have come to it.
-_SYNCHRONIZING = r" (?:all-reduce|all-gather|reduce-scatter|all-to-all)(?:-start)?\(.*"
 _EXCHANGING = (
     r" (?:all-reduce|all-gather|reduce-scatter|(?:ragged-)?all-to-all|collective-permute"
     r"|collective-broadcast|send|recv)(?:-start)?\(.*"
@@ -20,34 +18,14 @@ _PAIRS = r", source_target_pairs=\{(\{[\d,{} ]*\})\}"
 _TO_HOST = "is_host_transfer=true"
 
 
-def partners(text: str, places: Sequence[int], own: int) -> list[int]:
-    """The processes that have to run a program as well, before this one can have its results.
-
-    None of a program whose groups are written in a way that we do not know.
+def exchanges(text: str, places: Sequence[int]) -> bool:
+    """Whether a program makes processes exchange anything.
 
     Args:
         text: of the compiled program.
         places: the process of each of its devices, by which its groups count.
-        own: the number of this process.
 
     """
-    import re  # not with every start of Python
-
-    if " conditional(" in text:  # what is below it may not happen
-        text = text.partition("\nENTRY ")[2]
-    waiting: set[int] = set()
-    operations = re.findall(_SYNCHRONIZING, text)
-    found = (re.search(_GROUPS, operation) for operation in operations)
-    for groups in {each[1] for each in found if each is not None}:
-        for group in _groups(groups, len(places)):
-            processes = _at(group, places)
-            if own in processes:
-                waiting |= processes
-    return sorted(waiting - {own})
-
-
-def exchanges(text: str, places: Sequence[int]) -> bool:
-    """Whether a program makes processes exchange anything; see partners() for the arguments."""
     import re
 
     for operation in set(re.findall(_EXCHANGING, text)):

@@ -28,7 +28,6 @@ class SpanningProgram:
         fingerprint: of its code and its devices.
         platform: of its devices.
         devices: that it runs on.
-        own: the number of this process there.
         of_all: it runs on all devices of the job.
         where: the user's line that compiled it, later the one that ran it.
 
@@ -44,14 +43,12 @@ class SpanningProgram:
         fingerprint: Fingerprint,
         platform: str,
         devices: Sequence[Any],
-        own: int,
         of_all: bool,
         where: str,
     ) -> None:
         self.name = name_of(computation)
         self.fingerprint = fingerprint.digest
         self.places = [int(device.process_index) for device in devices]
-        self.own = own
         self.where = where
         self.shapes: tuple[str, ...] = ()
         self._computation = computation

@@ -1,0 +1,31 @@
+"""Which processes of a compiled program exchange something."""
+
+import pytest
+
+from mcjax_launch.hook.mcjax_hook import replica_groups
+
+# What a compiled program says: whether its processes exchange anything, two devices each.
+EXCHANGED = {
+    " all-reduce(%a), channel_id=1, replica_groups={}, to_apply=%r": True,
+    " all-reduce(%a), replica_groups={{0,1},{2,3},{4,5},{6,7}}, x": False,
+    " all-gather-start(%a), replica_groups=[4,2]<=[8], dimensions={0}": False,
+    " ragged-all-to-all(%a), replica_groups=[2,4]<=[8]": True,
+    " all-reduce(%a), replica_groups=mesh['a'=4,'b'=2] {'b'}, x": False,
+    " all-reduce(%a), replica_groups=mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'a'}, x": False,
+    " all-reduce(%a), replica_groups=mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'b'}, x": True,
+    " all-reduce(%a), replica_groups=something else, x": True,
+    " collective-permute(%a), source_target_pairs={{0,1},{1,0}}": False,
+    " collective-permute(%a), source_target_pairs={{0,1},{1,2}}": True,
+    " collective-permute(%a), from=nowhere": True,
+    " collective-broadcast(%a), replica_groups={{0,7}}": True,
+    " conditional(%p)\n all-reduce(%a), replica_groups={}, x\n\nENTRY %main": True,
+    " send(%a, %token), channel_id=1, is_host_transfer=true": False,
+    " send(%a, %token), channel_id=1": True,
+    ' custom-call(%a), custom_call_target="lapack_sgetrf_ffi"': False,
+    " sine(%all-reduce.1)": False,
+}
+
+
+@pytest.mark.parametrize("text", EXCHANGED)
+def test_what_is_exchanged(text: str) -> None:
+    assert replica_groups.exchanges(text, [0, 0, 1, 1, 2, 2, 3, 3]) == EXCHANGED[text]
