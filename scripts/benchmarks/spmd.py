@@ -57,9 +57,10 @@ if jax.process_index() == 0:
     print("us", (time.perf_counter() - began) * 1e6)
 """
 _NO_RECORD = """
+from .process_numbers import Numbers
 class Compilation:
     def __init__(self, link, environ):
-        pass
+        self.numbers = Numbers(link)
     def patch_compiler(self, compiler):
         pass
     def patch_execution(self, pxla):
