@@ -93,4 +93,4 @@ def test_a_dry_run_prints_the_bytes_it_was_given(jobs: Jobs) -> None:
     for coding in ("utf-8:strict", "ascii:strict"):
         ended = jobs.run(launcher=launcher, env={"PYTHONIOENCODING": coding})  # type: ignore[arg-type]
         assert (ended.status, ended.err) == (0, b"")
-        assert b" echo '\xe4 \xc3\xa9' &\n" in ended.out
+        assert b" echo '\xe4 \xc3\xa9'\n" in ended.out
