@@ -1,6 +1,7 @@
 """What every benchmark is given: the launchers to compare, a folder, and taking turns."""
 
 import os
+import random
 import select
 import signal
 import subprocess
@@ -51,6 +52,7 @@ class Bench:
         trees: by name, those whose launchers are compared; the first is ours.
         peers: the other launchers that are here.
         quick: few rounds, to see whether all works.
+        to_the_end: wait until JAX itself gives a failed job up, after 300 s.
 
     Attributes:
         launchers: the command line of each tree's launcher.
@@ -58,11 +60,18 @@ class Bench:
     """
 
     def __init__(
-        self, folder: Path, trees: Mapping[str, Path], peers: list[Peer], *, quick: bool
+        self,
+        folder: Path,
+        trees: Mapping[str, Path],
+        peers: list[Peer],
+        *,
+        quick: bool,
+        to_the_end: bool,
     ) -> None:
         self.folder = folder
         self.peers = peers
         self.quick = quick
+        self.to_the_end = to_the_end
         self.launchers = {name: self._launcher(name, tree) for name, tree in trees.items()}
 
     @property
@@ -87,10 +96,10 @@ class Bench:
         return {name: partial(measure, command) for name, command in self.launchers.items()}
 
     def in_turn(self, rounds: int, ways: Mapping[str, Way]) -> dict[str, list[float]]:
-        """What each way measures, all ways once a round; a way that fails is left out."""
+        """What each way measures, once a round in random order; a way that fails is left out."""
         seen: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(min(2, rounds) if self.quick else rounds):
-            for name in list(seen):
+            for name in random.sample(list(seen), len(seen)):
                 try:
                     seen[name].append(ways[name]())
                 except (subprocess.SubprocessError, OSError, ValueError) as error:

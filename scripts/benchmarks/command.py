@@ -71,12 +71,16 @@ def _measured(options: argparse.Namespace) -> tuple[Mapping[str, str], Results]:
     about = machine.description(ROOT, PYTHON)
     results: dict[str, Sequence[Result]] = {}
     with tempfile.TemporaryDirectory() as folder, _trees(options.against) as trees:
-        bench = Bench(Path(folder), trees, peers.here(), quick=options.quick)
+        bench = Bench(Path(folder), trees, peers.here(), **_how(options))
         for name in options.what or _ALL:
             print(f"bench: {name} ...", file=sys.stderr, flush=True)
             results[name] = _ALL[name](bench)
             _save(options.json, about, results)  # a long run may be interrupted
     return about, results
+
+
+def _how(options: argparse.Namespace) -> dict[str, bool]:
+    return {"quick": options.quick, "to_the_end": options.to_the_end}
 
 
 def _save(path: str, about: Mapping[str, str], results: Mapping[str, Sequence[Result]]) -> None:
@@ -111,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     add("what", nargs="*", choices=[[], *_ALL], metavar="WHAT", help=f"of {', '.join(_ALL)}; all")
     add("--against", metavar="COMMIT", help="measure that commit's launcher too, in turn")
     add("--quick", action="store_true", help="two rounds: does all of it work?")
+    add("--to-the-end", action="store_true", help="wait for JAX's own end of a failed job: 300 s")
     add("--install", action="store_true", help="install honcho and MPICH for this (build/peers)")
     add("--json", default=str(_SAVED), metavar="FILE", help="where to save (build/bench.json)")
     add("--saved", metavar="FILE", help="measure nothing: print what such a file has")

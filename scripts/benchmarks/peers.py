@@ -66,6 +66,12 @@ def _honcho(count: int, argv: Sequence[str], folder: Path) -> list[str]:
     return [_found("honcho"), "-d", str(folder), "-f", file.name, "start"]
 
 
+def _srun(count: int, argv: Sequence[str], folder: Path, *options: str) -> list[str]:
+    """In an allocation, as one writes it who wants the job to end with its first failure."""
+    srun = [_found("srun"), "--kill-on-bad-exit", "--overlap", "--overcommit", "--mpi=none"]
+    return [*srun, *options, "-N", "1", "-n", str(count), *argv]
+
+
 def _with(form: Callable[..., list[str]], *options: str) -> Callable[..., list[str]]:
     return lambda count, argv, folder: form(count, argv, folder, *options)
 
@@ -108,6 +114,7 @@ def here() -> list[Peer]:
         (_open_mpi(), "Open MPI", _mpirun, _with(_mpirun, "--tag-output")),
         (_mpich(), "MPICH's hydra", _hydra, _with(_hydra, "-prepend-rank")),
         ("torchrun", "torchrun", _torchrun, None),
+        ("srun" if "SLURM_JOB_ID" in os.environ else "", "srun", _srun, _with(_srun, "-l")),
         ("honcho", "honcho", _honcho, _honcho),
     )
     found = [Peer(LOOP, _loop)]
@@ -129,6 +136,7 @@ def missing() -> list[str]:
         (_mpich(), "MPICH's hydra", "scripts/bench --install"),
         (_found("honcho"), "honcho", "scripts/bench --install"),
         (_found("torchrun"), "torchrun", "not installed for this: torch takes gigabytes"),
+        (os.environ.get("SLURM_JOB_ID"), "srun", "run this in an allocation of Slurm"),
     ):
         if not program:
             lines.append(f"{name}: not here ({how})")

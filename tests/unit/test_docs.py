@@ -36,7 +36,7 @@ FOREIGN = {
         "--overlap",
     ),
     *("--gpus-per-node", "--job-name", "--no-kill", "--nodes", "--ntasks-per-node", "--partition"),
-    *("--args", "--cpu"),
+    *("--args", "--cpu", "--kill-on-bad-exit", "--to-the-end"),
     *("--install", "--worker"),
     *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag", "--input"),
     *("--prefix", "--tail", "--max-log-requests"),
