@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: When a rank has been held for so many seconds, all are asked where they are, and then again.
 LOOK_AFTER_S, LOOK_EVERY_S = 3.0, 7.0
+# A launcher that is so late was stopped itself, as its ranks may have been: that time is no time.
+_LATE_S = 2.0
 # Programs are judged by then though it is not known of all members which ranks they are.
 _MEMBERS_S = 10.0
 # A rank is let go after so long if another one is in no program; in any case after the longest.
@@ -131,6 +133,9 @@ class SpmdWatch:
             self._update(now)
         if self._look_at is None or now < self._look_at:
             return []
+        if (late := now - self._look_at) > _LATE_S:
+            self._before = None
+            self._held_since = {one: since + late for one, since in self._held_since.items()}
         self._asked_at, self._look_at = now, now + LOOK_EVERY_S
         return [LookAtRanks()]
 
@@ -150,7 +155,8 @@ class SpmdWatch:
         state, programs = self._state, self._state.programs
         if state.ending or programs.divergence is not None:
             return []
-        before = self._before or _Look({}, {})
+        in_time = now <= self._asked_at + LOOK_EVERY_S
+        before = (self._before if in_time else None) or _Look({}, {})
         # A host that is late with its answer leaves its ranks where they were.
         places = {**before.places, **in_programs(state, stacks)}
         samples = {run.process_id: run.usage.samples for run in state.running}

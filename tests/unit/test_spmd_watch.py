@@ -138,6 +138,14 @@ def test_a_host_that_is_late_once_leaves_its_ranks_where_they_were(job: Job) -> 
     assert job.wait(8) == []
 
 
+def test_the_time_for_which_a_job_is_suspended_does_not_count(job: Job) -> None:
+    """Its ranks have used nothing, and nobody has waited."""
+    assert job.wait(4) == []
+    job.now += 1000
+    assert job.wait(6) == []
+    assert [type(one) for one in job.wait(2)] == [ShowCode, Diverged]
+
+
 BUSY = {
     "a long program": lambda job: job.cpu_s.update({1: job.cpu_s[1] + 1}),
     "another place": lambda job: job.places.update(
