@@ -498,9 +498,13 @@ def test_breakpoints_that_are_ignored(start: START) -> None:
 
 def test_a_process_below_a_rank(start: START, tmp_path: Path) -> None:
     (tmp_path / "below.py").write_text("x = 5\nbreakpoint()\nprint('x', x)\n")
-    text = (
-        f"import subprocess, sys\nsubprocess.run([sys.executable, {str(tmp_path / 'below.py')!r}])"
-    )
+    # Not by subprocess.run, which kills what it has started 0.25 s after an interrupt.
+    text = f"""import contextlib, subprocess, sys
+below = subprocess.Popen([sys.executable, {str(tmp_path / "below.py")!r}])
+while below.poll() is None:
+    with contextlib.suppress(KeyboardInterrupt):
+        below.wait()
+"""
     terminal = start("-n 1", text)
     terminal.until("below.py:2\r\n")
     terminal.type("")
@@ -509,8 +513,7 @@ def test_a_process_below_a_rank(start: START, tmp_path: Path) -> None:
     terminal.type("\x03")
     terminal.until("KeyboardInterrupt")
     terminal.answer(PROMPT, "c")
-    # The process above it has been interrupted too, as it would be at any terminal.
-    assert terminal.finish() in (0, 1, 130)
+    assert terminal.finish() == 0
     assert terminal.is_as_it_was
 
 
