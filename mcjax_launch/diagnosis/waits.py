@@ -37,6 +37,10 @@ _DEBUGGERS = ("debugpy", "IPython", "ipdb")
 _COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w{0,40}computation|pjit_jaxpr|compile")
 # What waits for other processes in JAX without a program.
 _NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
+# What waits for a thread or a file of the user's own.
+_WAITS = re.compile(
+    r"^with |\b(?:acquire|get|join|wait|result|select|poll|recv|read|accept|put|sleep)\("
+)
 # In the hook, what a rank is held in.
 _HOLD = "hold"
 _RUN_PROGRAMS = ("jax", "jaxlib", source_lines.USER)
@@ -361,7 +365,11 @@ def _in_program(run: RankRun, stack: Stack) -> InProgram | None:
     own = frames if at is None else frames[: at + 1]
     if any(_NO_PROGRAM.search(f"{frame.name} {frame.source}") for frame in own):
         return None
-    return InProgram(_where_blocked(run, frames), program_at(run, frames))
+    program = program_at(run, frames)
+    source = frames[0].source
+    if program is None and (not source or _WAITS.search(source)):
+        return None
+    return InProgram(_where_blocked(run, frames), program)
 
 
 def program_at(run: RankRun, frames: Sequence[Frame]) -> Program | None:

@@ -266,7 +266,7 @@ class DiagnosisOptions(Group, title="Diagnosis", kw_only=True):
     )
     check: bool = flag(
         "Run no PROGRAM: find out whether a job would work on these hosts.",
-        only_command="prints a table",
+        only_command="prints a list",
     )
     dry_run: bool = flag(
         "Print each rank's host, command and variables; start nothing.",

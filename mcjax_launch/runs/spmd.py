@@ -315,7 +315,8 @@ class Comparison:
 
     def number(self, program: Program) -> int:
         """The place, among the programs its ranks share, of one that some have not reached."""
-        return next(self._pairs_apart_at(program)).count + 1
+        pair = next(self._pairs_apart_at(program), None)
+        return self.count if pair is None else pair.count + 1
 
     def passed_by(self, program: Program, instead: Mapping[int, Program]) -> None:
         """Ranks will not reach a program: they are in others, which they had run before.
@@ -326,6 +327,8 @@ class Comparison:
 
         """
         pairs = list(self._pairs_apart_at(program))
+        if not pairs:  # they are too far apart to be compared
+            return
         pair = next((pair for pair in pairs if instead.keys() & pair.ahead.keys()), pairs[0])
         self._instead = dict(instead)
         self._diverge(pair)

@@ -8,7 +8,7 @@ them ever goes on: some have skipped a program which the others are in.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from mcjax_launch.protocol.value import Value
@@ -170,11 +170,29 @@ class SpmdWatch:
                 decisions.append(Say(self._note(program, there, missing, waited)))
                 programs.release(program)
         self._update(now)
-        if self._held_since and self._stand_still(before, self._before):
-            program, _, missing = programs.held()[0]
-            inside = {rank: place.program for rank in missing if (place := places.get(rank))}
-            programs.passed_by(program, {rank: p for rank, p in inside.items() if p is not None})
+        stuck = self._stuck(places)
+        if stuck is not None and self._stand_still(before, self._before):
+            inside = {rank: place.program for rank in stuck.ranks if (place := places.get(rank))}
+            programs.passed_by(stuck, {rank: p for rank, p in inside.items() if p is not None})
         return decisions + self.expire(now)
+
+    def _stuck(self, places: Mapping[int, InProgram | None]) -> Program | None:
+        """A program at which ranks are held, and another one is in a program on the same devices.
+
+        Whoever is in one on other devices may come to this in another thread.
+        """
+        held = self._state.programs.held()
+
+        def is_in(rank: int, program: Program) -> bool:
+            place = places.get(rank)
+            if place is None:
+                return False
+            if place.program is not None:
+                return place.program.meets(program)
+            at = [other for other, there, _ in held if rank in there]
+            return not at or any(other.meets(program) for other in at)
+
+        return next((p for p, _, missing in held if any(is_in(r, p) for r in missing)), None)
 
     def _stand_still(self, before: _Look, now: _Look) -> bool:
         """Whether no rank has moved since the last look, nor will: nobody else takes part."""
@@ -190,6 +208,8 @@ class SpmdWatch:
         rank = run.process_id
         place, then, used = now.places.get(rank), before.used.get(rank), now.used.get(rank)
         if place is None or place != before.places.get(rank) or then is None or used is None:
+            return False
+        if self._compiles(rank):
             return False
         if used.at < self._asked_at or run.compilations.platform not in ("", "cpu"):
             return False  # its host is late, or its processor says nothing

@@ -4,10 +4,11 @@ import pytest
 
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.diagnosis.stacks import Stack
+from mcjax_launch.diagnosis.waits import in_programs
 from mcjax_launch.protocol import hook_messages
 from mcjax_launch.protocol.messages import FromHook, RankUsage, Usage
 from mcjax_launch.runs.hook_events import take
-from mcjax_launch.runs.spmd import Program
+from mcjax_launch.runs.spmd import Comparison, Program
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import interrupted
 from mcjax_launch.watchdog.spmd import (
@@ -73,7 +74,7 @@ class Job:
         for rank, kind in self.places.items():
             at = f"/me/train.py:{13 if kind == 'another' else 12}:f"
             frames = (frame.rsplit(":", 2) for frame in (CALLS[kind], at))
-            lines = (f'  File "{file}", line {line} in {name}\n' for file, line, name in frames)
+            lines = (f'  File "{f}", line {n} in {name}\n    {name}(x)\n' for f, n, name in frames)
             text = "Stack (most recent call first):\n" + "".join(lines)
             stacks.append(Stack(rank, "h", 70 + rank, text))
         return stacks
@@ -223,3 +224,48 @@ def test_an_unsupported_jax_is_reported(job: Job) -> None:
     assert isinstance(decided, Diverged) and decided.is_settled
     words = decided.stop.message.rpartition(": ")[2]
     assert (decided.stop.status, words) == (1, "it has no compile_or_get_cached")
+
+
+LINES = {
+    "batch = q.get()": False,
+    "with lock:": False,
+    "lock.acquire(timeout=3)": False,
+    "": False,
+    "loss = step(x)": True,
+}
+
+
+@pytest.mark.parametrize("source", LINES)
+def test_a_wait_in_the_users_own_line_is_none_in_a_program(job: Job, source: str) -> None:
+    """But where that line calls what may be one: JAX's C++ runs known programs without Python."""
+    text = f'Stack (most recent call first):\n  File "/me/train.py", line 40 in f\n    {source}\n'
+    stack = Stack(1, "h", 71, text, blocked="futex_do_wait")
+    place = in_programs(job.state, [stack])[1]
+    assert (place is not None) == LINES[source]
+
+
+def test_ranks_in_programs_on_different_devices_may_have_threads(job: Job) -> None:
+    """Rank 0 is held at one, rank 1 at another: a second thread of each may come to the other's."""
+    both = frozenset({0, 1})
+    for rank in (1, 2):
+        job.programs.ran(rank, HELD, held=True)
+    assert job.wait(1) == [Release("h", ALL)]
+    for rank in both:
+        program = Program(f"jit_{rank}", f"p{rank}", both, (), "", frozenset({rank, rank + 2}))
+        job.programs.ran(rank, program, held=True)
+        job.places[rank] = "held"
+    assert job.wait(20) == []
+
+
+def test_ranks_that_are_too_far_apart_are_not_compared() -> None:
+    comparison, both = Comparison(), frozenset({0, 1})
+    programs = [Program("jit_f", f"f{number}", both) for number in range(2500)]
+    for program in programs[:-1]:
+        comparison.ran(0, program, held=True)
+        comparison.release(program)
+    for program in programs[:-1]:
+        comparison.ran(1, program, held=True)
+    comparison.ran(0, programs[-1], held=True)
+    assert comparison.number(programs[-1]) > 0
+    comparison.passed_by(programs[-1], {})
+    assert comparison.divergence is None
