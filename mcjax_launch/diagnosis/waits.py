@@ -41,8 +41,6 @@ _NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
 _WAITS = re.compile(
     r"^with |\b(?:acquire|get|join|wait|result|select|poll|recv|read|accept|put|sleep)\("
 )
-# In the hook, what a rank is held in.
-_HOLD = "hold"
 _RUN_PROGRAMS = ("jax", "jaxlib", source_lines.USER)
 # So many kinds of places are shown.
 _MOST_GROUPS = 2
@@ -357,8 +355,6 @@ def in_programs(state: RunState, stacks: Iterable[Stack]) -> dict[int, InProgram
 
 def _in_program(run: RankRun, stack: Stack) -> InProgram | None:
     frames = _frames(stack)
-    if any(frame.library == source_lines.OURS and frame.name == _HOLD for frame in frames):
-        return InProgram("held", None)
     if not is_blocked_by_jax(stack, run) or frames[0].library not in _RUN_PROGRAMS:
         return None
     at = _users(frames)

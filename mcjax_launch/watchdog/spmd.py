@@ -184,13 +184,11 @@ class SpmdWatch:
         held = self._state.programs.held()
 
         def is_in(rank: int, program: Program) -> bool:
-            place = places.get(rank)
-            if place is None:
-                return False
-            if place.program is not None:
-                return place.program.meets(program)
             at = [other for other, there, _ in held if rank in there]
-            return not at or any(other.meets(program) for other in at)
+            place = places.get(rank)
+            if not at and place is not None:
+                return place.program is None or place.program.meets(program)
+            return any(other.meets(program) for other in at)
 
         return next((p for p, _, missing in held if any(is_in(r, p) for r in missing)), None)
 
