@@ -128,6 +128,8 @@ class Survey:
     def end(self) -> None:
         """Dismiss the agents, and wait for them a while."""
         self._pool.stop(0)
+        self._pool.send_all(messages.Stop(int(signal.SIGKILL), 0))
+        self._wait(lambda: self._pool.over)  # or srun would end them before they have cleaned up
         self._pool.hang_up(_END_S)
 
     def _what_is_there(self, host: Host) -> messages.Survey:
