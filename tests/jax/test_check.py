@@ -41,7 +41,7 @@ def test_without_the_hook(jobs: Jobs) -> None:
 
 
 def test_ranks_that_do_not_all_join(jobs: Jobs) -> None:
-    options = ["-n", 2, "-d", 1, "-x", "JAX_NUM_PROCESSES=3", "--start-timeout", "5s"]
+    options = ["-n", 2, "-d", 1, "-x", "JAX_NUM_PROCESSES=3", "--start-timeout", "12s"]
     ended = jobs.run("--check", *options)
     assert ended.status == 1
     assert re.search(r"\nerror    sum  .*initialize\(\)", ended.stdout)
