@@ -23,10 +23,10 @@ def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode()
 
 
-def some(names: Sequence[str]) -> str:
-    """Names as `a, b`, of very many only the first."""
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"{', '.join(names[:_MOST_NAMES])}{more}"
+def some(names: Sequence[str], most: int = _MOST_NAMES) -> str:
+    """Names as `a, b`; of more than `most` only the first, as in `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def one_line(text: str) -> str:

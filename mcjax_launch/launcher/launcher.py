@@ -21,7 +21,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan
 from mcjax_launch.launcher.agent_orders import start_order
 from mcjax_launch.launcher.front import Front, told
-from mcjax_launch.launcher.stack_requests import StackRequests
+from mcjax_launch.launcher.stack_requests import StackRequests, of_ranks
 from mcjax_launch.launcher.startup import Startup
 from mcjax_launch.launcher.stop_policy import (
     Effects,
@@ -238,7 +238,8 @@ class Launcher:
         from mcjax_launch.launcher.verifying import Verifying  # as only --verify-spmd needs
 
         parts = self._pool, self._stacks, self._console.note, self._policy, self._perform
-        self._timers.append(Verifying(self._state, plan, *parts))
+        verifying = Verifying(self._state, plan, *parts)
+        self._timers.append(Acting(verifying.watch, verifying.act))
         if self._job.num_hosts > 1 and not self._restart:
             mine = these_ranks(self._state.ranks)
             self._console.note(
@@ -572,14 +573,14 @@ class Launcher:
 
         now = time.monotonic()
         # Asked only now: what runs from here on has run since the look.
-        if ranks := standing.saw(self._state, _of_ranks(stacks), now):
+        if ranks := standing.saw(self._state, of_ranks(stacks), now):
             self._pool.send_all(messages.RequestReruns(tuple(ranks)))
         if self._hang is not None:
             self._hang.places_came(now)
 
     def _explain_hang(self, stacks: list["Stack"]) -> None:
         assert self._hang is not None
-        if lines := self._hang.stacks_came(_of_ranks(stacks), time.monotonic()):
+        if lines := self._hang.stacks_came(of_ranks(stacks), time.monotonic()):
             self._console.note("\n".join(lines))
 
     # --- time ---
@@ -654,11 +655,6 @@ class Launcher:
         alike = summary.ending.alike if isinstance(summary.ending, RankFailed) else ()
         said = any(self._console.in_sight(run.process_id) for run in alike)
         return summary.without_quote if said else summary.lines
-
-
-def _of_ranks(stacks: Sequence["Stack"]) -> list["Stack"]:
-    """Without those of processes that import for ranks."""
-    return [stack for stack in stacks if not stack.importing]
 
 
 def _is_signalled(run: RankRun) -> bool:

@@ -8,6 +8,7 @@ from mcjax_launch.launcher.startup import Startup
 from mcjax_launch.ranks import counted, ranges
 from mcjax_launch.runs.rank_run import BUSY, RankRun
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wording import some
 
 # With many events the line is made anew no more often than this,
 _EVENTS_S = 0.2
@@ -80,9 +81,8 @@ def awaited(startup: Startup, state: RunState) -> str:
 def _hosts(hosts: int, missing: Sequence[str]) -> str:
     if not missing:
         return f"{counted(hosts, 'host')} ready, preparing the ranks"
-    names = ", ".join(missing[:_MOST_HOSTS])
-    more = f" and {len(missing) - _MOST_HOSTS} more" if len(missing) > _MOST_HOSTS else ""
-    return f"{hosts - len(missing)}/{counted(hosts, 'host')} ready, waiting for {names}{more}"
+    names = some(missing, _MOST_HOSTS)
+    return f"{hosts - len(missing)}/{counted(hosts, 'host')} ready, waiting for {names}"
 
 
 def use(state: RunState, now: float) -> str:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 _MOST_S = 4.0
 
 
+def of_ranks(stacks: "Sequence[Stack]") -> "list[Stack]":
+    """Without those of processes that import for ranks."""
+    return [stack for stack in stacks if not stack.importing]
+
+
 class _Request(NamedTuple):
     """What is to be asked, and who wants to know."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.plan import Plan
-from mcjax_launch.launcher.stack_requests import StackRequests
+from mcjax_launch.launcher.stack_requests import StackRequests, of_ranks
 from mcjax_launch.launcher.stop_policy import Effects, StopPolicy
 from mcjax_launch.protocol import hook_messages, messages
 from mcjax_launch.runs.state import RunState
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Verifying:
-    """A timer for the watch over programs.
+    """Acts on what a watch over programs decides.
 
     Args:
         state: of the run.
@@ -36,6 +36,9 @@ class Verifying:
         note: shows a line.
         policy: knows how a job ends,
         perform: and does what that takes.
+
+    Attributes:
+        watch: decides, with time and with what hosts answer.
 
     """
 
@@ -49,7 +52,7 @@ class Verifying:
         policy: StopPolicy,
         perform: Callable[[Effects], None],
     ) -> None:
-        self._watch = SpmdWatch(state)
+        self.watch = SpmdWatch(state)
         self._host_of = {rank.process_id: rank.host for rank in plan.ranks}
         self._pool = pool
         self._stacks = stacks
@@ -57,16 +60,8 @@ class Verifying:
         self._policy = policy
         self._perform = perform
 
-    @property
-    def deadline(self) -> float | None:
-        """When the watch has something to decide."""
-        return self._watch.deadline
-
-    def expire(self, now: float) -> None:
-        """Let it decide, and act on its decisions."""
-        self._act(self._watch.expire(now))
-
-    def _act(self, decisions: Iterable[Decision]) -> None:
+    def act(self, decisions: Iterable[Decision]) -> None:
+        """Do what has been decided."""
         for decision in decisions:
             match decision:
                 case Say(text):
@@ -93,5 +88,4 @@ class Verifying:
                 link.send(messages.ReplyToHooks(tuple(held[link.host]), opens))
 
     def _stacks_came(self, stacks: list["Stack"]) -> None:
-        of_ranks = [stack for stack in stacks if not stack.importing]
-        self._act(self._watch.stacks_came(of_ranks, time.monotonic()))
+        self.act(self.watch.stacks_came(of_ranks(stacks), time.monotonic()))
