@@ -1,6 +1,6 @@
 """LaunchError, and the file with the traceback of an internal error."""
 
-from mcjax_launch.protocol.exit_status import USAGE
+from mcjax_launch.kernel.wire.exit_status import USAGE
 from mcjax_launch.wording import one_line
 
 

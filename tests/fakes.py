@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mcjax_launch.job.hosts import LOCAL, Host
-from mcjax_launch.protocol import frames
-from mcjax_launch.protocol.codec import Message
+from mcjax_launch.kernel.wire import frames
+from mcjax_launch.kernel.wire.codec import Message
 
 
 class Clock:

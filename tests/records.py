@@ -8,8 +8,8 @@ from typing import Any
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.job.job import Job
-from mcjax_launch.protocol.hook_messages import Failed, HookMessage, Joined, Joining
-from mcjax_launch.protocol.messages import Exited, FromHook, RankUsage, Usage
+from mcjax_launch.kernel.wire.hook_messages import Failed, HookMessage, Joined, Joining
+from mcjax_launch.kernel.wire.messages import Exited, FromHook, RankUsage, Usage
 from mcjax_launch.report import record
 from mcjax_launch.runs import hook_events
 from mcjax_launch.runs.rank_run import Process, RankRun

@@ -12,12 +12,12 @@ from importlib.util import decode_source
 from typing import TYPE_CHECKING, Any
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.protocol.function_call import Call, MainFile, call_file, in_parts, sizes_of
+from mcjax_launch.features.function.messages import Call, MainFile, call_file, in_parts, sizes_of
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from mcjax_launch.protocol.function_call import Part
+    from mcjax_launch.features.function.messages import Part
 
 _INSTALL = "pip install cloudpickle"
 # The name __main__ as a pickle has it: SHORT_BINUNICODE.

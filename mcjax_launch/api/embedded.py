@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from mcjax_launch.console.sink import Target
-from mcjax_launch.launcher.front import Front
-from mcjax_launch.protocol import system
-from mcjax_launch.protocol.loop import READ, Loop, SignalPipe
+from mcjax_launch.kernel.launcher.front import Front
+from mcjax_launch.kernel.wire import system
+from mcjax_launch.kernel.wire.loop import READ, Loop, SignalPipe
 
 if TYPE_CHECKING:
-    from mcjax_launch.transport.pipes import Pipes
+    from mcjax_launch.kernel.transport.pipes import Pipes
 
 # For who has ended, but cannot be waited for yet.
 _LOOK_AGAIN_S = (0.01, 0.1, 1.0)

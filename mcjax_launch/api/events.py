@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Literal, TypeVar
 
 from mcjax_launch.console.listener import Listener
-from mcjax_launch.protocol import frames, hook_messages, messages
-from mcjax_launch.protocol.codec import Message
-from mcjax_launch.protocol.exit_status import of_wait
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.kernel.wire import frames, hook_messages, messages
+from mcjax_launch.kernel.wire.codec import Message
+from mcjax_launch.kernel.wire.exit_status import of_wait
+from mcjax_launch.kernel.wire.value import Value
 
 # Bytes of a line without an end that are kept: what comes then is another line.
 _LONGEST = 1 << 20

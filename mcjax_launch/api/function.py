@@ -14,13 +14,13 @@ from mcjax_launch.api.result import JobFailed, Result
 from mcjax_launch.api.returns import Returns
 from mcjax_launch.api.signature import Keywords
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.protocol.exit_status import FAILED
+from mcjax_launch.kernel.wire.exit_status import FAILED
 from mcjax_launch.ranks import these_ranks
 
 T = TypeVar("T")
 
 # Where a rank's Python finds it: the hook's modules, under the hook's own name.
-_PROGRAM = "_mcjax_launch.hook.mcjax_hook.function"
+_PROGRAM = "_mcjax_launch.features.function.hook"
 _PROCESSES = 4
 # Keywords of `launch` that say how a program is run, where there is none.
 _OF_PROGRAMS = ("module", "no_hook", "wrap", "debugpy")

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 # What each job's thread needs: a fork of the program would keep for ever what is half imported.
-import mcjax_launch.launcher.restarts
+import mcjax_launch.kernel.launcher.restarts
 import mcjax_launch.report.recording  # noqa: F401
 from mcjax_launch.api.embedded import Embedded
 from mcjax_launch.api.events import Reporter

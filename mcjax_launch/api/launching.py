@@ -18,7 +18,7 @@ from mcjax_launch.request import combinations, ready
 from mcjax_launch.wording import one_line
 
 if TYPE_CHECKING:
-    from mcjax_launch.protocol.function_call import Part
+    from mcjax_launch.features.function.messages import Part
 
 Program = Path | Sequence[Path]
 
@@ -119,7 +119,7 @@ def _refuse_while_importing() -> None:
         LaunchError: this is one.
 
     """
-    in_rank = sys.modules.get("_mcjax_launch.protocol.function_call")
+    in_rank = sys.modules.get("_mcjax_launch.features.function.messages")
     if path := getattr(in_rank, "importing", ""):
         guard = 'put that under `if __name__ == "__main__":`'
         raise LaunchError(f"{path} starts a job, also when the ranks import it: {guard}")

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from mcjax_launch.diagnosis.attempt import Attempt, Outcome
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.report import record
 from mcjax_launch.runs.rank_run import RankRun
 

@@ -6,10 +6,10 @@ import sys
 from collections import deque
 from typing import Any, Literal
 
-from mcjax_launch.protocol import hook_messages, messages
-from mcjax_launch.protocol.codec import Message
-from mcjax_launch.protocol.frames import Content
-from mcjax_launch.protocol.function_call import MAIN, unpickled
+from mcjax_launch.features.function.messages import MAIN, unpickled
+from mcjax_launch.kernel.wire import hook_messages, messages
+from mcjax_launch.kernel.wire.codec import Message
+from mcjax_launch.kernel.wire.frames import Content
 
 
 class Returns:

@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 import click
 
 from mcjax_launch import __version__
-from mcjax_launch.check import run
-from mcjax_launch.check.finding import Finding, last_line, lines, topics
 from mcjax_launch.cli.given_options import command_line
 from mcjax_launch.console.style import wants_colour
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.check import run
+from mcjax_launch.features.check.finding import Finding, last_line, lines, topics
 from mcjax_launch.job.plan import used_hosts
+from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
-from mcjax_launch.protocol import exit_status
 from mcjax_launch.ranks import counted
 from mcjax_launch.report import files
 from mcjax_launch.report.record import without_values

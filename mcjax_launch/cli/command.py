@@ -17,8 +17,8 @@ from mcjax_launch.cli.help import GroupedCommand
 from mcjax_launch.cli.options import GROUPS, PROGRAM
 from mcjax_launch.cli.warnings import warnings
 from mcjax_launch.errors import LaunchError, save_traceback
+from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
-from mcjax_launch.protocol import exit_status
 from mcjax_launch.request import combinations, ready, this_machine
 from mcjax_launch.request.this_machine import on_github
 from mcjax_launch.wording import one_line

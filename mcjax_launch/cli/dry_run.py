@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from mcjax_launch.job.describe import Here, dry_run
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.protocol import gpus, rank_environ
+from mcjax_launch.kernel.wire import gpus, rank_environ
 
 
 def script(job: Job, hosts: Sequence[Host]) -> str:

@@ -14,9 +14,9 @@ from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.sink import Target
 from mcjax_launch.console.style import wants_colour
 from mcjax_launch.console.unfinished import UnfinishedLines
+from mcjax_launch.kernel.wire import frames
+from mcjax_launch.kernel.wire.loop import earliest
 from mcjax_launch.options.options import OutputOptions
-from mcjax_launch.protocol import frames
-from mcjax_launch.protocol.loop import earliest
 from mcjax_launch.wording import visible
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mcjax_launch.console.collapse import Collapse
     from mcjax_launch.console.listener import Listener
     from mcjax_launch.console.status_line import StatusLine
-    from mcjax_launch.protocol.loop import Timer
+    from mcjax_launch.kernel.wire.loop import Timer
 
 # With more unwritten bytes than this the ranks are slowed down.
 _MOST_QUEUED = 1 << 20

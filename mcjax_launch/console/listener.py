@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mcjax_launch.protocol.codec import Message
+    from mcjax_launch.kernel.wire.codec import Message
 
 
 class Listener:

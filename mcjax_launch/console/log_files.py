@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from mcjax_launch.console.prefix import RankLabel
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.protocol import frames
+from mcjax_launch.kernel.wire import frames
 
 #: Bytes of a rank's stream that are kept for the summary.
 TAIL_BYTES = 16_384

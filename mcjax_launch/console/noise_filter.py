@@ -25,7 +25,7 @@ from mcjax_launch.jax_messages.noise import (
     VictimSearch,
 )
 from mcjax_launch.jax_messages.tracebacks import Reader, Traceback
-from mcjax_launch.protocol import frames
+from mcjax_launch.kernel.wire import frames
 from mcjax_launch.ranks import counted
 
 # A rank that prints so much at once prints more than anybody reads: it is not searched.
@@ -252,7 +252,7 @@ class FollowOnFilter:
             return Noise.TRACEBACK
         if not traceback.is_interrupt:
             return None
-        from mcjax_launch.protocol.source_lines import is_users  # as only an interrupt needs
+        from mcjax_launch.kernel.wire.source_lines import is_users  # as only an interrupt needs
 
         frames = traceback.frames
         own = tuple(line for file, line in frames if is_users(file))

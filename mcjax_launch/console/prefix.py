@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.plan import Plan
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import ranges
 
 _SEVERAL = b"1"  # bold: no rank's colour

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from mcjax_launch.protocol.loop import GONE, HANG_UP, WRITE, Loop
-from mcjax_launch.protocol.system import opened_again
-from mcjax_launch.protocol.uplink import widen
+from mcjax_launch.kernel.wire.loop import GONE, HANG_UP, WRITE, Loop
+from mcjax_launch.kernel.wire.system import opened_again
+from mcjax_launch.kernel.wire.uplink import widen
 
 # A pipe that polls as writable takes this much without blocking (POSIX: PIPE_BUF).
 _SAFE_WRITE = select.PIPE_BUF

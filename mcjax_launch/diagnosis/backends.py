@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from mcjax_launch.protocol.hook_messages import Backend
+from mcjax_launch.kernel.wire.hook_messages import Backend
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs.state import RunState
 

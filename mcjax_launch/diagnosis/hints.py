@@ -13,7 +13,7 @@ from mcjax_launch.jax_messages.known_errors import (
     warns_of_proxies,
     wrong_devices,
 )
-from mcjax_launch.protocol.jax_version import why_too_old
+from mcjax_launch.kernel.wire.jax_version import why_too_old
 from mcjax_launch.ranks import counted, slices_text
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from mcjax_launch.diagnosis.blame import Blame
-from mcjax_launch.protocol.address import is_loopback, split_text
-from mcjax_launch.protocol.hook_messages import Joining
+from mcjax_launch.kernel.wire.address import is_loopback, split_text
+from mcjax_launch.kernel.wire.hook_messages import Joining
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from mcjax_launch.diagnosis.blame import Blame
-from mcjax_launch.protocol.hook_messages import Joining
+from mcjax_launch.kernel.wire.hook_messages import Joining
 from mcjax_launch.ranks import have, these_ranks
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState

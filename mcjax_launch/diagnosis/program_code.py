@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, zip_longest
 
-from mcjax_launch.protocol import source_lines
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.kernel.wire import source_lines
+from mcjax_launch.kernel.wire.value import Value
 
 _MOST_ARGUMENTS = 3
 _LONGEST = 120

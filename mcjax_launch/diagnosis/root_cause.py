@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mcjax_launch.diagnosis.victims import is_victim
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import Stop

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from mcjax_launch.protocol import source_lines
+from mcjax_launch.kernel.wire import source_lines
 from mcjax_launch.ranks import counted, these_ranks
 
 K = TypeVar("K")

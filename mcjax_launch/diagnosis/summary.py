@@ -15,10 +15,10 @@ from mcjax_launch.diagnosis.root_cause import (
     ending_of,
 )
 from mcjax_launch.diagnosis.victims import is_victim
-from mcjax_launch.protocol import exit_status
-from mcjax_launch.protocol.hook_messages import Failed
-from mcjax_launch.protocol.signals import signal_name
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.kernel.wire.hook_messages import Failed
+from mcjax_launch.kernel.wire.signals import signal_name
+from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import all_ranks, counted, these_ranks
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState

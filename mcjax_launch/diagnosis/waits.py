@@ -13,8 +13,8 @@ from enum import Enum, auto
 from mcjax_launch.diagnosis.initialize_calls import wrong_call
 from mcjax_launch.diagnosis.joining import kept_apart
 from mcjax_launch.diagnosis.stacks import Frame, Stack, threads
-from mcjax_launch.protocol import source_lines
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.kernel.wire import source_lines
+from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import have, these_ranks
 from mcjax_launch.runs import waits
 from mcjax_launch.runs.rank_run import RankRun

@@ -13,10 +13,10 @@ from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, make_plan
-from mcjax_launch.protocol import rank_environ
-from mcjax_launch.protocol.address import LOOPBACK, TPU_PORTS, join_address, split_address
-from mcjax_launch.protocol.messages import Tpu, VisibleGpus
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.kernel.wire import rank_environ
+from mcjax_launch.kernel.wire.address import LOOPBACK, TPU_PORTS, join_address, split_address
+from mcjax_launch.kernel.wire.messages import Tpu, VisibleGpus
+from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import counted, these_ranks
 
 # What only a start would settle.

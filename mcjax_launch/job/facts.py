@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mcjax_launch.protocol.messages import Tpu, VisibleGpus
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.kernel.wire.messages import Tpu, VisibleGpus
+from mcjax_launch.kernel.wire.value import Value
 
 
 class Facts(Value):

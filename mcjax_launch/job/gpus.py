@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.protocol import hook_environ
-from mcjax_launch.protocol.messages import VisibleGpus
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.kernel.wire import hook_environ
+from mcjax_launch.kernel.wire.messages import VisibleGpus
+from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import counted
 
 _OF_JAX = "JAX_LOCAL_DEVICE_IDS"

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import MOST_RANKS, whole_number
 from mcjax_launch.wording import visible
 

@@ -20,10 +20,10 @@ from mcjax_launch.job.rank_variables import (
     profile_setting,
     slices_setting,
 )
+from mcjax_launch.kernel.wire import hook_environ
+from mcjax_launch.kernel.wire.address import LOOPBACK, join_address, split_text
+from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.options import wrappers
-from mcjax_launch.protocol import hook_environ
-from mcjax_launch.protocol.address import LOOPBACK, join_address, split_text
-from mcjax_launch.protocol.value import Value
 from mcjax_launch.ranks import counted, ranges
 
 

@@ -8,8 +8,8 @@ from mcjax_launch.job import tpu_chips
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import PROFILE_S, Job
-from mcjax_launch.protocol import hook_environ
-from mcjax_launch.protocol.address import LOOPBACK, join_address
+from mcjax_launch.kernel.wire import hook_environ
+from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
 
 
 def common_settings(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from mcjax_launch.kernel.wire.schedulers import KINDS
 from mcjax_launch.options import kinds
 from mcjax_launch.options.option import Group, flag, option
-from mcjax_launch.protocol.schedulers import KINDS
 
 #: What --coordinator takes beside an address.
 RELAYED = "ssh"

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from mcjax_launch.protocol.system import LINUX
+from mcjax_launch.kernel.wire.system import LINUX
 from mcjax_launch.pytest_plugin import messages
 from mcjax_launch.pytest_plugin.marks import Shape
 from mcjax_launch.pytest_plugin.meeting_point import MeetingPoint

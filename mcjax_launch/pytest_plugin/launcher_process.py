@@ -16,7 +16,7 @@ def main() -> None:
     """Run mcjax-launch with the arguments after the first, which is the parent's pid."""
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     parent = int(sys.argv.pop(1))
-    from mcjax_launch.protocol.system import LINUX
+    from mcjax_launch.kernel.wire.system import LINUX
 
     if LINUX:
         import ctypes

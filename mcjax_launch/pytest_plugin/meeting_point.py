@@ -10,7 +10,7 @@ import tempfile
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from mcjax_launch.protocol.system import LINUX
+from mcjax_launch.kernel.wire.system import LINUX
 
 _LAST_RESORT = "/tmp"
 # A unix socket's path has 107 bytes in all, and 103 on macOS; 29 of them are ours.

@@ -10,7 +10,7 @@ from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import Job
-from mcjax_launch.protocol.address import split_text
+from mcjax_launch.kernel.wire.address import split_text
 
 _JOB_ID = "job_id"
 # Placeholders that each rank has its own value for.

@@ -13,17 +13,11 @@ from mcjax_launch import __version__
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import NotStarted, RankFailed, Stopped
 from mcjax_launch.diagnosis.spmd import divergence_lines
-from mcjax_launch.diagnosis.summary import (
-    fate,
-    headline,
-    in_one_line,
-    reason,
-    shortened,
-)
+from mcjax_launch.diagnosis.summary import fate, headline, in_one_line, reason, shortened
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.job.job import Job
-from mcjax_launch.protocol.hook_messages import ImportedJax
-from mcjax_launch.protocol.signals import signal_name
+from mcjax_launch.kernel.wire.hook_messages import ImportedJax
+from mcjax_launch.kernel.wire.signals import signal_name
 from mcjax_launch.runs.rank_run import RankRun, Sample
 from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState

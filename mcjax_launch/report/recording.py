@@ -5,7 +5,7 @@ from typing import Protocol
 
 from mcjax_launch.diagnosis.attempt import Attempt, Outcome
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.protocol import exit_status
+from mcjax_launch.kernel.wire import exit_status
 
 
 class Recorder(Protocol):

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Set
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import is_python
+from mcjax_launch.kernel.wire import schedulers
 from mcjax_launch.options.kinds import HIGHEST_PORT
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import RELAYED, BatchOptions, Options
-from mcjax_launch.protocol import schedulers
 
 #: What makes a difference to a check.
 FOR_CHECK = frozenset(

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.protocol.address import is_loopback, join_address, split_address
-from mcjax_launch.protocol.exit_status import TIMED_OUT, USAGE
+from mcjax_launch.kernel.wire.address import is_loopback, join_address, split_address
+from mcjax_launch.kernel.wire.exit_status import TIMED_OUT, USAGE
 
 _PAUSE_S = 0.5
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host, parse_file, parse_list
+from mcjax_launch.kernel.wire import schedulers
 from mcjax_launch.options.options import Options
-from mcjax_launch.protocol import schedulers
 
 
 def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]:

@@ -9,8 +9,8 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import ranks_of_hosts
+from mcjax_launch.kernel.wire.program_check import Unusable, check_python_file, cure, find_command
 from mcjax_launch.options.wrappers import commands
-from mcjax_launch.protocol.program_check import Unusable, check_python_file, cure, find_command
 
 T = TypeVar("T")
 

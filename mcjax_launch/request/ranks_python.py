@@ -5,8 +5,8 @@ import sys
 from collections.abc import Mapping
 
 from mcjax_launch.job.job import WITHOUT_JAX
-from mcjax_launch.protocol import interpreter
-from mcjax_launch.protocol.program_check import executable, find_command
+from mcjax_launch.kernel.wire import interpreter
+from mcjax_launch.kernel.wire.program_check import executable, find_command
 from mcjax_launch.request.program import checked
 from mcjax_launch.request.this_machine import RanksPython
 

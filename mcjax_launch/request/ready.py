@@ -14,14 +14,14 @@ from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
-from mcjax_launch.launcher.entry import run as run_job
+from mcjax_launch.kernel.launcher.entry import run as run_job
 from mcjax_launch.request import this_machine
 from mcjax_launch.request.hosts import find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.request.program import check_program
 
 if TYPE_CHECKING:
-    from mcjax_launch.launcher.front import Front
+    from mcjax_launch.kernel.launcher.front import Front
     from mcjax_launch.options.options import Options
     from mcjax_launch.report.recording import Recorder
 
@@ -87,7 +87,7 @@ def run(
 
     """
     if job.profile is not None:
-        from mcjax_launch.report import profile
+        from mcjax_launch.features.profile import folders as profile
 
         profile.prepare(job.profile)
     start = functools.partial(run_job, job, hosts, front=front)
@@ -102,7 +102,7 @@ def run(
 
         outcome = recorded(start, recorders)
     if job.profile is not None:
-        from mcjax_launch.report import profile
+        from mcjax_launch.features.profile import folders as profile
 
         here = all(host.is_local for host in hosts)
         for line in profile.merge(job.profile, job.ranks_here, here):

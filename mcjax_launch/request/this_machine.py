@@ -59,7 +59,7 @@ def check_terminal() -> None:
         LaunchError: there is none.
 
     """
-    from mcjax_launch.launcher.user_terminal import why_none
+    from mcjax_launch.kernel.launcher.user_terminal import why_none
 
     if why := why_none():
         raise LaunchError(f"--pdb needs a terminal: {why}")

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from mcjax_launch.protocol import hook_messages as hook
-from mcjax_launch.protocol.messages import FromHook
+from mcjax_launch.kernel.wire import hook_messages as hook
+from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.runs.rank_run import Membership, RankRun
 from mcjax_launch.runs.spmd import Program
 from mcjax_launch.runs.state import RunState

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.kernel.wire.value import Value
 
 
 class _Event(Value):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mcjax_launch.protocol.exit_status import of_wait
-from mcjax_launch.protocol.hook_messages import Backend, Compiling, Failed, ImportedJax, Joining
-from mcjax_launch.protocol.value import Changing, Value, field
+from mcjax_launch.kernel.wire.exit_status import of_wait
+from mcjax_launch.kernel.wire.hook_messages import Backend, Compiling, Failed, ImportedJax, Joining
+from mcjax_launch.kernel.wire.value import Changing, Value, field
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.spmd import Program

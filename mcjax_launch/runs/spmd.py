@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
-from mcjax_launch.protocol import hook_messages
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.kernel.wire import hook_messages
+from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.runs.members import Members
 
 # Of each rank at least so many are kept until the others have run as many.

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mcjax_launch.protocol.messages import Exited, Usage
-from mcjax_launch.protocol.value import Changing, field
+from mcjax_launch.kernel.wire.messages import Exited, Usage
+from mcjax_launch.kernel.wire.value import Changing, field
 from mcjax_launch.runs.pause import Pause
 from mcjax_launch.runs.rank_run import Import, RankRun, Sample
 from mcjax_launch.runs.stop_reasons import Stop

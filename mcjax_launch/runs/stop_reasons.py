@@ -6,8 +6,8 @@ import errno
 import signal
 from collections.abc import Sequence
 
-from mcjax_launch.protocol import exit_status
-from mcjax_launch.protocol.value import Value
+from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.wording import one_line
 
 

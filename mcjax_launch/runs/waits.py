@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mcjax_launch.protocol.value import Changing, Value, field
+from mcjax_launch.kernel.wire.value import Changing, Value, field
 from mcjax_launch.runs.spmd import Program
 
 if TYPE_CHECKING:

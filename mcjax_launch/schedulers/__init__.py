@@ -1,4 +1,4 @@
-"""Schedulers: what takes code of each. `protocol/schedulers.py` has the list of them."""
+"""Schedulers: what takes code of each. `kernel/wire/schedulers.py` has the list of them."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.protocol.schedulers import KINDS, Scheduler
+from mcjax_launch.kernel.wire.schedulers import KINDS, Scheduler
 
 if TYPE_CHECKING:
     from mcjax_launch.schedulers.submission import Submission

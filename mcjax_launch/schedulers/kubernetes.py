@@ -13,8 +13,8 @@ from os.path import splitext
 from typing import Any
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.protocol.exit_status import NOT_EXECUTABLE, NOT_FOUND, USAGE
-from mcjax_launch.protocol.schedulers import ENGINE_RESTART
+from mcjax_launch.kernel.wire.exit_status import NOT_EXECUTABLE, NOT_FOUND, USAGE
+from mcjax_launch.kernel.wire.schedulers import ENGINE_RESTART
 from mcjax_launch.schedulers import Driver, tpu
 from mcjax_launch.schedulers.manifest import change, to_yaml
 from mcjax_launch.schedulers.submission import Submission

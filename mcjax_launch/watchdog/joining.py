@@ -1,6 +1,6 @@
 """Ranks that are kept apart, reported once, as soon as they call initialize()."""
 
-from mcjax_launch.protocol.hook_messages import Joining
+from mcjax_launch.kernel.wire.hook_messages import Joining
 from mcjax_launch.runs.state import RunState
 
 # So many numbers of processes are shown.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jobs import PROGRAMS, Jobs
 
-from mcjax_launch.hook.mcjax_hook.jax_flags import USED_BY_JAX
+from mcjax_launch.features.preload.hook.jax_flags import USED_BY_JAX
 
 # Of each job its own.
 OF_A_JOB = {"JAX_COORDINATOR_ADDRESS", "MCJAX_JOB_ID"}

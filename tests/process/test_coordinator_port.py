@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from mcjax_launch.agent import network, ports
-from mcjax_launch.hook.mcjax_hook import coordinator as meeting
-from mcjax_launch.protocol.loop import Loop
+from mcjax_launch.kernel.agent import network, ports
+from mcjax_launch.kernel.hook import coordinator as meeting
+from mcjax_launch.kernel.wire.loop import Loop
 
 
 @dataclass

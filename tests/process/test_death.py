@@ -138,7 +138,7 @@ def test_a_signal_at_any_moment_of_the_start(jobs: Jobs, name: str) -> None:
     """From the first line of the entry point on, which is where it begins to handle them."""
     if sys.platform != "linux":
         pytest.skip("only Linux tells which signals a process handles")
-    from mcjax_launch.agent.system import linux
+    from mcjax_launch.kernel.agent.system import linux
 
     signum = signal.Signals[f"SIG{name}"]
     for pause_ms in range(0, 300, 40):
@@ -566,7 +566,7 @@ import errno, os
 def fork():
     raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 os.fork = fork
-from mcjax_launch.agent.main import main
+from mcjax_launch.kernel.agent.main import main
 main("")
 """
     done = subprocess.run(

@@ -15,12 +15,12 @@ import pytest
 from jobs import eventually
 
 import mcjax_launch
-from mcjax_launch.agent.hook_server import HookServer
-from mcjax_launch.agent.system import system as supervision
-from mcjax_launch.hook.mcjax_hook.agent_link import AgentLink
-from mcjax_launch.protocol import system
-from mcjax_launch.protocol.codec import to_json
-from mcjax_launch.protocol.hook_messages import (
+from mcjax_launch.kernel.agent.hook_server import HookServer
+from mcjax_launch.kernel.agent.system import system as supervision
+from mcjax_launch.kernel.hook.agent_link import AgentLink
+from mcjax_launch.kernel.wire import system
+from mcjax_launch.kernel.wire.codec import to_json
+from mcjax_launch.kernel.wire.hook_messages import (
     Compiled,
     Compiling,
     Failed,
@@ -34,8 +34,8 @@ from mcjax_launch.protocol.hook_messages import (
     Left,
     Program,
 )
-from mcjax_launch.protocol.loop import Loop
-from mcjax_launch.protocol.messages import FromHook
+from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.kernel.wire.messages import FromHook
 
 HELLO = Hello(100, "1", 0)
 COMPILING = Compiling("jit_step", "train.py:9", "cpu")
@@ -296,7 +296,12 @@ def test_who_has_not_been_heard_yet_is_asked_too(server: Server) -> None:
 
 @pytest.mark.parametrize(
     ("process_id", "imported"),
-    [("1", []), ('1"]],[["\\n', ["_mcjax_launch.protocol.codec"]), ("", None), ("\udcff\n", None)],
+    [
+        ("1", []),
+        ('1"]],[["\\n', ["_mcjax_launch.kernel.wire.codec"]),
+        ("", None),
+        ("\udcff\n", None),
+    ],
 )
 def test_the_hello_of_a_real_hook(
     server: Server, process_id: str, imported: list[str] | None

@@ -9,7 +9,7 @@ from jobs import Ended, Jobs
 from remote import FAKE_SSH
 
 import mcjax_launch
-from mcjax_launch.protocol import frames, messages
+from mcjax_launch.kernel.wire import frames, messages
 
 PACKAGE = Path(mcjax_launch.__file__).parent
 HOSTS = {"here": (), "on other hosts": ("--hosts", "a,b", "--via", FAKE_SSH)}
@@ -23,11 +23,11 @@ BUGS = {
 # What keeps an agent from having a folder of its own.
 DISKS = {
     "that is read-only": (
-        "agent/private_folder.py",
+        "kernel/agent/private_folder.py",
         '_LAST_RESORT = "/tmp"',
         '_LAST_RESORT = "/proc"',
     ),
-    "that is full": ("agent/main.py", 'open(path, "w",', 'open("/dev/full", "w",'),
+    "that is full": ("kernel/agent/main.py", 'open(path, "w",', 'open("/dev/full", "w",'),
 }
 # Clients, as Python programs, that fail in their own ways.
 CLIENTS = {
@@ -36,7 +36,7 @@ CLIENTS = {
 }
 
 
-def with_bug(folder: Path, old: str, new: str, name: str = "agent/agent.py") -> list[str]:
+def with_bug(folder: Path, old: str, new: str, name: str = "kernel/agent/agent.py") -> list[str]:
     """A launcher with a bug, or with one of the system's that it meets, as a command."""
     shutil.copytree(PACKAGE, folder / "mcjax_launch")
     module = folder / "mcjax_launch" / name

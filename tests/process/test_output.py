@@ -280,7 +280,7 @@ def test_a_traceback_is_shown_once(jobs: Jobs, shown: str) -> None:
 def test_a_good_end_of_a_long_job(jobs: Jobs, long_s: int, quiet: list[str], said: str) -> None:
     """It says how long it was; a short one says nothing."""
     code = (
-        f"from mcjax_launch.launcher import launcher; launcher.LONG_S = {long_s}\n"
+        f"from mcjax_launch.kernel.launcher import launcher; launcher.LONG_S = {long_s}\n"
         "from mcjax_launch.__main__ import run; run()"
     )
     ended = jobs.run(*quiet, "true", launcher=[sys.executable, "-c", code])

@@ -229,7 +229,7 @@ NO_PSUTIL = f"""
 import sys
 sys.modules["psutil"] = None
 sys.path[:0] = [{str(ROOT)!r}]
-from mcjax_launch.agent.main import main
+from mcjax_launch.kernel.agent.main import main
 main("")
 """
 
@@ -253,7 +253,7 @@ USER_SITE = f"""
 import site, sys
 site.venv = site.addsitepackages = lambda known: known
 sys.path[:0] = [{str(ROOT)!r}]
-from mcjax_launch.agent.system import portable
+from mcjax_launch.kernel.agent.system import portable
 print(portable.psutil.__file__)
 """
 
@@ -277,7 +277,7 @@ def test_psutil_is_the_users_own(tmp_path: Path) -> None:
 
 KEEPS = """
 import contextlib, os, pty, termios
-from mcjax_launch.launcher import user_terminal
+from mcjax_launch.kernel.launcher import user_terminal
 def close_range(low, high):  # as where the system has no call for it
     for fd in range(low, high):
         with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ import pytest
 from jobs import PROGRAMS, Jobs, eventually
 from remote import FAKE_SSH, SYSTEM_PATH, needs_sshd
 
-from mcjax_launch.transport import bootstrap
+from mcjax_launch.kernel.transport import bootstrap
 
 
 def test_all_that_the_agent_imports_is_streamed() -> None:

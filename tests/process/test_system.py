@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.agent.system import system
-from mcjax_launch.agent.system.unix import SpawnError
+from mcjax_launch.kernel.agent.system import system
+from mcjax_launch.kernel.agent.system.unix import SpawnError
 
 # In an interpreter of its own: it waits for all children, whosever they are.
 WAITS = """
 import os, sys
-from mcjax_launch.agent.system import system, unix
+from mcjax_launch.kernel.agent.system import system, unix
 if sys.argv[1] == "without waitid":
     del os.waitid
 null = os.open(os.devnull, os.O_RDWR)
@@ -55,7 +55,7 @@ def test_a_child_starts_with_default_signals() -> None:
     script = "grep -E 'Sig(Blk|Ign)' /proc/self/status"
     program = f"""
 import os, signal
-from mcjax_launch.agent.system import system
+from mcjax_launch.kernel.agent.system import system
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 null = os.open(os.devnull, os.O_RDWR)
@@ -69,7 +69,7 @@ os.waitpid(system.spawn(["sh", "-c", {script!r}], dict(os.environ), "/", (null, 
 
 SPAWNS = """
 import os, resource, sys
-from mcjax_launch.agent.system import system
+from mcjax_launch.kernel.agent.system import system
 null = os.open(os.devnull, os.O_RDWR)
 limit = (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 held = resource.getrlimit(resource.RLIMIT_NOFILE), os.sched_getaffinity(0)

@@ -27,7 +27,7 @@ way = sys.argv[1]
 
 
 def pretend_to_be_on_a_gpu() -> None:
-    hook = sys.modules["_mcjax_launch.hook.mcjax_hook.compilation"]
+    hook = sys.modules["_mcjax_launch.kernel.hook.compilation"]
     real = hook.Compiling  # type: ignore[attr-defined]
     hook.Compiling = lambda name, where, platform: real(name, where, "gpu")  # type: ignore[attr-defined]
 

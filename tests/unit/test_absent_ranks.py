@@ -3,8 +3,8 @@
 import pytest
 from records import end_of
 
-from mcjax_launch.protocol.hook_messages import Joined, Joining, Leaving, Left
-from mcjax_launch.protocol.messages import Exited, FromHook
+from mcjax_launch.kernel.wire.hook_messages import Joined, Joining, Leaving, Left
+from mcjax_launch.kernel.wire.messages import Exited, FromHook
 from mcjax_launch.runs import hook_events
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState

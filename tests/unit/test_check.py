@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.check.finding import Finding, last_line, lines, merged
-from mcjax_launch.check.found import Found, HostFound
-from mcjax_launch.check.judgement import judge, judge_devices, judge_gpus
-from mcjax_launch.check.run import devices_of, job_of_check, judge_sum, told_by
+from mcjax_launch.features.check.finding import Finding, last_line, lines, merged
+from mcjax_launch.features.check.found import Found, HostFound
+from mcjax_launch.features.check.judgement import judge, judge_devices, judge_gpus
+from mcjax_launch.features.check.run import devices_of, job_of_check, judge_sum, told_by
 from mcjax_launch.job.gpus import GpuShares
 from mcjax_launch.job.job import Job
-from mcjax_launch.launcher.peers import Gap
-from mcjax_launch.protocol.messages import (
+from mcjax_launch.kernel.launcher.peers import Gap
+from mcjax_launch.kernel.wire.messages import (
     Devices,
     DevicesCounted,
     GpuFacts,

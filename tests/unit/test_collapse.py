@@ -14,7 +14,7 @@ from mcjax_launch.console.collapse import (
     Group,
 )
 from mcjax_launch.console.pieces import Lines, Part, Stream, whole_lines
-from mcjax_launch.protocol.frames import STDERR, STDOUT
+from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
 from mcjax_launch.ranks import ranges
 
 

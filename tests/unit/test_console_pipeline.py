@@ -9,9 +9,9 @@ import pytest
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import RankLabel
 from mcjax_launch.console.sink import Target, standard
+from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
+from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.options.options import OutputOptions
-from mcjax_launch.protocol.frames import STDERR, STDOUT
-from mcjax_launch.protocol.loop import Loop
 
 GLOO = (
     b"[Gloo] Rank 0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3\n"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.agent.coordinator_streams import CoordinatorStreams
-from mcjax_launch.protocol.codec import Message
-from mcjax_launch.protocol.frames import RELAY_WINDOW, Decoder, Relayed
-from mcjax_launch.protocol.loop import Loop
-from mcjax_launch.protocol.messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
-from mcjax_launch.transport.coordinator_relay import CoordinatorRelay
+from mcjax_launch.features.relay.agent import CoordinatorStreams
+from mcjax_launch.features.relay.launcher import CoordinatorRelay
+from mcjax_launch.kernel.wire.codec import Message
+from mcjax_launch.kernel.wire.frames import RELAY_WINDOW, Decoder, Relayed
+from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.kernel.wire.messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
 
 LOOP = Loop()
 RELAYED = (Relayed, RelayListens, RelayOpens, RelayTaken, RelayEnds)

@@ -5,10 +5,10 @@ import resource
 import socket
 from pathlib import Path
 
-from mcjax_launch.agent.coordinator_streams import CoordinatorStreams
-from mcjax_launch.protocol.loop import Loop
-from mcjax_launch.protocol.messages import RelayListens
-from mcjax_launch.protocol.uplink import Uplink
+from mcjax_launch.features.relay.agent import CoordinatorStreams
+from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.kernel.wire.messages import RelayListens
+from mcjax_launch.kernel.wire.uplink import Uplink
 
 
 def test_who_comes_when_there_is_no_descriptor_is_accepted_later(tmp_path: Path) -> None:

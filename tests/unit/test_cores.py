@@ -8,8 +8,8 @@ from mcjax_launch.job.cores import of_ranks, split
 from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.gpus import share_out
 from mcjax_launch.job.job import Job
-from mcjax_launch.protocol.gpus import visible
-from mcjax_launch.protocol.messages import VisibleGpus
+from mcjax_launch.kernel.wire.gpus import visible
+from mcjax_launch.kernel.wire.messages import VisibleGpus
 from mcjax_launch.ranks import ranges
 
 

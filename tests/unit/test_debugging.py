@@ -4,8 +4,7 @@ import pytest
 
 from mcjax_launch.cli.command import command
 from mcjax_launch.cli.optional_values import with_values
-from mcjax_launch.job.job import Job
-from mcjax_launch.launcher.debug_queue import (
+from mcjax_launch.features.debugging.queue import (
     STEP_S,
     DebugQueue,
     Effects,
@@ -16,8 +15,9 @@ from mcjax_launch.launcher.debug_queue import (
     TakeBack,
     Waits,
 )
-from mcjax_launch.launcher.user_terminal import _Row
-from mcjax_launch.protocol.hook_messages import JOB_ENDS
+from mcjax_launch.job.job import Job
+from mcjax_launch.kernel.launcher.user_terminal import _Row
+from mcjax_launch.kernel.wire.hook_messages import JOB_ENDS
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.hang import HangWatch
 from mcjax_launch.watchdog.limits import Limits

@@ -2,11 +2,11 @@
 
 import pytest
 
-from mcjax_launch.protocol import frames, messages
-from mcjax_launch.protocol.codec import Malformed, Message
-from mcjax_launch.protocol.frames import Content, Data, Relayed
-from mcjax_launch.protocol.hook_messages import DebuggerResumed, Left
-from mcjax_launch.transport.dialogue import Dialogue
+from mcjax_launch.kernel.transport.dialogue import Dialogue
+from mcjax_launch.kernel.wire import frames, messages
+from mcjax_launch.kernel.wire.codec import Malformed, Message
+from mcjax_launch.kernel.wire.frames import Content, Data, Relayed
+from mcjax_launch.kernel.wire.hook_messages import DebuggerResumed, Left
 
 HELLO, BYE = messages.Greeting(messages.VERSION), messages.Bye((), 0)
 PREPARE = messages.Prepare(*(False, None, None, "", (), "", {}, "/", False), transfer_ports=2)

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from mcjax_launch.protocol import exit_status
+from mcjax_launch.kernel.wire import exit_status
 
 OF_ERRORS = {
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), 127),

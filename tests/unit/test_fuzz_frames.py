@@ -19,12 +19,12 @@ import pytest
 from mcjax_launch.console.sink import Target
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.launcher.launcher import Launcher
-from mcjax_launch.protocol import frames, hook_messages, messages
-from mcjax_launch.protocol.codec import Message, Nested
-from mcjax_launch.protocol.loop import Loop
+from mcjax_launch.kernel.launcher.launcher import Launcher
+from mcjax_launch.kernel.transport.pipes import Pipes
+from mcjax_launch.kernel.wire import frames, hook_messages, messages
+from mcjax_launch.kernel.wire.codec import Message, Nested
+from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.transport.pipes import Pipes
 
 _SEED = os.environ.get("FUZZ_SEED", "7")
 _CASES = int(os.environ.get("FUZZ_CASES", "400"))

@@ -9,9 +9,9 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.gpus import GpuShares, described, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.protocol.gpus import visible
-from mcjax_launch.protocol.hook_messages import Backend
-from mcjax_launch.protocol.messages import VisibleGpus
+from mcjax_launch.kernel.wire.gpus import visible
+from mcjax_launch.kernel.wire.hook_messages import Backend
+from mcjax_launch.kernel.wire.messages import VisibleGpus
 from mcjax_launch.runs.state import RunState
 
 JOB = Job(program=("train.py",), python="python", chdir="/")

@@ -7,8 +7,8 @@ import pytest
 from records import say
 
 from mcjax_launch.diagnosis.stacks import Stack
-from mcjax_launch.protocol import hook_messages as hook
-from mcjax_launch.protocol.messages import RankUsage, Usage
+from mcjax_launch.kernel.wire import hook_messages as hook
+from mcjax_launch.kernel.wire.messages import RankUsage, Usage
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog import standing
 from mcjax_launch.watchdog.hang import Ask, HangWatch

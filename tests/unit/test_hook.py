@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcjax_launch.hook.mcjax_hook import initialize as hook
+from mcjax_launch.kernel.hook import initialize as hook
 
 ENVIRON = {
     "JAX_COORDINATOR_ADDRESS": "127.0.0.1:5000",

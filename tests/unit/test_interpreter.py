@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.protocol import interpreter
+from mcjax_launch.kernel.wire import interpreter
 
 
 def environment(folder: Path, *, mark: str = "pyvenv.cfg", jax: bool = True) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 from fakes import Clock
 
-from mcjax_launch.agent import launcher_link
-from mcjax_launch.agent.launcher_link import LauncherLink
-from mcjax_launch.protocol import frames
-from mcjax_launch.protocol.frames import MAGIC, PING_S, SILENCE_S, encoded
-from mcjax_launch.protocol.loop import Loop
-from mcjax_launch.protocol.messages import VERSION, Credit, Forward, Greeting, Ping
-from mcjax_launch.protocol.uplink import Uplink
+from mcjax_launch.kernel.agent import launcher_link
+from mcjax_launch.kernel.agent.launcher_link import LauncherLink
+from mcjax_launch.kernel.wire import frames
+from mcjax_launch.kernel.wire.frames import MAGIC, PING_S, SILENCE_S, encoded
+from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.kernel.wire.messages import VERSION, Credit, Forward, Greeting, Ping
+from mcjax_launch.kernel.wire.uplink import Uplink
 
 
 class Ends:

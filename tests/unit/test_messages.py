@@ -5,8 +5,10 @@ import sys
 
 import pytest
 
-from mcjax_launch.protocol import fork_messages, function_call, hook_messages, messages
-from mcjax_launch.protocol.codec import (
+from mcjax_launch.features.function import messages as function_call
+from mcjax_launch.features.preload import messages as fork_messages
+from mcjax_launch.kernel.wire import hook_messages, messages
+from mcjax_launch.kernel.wire.codec import (
     Malformed,
     Message,
     Nested,
@@ -14,7 +16,7 @@ from mcjax_launch.protocol.codec import (
     from_values,
     to_json,
 )
-from mcjax_launch.protocol.hook_messages import Failed, HandledException, Hello, Joining, Program
+from mcjax_launch.kernel.wire.hook_messages import Failed, HandledException, Hello, Joining, Program
 
 
 def classes_of(module: object) -> list[type[Nested]]:

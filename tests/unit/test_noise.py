@@ -17,7 +17,7 @@ from mcjax_launch.console.pieces import Lines, Part, Piece, Stream, whole_lines
 from mcjax_launch.console.renderers import Plain
 from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
 from mcjax_launch.jax_messages.noise import Listener, Noise, without_noise
-from mcjax_launch.protocol import frames
+from mcjax_launch.kernel.wire import frames
 
 GLOO, TERM, VICTIM, STACK = Noise.GLOO, Noise.TERM, Noise.VICTIM, Noise.STACK
 TRACEBACK, STUB = Noise.TRACEBACK, Noise.STUB

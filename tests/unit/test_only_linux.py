@@ -8,18 +8,18 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # Where it may be: the two seams, and --preload, which is for Linux.
 PLACES = {
-    "agent/gpu_survey.py",
-    "agent/interfaces.py",
-    "agent/tpu.py",
-    "protocol/gpus.py",
-    "protocol/system.py",
-    "agent/system/linux.py",
-    "agent/system/oom.py",
-    "agent/fork_server.py",
-    "hook/mcjax_hook/agents_death.py",
-    "hook/mcjax_hook/fork_server.py",
-    "hook/mcjax_hook/forked_rank.py",
-    "hook/mcjax_hook/forking.py",
+    "features/check/agent/gpu_survey.py",
+    "features/check/agent/interfaces.py",
+    "kernel/agent/tpu.py",
+    "kernel/wire/gpus.py",
+    "kernel/wire/system.py",
+    "kernel/agent/system/linux.py",
+    "kernel/agent/system/oom.py",
+    "features/preload/agent/fork_server.py",
+    "kernel/hook/agents_death.py",
+    "features/preload/hook/fork_server.py",
+    "features/preload/hook/forked_rank.py",
+    "features/preload/hook/forking.py",
     "pytest_plugin/launcher_process.py",
     "pytest_plugin/meeting_point.py",
     "schedulers/kubernetes.py",  # it names a folder of pods, which run Linux wherever this does
@@ -32,7 +32,7 @@ NAMES = re.compile(
     re.VERBOSE,
 )
 # Which system this is, is asked by whoever chooses a way, and on Windows by the first lines.
-ASK = {"__main__.py", "agent/system/unix.py"}
+ASK = {"__main__.py", "kernel/agent/system/unix.py"}
 # Waiting without reaping: Python has it on macOS only since 3.13.
 WAITID = re.compile(r"\bwaitid\(|WNOWAIT")
 

@@ -10,11 +10,11 @@ import pytest
 from fakes import Clock, Connection
 
 from mcjax_launch.job.hosts import LOCAL, Host
-from mcjax_launch.protocol.frames import PING_S, SILENCE_S
-from mcjax_launch.protocol.messages import VERSION, Bye, Greeting, NothingLeft, Ping
-from mcjax_launch.transport import bootstrap, pool
-from mcjax_launch.transport.client import Transport
-from mcjax_launch.transport.pool import AgentPool, Failure
+from mcjax_launch.kernel.transport import bootstrap, pool
+from mcjax_launch.kernel.transport.client import Transport
+from mcjax_launch.kernel.transport.pool import AgentPool, Failure
+from mcjax_launch.kernel.wire.frames import PING_S, SILENCE_S
+from mcjax_launch.kernel.wire.messages import VERSION, Bye, Greeting, NothingLeft, Ping
 
 HELLO, BYE = Greeting(VERSION), Bye((), 0)
 REFUSED = b"kex_exchange_identification: read: Connection reset by peer\n"

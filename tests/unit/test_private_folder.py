@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.agent import private_folder
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.transport import sync
+from mcjax_launch.kernel.agent import private_folder
+from mcjax_launch.kernel.transport import staging as sync
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.report.profile import merge, prepare
+from mcjax_launch.features.profile.folders import merge, prepare
 
 NAME = {"ph": "M", "pid": 701, "name": "process_name", "args": {"name": "/host:CPU"}}
 ORDER = {"ph": "M", "pid": 701, "name": "process_sort_index", "args": {"sort_index": 701}}

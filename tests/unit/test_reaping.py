@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcjax_launch.agent import agent
-from mcjax_launch.agent.system.unix import Ended
+from mcjax_launch.kernel.agent import agent
+from mcjax_launch.kernel.agent.system.unix import Ended
 
 SERVER, ORPHAN = 7, 8
 

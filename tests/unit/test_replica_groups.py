@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcjax_launch.hook.mcjax_hook import replica_groups
+from mcjax_launch.kernel.hook import replica_groups
 
 # What a compiled program says: whether its processes exchange anything, two devices each.
 EXCHANGED = {

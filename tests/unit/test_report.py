@@ -13,8 +13,8 @@ from records import KILL, SEGV, TERM, end_of, failure, rank_run, record_of, say
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import Completed
 from mcjax_launch.diagnosis.summary import Summary, summarize
-from mcjax_launch.protocol.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
-from mcjax_launch.protocol.messages import RankUsage, Usage
+from mcjax_launch.kernel.wire.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
+from mcjax_launch.kernel.wire.messages import RankUsage, Usage
 from mcjax_launch.report import record, write
 from mcjax_launch.runs.rank_run import RankRun, Sample
 from mcjax_launch.runs.state import RunState

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.agent import returns as agent
 from mcjax_launch.api.returns import Returns
-from mcjax_launch.protocol import frames
-from mcjax_launch.protocol.function_call import in_parts, returned_path, sizes_of
-from mcjax_launch.protocol.hook_messages import Returned
-from mcjax_launch.protocol.messages import FromHook, Started
+from mcjax_launch.features.function import agent as agent
+from mcjax_launch.features.function.messages import in_parts, returned_path, sizes_of
+from mcjax_launch.kernel.wire import frames
+from mcjax_launch.kernel.wire.hook_messages import Returned
+from mcjax_launch.kernel.wire.messages import FromHook, Started
 
 LARGE = 1 << 18
 

@@ -6,13 +6,7 @@ import pytest
 from records import failure, rank_run
 
 from mcjax_launch.diagnosis.root_cause import first_failure
-from mcjax_launch.diagnosis.summary import (
-    duration,
-    last_words,
-    not_started,
-    status_text,
-    summarize,
-)
+from mcjax_launch.diagnosis.summary import duration, last_words, not_started, status_text, summarize
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import Stop

@@ -5,12 +5,12 @@ import pytest
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.launcher import restarts
-from mcjax_launch.launcher.restarts import pause_s, without
-from mcjax_launch.protocol import schedulers
+from mcjax_launch.kernel.launcher import restarts
+from mcjax_launch.kernel.launcher.restarts import pause_s, without
+from mcjax_launch.kernel.transport.client import client_environ
+from mcjax_launch.kernel.wire import schedulers
 from mcjax_launch.schedulers import Driver, driver, slurm
 from mcjax_launch.schedulers.submission import default_name
-from mcjax_launch.transport.client import client_environ
 
 
 def test_allocation() -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from mcjax_launch.diagnosis.spmd import divergence_lines
-from mcjax_launch.protocol import hook_messages
+from mcjax_launch.kernel.wire import hook_messages
 from mcjax_launch.runs.spmd import Comparison, Program
 
 ALL = frozenset(range(4))

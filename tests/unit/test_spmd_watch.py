@@ -5,13 +5,7 @@ import pytest
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.diagnosis.waits import in_programs
-from mcjax_launch.protocol import hook_messages
-from mcjax_launch.protocol.messages import FromHook, RankUsage, Usage
-from mcjax_launch.runs.hook_events import take
-from mcjax_launch.runs.spmd import Comparison, Program
-from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import interrupted
-from mcjax_launch.watchdog.spmd import (
+from mcjax_launch.features.verify_spmd.watch import (
     Decision,
     Diverged,
     LookAtRanks,
@@ -20,6 +14,12 @@ from mcjax_launch.watchdog.spmd import (
     ShowCode,
     SpmdWatch,
 )
+from mcjax_launch.kernel.wire import hook_messages
+from mcjax_launch.kernel.wire.messages import FromHook, RankUsage, Usage
+from mcjax_launch.runs.hook_events import take
+from mcjax_launch.runs.spmd import Comparison, Program
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import interrupted
 
 ALL = frozenset(range(3))
 METRIC = Program("jit_metric", "m", ALL, ("f32[4]",), "train.py:12")
@@ -30,7 +30,7 @@ CALLS = {
     "barrier": f"{SITE}/jax/_src/distributed.py:9:wait_at_barrier",
     "loading": "/usr/lib/python3.11/queue.py:171:get",
     "another": f"{SITE}/jax/_src/api.py:2:block_until_ready",
-    "held": f"{SITE}/mcjax_launch/hook/mcjax_hook/gate.py:71:hold",
+    "held": f"{SITE}/mcjax_launch/features/verify_spmd/hook.py:71:hold",
 }
 
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcjax_launch.agent.stacks import StackDump, main_thread
-from mcjax_launch.agent.system import system
-from mcjax_launch.protocol.messages import Stacks
+from mcjax_launch.kernel.agent.stacks import StackDump, main_thread
+from mcjax_launch.kernel.agent.system import system
+from mcjax_launch.kernel.wire.messages import Stacks
 
 BEGAN = 100.0
 QUIET_S, SLOWEST_S = 0.15, 2.0

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.agent.sync import Staging
-from mcjax_launch.protocol.messages import StageEntry
+from mcjax_launch.kernel.agent.staging import Staging
+from mcjax_launch.kernel.wire.messages import StageEntry
 
 
 def test_the_call_of_a_function_is_no_file_of_the_users(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan
-from mcjax_launch.launcher import startup
-from mcjax_launch.launcher.peers import Reach
-from mcjax_launch.launcher.startup import Startup
-from mcjax_launch.protocol.messages import (
+from mcjax_launch.kernel.launcher import startup
+from mcjax_launch.kernel.launcher.peers import Reach
+from mcjax_launch.kernel.launcher.startup import Startup
+from mcjax_launch.kernel.transport.pool import Failure
+from mcjax_launch.kernel.wire.messages import (
     VERSION,
     Bind,
     CoordinatorTried,
@@ -31,7 +32,6 @@ from mcjax_launch.protocol.messages import (
     TryCoordinator,
     TryPeers,
 )
-from mcjax_launch.transport.pool import Failure
 
 HELLO = Greeting(VERSION)
 ADDRESSES = {name: f"10.0.0.{number}" for number, name in enumerate("abcdef", 1)}

@@ -11,10 +11,10 @@ from mcjax_launch.console.pieces import Part, Stream, whole_lines
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.console.renderers import Live
 from mcjax_launch.console.status_line import SILENCE_S, StatusLine
-from mcjax_launch.launcher import progress
-from mcjax_launch.launcher.progress import Progress
-from mcjax_launch.protocol import hook_messages as hook
-from mcjax_launch.protocol.messages import RankUsage, Usage
+from mcjax_launch.kernel.launcher import progress
+from mcjax_launch.kernel.launcher.progress import Progress
+from mcjax_launch.kernel.wire import hook_messages as hook
+from mcjax_launch.kernel.wire.messages import RankUsage, Usage
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import Stop
 

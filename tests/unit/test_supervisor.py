@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.agent.supervisor import (
+from mcjax_launch.kernel.agent.supervisor import (
     LINGER_S,
     UNKILLABLE_S,
     Effect,

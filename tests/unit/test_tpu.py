@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.agent import tpu
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.launcher.tpu_workers import in_order, order_note, part_note
-from mcjax_launch.protocol.messages import HostFacts, Tpu
+from mcjax_launch.kernel.agent import tpu
+from mcjax_launch.kernel.launcher.tpu_workers import in_order, order_note, part_note
+from mcjax_launch.kernel.wire.messages import HostFacts, Tpu
 
 # What is on the buses of three machines: the place, the vendor and the device.
 NOT_A_TPU = [

@@ -4,8 +4,8 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host
-from mcjax_launch.transport import bootstrap
-from mcjax_launch.transport.client import Transport, ssh_argv, template_argv
+from mcjax_launch.kernel.transport import bootstrap
+from mcjax_launch.kernel.transport.client import Transport, ssh_argv, template_argv
 
 
 def test_ssh_argv() -> None:

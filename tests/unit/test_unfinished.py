@@ -2,7 +2,7 @@
 
 from mcjax_launch.console.pieces import Lines, Part, Stream
 from mcjax_launch.console.unfinished import LONGEST, MOMENT_S, UnfinishedLines
-from mcjax_launch.protocol.frames import STDERR, STDOUT
+from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
 
 ONE, TWO = Stream(0, STDOUT), Stream(0, STDERR)
 

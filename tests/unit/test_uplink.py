@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mcjax_launch.protocol.loop import Loop
-from mcjax_launch.protocol.uplink import Uplink
+from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.kernel.wire.uplink import Uplink
 
 
 def taken(loop: Loop, fd: int, uplink: Uplink) -> bytes:

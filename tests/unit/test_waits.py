@@ -2,8 +2,8 @@
 
 from records import end_of, say
 
-from mcjax_launch.protocol.hook_messages import Joined, Joining, Leaving
-from mcjax_launch.protocol.hook_messages import Program as Ran
+from mcjax_launch.kernel.wire.hook_messages import Joined, Joining, Leaving
+from mcjax_launch.kernel.wire.hook_messages import Program as Ran
 from mcjax_launch.runs.spmd import Program
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.waits import EXIT, INITIALIZE, Wait, Waits, waits_of

@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 
 import mcjax_launch
-from mcjax_launch.agent.hook_server import HookConnection
-from mcjax_launch.agent.stacks import Importer, with_source
 from mcjax_launch.console.collapse import Collapse
 from mcjax_launch.console.log_files import Tails
 from mcjax_launch.console.noise_filter import NoiseFilter
@@ -28,13 +26,15 @@ from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.diagnosis import program_code
 from mcjax_launch.diagnosis.stacks import Stack, stack_lines
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.hook.mcjax_hook import replica_groups
 from mcjax_launch.jax_messages import known_errors, lost_peer, noise, tracebacks
 from mcjax_launch.job import hosts, placeholders
-from mcjax_launch.protocol import frames
-from mcjax_launch.protocol.codec import Malformed, Message
-from mcjax_launch.protocol.hook_messages import ProgramText
-from mcjax_launch.protocol.source_lines import owner, shortened
+from mcjax_launch.kernel.agent.hook_server import HookConnection
+from mcjax_launch.kernel.agent.stacks import Importer, with_source
+from mcjax_launch.kernel.hook import replica_groups
+from mcjax_launch.kernel.wire import frames
+from mcjax_launch.kernel.wire.codec import Malformed, Message
+from mcjax_launch.kernel.wire.hook_messages import ProgramText
+from mcjax_launch.kernel.wire.source_lines import owner, shortened
 from mcjax_launch.pytest_plugin import said
 from mcjax_launch.ranks import parse_ranges
 from mcjax_launch.runs.spmd import Code
@@ -192,7 +192,11 @@ def test_a_pattern(where: str, method: str, pattern: re.Pattern[Any]) -> None:
 def test_patterns_are_found() -> None:
     found = {where.partition(":")[0] for where, _, _ in uses()}
     assert len(USES) > 70
-    assert {"console/log_files.py", "diagnosis/program_code.py", "agent/system/oom.py"} <= found
+    assert {
+        "console/log_files.py",
+        "diagnosis/program_code.py",
+        "kernel/agent/system/oom.py",
+    } <= found
 
 
 def test_a_square_is_noticed() -> None:

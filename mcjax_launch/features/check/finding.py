@@ -1,0 +1,78 @@
+"""What a check has found out, as values; and these as lines for a person; pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.wording import some, visible
+
+Verdict = Literal["ok", "note", "warning", "error"]
+_VERDICT_WIDTH, _TOPIC_WIDTH = 9, 13
+
+
+class Finding(Value):
+    """Something found out.
+
+    Args:
+        hosts: those of which it was found out, by name; empty for the job as a whole.
+        cure: what to do about it; may be empty.
+
+    """
+
+    topic: str
+    value: str
+    hosts: tuple[str, ...] = ()
+    verdict: Verdict = "ok"
+    cure: str = ""
+
+
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """The same of several hosts as one finding of all of these, where the first of them was."""
+    same: dict[Finding, list[str]] = {}
+    for one in findings:
+        same.setdefault(one.replaced(hosts=()), []).extend(one.hosts)
+    return [one.replaced(hosts=tuple(hosts)) for one, hosts in same.items()]
+
+
+def topics(findings: Sequence[Finding], verdict: Verdict) -> list[str]:
+    """The topics in which there is a finding with this verdict, each once."""
+    return list(dict.fromkeys(one.topic for one in findings if one.verdict == verdict))
+
+
+def lines(findings: Sequence[Finding], width: int) -> Iterator[str]:
+    """Each finding, in lines of this width. A long path stays whole, so that it can be copied.
+
+    The hosts are left out of what is well and the same on all of them, and what is to be done about
+    several findings in a row stands after the last.
+    """
+    of_topic = Counter(finding.topic for finding in findings)
+    indent = " " * (_VERDICT_WIDTH + _TOPIC_WIDTH)
+    for one, after in zip(findings, [*findings[1:], None], strict=True):
+        begin = f"{one.verdict:<{_VERDICT_WIDTH}}{one.topic:<{_TOPIC_WIDTH}}"
+        named = one.hosts and (one.verdict != "ok" or of_topic[one.topic] > 1)
+        value = f"{some(one.hosts)}: {one.value}" if named else one.value
+        cure = "" if after is not None and after.cure == one.cure else one.cure
+        for text, head in (value, begin), (cure, f"{indent}- "):
+            yield from textwrap.wrap(
+                visible(text),
+                width,
+                initial_indent=head,
+                subsequent_indent=" " * len(head),
+                break_on_hyphens=False,
+                break_long_words=False,
+            )
+
+
+def last_line(findings: Sequence[Finding], of_what: str) -> str:
+    """Whether a job would work, and in which topics there are errors and warnings."""
+    wrong: dict[str, list[str]] = {
+        "errors": topics(findings, "error"),
+        "warnings": topics(findings, "warning"),
+    }
+    found = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in wrong.items() if names)
+    line = f"{'FAILED' if wrong['errors'] else 'passed'}: {of_what}"
+    return f"{line} ({found})" if found else line

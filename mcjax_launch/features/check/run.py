@@ -1,0 +1,189 @@
+"""A check from its beginning to its end: a survey, then a job that adds numbers of all devices."""
+
+import contextlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.diagnosis.root_cause import Stopped
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.check import global_sum
+from mcjax_launch.features.check.finding import Finding, merged, topics
+from mcjax_launch.features.check.judgement import judge, judge_devices, judge_gpus
+from mcjax_launch.features.check.survey import OWN_VARIABLES, Survey
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.kernel.launcher import restarts
+from mcjax_launch.kernel.launcher.front import Front, of_own_process
+from mcjax_launch.kernel.transport.client import Transport
+from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.kernel.wire.messages import Devices, DevicesCounted
+from mcjax_launch.kernel.wire.signals import ENDING
+from mcjax_launch.ranks import counted, slices_text
+
+# What nobody has limited: ranks that do not find one another would wait for five minutes.
+_START_S, _WHOLE_S = 60.0, 120.0
+
+Told = dict[str, Any]
+
+
+def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[Finding]:
+    """Find out all that can be found out.
+
+    Args:
+        job: what a plain run would start; its program does not matter.
+        hosts: where.
+        say: is called with what takes a while.
+
+    Raises:
+        LaunchError: the user has ended the check, or the client that leads to the hosts is not
+            there.
+
+    """
+    transport = Transport(job.via, job.python, job.python_given, job.start_timeout)
+    if any(host.is_local for host in hosts):
+        transport.start_local()
+    transport.allow_many_files()
+    front = of_own_process()
+    survey = Survey(job, hosts, transport, front)
+    say(f"asking {counted(len(hosts), 'host')} ...")
+    try:
+        found = survey.look()
+        wrong = topics(list(judge(found)), "error")
+        if wrong:
+            say("counting devices ...")
+            devices = survey.count_devices()
+            found = found.replaced(lost=survey.lost)
+    finally:
+        survey.end()
+    total = [Finding("sum", f"not run: see {', '.join(wrong)}", verdict="note")]
+    if not wrong:
+        say(f"adding up the devices of {counted(job.num_processes, 'rank')} ...")
+        total, devices = add_up(job, hosts, transport, front)
+    unknown = DevicesCounted((), "")
+    there = [host.replaced(devices=devices.get(host.name, unknown)) for host in found.hosts]
+    of_gpus = () if job.uses_cpu else judge_gpus(there)
+    return merged([*judge(found), *judge_devices(there), *of_gpus, *total])
+
+
+# --- the job ---
+
+
+def job_of_check(job: Job) -> Job:
+    """A job with what a plain run would have, whose program is ours."""
+    program = os.path.abspath(global_sum.__file__)
+    return job.replaced(
+        program=(os.path.basename(program),),
+        chdir_given=False,
+        env=(*OWN_VARIABLES, *job.env),
+        sync=(program,),
+        show=frozenset(),
+        quiet=not job.verbose,
+        log_dir=None,
+        timeout=job.timeout or _WHOLE_S,
+        start_timeout=(job.start_timeout or _START_S) if job.hook else None,
+        record=True,  # which keeps what ranks print
+    )
+
+
+def add_up(
+    job: Job, hosts: Sequence[Host], transport: Transport, front: Front
+) -> tuple[list[Finding], dict[str, DevicesCounted]]:
+    """Run the job; what came of it, and the devices of each host, by its name.
+
+    Args:
+        job: what a plain run would start.
+        front: of this process.
+
+    Raises:
+        LaunchError: the user has ended it.
+
+    """
+    attempts: list[Attempt] = []
+    hosts = [host.replaced(chdir=None) for host in hosts]
+    why_not = ""
+    try:
+        outcome = restarts.run(
+            *(job_of_check(job), hosts, transport),
+            ended=attempts.append,
+            front=front,
+        )
+        why_not = outcome.message if outcome.status else ""
+    except LaunchError as error:
+        why_not = str(error)
+    ending = attempts[-1].summary.ending if attempts else None
+    if isinstance(ending, Stopped) and ending.status in map(exit_status.of_signal, ENDING):
+        raise LaunchError("the check was not finished", ending.status)
+    ranks = [run for attempt in attempts for run in attempt.state.ranks.values()]
+    told = [(run.host, told_by(run.stdout)) for run in ranks]
+    return list(judge_sum([one for _, one in told], why_not)), devices_of(told)
+
+
+def told_by(text: str) -> Told:
+    """What a rank has told, of all that it printed."""
+    told: Told = {}
+    for line in re.findall(f"{global_sum.MARK}(.*)", text):
+        with contextlib.suppress(ValueError):  # somebody else has printed in the middle of it
+            told.update(json.loads(line))
+    return told
+
+
+def judge_sum(ranks: Sequence[Told], why_not: str) -> Iterator[Finding]:
+    """What came of the sum; pure.
+
+    Args:
+        ranks: what each has told.
+        why_not: how the job ended, unless it ended well.
+
+    """
+    complete = bool(ranks) and all("sums" in told for told in ranks)
+    if complete:
+        yield from _results(ranks)
+    if why_not or not complete:
+        why_not = why_not or "not all ranks have told their results"
+        yield Finding("sum", why_not, verdict="error")
+
+
+def _results(ranks: Sequence[Told]) -> Iterator[Finding]:
+    def slowest(name: str) -> str:
+        return f"{max(told[name] for told in ranks):.1f} s"
+
+    took = f"`import jax` took {slowest('import_s')}, jax.devices() {slowest('devices_s')}"
+    where = f"joined at {ranks[0]['coordinator']} in {slowest('initialize_s')}"
+    yield Finding("initialize", f"{counted(len(ranks), 'rank')} {where} ({took})")
+    slices = [told["slice"] for told in ranks]
+    yield Finding("slices", slices_text(slices))
+    if len(set(slices)) > 1:
+        yield Finding("slices", "jax.make_mesh takes no more than one", verdict="note")
+    first, little, much = ranks[0]["sums"]
+    text = f"{first['values'][0]} over {counted(first['devices'], 'device')}"
+    yield Finding("sum", f"{text}, in {slowest('first_s')}")
+    for one in [one for told in ranks for one in told["sums"]]:
+        expected = one["devices"] * (one["devices"] + 1) // 2
+        for value in set(one["values"]) - {expected}:
+            text = f"{value} over {counted(one['devices'], 'device')}, not {expected}"
+            yield Finding("sum", f"{text}, of {one['size']} bytes each", verdict="error")
+    if much["devices"] > 1:
+        text = f"1 KB in {1e3 * little['seconds']:.2f} ms, {much['size'] >> 20} MB in "
+        text += f"{1e3 * much['seconds']:.0f} ms ({much['size'] / much['seconds'] / 1e9:.2f} GB/s)"
+        yield Finding("speed", f"{text}, from each of {much['devices']} devices")
+
+
+def devices_of(ranks: Sequence[tuple[str, Told]]) -> dict[str, DevicesCounted]:
+    """The devices of each host by its name; pure.
+
+    Args:
+        ranks: the host of each, and what it has told.
+
+    """
+    counts: dict[str, Counter[tuple[str, str]]] = {}
+    for host, told in ranks:
+        counts.setdefault(host, Counter()).update(map(tuple, told.get("devices", ())))
+    return {
+        host: DevicesCounted(tuple(Devices(*kind, count) for kind, count in found.items()), "")
+        for host, found in counts.items()
+    }

@@ -1,0 +1,240 @@
+"""Asks all hosts what they have; who does not answer keeps no other from being asked."""
+
+import math
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.check.found import Found, HostFound
+from mcjax_launch.job.gpus import GpuShares, share_out
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.job.plan import ranks_of_hosts
+from mcjax_launch.kernel.launcher.agent_orders import what_to_prepare
+from mcjax_launch.kernel.launcher.front import Front
+from mcjax_launch.kernel.launcher.peers import Reach, collectives
+from mcjax_launch.kernel.transport.client import Transport
+from mcjax_launch.kernel.transport.connection import AgentConnection
+from mcjax_launch.kernel.transport.pool import AgentPool, Failure
+from mcjax_launch.kernel.wire import exit_status, messages
+from mcjax_launch.kernel.wire.codec import Message
+from mcjax_launch.kernel.wire.frames import Content, Data
+from mcjax_launch.kernel.wire.loop import READ
+from mcjax_launch.kernel.wire.messages import Surveyed
+from mcjax_launch.kernel.wire.signals import ENDING, signal_name
+
+#: Of the programs of a check, which leave a GPU's memory to jobs that may be running there.
+OWN_VARIABLES = (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),)
+# Of so many answers the quickest tells a host's clock best.
+_LOOKS = 5
+# An agent says nothing while it waits for Python or a name server; nor for nvidia-smi, which has
+# 30 s to list MIG devices, those of the ranks and those of any program there.
+_QUESTION_S, _SURVEY_S = 40.0, 90.0
+_COUNT_S = 60.0
+_END_S = 10.0
+_WINDOW = 1 << 16
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class Survey:
+    """One connection to each host, questions, and answers.
+
+    Args:
+        job: what a plain run would start.
+        hosts: where.
+        transport: starts the agents.
+        front: of this process.
+
+    """
+
+    def __init__(self, job: Job, hosts: Sequence[Host], transport: Transport, front: Front) -> None:
+        self._job = job
+        self._hosts = hosts
+        self._ranks = ranks_of_hosts(job, hosts)
+        self._loop = front.loop
+        self._signals = front.signals
+        self._loop.watch(self._signals.fd, READ, lambda ready: self._read_signals())
+        self._pool = AgentPool(
+            hosts, transport, self._loop, _WINDOW, self._received, self._lost, self._unreachable
+        )
+        self._links: dict[Host, AgentConnection] = {}
+        self._failures: dict[Host, str] = {}
+        self._unanswered: dict[Host, float] = {}  # hosts that were asked something, and when
+        self._answers: dict[Host, Message] = {}  # to what was asked last
+        # By how much a clock is ahead, after how that may be wrong: by the quickest answer.
+        self._clocks: dict[Host, tuple[float, float]] = {}
+        self._surveyed: dict[Host, Surveyed] = {}
+
+    # --- the questions ---
+
+    def look(self) -> Found:
+        """Reach all hosts, find out what they have, and have them reach one another.
+
+        Raises:
+            LaunchError: the user has ended the check, or the client that leads to the hosts is
+                not there.
+
+        """
+        began = time.monotonic()
+        self._pool.begin()
+        self._wait(lambda: self._pool.settled)
+        seconds = time.monotonic() - began
+        for _ in range(_LOOKS):
+            self._ask(messages.Time, dict.fromkeys(self._links, messages.TellTime()), _QUESTION_S)
+        questions = {host: self._what_is_there(host) for host in self._hosts}
+        self._surveyed = self._ask(Surveyed, questions, _SURVEY_S)
+        facts = {host: surveyed.facts for host, surveyed in self._surveyed.items()}
+        reach = Reach(list(facts), facts)
+        several = len({one.machine for one in facts.values()}) > 1
+        ways = self._try_ways(reach, list(facts)) if several else 0
+        return Found(
+            hosts=tuple(
+                self._found(host, reach.address(host) if several else "") for host in facts
+            ),
+            lost=self.lost,
+            seconds=seconds,
+            ways=ways,
+            gaps=tuple(reach.gaps()),
+            uses=collectives(self._job),
+        )
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """Why hosts did not answer, or no longer do, by their names."""
+        return {host.name: self._failures[host] for host in self._hosts if host in self._failures}
+
+    def count_devices(self) -> dict[str, messages.DevicesCounted]:
+        """Have JAX on each host that has it count its devices, where there is no sum to do so.
+
+        Raises:
+            LaunchError: the user has ended the check.
+
+        """
+        many, variables = self._job.cpu_devices, dict(OWN_VARIABLES)
+        if many is not None:
+            variables |= {"JAX_NUM_CPU_DEVICES": str(many), "JAX_PLATFORMS": "cpu"}
+        variables |= dict(self._job.env)
+        questions = {
+            host: messages.CountDevices(there.python.path, there.facts.cwd, variables)
+            for host, there in self._surveyed.items()
+            if not there.python.error
+        }
+        answers = self._ask(messages.DevicesCounted, questions, _COUNT_S)
+        return {host.name: answer for host, answer in answers.items()}
+
+    def end(self) -> None:
+        """Dismiss the agents, and wait for them a while."""
+        self._pool.stop(0)
+        self._pool.send_all(messages.Stop(int(signal.SIGKILL), 0))
+        self._wait(lambda: self._pool.over)  # or srun would end them before they have cleaned up
+        self._pool.hang_up(_END_S)
+
+    def _what_is_there(self, host: Host) -> messages.Survey:
+        first, several = host == self._hosts[0], len(self._hosts) > 1
+        wanted = what_to_prepare(self._job, host, self._ranks[host], first=first, several=True)
+        anywhere = messages.Bind("", 0)  # for the others' attempts to connect
+        wanted = wanted.replaced(
+            program=None,
+            transfer_ports=0,
+            tpu_ports=0,
+            bind_cores="off",
+            coordinator=wanted.coordinator or anywhere,
+            listen=several,
+            describe=several,
+        )
+        return messages.Survey(wanted, dict(self._job.env))
+
+    def _found(self, host: Host, address: str) -> HostFound:
+        """What is known of a host, which others reach by an address."""
+        surveyed = self._surveyed[host]
+        error_s, ahead_s = self._clocks[host]
+        try:
+            share = share_out(self._job, len(self._ranks[host]), surveyed.facts.gpus)
+        except LaunchError:  # which keeps the sum from being run, and stands there
+            share = GpuShares()
+        return HostFound(
+            name=host.name,
+            ranks=len(self._ranks[host]),
+            surveyed=surveyed,
+            ahead_s=math.copysign(max(0.0, abs(ahead_s) - error_s), ahead_s),
+            share=share,
+            interface=next((one for one in surveyed.interfaces if one.address == address), None),
+        )
+
+    # --- the network ---
+
+    def _try_ways(self, reach: Reach, hosts: Sequence[Host]) -> int:
+        """Have the hosts reach one another, if collectives will; how many ways were tried.
+
+        Those of TPUs have a network of their own. An address of the coordinator that all reach is
+        looked for by the job itself, at its start.
+        """
+        uses = collectives(self._job)
+        there = self._surveyed.values()
+        only_tpus = all("libtpu" in one.python.packages and not one.gpus for one in there)
+        if not uses or (uses == "any" and only_tpus):
+            return 0
+        questions = {host: messages.TryPeers(reach.peers(host)) for host in hosts}
+        for host, tried in self._ask(messages.PeersTried, questions, _QUESTION_S).items():
+            reach.answered(host, tried)
+        return sum(len(question.peers) for question in questions.values())
+
+    # --- answers ---
+
+    def _ask(
+        self, kind: type[Answer], questions: Mapping[Host, Message], patience_s: float
+    ) -> dict[Host, Answer]:
+        """Ask those of these hosts that are there, at once; the answers of this kind."""
+        self._answers = {}
+        for host, question in questions.items():
+            if host in self._links and host not in self._failures:
+                self._links[host].be_patient(patience_s)
+                self._unanswered[host] = time.time()
+                self._links[host].send(question)
+        self._wait(lambda: not self._unanswered)
+        answers = {host: self._answers.get(host) for host in questions}
+        return {host: answer for host, answer in answers.items() if isinstance(answer, kind)}
+
+    def _received(self, link: AgentConnection, message: Message | Data | Content) -> None:
+        host = link.host
+        asked_at = self._unanswered.pop(host, 0.0)
+        link.be_patient(0)
+        match message:
+            case messages.Greeting(version) if version != messages.VERSION:
+                self._failures[host] = "its agent is of another version: run it again"
+            case messages.Greeting():
+                self._links[host] = link
+            case messages.InternalError(error):
+                self._failures[host] = f"internal error in the agent: {error}"
+            case messages.Ending(reason):
+                self._failures[host] = f"its agent was stopped by {reason}"
+            case messages.Time(there_s):  # which was so when half of the time was over
+                now = time.time()
+                clock = (now - asked_at) / 2, there_s - (asked_at + now) / 2
+                self._clocks[host] = min(clock, self._clocks.get(host, clock))
+            case Message():
+                self._answers[host] = message
+
+    def _unreachable(self, failure: Failure) -> None:
+        self._failures[failure.host] = failure.reason
+
+    def _lost(self, link: AgentConnection, why: str) -> None:
+        self._unanswered.pop(link.host, None)
+        self._failures.setdefault(link.host, why)
+
+    # --- time ---
+
+    def _wait(self, over: Callable[[], bool]) -> None:
+        while not over():
+            self._loop.run_once((self._pool,))
+
+    def _read_signals(self) -> None:
+        for signum in self._signals.read():
+            if signum == signal.SIGCHLD:
+                self._pool.reap()
+            elif signum in ENDING:
+                status = exit_status.of_signal(signum)
+                raise LaunchError(f"stopped by {signal_name(signum)}", status)

@@ -1,0 +1,188 @@
+"""Terminals for debuggers in this host's ranks, on their way to the user's.
+
+Each process that debugs has a pseudo-terminal of its own, so that all it can do at a terminal works
+(line editing, a full screen). One of all the job's has the user's terminal.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import termios
+
+from ...kernel.agent.system import system
+from ...kernel.wire import frames, messages
+from ...kernel.wire.codec import to_json
+from ...kernel.wire.hook_messages import (
+    DebuggerMessage,
+    DebuggerResumed,
+    DebuggerSwitches,
+    TerminalGranted,
+)
+from ...kernel.wire.loop import READ, Loop
+from ...kernel.wire.uplink import Uplink
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from ...kernel.agent.hook_server import HookConnection
+    from ...kernel.agent.launcher_link import LauncherLink
+    from ...kernel.wire.codec import Message
+    from ...kernel.wire.hook_messages import DebuggerReply
+
+# How much of debuggers' output may be on its way to the user, in bytes.
+_WINDOW = 1 << 16
+_PIECE = 1 << 13
+
+
+class _Terminal:
+    """The pseudo-terminal of a process.
+
+    Attributes:
+        ours: the end that stands for keyboard and screen.
+        theirs: the process's.
+
+    """
+
+    def __init__(self, hook: HookConnection, loop: Loop) -> None:
+        self.hook = hook
+        self.ours, self.theirs = os.openpty()
+        self._writing = os.dup(self.ours)  # a loop watches a descriptor for one thing
+        os.set_blocking(self.ours, False)
+        self._loop = loop
+        self._input = Uplink(self._writing, loop)
+        self._settings = termios.tcgetattr(self.theirs)
+
+    def reset(self) -> None:
+        """Have its settings as at first, whatever a program has left."""
+        termios.tcsetattr(self.theirs, termios.TCSANOW, self._settings)
+
+    def resize(self, rows: int, columns: int) -> None:
+        size = struct.pack("HHHH", rows, columns, 0, 0)
+        fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, size)
+
+    def write(self, data: bytes) -> None:
+        """Take what the user types.
+
+        The terminal controls no session, since a process below a rank cannot make it do so: what a
+        key would signal is signalled here.
+        """
+        settings = termios.tcgetattr(self.theirs)
+        interrupt = settings[6][termios.VINTR] if settings[3] & termios.ISIG else b""
+        self._input.send(data)
+        if isinstance(interrupt, bytes) and interrupt and interrupt in data:
+            self.signal(signal.SIGINT)
+
+    def signal(self, signum: int) -> None:
+        """Signal the process, and what it may have started in its group."""
+        group = system.group_of(self.hook.pid)
+        if group not in (0, os.getpgrp()):
+            system.signal_group(group, signum)
+
+    def read(self, most: int) -> bytes:
+        """What the process has written; nothing where there is no more."""
+        try:
+            return os.read(self.ours, most)
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        self._input.drop()
+        self._loop.forget(self.ours)
+        for fd in (self.ours, self.theirs, self._writing):
+            os.close(fd)
+
+
+class Terminals:
+    """The pseudo-terminals of this host's debuggers.
+
+    Args:
+        loop: calls when they write.
+        link: to the launcher.
+
+    """
+
+    def __init__(self, loop: Loop, link: LauncherLink) -> None:
+        self._loop = loop
+        self._link = link
+        self._terminals: dict[int, _Terminal] = {}  # by pid
+        self._active: _Terminal | None = None  # the one that the user types for
+        self._size = (24, 80)
+        self._credit = _WINDOW
+
+    def received(self, hook: HookConnection, message: DebuggerMessage | None, *, cut: bool) -> None:
+        """Take a message from a debugger; None: its process is gone.
+
+        Args:
+            cut: not all that its rank has printed could be sent to the launcher.
+
+        """
+        terminal = self._terminals.get(hook.pid)
+        if terminal is None:
+            if message is None:
+                return
+            terminal = self._terminals[hook.pid] = _Terminal(hook, self._loop)
+        while self._read(terminal):  # what it has written comes before what it says
+            pass
+        said = message if message is not None else DebuggerResumed()
+        self._link.send(messages.FromDebugger(hook.rank, hook.pid, said, cut))
+        if isinstance(message, DebuggerSwitches):  # what others print there can wait
+            self._loop.forget(terminal.ours)
+        if message is None:
+            self._close(hook.pid)
+
+    def take(self, message: Message | frames.Data) -> None:
+        """Take what the launcher sends."""
+        if isinstance(message, frames.Data):
+            if self._active is not None:
+                self._active.write(message.payload)
+        elif isinstance(message, messages.ReplyToDebugger):
+            self._reply(message.pid, message.reply)
+        elif isinstance(message, messages.TerminalSize):
+            self._resize(message.rows, message.columns)
+        elif isinstance(message, messages.TerminalCredit):
+            self._credit += message.count
+            if self._active is not None:
+                self._watch(self._active)
+
+    def _reply(self, pid: int, reply: DebuggerReply) -> None:
+        """Answer a debugger that waits for that."""
+        terminal = self._terminals.get(pid)
+        if terminal is None:
+            return
+        self._watch(terminal)
+        if isinstance(reply, TerminalGranted):
+            self._active = terminal
+            terminal.reset()
+            terminal.resize(*self._size)
+            terminal.hook.send_with(to_json(reply), terminal.theirs)
+        else:
+            terminal.hook.send(to_json(reply))
+
+    def _resize(self, rows: int, columns: int) -> None:
+        """The user's terminal has this size."""
+        same, self._size = self._size == (rows, columns), (rows, columns)
+        if self._active is not None and not same:
+            self._active.resize(rows, columns)
+            self._active.signal(signal.SIGWINCH)
+
+    def _watch(self, terminal: _Terminal) -> None:
+        self._loop.watch(terminal.ours, READ, lambda ready: self._read(terminal))
+
+    def _read(self, terminal: _Terminal) -> bool:
+        """Send some of what is there; whether there may be more."""
+        if self._credit <= 0:  # the user's terminal is slow: so is the process, from now on
+            self._loop.forget(terminal.ours)
+            return False
+        data = terminal.read(min(_PIECE, self._credit))
+        self._credit -= len(data)
+        if data:
+            self._link.send_data(terminal.hook.rank, frames.TERMINAL, data)
+        return bool(data)
+
+    def _close(self, pid: int) -> None:
+        terminal = self._terminals.pop(pid)
+        if self._active is terminal:
+            self._active = None
+        terminal.close()

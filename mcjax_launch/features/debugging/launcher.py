@@ -1,0 +1,265 @@
+"""Debuggers in ranks and the user's terminal, brought together."""
+
+import os
+from collections.abc import Callable, Sequence
+
+from mcjax_launch.console.console import Console
+from mcjax_launch.features.debugging.queue import (
+    DebugQueue,
+    Effects,
+    Grant,
+    Refuse,
+    StillSteps,
+    Stopped,
+    TakeBack,
+    Waits,
+)
+from mcjax_launch.job.plan import Plan
+from mcjax_launch.kernel.launcher.user_terminal import UserTerminal, in_background
+from mcjax_launch.kernel.transport.connection import AgentConnection
+from mcjax_launch.kernel.wire import messages
+from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
+from mcjax_launch.kernel.wire.hook_messages import (
+    DebuggerMessage,
+    DebuggerQuits,
+    DebuggerReply,
+    DebuggerResumed,
+    DebuggerStopped,
+    DebuggerSwitches,
+    TerminalGranted,
+    TerminalRefused,
+)
+from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.ranks import these_ranks
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import Stop, quit_debugger
+
+_WHAT_HELPS = (
+    "run it at a terminal, or with --debugpy PORT (-x PYTHONBREAKPOINT=0 ignores breakpoints)"
+)
+# Of ranks that wait for an IDE.
+_MOST_PORTS = 8
+# What the terminal itself would have made a signal of: the stacks of all ranks are wanted.
+_STACKS_KEY, _SUSPEND_KEY = b"\x1c", b"\x1a"
+
+
+def waiting_for_ide(plan: Plan, port: int) -> str:
+    """Where the ranks wait for debuggers of IDEs, in lines.
+
+    Args:
+        plan: has the ranks.
+        port: of rank 0.
+
+    """
+    elsewhere = len(plan.hosts) > 1 or not plan.hosts[0].is_local
+    places = [
+        f"rank {rank.process_id}{f' on {rank.host.name}' if elsewhere else ''} at "
+        f"{join_address(LOOPBACK, port + rank.process_id)}"
+        for rank in plan.ranks[:_MOST_PORTS]
+    ]
+    more = "" if len(plan.ranks) <= _MOST_PORTS else ", and so on"
+    return f"waiting for a debugger to attach: {', '.join(places)}{more}"
+
+
+class Debugging:
+    """Lends the user's terminal to the debuggers of ranks, one at a time.
+
+    Args:
+        loop: to wait in.
+        console: holds the ranks' output meanwhile.
+        state: of the run.
+        on_quit: called when the user leaves a debugger, and the job with it.
+        on_stacks: called when the user wants the stacks of all ranks.
+        why_no_terminal: says why there is none for a debugger; "" if there is one.
+
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        console: Console,
+        state: RunState,
+        on_quit: Callable[[Stop], object],
+        on_stacks: Callable[[], object],
+        why_no_terminal: Callable[[], str],
+    ) -> None:
+        self._loop = loop
+        self._console = console
+        self._state = state
+        self._on_quit = on_quit
+        self._on_stacks = on_stacks
+        self._why_no_terminal = why_no_terminal
+        self._queue = DebugQueue()
+        self._terminal: UserTerminal | None = None
+        self._links: dict[int, AgentConnection] = {}  # by rank, of those that have stopped
+        self._cut: dict[int, bool] = {}  # whether more of what they have printed is to come
+        self._unwritten: dict[AgentConnection, int] = {}  # bytes of debuggers' output
+        self._has_said_limits = False
+
+    # --- what debuggers say ---
+
+    def received(self, link: AgentConnection, event: messages.FromDebugger, now: float) -> None:
+        """A debugger in a rank says something."""
+        self._links[event.rank] = link
+        self._cut[event.rank] = event.cut
+        self._perform(self._effects(event.rank, event.pid, event.message, now), now)
+
+    def _effects(self, rank: int, pid: int, message: DebuggerMessage, now: float) -> Effects:
+        match message:
+            case DebuggerStopped(where, reason):
+                stopped = Stopped(rank, pid, where, reason)
+                if not self._queue.ended and (why := self._why_refused()):
+                    said = f"no terminal for the debugger at {where}: {why}; {_WHAT_HELPS}"
+                    return [Refuse(stopped, said)]
+                return self._queue.stopped(stopped)
+            case DebuggerResumed(steps):
+                return self._queue.resumed(rank, pid, now, steps=steps)
+            case DebuggerSwitches(other):
+                return self._queue.switches(other)
+            case DebuggerQuits(where) if not self._queue.ended:
+                self._on_quit(quit_debugger(self._name(rank), where))
+        return []
+
+    def _why_refused(self) -> str:
+        if self._terminal is not None:
+            return ""
+        return self._why_no_terminal()
+
+    def output(self, link: AgentConnection, data: bytes) -> None:
+        """A debugger has written something."""
+        if self._terminal is not None and not self._queue.ended:
+            self._unwritten[link] = self._unwritten.get(link, 0) + len(data)
+            self._terminal.write(data)
+
+    def link_lost(self, link: AgentConnection, now: float) -> None:
+        """An agent is gone, with its ranks."""
+        for rank, its_link in self._links.items():
+            if its_link is link:
+                self._perform(self._queue.gone(rank), now)
+
+    # --- what the user does ---
+
+    def _typed(self, keys: bytes) -> None:
+        if _STACKS_KEY in keys:
+            self._on_stacks()
+        if _SUSPEND_KEY in keys and self._terminal is not None:
+            self._terminal.suspend()
+        keys = keys.replace(_STACKS_KEY, b"").replace(_SUSPEND_KEY, b"")
+        active = self._queue.active
+        if active is not None and keys:
+            self._links[active.rank].send_keys(active.rank, keys)
+
+    def resized(self) -> None:
+        """The terminal has another size."""
+        active = self._queue.active
+        if self._terminal is not None and active is not None:
+            self._links[active.rank].send(messages.TerminalSize(*self._terminal.size))
+
+    def continued(self) -> None:
+        """The launcher was stopped, and runs again."""
+        if self._terminal is not None:
+            self._terminal.resume()
+
+    def say(self, lines: Sequence[str]) -> bool:
+        """Show lines to a user who debugs; whether there is one."""
+        if self._terminal is None or self._queue.active is None:
+            return False
+        said = "".join(map(self._console.marked, lines))
+        self._terminal.say(said.encode("utf-8", "replace"))
+        return True
+
+    # --- effects ---
+
+    def _perform(self, effects: Effects, now: float) -> None:
+        for effect in effects:
+            match effect:
+                case Grant(stopped, others, again):
+                    self._grant(stopped, others, again, now)
+                case Refuse(stopped, reason):
+                    self._reply(stopped, TerminalRefused(reason))
+                case Waits(stopped):
+                    self._say(f"{self._place(stopped)} too: `rank {stopped.rank}` goes there")
+                case StillSteps(stopped):
+                    name = self._name(stopped.rank)
+                    self._say(f"{name} is still in its step, for which it may need the others")
+                case TakeBack():
+                    self._take_back(now)
+
+    def _grant(self, stopped: Stopped, others: Sequence[int], again: bool, now: float) -> None:
+        if self._terminal is None:
+            self._terminal = UserTerminal(self._loop, self._typed, self._written)
+        if in_background():
+            self._console.say(f"{self._place(stopped)}: bring this job to the foreground (fg)")
+        self._state.pause.begin(now)
+        self._console.hold()
+        self._terminal.lend()
+        self._terminal.say(self._console.take_aside(stopped.rank, cut=self._cut[stopped.rank]))
+        if not again:
+            self._say(self._place(stopped))
+            if others:
+                waits = "wait" if len(others) > 1 else "waits"
+                self._say(f"{these_ranks(others)} {waits} too: `rank {others[0]}` goes there")
+            self._say_limits()
+        self.resized()
+        self._reply(stopped, TerminalGranted(os.environ.get("TERM", "dumb")))
+
+    def _say_limits(self) -> None:
+        """Say once what others do not wait for, where they may wait for this rank."""
+        platforms = {run.compilations.platform for run in self._state.ranks.values()}
+        if self._has_said_limits or self._state.initialize_calls < 2:
+            return
+        self._has_said_limits = True
+        first = "30 s in its first collective, or " if platforms <= {"", "cpu"} else ""
+        self._say(
+            "JAX's own limits still count: a rank that waits for this one fails after "
+            f"{first}300 s in a barrier"
+        )
+
+    def _take_back(self, now: float) -> None:
+        if self._terminal is not None:
+            self._terminal.take_back()
+        self._console.release()
+        self._state.pause.end(now)
+        self._state.activity.active_at = self._state.activity.heard_at = now
+
+    def _written(self) -> None:
+        for link, count in self._unwritten.items():
+            link.send(messages.TerminalCredit(count))
+        self._unwritten.clear()
+
+    def _say(self, line: str) -> None:
+        self.say([line])
+
+    def _reply(self, stopped: Stopped, reply: DebuggerReply) -> None:
+        self._links[stopped.rank].send(messages.ReplyToDebugger(stopped.pid, reply))
+
+    def _name(self, rank: int) -> str:
+        host = self._state.ranks[rank].host
+        return f"rank {rank}" + (f" on {host}" if self._state.hosts > 1 else "")
+
+    def _place(self, stopped: Stopped) -> str:
+        if stopped.reason:
+            return f"{self._name(stopped.rank)} failed at {stopped.where} ({stopped.reason})"
+        return f"{self._name(stopped.rank)} stopped at {stopped.where}"
+
+    # --- time, and the end ---
+
+    @property
+    def deadline(self) -> float | None:
+        """When a debugger that steps has had its time."""
+        return self._queue.deadline
+
+    def expire(self, now: float) -> None:
+        """Let others have the terminal, if it is time."""
+        self._perform(self._queue.expire(now), now)
+
+    def end(self, now: float) -> None:
+        """The ranks are ended: nobody debugs any more."""
+        self._perform(self._queue.end(), now)
+
+    def close(self, now: float) -> None:
+        """Leave the terminal for good."""
+        self.end(now)
+        if self._terminal is not None:
+            self._terminal.close()
+            self._terminal = None

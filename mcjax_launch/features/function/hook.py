@@ -1,0 +1,198 @@
+"""The program of a rank that runs one function: `python -m` finds it where the hook is.
+
+It reads what to call from a file of the job's private folder, and writes what comes of it to
+another: the value, or the exception, which then ends the program as any other would.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+
+from ...kernel.wire import hook_environ
+from ...kernel.wire.codec import to_json
+from ...kernel.wire.hook_messages import Hello, Returned
+from . import messages as function_call
+from .messages import in_parts, unpickled
+
+TYPE_CHECKING = False  # as typing's own, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+    from typing import Any
+
+    from .messages import Call, MainFile, Part
+
+
+def main() -> None:
+    """Call what the file holds, and report what comes of it."""
+    report = Report(os.environ[hook_environ.SOCKET], os.environ["JAX_PROCESS_ID"])
+    call, parts = function_call.read_call(function_call.call_path(report.folder))
+    # What the caller can import by its own path; the rank's own comes first.
+    sys.path += [path for path in call.folders if path not in sys.path]
+    _show_tracebacks(_sources(call))
+    try:
+        _make_main(call)
+        function, args, kwargs = _loaded(call, parts)
+        if call.initializes:
+            import jax
+
+            jax.distributed.initialize()
+        returned = _returned(function, function(*args, **kwargs))
+        report.write(returned)
+    except Exception as error:
+        _report_exception(report, error)
+        raise
+    report.send("value", returned)
+
+
+def _make_main(call: Call) -> None:
+    """Have a `__main__` that is not this module: the caller's, if the call needs that.
+
+    What a notebook defines needs an empty one.
+    """
+    main = type(sys)("__main__" if call.main is None else function_call.MAIN)
+    main.__dict__["__builtins__"] = __builtins__
+    sys.modules["__main__"] = main
+    if call.main is not None:
+        sys.modules[function_call.MAIN] = main
+        sys.argv = list(call.argv)
+        _import(call.main, main.__dict__)
+
+
+def _import(file: MainFile, names: dict[str, object]) -> None:
+    code = compile(file.source, file.path, "exec", dont_inherit=True)
+    names.update(__file__=file.path, __package__=file.package)
+    function_call.importing = file.path
+    try:
+        exec(code, names)
+    finally:
+        function_call.importing = ""
+
+
+def _loaded(call: Call, parts: Sequence[memoryview]) -> Any:
+    try:
+        return unpickled(parts)
+    except AttributeError as error:
+        if call.main is None:
+            raise
+        without = 'without what stands under `if __name__ == "__main__":`'
+        raise AttributeError(f"{error}: the ranks import it {without}") from None
+
+
+# --- tracebacks ---
+
+
+def _sources(call: Call) -> Mapping[str, str]:
+    """The texts of what is in no file here, by name."""
+    if call.main is None or os.path.exists(call.main.path):
+        return call.sources
+    return {**call.sources, call.main.path: call.main.source}
+
+
+def _show_tracebacks(sources: Mapping[str, str]) -> None:
+    """Let tracebacks have the lines of what is in no file, and begin below this module."""
+    hook: Any = sys.excepthook
+    if hasattr(hook, "__wrapped__"):  # the launcher's: it sees the whole, and has this print it
+        hook.__wrapped__ = _print_exception
+    if sources:
+        import linecache
+
+        for name, text in sources.items():
+            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+
+
+def _print_exception(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    from traceback import print_exception
+
+    ours = main.__code__.co_filename
+    below = traceback
+    while below is not None and below.tb_frame.f_code is not main.__code__:
+        below = below.tb_next
+    while below is not None and below.tb_frame.f_code.co_filename == ours:
+        below = below.tb_next
+    print_exception(kind, error, below or traceback)
+
+
+# --- what comes of it ---
+
+
+def _returned(function: Any, value: Any) -> list[Part]:
+    try:
+        return _pickled(value)
+    except Exception as error:
+        name = getattr(function, "__name__", repr(function))
+        raise TypeError(f"what {name} returned cannot be pickled: {error}") from None
+
+
+def _pickled(value: Any) -> list[Part]:
+    """By name what can be imported; the rest by value, if cloudpickle is here."""
+    try:
+        return in_parts(value, pickle.dumps)
+    except Exception:
+        try:
+            from cloudpickle import dumps
+        except ImportError:
+            dumps = None
+        if dumps is None:
+            raise
+    return in_parts(value, dumps)
+
+
+def _report_exception(report: Report, error: Exception) -> None:
+    """Report it, if it can be raised again elsewhere."""
+    try:
+        parts = _pickled(error)
+        unpickled(parts)
+        report.write(parts)
+    except Exception:
+        return
+    report.send("raised", parts)
+
+
+class Report:
+    """Takes to the agent what has come of the call, whatever the function does to os.environ.
+
+    Args:
+        socket: the agent's, in the job's private folder.
+        rank: this one.
+
+    """
+
+    def __init__(self, socket: str, rank: str) -> None:
+        self.folder = os.path.dirname(socket)
+        self._socket = socket
+        self._rank = rank
+
+    def write(self, parts: Sequence[Part]) -> None:
+        """Write it to the file from which the agent takes it.
+
+        Raises:
+            OSError: there is no room for it.
+
+        """
+        try:
+            with open(function_call.returned_path(self.folder, self._rank), "wb") as file:
+                for part in parts:
+                    file.write(part)
+        except OSError as error:
+            where = f"{os.path.dirname(self.folder)} of this rank's host"
+            why = f"no room for what the function returned: {error.strerror} in {where}"
+            raise OSError(error.errno, f"{why}; set TMPDIR to another directory") from None
+
+    def send(self, kind: str, parts: Sequence[Part]) -> None:
+        """Say what has been written."""
+        import socket
+
+        with socket.socket(socket.AF_UNIX) as link:
+            link.connect(self._socket)
+            hello = Hello(os.getpid(), self._rank, 0)
+            for message in (hello, Returned(kind, function_call.sizes_of(parts))):
+                link.sendall(b"\n" + to_json(message).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

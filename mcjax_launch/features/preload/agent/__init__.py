@@ -1,0 +1,1 @@
+"""features.preload.agent."""

@@ -1,0 +1,126 @@
+"""The agent's end of a fork server: its process, and the connection to it."""
+
+from __future__ import annotations
+
+import socket
+
+from ....kernel.agent.system import system
+from ....kernel.wire import hook_environ
+from ....kernel.wire.codec import Malformed, to_json
+from ....kernel.wire.loop import READ, Loop
+from ..messages import ForkMessage
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ....kernel.wire.messages import RankOrder
+    from ....kernel.wire.ulimits import Limit
+
+    #: A rank, and its whole environment.
+    Wanted = tuple[RankOrder, dict[str, str]]
+
+_MOST_PACKET = 1 << 16
+
+
+class ForkServer:
+    """A process that imports modules, and then forks ranks.
+
+    Args:
+        modules: that it imports.
+        first: the rank whose command and environment it has.
+        loop: calls when it says something.
+        on_packet: is given that: a message, or the text of a stack.
+
+    """
+
+    def __init__(
+        self,
+        modules: str,
+        first: Wanted,
+        loop: Loop,
+        on_packet: Callable[[ForkMessage | str], None],
+    ) -> None:
+        self.pid = 0
+        self._modules = modules
+        self._first = first
+        self._loop = loop
+        self._on_packet = on_packet
+        ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        loop.watch(ours.fileno(), READ, lambda ready: self._receive())
+        self._connection: socket.socket | None = ours
+
+    def start(self, standard: Sequence[int], files_limit: Limit | None) -> None:
+        """Start it.
+
+        Args:
+            standard: its 0, 1 and 2.
+            files_limit: see `System.spawn`.
+
+        Raises:
+            OSError, SpawnError: it cannot be started.
+
+        """
+        rank, environ = self._first
+        order = f"{self._modules}:{self._theirs.fileno()}"
+        environ = {**environ, hook_environ.FORK_SERVER: order}
+        self._theirs.set_inheritable(True)
+        try:
+            self.pid = system.spawn(rank.argv, environ, rank.cwd, standard, (), files_limit)
+        finally:
+            self._theirs.close()
+
+    def send(self, message: ForkMessage, descriptors: Sequence[int]) -> None:
+        """Send a message with descriptors.
+
+        Raises:
+            OSError: it is gone, or there are too many files, or the message is too long.
+
+        """
+        if self._connection is None:
+            raise BrokenPipeError
+        socket.send_fds(self._connection, [to_json(message).encode()], descriptors)
+
+    def status(self) -> int | None:
+        """How it has ended, after all that it has said; None if it runs."""
+        status = system.status_of(self.pid)
+        if status is not None:
+            while self._receive():
+                pass
+            self.hang_up()
+            system.reap(self.pid)
+        return status
+
+    def hang_up(self) -> None:
+        """It is not wanted any more, and ends as soon as it has imported what it imports."""
+        if self._connection is not None:
+            self._loop.forget(self._connection.fileno())
+            self._connection.close()
+            self._connection = None
+
+    def _receive(self) -> bool:
+        """Hand on a packet; whether there may be more."""
+        if self._connection is None:
+            return False
+        try:
+            data = self._connection.recv(_MOST_PACKET)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:  # how it ends says more
+            self.hang_up()
+            return False
+        self._on_packet(_understood(data.decode("utf-8", "replace")))
+        return True
+
+
+def _understood(text: str) -> ForkMessage | str:
+    """A message; or the text itself, which is a stack's."""
+    if text.startswith('["'):
+        try:
+            return ForkMessage.of(text)
+        except Malformed:
+            return text
+    return text

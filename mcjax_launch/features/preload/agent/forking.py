@@ -1,0 +1,185 @@
+"""The ranks of one host, forked one after another by the fork server.
+
+The agent asks for each, and closes the connection. The server ends, and its children become the
+agent's, which adopts orphans. Each waits for a byte before it begins: it comes when all ranks are
+the agent's own. Ranks that cannot be forked are left to be started afresh.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ....kernel.wire.messages import Preloaded, StartedAfresh
+from ..messages import Change, Different, Fork, Forked
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from ....kernel.wire.codec import Message
+    from ....kernel.wire.messages import RankOrder
+    from .fork_server import ForkServer, Wanted
+
+
+class Outcome:
+    """How it went.
+
+    Attributes:
+        seconds: that the imports have taken.
+        forked: pids of the ranks that have been forked, by rank.
+        afresh: those that have to be started otherwise.
+
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.forked: dict[int, int] = {}
+        self.afresh: list[Wanted] = []
+        self._reasons: dict[str, list[int]] = {}
+        self._expected: set[str] = set()
+
+    def refuse(self, ranks: Iterable[Wanted], reason: str, *, expected: bool = False) -> None:
+        """Have these started afresh."""
+        for wanted in ranks:
+            self.afresh.append(wanted)
+            self._reasons.setdefault(reason, []).append(wanted[0].process_id)
+        if expected:
+            self._expected.add(reason)
+
+    def reports(self) -> Iterator[Message]:
+        """What the launcher is to know of that."""
+        if self.forked:
+            yield Preloaded(tuple(self.forked), self.seconds)
+        for reason, ranks in self._reasons.items():
+            yield StartedAfresh(tuple(ranks), reason, reason in self._expected)
+
+
+class Forking:
+    """Has the ranks of this host forked, once.
+
+    Args:
+        ranks: to be forked, at least one.
+        standard: makes the streams of a rank; gives the ends that are to be its 0, 1 and 2.
+        on_forked: called with each rank that has been forked, and its pid, before it begins.
+
+    Attributes:
+        outcome: so far.
+
+    """
+
+    def __init__(
+        self,
+        ranks: Sequence[Wanted],
+        standard: Callable[[RankOrder], tuple[int, int, int]],
+        on_forked: Callable[[int, int], None],
+    ) -> None:
+        self.ranks = list(ranks)
+        self.outcome = Outcome()
+        self._standard = standard
+        self._on_forked = on_forked
+        self._ahead = list(ranks)
+        self._asked: tuple[Wanted, tuple[int, ...]] | None = None  # with its streams
+        self._first_ends: tuple[int, ...] | None = None
+        self._server: ForkServer | None = None
+        # What the forked ranks read from before they begin.
+        self._start, self._starting = os.pipe()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every rank has been forked, or cannot be."""
+        return not self._ahead and self._asked is None
+
+    def first_ends(self) -> tuple[int, ...]:
+        """The ends of the first rank's streams, which the server has while it imports."""
+        if self._first_ends is None:
+            self._first_ends = self._standard(self.ranks[0][0])
+        return self._first_ends
+
+    def begin(self, server: ForkServer, seconds: float) -> None:
+        """Ask for the first rank.
+
+        Args:
+            server: in which all is imported, with the environment of the first rank.
+            seconds: that this has taken.
+
+        """
+        self._server, self.outcome.seconds = server, seconds
+        self._ask()
+
+    def received(self, answer: Forked | Different) -> None:
+        """The server has answered."""
+        if self._asked is not None:
+            self._answered(answer)
+            self._ask()
+
+    def refuse_all(self, reason: str = "", *, expected: bool = False) -> None:
+        """Have all started afresh; those that are forked end. No reason: they will tell it."""
+        self.outcome, self._ahead = Outcome(), []
+        if reason:
+            self.outcome.refuse(self.ranks, reason, expected=expected)
+        else:
+            self.outcome.afresh = list(self.ranks)
+
+    def end(self) -> None:
+        """Let the forked ranks begin, which are children of this process."""
+        for rank, pid in self.outcome.forked.items():
+            self._on_forked(rank, pid)
+        os.write(self._starting, b"." * len(self.outcome.forked))
+        self.close()
+
+    def close(self) -> None:
+        """Close all that is open; forked ranks that have not begun will not."""
+        self._hang_up()
+        self._settle()
+        for fd in (self._start, self._starting, *(self._first_ends or ())):
+            os.close(fd)
+
+    # --- the connection ---
+
+    def _ask(self) -> None:
+        """Ask for the next rank; after the last hang up, with which the server ends."""
+        while self._ahead:
+            wanted = self._ahead.pop(0)
+            try:
+                self._ask_for(wanted)
+            except ConnectionError:  # it has ended, which is about to be seen
+                return
+            except OSError as error:  # too many files, or too large an environment
+                self._settle()
+                self.outcome.refuse([wanted], str(error.strerror))
+            else:
+                return
+        self._hang_up()
+
+    def _ask_for(self, wanted: Wanted) -> None:
+        rank, environ = wanted
+        ends, self._first_ends = self._first_ends or self._standard(rank), None
+        self._asked = wanted, ends
+        order = Fork(rank.argv, _changes(self.ranks[0][1], environ), rank.cores, rank.cwd)
+        assert self._server is not None
+        self._server.send(order, [*ends, self._start])
+
+    def _answered(self, message: Forked | Different) -> None:
+        assert self._asked is not None
+        wanted, _ = self._asked
+        self._settle()
+        if isinstance(message, Forked):
+            self.outcome.forked[wanted[0].process_id] = message.pid
+        else:
+            self.outcome.refuse([wanted], message.reason)
+
+    def _settle(self) -> None:
+        """The rank that was asked for has the ends of its streams, or does not need them."""
+        for fd in self._asked[1] if self._asked is not None else ():
+            os.close(fd)
+        self._asked = None
+
+    def _hang_up(self) -> None:
+        if self._server is not None:
+            self._server.hang_up()
+
+
+def _changes(first: dict[str, str], own: dict[str, str]) -> tuple[Change, ...]:
+    """What is different in a rank's environment."""
+    names = sorted({*first, *own})
+    return tuple(Change(n, own.get(n)) for n in names if own.get(n) != first.get(n))

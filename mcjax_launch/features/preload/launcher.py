@@ -1,0 +1,104 @@
+"""What is said of --preload: which ranks were forked, where it does not do, and what takes long."""
+
+import os
+from collections.abc import Callable, Sequence
+
+from mcjax_launch.diagnosis.preloading import imports_under_way
+from mcjax_launch.kernel.wire.codec import Message
+from mcjax_launch.kernel.wire.hook_messages import SetTooLate
+from mcjax_launch.kernel.wire.messages import FromHook, Importing, Preloaded, StartedAfresh
+from mcjax_launch.ranks import these_ranks
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.watchdog.hang import AFTER_S, AFTER_VARIABLE
+
+
+class PreloadNotes:
+    """Says it; the same of many hosts once, and of imports that take long ever more seldom.
+
+    Args:
+        modules: that are imported.
+        state: of the run.
+        note: shows a line.
+        detail: shows a line that is only wanted with -v.
+
+    Attributes:
+        deadline: when to say what is still being imported.
+
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[str],
+        state: RunState,
+        note: Callable[[str], object],
+        detail: Callable[[str], object],
+    ) -> None:
+        self.deadline: float | None = None
+        self._modules = ",".join(modules)
+        self._state = state
+        self._note = note
+        self._detail = detail
+        self._pause_s = float(os.environ.get(AFTER_VARIABLE) or AFTER_S)
+        self._said: set[str] = set()
+
+    def take(self, message: Message, host: str, now: float) -> None:
+        """A module is being imported, ranks have been forked or not, or have not seen a variable.
+
+        Args:
+            message: which, and why.
+            host: the name of theirs.
+            now: in time.monotonic's seconds.
+
+        """
+        if isinstance(message, Importing):
+            self._state.importing(host, message.module, now)
+            if self.deadline is None:
+                self.deadline = now + self._pause_s
+        elif isinstance(message, Preloaded):
+            how = f"after importing {self._modules} in {message.seconds:.2f} s"
+            self._detail(f"{these_ranks(message.ranks)} forked {how}")
+        elif isinstance(message, StartedAfresh):
+            say = self._detail if message.expected or message.reason in self._said else self._note
+            self._said.add(message.reason)
+            where = host if self._state.hosts > 1 else ""
+            say(started_afresh(message, where, len(self._state.ranks)))
+        elif isinstance(message, FromHook) and isinstance(message.message, SetTooLate):
+            line = set_too_late(message.message)
+            if line not in self._said:
+                self._said.add(line)
+                self._note(line)
+
+    def expire(self, now: float) -> None:
+        """Say what is still being imported, if it is time."""
+        if self.deadline is None or now < self.deadline:
+            return
+        lines = imports_under_way(self._state, now)
+        for line in lines:
+            self._note(f"--preload: still {line}; Ctrl-\\ shows where")
+        self._pause_s *= 2
+        self.deadline = now + self._pause_s if lines else None
+
+
+def started_afresh(message: StartedAfresh, host: str, num_ranks: int) -> str:
+    """The line on ranks that are not forked; pure.
+
+    Args:
+        message: which ranks, and why.
+        host: its name; "" if there is but one.
+        num_ranks: that this launcher starts.
+
+    """
+    where = f"host {host}: " if host else ""
+    who = these_ranks(message.ranks)
+    if len(message.ranks) == num_ranks:
+        who = "the ranks"
+    verb = "is" if who.startswith("rank ") else "are"
+    return f"--preload: {where}{message.reason}; {who} {verb} started afresh"
+
+
+def set_too_late(message: SetTooLate) -> str:
+    """The line on variables that what was imported has not seen; pure."""
+    return (
+        f"--preload: {message.package} had been imported when the program changed "
+        f"{', '.join(message.variables)}, and has not seen that: use -x NAME=VALUE, or no --preload"
+    )

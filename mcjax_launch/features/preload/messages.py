@@ -1,0 +1,79 @@
+"""Messages between an agent and the fork server of its host, one packet of JSON each.
+
+The fork server is a rank's Python that stops before the program, imports what is asked for, and
+forks the ranks from there.
+"""
+
+from __future__ import annotations
+
+from ...kernel.wire.codec import Message, Nested
+
+
+class ForkMessage(Message):
+    """Any of the messages below."""
+
+
+# --- fork server to agent ---
+
+
+class ImportBegins(ForkMessage):
+    """It begins to import a module.
+
+    `dump_signal` has it send its stack, as text, `dump_all_signal` those of all threads; 0: none
+    does.
+    """
+
+    module: str
+    dump_signal: int
+    dump_all_signal: int
+
+
+class Imported(ForkMessage):
+    """The modules are imported, within so many seconds: it can fork."""
+
+    seconds: float
+
+
+class Unfit(ForkMessage):
+    """It cannot fork, and has ended: the reason goes after `--preload: `."""
+
+    reason: str
+
+
+class Forked(ForkMessage):
+    """A rank has been forked; it waits for a byte on its last descriptor before it begins."""
+
+    pid: int
+
+
+class Different(ForkMessage):
+    """The rank cannot be forked, for it differs in what has been used: the reason, in words."""
+
+    reason: str
+
+
+# --- agent to fork server ---
+
+
+class Change(Nested):
+    """A variable of a rank that is not what the fork server was started with; None: unset."""
+
+    name: str
+    value: str | None
+
+
+class Fork(ForkMessage):
+    """Fork a rank; with it come its descriptors 0, 1 and 2, and the one to wait on.
+
+    Args:
+        argv: its command, which differs in the program's arguments at most.
+        changes: of its environment.
+        cores: what it may run on; empty for all.
+        cwd: its working directory.
+
+    """
+
+    argv: tuple[str, ...]
+    changes: tuple[Change, ...]
+    cores: tuple[int, ...]
+    cwd: str

@@ -1,0 +1,86 @@
+"""What goes between ranks and JAX's coordination service, from one host's agent to another's."""
+
+from collections.abc import Iterable
+from itertools import count
+from typing import Protocol, TypeAlias
+
+from mcjax_launch.kernel.wire.codec import Message
+from mcjax_launch.kernel.wire.frames import Relayed, encoded, relayed
+from mcjax_launch.kernel.wire.messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
+
+Event: TypeAlias = Relayed | RelayListens | RelayOpens | RelayTaken | RelayEnds
+
+
+class Link(Protocol):
+    """As much of an agent's connection as is needed here."""
+
+    def send(self, message: Message) -> None:
+        """Send a message, at once."""
+
+    def send_later(self, frame: bytes) -> None:
+        """Send a frame that messages may overtake."""
+
+
+End: TypeAlias = tuple[Link, int]
+
+
+class CoordinatorRelay:
+    """Passes on what comes; each end of a stream has its own number for it.
+
+    It holds nothing itself: an agent sends no more than the other end has taken, and a window.
+    """
+
+    def __init__(self) -> None:
+        self._first: Link | None = None  # of rank 0's host
+        self._numbers = count(1)  # for rank 0's agent, which has streams of all the others
+        self._ends: dict[End, End] = {}  # the other end of each
+
+    def received(self, link: Link, event: Event, links: Iterable[Link]) -> None:
+        """An agent has sent something for another.
+
+        Args:
+            link: to it.
+            event: what.
+            links: to all agents.
+
+        """
+        match event:
+            case RelayListens():
+                self._first = link
+                for other in links:
+                    if other is not link:
+                        other.send(event)
+            case RelayOpens(stream):
+                self._open((link, stream))
+            case _:
+                self._pass_on((link, event.stream), event)
+
+    def _open(self, near: End) -> None:
+        if self._first in (None, near[0]) or near in self._ends:  # or it has no such number to give
+            near[0].send_later(encoded(RelayEnds(near[1])))
+            return
+        assert self._first is not None
+        far = self._first, next(self._numbers)
+        self._ends[near], self._ends[far] = far, near
+        self._first.send_later(encoded(RelayOpens(far[1])))
+
+    def _pass_on(self, end: End, event: Relayed | RelayTaken | RelayEnds) -> None:
+        other = self._ends.get(end)
+        if other is None:
+            return  # it has ended at the other end
+        link, number = other
+        match event:
+            case Relayed():
+                link.send_later(relayed(number, event.payload))
+            case RelayTaken():
+                link.send(RelayTaken(number, event.count))
+            case RelayEnds():
+                del self._ends[end], self._ends[other]
+                link.send_later(encoded(RelayEnds(number)))
+
+    def gone(self, link: Link) -> None:
+        """An agent says nothing more: its ends of all streams are closed."""
+        if link is self._first:
+            self._first = None
+        for end in [end for end in self._ends if end[0] is link]:
+            self._pass_on(end, RelayEnds(end[1]))

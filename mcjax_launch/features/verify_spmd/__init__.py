@@ -1,0 +1,1 @@
+"""features.verify_spmd."""

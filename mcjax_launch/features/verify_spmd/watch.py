@@ -1,0 +1,266 @@
+"""The verdict on the programs of ranks: who may run on, who is held, and when the job ends.
+
+A rank is held at the first run of a program until all ranks of its mesh have come to it. Whoever
+compiles, or is in another program, will come. Whoever is anywhere else may wait for what the held
+program does, so that is let go. But once every rank is held, or stands still in a program, none of
+them ever goes on: some have skipped a program which the others are in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.ranks import have, these_ranks
+from mcjax_launch.runs.rank_run import RankRun, Sample
+from mcjax_launch.runs.spmd import Code, Program
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import Stop, diverged, incomparable
+
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.stacks import Stack
+    from mcjax_launch.diagnosis.waits import InProgram
+
+#: When a rank has been held for so many seconds, all are asked where they are, and then again.
+LOOK_AFTER_S, LOOK_EVERY_S = 3.0, 7.0
+# A launcher that is so late was stopped itself, as its ranks may have been: that time is no time.
+_LATE_S = 2.0
+# Programs are judged by then though it is not known of all members which ranks they are.
+_MEMBERS_S = 10.0
+# A rank is let go after so long if another one is in no program; in any case after the longest.
+_HOLD_S, _LONGEST_HOLD_S = 10.0, 100.0
+# A rank that stands still uses no more of a processor than this.
+_MOST_IDLE = 0.01
+# When ranks diverge, the others get so many seconds to show which side they are on.
+_SETTLING_S = 1.0
+# And so many to show the code of programs, which may be long.
+_LONGEST_SHOW_S = 10.0
+
+
+class Say(Value):
+    """A line for the user."""
+
+    text: str
+
+
+class LookAtRanks(Value):
+    """Have all hosts report what their ranks use, and where these are; then call `stacks_came`."""
+
+
+class Release(Value):
+    """Ranks may run the program with this fingerprint."""
+
+    fingerprint: str
+    ranks: frozenset[int]
+
+
+class ShowCode(Value):
+    """Have a rank show the code of the program with this fingerprint, at which it is held."""
+
+    fingerprint: str
+    rank: int
+
+
+class Diverged(Value):
+    """There is a reason to end the job. `is_settled`: as much is known of it as ever will be."""
+
+    stop: Stop
+    is_settled: bool
+
+
+Decision = Say | LookAtRanks | Release | ShowCode | Diverged
+
+
+class _Look(Value):
+    """Where ranks were at one moment, if at the gate or in programs, and what they had used."""
+
+    places: dict[int, InProgram | None]
+    used: dict[int, Sample]
+
+
+class SpmdWatch:
+    """Watches over the programs that ranks are held at; see `launcher.verifying`.
+
+    Times are in time.monotonic's seconds. Methods return what is to be done.
+    """
+
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+        self._seen: object = None
+        # By the fingerprints of programs, since when ranks are held at them.
+        self._held_since: dict[str, float] = {}
+        self._look_at: float | None = None
+        self._asked_at = 0.0
+        self._before: _Look | None = None
+        self._diverged_at: float | None = None
+        self._is_over = False
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `expire` at the latest."""
+        if self._diverged_at is not None and not self._is_over:
+            shown = self._state.programs.shown
+            return self._diverged_at + (_SETTLING_S if shown else _LONGEST_SHOW_S)
+        times = [] if self._state.ending else [self._look_at, self._judges_at]
+        return min((at for at in times if at is not None), default=None)
+
+    @property
+    def _judges_at(self) -> float | None:
+        since = self._state.unjudged_since
+        return None if since is None else since + _MEMBERS_S
+
+    def expire(self, now: float) -> list[Decision]:
+        """What is to be done after what has become known meanwhile."""
+        decisions: list[Decision] = []
+        if not self._state.ending and self._state.programs.divergence is None:
+            decisions += self._watch(now)
+        decisions += self._released()
+        return decisions + self._judge(now)
+
+    def _released(self) -> list[Decision]:
+        released = self._state.take_released()
+        return [Release(program, frozenset(ranks)) for program, ranks in released.items()]
+
+    # --- ranks that are held ---
+
+    def _watch(self, now: float) -> list[Decision]:
+        if (at := self._judges_at) is not None and now >= at:
+            self._state.settle(give_up=True)
+        programs = self._state.programs
+        if self._seen != (programs, programs.count):
+            self._seen = programs, programs.count
+            self._update(now)
+        if self._look_at is None or now < self._look_at:
+            return []
+        if (late := now - self._look_at) > _LATE_S:
+            self._before = None
+            self._held_since = {one: since + late for one, since in self._held_since.items()}
+        self._asked_at, self._look_at = now, now + LOOK_EVERY_S
+        return [LookAtRanks()]
+
+    def _update(self, now: float) -> None:
+        """Note which programs ranks are held at by now."""
+        held = (program.fingerprint for program, _, _ in self._state.programs.held())
+        self._held_since = {one: self._held_since.get(one, now) for one in held}
+        if not self._held_since:
+            self._look_at = self._before = None
+        elif self._look_at is None:
+            self._look_at = now + LOOK_AFTER_S
+
+    def stacks_came(self, stacks: Collection[Stack], now: float) -> list[Decision]:
+        """The hosts have answered where their ranks are: some that are held may have to go on."""
+        from mcjax_launch.diagnosis.waits import in_programs
+
+        state, programs = self._state, self._state.programs
+        if state.ending or programs.divergence is not None:
+            return []
+        in_time = now <= self._asked_at + LOOK_EVERY_S
+        before = (self._before if in_time else None) or _Look({}, {})
+        # A host that is late with its answer leaves its ranks where they were.
+        places = {**before.places, **in_programs(state, stacks)}
+        samples = {run.process_id: run.usage.samples for run in state.running}
+        used = {rank: own[-1] for rank, own in samples.items() if own}
+        self._before = _Look(places, used)
+        decisions: list[Decision] = []
+        for program, there, missing in programs.held():
+            waited = now - self._held_since.get(program.fingerprint, now)
+            coming = all(places.get(rank) or self._compiles(rank) for rank in missing)
+            if waited >= _LONGEST_HOLD_S or (waited >= _HOLD_S and not coming):
+                decisions.append(Say(self._note(program, there, missing, waited)))
+                programs.release(program)
+        self._update(now)
+        stuck = self._stuck(places)
+        if stuck is not None and self._stand_still(before, self._before):
+            inside = {rank: place.program for rank in stuck.ranks if (place := places.get(rank))}
+            programs.passed_by(stuck, {rank: p for rank, p in inside.items() if p is not None})
+        return decisions + self.expire(now)
+
+    def _stuck(self, places: Mapping[int, InProgram | None]) -> Program | None:
+        """A program at which ranks are held, and another one is in a program on the same devices.
+
+        Whoever is in one on other devices may come to this in another thread.
+        """
+        held = self._state.programs.held()
+
+        def is_in(rank: int, program: Program) -> bool:
+            at = [other for other, there, _ in held if rank in there]
+            place = places.get(rank)
+            if not at and place is not None:
+                return place.program is None or place.program.meets(program)
+            return any(other.meets(program) for other in at)
+
+        return next((p for p, _, missing in held if any(is_in(r, p) for r in missing)), None)
+
+    def _stand_still(self, before: _Look, now: _Look) -> bool:
+        """Whether no rank has moved since the last look, nor will: nobody else takes part."""
+        from mcjax_launch.diagnosis.waits import Place, place
+
+        gone = Place.LEAVING, Place.OUTSIDE
+        runs = [run for run in self._state.running if place(run) not in gone]
+        return not self._state.has_others and all(
+            self._stands_still(run, before, now) for run in runs
+        )
+
+    def _stands_still(self, run: RankRun, before: _Look, now: _Look) -> bool:
+        rank = run.process_id
+        place, then, used = now.places.get(rank), before.used.get(rank), now.used.get(rank)
+        if place is None or place != before.places.get(rank) or then is None or used is None:
+            return False
+        if self._compiles(rank):
+            return False
+        if used.at < self._asked_at or run.compilations.platform not in ("", "cpu"):
+            return False  # its host is late, or its processor says nothing
+        return used.cpu_s - then.cpu_s <= _MOST_IDLE * (used.at - then.at)
+
+    def _compiles(self, rank: int) -> bool:
+        return self._state.ranks[rank].compilations.under_way > 0
+
+    def _note(
+        self, program: Program, there: Collection[int], missing: Collection[int], waited: float
+    ) -> str:
+        name = f"#{self._state.programs.number(program)} {program.title}"
+        at = f" at {program.where}" if program.where else ""
+        run = "runs" if len(there) == 1 else "run"
+        return (
+            f"{these_ranks(there)} {have(there)} waited {waited:.0f} s before program {name}{at} "
+            f"for {these_ranks(missing)}, and now {run} it unverified"
+        )
+
+    # --- ranks that diverge ---
+
+    def _judge(self, now: float) -> list[Decision]:
+        """The reason to end a job whose ranks diverge, or cannot be compared."""
+        state, programs = self._state, self._state.programs
+        if self._is_over:
+            return []
+        if why := next((run.incomparable for run in state.ranks.values() if run.incomparable), ""):
+            self._is_over = True
+            return [Diverged(incomparable(why), is_settled=True)]
+        if programs.divergence is None:
+            return []
+        decisions: list[Decision] = [*self._code_to_show()]
+        is_new = self._diverged_at is None
+        if self._diverged_at is None:
+            self._diverged_at = now
+        settled = programs.settled or now >= self._diverged_at + _SETTLING_S
+        shown = programs.shown or now >= self._diverged_at + _LONGEST_SHOW_S
+        self._is_over = settled and shown
+        if is_new or self._is_over:  # it counts from its first moment on
+            from mcjax_launch.diagnosis.spmd import divergence_lines
+
+            stop = diverged(divergence_lines(programs))
+            decisions.append(Diverged(stop, self._is_over))
+        return decisions
+
+    def _code_to_show(self) -> list[ShowCode]:
+        """Of each program in which ranks diverge, one rank that is held at it, to show its code."""
+        programs = self._state.programs
+        wanted = []
+        for side in programs.sides():
+            if side.program is not None and programs.is_held(side.program):
+                fingerprint = side.program.fingerprint
+                if fingerprint not in programs.codes:
+                    programs.codes[fingerprint] = Code()
+                    wanted.append(ShowCode(fingerprint, side.ranks[0]))
+        return wanted

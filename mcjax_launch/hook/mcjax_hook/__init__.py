@@ -1,1 +1,0 @@
-"""The hook in a rank's Python."""

@@ -1,0 +1,349 @@
+"""The agent's end of the hooks: a unix socket in the job's private folder."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+
+from ..wire import hook_messages
+from ..wire.codec import Malformed, to_json
+from ..wire.loop import READ, Loop
+from ..wire.messages import FromHook
+from ..wire.signals import PROFILE
+from .stacks import Pieces
+from .system import system
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from ...features.debugging.agent import Terminals
+    from ..wire.hook_messages import DebuggerMessage, HookMessage, HookReply
+    from .wrapped import WrappedPrograms
+
+# A failure with three texts of full length is shorter than this, all of it escaped.
+_MOST_LINE = 1 << 22
+_MOST_SIGNAL = 64
+# Processes that have connected and are not accepted yet; Linux allows no more as a rule.
+_BACKLOG = 4096
+# More than a socket holds: what a rank has left there is read, but no flood that goes on.
+_MOST_READS = 256
+
+
+class HookConnection:
+    """One Python process below a rank that has the hook, and what is known of it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.rank = -1
+        self.pid = 0
+        self.is_main = False  # it is the rank's own process, not one below it
+        self.dump_signals = (0, 0)  # for one stack, and for those of all threads
+        self.rerun_signal = 0
+        self.profiles = False
+        self.joining = False  # it has called initialize(), and has not left since
+        self.joined = False
+        self.compilations = 0  # under way
+        self.debugs = False  # it is that of a debugger
+        self.held = ""  # the fingerprint of the program at which its thread waits for a reply
+        self.stacks = Pieces()
+        self.all_stacks = False  # of which only the main thread's was wanted
+        self.last_stack_at = 0.0
+        self._connection = connection
+        self._held = bytearray()  # of a line that is not complete
+        self._is_skipping = False  # the rest of a line that is too long
+
+    @property
+    def fd(self) -> int:
+        return self._connection.fileno()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def lines(self) -> list[str] | None:
+        """The lines that have arrived; None if the process has closed its end.
+
+        An incomplete line is kept; if there is nothing else, the result is one empty line.
+        """
+        try:
+            data = self._connection.recv(65536)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        if not data:
+            return None
+        # Only what is new is searched and copied: the line may be very long.
+        end, *more = data.split(b"\n")
+        if not self._is_skipping:
+            self._held += end
+            if len(self._held) > _MOST_LINE:
+                self._held, self._is_skipping = bytearray(), True
+        if not more:
+            return [""]
+        *whole, rest = bytes(self._held), *more
+        self._held, self._is_skipping = bytearray(rest), False
+        return [line.decode("utf-8", "replace") for line in whole]
+
+    def send(self, line: str) -> None:
+        """Send a line; one that cannot take it does not wait for it either."""
+        try:
+            self._connection.send(line.encode() + b"\n")
+        except OSError:
+            pass
+
+    def send_with(self, line: str, fd: int) -> None:
+        """Send a line, with a descriptor for the process."""
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, fd.to_bytes(4, sys.byteorder))
+        try:
+            self._connection.sendmsg([line.encode() + b"\n"], [rights])
+        except OSError:
+            pass
+
+    def take_stack(self, line: str) -> None:
+        """Keep a line of a stack dump."""
+        self.last_stack_at = time.monotonic()
+        self.stacks.add(line)
+
+
+class HookServer:
+    """Accepts hooks, passes on their messages; asks for stacks, and whether programs run.
+
+    Args:
+        path: where to make the socket.
+        loop: calls when there is something to read.
+        ranks: of this host.
+        is_main: whether a pid (the first argument) is a rank's own process, not one below it.
+        on_message: called with every message from a hook of these ranks,
+        on_debugger: but with those from debuggers, and with None when their process is gone.
+
+    Attributes:
+        seen: ranks in whose Python the hook is, or has been.
+        wrapped: the programs of ranks with wrappers; None if there are none.
+
+    """
+
+    def __init__(
+        self,
+        path: str,
+        loop: Loop,
+        ranks: Collection[int],
+        is_main: Callable[[int, int], bool],
+        on_message: Callable[[FromHook], None],
+        on_debugger: Callable[[HookConnection, DebuggerMessage | None], None],
+    ) -> None:
+        self.seen: set[int] = set()
+        self.terminals: Terminals | None = None  # of debuggers, where there have been any
+        self.wrapped: WrappedPrograms | None = None
+        self._hooks: dict[int, HookConnection] = {}
+        self._loop = loop
+        self.ranks = ranks
+        self._is_main = is_main
+        self._on_message = on_message
+        self._on_debugger = on_debugger
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._server.bind(path)
+        self._server.listen(_BACKLOG)
+        self._server.setblocking(False)
+        self._listen()
+
+    def drain(self, rank: int) -> None:
+        """Read all messages that a rank has sent so far, so that its death is handled after them.
+
+        What others report of that death is handled after the death.
+        """
+        self.accept()
+        for hook in list(self._hooks.values()):
+            for _ in range(_MOST_READS):
+                mine = hook.rank == rank or not hook.pid  # or one that has not said hello yet
+                if not mine or not self._read(hook):
+                    break
+
+    def read_debuggers(self, rank: int) -> None:
+        """Read what the debuggers of a rank have said up to now."""
+        for hook in list(self._hooks.values()):
+            if hook.debugs and hook.rank == rank:
+                self._read(hook)
+
+    @property
+    def joined(self) -> set[int]:
+        """The processes that have come through initialize()."""
+        return {hook.pid for hook in self._hooks.values() if hook.joined}
+
+    def request_stacks(self, all_threads: bool) -> list[HookConnection]:
+        """Ask every process for its stacks; those that were asked.
+
+        Args:
+            all_threads: of running threads too, which may crash the process.
+
+        """
+        asked = []
+        self._greet()
+        for hook in self._hooks.values():
+            # It may have become another program since, which the signal would kill.
+            signum, of_all = hook.dump_signals[all_threads], hook.dump_signals[True]
+            if hook.rank >= 0 and system.handles(hook.pid, signum):
+                hook.stacks = Pieces()
+                hook.all_stacks = (
+                    not all_threads
+                    and system.handles(hook.pid, of_all)
+                    and system.signal_undisturbed(hook.pid, of_all)
+                )
+                if not hook.all_stacks:
+                    system.signal_process(hook.pid, signum)
+                asked.append(hook)
+        return asked
+
+    def begin_profile(self) -> None:
+        """Have the joined processes write a profile, as far as they expect to be told."""
+        for hook in self._hooks.values():
+            if hook.profiles and system.handles(hook.pid, PROFILE):
+                system.signal_process(hook.pid, PROFILE)
+
+    def request_reruns(self, ranks: Collection[int]) -> None:
+        """Ask the joined processes of these ranks to say whether they still run programs."""
+        for hook in self._hooks.values():
+            # As with stacks: one that does not expect the signal would die of it.
+            if hook.rank not in ranks or not system.handles(hook.pid, hook.rerun_signal):
+                continue
+            # Python acts on it in the main thread, whichever gets it: no wait of that need be cut
+            # short, since what waits runs nothing.
+            if not system.signal_undisturbed(hook.pid, hook.rerun_signal):
+                system.signal_process(hook.pid, hook.rerun_signal)
+
+    def reply(self, ranks: Collection[int], reply: HookReply) -> None:
+        """Answer those threads of these ranks that wait at a program."""
+        line = to_json(reply)
+        for hook in self._hooks.values():
+            if hook.held == reply.fingerprint and hook.rank in ranks:
+                hook.send(line)
+                if isinstance(reply, hook_messages.GateOpens):
+                    hook.held = ""
+
+    # --- connections ---
+
+    def _greet(self) -> None:
+        """Read the first message of those processes that have sent it, and have not been heard."""
+        self.accept()
+        for hook in list(self._hooks.values()):
+            if not hook.pid:
+                self._read(hook)
+
+    def _listen(self) -> None:
+        self._loop.watch(self._server.fileno(), READ, lambda ready: self.accept())
+
+    def accept(self) -> None:
+        """Take the connections that wait for it."""
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except BlockingIOError:
+                return
+            except OSError:  # too many open files: until one of the others ends
+                self._loop.forget(self._server.fileno())
+                return
+            connection.setblocking(False)
+            hook = HookConnection(connection)
+            self._hooks[hook.fd] = hook
+            self._watch(hook)
+
+    def _watch(self, hook: HookConnection) -> None:
+        self._loop.watch(hook.fd, READ, lambda ready: self._read(hook))
+
+    def _read(self, hook: HookConnection) -> bool:
+        """Handle the messages of one process; whether there may be more."""
+        lines = hook.lines()
+        if lines is None:
+            self._forget(hook)
+            return False
+        for line in lines:
+            if line.startswith('["'):
+                self._take(hook, line)
+            elif line:
+                hook.take_stack(line)
+        return bool(lines)
+
+    def _forget(self, hook: HookConnection) -> None:
+        self._loop.forget(hook.fd)
+        del self._hooks[hook.fd]
+        hook.close()
+        if hook.debugs:
+            self._on_debugger(hook, None)
+        for _ in range(hook.compilations):  # it died over them
+            self._hand_on(hook, hook_messages.Compiled())
+        self._listen()
+
+    # --- messages ---
+
+    def _take(self, hook: HookConnection, line: str) -> None:
+        """Handle a message; a malformed one is dropped, for it is no reason to end a job."""
+        try:
+            message = hook_messages.HookMessage.of(line)
+        except Malformed:
+            return
+        if isinstance(message, hook_messages.Hello):
+            self._identify(hook, message)
+        elif isinstance(message, hook_messages.DebuggerMessage):
+            hook.debugs = hook.rank >= 0
+            if hook.debugs:
+                self._on_debugger(hook, message)
+        else:
+            self._hand_on(hook, message)
+
+    def _identify(self, hook: HookConnection, hello: hook_messages.Hello) -> None:
+        hook.pid = hello.pid
+        hook.dump_signals = (
+            _signal_number(hello.dump_signal),
+            _signal_number(hello.dump_all_signal),
+        )
+        try:
+            rank = int(hello.process_id)
+        except ValueError:
+            rank = -1
+        # The program may have changed the variable for a process of its own.
+        hook.rank = rank if rank in self.ranks else -1
+        if hook.rank >= 0:
+            self.seen.add(rank)
+            wrapped = self.wrapped is not None and self.wrapped.is_program(rank, hook.pid)
+            hook.is_main = wrapped or self._is_main(hook.pid, rank)
+
+    def _hand_on(self, hook: HookConnection, message: HookMessage) -> None:
+        joins = isinstance(message, hook_messages.Joining)
+        from_hook = FromHook(
+            hook.rank,
+            message,
+            main=hook.is_main,
+            beside=joins and self._is_joining_beside(hook),
+            repeated=joins and hook.joining,
+        )
+        _note(hook, message)
+        if hook.rank >= 0:
+            self._on_message(from_hook)
+
+    def _is_joining_beside(self, hook: HookConnection) -> bool:
+        """Whether another process of the same rank takes part in the job."""
+        others = (other for other in self._hooks.values() if other is not hook)
+        return any(other.joining and other.rank == hook.rank for other in others)
+
+
+def _note(hook: HookConnection, message: HookMessage) -> None:
+    """What a message says of the process itself."""
+    if isinstance(message, hook_messages.Joining):
+        hook.joining = True
+    elif isinstance(message, hook_messages.Leaving):
+        hook.joining = False
+    elif isinstance(message, hook_messages.Joined):
+        hook.joined = True
+        hook.rerun_signal = _signal_number(message.rerun_signal)
+        hook.profiles = message.profiles
+    elif isinstance(message, hook_messages.Program):
+        hook.held = message.fingerprint if message.held else ""
+    elif isinstance(message, hook_messages.Compiling):
+        hook.compilations += 1
+    elif isinstance(message, hook_messages.Compiled):
+        hook.compilations -= 1
+
+
+def _signal_number(number: int) -> int:
+    """The number of a signal; 0 for what is none."""
+    return number if 0 < number < _MOST_SIGNAL else 0

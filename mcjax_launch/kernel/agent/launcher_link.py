@@ -1,0 +1,124 @@
+"""The agent's connection to the launcher: messages in and out, and whether it is still there."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ..wire import frames, messages
+from ..wire.codec import Malformed
+from ..wire.loop import READ, Loop
+from ..wire.system import LINUX
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ..wire.codec import Message
+    from ..wire.uplink import Uplink
+
+
+class LauncherLink:
+    """Takes messages to the launcher and hands on those that come from it.
+
+    Args:
+        control: the descriptor to read from.
+        uplink: the way to the launcher.
+        remote: it leads over a network, which may fall silent.
+        on_message: called for each message, and each piece of a file or of the input.
+        on_lost: called once, when the launcher is gone.
+
+    """
+
+    def __init__(
+        self,
+        control: int,
+        uplink: Uplink,
+        loop: Loop,
+        *,
+        remote: bool,
+        on_message: Callable[[frames.Frame], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._control = control
+        self.uplink = uplink
+        self._loop = loop
+        self._remote = remote
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._decoder = frames.Decoder(messages.ToAgent)
+        self._heard_at = time.monotonic()
+        self._ping_at = 0.0
+        self.said_bye = False
+
+    def open(self) -> None:
+        """Listen from now on, and greet."""
+        os.set_blocking(self._control, False)
+        self._loop.watch(self._control, READ, lambda ready: self._read())
+        self.uplink.send(frames.MAGIC)
+        self.send(messages.Greeting(messages.VERSION, portable=not LINUX))
+
+    def send(self, message: Message) -> None:
+        """Send a message, now or as soon as there is room; nowhere if the launcher is gone."""
+        self.uplink.send(frames.encoded(message))
+
+    def say_bye(self, bye: messages.Bye) -> None:
+        """Send the last message."""
+        self.send(bye)
+        self.said_bye = True
+
+    def send_data(self, rank: int, stream: int, data: bytes) -> None:
+        """Send bytes of a rank's stream."""
+        self.uplink.send(frames.data_header(rank, stream, len(data)), data)
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything has been sent."""
+        return self.uplink.empty
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._control, 65536)
+        except OSError:
+            return
+        for frame in self._decoded(data):
+            self._on_message(frame)
+        # Now: a message may take a while to act on, in which nothing is read.
+        self._heard_at = time.monotonic()
+        if not data:
+            self._lose()
+
+    def _decoded(self, data: bytes) -> Iterator[frames.Frame]:
+        """The frames that are complete; the launcher is lost at the first that is malformed."""
+        try:
+            yield from self._decoder.feed(data)
+        except Malformed as error:
+            self.send(messages.Ending(f"a malformed message from the launcher ({error})"))
+            self._lose()
+
+    def _lose(self) -> None:
+        self._remote = False
+        self._loop.forget(self._control)
+        self.uplink.drop()
+        self._on_lost()
+
+    # A cut cable sends no end of file: silence for long enough means the same.
+
+    @property
+    def deadline(self) -> float | None:
+        """When to send a heartbeat, or to take silence for the end."""
+        return min(self._ping_at, self._lost_at) if self._remote else None
+
+    @property
+    def _lost_at(self) -> float:
+        return self._heard_at + frames.SILENCE_S
+
+    def expire(self, now: float) -> None:
+        """Do so, if it is time."""
+        if not self._remote:
+            return
+        if now >= self._lost_at:
+            self._lose()
+        elif now >= self._ping_at:
+            self._ping_at = now + frames.PING_S
+            self.send(messages.Ping())

@@ -1,0 +1,128 @@
+"""The process of an agent, below its guardian; a bug of the agent is reported to the launcher."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+
+from ..wire import exit_status, frames, messages, ulimits
+from ..wire.loop import READ, Loop
+from ..wire.signals import ENDING, FORWARDED
+from ..wire.uplink import Uplink
+from . import guardian, private_folder
+from .agent import Agent
+from .system import system
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+_LAST_MESSAGE_S = 5
+
+
+def main(hook: str | dict[str, str]) -> NoReturn:
+    """Be the agent, on descriptors 0 (from the launcher) and 1 (to it).
+
+    Args:
+        hook: the folder of the hook's modules on this host, or where there is none their sources.
+
+    """
+    signal.alarm(0)  # the loader's
+    # Until the agent and its guardian can handle them: a folder may be there to be removed.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    for signum in FORWARDED:  # a scheduler that sends these to a whole step means the ranks
+        signal.signal(signum, signal.SIG_IGN)
+    # The protocol's descriptors are moved away: a stray print or read must not reach them.
+    control, uplink = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+    if why := system.unfit():
+        _leave_unfit(why)
+    try:
+        folder = private_folder.make()
+    except private_folder.NoFolder as error:
+        _leave_unfit(str(error))
+    guarded, guarding = os.pipe()  # whose other end the guardian has, and nobody else
+    try:
+        agent = os.fork()
+    except OSError as error:
+        private_folder.remove(folder)
+        _leave_unfit(f"cannot start a process: {ulimits.reason(error)}")
+    if agent:
+        for fd in (control, uplink, guarded):
+            os.close(fd)
+        guardian.guard(agent, folder)
+    os.close(guarding)
+    os.setsid()  # whoever ends the whole group of a client leaves the agent to tidy up
+    _be_agent(control, uplink, folder, guarded, hook)
+
+
+def _be_agent(
+    control: int, uplink: int, folder: str, guarded: int, hook: str | dict[str, str]
+) -> NoReturn:
+    """Serve to the end, below the guardian; a bug of the agent is reported to the launcher."""
+    gc.freeze()  # what has been imported stays
+    gc.enable()  # where the launcher has been forked, it was not
+    loop = Loop()
+    out = Uplink(uplink, loop)
+    try:
+        system.adopt_orphans(folder)
+        remote = not isinstance(hook, str)
+        hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
+        agent = Agent(control, out, loop, folder, hook_folder, remote)
+        _end_with_guardian(guarded, loop)
+        agent.run()
+    except private_folder.NoFolder as error:
+        _leave_unfit(str(error))
+    except BaseException as error:
+        import traceback
+
+        text = traceback.format_exc()
+        os.write(2, text.encode("utf-8", "replace"))
+        signal.alarm(_LAST_MESSAGE_S)
+        out.send_last(frames.encoded(messages.InternalError(repr(error), text)))
+        os._exit(exit_status.INTERNAL_ERROR)
+    os._exit(0)  # nothing to finalize: it would only cost time
+
+
+def _end_with_guardian(guarded: int, loop: Loop) -> None:
+    """End as of a SIGTERM when the guardian is gone."""
+
+    def end() -> None:
+        loop.forget(guarded)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    loop.watch(guarded, READ, lambda ready: end())
+
+
+def _leave_unfit(why: str) -> NoReturn:
+    """End before the greeting: this host cannot take part, and the launcher learns why."""
+    os.write(2, f"{frames.UNFIT}{why}\n".encode("utf-8", "replace"))
+    os._exit(exit_status.HOST_LOST)
+
+
+def _write_hook(files: dict[str, str], folder: str) -> str:
+    """Write the hook and what it imports; the folder for the ranks' PYTHONPATH.
+
+    Raises:
+        NoFolder: there is no room for it.
+
+    """
+    root = os.path.join(folder, "mcjax_launch")  # by which we know our own lines
+    try:
+        _write_files(files, root)
+    except OSError as error:
+        raise private_folder.NoFolder(os.path.dirname(folder), error) from None
+    return os.path.join(root, "hook")
+
+
+def _write_files(files: dict[str, str], root: str) -> None:
+    for name, text in files.items():
+        if name.startswith(("hook/", "protocol/")):
+            path = os.path.join(root, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)

@@ -1,0 +1,177 @@
+"""Python stacks of this host's ranks: which processes were asked, and when no more will come."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from ..wire import messages, source_lines
+from .system import system
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+_MOST_STACKS = 1 << 20
+# A stack dump has no end mark: it is complete when nothing came for a moment. A process that has
+# not begun (it is stopped, or waits for the disk) gets longer.
+_QUIET_S = 0.15
+_SLOWEST_S = 2.0
+# Of a longer file no line is shown.
+_LONGEST_SOURCE = 1 << 24
+# How much of a line of the user's is shown.
+_MOST_SOURCE = 100
+# Digits of a line's number.
+_LONGEST_NUMBER = 9
+
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Asked(Protocol):
+        """A process that has been asked."""
+
+        rank: int
+        pid: int
+        last_stack_at: float
+
+        all_stacks: bool
+
+        @property
+        def joined(self) -> bool: ...
+        @property
+        def stacks(self) -> list[str]: ...
+
+
+class Pieces(list[str]):
+    """Pieces of a stack dump, up to so many characters in all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._size = 0
+
+    def add(self, piece: str) -> None:
+        """Keep another piece, if there is room."""
+        if self._size < _MOST_STACKS:
+            self._size += len(piece)
+            self.append(piece)
+
+
+class Importer:
+    """The process that imports for ranks (--preload), of which each piece of text is a packet.
+
+    Args:
+        rank: the first of those.
+        pid: its own.
+
+    """
+
+    joined = False
+    all_stacks = False
+
+    def __init__(self, rank: int, pid: int) -> None:
+        self.rank = rank
+        self.pid = pid
+        self.last_stack_at = 0.0
+        self._pieces = Pieces()
+
+    def take(self, text: str) -> None:
+        """A piece of its stack has come."""
+        self.last_stack_at = time.monotonic()
+        self._pieces.add(text)
+
+    @property
+    def stacks(self) -> list[str]:
+        """The lines of its stack."""
+        return "".join(self._pieces).splitlines()
+
+
+class StackDump:
+    """A dump of stacks under way: complete when it has been quiet for a moment.
+
+    Args:
+        on_complete: is given what has come, by process.
+
+    """
+
+    def __init__(self, on_complete: Callable[[Iterable[messages.Stacks]], None]) -> None:
+        self._on_complete = on_complete
+        self._asked: Sequence[Asked] = ()
+        self._since: float | None = None
+
+    def begin(self, asked: Sequence[Asked], now: float) -> None:
+        """These processes have been asked."""
+        self._asked, self._since = asked, now
+
+    @property
+    def deadline(self) -> float | None:
+        """When to consider the dump complete; None while none is under way."""
+        if self._since is None or not self._asked:
+            return self._since
+        last = max(hook.last_stack_at for hook in self._asked)
+        silent = any(hook.last_stack_at < self._since for hook in self._asked)
+        quiet = max(last, self._since) + (_SLOWEST_S if silent else _QUIET_S)
+        return min(quiet, self._since + _SLOWEST_S)
+
+    def expire(self, now: float) -> None:
+        """Hand on what has come, if it is complete."""
+        deadline = self.deadline
+        if deadline is not None and now >= deadline:
+            self._since = None
+            self._on_complete(self._collected())
+
+    def _collected(self) -> Iterator[messages.Stacks]:
+        """What has come, by process."""
+        members = {hook.rank for hook in self._asked if hook.joined}
+        for hook in self._asked:
+            dump = main_thread(hook.stacks) if hook.all_stacks else hook.stacks
+            text = "\n".join(with_source(dump))
+            if text:
+                helper = hook.rank in members and not hook.joined
+                blocked = system.blocked_in(hook.pid)
+                yield messages.Stacks(
+                    hook.rank,
+                    hook.pid,
+                    text,
+                    helper=helper,
+                    blocked=blocked,
+                    importing=isinstance(hook, Importer),
+                )
+
+
+def main_thread(dump: list[str]) -> list[str]:
+    """The main thread's part of a dump of all threads: the oldest one comes last.
+
+    Of more than 100 threads the last are left out; then it is empty.
+    """
+    begins = [n for n, line in enumerate(dump) if line.startswith(("Thread ", "Current thread "))]
+    if not begins or "..." in dump[begins[-1] :]:
+        return []
+    return ["Stack (most recent call first):", *dump[begins[-1] + 1 :]]
+
+
+def with_source(dump: list[str]) -> list[str]:
+    """A dump of stacks, with the user's lines of code after their frames."""
+    from linecache import getline
+
+    lines = []
+    for line in dump:
+        lines.append(line)
+        file, _, rest = line[len('  File "') :].partition('", line ')
+        if line.startswith('  File "/') and source_lines.is_users(file):
+            number = rest.split(" ", 1)[0]
+            is_number = number.isdecimal() and len(number) <= _LONGEST_NUMBER
+            source = getline(file, int(number)).strip() if is_number and _is_source(file) else ""
+            lines += [f"    {source[:_MOST_SOURCE]}"] if source else []
+    return lines
+
+
+def _is_source(file: str) -> bool:
+    """Whether a file can be read at once: a dump may name any."""
+    try:
+        found = os.stat(file)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size <= _LONGEST_SOURCE

@@ -1,0 +1,96 @@
+"""What the ranks of a host use: processor time and memory, of all their processes."""
+
+from __future__ import annotations
+
+import time
+
+from ..wire.messages import RankUsage, Usage
+from .system import system
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from .system.interface import Process
+
+# Sampling should take no more than this share of one processor.
+_MOST_SHARE = 0.01
+
+
+def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage, ...]:
+    """What the processes of each rank use.
+
+    Args:
+        ranks: pid of each rank's own process -> rank.
+        pythons: processes whose main threads count; of a rank that has none there, its own.
+
+    """
+    found = {process.pid: process for process in system.processes()}
+    cpu_s = dict.fromkeys(ranks.values(), 0.0)
+    rss_kib = dict.fromkeys(ranks.values(), 0)
+    main: dict[int, tuple[float, int]] = {}
+    for process in found.values():
+        rank = _rank(process, found, ranks)
+        if rank is None:
+            continue
+        cpu_s[rank] += process.cpu_s
+        rss_kib[rank] += process.rss_kib
+        if process.pid in pythons:
+            (used_s, waits), before = system.main_thread(process.pid), main.get(rank, (0.0, 0))
+            main[rank] = used_s + before[0], waits + before[1]
+    for pid, rank in ranks.items():
+        if rank not in main:
+            main[rank] = system.main_thread(pid)
+    return tuple(RankUsage(rank, cpu_s[rank], rss_kib[rank], *main[rank]) for rank in cpu_s)
+
+
+def _rank(process: Process, found: Mapping[int, Process], ranks: Mapping[int, int]) -> int | None:
+    """Whose a process is: by its ancestors, or as an orphan by its session."""
+    at: Process | None = process
+    while at is not None:
+        rank = ranks.get(at.pid, ranks.get(at.session))
+        if rank is not None:
+            return rank
+        at = found.get(at.parent)
+    return None
+
+
+class UsageSampler:
+    """Reports periodically what the ranks use.
+
+    Args:
+        every_s: the period in seconds, twice that where sampling is slow; 0: never.
+        ranks: gives the pid of each rank's own process -> rank.
+        pythons: the processes whose main threads count, see `usage`.
+        on_usage: is given each sample.
+
+    Attributes:
+        deadline: when to take the next sample, in time.monotonic's seconds; None: never.
+
+    """
+
+    def __init__(
+        self,
+        every_s: float,
+        ranks: Callable[[], Mapping[int, int]],
+        pythons: Callable[[], Collection[int]],
+        on_usage: Callable[[Usage], None],
+    ) -> None:
+        self._every_s = every_s
+        self._ranks = ranks
+        self._pythons = pythons
+        self._on_usage = on_usage
+        self.deadline = time.monotonic() + every_s if every_s else None
+
+    def expire(self, now: float) -> None:
+        """Take a sample, if it is time."""
+        if self.deadline is None or now < self.deadline:
+            return
+        began = time.thread_time()
+        self.sample()
+        pause_s = (time.thread_time() - began) / _MOST_SHARE
+        self.deadline = time.monotonic() + min(max(self._every_s, pause_s), 2 * self._every_s)
+
+    def sample(self) -> None:
+        """Take a sample now."""
+        self._on_usage(Usage(usage(self._ranks(), self._pythons())))

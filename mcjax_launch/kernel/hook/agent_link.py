@@ -1,0 +1,129 @@
+"""The connection to the agent of the host."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ..wire import system
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..wire.hook_messages import HookMessage
+
+# A C timeval: seconds to wait for the agent, which may have hundreds of processes to start first.
+_LONGEST_WAIT = (10).to_bytes(8, sys.byteorder) + bytes(8)
+
+
+class AgentLink:
+    """Takes messages to the agent, from the process that has connected it: not from its forks.
+
+    What is sent before that is held until `send_held`; without an agent it goes nowhere then.
+    """
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._fd = -1
+        self._file = (0, 0)
+        self._held: list[HookMessage] | None = []
+
+    def connect(self, path: str, process_id: str) -> None:
+        """Connect.
+
+        Args:
+            path: of the agent's unix socket.
+            process_id: JAX_PROCESS_ID, as this process was given it.
+
+        Raises:
+            OSError: there is no agent, or it has more to do than it can.
+
+        """
+        self._fd = _connected(path)
+        self._pid = os.getpid()
+        self._file = _identity(self._fd)
+        self._greet(process_id, *self.dump_stacks_on_signal(self._fd))
+
+    def send_held(self) -> None:
+        """Send what was said before this process was there."""
+        held, self._held = self._held or [], None
+        for message in held:
+            self.send(message)
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether it is connected, and this is no fork of the process that did it."""
+        return os.getpid() == self._pid
+
+    def _greet(self, process_id: str, signum: int, of_all_threads: int) -> None:
+        """Send a `Hello`, as text: most starts of Python need nothing that makes messages."""
+        quoted = f'"{process_id}"'
+        if not process_id.isdigit():  # set by the program, to anything
+            from ..wire.codec import to_json
+
+            quoted = to_json(process_id)
+        self._send(f'["Hello",[{self._pid},{quoted},{signum},{of_all_threads}]]')
+
+    def send(self, message: HookMessage) -> None:
+        """Take a message to the agent; if it is gone, nowhere."""
+        if self._held is not None and not self._pid:
+            self._held.append(message)
+        elif self.is_of_this_process:
+            from ..wire.codec import to_json
+
+            self._send(to_json(message))
+
+    def agent(self) -> int:
+        """The pid of the agent, as it was when this process connected; 0 if that is not known."""
+        return system.peer(self._fd)
+
+    def _send(self, line: str) -> None:
+        # A line of its own also in the middle of a stack that is being written.
+        rest = b"\n" + line.encode("utf-8", "replace") + b"\n"
+        try:
+            # The program may have closed all that it did not open, and opened a file of its own.
+            while rest and _identity(self._fd) == self._file:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError:
+            pass
+
+    @staticmethod
+    def dump_stacks_on_signal(fd: int) -> tuple[int, int]:
+        """Have stacks written there on two signals; their numbers, 0 if that cannot be.
+
+        The second is for those of all threads: faulthandler looks at the frames of threads that
+        run meanwhile, which may crash.
+        """
+        try:
+            import faulthandler
+
+            signals = system.dump_signals()
+            for all_threads in (False, True):
+                faulthandler.register(signals[all_threads], fd, all_threads=all_threads)
+            return signals
+        except (ImportError, AttributeError):
+            return 0, 0
+
+
+def _connected(path: str) -> int:
+    """A descriptor that nothing closes, and nothing complains of, before the process ends.
+
+    Raises:
+        OSError: there is no agent, or it has not answered for long.
+
+    """
+    import _socket  # without socket's own imports
+
+    link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        # Where many start at once, this waits for the agent; with settimeout() it would fail.
+        link.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDTIMEO, _LONGEST_WAIT)
+        link.connect(path)
+        link.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDTIMEO, bytes(len(_LONGEST_WAIT)))
+        return link.detach()
+    finally:
+        link.close()
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino

@@ -1,0 +1,213 @@
+"""What a rank compiles, and in which order it first runs the programs that span processes.
+
+JAX compares nothing between processes: two that run different programs over one mesh may hang, or
+return wrong numbers. So every compilation is reported, with its line, and each program that spans
+processes when it runs for the first time, with a fingerprint. From then on JAX runs it without
+Python, unseen by the hook.
+"""
+
+from __future__ import annotations
+
+import _thread
+from functools import partial
+
+from ...features.verify_spmd.hook import Gate
+from ..wire.hook_environ import VERIFY_SPMD
+from ..wire.hook_messages import Blind, Compiled, Compiling, ProgramText, Ran
+from . import user_lines
+from .fingerprint import fingerprint
+from .process_numbers import Numbers
+from .reruns import Reruns
+from .spmd_program import SpanningProgram, name_of
+from .wrapping import in_place_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any, TypeVar
+
+    from .agent_link import AgentLink
+
+    T = TypeVar("T")
+
+# Of a program's text, in one message; and of other programs that a rank has compiled.
+_MOST_PART = 1 << 18
+_MOST_OTHERS = 256
+
+
+class Compilation:
+    """Patches JAX's compiler and its execution of what is compiled, and reports both.
+
+    Attributes:
+        numbers: those that backends give this process.
+
+    """
+
+    def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
+        self.numbers = Numbers(link)
+        self._link = link
+        self._gate = Gate(link, environ) if environ.get(VERIFY_SPMD) else None
+        # By fingerprint: held by the first thread that comes to a program, until that may run.
+        self._entrances: dict[str, Any] = {}
+        self._reruns = Reruns(lambda: link.send(Ran()))
+        # By the id of an executable: what is to be reported when that first runs.
+        self._waiting: dict[int, SpanningProgram] = {}
+        self._reported: set[str] = set()
+        self._sees_runs = False
+        self._is_blind = False
+
+    def watch_reruns(self) -> int:
+        """Report on a signal that programs still run; its number, 0 where that is not seen."""
+        return self._reruns.watch() if self._sees_runs else 0
+
+    # --- compiling ---
+
+    def patch_compiler(self, compiler: Any) -> None:
+        """See what JAX compiles."""
+        real = getattr(compiler, "compile_or_get_cached", None)
+        if real is None:
+            self._report_blind("it has no compile_or_get_cached")
+            return
+
+        def compile_or_get_cached(
+            backend: Any, computation: Any, devices: Any, *args: Any, **kwargs: Any
+        ) -> Any:
+            where = self._try(user_lines.place) or ""
+            begun = self._report_begin(backend, computation, where)
+            program = self._spanning(backend, computation, devices, where)
+            try:
+                executable = real(backend, computation, devices, *args, **kwargs)
+            finally:
+                if begun:
+                    self._link.send(Compiled())
+            self._keep(program, executable)
+            return executable
+
+        compiler.compile_or_get_cached = in_place_of(real, compile_or_get_cached)
+        try:  # JAX's tracebacks are without JAX's frames, and without this one
+            from jax._src import traceback_util
+
+            traceback_util.register_exclusion(Compilation.__init__.__code__.co_filename)
+        except (ImportError, AttributeError):
+            pass
+
+    def _report_begin(self, backend: Any, computation: Any, where: str) -> bool:
+        """Report that a compilation begins; whether it has been reported."""
+        try:
+            self.numbers.tell(backend)
+            message = Compiling(name_of(computation), where, str(backend.platform))
+            self._link.send(message)
+            return True
+        except Exception as error:  # another JAX than we know: the program comes first
+            self._report_blind(repr(error))
+            return False
+
+    def _spanning(
+        self, backend: Any, computation: Any, devices: Any, where: str
+    ) -> SpanningProgram | None:
+        """The program, if it spans processes, this one among them."""
+        try:
+            devices = list(devices.flat)
+            processes = {int(device.process_index) for device in devices}
+            # One on the devices of others does nothing here.
+            if len(processes) < 2 or backend.process_index() not in processes:
+                return None
+            of_all = len(devices) == backend.device_count()
+            known = fingerprint(computation, devices)
+            platform = str(backend.platform)
+            return SpanningProgram(computation, known, platform, devices, of_all, where)
+        except Exception as error:
+            self._report_blind(repr(error))
+            return None
+
+    def _keep(self, program: SpanningProgram | None, executable: Any) -> None:
+        """Remember what has been compiled until it runs, or report it where runs are not seen."""
+        self._waiting.pop(id(executable), None)
+        self._reruns.see_thread()
+        if program is None or program.fingerprint in self._reported:
+            return
+        if self._sees_runs:
+            self._waiting[id(executable)] = program
+        else:
+            self._reported.add(program.fingerprint)
+            self._link.send(program.message(program.where))
+
+    # --- running ---
+
+    def patch_execution(self, pxla: Any) -> None:
+        """See what JAX runs through Python."""
+        execution = getattr(pxla, "ExecuteReplicated", None)
+        if execution is None:
+            return
+        real = execution.__call__
+
+        # Bound here and not reached by `self` there: this is in the way of programs.
+        waiting, compilation, reruns = self._waiting, self, self._reruns
+
+        def call(self: Any, *args: Any) -> Any:
+            if waiting or reruns.is_asked:
+                compilation._runs(self, args)
+            return real(self, *args)
+
+        execution.__call__ = in_place_of(real, call)
+        self._sees_runs = True
+
+    def _runs(self, execution: Any, args: Sequence[Any]) -> None:
+        """Announce an executable that runs for the first time; report that one runs, if asked."""
+        number = id(execution.xla_executable)
+        program = self._waiting.get(number)
+        if program is None:
+            self._reruns.ran()
+            return
+        if self._try(self._concerns_others, program, execution, args):
+            self._announce(program)  # outside of any `try`: what is raised there is the program's
+        self._waiting.pop(number, None)
+        program.forget_code()
+
+    def _concerns_others(
+        self, program: SpanningProgram, execution: Any, args: Sequence[Any]
+    ) -> bool:
+        if not program.concerns_others(execution, args):
+            return False
+        program.runs(args, user_lines.place())
+        return True
+
+    def _announce(self, program: SpanningProgram) -> None:
+        """Say that a program is about to run for the first time; come back when it may."""
+        fingerprint = program.fingerprint
+        if fingerprint in self._reported:
+            return
+        with self._entrances.setdefault(fingerprint, _thread.allocate_lock()):
+            if fingerprint in self._reported:  # another thread has come with it meanwhile
+                return
+            message = program.message(program.where, held=True)
+            show = partial(self._show, program)
+            held = self._gate is not None and self._gate.hold(message, show)
+            if not held:
+                self._link.send(program.message(program.where))
+            self._reported.add(fingerprint)
+        self._entrances.pop(fingerprint, None)
+
+    def _show(self, program: SpanningProgram) -> Iterator[ProgramText]:
+        """The text of a program, in parts."""
+        text, fingerprint = program.text(), program.fingerprint
+        for at in range(0, len(text), _MOST_PART):
+            yield ProgramText(fingerprint, text[at : at + _MOST_PART], last=False)
+        others = {other.fingerprint for other in self._waiting.values()} - {fingerprint}
+        yield ProgramText(fingerprint, "", last=True, compiled=tuple(sorted(others))[:_MOST_OTHERS])
+
+    def _try(self, look: Callable[..., T], *args: Any) -> T | None:
+        """What comes of a look into JAX; the program goes on with another JAX than we know."""
+        try:
+            return look(*args)
+        except Exception as error:
+            self._report_blind(repr(error))
+            return None
+
+    # --- reports ---
+
+    def _report_blind(self, reason: str) -> None:
+        """Report once that the programs of this jax version cannot be compared."""
+        if not self._is_blind:
+            self._is_blind = True
+            self._link.send(Blind(reason))

@@ -1,0 +1,247 @@
+"""Where rank 0's coordination service listens, and waiting until it does.
+
+In a job on one machine that is a unix socket in the job's private folder, so that nobody else can
+reach the service, which has no authentication. Rank 0 decides: it takes the port after all if its
+program or its jax want that. The others go where they find it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ..wire.address import is_loopback, split_address
+from ..wire.hook_environ import BIND, COORDINATOR, RELAYED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+_JAX_INIT_TIMEOUT_S = 300  # JAX's own default
+# After so long a rank says that it waits for the coordinator.
+_PATIENCE_S = 10
+# A name is asked again: a pod that is started again has another address. But not at every attempt.
+_SAME_ANSWER_S = 1.0
+# Of all ranks together: a thousand that knock every 10 ms would keep rank 0's host busy.
+_MOST_ATTEMPTS_PER_S = 2000
+
+
+def bind_address(address: str, environ: Mapping[str, str]) -> str | None:
+    """Where rank 0 has to listen, if that is to be somewhere else than JAX would."""
+    if address == environ.get(BIND):
+        return address
+    # A program's own local address needs no other interface either.
+    return address if is_loopback(split(address)[0]) else None
+
+
+def split(address: str) -> tuple[str, int]:
+    """Host and port of an address that a program gave; 0 where there is no port, or no number."""
+    try:
+        return split_address(address)
+    except ValueError:
+        return address, 0
+
+
+def is_left_open(real: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a caller of initialize() leaves it to us where rank 0 listens, and its jax as well.
+
+    Args:
+        real: JAX's own function.
+        args: the caller's.
+        kwargs: the caller's.
+
+    """
+    import inspect
+
+    signature = inspect.signature(real)
+    given = signature.bind(*args, **kwargs).arguments
+    names = ("coordinator_address", "coordinator_bind_address")
+    return names[1] in signature.parameters and all(given.get(name) is None for name in names)
+
+
+def join(
+    real: Callable[..., Any],
+    filled: Mapping[str, Any],
+    environ: Mapping[str, str],
+    left_open: bool,
+    tell: Callable[[], object],
+) -> Any:
+    """Call JAX's initialize() with the address at which rank 0 listens, as soon as it does.
+
+    Args:
+        real: JAX's own function.
+        filled: its arguments, with the port as the coordinator's address.
+        environ: of the hook.
+        left_open: whether the program leaves it to us where rank 0 listens.
+        tell: is called when rank 0 listens on the socket, if ranks on other hosts wait for that.
+
+    Raises:
+        Exception: what `real` raises.
+
+    """
+    path, ours = environ.get(COORDINATOR, ""), environ.get(BIND, "")
+    address = filled["coordinator_address"]
+    if filled["process_id"] != 0:  # by whichever name: where it is our port, rank 0 may be here
+        path = path if split(address)[1] == split(ours)[1] else ""
+        path = path if _await_coordinator(filled, path) else ""
+        return _at_socket(real, filled, path) if path else real(**filled)
+    if address != ours:  # the program's own
+        path = ""
+    if RELAYED in environ and not _tell_when_it_listens(path, tell):
+        path = ""
+    if path and left_open and "JAX_COORDINATOR_BIND_ADDRESS" not in environ and _can_bind(path):
+        try:
+            return _at_socket(real, filled, path)
+        except Exception:
+            if os.path.exists(path):
+                raise
+        # This jax does not take such an address.
+    return real(**filled)
+
+
+def _tell_when_it_listens(path: str, tell: Callable[[], object]) -> bool:
+    """Have `tell` called each time when the service listens at a path; False if that cannot be.
+
+    initialize() itself returns only when all ranks have come.
+    """
+    distributed = sys.modules.get("jax._src.distributed")
+    library = getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
+    real = getattr(library, "get_distributed_runtime_service", None)
+    if real is None:
+        return False
+    if getattr(real, "tells", False):  # by an earlier initialize()
+        return True
+
+    def serve(*args: Any, **kwargs: Any) -> Any:
+        service = real(*args, **kwargs)
+        if os.path.exists(path):
+            tell()
+        return service
+
+    serve.__wrapped__ = real  # type: ignore[attr-defined]
+    serve.tells = True  # type: ignore[attr-defined]
+    library.get_distributed_runtime_service = serve  # type: ignore[union-attr]
+    return True
+
+
+def _at_socket(real: Callable[..., Any], filled: Mapping[str, Any], path: str) -> Any:
+    address = f"unix:{path}"
+    place = {"coordinator_address": address}
+    if filled["process_id"] == 0:
+        place["coordinator_bind_address"] = address
+    result = real(**{**filled, **place})
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    if getattr(state, "coordinator_address", None) == address:
+        # For programs that look there for the coordinator's host.
+        state.coordinator_address = filled["coordinator_address"]  # type: ignore[union-attr]
+    return result
+
+
+def _can_bind(path: str) -> bool:
+    """Whether this process can listen on a unix socket there; JAX would crash where it cannot."""
+    import socket
+
+    try:
+        if os.path.exists(path):  # of an earlier service that has not tidied up
+            os.unlink(path)
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.bind(path)
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
+
+
+def _await_coordinator(filled: Mapping[str, Any], path: str) -> bool:
+    """Wait until rank 0 listens; whether it does so on the unix socket of this path, if any.
+
+    gRPC's first failed connection costs about a second of back-off; a plain connect that fails
+    costs microseconds.
+    """
+    rank, count = filled["process_id"], filled["num_processes"]
+    if not (isinstance(rank, int) and isinstance(count, int) and 0 < rank < count):
+        return False  # a mistake that JAX reports
+    import time
+
+    address = filled["coordinator_address"]
+    host, port = split(address)
+    if not 0 < port < 65536:
+        return False
+    limit = filled.get("initialization_timeout") or _JAX_INIT_TIMEOUT_S
+    began = time.monotonic()
+    pause, said = 0.002, False
+    port_knock = _Knock(host, port)
+    while time.monotonic() < began + limit:
+        if not said and time.monotonic() > began + _PATIENCE_S:
+            said = True
+            at = "" if path else f" at {address}"
+            print(f"mcjax-launch: waiting for process 0{at}", file=sys.stderr, flush=True)
+        if path and _listens_on_socket(path):
+            return True
+        if port_knock.is_answered():
+            return False
+        time.sleep(pause)
+        pause = min(pause * 1.2, max(0.01, count / _MOST_ATTEMPTS_PER_S))
+    return False
+
+
+def _listens_on_socket(path: str) -> bool:
+    import socket
+
+    try:
+        with socket.socket(socket.AF_UNIX) as attempt:
+            attempt.connect(path)
+    except OSError:
+        return False
+    return True
+
+
+class _Knock:
+    """Attempts to connect to a port, none of which is waited for: a firewall may answer nothing."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._place = host, port
+        self._attempt: Any = None
+        self._began = 0.0
+        self._count = 0  # a name may lead to several addresses, which take turns
+        self._found: list[Any] = []
+        self._asked = -_SAME_ANSWER_S
+
+    def is_answered(self) -> bool:
+        """Whether somebody listens there, as far as it is known now."""
+        import select
+        import socket
+        import time
+
+        if self._attempt is None:
+            self._begin()
+        if self._attempt is None:
+            return False
+        poll = select.poll()
+        poll.register(self._attempt, select.POLLOUT)
+        ready = poll.poll(0)
+        failed = ready and self._attempt.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if ready or time.monotonic() > self._began + 1:
+            self._attempt.close()
+            self._attempt = None
+        return bool(ready) and not failed
+
+    def _begin(self) -> None:
+        import socket
+        import time
+
+        self._began = time.monotonic()
+        try:
+            if self._began >= self._asked + _SAME_ANSWER_S:
+                self._asked = self._began
+                self._found = socket.getaddrinfo(*self._place, type=socket.SOCK_STREAM)
+            if not self._found:
+                return
+            family, kind, _, _, place = self._found[self._count % len(self._found)]
+            self._count += 1
+            self._attempt = socket.socket(family, kind)
+            self._attempt.setblocking(False)
+            self._attempt.connect_ex(place)
+        except OSError:
+            self._attempt = None

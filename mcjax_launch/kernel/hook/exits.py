@@ -1,0 +1,153 @@
+"""How a rank's program ends: reported to the agent before JAX's exit barrier can hide it."""
+
+from __future__ import annotations
+
+import _thread
+import sys
+
+from . import uncaught
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
+
+    from ..wire.hook_messages import Failed
+    from .agent_link import AgentLink
+
+
+class Exits:
+    """Sees how the program ends, and reports it if that is a failure.
+
+    `joined` is set while it is in the job: from initialize() to shutdown() JAX holds up its exit.
+
+    Args:
+        link: to report to.
+        failed: is given what goes wrong in the hook itself.
+        post_mortem: called with an exception that has ended the program, before that is reported.
+
+    """
+
+    def __init__(
+        self,
+        link: AgentLink,
+        failed: Callable[[Exception], None],
+        post_mortem: Callable[[BaseException, TracebackType], None] | None = None,
+    ) -> None:
+        self.joined = False
+        self._post_mortem = post_mortem
+        self._link = link
+        self._failed = failed
+        self._reported = False
+        self._main_thread = _thread.get_ident()
+        # Of the main thread, from initialize() on: with it the program is over.
+        self._outermost: FrameType | None = None
+
+    def install(self) -> None:
+        """See every way out of the program, from its first line on."""
+        uncaught.watch_exceptions(self._see_exception)
+        uncaught.watch_exits(self)
+
+    def watch(self) -> None:
+        """From initialize() on, report an exit too, and what ends before JAX's barrier."""
+        import atexit
+        import threading
+
+        from . import failure  # noqa: F401  # now: the program may become who may not read it
+
+        if self._outermost is not None:
+            return
+        self._outermost = _outermost(sys._current_frames()[self._main_thread])
+        # When the main thread has ended, and before others are waited for.
+        threading._register_atexit(self._see_shutdown)  # type: ignore[attr-defined]
+        atexit.register(self._leave)  # after JAX's own, so it runs before
+
+    def see_exit(self, error: SystemExit) -> None:
+        """Report an exit, if nothing is left of the program."""
+        if self._outermost is None or _thread.get_ident() != self._main_thread:
+            return
+        try:
+            from . import failure
+
+            code = error.code  # known to Python code, so this is no way out
+            self._report(failure.of_exit(code, error, self._outermost, joined=self._in_job))
+        except Exception as error:
+            self._failed(error)
+
+    # --- what ends the program ---
+
+    def _see_exception(
+        self, kind: type[BaseException], value: BaseException, traceback: TracebackType | None
+    ) -> None:
+        """Report what sys.excepthook is given, if it has ended the program."""
+        if self._outermost is None and issubclass(kind, KeyboardInterrupt):
+            return  # the imports that a report takes make Python forget to die of the signal
+        try:
+            if not self._reported and self._has_left(traceback):
+                from . import failure
+
+                if self._post_mortem is not None and traceback is not None:
+                    self._post_mortem(value, traceback)
+                self._report(failure.of_exception(kind, value, traceback, joined=self._in_job))
+        except ImportError:  # the program may have become a user who may not read us
+            pass
+        except Exception as error:  # the program comes first
+            self._failed(error)
+
+    def _see_shutdown(self) -> None:
+        """Report what the program's own sys.excepthook, in place of ours, was given."""
+        value = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        if value is not None and self._outermost is not None and _was_cut_off(self._outermost):
+            self._see_exception(type(value), value, value.__traceback__)
+
+    def _has_left(self, traceback: TracebackType | None) -> bool:
+        """Whether an exception has left the program's outermost frame, and so has ended it.
+
+        Whoever calls sys.excepthook with an exception that he has caught goes on.
+        """
+        if sys.flags.inspect or _thread.get_ident() != self._main_thread:
+            return False
+        running = _outermost(sys._getframe())
+        if traceback is None:  # of a program that could not be compiled
+            return self._outermost is None and running.f_code is uncaught.StandIn.__call__.__code__
+        frame = traceback.tb_frame
+        is_outermost = frame.f_back is None and self._outermost in (None, frame)
+        return is_outermost and frame is not running
+
+    # --- reports ---
+
+    def _report(self, failed: Failed) -> None:
+        """Say once that this process will end so, if that is a failure."""
+        if failed.status and not self._reported:
+            self._reported = True
+            self._link.send(failed)
+
+    @property
+    def _in_job(self) -> bool:
+        return self.joined or _jax_is_initialized()
+
+    def _leave(self) -> None:
+        from ..wire.hook_messages import Leaving
+
+        self._link.send(Leaving())
+        self._outermost = None  # and all that it holds may be freed
+
+
+def _outermost(frame: FrameType) -> FrameType:
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def _was_cut_off(frame: FrameType) -> bool:
+    """Whether a frame was left by an exception, not by returning."""
+    import opcode
+
+    return not opcode.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")
+
+
+def _jax_is_initialized() -> bool:
+    try:
+        return bool(sys.modules["jax"].distributed.is_initialized())
+    except Exception:
+        return False

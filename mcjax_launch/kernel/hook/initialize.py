@@ -1,0 +1,271 @@
+"""`jax.distributed`: fills in what a caller of initialize() left out, and reports joins."""
+
+from __future__ import annotations
+
+import sys
+
+from ..wire.address import EVERYWHERE, is_loopback, join_address
+from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, PROFILE, TRANSFER
+from ..wire.hook_messages import ImportedJax, Joined, Joining, Leaving, Left, Listening
+from ..wire.jax_version import why_too_old
+from . import coordinator, gpus, slices, user_lines
+from .wrapping import in_place_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from .agent_link import AgentLink
+    from .compilation import Compilation
+    from .exits import Exits
+
+# A rank that is done waits in JAX's shutdown barrier for its peers, and JAX aborts all of them
+# when that takes longer than this. With a launcher watching there is no reason to: a week.
+_SHUTDOWN_TIMEOUT_S = 7 * 24 * 3600
+
+
+class Initialization:
+    """Patches initialize() and shutdown()."""
+
+    def __init__(
+        self, link: AgentLink, environ: Mapping[str, str], exits: Exits, compilation: Compilation
+    ) -> None:
+        self._link = link
+        self._environ = environ
+        self._exits = exits
+        self._compilation = compilation
+
+    def patch(self, distributed: Any) -> None:
+        """Stand before JAX's own functions."""
+        self._replace(distributed, "initialize", self._initialize)
+        python = ".".join(map(str, sys.version_info[:3]))
+        self._link.send(ImportedJax(*_versions(), python))
+        self._replace(distributed, "shutdown", self._shutdown)
+
+    def _replace(
+        self,
+        distributed: Any,
+        name: str,
+        make: Callable[[Callable[..., Any]], Callable[..., Any]],
+    ) -> None:
+        """Put a function in the place of JAX's, and where that says of itself that it is."""
+        real = getattr(distributed, name)
+        replacement = in_place_of(real, make(real))
+        for module in (distributed, sys.modules.get(real.__module__)):
+            if getattr(module, name, None) is real:
+                setattr(module, name, replacement)
+
+    def _initialize(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def initialize(*args: Any, **kwargs: Any) -> Any:
+            try:
+                filled = fill_in(real, args, kwargs, self._environ)
+            except TypeError:
+                filled = None
+            if filled is None:  # a wrong call: JAX says what is wrong
+                return real(*args, **kwargs)
+            self._before(filled)
+            left_open = coordinator.is_left_open(real, args, kwargs)
+            tell = self._listening
+            result = coordinator.join(real, filled, self._environ, left_open, tell)
+            self._after(filled)
+            return result
+
+        return initialize
+
+    def _listening(self) -> None:
+        self._link.send(Listening())
+
+    def _before(self, filled: Mapping[str, Any]) -> None:
+        """All that has to be done before JAX connects the processes."""
+        count = _whole_number(filled["num_processes"])
+        process_id = _whole_number(filled["process_id"])
+        address = str(filled["coordinator_address"])
+        elsewhere = process_id == 0 and _is_elsewhere(filled, self._environ)
+        partition = slices.partition_of(filled)
+        place = user_lines.place()
+        self._link.send(
+            Joining(address, count, process_id, place, *_versions(), elsewhere, partition)
+        )
+        _set_transfer_address(self._environ)
+        silence_proxy_warning(self._environ)
+        gpus.leave_to_program(self._environ)
+        _adjust_jaxlib(address, self._environ)
+        self._exits.watch()
+
+    def _after(self, filled: Mapping[str, Any]) -> None:
+        """Record that this process is in the job."""
+        self._exits.joined = True
+        self._compilation.numbers.joined()
+        slices.replace_slice_index(filled)
+        profiles = False
+        if self._environ.get(PROFILE):
+            from ...features.profile import hook as profile
+
+            profiles = profile.begin(self._environ[PROFILE])
+        process_id = _whole_number(filled["process_id"])
+        if process_id is not None:
+            self._link.send(Joined(process_id, self._compilation.watch_reruns(), profiles))
+
+    def _shutdown(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        """Let the program leave the job itself, and then end in any way, or join it again."""
+
+        def shutdown(*args: Any, **kwargs: Any) -> Any:
+            joined = self._exits.joined
+            if joined:
+                self._link.send(Leaving())
+            result = real(*args, **kwargs)
+            if joined:
+                self._exits.joined = False
+                self._link.send(Left())
+            return result
+
+        return shutdown
+
+
+def _versions() -> tuple[str, str]:
+    """Those of jax and jaxlib, as far as known: jax may be in the middle of its import."""
+    return _version("jax"), _version("jaxlib")
+
+
+def _version(package: str) -> str:
+    return str(getattr(sys.modules.get(f"{package}.version"), "__version__", ""))
+
+
+def _whole_number(value: Any) -> int | None:
+    """What a program gave as a number, maybe NumPy's; None where it is not one."""
+    import operator
+
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def fill_in(
+    real: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    environ: Mapping[str, str],
+) -> dict[str, Any]:
+    """The keyword arguments for `real`: the caller's own, and the launcher's for what was left out.
+
+    Raises:
+        TypeError: `real` does not take such arguments.
+
+    """
+    import inspect
+
+    signature = inspect.signature(real)
+    given = dict(signature.bind(*args, **kwargs).arguments)
+    known = signature.parameters
+
+    def fill(name: str, value: object) -> None:
+        if name in known and given.get(name) is None and value is not None:
+            given[name] = value
+
+    fill("coordinator_address", environ.get("JAX_COORDINATOR_ADDRESS"))
+    fill("num_processes", int(environ["JAX_NUM_PROCESSES"]))
+    fill("process_id", int(environ["JAX_PROCESS_ID"]))
+    if not why_too_old(_version("jax")):  # an older jax fails with a method that it does not know
+        fill("cluster_detection_method", "deactivate")
+    bind = coordinator.bind_address(given["coordinator_address"], environ)
+    if bind and "JAX_COORDINATOR_BIND_ADDRESS" not in environ:
+        fill("coordinator_bind_address", bind)
+    if environ.get(JOIN_TIMEOUT):
+        fill("initialization_timeout", max(1, int(float(environ[JOIN_TIMEOUT]))))
+    fill("shutdown_timeout_seconds", _SHUTDOWN_TIMEOUT_S)
+    return {**given, **slices.default_partition(given, known, environ)}
+
+
+def _is_elsewhere(filled: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
+    """Whether the program's own address for the coordinator is certainly not this machine's."""
+    address = filled["coordinator_address"]
+    binds = filled.get("coordinator_bind_address") or environ.get("JAX_COORDINATOR_BIND_ADDRESS")
+    if binds or address == environ.get("JAX_COORDINATOR_ADDRESS"):
+        return False
+    import socket
+
+    try:
+        found = socket.getaddrinfo(coordinator.split(address)[0], None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # JAX says that
+        return False
+    places = [(one[0], one[1], one[4]) for one in found]
+    return bool(places) and not any(_may_be_ours(*place) for place in places)
+
+
+def _may_be_ours(family: int, kind: int, address: Any) -> bool:
+    """Whether this machine may have an address."""
+    import errno
+    import socket
+
+    try:
+        with socket.socket(family, kind) as attempt:
+            attempt.bind(address)
+    except OSError as error:
+        return error.errno != errno.EADDRNOTAVAIL
+    return True
+
+
+def _set_transfer_address(environ: Mapping[str, str]) -> None:
+    address = environ.get(TRANSFER)
+    if not address:
+        return
+    import jax
+
+    anywhere = join_address(coordinator.split(address)[0], 0)
+    try:
+        jax.config.update("jax_cross_host_transfer_socket_address", address)
+        # Where the data itself goes: by default to an address of the receiver's own machine.
+        jax.config.update("jax_cross_host_transport_addresses", ",".join([anywhere] * 4))
+    except AttributeError:
+        raise RuntimeError(
+            f"--cpu-transfers: not supported by jax {jax.__version__}; upgrade jax"
+        ) from None
+
+
+def silence_proxy_warning(environ: Mapping[str, str]) -> None:
+    """Keep JAX, which warns of any proxy variable, from warning of the launcher's `no_proxy`."""
+    proxies = {name.lower() for name in environ if "_proxy" in name.lower()}
+    if proxies == {"no_proxy"}:
+        import jax
+
+        try:
+            jax.config.update("jax_check_proxy_envs", False)
+        except AttributeError:  # a jax that does not check
+            pass
+
+
+def _adjust_jaxlib(address: str, environ: Mapping[str, str]) -> None:
+    """Two arguments of jaxlib that jax does not pass on; there is no public way to give them.
+
+    The shutdown barrier's timeout: the argument of initialize() reaches the service in rank 0
+    alone, and a client that arrives at the barrier gives up after 300 s of its own and aborts.
+
+    The address on which Gloo, the collectives on CPU, listens: where this host's own name leads.
+    On Debian that is 127.0.1.1, which no other host can reach. Where the coordinator has a loopback
+    address all processes are on one machine, and nobody elsewhere need reach them.
+    """
+    distributed = sys.modules.get("jax._src.distributed")
+    library = getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
+    for name in ("get_distributed_runtime_client", "get_distributed_runtime_service"):
+        _default_argument(library, name, "shutdown_timeout", _SHUTDOWN_TIMEOUT_S)
+    host = coordinator.split(address)[0]
+    listen = host if is_loopback(host) and host not in EVERYWHERE else environ.get(ADDRESS)
+    if listen:
+        _default_argument(library, "make_gloo_tcp_collectives", "hostname", listen)
+
+
+def _default_argument(module: Any, name: str, argument: str, value: object) -> None:
+    """Have `module.name` called with `argument=value` where its caller leaves that out."""
+    import functools
+
+    real = getattr(module, name, None)
+    is_done = hasattr(real, "__wrapped__")  # by an earlier initialize()
+    if real is None or is_done or argument not in (real.__doc__ or ""):
+        return
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return real(*args, **{argument: value, **kwargs})
+
+    setattr(module, name, functools.wraps(real)(call))

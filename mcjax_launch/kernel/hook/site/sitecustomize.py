@@ -1,0 +1,83 @@
+"""The way into a rank's Python: `site` imports this before the program's first line.
+
+It puts the hook in place, then steps aside: the folder leaves sys.path and a sitecustomize of
+the user's own, which this one shadows, still runs.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# Ours under a name that no program imports: a rank may use the installed package itself.
+_PRIVATE_NAME = "_mcjax_launch"
+_OLDEST_PYTHON = (3, 9)
+# This process only forks others (protocol/hook_environ): whatever goes wrong, it runs no program.
+_IS_FORK_SERVER = "MCJAX_HOOK_FORK_SERVER" in os.environ
+
+
+def _put_hook_in_place() -> "Any":
+    """What forks the ranks, in the process that is to do that; else None."""
+    if sys.version_info < _OLDEST_PYTHON:  # some helper of the program's, without JAX
+        return None
+    try:
+        ours = type(sys)(_PRIVATE_NAME)
+        ours.__path__ = _importable(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        sys.modules[_PRIVATE_NAME] = ours
+        from _mcjax_launch.kernel.hook.install import install
+
+        return install(_failed)
+    except Exception as error:  # the program comes first: it runs without us
+        _failed(error)
+        return None
+
+
+def _importable(folder: str) -> "list[str]":
+    """The `__path__` of a package whose code is in no file, as far as tools can see.
+
+    Coverage, `trace` and debuggers leave such code alone, as they do Python's own frozen modules.
+    """
+    import _frozen_importlib_external as importing
+    import _imp
+
+    rename: Any = _imp._fix_co_filename  # type: ignore[attr-defined]
+
+    class Loader(importing.SourceFileLoader):
+        def get_code(self, name: str) -> "Any":
+            code = super().get_code(name)
+            rename(code, f"<{self.path}>".replace("/./", "/"))
+            return code
+
+    rename(Loader.get_code.__code__, f"<{__file__}>")
+    root = f"{folder}/."  # not as who imports the installed package may spell it
+    for path in (root, *(f"{root}/{name}" for name in ("hook", "hook/mcjax_hook", "protocol"))):
+        sys.path_importer_cache[path] = importing.FileFinder(path, (Loader, [".py"]))
+    return [root]
+
+
+def _failed(error: Exception) -> None:
+    sys.stderr.write(f"mcjax-launch: the hook failed: {error!r}; please report this\n")
+
+
+def _step_aside() -> None:
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
+    mine = sys.modules.pop(__name__)
+    try:
+        import sitecustomize  # noqa: F401
+    except ImportError as error:
+        if getattr(error, "name", None) != __name__:
+            raise
+    finally:
+        sys.modules.setdefault(__name__, mine)
+
+
+_fork_server = _put_hook_in_place()
+if _fork_server is not None:
+    _fork_server.run(_step_aside)
+elif _IS_FORK_SERVER:
+    os._exit(1)
+else:
+    _step_aside()

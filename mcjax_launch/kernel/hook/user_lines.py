@@ -1,0 +1,64 @@
+"""The user's line that is being executed."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ..wire import source_lines
+
+TYPE_CHECKING = False  # as typing's own, without importing it: every start of Python pays for it
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import FrameType
+    from typing import TypeVar
+
+    F = TypeVar("F")
+
+
+def users(frames: Iterable[F], filename: Callable[[F], str]) -> F | None:
+    """The innermost of `frames` that is the user's own, else a library's; None if there is neither.
+
+    Args:
+        frames: innermost first.
+        filename: gives the file's name of one of them.
+
+    """
+    library = other = None
+    for frame in frames:
+        name = filename(frame)
+        owner = source_lines.owner(name)
+        if owner == source_lines.USER:
+            return frame
+        if owner == source_lines.OURS or source_lines.is_frozen(name):
+            continue
+        if library is None and owner != source_lines.PYTHON and not source_lines.is_jax(name):
+            library = frame
+        other = other or frame
+    return library or other
+
+
+def here() -> FrameType | None:
+    """The frame of the user's line that is being executed."""
+    return users(_outwards(sys._getframe(1)), lambda frame: frame.f_code.co_filename)
+
+
+def place() -> str:
+    """Where the user's line is that is being executed, as `train.py:88`; empty if nowhere."""
+    frame = here()
+    return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
+
+
+def shown(filename: str) -> str:
+    """A file's name as the user would write it: relative, if it is below the working directory."""
+    try:
+        below = os.path.relpath(filename)
+    except (OSError, ValueError):
+        return filename
+    return filename if below.startswith(os.pardir) else below
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

@@ -1,0 +1,67 @@
+"""A job, from its hosts to its exit status: the way in for the command line."""
+
+import gc
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.kernel.transport.client import Transport
+from mcjax_launch.kernel.wire import ulimits
+from mcjax_launch.ranks import counted
+
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.attempt import Attempt, Outcome
+    from mcjax_launch.kernel.launcher.front import Front
+
+
+def run(
+    job: Job,
+    hosts: Sequence[Host],
+    *,
+    ended: "Callable[[Attempt], object]" = lambda attempt: None,
+    front: "Front | None" = None,
+) -> "Outcome":
+    """Run a job, and return how it ended.
+
+    Args:
+        job: what to run.
+        hosts: where; all of them get ranks.
+        ended: called after each attempt.
+        front: what the launcher has of this process; None if it is all the launcher's.
+
+    Raises:
+        LaunchError: it could not be started.
+
+    """
+    transport = Transport(job.via, job.python, job.python_given, job.start_timeout)
+    if front is not None:
+        from mcjax_launch.kernel.launcher import restarts
+
+        _check_limit(job, len(hosts))
+        transport.started = front.child_started
+        return restarts.run(job, hosts, transport, ended=ended, front=front)
+    if any(host.is_local for host in hosts):
+        transport.start_local()
+    transport.allow_many_files()
+    _check_limit(job, len(hosts))
+    from mcjax_launch.kernel.launcher import restarts  # while the agent here starts
+    from mcjax_launch.kernel.launcher.front import of_own_process
+
+    gc.freeze()  # what has been imported stays
+    gc.enable()
+    front = of_own_process()
+    return restarts.run(job, hosts, transport, ended=ended, front=front)
+
+
+def _check_limit(job: Job, hosts: int) -> None:
+    """Whether all pipes and log files can be open at the same time.
+
+    Raises:
+        LaunchError: they cannot; nothing has been started elsewhere.
+
+    """
+    files = 0 if job.log_dir is None else 2 * job.processes_here
+    if why := ulimits.too_many_files(3 * hosts + files):
+        raise LaunchError(f"{'--log-dir' if files else counted(hosts, 'host')}: {why}")

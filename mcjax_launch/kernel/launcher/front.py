@@ -1,0 +1,86 @@
+"""What a launcher has of the process that it runs in: signals, streams, a terminal, a listener."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mcjax_launch.console.sink import Target, standard
+from mcjax_launch.kernel.wire.loop import Loop, SignalPipe, Signals
+from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED, PROFILE
+
+if TYPE_CHECKING:
+    from mcjax_launch.console.listener import Listener
+    from mcjax_launch.kernel.transport.connection import AgentConnection
+    from mcjax_launch.kernel.transport.pipes import Pipes
+    from mcjax_launch.kernel.wire.codec import Message
+    from mcjax_launch.kernel.wire.frames import Content, Data
+
+    Frame = Message | Data | Content
+    OnFrame = Callable[[AgentConnection, Frame], None]
+
+
+class Front:
+    """A process that is the launcher's own: it has its signals, descriptors 1 and 2, its terminal.
+
+    Args:
+        loop: to wait in.
+        signals: as events.
+
+    Attributes:
+        listener: is told what happens; None if nobody wants to know.
+
+    """
+
+    def __init__(self, loop: Loop, signals: SignalPipe) -> None:
+        self.loop = loop
+        self.signals = signals
+        self.listener: Listener | None = None
+
+    def outputs(self, on_room: Callable[[], None]) -> tuple[Target, Target]:
+        """Where the console's two streams go; both the same if they lead to the same file."""
+        return standard(self.loop, on_room)
+
+    def child_started(self, pipes: Pipes) -> None:
+        """An agent, or a client that leads to one, runs: its end is to be a SIGCHLD."""
+
+    def why_no_terminal(self) -> str:
+        """Why there is no terminal for a debugger; empty if there is one."""
+        from mcjax_launch.kernel.launcher.user_terminal import why_none
+
+        return why_none()
+
+    @property
+    def shows_stacks(self) -> str:
+        """What shows the stacks of all ranks, in words; empty if nothing does."""
+        on_terminal = sys.stdin is not None and sys.stdin.isatty()
+        return "Ctrl-\\" if on_terminal else f"kill -QUIT {os.getpid()}"
+
+
+def of_own_process() -> Front:
+    """The launcher's, where the whole process is: all of its signals, but an ignored SIGHUP."""
+    wanted = [*ENDING, *FORWARDED, signal.SIGQUIT, signal.SIGCONT, signal.SIGCHLD]
+    wanted += [signal.SIGWINCH, PROFILE]
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
+        wanted.remove(signal.SIGHUP)
+    return Front(Loop(), Signals(wanted))
+
+
+def told(on_frame: OnFrame, listener: Listener | None) -> OnFrame:
+    """What acts on an agent's frames, and tells the listener of all that is no output of a rank."""
+    if listener is None:
+        return on_frame
+    from mcjax_launch.kernel.wire.codec import Message
+    from mcjax_launch.kernel.wire.frames import Content
+
+    def act_and_tell(link: AgentConnection, frame: Frame) -> None:
+        on_frame(link, frame)
+        if isinstance(frame, Message):
+            listener.message(link.host.name, frame)
+        elif isinstance(frame, Content):
+            listener.content(frame.rank, frame.payload)
+
+    return act_and_tell

@@ -1,0 +1,135 @@
+"""What the status line says: whom the job waits for, and with --status how it comes along."""
+
+from collections.abc import Sequence
+
+from mcjax_launch.console.status_line import StatusLine
+from mcjax_launch.diagnosis.summary import duration
+from mcjax_launch.kernel.launcher.startup import Startup
+from mcjax_launch.ranks import counted, ranges
+from mcjax_launch.runs.rank_run import BUSY, RankRun
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.wording import some
+
+# With many events the line is made anew no more often than this,
+_EVENTS_S = 0.2
+# and with --status it is at least as often.
+_TICK_S = 1.0
+_MOST_HOSTS = 4
+_LONGEST_RANKS = 24
+
+
+class Progress:
+    """Keeps the status line up to date: a timer of the loop, which is called at each of its turns.
+
+    Args:
+        line: the status line.
+        startup: knows the hosts that are not ready.
+        state: of the run.
+
+    """
+
+    def __init__(self, line: StatusLine, startup: Startup, state: RunState) -> None:
+        self._line = line
+        self._startup = startup
+        self._state = state
+        self._seen: object = None
+        self._made_at = 0.0
+        self.deadline: float | None = 0.0  # at once
+
+    def expire(self, now: float) -> None:
+        """Make it anew, if something has happened or it is time."""
+        activity = self._state.activity
+        seen = (self._startup.ready, len(self._state.ranks), activity.active_at, activity.heard_at)
+        if seen != self._seen:
+            self._seen = seen
+            soon = self._made_at + _EVENTS_S
+            self.deadline = soon if self.deadline is None else min(soon, self.deadline)
+        if self.deadline is not None and now >= self.deadline:
+            self._made_at = now
+            self.deadline = now + _TICK_S if self._line.is_live else None
+            self._line.say(self._text(now), now)
+
+    def _text(self, now: float) -> str:
+        waiting = "" if self._state.ending else awaited(self._startup, self._state)
+        if not self._line.is_live:
+            return waiting
+        parts = [duration(max(1, int(now - self._state.began_at))), waiting]
+        if self._state.ranks:
+            parts += [use(self._state, now)]
+        return " | ".join(filter(None, parts))
+
+
+def awaited(startup: Startup, state: RunState) -> str:
+    """What the job waits for before it can begin; "" if for nothing that is known of."""
+    if not state.ranks:
+        return _hosts(startup.hosts, startup.missing)
+    runs = state.ranks.values()
+    started = sum(run.process.pid is not None for run in runs)
+    if started < len(runs):
+        return f"{started}/{counted(len(runs), 'rank')} started"
+    missing = [run.process_id for run in runs if run.membership.call is None]
+    joined = len(runs) - len(missing)
+    if state.num_processes == 1 or not joined:
+        return ""  # it may be no job of JAX's
+    if missing:
+        return f"{joined}/{len(runs)} joined, waiting for {_short(missing)}"
+    if any(run.membership.is_joining for run in runs):
+        return f"{joined}/{len(runs)} joined, in initialize()"
+    return ""
+
+
+def _hosts(hosts: int, missing: Sequence[str]) -> str:
+    if not missing:
+        return f"{counted(hosts, 'host')} ready, preparing the ranks"
+    names = some(missing, _MOST_HOSTS)
+    return f"{hosts - len(missing)}/{counted(hosts, 'host')} ready, waiting for {names}"
+
+
+def use(state: RunState, now: float) -> str:
+    """Which ranks run, what they use, and how long ago one printed."""
+    runs = list(state.ranks.values())
+    running = state.running
+    parts = []
+    if state.ending:
+        parts.append(f"ending, {counted(len(running), 'rank')} left")
+    elif len(running) < len(runs):
+        parts.append(f"{len(running)}/{len(runs)} ranks run")
+    cores = {run.process_id: many for run in running if (many := _cores(run)) is not None}
+    if cores:
+        busy = [rank for rank, many in cores.items() if many > BUSY]
+        used = f", {sum(cores.values()):.1f} cores" if busy else ""
+        parts.append(_busy(busy, len(runs)) + used)
+        last = [run.usage.samples[-1] for run in running if run.usage.samples]
+        parts.append(_memory(sum(sample.rss_kib for sample in last)))
+    printed_at = state.activity.printed_at
+    if printed_at is not None:
+        parts.append(f"last line {duration(max(1, int(now - printed_at)))} ago")
+    return " | ".join(parts)
+
+
+def _busy(busy: Sequence[int], ranks: int) -> str:
+    if not busy:
+        return "idle"
+    if len(busy) == ranks:
+        return f"all {ranks} busy" if ranks > 1 else "busy"
+    return f"rank{'s' if len(busy) > 1 else ''} {_short(busy)} busy"
+
+
+def _cores(run: RankRun) -> float | None:
+    """How many cores a rank has used between its last two samples; None before there are two."""
+    if len(run.usage.samples) < 2:
+        return None
+    before, last = run.usage.samples[-2:]
+    return max(0.0, last.cpu_s - before.cpu_s) / max(last.at - before.at, 1e-3)
+
+
+def _memory(kib: int) -> str:
+    return f"{kib / (1 << 20):.1f} GiB" if kib >= 1 << 20 else f"{kib >> 10} MiB"
+
+
+def _short(ranks: Sequence[int]) -> str:
+    text = ranges(ranks)
+    if len(text) <= _LONGEST_RANKS:
+        return text
+    cut = text[:_LONGEST_RANKS].rpartition(",")[0]
+    return f"{cut}, ... ({len(ranks)} ranks)"

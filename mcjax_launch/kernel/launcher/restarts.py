@@ -1,0 +1,166 @@
+"""A job and, if it fails, the same job again."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from mcjax_launch.diagnosis.attempt import Attempt, Outcome
+from mcjax_launch.diagnosis.summary import in_one_line, not_started
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.job.plan import used_hosts
+from mcjax_launch.kernel.launcher.front import Front
+from mcjax_launch.kernel.launcher.launcher import Launcher
+from mcjax_launch.kernel.transport.client import Transport
+from mcjax_launch.kernel.wire.loop import READ, Loop
+from mcjax_launch.kernel.wire.schedulers import restarts_before
+from mcjax_launch.kernel.wire.signals import ENDING
+from mcjax_launch.ranks import counted
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import Stop, interrupted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mcjax_launch.features.stdin.launcher import StandardInput
+
+# Between a failure and the next start: doubled each time.
+_FIRST_PAUSE_S = 1.0
+_MOST_PAUSE_S = 30.0
+
+
+def run(
+    job: Job,
+    hosts: Sequence[Host],
+    transport: Transport,
+    *,
+    ended: Callable[[Attempt], object],
+    front: Front,
+) -> Outcome:
+    """Run a job, again and again as far as --max-restarts allows; how it ended.
+
+    Args: see Launcher.
+        ended: called after each run.
+        front: what the launcher has of its process.
+
+    Raises:
+        LaunchError: it could not be started.
+
+    """
+    stdin = _standard_input(job, front.loop)
+    failures: list[str] = []
+    before = restarts_before(os.environ)
+    for restart in range(job.max_restarts + 1):
+        began_at = time.monotonic()
+        state = _state(job, len(hosts), began_at)
+        launcher = Launcher(
+            job,
+            hosts,
+            transport,
+            front=front,
+            state=state,
+            stdin=stdin,
+            restart=before + restart,
+            last=restart == job.max_restarts,
+        )
+        try:
+            summary, refused = launcher.run(), None
+        except LaunchError as error:
+            refused = error
+            summary = not_started(str(error), error.status)
+        attempt = Attempt(
+            restart=before + restart,
+            hosts=tuple(host.name for host in hosts),
+            seconds=time.monotonic() - began_at,
+            state=state,
+            summary=summary,
+        )
+        ended(attempt)
+        last = summary.final or restart == job.max_restarts
+        if refused is not None:
+            if last:
+                _say_what_was(failures, launcher)
+                raise refused
+            launcher.say(str(refused))
+        if last:
+            break
+        failures.append(f"attempt {restart + 1}: {summary.lines[0]}")
+        all_hosts = hosts
+        job, hosts = without(job, hosts, launcher.lost)
+        if missing := [host.name for host in all_hosts if host not in hosts]:
+            launcher.say(smaller(missing, job, hosts))
+        seconds = pause_s(restart)
+        launcher.say(f"restarting in {seconds:g} s ({restart + 1} of {job.max_restarts})")
+        if (signum := _pause(seconds, front)) is not None:
+            return _stopped(interrupted(signum), failures, launcher)
+    if summary.status:
+        _say_what_was(failures, launcher)
+    elif failures:
+        launcher.say(f"attempt {len(failures) + 1} succeeded")
+    return Outcome(summary.status, in_one_line(summary, state))
+
+
+def _state(job: Job, hosts: int, began_at: float) -> RunState:
+    state = RunState(began_at=began_at, hosts=hosts, num_processes=job.num_processes)
+    if job.record:
+        from mcjax_launch.runs.waits import Waits
+
+        state.waits = Waits()
+    return state
+
+
+def _standard_input(job: Job, loop: Loop) -> "StandardInput | None":
+    """That of the launcher, for the ranks that take it; None if none does."""
+    if not job.stdin:
+        return None
+    from mcjax_launch.features.stdin.launcher import StandardInput
+
+    return StandardInput(loop)
+
+
+def _stopped(stop: Stop, failures: Sequence[str], launcher: Launcher) -> Outcome:
+    """A signal came in a pause."""
+    message = f"{stop.message} before another attempt"
+    launcher.say(message)
+    _say_what_was(failures, launcher)
+    return Outcome(stop.status, message)
+
+
+def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:
+    if failures:
+        launcher.say("\n".join(["earlier attempts:", *(f"  {failure}" for failure in failures)]))
+
+
+def smaller(missing: Sequence[str], job: Job, hosts: Sequence[Host]) -> str:
+    """What --min-hosts makes of the job."""
+    ranks, left = counted(job.num_processes, "rank"), counted(len(hosts), "host")
+    without = f"host{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+    return f"--min-hosts: going on without {without}: {ranks} on {left}"
+
+
+def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequence[Host]]:
+    """The job without its lost hosts, if --min-hosts allows that."""
+    left = [host for host in hosts if host not in lost]
+    if not lost or job.min_hosts is None or len(left) < max(1, job.min_hosts):
+        return job, hosts
+    slots = sum(host.slots for host in left)
+    job = job.replaced(num_processes=min(job.num_processes, slots))
+    return job, tuple(used_hosts(job.num_processes, left))
+
+
+def pause_s(restart: int) -> float:
+    """How long to wait before another attempt, after so many of them."""
+    return min(_FIRST_PAUSE_S * float(2 ** min(restart, 10)), _MOST_PAUSE_S)
+
+
+def _pause(seconds: float, front: Front) -> int | None:
+    """Wait; return the signal that cut the wait short, if one did."""
+    loop, signals = front.loop, front.signals
+    got: list[int] = []
+    loop.watch(signals.fd, READ, lambda ready: got.extend(signals.read()))
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        loop.turn(deadline)
+        if ended := [signum for signum in got if signum in ENDING]:
+            return ended[0]
+    return None

@@ -1,0 +1,106 @@
+"""Requests for the stacks of all ranks, under way at their agents."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from mcjax_launch.kernel.transport.connection import AgentConnection
+from mcjax_launch.kernel.wire import messages
+
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.stacks import Stack
+
+    OnComplete = Callable[[list[Stack]], None]
+
+_MOST_S = 4.0
+
+
+def of_ranks(stacks: "Sequence[Stack]") -> "list[Stack]":
+    """Without those of processes that import for ranks."""
+    return [stack for stack in stacks if not stack.importing]
+
+
+class _Request(NamedTuple):
+    """What is to be asked, and who wants to know."""
+
+    on_complete: "OnComplete"
+    all_threads: bool
+
+
+class StackRequests:
+    """One request at a time; it is over when every agent has answered, or after some seconds.
+
+    Attributes:
+        deadline: when to stop waiting (time.monotonic); None while nothing is asked.
+
+    """
+
+    def __init__(self) -> None:
+        self.deadline: float | None = None
+        self._requests: list[_Request] = []  # the first is under way
+        self._links: Sequence[AgentConnection] = ()
+        self._stacks: list[Stack] = []
+        self._asked: set[AgentConnection] = set()
+
+    def request(
+        self,
+        links: Iterable[AgentConnection],
+        on_complete: "OnComplete",
+        *,
+        all_threads: bool = False,
+    ) -> None:
+        """Ask all agents, after what is asked already; not twice for the same.
+
+        Args:
+            links: to the agents.
+            on_complete: called with what has come.
+            all_threads: of running threads too, which may crash a rank.
+
+        """
+        request = _Request(on_complete, all_threads)
+        if request not in self._requests:
+            self._requests.append(request)
+            self._links = tuple(links)
+            if len(self._requests) == 1:
+                self._begin()
+
+    def _begin(self) -> None:
+        self.deadline = time.monotonic() + _MOST_S
+        self._stacks = []
+        self._asked = {link for link in self._links if link.greeted and not link.ended}
+        for link in self._asked:
+            link.send(messages.RequestStacks(self._requests[0].all_threads))
+
+    def received(
+        self, link: AgentConnection, stacks: messages.Stacks | messages.StacksComplete
+    ) -> None:
+        """The stacks of one process have arrived, or an agent has sent all that it has."""
+        if isinstance(stacks, messages.StacksComplete):
+            self._asked.discard(link)
+            return
+        from mcjax_launch.diagnosis.stacks import Stack
+
+        self._stacks.append(
+            Stack(
+                stacks.rank,
+                link.host.name,
+                stacks.pid,
+                stacks.text,
+                stacks.state,
+                stacks.helper,
+                stacks.blocked,
+                stacks.importing,
+            )
+        )
+
+    def expire(self, now: float) -> None:
+        """Report, once, when there is nothing more to wait for."""
+        if self.deadline is None:
+            return
+        if now < self.deadline and not all(link.ended for link in self._asked):
+            return
+        request, stacks = self._requests.pop(0), self._stacks
+        self.deadline = None
+        if self._requests:
+            self._begin()
+        request.on_complete(stacks)

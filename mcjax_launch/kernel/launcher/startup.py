@@ -1,0 +1,349 @@
+"""From the agents' greetings to a plan: questions, answers, and the coordinator's address."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.facts import Facts
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.job.plan import Plan, make_plan, ranks_of_hosts
+from mcjax_launch.kernel.launcher.agent_orders import what_to_prepare
+from mcjax_launch.kernel.launcher.coordinator import candidates, choose, own_address, taken_ports
+from mcjax_launch.kernel.transport.connection import AgentConnection
+from mcjax_launch.kernel.transport.pool import Failure
+from mcjax_launch.kernel.wire import messages
+from mcjax_launch.kernel.wire.address import LOOPBACK, join_address, split_address
+from mcjax_launch.kernel.wire.codec import Message
+from mcjax_launch.kernel.wire.exit_status import HOST_LOST, INTERNAL_ERROR
+from mcjax_launch.kernel.wire.frames import Content, Data
+from mcjax_launch.kernel.wire.messages import HostFacts
+
+if TYPE_CHECKING:
+    from mcjax_launch.kernel.launcher.peers import Reach
+    from mcjax_launch.kernel.transport.staging import Staged
+
+# Failures within so many seconds of the first are reported together with it.
+_GATHER_S = 0.5
+# An agent is silent while it waits for nvidia-smi or for a name server that does not answer.
+_PREPARE_S = 20.0
+# Few hosts try the coordinator's address at once; more come so much apart, but all within a while.
+_TRY_AT_ONCE = 64
+_EACH_TRIES_S = 0.001
+_ALL_TRY_S = 2.0
+
+
+def _after_s(number: int) -> float:
+    """How long the agent with this number waits before it tries an address."""
+    return min(max(0, number - _TRY_AT_ONCE) * _EACH_TRIES_S, _ALL_TRY_S)
+
+
+class Startup:
+    """Asks every agent, has them try the coordinator's address, and makes the plan.
+
+    Args:
+        job: what to run.
+        hosts: where; all of them get ranks.
+        on_plan: called with the plan when every host is ready.
+        on_error: called instead when one is not.
+        settled: whether no host is being connected to any more.
+        restart: how many times the job has been started before.
+        note: shows a line.
+
+    Attributes:
+        job_id: eight hexadecimal digits.
+        portable: the hosts whose agents do without what Linux alone has.
+        deadline: when to stop gathering failures; None while there are none.
+
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        hosts: Sequence[Host],
+        on_plan: Callable[[Plan], None],
+        on_error: Callable[[LaunchError], None],
+        settled: Callable[[], bool],
+        restart: int,
+        note: Callable[[str], object] = lambda line: None,
+    ) -> None:
+        self._restart = restart
+        self.job_id = os.urandom(4).hex()
+        self.deadline: float | None = None
+        self.portable: list[Host] = []
+        self._job = job
+        self._hosts = hosts
+        self._on_plan = on_plan
+        self._on_error = on_error
+        self._settled = settled
+        self._note = note
+        self._reach: Reach | None = None  # where the coordinator's address need not be reached
+        self._ranks = ranks_of_hosts(job, hosts)
+        self._staged = _staged(job) if job.sync or job.call else None
+        self._stopped = False
+        self._links: list[AgentConnection] = []
+        self._answers: dict[Host, HostFacts] = {}
+        self._tried: list[str] = []
+        self._checked: dict[Host, messages.CoordinatorTried] = {}
+        self._failures: list[Failure] = []
+
+    @property
+    def hosts(self) -> int:
+        """How many there are."""
+        return len(self._hosts)
+
+    @property
+    def ready(self) -> int:
+        """How many hosts have answered."""
+        return len(self._answers)
+
+    @property
+    def missing(self) -> list[str]:
+        """The names of the hosts that have not."""
+        return [host.name for host in self._hosts if host not in self._answers]
+
+    @property
+    def _several(self) -> bool:
+        return len(self._hosts) > 1
+
+    @property
+    def _given(self) -> str | None:
+        return split_address(self._job.coordinator)[0] if self._job.coordinator else None
+
+    def stop(self) -> None:
+        """The job is to end: prepare nothing more, and dismiss agents that still arrive."""
+        self._stopped = True
+
+    def received(self, link: AgentConnection, message: Message | Data | Content) -> None:
+        """A message from an agent, before the ranks are started."""
+        match message:
+            case messages.Greeting(version) if version != messages.VERSION:
+                versions = f"protocol version {version}, the launcher {messages.VERSION}"
+                self._fail(link, f"its agent has {versions}: run it again", INTERNAL_ERROR)
+            case messages.Greeting(portable=portable):
+                self.portable += [link.host] if portable else []
+                self._greeted(link)
+            case HostFacts():
+                self._ready(link, message)
+            case messages.CoordinatorTried():
+                self._coordinator_tried(link, message)
+            case messages.PeersTried():
+                self._peers_tried(link, message)
+            case messages.Refused():
+                self._refused(link, message)
+
+    def _greeted(self, link: AgentConnection) -> None:
+        """An agent has greeted: send it the files, and ask."""
+        if self._stopped:
+            link.send(messages.Stop(int(signal.SIGKILL), 0))
+            return
+        self._links.append(link)
+        link.be_patient(_PREPARE_S)
+        asked = what_to_prepare(
+            self._job,
+            link.host,
+            self._ranks[link.host],
+            first=link.host is self._hosts[0],
+            several=self._several,
+        )
+        if self._staged is not None:
+            link.supply(_patiently(link, self._staged.frames()), asked)
+        else:
+            link.send(asked)
+
+    def _ready(self, link: AgentConnection, facts: HostFacts) -> None:
+        """An agent has answered."""
+        link.be_patient(0)
+        self._answers[link.host] = facts
+        if self._stopped:
+            return
+        if len(self._answers) == len(self._hosts) and not self._failures:
+            if any(answer.tpu is not None for answer in self._answers.values()):
+                self._look_at_tpus()
+            check = self._check_peers if self._job.relay else self._check
+            self._attempt(check if self._several else self._plan)
+
+    def _look_at_tpus(self) -> None:
+        """Put the ranks in the order of the TPU workers, and see whether all of these are there."""
+        from mcjax_launch.kernel.launcher import tpu_workers  # as only TPUs need
+
+        if self._job.num_hosts > 1:  # of which other launchers know
+            return
+        hosts = tpu_workers.in_order(self._hosts, self._answers)
+        if hosts != list(self._hosts) and self._may_go_in(hosts):
+            self._hosts = hosts
+            self._note(tpu_workers.order_note(hosts))
+        if note := tpu_workers.part_note(self._answers[host].tpu for host in hosts):
+            self._note(note)
+
+    def _may_go_in(self, hosts: Sequence[Host]) -> bool:
+        """Whether what the hosts have prepared fits ranks in that order."""
+        ranks = ranks_of_hosts(self._job, hosts)
+        sizes = {host: len(own) for host, own in ranks.items()}
+        prepared = sizes == {host: len(own) for host, own in self._ranks.items()}
+        return prepared and self._job.coordinator is None and self._answers[hosts[0]].port > 0
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except LaunchError as error:
+            self._on_error(error)
+
+    def _check(self) -> None:
+        self._tried = candidates(self._hosts, self._answers, self._given)
+        port = self._answers[self._hosts[0]].port
+        others = [link for link in self._links if link.host is not self._hosts[0]]
+        for number, link in enumerate(others):
+            link.send(messages.TryCoordinator(tuple(self._tried), port, _after_s(number)))
+
+    def _check_peers(self) -> None:
+        """Find out whether collectives can work where only the coordinator needs no port."""
+        from mcjax_launch.kernel.launcher.peers import Reach, collectives
+
+        self._reach = Reach(self._hosts, self._answers)
+        machines = {self._answers[host].machine for host in self._hosts}
+        if len(machines) == 1 or not collectives(self._job):
+            self._plan()
+            return
+        for number, link in enumerate(self._links):
+            link.send(messages.TryPeers(self._reach.peers(link.host), _after_s(number)))
+
+    def _peers_tried(self, link: AgentConnection, tried: messages.PeersTried) -> None:
+        """An agent has tried the other hosts."""
+        from mcjax_launch.kernel.launcher.peers import collectives, remedy
+
+        assert self._reach is not None
+        self._reach.answered(link.host, tried)
+        if not self._reach.complete or self._stopped:
+            return
+        uses = collectives(self._job)
+        if gap := self._reach.gap():
+            line = f"{gap}; {remedy(uses)}"
+            if uses == "cpu":
+                self._on_error(LaunchError(line, HOST_LOST))
+                return
+            self._note(line)
+        self._attempt(self._plan)
+
+    def _coordinator_tried(self, link: AgentConnection, tried: messages.CoordinatorTried) -> None:
+        """An agent has tried the coordinator's addresses."""
+        self._checked[link.host] = tried
+        if len(self._checked) == len(self._hosts) - 1 and not self._stopped:
+            self._attempt(self._plan)
+
+    def _plan(self) -> None:
+        first = self._hosts[0]
+        port, bind = self._answers[first].port, True
+        address = self._given or LOOPBACK
+        if self._job.num_hosts > 1:  # the only address that the other launchers know
+            assert self._job.coordinator is not None
+            port, bind = split_address(self._job.coordinator)[1], False
+            address = self._job.coordinator_name or address
+        if self._reach is not None:
+            address = self._reached_address(first) or LOOPBACK
+        elif self._several:
+            taken = () if self._job.coordinator else taken_ports(self._answers[first])
+            address = choose(first, port, self._tried, self._checked, taken)
+            bind = address == LOOPBACK or address in self._answers[first].addresses
+        plan = make_plan(
+            self._job,
+            self._hosts,
+            {host: self._facts(host, address) for host in self._hosts},
+            job_id=self.job_id,
+            coordinator=join_address(address, port),
+            bind=bind,
+            restart=self._restart,
+        )
+        self._on_plan(plan)
+
+    def _facts(self, host: Host, coordinator: str) -> Facts:
+        answer = self._answers[host]
+        address = answer.address if self._job.num_hosts > 1 else ""
+        if self._reach is not None:
+            address = self._reached_address(host)
+        elif self._several:
+            first = self._hosts[0]
+            address = own_address(host, first, coordinator, self._checked)
+        return Facts(
+            python=answer.python,
+            cwd=answer.cwd,
+            gpus=answer.gpus,
+            platforms=answer.platforms,
+            cores=answer.cores,
+            tpu=answer.tpu,
+            tpu_ports=answer.tpu_ports,
+            transfer_ports=answer.transfer_ports,
+            address=address,
+            good_name=self._name_is_good(host, address),
+            name=os.uname().nodename if self._job.num_hosts > 1 else "",
+        )
+
+    def _reached_address(self, host: Host) -> str:
+        """The address of a host where the coordinator's matters to none; "" for loopback."""
+        assert self._reach is not None
+        machines = {self._answers[host].machine for host in self._hosts}
+        return self._reach.address(host) if len(machines) > 1 else ""
+
+    def _name_is_good(self, host: Host, address: str) -> bool:
+        """Whether a host's own name leads to the address by which the others reach it.
+
+        Gloo, JAX's collectives on CPU, listens at the address that the host's own name resolves to:
+        Debian's 127.0.1.1 cannot be reached from other hosts, and no address at all is an error.
+        """
+        names = self._answers[host].own_name
+        if not address or names is None or address in names:
+            return True
+        if not self._job.hook and self._job.uses_cpu:
+            leads = f"to {names[0]}" if names else "nowhere"
+            raise LaunchError(
+                f"host {host.name}: its own name resolves {leads}, where JAX's CPU collectives "
+                f"would listen: point it to {address} in /etc/hosts there, or leave out --no-hook",
+                HOST_LOST,
+            )
+        return False
+
+    # --- what goes wrong ---
+
+    def _refused(self, link: AgentConnection, refused: messages.Refused) -> None:
+        """A host cannot run the job."""
+        self._fail(link, refused.reason, refused.status)
+
+    def _fail(self, link: AgentConnection, reason: str, status: int) -> None:
+        several = self._several or not link.host.is_local
+        where = f"host {link.host.name}: " if several else ""
+        self._on_error(LaunchError(f"{where}{reason}", status))
+
+    def failed(self, failure: Failure) -> None:
+        """A host's agent could not be started; wait a moment for others to be named with it."""
+        self._failures.append(failure)
+        if self.deadline is None:
+            self.deadline = time.monotonic() + _GATHER_S
+
+    def expire(self, now: float) -> None:
+        """Report the failures when it is time, or at once if no more can come."""
+        if self.deadline is not None and (self._settled() or now >= self.deadline):
+            self.deadline = None
+            first, *more = self._failures
+            also = ""
+            if more:
+                names = ", ".join(failure.host.name for failure in more[:8])
+                also = f"; {len(more)} more: {names}{', ...' if len(more) > 8 else ''}"
+            message = f"host {first.host.name}: {first.reason}{also}"
+            self._on_error(LaunchError(message, HOST_LOST))
+
+
+def _patiently(link: AgentConnection, files: Iterator[bytes]) -> Iterator[bytes]:
+    """Frames for an agent, which need not say anything as long as it takes them."""
+    for frame in files:
+        link.be_patient(_PREPARE_S)
+        yield frame
+    link.be_patient(_PREPARE_S)  # and from what is sent after them
+
+
+def _staged(job: Job) -> "Staged":
+    from mcjax_launch.kernel.transport.staging import Staged  # as only --sync and functions need
+
+    return Staged(job.sync, os.getcwd(), job.call)

@@ -1,0 +1,245 @@
+"""The user's terminal, lent to a debugger in a rank: its keys go there as they are pressed.
+
+Its settings come back whatever ends the launcher: a process of its own waits for that.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import signal
+import termios
+from collections.abc import Callable
+from typing import Any
+
+from mcjax_launch.kernel.wire.loop import GONE, READ, Loop
+from mcjax_launch.kernel.wire.uplink import Uplink
+
+_INPUT = 0
+_MOST_KEYS = 4096
+# Where `ulimit -n` is unlimited, which macOS does not say in a number.
+_MOST_FILES = 10_240
+# What may end a whole process group, or a session; the keeper outlives it.
+_OUTLIVED = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE),
+    *(signal.SIGTSTP, signal.SIGTTOU, signal.SIGTTIN, signal.SIGUSR1, signal.SIGUSR2),
+)
+
+
+def why_none() -> str:
+    """Why there is no terminal for a debugger; empty if there is one."""
+    return "" if os.isatty(_INPUT) else "stdin of mcjax-launch is not one"
+
+
+def in_background() -> bool:
+    """Whether the shell has the terminal: taking it stops the launcher until it is given it."""
+    try:
+        return os.tcgetpgrp(_INPUT) != os.getpgrp()
+    except OSError:  # not the terminal that controls our session
+        return False
+
+
+class UserTerminal:
+    """The terminal at standard input.
+
+    Args:
+        loop: calls when a key is pressed.
+        on_keys: is given what the user types while it is lent.
+        on_written: called when all output has been written.
+
+    """
+
+    def __init__(
+        self, loop: Loop, on_keys: Callable[[bytes], object], on_written: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._on_keys = on_keys
+        name = os.ttyname(_INPUT)  # opened anew: others share what we were given
+        flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK
+        self._keys, self._screen = os.open(name, flags), os.open(name, flags)
+        self._output = Uplink(self._screen, loop, on_written)
+        self._on_written = on_written
+        self._row = _Row()
+        self._notes: list[bytes] = []  # that wait for the end of a row
+        self._settings = termios.tcgetattr(self._keys)
+        self._keeper: _Keeper | None = None  # while it is lent
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns."""
+        size = os.get_terminal_size(self._screen)
+        return size.lines or 24, size.columns or 80
+
+    def lend(self) -> None:
+        """Let keys go to the debugger from now on."""
+        if self._keeper is not None:
+            return
+        self._settings = termios.tcgetattr(self._keys)
+        self._keeper = _Keeper(self._keys, self._settings)
+        self.resume()
+        self._loop.watch(self._keys, READ, self._read)
+
+    def resume(self) -> None:
+        """Have it as it has to be while it is lent: others may have changed it."""
+        while self._keeper is not None:
+            try:
+                termios.tcsetattr(self._keys, termios.TCSANOW, _raw(self._settings))
+                return
+            except termios.error as error:
+                if error.args[0] != errno.EINTR:  # by the signal with which the shell gives it
+                    return
+
+    def suspend(self) -> None:
+        """Do what Ctrl-Z does: until the shell continues us."""
+        row = self._row.text
+        self.take_back()
+        os.kill(0, signal.SIGTSTP)
+        self.lend()
+        self.write(row)
+
+    def take_back(self) -> None:
+        """Have it as it was."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is None:
+            return
+        self._loop.forget(self._keys)
+        if self._row.shown:
+            self.write(b"\r\n")
+        self._show(b"".join(self._notes))
+        self._notes = []
+        with contextlib.suppress(OSError, termios.error):  # it may have been closed
+            termios.tcsetattr(self._keys, termios.TCSANOW, self._settings)
+        keeper.end()
+
+    def write(self, data: bytes) -> None:
+        """Show what a debugger has written, now or as soon as there is room."""
+        start = data.find(b"\n") + 1
+        if self._notes and start and not self._row.is_full_screen:
+            self._row.add(data[:start])
+            self._show(data[:start] + b"".join(self._notes))
+            self._notes, data = [], data[start:]
+        self._row.add(data)
+        self._show(data)
+
+    def say(self, lines: bytes) -> None:
+        """Show whole lines that no debugger has written, above the line that the user is at."""
+        note = lines.replace(b"\n", b"\r\n")
+        if not note:
+            return
+        if self._row.fits(self.size[1]):
+            self._show(b"\r\x1b[K" + note + self._row.text if self._row.text else note)
+        else:
+            self._notes.append(note)
+
+    def _show(self, data: bytes) -> None:
+        if data:
+            self._output.send(data)
+        if self._output.empty:
+            self._on_written()
+
+    def _read(self, ready: int) -> None:
+        try:
+            data = os.read(self._keys, _MOST_KEYS)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._on_keys(data)
+        if not data or ready & GONE:  # it has been closed: a SIGHUP says so too
+            self._loop.forget(self._keys)
+
+    def close(self) -> None:
+        """Give it up for good."""
+        self.take_back()
+        self._output.drop()
+        os.close(self._keys)
+        os.close(self._screen)
+
+
+# What moves the cursor to other rows, and so makes a row one that cannot be written again.
+_VERTICAL = re.compile(rb"\x1b\[[0-9;]*[ABEFHJLMSTdfr]|\x1b[78cDM]")
+_SEQUENCE = re.compile(rb"\x1b\[[0-9;?]*[@-~]|\x1b[^\[]|[\x00-\x1f]")
+_FULL_SCREEN = re.compile(rb"\x1b\[\?(?:1049|1047|47)([hl])")
+_LONGEST_ROW = 1024
+
+
+class _Row:
+    """What has been written to the row of a terminal in which the cursor is."""
+
+    def __init__(self) -> None:
+        self.text = b""
+        self.is_full_screen = False
+
+    def add(self, data: bytes) -> None:
+        """More has been written."""
+        for mode in _FULL_SCREEN.findall(data):
+            self.is_full_screen = mode == b"h"
+        _, newline, after = data.rpartition(b"\n")
+        self.text = (after if newline else self.text + after)[-_LONGEST_ROW:]
+
+    def fits(self, columns: int) -> bool:
+        """Whether it can be written again, after something else."""
+        if self.is_full_screen or len(self.text) == _LONGEST_ROW or _VERTICAL.search(self.text):
+            return False
+        return len(self.shown) < columns
+
+    @property
+    def shown(self) -> bytes:
+        """What is to be seen of it."""
+        return _SEQUENCE.sub(b"", self.text)
+
+
+class _Keeper:
+    """A process that restores a terminal's settings if this one is killed.
+
+    Args:
+        terminal: a descriptor of it.
+        settings: to restore.
+
+    """
+
+    def __init__(self, terminal: int, settings: list[Any]) -> None:
+        reading, self._pipe = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _keep(terminal, settings, reading)
+        os.close(reading)
+
+    def end(self) -> None:
+        """They have been restored."""
+        with contextlib.suppress(OSError):
+            os.write(self._pipe, b".")
+        os.close(self._pipe)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+
+def _keep(terminal: int, settings: list[Any], reading: int) -> None:
+    """The keeper's side: never returns."""
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for signum in _OUTLIVED:
+            signal.signal(signum, signal.SIG_IGN)
+        low, high = sorted((terminal, reading))
+        os.closerange(0, low)  # the ends of others' pipes
+        os.closerange(low + 1, high)
+        most = os.sysconf("SC_OPEN_MAX")
+        os.closerange(high + 1, most if most > 0 else _MOST_FILES)
+        if not os.read(reading, 1):
+            termios.tcsetattr(terminal, termios.TCSANOW, settings)
+            os.write(terminal, b"\r\n")
+    finally:
+        os._exit(0)
+
+
+def _raw(settings: list[Any]) -> list[Any]:
+    """Settings with which each key comes through as it is, and each byte goes out as it is."""
+    iflag, oflag, cflag, lflag, *speeds, characters = settings
+    iflag &= ~(termios.BRKINT | termios.ICRNL | termios.INLCR | termios.IGNCR | termios.INPCK)
+    iflag &= ~(termios.ISTRIP | termios.IXON | termios.PARMRK | termios.IGNBRK)
+    lflag &= ~(termios.ECHO | termios.ECHONL | termios.ICANON | termios.IEXTEN | termios.ISIG)
+    characters = list(characters)
+    characters[termios.VMIN], characters[termios.VTIME] = 1, 0
+    return [iflag, oflag & ~termios.OPOST, cflag, lflag, *speeds, characters]

@@ -1,0 +1,47 @@
+"""The agent as bytes for a host without mcjax-launch, and the one-line loader that runs them."""
+
+import os
+import zlib
+from functools import cache
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+#: What a host gets: the agent, what it shares with the launcher, and the hook of its ranks.
+STREAMED = ("agent", "protocol", "hook")
+OLDEST_PYTHON = (3, 9)
+_LOADING_S = 60
+#: The loader's exit status on an interpreter older than that.
+TOO_OLD = 93
+
+
+@cache
+def payload() -> bytes:
+    """What the loader reads: the sources, and the code that makes modules of them."""
+    files = streamed_files()
+    assemble = files["kernel/agent/assemble.py"]
+    return zlib.compress(f"{assemble}\nassemble({files!r})\n".encode(), 9)
+
+
+def streamed_files() -> dict[str, str]:
+    """The text of each file that a host gets, by its path below the package."""
+    files = {}
+    for package in STREAMED:
+        for folder, _, names in os.walk(os.path.join(_PACKAGE, package)):
+            for name in sorted(names):
+                if name.endswith(".py"):
+                    path = os.path.join(folder, name)
+                    with open(path, encoding="utf-8") as file:
+                        files[os.path.relpath(path, _PACKAGE)] = file.read()
+    return files
+
+
+def loader() -> str:
+    """Python code that runs the payload that follows on stdin.
+
+    It goes through a login shell of any kind: no quotes, backslashes, dollars or exclamation marks.
+    """
+    old = f"sys.version_info<{OLDEST_PYTHON}and(sys.stderr.write(sys.version),sys.exit({TOO_OLD}))"
+    # A launcher that dies while it sends this may leave no end of file.
+    run = (
+        f"signal.alarm({_LOADING_S});exec(zlib.decompress(sys.stdin.buffer.read({len(payload())})))"
+    )
+    return f"import signal,sys,zlib;{old};{run}".replace(", ", ",")

@@ -1,0 +1,261 @@
+"""How to reach a host: the command whose stdin and stdout lead to an agent, and its start."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.kernel.transport import early
+from mcjax_launch.kernel.transport.pipes import NewPipes, Pipes
+from mcjax_launch.kernel.wire import ulimits
+from mcjax_launch.kernel.wire.exit_status import HOST_LOST
+from mcjax_launch.kernel.wire.schedulers import CLIENTS
+
+#: From the start of a transport to the agent's greeting.
+GREETING_S = 14.0
+#: The same by a template's client, which may have more to do: gcloud starts slowly, adds a key to
+#: the host's and may go through a tunnel.
+TEMPLATE_GREETING_S = 60.0
+#: The same on this machine, where there is no network but maybe much else to do.
+LOCAL_GREETING_S = 60.0
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_LOCAL = """
+import sys
+sys.path[:0] = [{root!r}]
+from mcjax_launch.kernel.agent.main import main
+main({hook!r})
+"""
+_SSH_OPTIONS = {
+    "RemoteCommand": "none",  # the user's configuration may set one; the agent's is given instead
+    "ClearAllForwardings": "yes",
+    "BatchMode": "yes",  # a question would hang the job
+    "ConnectTimeout": "10",
+    "ServerAliveInterval": "5",  # without it the client of a host that was cut off never returns
+    "ServerAliveCountMax": "2",
+}
+# What runs its arguments as they are, where ssh joins them for a shell.
+_TAKES_WORDS = frozenset(
+    {"apptainer", "chroot", "crictl", "docker", "env", "ip", "kubectl", "lxc", "nerdctl"}
+    | {"nsenter", "oc", "podman", "singularity", "sudo", "systemd-run", "unshare", *CLIENTS}
+)
+# Of whose commands one is called ssh, and takes other options.
+_HAS_AN_SSH = frozenset({"az", "gcloud", "tsh", "vagrant"})
+# Clients whose `exec` hands on standard input only if it is told to.
+_NEEDS_I = frozenset({"crictl", "docker", "kubectl", "nerdctl", "oc", "podman"})
+# Characters that not every login shell takes inside the quotes used here.
+_UNQUOTABLE = frozenset("'\"\\$`!\n")
+
+
+def local_argv() -> list[str]:
+    """The agent on this machine, from the installed files."""
+    code = _LOCAL.format(root=os.path.dirname(_PACKAGE), hook=early.HOOK)
+    # -I -S: quick, and nothing of the user's environment reaches the agent's own Python.
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
+def script(python: str, or_python3: bool) -> str:
+    """What a POSIX shell on the host runs: the agent, from the payload on stdin.
+
+    Args:
+        python: path or name of an interpreter there.
+        or_python3: python3 will do if there is no `python`.
+
+    Raises:
+        LaunchError: the path has characters that cannot be quoted for every shell.
+
+    """
+    from mcjax_launch.kernel.transport import bootstrap
+
+    if bad := _UNQUOTABLE & set(python):
+        raise LaunchError(f"python={python}: {min(bad)!r} is not allowed in this path")
+    if python.startswith("~/"):
+        python = f"$HOME{python[1:]}"
+    other = 'test -x "$p" || p=python3; ' if or_python3 else ""
+    return f'p="{python}"; {other}exec "$p" -I -S -c "{bootstrap.loader()}"'
+
+
+def ssh_argv(host: Host, script: str) -> list[str]:
+    """OpenSSH with the user's own configuration.
+
+    The command goes through the login shell there, whichever it is: sh, fish and tcsh agree on
+    what single quotes mean as long as there is none, no backslash and no `!` inside.
+    """
+    return ["ssh", "-T", "-x", *_ssh_options(host), "--", host.login, f"exec sh -c '{script}'"]
+
+
+def _ssh_options(host: Host, template: str = "") -> list[str]:
+    """Options for ssh, but for those that a template sets: ssh takes the first value given."""
+    wanted = {name: value for name, value in _SSH_OPTIONS.items() if name not in template}
+    options = [word for name, value in wanted.items() for word in ("-o", f"{name}={value}")]
+    return [*options, *(["-p", str(host.port)] if host.port else [])]
+
+
+def template_argv(template: str, host: Host, script: str) -> list[str]:
+    """The user's own way to a host.
+
+    `{host}` is the host, `{command}` one string for a shell there. Without `{command}` the command
+    is appended: as words after a final `--` and for programs known to run words as they are, else
+    as one string, as ssh wants it.
+
+    Raises:
+        LaunchError: the template cannot be read.
+
+    """
+    import shlex  # as only a template needs
+
+    line = f"exec sh -c '{script}'"
+    try:
+        words = shlex.split(template)
+    except ValueError as error:
+        raise LaunchError(f"--via {template}: {error}") from None
+    if not words or "{host}" not in template:
+        raise LaunchError(f"--via {template}: write {{host}} where the host's name goes")
+    if "--worker=all" in words:
+        raise LaunchError(
+            f"--via {template}: each of gcloud's workers is a host of its own here: "
+            "--hosts 0,1,2,3 and --worker={host}"
+        )
+    argv = []
+    programs = [os.path.basename(word) for word in words]
+    is_openssh = not _HAS_AN_SSH.intersection(programs)
+    _check_input(template, words, programs)
+    known = [name for name in programs if name == "ssh" or name in _TAKES_WORDS]
+    for word in words:
+        alone = word == "{command}" or word.endswith("={command}")
+        word = word.replace("{command}", line if alone else shlex.quote(line))
+        argv.append(word.replace("{host}", host.login))
+        if is_openssh and os.path.basename(word) == "ssh":
+            argv += _ssh_options(host, template)
+        elif scheduler := CLIENTS.get(os.path.basename(word)):
+            argv += scheduler.client_options
+    if "{command}" in template:
+        return argv
+    if known[-1:] != ["ssh"] and (words[-1] == "--" or known):
+        return [*argv, "sh", "-c", script]
+    return [*argv, line]
+
+
+def _check_input(template: str, words: Sequence[str], programs: Sequence[str]) -> None:
+    """Refuse a client that would give the agent no standard input, through which it comes."""
+    at = next((index for index, name in enumerate(programs) if name in _NEEDS_I), len(words))
+    own = words[at : words.index("--") if "--" in words else None]
+    long = ("--stdin", "--stdin=true", "--interactive", "--interactive=true")
+    told = any(word in long or (word[:1] == "-" != word[1:2] and "i" in word) for word in own)
+    if "exec" in own and not told:
+        raise LaunchError(
+            f"--via {template}: {programs[at]} exec hands on no standard input; give it -i"
+        )
+
+
+def remote_argv(host: Host, via: str, python: str, python_given: bool) -> list[str]:
+    """The agent on another host."""
+    text = script(host.python or python, or_python3=not (host.python or python_given))
+    if via in CLIENTS:
+        from mcjax_launch.schedulers import driver
+
+        return driver(CLIENTS[via]).client_argv(host, text)
+    return ssh_argv(host, text) if via == "ssh" else template_argv(via, host, text)
+
+
+def client_environ(program: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a client, without the options that it would take from there."""
+    drops = CLIENTS[program].client_drops if program in CLIENTS else ()
+    return {name: value for name, value in environ.items() if not name.startswith(drops)}
+
+
+def start(argv: Sequence[str], files_limit: ulimits.Limit | None = None, client: str = "") -> Pipes:
+    """Start a transport.
+
+    It gets a session of its own: a terminal's interrupt is for the launcher, which passes it on.
+
+    Args:
+        argv: its command line.
+        files_limit: of its open files; None for this process's.
+        client: see Pipes.
+
+    Raises:
+        LaunchError: there is no such program.
+
+    """
+    try:
+        pipes = NewPipes()
+    except OSError as error:
+        message = f"{error.strerror}: raise `ulimit -n`, or use fewer hosts"
+        raise LaunchError(message, HOST_LOST) from None
+    ours = ulimits.limit_files(files_limit)  # inherited: there is no other way to give it one
+    try:
+        pid = os.posix_spawnp(
+            argv[0],
+            list(argv),
+            client_environ(argv[0], os.environ),
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(pipes.theirs)],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=[signal.SIGPIPE, signal.SIGCHLD],
+        )
+    except OSError as error:
+        pipes.close()
+        why = ulimits.reason(error, "is it installed?")
+        raise LaunchError(f"{argv[0]}: {why}", HOST_LOST) from None
+    finally:
+        ulimits.limit_files(ours)
+    return pipes.given_to(pid, client)
+
+
+class Transport:
+    """How the agents of a job are started.
+
+    Args:
+        via: how to reach other hosts: "ssh", "srun" or a template.
+        python: of the ranks.
+        python_given: the user has named it.
+        start_timeout: the user's own limit for a start, in seconds; None for none.
+
+    Attributes:
+        started: called with each client or agent that is started from now on.
+
+    """
+
+    def __init__(
+        self, via: str, python: str, python_given: bool, start_timeout: float | None
+    ) -> None:
+        self._via = via
+        self._template_s = max(TEMPLATE_GREETING_S, start_timeout or 0.0)
+        self._python = python
+        self._python_given = python_given
+        self.started: Callable[[Pipes], object] = lambda pipes: None
+        self._local: Pipes | None = None
+        self._files_limit: ulimits.Limit | None = None
+
+    def allow_many_files(self) -> None:
+        """Raise the launcher's own limit on open files; what is started keeps the user's."""
+        self._files_limit = ulimits.allow_many_files()
+
+    def greeting_s(self, host: Host) -> float:
+        """How long it may take until the agent of a host greets."""
+        if host.is_local:
+            return LOCAL_GREETING_S
+        return GREETING_S if self._via in ("ssh", *CLIENTS) else self._template_s
+
+    def start_local(self) -> None:
+        """Start the agent of this machine now, ahead of `start`, or go on with the early one."""
+        self._local = early.take() or start(local_argv())
+
+    def start(self, host: Host) -> Pipes:
+        """Start the agent of a host, unless that has been done.
+
+        Raises:
+            LaunchError: there is no such program.
+
+        """
+        if not host.is_local:
+            argv = remote_argv(host, self._via, self._python, self._python_given)
+            pipes = start(argv, self._files_limit, os.path.basename(argv[0]))
+        else:
+            early, self._local = self._local, None
+            pipes = early or start(local_argv(), self._files_limit)
+        self.started(pipes)
+        return pipes

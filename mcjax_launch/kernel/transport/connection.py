@@ -1,0 +1,305 @@
+"""The launcher's connection to one agent: frames in, frames out, never blocking."""
+
+import _thread  # without what `threading` imports
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.kernel.transport.dialogue import Dialogue
+from mcjax_launch.kernel.transport.pipes import Pipes
+from mcjax_launch.kernel.wire import frames
+from mcjax_launch.kernel.wire.codec import Malformed, Message
+from mcjax_launch.kernel.wire.frames import Content, Data, Relayed
+from mcjax_launch.kernel.wire.loop import READ, Loop
+from mcjax_launch.kernel.wire.messages import Credit
+from mcjax_launch.kernel.wire.uplink import Uplink, widen
+
+_MOST_ERRORS = 8192
+_PIPE_HOLDS = 1 << 16  # of itself; what one user's pipes hold together is limited
+_LITTLE, _MUCH = 1 << 16, 1 << 20
+# What the names of the agent's files begin with or contain.
+_STREAMED = b"<mcjax-launch>/"
+_INSTALLED = (b"/mcjax_launch/agent/", b"/mcjax_launch/protocol/")
+
+
+class _Buffer(_thread._local):
+    """What all connections of a thread read into: what is in it is used up before the next read.
+
+    Attributes:
+        view: of its memory: little, until a read has filled it.
+
+    """
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(_LITTLE))
+        self._last = 0
+
+    def read(self, fd: int) -> int:
+        """Read what there is; how many bytes.
+
+        Raises:
+            BlockingIOError: there is nothing.
+
+        """
+        if self._last == len(self.view) < _MUCH:
+            self.view = memoryview(bytearray(_MUCH))
+        self._last = os.readv(fd, [self.view])
+        return self._last
+
+
+_buffer = _Buffer()
+
+
+class _Window:
+    """How much output may be on its way, and how much has been consumed since the last credit.
+
+    Args:
+        size: in bytes.
+
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.consumed = 0
+
+    def taken(self) -> int:
+        """What has been consumed, if that is worth a message, else 0."""
+        if self.consumed < self.size // 4:
+            return 0
+        count, self.consumed = self.consumed, 0
+        return count
+
+
+def _is_agents(line: bytes) -> bool:
+    """Whether a traceback's line names a file of the agent's, installed or streamed.
+
+    A client may be somebody's Python program with a bug of its own.
+    """
+    file = line.strip().partition(b'File "')[2].partition(b'", line ')[0]
+    return file.startswith(_STREAMED) or any(folder in file for folder in _INSTALLED)
+
+
+class AgentConnection:
+    """One host's agent.
+
+    Args:
+        host: whose agent it is.
+        pipes: the started transport.
+        window: output bytes that may be on their way at any time.
+        on_frame: called for each frame, in order.
+        on_end: called once, when the agent's end of the pipe is closed; or, with the reason, when
+            it says what no agent says, or not then.
+        trace: called with a line for each frame, where that is wanted.
+
+    Attributes:
+        began_at, heard_at: when it was started, and when it last said anything.
+        noise, errors: the last of what came before its greeting, and of what came on stderr.
+        greeted: the agent itself has spoken, not only a login shell.
+        said_bye: the agent has reported that nothing is left.
+        ended: its end of the pipe is closed.
+        status: how the transport's process ended (waitpid's exit code); None while it lives.
+
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        pipes: Pipes,
+        loop: Loop,
+        window: int,
+        on_frame: Callable[["AgentConnection", Message | Data | Content | Relayed], None],
+        on_end: Callable[["AgentConnection", str], None],
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.host = host
+        self.pid = pipes.pid
+        self.began_at = self.heard_at = time.monotonic()
+        self.noise = self.errors = b""
+        self.greeted = False
+        self.said_bye = False
+        self.ended = False
+        self.status: int | None = None
+        self._loop = loop
+        self._pipes = pipes
+        self._out = Uplink(pipes.to_agent, loop)
+        self._dialogue = Dialogue()
+        self._on_frame = on_frame
+        self._on_end = on_end
+        self._trace = trace
+        self._window = _Window(window)
+        if window > _PIPE_HOLDS:
+            widen(pipes.from_agent, window)
+        self._patient_until = 0.0
+        loop.watch(pipes.from_agent, READ, lambda ready: self._read())
+        loop.watch(pipes.errors, READ, lambda ready: self._read_errors())
+
+    @property
+    def client(self) -> str:
+        """The program that leads to the agent, such as ssh; "" where there is none."""
+        return self._pipes.client
+
+    def be_patient(self, seconds: float) -> None:
+        """Allow this much silence from now before it means that the agent is gone."""
+        self._patient_until = time.monotonic() + seconds if seconds else 0.0
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it has been asked something, and only so much silence has been allowed it."""
+        return self._patient_until > 0
+
+    @property
+    def silent_at(self) -> float:
+        """When it will have been silent for too long."""
+        return max(self.heard_at + frames.SILENCE_S, self._patient_until)
+
+    # --- to the agent ---
+
+    def send(self, message: Message) -> None:
+        """Send a message; nothing happens if the agent is gone."""
+        if self._trace is not None:
+            self._trace(f"frame to {self.host.name}: {message!r}")
+        self._dialogue.sent(message)
+        self._out.send(frames.encoded(message))
+
+    def send_raw(self, data: bytes) -> None:
+        """Send bytes that are no frame: the agent's own sources."""
+        self._out.send(data)
+
+    def send_input(self, data: bytes) -> None:
+        """Send a piece of the launcher's standard input, for the ranks that take it."""
+        if self._trace is not None:
+            self._trace(f"frame to {self.host.name}: {len(data)} bytes of input")
+        self._out.send(frames.data_header(0, frames.STDIN, len(data)), data)
+
+    def send_later(self, frame: bytes) -> None:
+        """Send a frame that messages may overtake: see Uplink."""
+        self._out.send_later(frame)
+
+    def send_keys(self, rank: int, data: bytes) -> None:
+        """Send what the user types for the debugger of a rank."""
+        if self._trace is not None:
+            self._trace(f"frame to {self.host.name}: {len(data)} bytes typed for rank {rank}")
+        self._out.send(frames.data_header(rank, frames.TERMINAL, len(data)), data)
+
+    def supply(self, staged: Iterator[bytes], then: Message) -> None:
+        """Send many frames, each only when there is room for it, and then a message."""
+        self._dialogue.sent(then)
+        self._out.supply(chain(staged, [frames.encoded(then)]))
+
+    def open_window(self) -> None:
+        """Let the first output come."""
+        self.send(Credit(self._window.size))
+
+    def give_credit(self) -> None:
+        """Let as much output come as has been consumed, if that is worth a message."""
+        if (count := self._window.taken()) > 0:
+            self.send(Credit(count))
+
+    # --- from the agent ---
+
+    def _read(self) -> None:
+        try:
+            count = _buffer.read(self._pipes.from_agent)
+        except BlockingIOError:
+            return
+        self.heard_at = time.monotonic()
+        data = _buffer.view[:count]
+        for frame in self._decoded(data if self.greeted else self._skip_noise(bytes(data))):
+            if isinstance(frame, frames.Data) and frame.stream != frames.TERMINAL:
+                self._window.consumed += len(frame.payload)
+            if self._trace is not None:
+                self._trace(f"frame from {self.host.name}: {frame!r}")
+            self._on_frame(self, frame)
+        if count == 0 and not self.ended:
+            self._end()
+
+    def _decoded(self, data: bytes | memoryview) -> Iterator[Message | Data | Content | Relayed]:
+        """The frames that are complete, up to the first that is malformed.
+
+        What acts on them raises its errors elsewhere: those are bugs.
+        """
+        try:
+            yield from self._dialogue.received(data)
+        except Malformed as error:
+            self._on_end(self, str(error))
+
+    def _skip_noise(self, data: bytes) -> bytes:
+        before, magic, after = (self.noise + data).partition(frames.MAGIC)
+        self.greeted = bool(magic)
+        self.noise = before[-_MOST_ERRORS:]
+        return after
+
+    def _end(self) -> None:
+        self.ended = True
+        self._loop.forget(self._pipes.from_agent)
+        self._read_errors()
+        self._on_end(self, "")
+
+    def _read_errors(self) -> None:
+        try:
+            data = os.read(self._pipes.errors, 65536)
+        except BlockingIOError:
+            return
+        self.errors = (self.errors + data)[-_MOST_ERRORS:]
+        if not data:
+            self._loop.forget(self._pipes.errors)
+
+    def last_lines(self) -> list[str]:
+        """The last lines that the client or the host's shell printed, oldest first."""
+        text = self.errors if self.errors.strip() else self.noise
+        lines = (line.strip() for line in text.decode("utf-8", "replace").splitlines())
+        return [line for line in lines if line]
+
+    @property
+    def traceback(self) -> str:
+        """The traceback that an agent has left on stderr, if it ended by a bug before it spoke."""
+        from mcjax_launch.jax_messages import tracebacks
+
+        _, start, rest = self.errors.rpartition(tracebacks.START)
+        ours = any(_is_agents(line) for line in rest.splitlines())
+        return (start + rest).decode("utf-8", "replace") if ours else ""
+
+    # --- the end ---
+
+    def end_input(self) -> None:
+        """Nothing more will be sent: a transport may wait for that before it ends."""
+        if self._pipes.to_agent >= 0:
+            self._out.drop()
+            os.close(self._pipes.to_agent)
+            self._pipes = self._pipes.replaced(to_agent=-1)
+
+    def close(self) -> None:
+        """Hang up: an agent that still runs ends what it has started."""
+        self._out.drop()
+        for fd in (self._pipes.from_agent, self._pipes.errors, self._pipes.to_agent):
+            if fd >= 0:
+                self._loop.forget(fd)
+                os.close(fd)
+        self._pipes = self._pipes.replaced(from_agent=-1, errors=-1, to_agent=-1)
+        self.ended = True
+
+    def kill(self, signum: int) -> None:
+        """Signal the transport, and what it has started in its session: not the agent itself."""
+        if not self.reap():
+            try:
+                os.killpg(self.pid, signum)
+            except PermissionError:  # sudo's: its agent ends with the connection
+                pass
+
+    def wake(self) -> None:
+        """Let a transport that has been stopped go on; its guardian does the same for the agent."""
+        self.kill(signal.SIGCONT)
+
+    def reap(self) -> bool:
+        """Whether the transport's process has ended."""
+        if self.status is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # somebody else in this process waits for all its children
+                pid, status = self.pid, 0
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+        return self.status is not None

@@ -1,0 +1,108 @@
+"""What an agent may say, and when: checked before anything acts on it; pure."""
+
+from collections.abc import Iterable, Iterator
+
+from mcjax_launch.kernel.wire import frames, messages
+from mcjax_launch.kernel.wire.codec import Malformed, Message
+from mcjax_launch.kernel.wire.frames import Content, Data, Relayed
+from mcjax_launch.kernel.wire.messages import Exited, HostFacts
+from mcjax_launch.ranks import these_ranks
+
+# Each answer is given once for each time that this was asked. Stacks are not among them: an agent
+# answers two requests at once, and so is a refusal, which may come before the question.
+_QUESTIONS: dict[type[Message], type[Message]] = {
+    HostFacts: messages.Prepare,
+    messages.CoordinatorTried: messages.TryCoordinator,
+    messages.PeersTried: messages.TryPeers,
+    messages.Time: messages.TellTime,
+    messages.Surveyed: messages.Survey,
+    messages.DevicesCounted: messages.CountDevices,
+}
+# At any time: an agent that has a bug says so.
+_ALWAYS = (messages.Ping, messages.InternalError)
+_OUTPUT = (frames.STDOUT, frames.STDERR, frames.TERMINAL)
+
+
+class Dialogue:
+    """What has been asked of an agent and which ranks are its own, so what it may say now."""
+
+    def __init__(self) -> None:
+        self._decoder = frames.Decoder(messages.ToLauncher, frames.LONGEST_FROM_AGENT)
+        self._greeted = self._said_bye = False
+        self._asked: list[Message] = []
+        self._ranks: frozenset[int] = frozenset()
+        self._exited: set[int] = set()
+
+    def sent(self, message: Message) -> None:
+        """The launcher sends a message."""
+        if isinstance(message, messages.Start):
+            self._ranks = frozenset(order.process_id for order in message.ranks)
+        elif type(message) in _QUESTIONS.values():
+            self._asked.append(message)
+
+    def received(self, data: bytes | memoryview) -> Iterator[Message | Data | Content | Relayed]:
+        """The frames that `data` completes.
+
+        Raises:
+            Malformed: one is none, or the agent may not send it now.
+
+        """
+        for frame in self._decoder.feed(data):
+            self.check(frame)
+            yield frame
+
+    def check(self, frame: Message | Data | Content | Relayed) -> None:
+        """Whether the agent may say this now.
+
+        Raises:
+            Malformed: it may not, or not of these ranks.
+
+        """
+        name = type(frame).__name__
+        if isinstance(frame, _ALWAYS):
+            return
+        if self._said_bye or self._greeted == isinstance(frame, messages.Greeting):
+            raise Malformed(f"{name} at the wrong time")
+        if isinstance(frame, Data) and frame.stream not in _OUTPUT:
+            raise Malformed(f"{name}, which agents do not send")
+        self._greeted = True
+        self._said_bye = isinstance(frame, messages.Bye)
+        if others := set(_ranks_of(frame)) - self._ranks:
+            raise Malformed(f"{name} of {these_ranks(sorted(others)[:1])}, which is not there")
+        if isinstance(frame, Exited):
+            if frame.rank in self._exited:
+                raise Malformed(f"{name} of rank {frame.rank} again")
+            self._exited.add(frame.rank)
+        if type(frame) in _QUESTIONS:
+            self._check_answer(frame)
+
+    def _check_answer(self, frame: object) -> None:
+        name, question = type(frame).__name__, _QUESTIONS[type(frame)]  # type: ignore[index]
+        asked = next((asked for asked in self._asked if isinstance(asked, question)), None)
+        if asked is None:
+            raise Malformed(f"{name}, which nobody has asked for")
+        self._asked.remove(asked)
+        if isinstance(frame, HostFacts) and isinstance(asked, messages.Prepare):
+            _check_facts(frame, asked)
+
+
+def _check_facts(facts: HostFacts, asked: messages.Prepare) -> None:
+    ports = len(facts.transfer_ports)
+    if ports != asked.transfer_ports:
+        raise Malformed(f"HostFacts with {ports} ports for transfers")
+
+
+def _ranks_of(frame: Message | Data | Content | Relayed) -> Iterable[int]:
+    """The ranks of which a frame says something."""
+    match frame:
+        case messages.RelayListens():
+            return (0,)
+        case messages.Preloaded() | messages.StartedAfresh():
+            return frame.ranks
+        case messages.Usage():
+            return [used.rank for used in frame.ranks]
+        case Data() | Content() | Exited() | messages.Started() | messages.Stacks():
+            return (frame.rank,)
+        case messages.FromHook() | messages.FromDebugger():
+            return (frame.rank,)
+    return ()

@@ -1,0 +1,467 @@
+"""Brings the agents of all hosts up, and says which host could not be reached, and why."""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.kernel.transport.client import Transport
+from mcjax_launch.kernel.transport.connection import AgentConnection
+from mcjax_launch.kernel.transport.deadlines import Deadlines
+from mcjax_launch.kernel.transport.pace import Pace
+from mcjax_launch.kernel.wire import frames
+from mcjax_launch.kernel.wire.codec import Message
+from mcjax_launch.kernel.wire.frames import Content, Data, Relayed
+from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.kernel.wire.messages import (
+    Bye,
+    Greeting,
+    NothingLeft,
+    Ping,
+    RelayEnds,
+    RelayListens,
+    RelayOpens,
+    RelayTaken,
+)
+from mcjax_launch.kernel.wire.signals import ENDING, signal_name
+from mcjax_launch.kernel.wire.value import Value
+
+if TYPE_CHECKING:
+    from mcjax_launch.features.relay.launcher import CoordinatorRelay, Event
+
+# The client of an agent that is gone ends as well; how it ends says more.
+_CLIENT_END_S = 1.0
+# What an agent whose ranks are to end needs beyond what these get.
+_STOP_S = 10.0
+# So long may one take to end that has not greeted; its client may not even have reached a host.
+_LEAVES_S = 1.5
+_REFUSED = (
+    rb"kex_exchange_identification|ssh_exchange_identification|banner exchange"
+    rb"|Connection (reset|closed) by "
+)
+_WHO_DISTURBS = "does something else write to the connection?"
+_KILLED = rb"(?m)^Killed by signal (\d{1,3})\."
+# ssh's messages, and the hint for each.
+_HINTS = (
+    ("could not resolve", "check its name in the hosts file"),
+    ("identification has changed", "if that is expected: ssh-keygen -R {host}"),
+    (
+        "host key verification failed",
+        "accept its key once, ssh {host}, or any new one: StrictHostKeyChecking=accept-new",
+    ),
+    ("permission denied (", "it needs a key that works without a prompt: ssh-copy-id {host}"),
+    ("connection refused", "is sshd running there, on that port?"),
+    ("timed out", "is it up, and does a firewall let port 22 through?"),
+    ("no route to host", "is it up, and on this network?"),
+    ("not found", "Python not found there: set python= in the hosts file, or --python"),
+    ("no such file", "Python not found there: set python= in the hosts file, or --python"),
+)
+
+
+class Failure(Value):
+    """Why a host's agent could not be started."""
+
+    host: Host
+    reason: str
+    traceback: str = ""  # of a bug in the agent
+    stopped: bool = False  # somebody ended it
+
+
+class Killed(Value):
+    """How a transport was ended from outside.
+
+    Args:
+        what: its agent, or the client that leads to it.
+        signum: the signal.
+
+    """
+
+    what: str
+    signum: int
+
+    def __str__(self) -> str:
+        verb = "stopped" if self.signum in ENDING else "killed"
+        return f"{self.what} was {verb} by {signal_name(self.signum)}"
+
+
+def killed(link: AgentConnection) -> Killed | None:
+    """The signal of which a transport, or the agent behind it, has ended."""
+    client = f"its {link.client} client" if link.client else "its agent"
+    said = re.search(_KILLED, link.errors)  # ssh's own words: it handles some signals
+    if said is not None and link.status == 255:
+        return Killed(client, int(said[1]))
+    if link.last_lines()[-1:] == ["KeyboardInterrupt"]:  # before Python could begin
+        return Killed("its agent", signal.SIGINT)
+    status = link.status or 0
+    signum, what = (-status, client) if status < 0 else (status - 128, "its agent")
+    return Killed(what, signum) if signum in signal.valid_signals() else None
+
+
+def why_gone(link: AgentConnection) -> str:
+    """Why an agent that had greeted is gone, as far as can be known."""
+    message = link.last_lines()
+    if (by := killed(link)) is not None:
+        return str(by)
+    return "its agent exited unexpectedly" + (f": {message[-1]}" if message else "")
+
+
+def why(link: AgentConnection) -> str:
+    """Why an agent never greeted: the client's own message, and a hint."""
+    lines = link.last_lines()
+    text = " ".join(lines).lower()
+    from mcjax_launch.kernel.transport import bootstrap
+
+    if link.status == bootstrap.TOO_OLD:
+        oldest = ".".join(map(str, bootstrap.OLDEST_PYTHON))
+        version = lines[0].split()[0] if lines else "?"
+        old = f"Python {version} is too old, {oldest} or newer is needed"
+        return f"{old}: set python= in the hosts file, or --python"
+    if (unfit := next((line for line in lines if line.startswith(frames.UNFIT)), None)) is not None:
+        return unfit[len(frames.UNFIT) :]
+    known = [(mark, hint) for mark, hint in _HINTS if mark in text]
+    if not known and (by := killed(link)) is not None:
+        return str(by)
+    if not known:
+        status = f"exit status {link.status}" if link.status is not None else "no answer"
+        return lines[-1] if lines else f"its agent did not start (no output, {status})"
+    mark, hint = known[0]
+    said = next((line for line in reversed(lines) if mark in line.lower()), lines[-1])
+    return f"{said} ({hint.format(host=link.host.login)})"
+
+
+def _failure(link: AgentConnection) -> Failure:
+    """What a transport that ended without a greeting says of its host."""
+    by = killed(link)
+    if by is not None and by.signum in ENDING:
+        return Failure(link.host, str(by), stopped=True)
+    return Failure(link.host, why(link), link.traceback)
+
+
+def _all(links: list[AgentConnection], gone: Callable[[AgentConnection], bool]) -> bool:
+    """Whether all of these are gone, which stays so: those that are found gone are dropped."""
+    while links and gone(links[-1]):
+        links.pop()
+    return not links
+
+
+class AgentPool:
+    """Starts a transport for each host, a bounded number at a time.
+
+    Args:
+        hosts: to be reached.
+        transport: starts them.
+        window: see AgentConnection.
+        on_frame: called for each frame of an agent.
+        on_lost: called when an agent that had greeted is gone without a goodbye.
+        on_failure: called when a host's agent could not be started.
+
+    Attributes:
+        links: all that have been started, the failed attempts left out.
+
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        transport: Transport,
+        loop: Loop,
+        window: int,
+        on_frame: Callable[[AgentConnection, Message | Data | Content], None],
+        on_lost: Callable[[AgentConnection, str], None],
+        on_failure: Callable[[Failure], None],
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.links: list[AgentConnection] = []
+        self._loop = loop
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._on_failure = on_failure
+        self._pace = Pace(hosts)
+        self._greeting: list[AgentConnection] = []  # started, not greeted yet
+        self._leaving: dict[AgentConnection, float] = {}  # are to end without a greeting, and when
+        self._missed: dict[AgentConnection, float] = {}  # gone; how long its client may live
+        self._unreaped: set[AgentConnection] = set()  # gone, and their processes not yet
+        # What is true of one of these never changes; see `_all`.
+        self._not_ended: list[AgentConnection] = []
+        self._not_empty: list[AgentConnection] = []
+        self._afar: list[AgentConnection] = []
+        self._due: dict[
+            AgentConnection, float
+        ] = {}  # when nothing may be left of its ranks; inf: nothing is
+        self._deadlines = Deadlines(self._due_at)
+        self._ping_at = 0.0
+        self._given_up: list[AgentConnection] = []  # that never greeted
+        self._relay: CoordinatorRelay | None = None  # from the first stream on
+
+        def connect(host: Host) -> AgentConnection:
+            pipes = transport.start(host)
+            return AgentConnection(host, pipes, loop, window, self._frame, self._ended, trace)
+
+        self._connect = connect
+        self._transport = transport
+
+    def send_all(self, message: Message) -> None:
+        """Send a message to every agent."""
+        for link in self.links:
+            link.send(message)
+
+    # --- start ---
+
+    def begin(self) -> None:
+        """Start as many as may be set up at once."""
+        now = time.monotonic()
+        while (host := self._pace.next(len(self._greeting), now)) is not None:
+            self._start(host)
+
+    def _start(self, host: Host) -> None:
+        link = self._connect(host)
+        if not host.is_local:
+            from mcjax_launch.kernel.transport import bootstrap  # as only other hosts need
+
+            link.send_raw(bootstrap.payload())
+        for links in (self.links, self._greeting, self._not_ended, self._not_empty):
+            links.append(link)
+        self._deadlines.note(link)
+
+    def stop(self, limit_s: float) -> None:
+        """Start no more agents, and close those that have not greeted: no ranks run there.
+
+        Args:
+            limit_s: what the ranks of the others get, to end and to be killed; an agent that does
+                not end them is given up.
+
+        """
+        due = time.monotonic() + limit_s + _STOP_S
+        for link in self.links:
+            if link not in self._greeting and not link.ended:
+                link.wake()
+                self._due[link] = min(due, self._due.get(link, due))
+                self._deadlines.note(link)
+        self._pace.stop()
+        for link in self._greeting:
+            if link.host.is_local:
+                link.close()
+            else:  # an agent that has just started tidies up, and then its client ends
+                link.end_input()
+                self._leaving[link] = time.monotonic() + _LEAVES_S
+                self._deadlines.note(link)
+        self._greeting.clear()
+
+    @property
+    def settled(self) -> bool:
+        """Whether every host has been reached or has failed."""
+        return self._pace.over and not self._greeting
+
+    @property
+    def over(self) -> bool:
+        """Whether no agent is there, or may still come."""
+        ended = _all(self._not_ended, lambda link: link.ended)
+        return ended and self.settled and not self._missed
+
+    @property
+    def nothing_left(self) -> bool:
+        """Whether on no host a process of the job is left, as far as can be known."""
+        return _all(self._not_empty, lambda link: link.ended or self._due.get(link) == math.inf)
+
+    def _frame(self, link: AgentConnection, frame: Message | Data | Content | Relayed) -> None:
+        if link in self._leaving:
+            return
+        match frame:
+            case Data() | Content():
+                self._on_frame(link, frame)
+                return
+            case Relayed() | RelayListens() | RelayOpens() | RelayTaken() | RelayEnds():
+                self._pass_on(link, frame)
+                return
+            case Ping():
+                return
+            case Greeting():
+                self._greeting.remove(link)
+                self._pace.went_well()
+                if not link.host.is_local:
+                    self._afar.append(link)
+                self.begin()
+            case NothingLeft():
+                self._due[link] = math.inf
+            case Bye():
+                link.said_bye = True
+                self._streams_end(link)
+                link.end_input()
+        self._on_frame(link, frame)
+        self._deadlines.note(link)
+
+    def _pass_on(self, link: AgentConnection, event: Event) -> None:
+        """What an agent has sent for another."""
+        if self._relay is None:
+            from mcjax_launch.features.relay.launcher import CoordinatorRelay
+
+            self._relay = CoordinatorRelay()
+        self._relay.received(link, event, self.links)
+
+    # --- ends ---
+
+    def _streams_end(self, link: AgentConnection) -> None:
+        if self._relay is not None:
+            self._relay.gone(link)
+
+    def _ended(self, link: AgentConnection, malformed: str) -> None:
+        self._streams_end(link)
+        if link in self._leaving:
+            if malformed:
+                self._let_go(link)
+            return
+        if malformed:
+            self._distrust(link, malformed)
+            return
+        if link in self._greeting:
+            self._judge(link)
+            return
+        if not link.reap():
+            self._unreaped.add(link)
+        if not link.said_bye:
+            self._missed[link] = time.monotonic() + _CLIENT_END_S
+            self._judge_missed(link)
+            self._deadlines.note(link)
+
+    def _judge_missed(self, link: AgentConnection) -> None:
+        if link.reap() or time.monotonic() >= self._missed[link]:
+            del self._missed[link]
+            self._on_lost(link, why_gone(link))
+
+    def reap(self) -> None:
+        """A child of the launcher has ended."""
+        for link in list(self._greeting):
+            if link.reap() and link.ended and link in self._greeting:
+                self._judge(link)
+        for link in [link for link in self._unreaped if link.reap()]:
+            self._unreaped.remove(link)
+            if link in self._missed:
+                self._judge_missed(link)
+
+    def _judge(self, link: AgentConnection) -> None:
+        """A transport ended without a greeting: try again, or give up."""
+        if not link.reap():
+            return  # its exit status says more; SIGCHLD is about to come
+        self._forget(link)
+        refused = link.status == 255 and re.search(_REFUSED, link.errors)
+        tried_too_long = b"timed out" in link.errors
+        if not (refused and not tried_too_long and self._pace.refused(link.host, time.monotonic())):
+            self._on_failure(_failure(link))
+        self.begin()
+
+    def _forget(self, link: AgentConnection) -> None:
+        self._greeting.remove(link)
+        self.links.remove(link)
+        link.close()
+
+    # --- time ---
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `expire` next."""
+        at = min(self._deadlines.first, self._pace.deadline(len(self._greeting)))
+        if self._has_afar:
+            at = min(at, self._ping_at)
+        return at if at < math.inf else None
+
+    @property
+    def _has_afar(self) -> bool:
+        return not _all(self._afar, lambda link: not self._is_heard(link))
+
+    def _due_at(self, link: AgentConnection) -> float:
+        """When something is to be done about an agent."""
+        if link in self._missed:
+            return self._missed[link]
+        if link.ended:
+            return math.inf
+        if link in self._leaving:
+            return self._leaving[link]
+        if link in self._greeting:
+            return link.began_at + self._transport.greeting_s(link.host)
+        if link.said_bye:
+            return link.silent_at
+        silent_at = link.silent_at if self._is_heard(link) else math.inf
+        return min(silent_at, self._due.get(link, math.inf))
+
+    def _is_heard(self, link: AgentConnection) -> bool:
+        """Whether it has to say something now and then; on this machine, only what it is asked."""
+        settled = link.ended or link.said_bye or not link.greeted
+        return not settled and (link.is_awaited or not link.host.is_local)
+
+    def expire(self, now: float) -> None:
+        """Give up on what took too long."""
+        if now >= self._pace.deadline(len(self._greeting)):
+            self.begin()
+        for link in self._deadlines.take(now):
+            self._took_too_long(link, now)
+        if now >= self._ping_at and self._has_afar:
+            self._ping_at = now + frames.PING_S
+            for link in self._afar:
+                if self._is_heard(link):
+                    link.send(Ping())
+
+    def _took_too_long(self, link: AgentConnection, now: float) -> None:
+        if link in self._missed:
+            self._judge_missed(link)
+        elif link in self._leaving:
+            self._let_go(link)
+        elif link in self._greeting:
+            said = link.last_lines()
+            last = f" ({said[-1]})" if said else ""
+            limit_s = self._transport.greeting_s(link.host)
+            self._never_greets(link, f"no answer within {limit_s:g} s{last}")
+        elif link.said_bye:
+            link.close()
+        elif now >= self._due.get(link, math.inf) or link.host.is_local:
+            self._give_up(link, "its agent does not answer")
+        else:
+            self._give_up(link, f"no heartbeat for {frames.SILENCE_S:g} s")
+
+    def _distrust(self, link: AgentConnection, what: str) -> None:
+        """An agent has said what none says, or a client has changed it: nothing can be trusted."""
+        why = f"malformed message from its agent ({what}): {_WHO_DISTURBS}"
+        if link not in self._greeting:
+            self._give_up(link, why)
+            return
+        self._never_greets(link, why)
+        self.begin()
+
+    def _let_go(self, link: AgentConnection) -> None:
+        """End a client whose agent never greeted, and was not to."""
+        del self._leaving[link]
+        link.close()
+        link.kill(signal.SIGTERM)
+
+    def _never_greets(self, link: AgentConnection, why: str) -> None:
+        self._forget(link)
+        link.kill(signal.SIGTERM)  # `hang_up` waits for it, or kills it
+        self._given_up.append(link)
+        self._on_failure(Failure(link.host, why))
+
+    def _give_up(self, link: AgentConnection, why: str) -> None:
+        """Let go of an agent; it gets the time to tidy up, see `hang_up`."""
+        self._streams_end(link)
+        link.close()
+        link.kill(signal.SIGTERM)
+        self._on_lost(link, why)
+
+    def hang_up(self, limit_s: float) -> None:
+        """Close all connections; wait, but no longer than this, for their transports to end."""
+        for link in list(self._leaving):
+            self._let_go(link)
+        links = [*self.links, *self._given_up]
+        for link in links:
+            link.close()
+            link.wake()
+        deadline = time.monotonic() + limit_s
+        left = list(links)
+        while not _all(left, lambda link: link.reap()) and time.monotonic() < deadline:
+            self._loop.turn(deadline)  # SIGCHLD wakes it
+        for link in links:
+            if not link.reap() and not link.host.is_local:
+                link.kill(signal.SIGKILL)

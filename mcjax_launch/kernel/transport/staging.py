@@ -1,0 +1,188 @@
+"""Files and folders on their way to the hosts' staging folders."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.kernel.wire.frames import content, encoded
+from mcjax_launch.kernel.wire.messages import StageEntry
+from mcjax_launch.kernel.wire.value import Value
+
+_LEFT_OUT = frozenset(("__pycache__", ".git"))
+_PIECE = 1 << 16
+_LONGEST_SHOWN = 200
+
+
+class Entry(Value):
+    """Something to be staged.
+
+    Args:
+        path: its place in the staging folder.
+        source: where it is here.
+        kind: "file", "folder" or "link".
+
+    """
+
+    path: str
+    source: str
+    kind: str
+
+
+class Staged:
+    """What is to be staged on every host.
+
+    Args:
+        paths: see `entries`.
+        cwd: see `entries`.
+        call: of a function, in pieces.
+
+    Raises:
+        LaunchError: a path does not exist or cannot be read.
+
+    """
+
+    def __init__(
+        self, paths: tuple[str, ...], cwd: str, call: Sequence[bytes | memoryview] = ()
+    ) -> None:
+        self._entries = entries(paths, cwd)
+        self._same = same_content(self._entries)
+        self._call = call
+
+    def frames(self) -> Iterator[bytes]:
+        """The frames that stage it on one host.
+
+        Raises:
+            LaunchError: a file is not what it was any more.
+
+        """
+        yield from frames(self._entries, self._same)
+        if self._call:
+            yield encoded(StageEntry("", "call"))
+        for part in self._call:
+            view = memoryview(part)
+            for at in range(0, len(view), _PIECE):
+                yield content(view[at : at + _PIECE])
+
+
+def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
+    """All that these paths stand for, folders before what is in them.
+
+    A relative path keeps its place, so that a program is started by the name that it has here;
+    an absolute one, or one that leads out of `cwd`, is staged under its last name.
+
+    Raises:
+        LaunchError: a path does not exist or cannot be read.
+
+    """
+    found: dict[str, Entry] = {}
+    for path in paths:
+        source = os.path.join(cwd, path)
+        if not os.path.exists(source):
+            raise LaunchError(f"--sync {path}: no such file or directory in {cwd}")
+        if not os.path.isdir(source) and not os.path.isfile(source):
+            raise LaunchError(f"--sync {path}: neither a file nor a directory")
+        place = os.path.normpath(path)
+        if os.path.isabs(place) or place.startswith(".."):
+            place = os.path.basename(os.path.realpath(source))
+        for entry in _walk(place, source):
+            if not os.access(entry.source, os.R_OK) and entry.kind != "link":
+                raise LaunchError(f"--sync {path}: {entry.source} cannot be read")
+            if entry.kind != "link" or entry.path not in found:
+                found[entry.path] = entry
+    # Links last: no file is ever written through one.
+    return sorted(found.values(), key=lambda entry: entry.kind == "link")
+
+
+def same_content(staged: list[Entry]) -> dict[str, str]:
+    """For each path whose content stands earlier under another path: that other path.
+
+    Only files of one size are compared.
+    """
+    sizes: dict[int, list[Entry]] = {}
+    for entry in staged:
+        if entry.kind == "file":
+            sizes.setdefault(os.stat(entry.source).st_size, []).append(entry)
+    same: dict[str, str] = {}
+    for alike in sizes.values():
+        first: dict[bytes, str] = {}
+        for entry in alike if len(alike) > 1 else ():
+            digest = _digest(entry.source)
+            if digest in first:
+                same[entry.path] = first[digest]
+            first.setdefault(digest, entry.path)
+    return same
+
+
+def _walk(place: str, source: str) -> Iterator[Entry]:
+    """A file; or a folder and then all that is in it, however deep.
+
+    Raises:
+        LaunchError: something in it cannot be looked at: its path is too long, for example.
+
+    """
+    if not os.path.isdir(source):
+        yield Entry(place, source, "file")
+        return
+    ahead = [(place, source)]
+    while ahead:
+        place, source = ahead.pop()
+        yield Entry(place, source, "folder")
+        for name in sorted(set(os.listdir(source)) - _LEFT_OUT):
+            below, path = os.path.join(source, name), os.path.normpath(os.path.join(place, name))
+            try:
+                mode = os.lstat(below).st_mode
+            except OSError as error:
+                raise LaunchError(f"--sync: {_shown(below)}: {error.strerror}") from None
+            if stat.S_ISLNK(mode):
+                yield Entry(path, below, "link")
+            elif stat.S_ISDIR(mode):
+                ahead.append((path, below))
+            elif stat.S_ISREG(mode):
+                yield Entry(path, below, "file")
+
+
+def _shown(path: str) -> str:
+    return path if len(path) <= _LONGEST_SHOWN else f"{path[:_LONGEST_SHOWN]}..."
+
+
+def frames(staged: list[Entry], same: Mapping[str, str]) -> Iterator[bytes]:
+    """The frames that stage these on one host; content that was sent once is not sent again.
+
+    Args:
+        same: see `same_content`.
+
+    Raises:
+        LaunchError: a file is not what it was any more.
+
+    """
+    for entry in staged:
+        try:
+            if entry.path in same:
+                yield encoded(_file(entry, "copy", same[entry.path]))
+            elif entry.kind == "link":
+                yield encoded(StageEntry(entry.path, "link", target=os.readlink(entry.source)))
+            elif entry.kind == "folder":
+                yield encoded(StageEntry(entry.path, "folder"))
+            else:
+                yield encoded(_file(entry, "file"))
+                with open(entry.source, "rb") as file:
+                    while piece := file.read(_PIECE):
+                        yield content(piece)
+        except OSError as error:
+            raise LaunchError(f"--sync: {entry.source}: {error.strerror}") from None
+
+
+def _file(entry: Entry, kind: str, copy_of: str = "") -> StageEntry:
+    found = os.stat(entry.source)
+    mode, written_ns = found.st_mode & 0o777, found.st_mtime_ns
+    return StageEntry(entry.path, kind, mode, copy_of=copy_of, written_ns=written_ns)
+
+
+def _digest(path: str) -> bytes:
+    import hashlib
+
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
