@@ -336,7 +336,7 @@ def test_the_last_line() -> None:
 
 def test_every_topic_is_documented() -> None:
     root = Path(__file__).parents[2]
-    sources = (root / "mcjax_launch/check").glob("*.py")
+    sources = (root / "mcjax_launch/features/check").glob("*.py")
     named = r'(?:Finding|each|alike)\("([a-z ]+)"'
     topics = {topic for path in sources for topic in re.findall(named, path.read_text())}
     documented = set(re.findall("`([a-z ]+)`", (root / "docs/check.md").read_text()))

@@ -49,6 +49,6 @@ def assemble(files: dict[str, str]) -> None:
     """Run the agent from the texts of its files, by their paths below the package."""
     sources = {module_name(path): text for path, text in files.items()}
     sys.meta_path.insert(0, Streamed({"mcjax_launch": "", **sources}))
-    from .main import main
+    from mcjax_launch.kernel.agent.main import main
 
     main(files)

@@ -116,12 +116,12 @@ def _write_hook(files: dict[str, str], folder: str) -> str:
         _write_files(files, root)
     except OSError as error:
         raise private_folder.NoFolder(os.path.dirname(folder), error) from None
-    return os.path.join(root, "hook")
+    return os.path.join(root, "kernel", "hook", "site")
 
 
 def _write_files(files: dict[str, str], root: str) -> None:
     for name, text in files.items():
-        if name.startswith(("hook/", "protocol/")):
+        if "/agent/" not in name and not name.endswith("/agent.py"):
             path = os.path.join(root, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What runs inside a rank's Python: only the standard library and `protocol`.
+"""What runs inside a rank's Python: only the standard library and `kernel.wire`.
 
-A rank has this folder first on PYTHONPATH: nothing is in it but `sitecustomize` and `mcjax_hook`.
+A rank has the folder `site` first on PYTHONPATH: nothing is in it but `sitecustomize`.
 """

@@ -2,11 +2,14 @@
 
 import os
 import zlib
+from collections.abc import Iterator
 from functools import cache
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-#: What a host gets: the agent, what it shares with the launcher, and the hook of its ranks.
-STREAMED = ("agent", "protocol", "hook")
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# What each host gets: the agent, what it shares with the launcher, and the hook of its ranks.
+_KERNEL = ("kernel/agent", "kernel/hook", "kernel/wire")
+# The parts of a feature that it gets, each a file or a folder.
+_PARTS = ("messages", "agent", "hook")
 OLDEST_PYTHON = (3, 9)
 _LOADING_S = 60
 #: The loader's exit status on an interpreter older than that.
@@ -24,14 +27,26 @@ def payload() -> bytes:
 def streamed_files() -> dict[str, str]:
     """The text of each file that a host gets, by its path below the package."""
     files = {}
-    for package in STREAMED:
-        for folder, _, names in os.walk(os.path.join(_PACKAGE, package)):
-            for name in sorted(names):
-                if name.endswith(".py"):
-                    path = os.path.join(folder, name)
-                    with open(path, encoding="utf-8") as file:
-                        files[os.path.relpath(path, _PACKAGE)] = file.read()
+    for path in sorted(_paths()):
+        with open(os.path.join(_PACKAGE, path), encoding="utf-8") as file:
+            files[path] = file.read()
     return files
+
+
+def _paths() -> Iterator[str]:
+    yield from ("kernel/__init__.py", "features/__init__.py")
+    features = os.path.join(_PACKAGE, "features")
+    folders = list(_KERNEL)
+    for name in os.listdir(features):
+        for part in ("__init__", *_PARTS):
+            if os.path.exists(os.path.join(features, name, f"{part}.py")):
+                yield f"features/{name}/{part}.py"
+        folders += [f"features/{name}/{part}" for part in _PARTS]
+    for folder in folders:
+        for below, _, names in os.walk(os.path.join(_PACKAGE, folder)):
+            for name in names:
+                if name.endswith(".py"):
+                    yield os.path.relpath(os.path.join(below, name), _PACKAGE)
 
 
 def loader() -> str:

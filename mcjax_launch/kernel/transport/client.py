@@ -21,7 +21,7 @@ TEMPLATE_GREETING_S = 60.0
 #: The same on this machine, where there is no network but maybe much else to do.
 LOCAL_GREETING_S = 60.0
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _LOCAL = """
 import sys
 sys.path[:0] = [{root!r}]

@@ -22,7 +22,7 @@ _PIPE_HOLDS = 1 << 16  # of itself; what one user's pipes hold together is limit
 _LITTLE, _MUCH = 1 << 16, 1 << 20
 # What the names of the agent's files begin with or contain.
 _STREAMED = b"<mcjax-launch>/"
-_INSTALLED = (b"/mcjax_launch/agent/", b"/mcjax_launch/protocol/")
+_INSTALLED = (b"/mcjax_launch/kernel/", b"/mcjax_launch/features/")
 
 
 class _Buffer(_thread._local):

@@ -18,7 +18,7 @@ _PYTHONS = ("/lib/python3", "/lib64/python3")
 # Of this interpreter, whose library may be elsewhere.
 _OWN_LIBRARY = os.path.dirname(os.__file__) + "/"
 # The part of mcjax-launch that runs inside a user's program.
-_IN_RANKS = ("/mcjax_launch/hook/", "/mcjax_launch/protocol/", "/mcjax_launch/pytest_plugin/")
+_IN_RANKS = ("/mcjax_launch/kernel/", "/mcjax_launch/features/", "/mcjax_launch/pytest_plugin/")
 
 
 def owner(file: str) -> str:

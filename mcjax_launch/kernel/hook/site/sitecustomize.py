@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Ours under a name that no program imports: a rank may use the installed package itself.
 _PRIVATE_NAME = "_mcjax_launch"
 _OLDEST_PYTHON = (3, 9)
-# This process only forks others (protocol/hook_environ): whatever goes wrong, it runs no program.
+# This process only forks others (wire/hook_environ.py): whatever goes wrong, it runs no program.
 _IS_FORK_SERVER = "MCJAX_HOOK_FORK_SERVER" in os.environ
 
 
@@ -24,7 +24,7 @@ def _put_hook_in_place() -> "Any":
         return None
     try:
         ours = type(sys)(_PRIVATE_NAME)
-        ours.__path__ = _importable(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        ours.__path__ = _importable(__file__.rpartition("/kernel/")[0])
         sys.modules[_PRIVATE_NAME] = ours
         from _mcjax_launch.kernel.hook.install import install
 
@@ -52,8 +52,12 @@ def _importable(folder: str) -> "list[str]":
 
     rename(Loader.get_code.__code__, f"<{__file__}>")
     root = f"{folder}/."  # not as who imports the installed package may spell it
-    for path in (root, *(f"{root}/{name}" for name in ("hook", "hook/mcjax_hook", "protocol"))):
-        sys.path_importer_cache[path] = importing.FileFinder(path, (Loader, [".py"]))
+    paths = ["", "/kernel", "/kernel/hook", "/kernel/wire", "/features"]
+    for feature in os.listdir(f"{root}/features"):
+        paths += (f"/features/{feature}", f"/features/{feature}/hook")
+    for path in paths:
+        finder = importing.FileFinder(root + path, (Loader, [".py"]))
+        sys.path_importer_cache[root + path] = finder
     return [root]
 
 
