@@ -6,8 +6,8 @@ import sys
 from collections import deque
 from typing import Any, Literal
 
-from mcjax_launch.features.function.messages import MAIN, unpickled
-from mcjax_launch.kernel.wire import hook_messages, messages
+from mcjax_launch.features.function.messages import MAIN, Returned, unpickled
+from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Content
 
@@ -23,7 +23,7 @@ class Returns:
         match frame:
             case messages.Started(rank):
                 self._of_ranks.pop(rank, None)  # that of an earlier attempt
-            case messages.FromHook(rank, hook_messages.Returned(kind, sizes)):
+            case messages.FromHook(rank, Returned(kind, sizes)):
                 self._of_ranks[rank] = _Returned(kind, sizes)
             case Content(rank=rank, payload=data) if rank in self._of_ranks:
                 self._of_ranks[rank].fill(data)

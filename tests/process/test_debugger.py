@@ -14,7 +14,7 @@ from jobs import PORTABLE, Jobs, eventually
 from remote import FAKE_SSH, Sshd, needs_sshd
 from terminal import Terminal
 
-from mcjax_launch.kernel.wire.hook_messages import JOB_ENDS
+from mcjax_launch.features.debugging.messages import JOB_ENDS
 
 PROMPT = "(Pdb) "
 # Every rank says that it runs; those in sys.argv[1] stop, and then all say that they end.

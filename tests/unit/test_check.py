@@ -9,21 +9,20 @@ import pytest
 from mcjax_launch.features.check.finding import Finding, last_line, lines, merged
 from mcjax_launch.features.check.found import Found, HostFound
 from mcjax_launch.features.check.judgement import judge, judge_devices, judge_gpus
-from mcjax_launch.features.check.run import devices_of, job_of_check, judge_sum, told_by
-from mcjax_launch.job.gpus import GpuShares
-from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.launcher.peers import Gap
-from mcjax_launch.kernel.wire.messages import (
+from mcjax_launch.features.check.messages import (
     Devices,
     DevicesCounted,
     GpuFacts,
     GpuMemory,
-    HostFacts,
     NetworkInterface,
     PythonFacts,
     Surveyed,
-    Tpu,
 )
+from mcjax_launch.features.check.run import devices_of, job_of_check, judge_sum, told_by
+from mcjax_launch.job.gpus import GpuShares
+from mcjax_launch.job.job import Job
+from mcjax_launch.kernel.launcher.peers import Gap
+from mcjax_launch.kernel.wire.messages import HostFacts, Tpu
 
 JAX = {"jax": "0.10.2", "jaxlib": "0.10.2"}
 OLD = {"jax": "0.4.35", "jaxlib": "0.4.34"}

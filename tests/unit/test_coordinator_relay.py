@@ -9,10 +9,10 @@ import pytest
 
 from mcjax_launch.features.relay.agent import CoordinatorStreams
 from mcjax_launch.features.relay.launcher import CoordinatorRelay
+from mcjax_launch.features.relay.messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import RELAY_WINDOW, Decoder, Relayed
 from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.kernel.wire.messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
 
 LOOP = Loop()
 RELAYED = (Relayed, RelayListens, RelayOpens, RelayTaken, RelayEnds)

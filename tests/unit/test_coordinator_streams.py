@@ -6,8 +6,8 @@ import socket
 from pathlib import Path
 
 from mcjax_launch.features.relay.agent import CoordinatorStreams
+from mcjax_launch.features.relay.messages import RelayListens
 from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.kernel.wire.messages import RelayListens
 from mcjax_launch.kernel.wire.uplink import Uplink
 
 

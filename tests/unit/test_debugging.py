@@ -4,6 +4,7 @@ import pytest
 
 from mcjax_launch.cli.command import command
 from mcjax_launch.cli.optional_values import with_values
+from mcjax_launch.features.debugging.messages import JOB_ENDS
 from mcjax_launch.features.debugging.queue import (
     STEP_S,
     DebugQueue,
@@ -17,7 +18,6 @@ from mcjax_launch.features.debugging.queue import (
 )
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher.user_terminal import _Row
-from mcjax_launch.kernel.wire.hook_messages import JOB_ENDS
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.hang import HangWatch
 from mcjax_launch.watchdog.limits import Limits

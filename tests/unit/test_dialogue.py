@@ -2,11 +2,14 @@
 
 import pytest
 
+from mcjax_launch.features.debugging.messages import DebuggerResumed, FromDebugger
+from mcjax_launch.features.preload.messages import Preloaded
+from mcjax_launch.features.relay.messages import RelayListens
 from mcjax_launch.kernel.transport.dialogue import Dialogue
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
 from mcjax_launch.kernel.wire.frames import Content, Data, Relayed
-from mcjax_launch.kernel.wire.hook_messages import DebuggerResumed, Left
+from mcjax_launch.kernel.wire.hook_messages import Left
 
 HELLO, BYE = messages.Greeting(messages.VERSION), messages.Bye((), 0)
 PREPARE = messages.Prepare(*(False, None, None, "", (), "", {}, "/", False), transfer_ports=2)
@@ -42,7 +45,7 @@ def dialogue() -> Dialogue:
         messages.Started(4, 1),
         messages.Usage((USAGE,)),
         messages.FromHook(3, Left()),
-        messages.FromDebugger(3, 7, DebuggerResumed()),
+        FromDebugger(3, 7, DebuggerResumed()),
         messages.Refused("no", 127),
         EXITED,
         Relayed(1, b"x"),
@@ -61,8 +64,8 @@ def test_an_agent_speaks_of_its_ranks(dialogue: Dialogue, frame: Frame) -> None:
         (messages.Started(0, 1), "Started of rank 0, which"),
         (messages.Usage((USAGE, USAGE.replaced(rank=5))), "Usage of rank 5, which"),
         (messages.Stacks(-1, 1, ""), "Stacks of rank -1, which"),
-        (messages.RelayListens(), "RelayListens of rank 0, which"),
-        (messages.Preloaded((1,), 0.0), "Preloaded of rank 1, which"),
+        (RelayListens(), "RelayListens of rank 0, which"),
+        (Preloaded((1,), 0.0), "Preloaded of rank 1, which"),
         (Data(3, frames.STDIN, b"x"), "Data, which agents do not send"),
         (Data(3, 77, b"x"), "Data, which agents do not send"),
         (Content(7, b"x"), "Content of rank 7, which is not there"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mcjax_launch.features.check.agent import gpu_survey, interfaces, survey
-from mcjax_launch.kernel.wire.messages import GpuFacts, GpuMemory, NetworkInterface
+from mcjax_launch.features.check.messages import GpuFacts, GpuMemory, NetworkInterface
 
 MODEL = "NVIDIA H100 80GB HBM3"
 INFORMATION = f"""Model: \t\t {MODEL}

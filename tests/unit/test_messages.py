@@ -7,6 +7,8 @@ import pytest
 
 from mcjax_launch.features.function import messages as function_call
 from mcjax_launch.features.preload import messages as fork_messages
+from mcjax_launch.features.relay.messages import RelayTaken
+from mcjax_launch.features.stdin.messages import InputTaken
 from mcjax_launch.kernel.wire import hook_messages, messages
 from mcjax_launch.kernel.wire.codec import (
     Malformed,
@@ -187,8 +189,8 @@ def test_a_message_of_a_hook_within_one_of_the_agent() -> None:
         (messages.Exited, '[1,-65,[],"",0,0,false]'),
         (messages.Refused, '["no",0]'),
         (messages.Refused, '["no",256]'),
-        (messages.RelayTaken, "[1,-1]"),
-        (messages.InputTaken, "[-1]"),
+        (RelayTaken, "[1,-1]"),
+        (InputTaken, "[-1]"),
         (Failed, '[0,true,false,"","","",null,null,null,"",null]'),
         (Failed, '[512,true,false,"","","",null,null,null,"",null]'),
     ],

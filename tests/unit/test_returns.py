@@ -10,9 +10,8 @@ import pytest
 
 from mcjax_launch.api.returns import Returns
 from mcjax_launch.features.function import agent as agent
-from mcjax_launch.features.function.messages import in_parts, returned_path, sizes_of
+from mcjax_launch.features.function.messages import Returned, in_parts, returned_path, sizes_of
 from mcjax_launch.kernel.wire import frames
-from mcjax_launch.kernel.wire.hook_messages import Returned
 from mcjax_launch.kernel.wire.messages import FromHook, Started
 
 LARGE = 1 << 18

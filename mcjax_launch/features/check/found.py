@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from mcjax_launch.job.gpus import GpuShares
-from mcjax_launch.kernel.launcher.peers import Gap
-from mcjax_launch.kernel.wire.messages import (
+from mcjax_launch.features.check.messages import (
     DevicesCounted,
     NetworkInterface,
     PythonFacts,
     Surveyed,
 )
+from mcjax_launch.job.gpus import GpuShares
+from mcjax_launch.kernel.launcher.peers import Gap
 from mcjax_launch.kernel.wire.value import Value
 
 

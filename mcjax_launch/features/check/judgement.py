@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mcjax_launch.features.check.finding import Finding, Verdict
 from mcjax_launch.features.check.found import Found, HostFound
+from mcjax_launch.features.check.messages import Devices
 from mcjax_launch.kernel.launcher.peers import remedy
 from mcjax_launch.kernel.launcher.tpu_workers import part_note
 from mcjax_launch.kernel.wire.jax_version import why_too_old
-from mcjax_launch.kernel.wire.messages import Devices
 from mcjax_launch.ranks import counted, ranges
 
 Hosts = Sequence[HostFound]

@@ -14,6 +14,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import global_sum
 from mcjax_launch.features.check.finding import Finding, merged, topics
 from mcjax_launch.features.check.judgement import judge, judge_devices, judge_gpus
+from mcjax_launch.features.check.messages import Devices, DevicesCounted
 from mcjax_launch.features.check.survey import OWN_VARIABLES, Survey
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -21,7 +22,6 @@ from mcjax_launch.kernel.launcher import restarts
 from mcjax_launch.kernel.launcher.front import Front, of_own_process
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.wire import exit_status
-from mcjax_launch.kernel.wire.messages import Devices, DevicesCounted
 from mcjax_launch.kernel.wire.signals import ENDING
 from mcjax_launch.ranks import counted, slices_text
 

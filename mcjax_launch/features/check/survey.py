@@ -8,6 +8,14 @@ from typing import TypeVar
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check.found import Found, HostFound
+from mcjax_launch.features.check.messages import (
+    CountDevices,
+    DevicesCounted,
+    Survey,
+    Surveyed,
+    TellTime,
+    Time,
+)
 from mcjax_launch.job.gpus import GpuShares, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -22,7 +30,6 @@ from mcjax_launch.kernel.wire import exit_status, messages
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Content, Data
 from mcjax_launch.kernel.wire.loop import READ
-from mcjax_launch.kernel.wire.messages import Surveyed
 from mcjax_launch.kernel.wire.signals import ENDING, signal_name
 
 #: Of the programs of a check, which leave a GPU's memory to jobs that may be running there.
@@ -83,7 +90,7 @@ class Survey:
         self._wait(lambda: self._pool.settled)
         seconds = time.monotonic() - began
         for _ in range(_LOOKS):
-            self._ask(messages.Time, dict.fromkeys(self._links, messages.TellTime()), _QUESTION_S)
+            self._ask(Time, dict.fromkeys(self._links, TellTime()), _QUESTION_S)
         questions = {host: self._what_is_there(host) for host in self._hosts}
         self._surveyed = self._ask(Surveyed, questions, _SURVEY_S)
         facts = {host: surveyed.facts for host, surveyed in self._surveyed.items()}
@@ -106,7 +113,7 @@ class Survey:
         """Why hosts did not answer, or no longer do, by their names."""
         return {host.name: self._failures[host] for host in self._hosts if host in self._failures}
 
-    def count_devices(self) -> dict[str, messages.DevicesCounted]:
+    def count_devices(self) -> dict[str, DevicesCounted]:
         """Have JAX on each host that has it count its devices, where there is no sum to do so.
 
         Raises:
@@ -118,11 +125,11 @@ class Survey:
             variables |= {"JAX_NUM_CPU_DEVICES": str(many), "JAX_PLATFORMS": "cpu"}
         variables |= dict(self._job.env)
         questions = {
-            host: messages.CountDevices(there.python.path, there.facts.cwd, variables)
+            host: CountDevices(there.python.path, there.facts.cwd, variables)
             for host, there in self._surveyed.items()
             if not there.python.error
         }
-        answers = self._ask(messages.DevicesCounted, questions, _COUNT_S)
+        answers = self._ask(DevicesCounted, questions, _COUNT_S)
         return {host.name: answer for host, answer in answers.items()}
 
     def end(self) -> None:
@@ -132,7 +139,7 @@ class Survey:
         self._wait(lambda: self._pool.over)  # or srun would end them before they have cleaned up
         self._pool.hang_up(_END_S)
 
-    def _what_is_there(self, host: Host) -> messages.Survey:
+    def _what_is_there(self, host: Host) -> Survey:
         first, several = host == self._hosts[0], len(self._hosts) > 1
         wanted = what_to_prepare(self._job, host, self._ranks[host], first=first, several=True)
         anywhere = messages.Bind("", 0)  # for the others' attempts to connect
@@ -145,7 +152,7 @@ class Survey:
             listen=several,
             describe=several,
         )
-        return messages.Survey(wanted, dict(self._job.env))
+        return Survey(wanted, dict(self._job.env))
 
     def _found(self, host: Host, address: str) -> HostFound:
         """What is known of a host, which others reach by an address."""
@@ -211,7 +218,7 @@ class Survey:
                 self._failures[host] = f"internal error in the agent: {error}"
             case messages.Ending(reason):
                 self._failures[host] = f"its agent was stopped by {reason}"
-            case messages.Time(there_s):  # which was so when half of the time was over
+            case Time(there_s):  # which was so when half of the time was over
                 now = time.time()
                 clock = (now - asked_at) / 2, there_s - (asked_at + now) / 2
                 self._clocks[host] = min(clock, self._clocks.get(host, clock))

@@ -13,23 +13,27 @@ import struct
 import termios
 
 from ...kernel.agent.system import system
-from ...kernel.wire import frames, messages
+from ...kernel.wire import frames
 from ...kernel.wire.codec import to_json
-from ...kernel.wire.hook_messages import (
+from ...kernel.wire.loop import READ, Loop
+from ...kernel.wire.uplink import Uplink
+from .messages import (
     DebuggerMessage,
     DebuggerResumed,
     DebuggerSwitches,
+    FromDebugger,
+    ReplyToDebugger,
+    TerminalCredit,
     TerminalGranted,
+    TerminalSize,
 )
-from ...kernel.wire.loop import READ, Loop
-from ...kernel.wire.uplink import Uplink
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from ...kernel.agent.hook_server import HookConnection
     from ...kernel.agent.launcher_link import LauncherLink
     from ...kernel.wire.codec import Message
-    from ...kernel.wire.hook_messages import DebuggerReply
+    from .messages import DebuggerReply
 
 # How much of debuggers' output may be on its way to the user, in bytes.
 _WINDOW = 1 << 16
@@ -126,7 +130,7 @@ class Terminals:
         while self._read(terminal):  # what it has written comes before what it says
             pass
         said = message if message is not None else DebuggerResumed()
-        self._link.send(messages.FromDebugger(hook.rank, hook.pid, said, cut))
+        self._link.send(FromDebugger(hook.rank, hook.pid, said, cut))
         if isinstance(message, DebuggerSwitches):  # what others print there can wait
             self._loop.forget(terminal.ours)
         if message is None:
@@ -137,11 +141,11 @@ class Terminals:
         if isinstance(message, frames.Data):
             if self._active is not None:
                 self._active.write(message.payload)
-        elif isinstance(message, messages.ReplyToDebugger):
+        elif isinstance(message, ReplyToDebugger):
             self._reply(message.pid, message.reply)
-        elif isinstance(message, messages.TerminalSize):
+        elif isinstance(message, TerminalSize):
             self._resize(message.rows, message.columns)
-        elif isinstance(message, messages.TerminalCredit):
+        elif isinstance(message, TerminalCredit):
             self._credit += message.count
             if self._active is not None:
                 self._watch(self._active)

@@ -4,6 +4,20 @@ import os
 from collections.abc import Callable, Sequence
 
 from mcjax_launch.console.console import Console
+from mcjax_launch.features.debugging.messages import (
+    DebuggerMessage,
+    DebuggerQuits,
+    DebuggerReply,
+    DebuggerResumed,
+    DebuggerStopped,
+    DebuggerSwitches,
+    FromDebugger,
+    ReplyToDebugger,
+    TerminalCredit,
+    TerminalGranted,
+    TerminalRefused,
+    TerminalSize,
+)
 from mcjax_launch.features.debugging.queue import (
     DebugQueue,
     Effects,
@@ -17,18 +31,7 @@ from mcjax_launch.features.debugging.queue import (
 from mcjax_launch.job.plan import Plan
 from mcjax_launch.kernel.launcher.user_terminal import UserTerminal, in_background
 from mcjax_launch.kernel.transport.connection import AgentConnection
-from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
-from mcjax_launch.kernel.wire.hook_messages import (
-    DebuggerMessage,
-    DebuggerQuits,
-    DebuggerReply,
-    DebuggerResumed,
-    DebuggerStopped,
-    DebuggerSwitches,
-    TerminalGranted,
-    TerminalRefused,
-)
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs.state import RunState
@@ -98,7 +101,7 @@ class Debugging:
 
     # --- what debuggers say ---
 
-    def received(self, link: AgentConnection, event: messages.FromDebugger, now: float) -> None:
+    def received(self, link: AgentConnection, event: FromDebugger, now: float) -> None:
         """A debugger in a rank says something."""
         self._links[event.rank] = link
         self._cut[event.rank] = event.cut
@@ -153,7 +156,7 @@ class Debugging:
         """The terminal has another size."""
         active = self._queue.active
         if self._terminal is not None and active is not None:
-            self._links[active.rank].send(messages.TerminalSize(*self._terminal.size))
+            self._links[active.rank].send(TerminalSize(*self._terminal.size))
 
     def continued(self) -> None:
         """The launcher was stopped, and runs again."""
@@ -224,14 +227,14 @@ class Debugging:
 
     def _written(self) -> None:
         for link, count in self._unwritten.items():
-            link.send(messages.TerminalCredit(count))
+            link.send(TerminalCredit(count))
         self._unwritten.clear()
 
     def _say(self, line: str) -> None:
         self.say([line])
 
     def _reply(self, stopped: Stopped, reply: DebuggerReply) -> None:
-        self._links[stopped.rank].send(messages.ReplyToDebugger(stopped.pid, reply))
+        self._links[stopped.rank].send(ReplyToDebugger(stopped.pid, reply))
 
     def _name(self, rank: int) -> str:
         host = self._state.ranks[rank].host

@@ -7,7 +7,7 @@ another rank; if it does not come back by then, as it may need the others, they 
 
 from __future__ import annotations
 
-from mcjax_launch.kernel.wire.hook_messages import JOB_ENDS
+from mcjax_launch.features.debugging.messages import JOB_ENDS
 from mcjax_launch.kernel.wire.value import Value
 
 #: A debugger that steps keeps the terminal for so many seconds.

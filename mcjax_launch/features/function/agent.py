@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 
 from ...kernel.wire import frames
-from ...kernel.wire.hook_messages import Returned
 from . import messages as function_call
+from .messages import Returned
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import sys
 
 from ...kernel.wire import hook_environ
 from ...kernel.wire.codec import to_json
-from ...kernel.wire.hook_messages import Hello, Returned
+from ...kernel.wire.hook_messages import Hello
 from . import messages as function_call
-from .messages import in_parts, unpickled
+from .messages import Returned, in_parts, unpickled
 
 TYPE_CHECKING = False  # as typing's own, without importing it
 if TYPE_CHECKING:

@@ -137,3 +137,13 @@ def returned_path(folder: str, rank: str) -> str:
 
     """
     return os.path.join(folder, f"returned-{rank}")
+
+
+class Returned(HookMessage):
+    """A function's call is over, and what it led to is in a file (see `function_call`).
+
+    `kind` is "value" or "raised"; `sizes` are those of the pickle's parts, in bytes.
+    """
+
+    kind: str
+    sizes: tuple[int, ...]

@@ -4,9 +4,9 @@ import os
 from collections.abc import Callable, Sequence
 
 from mcjax_launch.diagnosis.preloading import imports_under_way
+from mcjax_launch.features.preload.messages import Importing, Preloaded, SetTooLate, StartedAfresh
 from mcjax_launch.kernel.wire.codec import Message
-from mcjax_launch.kernel.wire.hook_messages import SetTooLate
-from mcjax_launch.kernel.wire.messages import FromHook, Importing, Preloaded, StartedAfresh
+from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.hang import AFTER_S, AFTER_VARIABLE

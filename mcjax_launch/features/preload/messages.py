@@ -77,3 +77,37 @@ class Fork(ForkMessage):
     changes: tuple[Change, ...]
     cores: tuple[int, ...]
     cwd: str
+
+
+class SetTooLate(HookMessage):
+    """A package that --preload had imported has not seen what the program has set since.
+
+    `variables` are those that its import has read.
+    """
+
+    package: str
+    variables: tuple[str, ...]
+
+
+class Importing(ToLauncher):
+    """The process from which ranks are to be forked begins to import a module (--preload)."""
+
+    module: str
+
+
+class Preloaded(ToLauncher):
+    """These ranks have been forked, after so many seconds of imports (--preload)."""
+
+    ranks: tuple[int, ...]
+    seconds: float
+
+
+class StartedAfresh(ToLauncher):
+    """These ranks have not been forked (--preload).
+
+    `expected`: the command is one that cannot be, about which nothing can be done.
+    """
+
+    ranks: tuple[int, ...]
+    reason: str
+    expected: bool = False

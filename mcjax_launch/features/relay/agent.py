@@ -11,7 +11,7 @@ import socket
 
 from ...kernel.wire import frames
 from ...kernel.wire.loop import READ, WRITE, Loop
-from ...kernel.wire.messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
+from .messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:

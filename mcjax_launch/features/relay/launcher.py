@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Protocol, TypeAlias
 
+from mcjax_launch.features.relay.messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Relayed, encoded, relayed
-from mcjax_launch.kernel.wire.messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
 
 Event: TypeAlias = Relayed | RelayListens | RelayOpens | RelayTaken | RelayEnds
 

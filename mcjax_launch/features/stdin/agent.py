@@ -7,7 +7,7 @@ from collections import deque
 
 from ...kernel.wire import frames
 from ...kernel.wire.loop import GONE, HANG_UP, WRITE, Loop
-from ...kernel.wire.messages import InputTaken, InputUnwanted
+from .messages import InputTaken, InputUnwanted
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ import signal
 import stat
 from collections.abc import Callable, Iterable
 
+from mcjax_launch.features.stdin.messages import InputEnds, InputTaken, InputUnwanted
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.frames import INPUT_WINDOW
 from mcjax_launch.kernel.wire.loop import READ, Loop
-from mcjax_launch.kernel.wire.messages import InputEnds, InputTaken, InputUnwanted
 from mcjax_launch.kernel.wire.system import Arrivals, opened_again
 
 _PIECE = 1 << 16

@@ -10,6 +10,21 @@ import os
 import signal
 import time
 
+from ...features.check.messages import (
+    CountDevices,
+    Survey,
+    TellTime,
+    Time,
+)
+from ...features.debugging.messages import (
+    DebuggerMessage,
+    ReplyToDebugger,
+    TerminalCredit,
+    TerminalSize,
+)
+from ...features.function.messages import Returned
+from ...features.preload.messages import Importing
+from ...features.stdin.messages import InputEnds
 from ..wire import (
     exit_status,
     frames,
@@ -47,7 +62,7 @@ if TYPE_CHECKING:
     from .system.unix import Ended
     from .wrapped import WrappedPrograms
 
-_FOR_DEBUGGERS = (messages.ReplyToDebugger, messages.TerminalSize, messages.TerminalCredit)
+_FOR_DEBUGGERS = (ReplyToDebugger, TerminalSize, TerminalCredit)
 _ENDLESS = 1 << 60
 # What a rank gets as its standard input, unless it takes the launcher's: /dev/null, see `main`.
 _NO_INPUT = 0
@@ -153,7 +168,7 @@ class Agent:
     def _receive(self, message: frames.Frame) -> None:
         if isinstance(message, messages.Credit):
             self._streams.credit(message.count)
-        elif isinstance(message, (frames.Data, messages.InputEnds)):
+        elif isinstance(message, (frames.Data, InputEnds)):
             self._take_input(message)
         elif isinstance(message, (frames.Relayed, *messages.RELAY)):
             if self._coordinator is not None:
@@ -188,12 +203,12 @@ class Agent:
             self._link.send(network.try_peers(message.peers))
         elif isinstance(message, messages.Start):
             self._start(message)
-        elif isinstance(message, (messages.TellTime, messages.Survey, messages.CountDevices)):
+        elif isinstance(message, (TellTime, Survey, CountDevices)):
             self._check(message)
         else:
             raise TypeError(f"no message to an agent: {message!r}")
 
-    def _take_input(self, part: frames.Data | messages.InputEnds) -> None:
+    def _take_input(self, part: frames.Data | InputEnds) -> None:
         """A piece of the launcher's standard input has come, or its end; or of the terminal's."""
         if isinstance(part, frames.Data) and part.stream == frames.TERMINAL:
             self._receive_for_debuggers(part)
@@ -268,7 +283,7 @@ class Agent:
             if self._coordinator is not None:
                 self._coordinator.rank_0_listens()
             return
-        if isinstance(failed, hook_messages.Returned):
+        if isinstance(failed, Returned):
             self._returned(said, failed)
             return
         if not isinstance(failed, hook_messages.Failed):
@@ -281,7 +296,7 @@ class Agent:
         if failed.joined:
             self._perform(self._supervisor.failed(said.rank, time.monotonic()))
 
-    def _returned(self, said: messages.FromHook, returned: hook_messages.Returned) -> None:
+    def _returned(self, said: messages.FromHook, returned: Returned) -> None:
         """A rank's function has returned, or raised an exception."""
         if self._returns is None:
             from ...features.function.agent import Returns  # as only functions need
@@ -289,9 +304,7 @@ class Agent:
             self._returns = Returns(self._folder, self._link.uplink)
         self._returns.add(said, returned)
 
-    def _debugged(
-        self, hook: HookConnection, message: hook_messages.DebuggerMessage | None
-    ) -> None:
+    def _debugged(self, hook: HookConnection, message: DebuggerMessage | None) -> None:
         """A debugger in a rank says something, or is gone."""
         assert self._hooks is not None
         if self._hooks.terminals is None:  # imported only now: each start would wait for that
@@ -323,14 +336,14 @@ class Agent:
             return
         self._link.send(self._prepared.facts)
 
-    def _check(self, wanted: messages.TellTime | messages.Survey | messages.CountDevices) -> None:
+    def _check(self, wanted: TellTime | Survey | CountDevices) -> None:
         """Answer a question of --check."""
-        if isinstance(wanted, messages.TellTime):
-            self._link.send(messages.Time(time.time()))
+        if isinstance(wanted, TellTime):
+            self._link.send(Time(time.time()))
             return
         from ...features.check.agent import survey  # no start of a job need wait for that
 
-        if isinstance(wanted, messages.CountDevices):
+        if isinstance(wanted, CountDevices):
             self._link.send(survey.count_devices(wanted))
         else:
             self._prepared, found = survey.survey(wanted, self._loop)
@@ -430,7 +443,7 @@ class Agent:
             order.preload,
             Forking(ranks, standard, self._started),
             self._loop,
-            on_importing=lambda module: self._link.send(messages.Importing(module)),
+            on_importing=lambda module: self._link.send(Importing(module)),
             on_end=on_end,
         )
         self._preloading.begin(_NO_INPUT, self._files_limit)

@@ -6,6 +6,7 @@ import socket
 import sys
 import time
 
+from ...features.debugging.messages import DebuggerMessage
 from ..wire import hook_messages
 from ..wire.codec import Malformed, to_json
 from ..wire.loop import READ, Loop
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ...features.debugging.agent import Terminals
-    from ..wire.hook_messages import DebuggerMessage, HookMessage, HookReply
+    from ...features.debugging.messages import DebuggerMessage
+    from ..wire.hook_messages import HookMessage, HookReply
     from .wrapped import WrappedPrograms
 
 # A failure with three texts of full length is shorter than this, all of it escaped.
@@ -283,7 +285,7 @@ class HookServer:
             return
         if isinstance(message, hook_messages.Hello):
             self._identify(hook, message)
-        elif isinstance(message, hook_messages.DebuggerMessage):
+        elif isinstance(message, DebuggerMessage):
             hook.debugs = hook.rank >= 0
             if hook.debugs:
                 self._on_debugger(hook, message)

@@ -15,6 +15,14 @@ from mcjax_launch.diagnosis.root_cause import RankFailed
 from mcjax_launch.diagnosis.summary import LONG_S, Summary, duration, fate, summarize, warnings
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.errors import LaunchError, save_traceback
+from mcjax_launch.features.debugging.messages import FromDebugger
+from mcjax_launch.features.preload.messages import (
+    Importing,
+    Preloaded,
+    SetTooLate,
+    StartedAfresh,
+)
+from mcjax_launch.features.stdin.messages import InputTaken, InputUnwanted
 from mcjax_launch.job import cores, gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -282,21 +290,21 @@ class Launcher:
             case messages.Exited() | messages.Started() | messages.Usage() | messages.NotYetGone():
                 self._received_of_ranks(link, frame)
             case (
-                messages.Importing()
-                | messages.Preloaded()
-                | messages.StartedAfresh()
-                | messages.FromHook(message=hook_messages.SetTooLate())
+                Importing()
+                | Preloaded()
+                | StartedAfresh()
+                | messages.FromHook(message=SetTooLate())
             ):
                 self._preload_note(link, frame)
             case messages.FromHook():
                 self._received_of_hook(frame)
-            case messages.FromDebugger():
+            case FromDebugger():
                 self._debugged.received(link, frame, time.monotonic())
             case messages.Stacks() | messages.StacksComplete():
                 self._stacks.received(link, frame)
             case messages.Ending() | messages.InternalError():
                 self._agent_ends(link, frame)
-            case messages.InputTaken() | messages.InputUnwanted() if self._stdin is not None:
+            case InputTaken() | InputUnwanted() if self._stdin is not None:
                 self._stdin.received(link, frame)
             case messages.NothingLeft() | Content():
                 pass  # the pool knows, and who has the function called

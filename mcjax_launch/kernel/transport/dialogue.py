@@ -2,6 +2,17 @@
 
 from collections.abc import Iterable, Iterator
 
+from mcjax_launch.features.check.messages import (
+    CountDevices,
+    DevicesCounted,
+    Survey,
+    Surveyed,
+    TellTime,
+    Time,
+)
+from mcjax_launch.features.debugging.messages import FromDebugger
+from mcjax_launch.features.preload.messages import Preloaded, StartedAfresh
+from mcjax_launch.features.relay.messages import RelayListens
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
 from mcjax_launch.kernel.wire.frames import Content, Data, Relayed
@@ -14,9 +25,9 @@ _QUESTIONS: dict[type[Message], type[Message]] = {
     HostFacts: messages.Prepare,
     messages.CoordinatorTried: messages.TryCoordinator,
     messages.PeersTried: messages.TryPeers,
-    messages.Time: messages.TellTime,
-    messages.Surveyed: messages.Survey,
-    messages.DevicesCounted: messages.CountDevices,
+    Time: TellTime,
+    Surveyed: Survey,
+    DevicesCounted: CountDevices,
 }
 # At any time: an agent that has a bug says so.
 _ALWAYS = (messages.Ping, messages.InternalError)
@@ -95,14 +106,14 @@ def _check_facts(facts: HostFacts, asked: messages.Prepare) -> None:
 def _ranks_of(frame: Message | Data | Content | Relayed) -> Iterable[int]:
     """The ranks of which a frame says something."""
     match frame:
-        case messages.RelayListens():
+        case RelayListens():
             return (0,)
-        case messages.Preloaded() | messages.StartedAfresh():
+        case Preloaded() | StartedAfresh():
             return frame.ranks
         case messages.Usage():
             return [used.rank for used in frame.ranks]
         case Data() | Content() | Exited() | messages.Started() | messages.Stacks():
             return (frame.rank,)
-        case messages.FromHook() | messages.FromDebugger():
+        case messages.FromHook() | FromDebugger():
             return (frame.rank,)
     return ()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from mcjax_launch.features.relay.messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.connection import AgentConnection
@@ -18,16 +19,7 @@ from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Content, Data, Relayed
 from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.kernel.wire.messages import (
-    Bye,
-    Greeting,
-    NothingLeft,
-    Ping,
-    RelayEnds,
-    RelayListens,
-    RelayOpens,
-    RelayTaken,
-)
+from mcjax_launch.kernel.wire.messages import Bye, Greeting, NothingLeft, Ping
 from mcjax_launch.kernel.wire.signals import ENDING, signal_name
 from mcjax_launch.kernel.wire.value import Value
 

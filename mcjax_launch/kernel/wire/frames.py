@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from . import messages
+from ...features.relay.messages import RELAY_WINDOW
 from .codec import Malformed, Message, to_json
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -43,7 +43,7 @@ TERMINAL = 3
 INPUT_WINDOW = 1 << 18
 
 #: So many bytes of a relayed stream may be on their way in each direction,
-RELAY_WINDOW = messages.RELAY_WINDOW
+RELAY_WINDOW = RELAY_WINDOW
 #: in frames of so many at the most.
 RELAY_PIECE = 1 << 14
 

@@ -36,16 +36,6 @@ class ImportedJax(HookMessage):
     python: str = ""
 
 
-class SetTooLate(HookMessage):
-    """A package that --preload had imported has not seen what the program has set since.
-
-    `variables` are those that its import has read.
-    """
-
-    package: str
-    variables: tuple[str, ...]
-
-
 class Joining(HookMessage):
     """It calls initialize(); None where it gives what is not a number.
 
@@ -195,48 +185,6 @@ class Failed(HookMessage):
             raise Malformed(f"status {self.status}")
 
 
-class Returned(HookMessage):
-    """A function's call is over, and what it led to is in a file (see `function_call`).
-
-    `kind` is "value" or "raised"; `sizes` are those of the pickle's parts, in bytes.
-    """
-
-    kind: str
-    sizes: tuple[int, ...]
-
-
-class DebuggerMessage(HookMessage):
-    """A message from a debugger in the program, over a connection of its process's own."""
-
-
-class DebuggerStopped(DebuggerMessage):
-    """A debugger wants the user's terminal: answered by a DebuggerReply, on the same connection.
-
-    `reason` is why it has stopped there, "" for a breakpoint.
-    """
-
-    where: str
-    reason: str = ""
-
-
-class DebuggerResumed(DebuggerMessage):
-    """It gives the terminal back. `steps`: it will soon want it again, as far as it knows."""
-
-    steps: bool = False
-
-
-class DebuggerSwitches(DebuggerMessage):
-    """It gives the terminal to that of another rank, and waits for it: answered as a stop is."""
-
-    rank: int
-
-
-class DebuggerQuits(DebuggerMessage):
-    """The user has left the debugger, and the job with it."""
-
-    where: str
-
-
 # --- agent to hook ---
 
 
@@ -256,23 +204,3 @@ class ShowProgram(HookReply):
     """The program's text is wanted, in ProgramText messages; it is held on."""
 
     fingerprint: str
-
-
-class DebuggerReply(Message):
-    """An answer to a debugger that wants the terminal."""
-
-
-class TerminalGranted(DebuggerReply):
-    """It has the terminal, until it gives it back: a descriptor comes along. `term` is its TERM."""
-
-    term: str
-
-
-#: Why a debugger is refused at the end of a job: if it waited, it would until it is killed.
-JOB_ENDS = "no terminal for a debugger: the job is ending"
-
-
-class TerminalRefused(DebuggerReply):
-    """It cannot have it; or, after a DebuggerSwitches, that one cannot, and it keeps it."""
-
-    reason: str

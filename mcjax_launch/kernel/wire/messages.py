@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from .codec import Malformed, Message, Nested
 from .exit_status import MOST_STATUS
-from .hook_messages import DebuggerMessage, DebuggerReply, HookMessage, HookReply
+from .hook_messages import HookMessage, HookReply
 
 VERSION = 4
 
 _MOST_SIGNAL = 64
 _MOST_PORT = 65_535
-RELAY_WINDOW = 1 << 16
 
 
 class ToAgent(Message):
@@ -128,31 +127,6 @@ class TryPeers(ToAgent):
     after_s: float = 0.0
 
 
-class TellTime(ToAgent):
-    """What time is it there? Answered by Time, at once."""
-
-
-class Survey(ToAgent):
-    """What is there to run on? Answered by Surveyed, whatever of it is missing (--check).
-
-    Args:
-        wanted: as for a job, of which this host cannot refuse anything.
-        python_env: further variables for its Python, as a rank would have them.
-
-    """
-
-    wanted: Prepare
-    python_env: dict[str, str]
-
-
-class CountDevices(ToAgent):
-    """Which devices has JAX there, on its own? Answered by DevicesCounted (--check)."""
-
-    python: str
-    cwd: str
-    env: dict[str, str]
-
-
 class RankOrder(Nested):
     """A rank to start."""
 
@@ -201,10 +175,6 @@ class Credit(ToAgent):
     count: int
 
 
-class InputEnds(ToAgent):
-    """The launcher's standard input has ended."""
-
-
 class Forward(ToAgent):
     """Send every rank this signal, or PROFILE to those that expect it; nothing else changes."""
 
@@ -246,60 +216,6 @@ class ReplyToHooks(ToAgent):
 
     ranks: tuple[int, ...]
     reply: HookReply
-
-
-class RelayListens(ToAgent, ToLauncher):
-    """Rank 0 listens on the socket of its host's agent: to the launcher, and from it to the others.
-
-    From then on these listen in its place.
-    """
-
-
-class RelayOpens(ToAgent, ToLauncher):
-    """A rank has connected to its agent, which gives the stream its number.
-
-    To the agent of rank 0's host: connect to rank 0. The number is then the launcher's own.
-    """
-
-    stream: int
-
-
-class RelayTaken(ToAgent, ToLauncher):
-    """So many more bytes of a stream have reached the process at its end: send so many more."""
-
-    stream: int
-    count: int
-
-    def check(self) -> None:
-        """It is no more than was on its way."""
-        if not 0 <= self.count <= RELAY_WINDOW:
-            raise Malformed(f"{self.count} bytes taken")
-
-
-class RelayEnds(ToAgent, ToLauncher):
-    """The process at this end of a stream has closed it, or is gone: nothing more comes or goes."""
-
-    stream: int
-
-
-class ReplyToDebugger(ToAgent):
-    """An answer to the debugger in this process; with it the user's input is for that one."""
-
-    pid: int
-    reply: DebuggerReply
-
-
-class TerminalSize(ToAgent):
-    """The size of the user's terminal."""
-
-    rows: int
-    columns: int
-
-
-class TerminalCredit(ToAgent):
-    """Allows so many more bytes of debuggers' output."""
-
-    count: int
 
 
 class Ping(ToAgent, ToLauncher):
@@ -431,129 +347,11 @@ class PeersTried(ToLauncher):
     errors: dict[str, str]
 
 
-class Time(ToLauncher):
-    """The host's clock, in seconds since 1970."""
-
-    now_s: float
-
-
-class PythonFacts(Nested):
-    """A Python for ranks: its version, and those of jax and what belongs to it, by their names.
-
-    `path` is "" if there is none. `error`: what is wrong with it; "" if it has jax.
-    """
-
-    path: str
-    version: str
-    packages: dict[str, str]
-    error: str
-
-
-class GpuFacts(Nested):
-    """GPUs of one kind: so many, with the driver's version."""
-
-    name: str
-    driver: str
-    count: int
-
-
-class GpuMemory(Nested):
-    """Of one GPU, with its number as the vendor's tool has it."""
-
-    number: int
-    memory_kib: int
-    free_kib: int
-
-    def check(self) -> None:
-        """A part of it is free."""
-        if not 0 <= self.free_kib <= self.memory_kib:
-            raise Malformed(f"{self.free_kib} of {self.memory_kib} KiB free")
-
-
-class NetworkInterface(Nested):
-    """An interface that has one of the host's addresses; 0: its speed or MTU is not known."""
-
-    address: str
-    name: str
-    mtu: int
-    mbit_s: int
-
-
-class Surveyed(ToLauncher):
-    """What a host has to run on.
-
-    Args:
-        facts: as in the answer to Prepare.
-        refused: why ranks could not be started, in words; one for each reason.
-        python: the one that its ranks would get.
-        cores: that a process there may use.
-        load: runnable processes, a mean of the last minute.
-        memory_kib, free_kib: of the machine; 0: not known.
-        gpus: by kind, as its driver lists them.
-        gpu_memory: of each, where that is known.
-        shm_kib, shm_free_kib: of /dev/shm; 0: not known.
-        interfaces: those of the addresses by which other hosts may reach it.
-
-    """
-
-    facts: HostFacts
-    refused: tuple[str, ...]
-    python: PythonFacts
-    cores: int
-    load: float
-    memory_kib: int
-    free_kib: int
-    gpus: tuple[GpuFacts, ...] = ()
-    gpu_memory: tuple[GpuMemory, ...] = ()
-    shm_kib: int = 0
-    shm_free_kib: int = 0
-    interfaces: tuple[NetworkInterface, ...] = ()
-
-
-class Devices(Nested):
-    """Devices of one kind."""
-
-    platform: str
-    kind: str
-    count: int
-
-
-class DevicesCounted(ToLauncher):
-    """The devices that JAX has on a host; or why that is not known."""
-
-    devices: tuple[Devices, ...]
-    error: str
-
-
 class Started(ToLauncher):
     """A rank's process runs."""
 
     rank: int
     pid: int
-
-
-class Importing(ToLauncher):
-    """The process from which ranks are to be forked begins to import a module (--preload)."""
-
-    module: str
-
-
-class Preloaded(ToLauncher):
-    """These ranks have been forked, after so many seconds of imports (--preload)."""
-
-    ranks: tuple[int, ...]
-    seconds: float
-
-
-class StartedAfresh(ToLauncher):
-    """These ranks have not been forked (--preload).
-
-    `expected`: the command is one that cannot be, about which nothing can be done.
-    """
-
-    ranks: tuple[int, ...]
-    reason: str
-    expected: bool = False
 
 
 class Exited(ToLauncher):
@@ -582,21 +380,6 @@ class Exited(ToLauncher):
             raise Malformed(f"status {self.status}")
 
 
-class InputTaken(ToLauncher):
-    """So many more bytes of the input have gone to all ranks that take it."""
-
-    count: int
-
-    def check(self) -> None:
-        """Nobody gives bytes back."""
-        if self.count < 0:
-            raise Malformed(f"{self.count} bytes taken")
-
-
-class InputUnwanted(ToLauncher):
-    """No rank of the host takes input any more."""
-
-
 class FromHook(ToLauncher):
     """A message from a hook inside a rank.
 
@@ -614,19 +397,6 @@ class FromHook(ToLauncher):
     sent: tuple[int, ...] = ()
     beside: bool = False
     repeated: bool = False
-
-
-class FromDebugger(ToLauncher):
-    """A message from a debugger in a process of a rank; a DebuggerResumed is its last.
-
-    `cut`: the launcher's credit did not suffice for all that the rank has printed up to now, so the
-    last line that it has sent may go on.
-    """
-
-    rank: int
-    pid: int
-    message: DebuggerMessage
-    cut: bool = False
 
 
 class RankUsage(Nested):
@@ -715,4 +485,3 @@ class Bye(ToLauncher):
 
 
 #: What agents say for each other's streams.
-RELAY = (RelayListens, RelayOpens, RelayTaken, RelayEnds)

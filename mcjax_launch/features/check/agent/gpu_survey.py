@@ -11,9 +11,9 @@ import re
 import subprocess
 
 from ....kernel.wire import gpus
-from ....kernel.wire.messages import GpuFacts, GpuMemory
 from ....kernel.wire.system import LINUX
 from ....kernel.wire.value import Value
+from ..messages import GpuFacts, GpuMemory
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:

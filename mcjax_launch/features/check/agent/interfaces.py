@@ -7,8 +7,8 @@ import socket
 
 from ....kernel.agent.network import addresses_of_interfaces
 from ....kernel.wire.gpus import text_of
-from ....kernel.wire.messages import NetworkInterface
 from ....kernel.wire.system import LINUX
+from ..messages import NetworkInterface
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:

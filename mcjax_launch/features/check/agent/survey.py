@@ -9,17 +9,9 @@ from ....kernel.agent.startup import Prepared, Refused, folder, no_python
 from ....kernel.agent.system import system
 from ....kernel.wire import interpreter
 from ....kernel.wire.codec import Malformed, from_json, from_values
-from ....kernel.wire.messages import (
-    Bind,
-    CountDevices,
-    Devices,
-    DevicesCounted,
-    Prepare,
-    PythonFacts,
-    Survey,
-    Surveyed,
-)
+from ....kernel.wire.messages import Bind, Prepare
 from ....kernel.wire.program_check import Unusable
+from ..messages import CountDevices, Devices, DevicesCounted, PythonFacts, Survey, Surveyed
 from . import gpu_survey, interfaces
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for

@@ -93,7 +93,7 @@ class Debuggers:
             return
         import pdb
 
-        from ....kernel.wire.hook_messages import JOB_ENDS
+        from ..messages import JOB_ENDS
 
         kind = type(error).__name__
         refused = self._terminal.take(_place_of(traceback), f"{kind}: {error}"[:_MOST_REASON])

@@ -15,13 +15,13 @@ import threading
 
 from ....kernel.wire import hook_environ
 from ....kernel.wire.codec import Malformed, to_json
-from ....kernel.wire.hook_messages import (
+from ....kernel.wire.hook_messages import Hello
+from ..messages import (
     DebuggerQuits,
     DebuggerReply,
     DebuggerResumed,
     DebuggerStopped,
     DebuggerSwitches,
-    Hello,
     TerminalGranted,
     TerminalRefused,
 )

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 
-from ....kernel.wire.messages import Preloaded, StartedAfresh
-from ..messages import Change, Different, Fork, Forked
+from ..messages import Change, Different, Fork, Forked, Preloaded, StartedAfresh
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ user is told.
 from __future__ import annotations
 
 from ....kernel.hook import gpus
-from ....kernel.wire.hook_messages import SetTooLate
+from ..messages import SetTooLate
 from .import_graph import package_of
 from .jax_flags import USED_BY_JAX
 

@@ -1,0 +1,125 @@
+"""What --check asks of a host, and its answers."""
+
+from __future__ import annotations
+
+from ...kernel.wire.codec import Malformed, Nested
+from ...kernel.wire.messages import HostFacts, Prepare, ToAgent, ToLauncher
+
+
+class TellTime(ToAgent):
+    """What time is it there? Answered by Time, at once."""
+
+
+class Survey(ToAgent):
+    """What is there to run on? Answered by Surveyed, whatever of it is missing (--check).
+
+    Args:
+        wanted: as for a job, of which this host cannot refuse anything.
+        python_env: further variables for its Python, as a rank would have them.
+
+    """
+
+    wanted: Prepare
+    python_env: dict[str, str]
+
+
+class CountDevices(ToAgent):
+    """Which devices has JAX there, on its own? Answered by DevicesCounted (--check)."""
+
+    python: str
+    cwd: str
+    env: dict[str, str]
+
+
+class Time(ToLauncher):
+    """The host's clock, in seconds since 1970."""
+
+    now_s: float
+
+
+class PythonFacts(Nested):
+    """A Python for ranks: its version, and those of jax and what belongs to it, by their names.
+
+    `path` is "" if there is none. `error`: what is wrong with it; "" if it has jax.
+    """
+
+    path: str
+    version: str
+    packages: dict[str, str]
+    error: str
+
+
+class GpuFacts(Nested):
+    """GPUs of one kind: so many, with the driver's version."""
+
+    name: str
+    driver: str
+    count: int
+
+
+class GpuMemory(Nested):
+    """Of one GPU, with its number as the vendor's tool has it."""
+
+    number: int
+    memory_kib: int
+    free_kib: int
+
+    def check(self) -> None:
+        """A part of it is free."""
+        if not 0 <= self.free_kib <= self.memory_kib:
+            raise Malformed(f"{self.free_kib} of {self.memory_kib} KiB free")
+
+
+class NetworkInterface(Nested):
+    """An interface that has one of the host's addresses; 0: its speed or MTU is not known."""
+
+    address: str
+    name: str
+    mtu: int
+    mbit_s: int
+
+
+class Surveyed(ToLauncher):
+    """What a host has to run on.
+
+    Args:
+        facts: as in the answer to Prepare.
+        refused: why ranks could not be started, in words; one for each reason.
+        python: the one that its ranks would get.
+        cores: that a process there may use.
+        load: runnable processes, a mean of the last minute.
+        memory_kib, free_kib: of the machine; 0: not known.
+        gpus: by kind, as its driver lists them.
+        gpu_memory: of each, where that is known.
+        shm_kib, shm_free_kib: of /dev/shm; 0: not known.
+        interfaces: those of the addresses by which other hosts may reach it.
+
+    """
+
+    facts: HostFacts
+    refused: tuple[str, ...]
+    python: PythonFacts
+    cores: int
+    load: float
+    memory_kib: int
+    free_kib: int
+    gpus: tuple[GpuFacts, ...] = ()
+    gpu_memory: tuple[GpuMemory, ...] = ()
+    shm_kib: int = 0
+    shm_free_kib: int = 0
+    interfaces: tuple[NetworkInterface, ...] = ()
+
+
+class Devices(Nested):
+    """Devices of one kind."""
+
+    platform: str
+    kind: str
+    count: int
+
+
+class DevicesCounted(ToLauncher):
+    """The devices that JAX has on a host; or why that is not known."""
+
+    devices: tuple[Devices, ...]
+    error: str

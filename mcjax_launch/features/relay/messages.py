@@ -1,0 +1,42 @@
+"""What carries the bytes between ranks and the coordination service on another host."""
+
+from __future__ import annotations
+
+from ...kernel.wire.codec import Malformed
+from ...kernel.wire.messages import ToAgent, ToLauncher
+
+RELAY_WINDOW = 1 << 16
+
+
+class RelayListens(ToAgent, ToLauncher):
+    """Rank 0 listens on the socket of its host's agent: to the launcher, and from it to the others.
+
+    From then on these listen in its place.
+    """
+
+
+class RelayOpens(ToAgent, ToLauncher):
+    """A rank has connected to its agent, which gives the stream its number.
+
+    To the agent of rank 0's host: connect to rank 0. The number is then the launcher's own.
+    """
+
+    stream: int
+
+
+class RelayTaken(ToAgent, ToLauncher):
+    """So many more bytes of a stream have reached the process at its end: send so many more."""
+
+    stream: int
+    count: int
+
+    def check(self) -> None:
+        """It is no more than was on its way."""
+        if not 0 <= self.count <= RELAY_WINDOW:
+            raise Malformed(f"{self.count} bytes taken")
+
+
+class RelayEnds(ToAgent, ToLauncher):
+    """The process at this end of a stream has closed it, or is gone: nothing more comes or goes."""
+
+    stream: int
