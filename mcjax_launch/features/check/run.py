@@ -15,7 +15,7 @@ from mcjax_launch.features.check import global_sum
 from mcjax_launch.features.check.finding import Finding, merged, topics
 from mcjax_launch.features.check.judgement import judge, judge_devices, judge_gpus
 from mcjax_launch.features.check.messages import Devices, DevicesCounted
-from mcjax_launch.features.check.survey import OWN_VARIABLES, Survey
+from mcjax_launch.features.check.survey import OWN_VARIABLES, HostSurvey
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher import restarts
@@ -49,7 +49,7 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[F
         transport.start_local()
     transport.allow_many_files()
     front = of_own_process()
-    survey = Survey(job, hosts, transport, front)
+    survey = HostSurvey(job, hosts, transport, front)
     say(f"asking {counted(len(hosts), 'host')} ...")
     try:
         found = survey.look()

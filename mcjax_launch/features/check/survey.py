@@ -46,7 +46,7 @@ _WINDOW = 1 << 16
 Answer = TypeVar("Answer", bound=Message)
 
 
-class Survey:
+class HostSurvey:
     """One connection to each host, questions, and answers.
 
     Args:

@@ -12,12 +12,14 @@ import signal
 import struct
 import termios
 
+from ...kernel.agent.part import Part
 from ...kernel.agent.system import system
 from ...kernel.wire import frames
 from ...kernel.wire.codec import to_json
 from ...kernel.wire.loop import READ, Loop
 from ...kernel.wire.uplink import Uplink
 from .messages import (
+    NAME,
     DebuggerMessage,
     DebuggerResumed,
     DebuggerSwitches,
@@ -30,9 +32,10 @@ from .messages import (
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
+    from ...kernel.agent.agent import Agent
     from ...kernel.agent.hook_server import HookConnection
-    from ...kernel.agent.launcher_link import LauncherLink
     from ...kernel.wire.codec import Message
+    from ...kernel.wire.messages import FromHook
     from .messages import DebuggerReply
 
 # How much of debuggers' output may be on its way to the user, in bytes.
@@ -98,47 +101,46 @@ class _Terminal:
             os.close(fd)
 
 
-class Terminals:
-    """The pseudo-terminals of this host's debuggers.
+class Terminals(Part):
+    """The pseudo-terminals of this host's debuggers."""
 
-    Args:
-        loop: calls when they write.
-        link: to the launcher.
-
-    """
-
-    def __init__(self, loop: Loop, link: LauncherLink) -> None:
-        self._loop = loop
-        self._link = link
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self._loop = agent.loop
+        self._link = agent.link
         self._terminals: dict[int, _Terminal] = {}  # by pid
         self._active: _Terminal | None = None  # the one that the user types for
         self._size = (24, 80)
         self._credit = _WINDOW
 
-    def received(self, hook: HookConnection, message: DebuggerMessage | None, *, cut: bool) -> None:
-        """Take a message from a debugger; None: its process is gone.
-
-        Args:
-            cut: not all that its rank has printed could be sent to the launcher.
-
-        """
+    def hook_said(self, hook: HookConnection, said: FromHook) -> None:
+        """Pass on what a debugger says."""
+        message = said.message
+        assert isinstance(message, DebuggerMessage)
         terminal = self._terminals.get(hook.pid)
         if terminal is None:
-            if message is None:
-                return
             terminal = self._terminals[hook.pid] = _Terminal(hook, self._loop)
-        while self._read(terminal):  # what it has written comes before what it says
-            pass
-        said = message if message is not None else DebuggerResumed()
-        self._link.send(FromDebugger(hook.rank, hook.pid, said, cut))
+        self._tell(terminal, message)
         if isinstance(message, DebuggerSwitches):  # what others print there can wait
             self._loop.forget(terminal.ours)
-        if message is None:
+
+    def hook_gone(self, hook: HookConnection) -> None:
+        """The process of a debugger is gone."""
+        terminal = self._terminals.get(hook.pid)
+        if terminal is not None:
+            self._tell(terminal, DebuggerResumed())
             self._close(hook.pid)
 
-    def take(self, message: Message | frames.Data) -> None:
+    def _tell(self, terminal: _Terminal, message: DebuggerMessage) -> None:
+        hook = terminal.hook
+        whole = self.agent.streams.read_out(hook.rank)  # what it has printed comes before,
+        while self._read(terminal):  # and what it has written
+            pass
+        self._link.send(FromDebugger(hook.rank, hook.pid, message, cut=not whole))
+
+    def received(self, message: Message | frames.Raw) -> None:
         """Take what the launcher sends."""
-        if isinstance(message, frames.Data):
+        if isinstance(message, frames.Raw):
             if self._active is not None:
                 self._active.write(message.payload)
         elif isinstance(message, ReplyToDebugger):
@@ -182,7 +184,7 @@ class Terminals:
         data = terminal.read(min(_PIECE, self._credit))
         self._credit -= len(data)
         if data:
-            self._link.send_data(terminal.hook.rank, frames.TERMINAL, data)
+            self._link.uplink.send(frames.raw(NAME, terminal.hook.rank, data))
         return bool(data)
 
     def _close(self, pid: int) -> None:
@@ -190,3 +192,6 @@ class Terminals:
         if self._active is terminal:
             self._active = None
         terminal.close()
+
+
+PART = Terminals

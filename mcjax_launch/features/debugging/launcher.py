@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.features.debugging.messages import (
+    NAME,
     DebuggerMessage,
     DebuggerQuits,
     DebuggerReply,
@@ -150,7 +151,7 @@ class Debugging:
         keys = keys.replace(_STACKS_KEY, b"").replace(_SUSPEND_KEY, b"")
         active = self._queue.active
         if active is not None and keys:
-            self._links[active.rank].send_keys(active.rank, keys)
+            self._links[active.rank].send_bytes(NAME, active.rank, keys)
 
     def resized(self) -> None:
         """The terminal has another size."""

@@ -6,6 +6,8 @@ from ...kernel.wire.codec import Message
 from ...kernel.wire.hook_messages import HookMessage
 from ...kernel.wire.messages import ToAgent, ToLauncher
 
+NAME = "debugging"
+
 
 class DebuggerMessage(HookMessage):
     """A message from a debugger in the program, over a connection of its process's own."""

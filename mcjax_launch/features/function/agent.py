@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from ...kernel.agent.part import Part
 from ...kernel.wire import frames
 from . import messages as function_call
 from .messages import Returned
@@ -17,28 +18,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
+    from ...kernel.agent.agent import Agent
+    from ...kernel.agent.hook_server import HookConnection
     from ...kernel.wire.messages import FromHook
-    from ...kernel.wire.uplink import Uplink
 
 _PIECE = 1 << 16
 
 
-class Returns:
-    """Sends one after the other.
+class Returns(Part):
+    """Sends one after the other."""
 
-    Args:
-        folder: the job's private one.
-        uplink: the way to the launcher.
-
-    """
-
-    def __init__(self, folder: str, uplink: Uplink) -> None:
-        self._folder = folder
-        self._uplink = uplink
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self._folder = agent.folder
+        self._uplink = agent.link.uplink
         self._wants_values = True
 
-    def add(self, said: FromHook, returned: Returned) -> None:
+    def hook_said(self, hook: HookConnection, said: FromHook) -> None:
         """A rank has written such a file, and says so."""
+        returned = said.message
+        assert isinstance(returned, Returned)
         path = function_call.returned_path(self._folder, str(said.rank))
         try:
             file = open(path, "rb", buffering=0)  # noqa: SIM115, closed by who reads it
@@ -47,7 +46,7 @@ class Returns:
             return
         self._uplink.supply(self._frames(said, returned, file))
 
-    def drop_values(self) -> None:
+    def stops(self) -> None:
         """The job is to end otherwise: only exceptions are still of use."""
         self._wants_values = False
 
@@ -59,3 +58,6 @@ class Returns:
                 if not piece:
                     return
                 yield frames.content(piece, said.rank)
+
+
+PART = Returns

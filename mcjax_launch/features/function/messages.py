@@ -10,6 +10,7 @@ import mmap
 import os
 
 from ...kernel.wire.codec import Nested, from_json, from_values, to_json
+from ...kernel.wire.hook_messages import HookMessage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,6 +7,8 @@ forks the ranks from there.
 from __future__ import annotations
 
 from ...kernel.wire.codec import Message, Nested
+from ...kernel.wire.hook_messages import HookMessage
+from ...kernel.wire.messages import ToAgent, ToLauncher
 
 
 class ForkMessage(Message):
@@ -87,6 +89,12 @@ class SetTooLate(HookMessage):
 
     package: str
     variables: tuple[str, ...]
+
+
+class Preload(ToAgent):
+    """Before the start: import these once, in a process from which the ranks are forked."""
+
+    modules: tuple[str, ...]
 
 
 class Importing(ToLauncher):

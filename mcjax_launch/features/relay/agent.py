@@ -9,21 +9,33 @@ from __future__ import annotations
 
 import socket
 
-from ...kernel.wire import frames
-from ...kernel.wire.loop import READ, WRITE, Loop
-from .messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
+from ...kernel.agent.part import Part
+from ...kernel.wire import frames, hook_environ
+from ...kernel.wire.hook_messages import Listening
+from ...kernel.wire.loop import READ, WRITE
+from .messages import (
+    NAME,
+    RELAY_PIECE,
+    RELAY_WINDOW,
+    RelayEnds,
+    RelayListens,
+    RelayOpens,
+    Relays,
+    RelayTaken,
+)
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from typing import Union
 
+    from ...kernel.agent.agent import Agent
     from ...kernel.wire.codec import Message
-    from ...kernel.wire.uplink import Uplink
+    from ...kernel.wire.messages import FromHook, Start
 
-    Event = Union[frames.Relayed, RelayListens, RelayOpens, RelayTaken, RelayEnds]
+    Event = Union[frames.Raw, RelayListens, RelayOpens, RelayTaken, RelayEnds]
 
 # What has reached a process is told in portions: each is a message.
-_PORTION = frames.RELAY_WINDOW // 4
+_PORTION = RELAY_WINDOW // 4
 _BACKLOG = 4096
 
 
@@ -43,7 +55,7 @@ class _Stream:
         self.number = number
         self.connection = connection
         self.opened = opened
-        self.credit = frames.RELAY_WINDOW
+        self.credit = RELAY_WINDOW
         self.unsent = bytearray()
         self.untold = 0
         self.ended = False
@@ -51,7 +63,7 @@ class _Stream:
     def read(self) -> bytes | None:
         """What it says, none at its end; None if it says nothing now."""
         try:
-            return self.connection.recv(min(self.credit, frames.RELAY_PIECE))
+            return self.connection.recv(min(self.credit, RELAY_PIECE))
         except BlockingIOError:
             return None
         except OSError:
@@ -71,44 +83,54 @@ class _Stream:
         return True
 
 
-class CoordinatorStreams:
-    """The streams of one host, whichever end of them is here.
+class CoordinatorStreams(Part):
+    """The streams of one host, whichever end of them is here."""
 
-    Args:
-        path: of the socket on which rank 0 listens, or on other hosts the agent instead.
-        loop: calls when there is something to read, or room to write.
-        uplink: the way to the launcher.
-
-    """
-
-    def __init__(self, path: str, loop: Loop, uplink: Uplink) -> None:
-        self._path = path
-        self._loop = loop
-        self._uplink = uplink
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        # On which rank 0 listens, or on other hosts the agent instead.
+        self._path = agent.coordinator_path
+        self._loop = agent.loop
+        self._uplink = agent.link.uplink
         self._server: socket.socket | None = None
         self._streams: dict[int, _Stream] = {}
         self._waiting: list[int] = []  # of rank 0's host: opened while rank 0 does not listen
         self._count = 0
 
-    def rank_0_listens(self) -> None:
+    def starts(self, order: Start, environ: dict[str, str]) -> None:
+        """Have the ranks of this host meet JAX's coordination service on a socket of ours."""
+        environ[hook_environ.COORDINATOR] = self._path
+        environ[hook_environ.RELAYED] = "1"
+
+    def heard(self, said: FromHook) -> None:
+        """Rank 0 may listen."""
+        if isinstance(said.message, Listening):
+            self._rank_0_listens()
+
+    def _rank_0_listens(self) -> None:
         """Rank 0 of this host has made its socket: connect those that wait, and let others come."""
         waiting, self._waiting = self._waiting, []
         for number in waiting:
             self._connect(self._streams[number])
         self._send(RelayListens())
 
-    def received(self, event: Event) -> None:
+    def received(self, message: Message | frames.Raw) -> None:
         """Something has come from the launcher."""
+        if not isinstance(message, Relays):
+            self._received(message)  # type: ignore[arg-type]
+
+    def _received(self, event: Event) -> None:
         if isinstance(event, RelayListens):
             self._listen()
             return
         if isinstance(event, RelayOpens):
             self._open(event.stream)
             return
-        stream = self._streams.get(event.stream)
+        number = event.number if isinstance(event, frames.Raw) else event.stream
+        stream = self._streams.get(number)
         if stream is None:
             return  # its process is gone, and the other end is about to hear of it
-        if isinstance(event, frames.Relayed):
+        if isinstance(event, frames.Raw):
             stream.unsent += event.payload
         elif isinstance(event, RelayTaken):
             stream.credit += event.count
@@ -124,7 +146,7 @@ class CoordinatorStreams:
         stalled = any(not stream.credit and not stream.ended for stream in self._streams.values())
         return not stalled and not self._uplink.holds_back
 
-    def drop(self) -> None:
+    def launcher_lost(self) -> None:
         """The launcher is gone, and with it all other hosts."""
         for stream in list(self._streams.values()):
             self._close(stream)
@@ -148,9 +170,9 @@ class CoordinatorStreams:
         server.listen(_BACKLOG)
         server.setblocking(False)
         self._server = server
-        self.resume()
+        self.rank_ended()
 
-    def resume(self) -> None:
+    def rank_ended(self) -> None:
         """Accept who has connected: descriptors may have become free since that could not be."""
         if self._server is not None:
             self._loop.watch(self._server.fileno(), READ, lambda ready: self._accept())
@@ -235,14 +257,14 @@ class CoordinatorStreams:
             stream.opened = True
             self._send_later(RelayOpens(stream.number))
         stream.credit -= len(data)
-        self._uplink.send_later(frames.relayed(stream.number, data))
+        self._uplink.send_later(frames.raw(NAME, stream.number, data))
         return True
 
     def _close(self, stream: _Stream) -> None:
         """Its process is gone, or all that the other end had to say has been handed over."""
         self._loop.forget(stream.connection.fileno())
         stream.connection.close()
-        self.resume()
+        self.rank_ended()
         del self._streams[stream.number]
         if stream.number in self._waiting:
             self._waiting.remove(stream.number)
@@ -255,3 +277,6 @@ class CoordinatorStreams:
     def _send_later(self, message: Message) -> None:
         """After the bytes of its stream."""
         self._uplink.send_later(frames.encoded(message))
+
+
+PART = CoordinatorStreams

@@ -4,11 +4,17 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Protocol, TypeAlias
 
-from mcjax_launch.features.relay.messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
+from mcjax_launch.features.relay.messages import (
+    NAME,
+    RelayEnds,
+    RelayListens,
+    RelayOpens,
+    RelayTaken,
+)
 from mcjax_launch.kernel.wire.codec import Message
-from mcjax_launch.kernel.wire.frames import Relayed, encoded, relayed
+from mcjax_launch.kernel.wire.frames import Raw, encoded, raw
 
-Event: TypeAlias = Relayed | RelayListens | RelayOpens | RelayTaken | RelayEnds
+Event: TypeAlias = Raw | RelayListens | RelayOpens | RelayTaken | RelayEnds
 
 
 class Link(Protocol):
@@ -53,7 +59,8 @@ class CoordinatorRelay:
             case RelayOpens(stream):
                 self._open((link, stream))
             case _:
-                self._pass_on((link, event.stream), event)
+                number = event.number if isinstance(event, Raw) else event.stream
+                self._pass_on((link, number), event)
 
     def _open(self, near: End) -> None:
         if self._first in (None, near[0]) or near in self._ends:  # or it has no such number to give
@@ -64,14 +71,14 @@ class CoordinatorRelay:
         self._ends[near], self._ends[far] = far, near
         self._first.send_later(encoded(RelayOpens(far[1])))
 
-    def _pass_on(self, end: End, event: Relayed | RelayTaken | RelayEnds) -> None:
+    def _pass_on(self, end: End, event: Raw | RelayTaken | RelayEnds) -> None:
         other = self._ends.get(end)
         if other is None:
             return  # it has ended at the other end
         link, number = other
         match event:
-            case Relayed():
-                link.send_later(relayed(number, event.payload))
+            case Raw():
+                link.send_later(raw(NAME, number, event.payload))
             case RelayTaken():
                 link.send(RelayTaken(number, event.count))
             case RelayEnds():

@@ -5,7 +5,15 @@ from __future__ import annotations
 from ...kernel.wire.codec import Malformed
 from ...kernel.wire.messages import ToAgent, ToLauncher
 
+NAME = "relay"
+#: So many bytes of a stream may be on their way in each direction,
 RELAY_WINDOW = 1 << 16
+#: in frames of so many at the most.
+RELAY_PIECE = 1 << 14
+
+
+class Relays(ToAgent):
+    """Before the start: the ranks of this host reach the coordinator through the launcher."""
 
 
 class RelayListens(ToAgent, ToLauncher):

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from collections import deque
 
-from ...kernel.wire import frames
-from ...kernel.wire.loop import GONE, HANG_UP, WRITE, Loop
-from .messages import InputTaken, InputUnwanted
+from ...kernel.agent.part import Part
+from ...kernel.wire.frames import Raw
+from ...kernel.wire.loop import GONE, HANG_UP, WRITE
+from .messages import INPUT_WINDOW, InputEnds, InputTaken, InputUnwanted, TakenBy
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from ...kernel.agent.agent import Agent
     from ...kernel.wire.codec import Message
 
 # What ranks have taken is told in portions: each is a message.
-_PORTION = frames.INPUT_WINDOW // 4
+_PORTION = INPUT_WINDOW // 4
 
 
 class _Pipe:
@@ -52,31 +52,40 @@ class _Pipe:
             pass
 
 
-class Inputs:
+class Inputs(Part):
     """Writes what comes to each rank's pipe, and says how much all of them have taken.
 
-    What is held is bounded by the launcher, which sends no more than `frames.INPUT_WINDOW` ahead.
-
-    Args:
-        loop: calls when there is room in a pipe, or nobody reads it any more.
-        send: sends the launcher a message.
-
+    What is held is bounded by the launcher, which sends no more than INPUT_WINDOW ahead.
     """
 
-    def __init__(self, loop: Loop, send: Callable[[Message], None]) -> None:
-        self._loop = loop
-        self._send = send
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self._loop = agent.loop
+        self._send = agent.link.send
+        self._ranks: tuple[int, ...] = ()
         self._pipes: dict[int, _Pipe] = {}
         self._untold = 0  # bytes that came, and were not told to be taken yet
         self._ended = False
 
-    def add(self) -> int:
-        """Make the pipe of one more rank: the end to read from, which the caller closes.
+    def received(self, message: Message | Raw) -> None:
+        """Take what the launcher sends."""
+        if isinstance(message, Raw):
+            self._feed(message.payload)
+        elif isinstance(message, TakenBy):
+            self._ranks = message.ranks
+        elif isinstance(message, InputEnds):
+            self._end()
+
+    def standard_input(self, rank: int) -> int | None:
+        """Make the pipe of one more rank.
 
         Raises:
             OSError: there are too many open files.
 
         """
+        return self._add() if rank in self._ranks else None
+
+    def _add(self) -> int:
         theirs, fd = os.pipe()
         os.set_blocking(fd, False)
         self._pipes[fd] = _Pipe(fd)
@@ -85,7 +94,7 @@ class Inputs:
         )  # only whether it is gone
         return theirs
 
-    def feed(self, piece: bytes) -> None:
+    def _feed(self, piece: bytes) -> None:
         """More has come."""
         self._untold += len(piece)
         for pipe in list(self._pipes.values()):
@@ -93,7 +102,7 @@ class Inputs:
             self._write(pipe)
         self._tell()
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Nothing more comes: a rank that has taken all sees the end."""
         self._ended = True
         for pipe in list(self._pipes.values()):
@@ -136,3 +145,6 @@ class Inputs:
         if taken >= _PORTION:
             self._untold -= taken
             self._send(InputTaken(taken))
+
+
+PART = Inputs

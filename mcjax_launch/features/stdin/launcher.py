@@ -7,9 +7,14 @@ import signal
 import stat
 from collections.abc import Callable, Iterable
 
-from mcjax_launch.features.stdin.messages import InputEnds, InputTaken, InputUnwanted
+from mcjax_launch.features.stdin.messages import (
+    INPUT_WINDOW,
+    NAME,
+    InputEnds,
+    InputTaken,
+    InputUnwanted,
+)
 from mcjax_launch.kernel.transport.connection import AgentConnection
-from mcjax_launch.kernel.wire.frames import INPUT_WINDOW
 from mcjax_launch.kernel.wire.loop import READ, Loop
 from mcjax_launch.kernel.wire.system import Arrivals, opened_again
 
@@ -181,6 +186,6 @@ class StandardInput:
         for link in self._ahead:
             self._ahead[link] += len(data)
             if data:
-                link.send_input(data)
+                link.send_bytes(NAME, 0, data)
             else:
                 link.send(InputEnds())

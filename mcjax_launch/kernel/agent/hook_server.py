@@ -6,7 +6,6 @@ import socket
 import sys
 import time
 
-from ...features.debugging.messages import DebuggerMessage
 from ..wire import hook_messages
 from ..wire.codec import Malformed, to_json
 from ..wire.loop import READ, Loop
@@ -19,8 +18,6 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from ...features.debugging.agent import Terminals
-    from ...features.debugging.messages import DebuggerMessage
     from ..wire.hook_messages import HookMessage, HookReply
     from .wrapped import WrappedPrograms
 
@@ -46,7 +43,7 @@ class HookConnection:
         self.joining = False  # it has called initialize(), and has not left since
         self.joined = False
         self.compilations = 0  # under way
-        self.debugs = False  # it is that of a debugger
+        self.features: set[str] = set()  # whose messages it has sent
         self.held = ""  # the fingerprint of the program at which its thread waits for a reply
         self.stacks = Pieces()
         self.all_stacks = False  # of which only the main thread's was wanted
@@ -116,8 +113,8 @@ class HookServer:
         loop: calls when there is something to read.
         ranks: of this host.
         is_main: whether a pid (the first argument) is a rank's own process, not one below it.
-        on_message: called with every message from a hook of these ranks,
-        on_debugger: but with those from debuggers, and with None when their process is gone.
+        on_message: called with every message from a hook of these ranks.
+        on_gone: called when a process is gone that has sent messages of features, and with these.
 
     Attributes:
         seen: ranks in whose Python the hook is, or has been.
@@ -131,18 +128,17 @@ class HookServer:
         loop: Loop,
         ranks: Collection[int],
         is_main: Callable[[int, int], bool],
-        on_message: Callable[[FromHook], None],
-        on_debugger: Callable[[HookConnection, DebuggerMessage | None], None],
+        on_message: Callable[[HookConnection, FromHook], None],
+        on_gone: Callable[[HookConnection, Collection[str]], None],
     ) -> None:
         self.seen: set[int] = set()
-        self.terminals: Terminals | None = None  # of debuggers, where there have been any
         self.wrapped: WrappedPrograms | None = None
         self._hooks: dict[int, HookConnection] = {}
         self._loop = loop
         self.ranks = ranks
         self._is_main = is_main
         self._on_message = on_message
-        self._on_debugger = on_debugger
+        self._on_gone = on_gone
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._server.bind(path)
         self._server.listen(_BACKLOG)
@@ -161,10 +157,10 @@ class HookServer:
                 if not mine or not self._read(hook):
                     break
 
-    def read_debuggers(self, rank: int) -> None:
-        """Read what the debuggers of a rank have said up to now."""
+    def read_beside(self, rank: int) -> None:
+        """Read what processes of a rank have said of features up to now, on their own sockets."""
         for hook in list(self._hooks.values()):
-            if hook.debugs and hook.rank == rank:
+            if hook.features and hook.rank == rank:
                 self._read(hook)
 
     @property
@@ -269,8 +265,8 @@ class HookServer:
         self._loop.forget(hook.fd)
         del self._hooks[hook.fd]
         hook.close()
-        if hook.debugs:
-            self._on_debugger(hook, None)
+        if hook.features:
+            self._on_gone(hook, hook.features)
         for _ in range(hook.compilations):  # it died over them
             self._hand_on(hook, hook_messages.Compiled())
         self._listen()
@@ -285,10 +281,6 @@ class HookServer:
             return
         if isinstance(message, hook_messages.Hello):
             self._identify(hook, message)
-        elif isinstance(message, DebuggerMessage):
-            hook.debugs = hook.rank >= 0
-            if hook.debugs:
-                self._on_debugger(hook, message)
         else:
             self._hand_on(hook, message)
 
@@ -320,7 +312,9 @@ class HookServer:
         )
         _note(hook, message)
         if hook.rank >= 0:
-            self._on_message(from_hook)
+            if message.feature:
+                hook.features.add(message.feature)
+            self._on_message(hook, from_hook)
 
     def _is_joining_beside(self, hook: HookConnection) -> bool:
         """Whether another process of the same rank takes part in the job."""

@@ -44,9 +44,9 @@ from mcjax_launch.kernel.launcher.timers import Acting, Once
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.pool import AgentPool, Failure
-from mcjax_launch.kernel.wire import exit_status, frames, hook_messages, messages
+from mcjax_launch.kernel.wire import exit_status, hook_messages, messages
 from mcjax_launch.kernel.wire.codec import Message
-from mcjax_launch.kernel.wire.frames import Content, Data
+from mcjax_launch.kernel.wire.frames import Content, Data, Raw
 from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED, PROFILE
 from mcjax_launch.ranks import counted, these_ranks
@@ -278,9 +278,9 @@ class Launcher:
 
     # --- messages from agents ---
 
-    def _received(self, link: AgentConnection, frame: Message | Data | Content) -> None:
+    def _received(self, link: AgentConnection, frame: Message | Data | Content | Raw) -> None:
         match frame:
-            case Data(stream=frames.TERMINAL, payload=payload):
+            case Raw(feature="debugging", payload=payload):
                 self._debugged.output(link, payload)
             case Data(rank=rank, stream=stream, payload=payload):
                 self._state.printed(rank, time.monotonic())

@@ -12,7 +12,7 @@ from mcjax_launch.kernel.transport.dialogue import Dialogue
 from mcjax_launch.kernel.transport.pipes import Pipes
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Malformed, Message
-from mcjax_launch.kernel.wire.frames import Content, Data, Relayed
+from mcjax_launch.kernel.wire.frames import Content, Data, Raw
 from mcjax_launch.kernel.wire.loop import READ, Loop
 from mcjax_launch.kernel.wire.messages import Credit
 from mcjax_launch.kernel.wire.uplink import Uplink, widen
@@ -110,7 +110,7 @@ class AgentConnection:
         pipes: Pipes,
         loop: Loop,
         window: int,
-        on_frame: Callable[["AgentConnection", Message | Data | Content | Relayed], None],
+        on_frame: Callable[["AgentConnection", Message | Data | Content | Raw], None],
         on_end: Callable[["AgentConnection", str], None],
         trace: Callable[[str], None] | None = None,
     ) -> None:
@@ -168,21 +168,15 @@ class AgentConnection:
         """Send bytes that are no frame: the agent's own sources."""
         self._out.send(data)
 
-    def send_input(self, data: bytes) -> None:
-        """Send a piece of the launcher's standard input, for the ranks that take it."""
-        if self._trace is not None:
-            self._trace(f"frame to {self.host.name}: {len(data)} bytes of input")
-        self._out.send(frames.data_header(0, frames.STDIN, len(data)), data)
-
     def send_later(self, frame: bytes) -> None:
         """Send a frame that messages may overtake: see Uplink."""
         self._out.send_later(frame)
 
-    def send_keys(self, rank: int, data: bytes) -> None:
-        """Send what the user types for the debugger of a rank."""
+    def send_bytes(self, feature: str, number: int, data: bytes) -> None:
+        """Send raw bytes to the part of a feature there."""
         if self._trace is not None:
-            self._trace(f"frame to {self.host.name}: {len(data)} bytes typed for rank {rank}")
-        self._out.send(frames.data_header(rank, frames.TERMINAL, len(data)), data)
+            self._trace(f"frame to {self.host.name}: {Raw(feature, number, data)!r}")
+        self._out.send(frames.raw(feature, number, data))
 
     def supply(self, staged: Iterator[bytes], then: Message) -> None:
         """Send many frames, each only when there is room for it, and then a message."""
@@ -208,7 +202,7 @@ class AgentConnection:
         self.heard_at = time.monotonic()
         data = _buffer.view[:count]
         for frame in self._decoded(data if self.greeted else self._skip_noise(bytes(data))):
-            if isinstance(frame, frames.Data) and frame.stream != frames.TERMINAL:
+            if isinstance(frame, Data):
                 self._window.consumed += len(frame.payload)
             if self._trace is not None:
                 self._trace(f"frame from {self.host.name}: {frame!r}")
@@ -216,7 +210,7 @@ class AgentConnection:
         if count == 0 and not self.ended:
             self._end()
 
-    def _decoded(self, data: bytes | memoryview) -> Iterator[Message | Data | Content | Relayed]:
+    def _decoded(self, data: bytes | memoryview) -> Iterator[Message | Data | Content | Raw]:
         """The frames that are complete, up to the first that is malformed.
 
         What acts on them raises its errors elsewhere: those are bugs.

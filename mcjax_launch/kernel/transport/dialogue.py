@@ -15,7 +15,7 @@ from mcjax_launch.features.preload.messages import Preloaded, StartedAfresh
 from mcjax_launch.features.relay.messages import RelayListens
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
-from mcjax_launch.kernel.wire.frames import Content, Data, Relayed
+from mcjax_launch.kernel.wire.frames import Content, Data, Raw
 from mcjax_launch.kernel.wire.messages import Exited, HostFacts
 from mcjax_launch.ranks import these_ranks
 
@@ -31,7 +31,7 @@ _QUESTIONS: dict[type[Message], type[Message]] = {
 }
 # At any time: an agent that has a bug says so.
 _ALWAYS = (messages.Ping, messages.InternalError)
-_OUTPUT = (frames.STDOUT, frames.STDERR, frames.TERMINAL)
+_OUTPUT = (frames.STDOUT, frames.STDERR)
 
 
 class Dialogue:
@@ -51,7 +51,7 @@ class Dialogue:
         elif type(message) in _QUESTIONS.values():
             self._asked.append(message)
 
-    def received(self, data: bytes | memoryview) -> Iterator[Message | Data | Content | Relayed]:
+    def received(self, data: bytes | memoryview) -> Iterator[Message | Data | Content | Raw]:
         """The frames that `data` completes.
 
         Raises:
@@ -62,7 +62,7 @@ class Dialogue:
             self.check(frame)
             yield frame
 
-    def check(self, frame: Message | Data | Content | Relayed) -> None:
+    def check(self, frame: Message | Data | Content | Raw) -> None:
         """Whether the agent may say this now.
 
         Raises:
@@ -103,7 +103,7 @@ def _check_facts(facts: HostFacts, asked: messages.Prepare) -> None:
         raise Malformed(f"HostFacts with {ports} ports for transfers")
 
 
-def _ranks_of(frame: Message | Data | Content | Relayed) -> Iterable[int]:
+def _ranks_of(frame: Message | Data | Content | Raw) -> Iterable[int]:
     """The ranks of which a frame says something."""
     match frame:
         case RelayListens():

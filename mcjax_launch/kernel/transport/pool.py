@@ -17,7 +17,7 @@ from mcjax_launch.kernel.transport.deadlines import Deadlines
 from mcjax_launch.kernel.transport.pace import Pace
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Message
-from mcjax_launch.kernel.wire.frames import Content, Data, Relayed
+from mcjax_launch.kernel.wire.frames import Content, Data, Raw
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import Bye, Greeting, NothingLeft, Ping
 from mcjax_launch.kernel.wire.signals import ENDING, signal_name
@@ -260,15 +260,21 @@ class AgentPool:
         """Whether on no host a process of the job is left, as far as can be known."""
         return _all(self._not_empty, lambda link: link.ended or self._due.get(link) == math.inf)
 
-    def _frame(self, link: AgentConnection, frame: Message | Data | Content | Relayed) -> None:
+    def _frame(self, link: AgentConnection, frame: Message | Data | Content | Raw) -> None:
         if link in self._leaving:
             return
         match frame:
             case Data() | Content():
                 self._on_frame(link, frame)
                 return
-            case Relayed() | RelayListens() | RelayOpens() | RelayTaken() | RelayEnds():
+            case RelayListens() | RelayOpens() | RelayTaken() | RelayEnds():
                 self._pass_on(link, frame)
+                return
+            case Raw(feature="relay"):
+                self._pass_on(link, frame)
+                return
+            case Raw():
+                self._on_frame(link, frame)
                 return
             case Ping():
                 return

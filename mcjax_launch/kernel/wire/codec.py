@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 
 _MOST_INT = 1 << 63
+# Ours, under the name that this process knows it by.
+_PACKAGE = __name__.partition(".")[0]
 
 
 class Malformed(ValueError):
@@ -66,14 +68,27 @@ class Nested(Value):
 
 
 class Message(Nested):
-    """What one process says to another; it carries the name of its class."""
+    """What one process says to another; it carries the name of its class.
 
+    One of a feature carries the feature's name too, `debugging.TerminalSize`: its class is loaded
+    from `features.debugging.messages` when the first comes.
+
+    Attributes:
+        feature: whose it is; "" for the kernel's.
+
+    """
+
+    feature: ClassVar[str] = ""
+    _name: ClassVar[str] = ""
     _named: ClassVar[dict[str, type[Message]]] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if cls._named.setdefault(cls.__name__, cls) is not cls:
-            raise TypeError(f"two messages are called {cls.__name__}")
+        _, _, below = cls.__module__.partition(".features.")
+        cls.feature = below.partition(".")[0]
+        cls._name = f"{cls.feature}.{cls.__name__}" if cls.feature else cls.__name__
+        if cls._named.setdefault(cls._name, cls) is not cls:
+            raise TypeError(f"two messages are called {cls._name}")
 
     @classmethod
     def of(cls: type[M], text: str) -> M:
@@ -89,7 +104,7 @@ class Message(Nested):
     def _of(cls: type[M], pair: object) -> M:
         if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise Malformed("expected a name and values")
-        known = cls._named.get(pair[0])
+        known = cls._named.get(pair[0]) or cls._loaded(pair[0])
         if known is None:
             raise Malformed(f"unknown message {pair[0]!r}")
         if not issubclass(known, cls):
@@ -98,6 +113,18 @@ class Message(Nested):
             return from_values(known, pair[1])
         except Malformed as error:
             raise Malformed(f"{pair[0]}: {error}") from None
+
+    @classmethod
+    def _loaded(cls, name: str) -> type[Message] | None:
+        """The class of a feature's message, of which nothing has been heard before."""
+        feature, dot, _ = name.partition(".")
+        if not dot or not feature.isidentifier():
+            return None
+        try:
+            __import__(f"{_PACKAGE}.features.{feature}.messages")
+        except ImportError:
+            return None
+        return cls._named.get(name)
 
 
 # --- values out ---
@@ -119,7 +146,7 @@ def to_json(value: object) -> str:
     if isinstance(value, float):
         return float.__repr__(value)
     if isinstance(value, Message):
-        return f"[{_quoted(type(value).__name__)},{to_json(value._values())}]"
+        return f"[{_quoted(value._name)},{to_json(value._values())}]"
     if isinstance(value, Nested):
         value = value._values()
     if isinstance(value, (list, tuple)):

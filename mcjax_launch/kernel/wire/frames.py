@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 
-from ...features.relay.messages import RELAY_WINDOW
 from .codec import Malformed, Message, to_json
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
 
-    Frame: TypeAlias = "Message | Data | Content | Relayed"
+    Frame: TypeAlias = "Message | Data | Content | Raw"
 
 HEADER = struct.Struct("!BBII")  # kind, stream, rank, length
 
@@ -24,8 +23,8 @@ HEADER = struct.Struct("!BBII")  # kind, stream, rank, length
 DATA = 0
 #: of a file,
 CONTENT = 1
-#: between a rank and the coordination service on another host,
-RELAYED = 2
+#: of a feature, whatever they are to it,
+RAW = 2
 #: or a message.
 MESSAGE = 3
 
@@ -35,20 +34,10 @@ MAGIC = b"\x00mcjax-launch agent\x00\n"
 #: Begins the line on stderr of an agent whose host cannot take part: it ends without a greeting.
 UNFIT = "mcjax-launch agent: "
 
-STDIN, STDOUT, STDERR = 0, 1, 2
-#: What a debugger in a rank writes to the user's terminal; from the launcher, what the user types.
-TERMINAL = 3
+STDOUT, STDERR = 1, 2
 
-#: So many bytes of the launcher's standard input may be on their way to a host.
-INPUT_WINDOW = 1 << 18
-
-#: So many bytes of a relayed stream may be on their way in each direction,
-RELAY_WINDOW = RELAY_WINDOW
-#: in frames of so many at the most.
-RELAY_PIECE = 1 << 14
-
-# Raw bytes come in smaller pieces: 64 KiB of a rank's output, of a file or of the input at most.
-_LONGEST_RAW = 1 << 16
+# Raw bytes come in smaller pieces: 64 KiB of a rank's output, of a file or of a feature at most.
+_LONGEST_RAW = (1 << 16) + 256
 # What the launcher sends has no bound: it knows every rank's arguments.
 _LONGEST = 1 << 32
 #: The longest message of an agent is shorter: what a hook says of a failure is (see hook_server),
@@ -62,10 +51,7 @@ SILENCE_S = 12.0
 
 
 class Data:
-    """Raw bytes of a rank's stream: a frame, or as much of one as has arrived.
-
-    Of STDIN they are for all ranks of the host that take the launcher's, and `rank` means nothing.
-    """
+    """Raw bytes that a rank has written: a frame, or as much of one as has arrived."""
 
     __slots__ = ("payload", "rank", "stream")
 
@@ -95,17 +81,18 @@ class Content:
         return f"Content({len(self.payload)} bytes)"
 
 
-class Relayed:
-    """Raw bytes between a rank and JAX's coordination service on another host."""
+class Raw:
+    """Raw bytes between the parts of a feature; what `number` counts is the feature's own."""
 
-    __slots__ = ("payload", "stream")
+    __slots__ = ("feature", "number", "payload")
 
-    def __init__(self, stream: int, payload: bytes) -> None:
-        self.stream = stream
+    def __init__(self, feature: str, number: int, payload: bytes) -> None:
+        self.feature = feature
+        self.number = number
         self.payload = payload
 
     def __repr__(self) -> str:
-        return f"Relayed(stream={self.stream}, {len(self.payload)} bytes)"
+        return f"Raw({self.feature}, {self.number}, {len(self.payload)} bytes)"
 
 
 def data_header(rank: int, stream: int, length: int) -> bytes:
@@ -118,15 +105,23 @@ def content(piece: bytes | memoryview, rank: int = 0) -> bytes:
     return HEADER.pack(CONTENT, 0, rank, len(piece)) + piece
 
 
-def relayed(stream: int, piece: bytes) -> bytes:
-    """A whole frame with bytes between a rank and the coordination service."""
-    return HEADER.pack(RELAYED, 0, stream, len(piece)) + piece
+def raw(feature: str, number: int, piece: bytes) -> bytes:
+    """A whole frame with bytes of a feature; its name goes before them."""
+    name = feature.encode()
+    return HEADER.pack(RAW, len(name), number, len(name) + len(piece)) + name + piece
 
 
 def encoded(message: Message) -> bytes:
     """A whole frame that carries a message."""
     payload = to_json(message).encode()
     return HEADER.pack(MESSAGE, 0, 0, len(payload)) + payload
+
+
+def _raw(name_length: int, number: int, payload: bytes) -> Raw:
+    name, piece = payload[:name_length], payload[name_length:]
+    if not name.isalpha() and not name.replace(b"_", b"").isalpha():
+        raise Malformed("raw bytes of no feature")
+    return Raw(name.decode("ascii", "replace"), number, piece)
 
 
 class Decoder:
@@ -187,8 +182,8 @@ class Decoder:
                 break
             at = body + length
             payload = bytes(view[body:at])
-            if kind == RELAYED:
-                yield Relayed(stream=rank, payload=payload)
+            if kind == RAW:
+                yield _raw(stream, rank, payload)
             else:
                 yield self._decoded(payload)
         self._held = bytearray(view[at:])
