@@ -1,1 +1,47 @@
-"""features."""
+"""What crosses processes: a folder for each feature, with its messages and its part in each.
+
+The kernel loads the parts by name: `launcher` in the launcher, `agent` on the hosts, `hook` in the
+ranks. It knows features from here alone. A folder's `messages`, `agent` and `hook` are streamed to
+other hosts, and run on Python 3.9.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mcjax_launch.job.job import Job
+
+#: Those that any job may come to need.
+ANY_TIME = ("debugging",)
+#: Of which signals to the launcher they are told, as the first to come may be the only one.
+SIGNALS = {"SIGPROF": "profile"}
+
+#: Those that a rank has been asked for if such a variable is set (`kernel.wire.hook_environ`).
+ASKED_BY = {
+    "MCJAX_HOOK_PDB": "debugging",
+    "MCJAX_HOOK_PROFILE": "profile",
+    "MCJAX_HOOK_VERIFY_SPMD": "verify_spmd",
+}
+#: Whose part patches which modules, once the program has imported them.
+PATCHES = {
+    "pdb": "debugging",
+    "IPython.terminal.debugger": "debugging",
+    "pudb.debugger": "debugging",
+    "jax._src.debugger.cli_debugger": "debugging",
+}
+
+
+def used(job: "Job") -> "list[str]":
+    """Those whose part is there before the ranks are."""
+    uses = {
+        "debugging": job.debugpy is not None,
+        "preload": bool(job.preload),
+        "relay": job.relay,
+        "stdin": bool(job.stdin),
+        "verify_spmd": job.verify_spmd,
+    }
+    return [name for name, is_used in uses.items() if is_used]
+
+
+def on_hosts(job: "Job") -> "set[str]":
+    """Those that hosts need."""
+    uses = {"check": job.check, "function": bool(job.call), "profile": job.profile is not None}
+    return {*ANY_TIME, *used(job), *(name for name, is_used in uses.items() if is_used)}

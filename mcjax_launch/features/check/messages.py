@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ...kernel.wire.codec import Malformed, Nested
-from ...kernel.wire.messages import HostFacts, Prepare, ToAgent, ToLauncher
+from ...kernel.wire.messages import HostFacts, Prepare, Question, ToLauncher
 
 
-class TellTime(ToAgent):
+class TellTime(Question):
     """What time is it there? Answered by Time, at once."""
 
 
-class Survey(ToAgent):
+class Survey(Question):
     """What is there to run on? Answered by Surveyed, whatever of it is missing (--check).
 
     Args:
@@ -23,7 +23,7 @@ class Survey(ToAgent):
     python_env: dict[str, str]
 
 
-class CountDevices(ToAgent):
+class CountDevices(Question):
     """Which devices has JAX there, on its own? Answered by DevicesCounted (--check)."""
 
     python: str
@@ -35,6 +35,8 @@ class Time(ToLauncher):
     """The host's clock, in seconds since 1970."""
 
     now_s: float
+
+    answers = TellTime
 
 
 class PythonFacts(Nested):
@@ -109,6 +111,8 @@ class Surveyed(ToLauncher):
     shm_free_kib: int = 0
     interfaces: tuple[NetworkInterface, ...] = ()
 
+    answers = Survey
+
 
 class Devices(Nested):
     """Devices of one kind."""
@@ -123,3 +127,5 @@ class DevicesCounted(ToLauncher):
 
     devices: tuple[Devices, ...]
     error: str
+
+    answers = CountDevices

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from mcjax_launch import features
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import Stopped
 from mcjax_launch.errors import LaunchError
@@ -44,7 +45,7 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[F
             there.
 
     """
-    transport = Transport(job.via, job.python, job.python_given, job.start_timeout)
+    transport = Transport(job, features.on_hosts(job))
     if any(host.is_local for host in hosts):
         transport.start_local()
     transport.allow_many_files()

@@ -1,1 +1,1 @@
-"""features.debugging."""
+"""Debuggers in ranks, at the user's terminal: `breakpoint()`, --pdb, --debugpy."""

@@ -1,9 +1,9 @@
 """Debuggers in ranks and the user's terminal, brought together."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from signal import SIGCONT, SIGWINCH
 
-from mcjax_launch.console.console import Console
 from mcjax_launch.features.debugging.messages import (
     NAME,
     DebuggerMessage,
@@ -30,13 +30,15 @@ from mcjax_launch.features.debugging.queue import (
     Waits,
 )
 from mcjax_launch.job.plan import Plan
+from mcjax_launch.kernel.launcher.launcher import Launcher
+from mcjax_launch.kernel.launcher.part import Part
 from mcjax_launch.kernel.launcher.user_terminal import UserTerminal, in_background
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
-from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.kernel.wire.frames import Raw
+from mcjax_launch.kernel.wire.messages import ToLauncher
 from mcjax_launch.ranks import these_ranks
-from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import Stop, quit_debugger
+from mcjax_launch.runs.stop_reasons import quit_debugger
 
 _WHAT_HELPS = (
     "run it at a terminal, or with --debugpy PORT (-x PYTHONBREAKPOINT=0 ignores breakpoints)"
@@ -65,34 +67,13 @@ def waiting_for_ide(plan: Plan, port: int) -> str:
     return f"waiting for a debugger to attach: {', '.join(places)}{more}"
 
 
-class Debugging:
-    """Lends the user's terminal to the debuggers of ranks, one at a time.
+class Debugging(Part):
+    """Lends the user's terminal to the debuggers of ranks, one at a time."""
 
-    Args:
-        loop: to wait in.
-        console: holds the ranks' output meanwhile.
-        state: of the run.
-        on_quit: called when the user leaves a debugger, and the job with it.
-        on_stacks: called when the user wants the stacks of all ranks.
-        why_no_terminal: says why there is none for a debugger; "" if there is one.
-
-    """
-
-    def __init__(
-        self,
-        loop: Loop,
-        console: Console,
-        state: RunState,
-        on_quit: Callable[[Stop], object],
-        on_stacks: Callable[[], object],
-        why_no_terminal: Callable[[], str],
-    ) -> None:
-        self._loop = loop
-        self._console = console
-        self._state = state
-        self._on_quit = on_quit
-        self._on_stacks = on_stacks
-        self._why_no_terminal = why_no_terminal
+    def __init__(self, launcher: Launcher) -> None:
+        super().__init__(launcher)
+        self._console = launcher.console
+        self._state = launcher.state
         self._queue = DebugQueue()
         self._terminal: UserTerminal | None = None
         self._links: dict[int, AgentConnection] = {}  # by rank, of those that have stopped
@@ -100,10 +81,23 @@ class Debugging:
         self._unwritten: dict[AgentConnection, int] = {}  # bytes of debuggers' output
         self._has_said_limits = False
 
+    def begins(self, plan: Plan, now: float) -> None:
+        """With --debugpy the ranks wait."""
+        port = self.launcher.job.debugpy
+        if port is not None:
+            self._state.pause.begin(now)
+            self._console.note(waiting_for_ide(plan, port))
+
     # --- what debuggers say ---
 
-    def received(self, link: AgentConnection, event: FromDebugger, now: float) -> None:
-        """A debugger in a rank says something."""
+    def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
+        """A debugger in a rank says or writes something."""
+        if isinstance(message, Raw):
+            self._output(link, message.payload)
+        elif isinstance(message, FromDebugger):
+            self._received(link, message, now)
+
+    def _received(self, link: AgentConnection, event: FromDebugger, now: float) -> None:
         self._links[event.rank] = link
         self._cut[event.rank] = event.cut
         self._perform(self._effects(event.rank, event.pid, event.message, now), now)
@@ -121,21 +115,23 @@ class Debugging:
             case DebuggerSwitches(other):
                 return self._queue.switches(other)
             case DebuggerQuits(where) if not self._queue.ended:
-                self._on_quit(quit_debugger(self._name(rank), where))
+                self.launcher.stop(quit_debugger(self._name(rank), where))
         return []
 
     def _why_refused(self) -> str:
         if self._terminal is not None:
             return ""
-        return self._why_no_terminal()
+        if self.launcher.job.stdin:
+            return "--stdin takes what is typed"
+        return self.launcher.front.why_no_terminal()
 
-    def output(self, link: AgentConnection, data: bytes) -> None:
+    def _output(self, link: AgentConnection, data: bytes) -> None:
         """A debugger has written something."""
         if self._terminal is not None and not self._queue.ended:
             self._unwritten[link] = self._unwritten.get(link, 0) + len(data)
             self._terminal.write(data)
 
-    def link_lost(self, link: AgentConnection, now: float) -> None:
+    def lost(self, link: AgentConnection, now: float) -> None:
         """An agent is gone, with its ranks."""
         for rank, its_link in self._links.items():
             if its_link is link:
@@ -145,7 +141,7 @@ class Debugging:
 
     def _typed(self, keys: bytes) -> None:
         if _STACKS_KEY in keys:
-            self._on_stacks()
+            self.launcher.request_stacks()
         if _SUSPEND_KEY in keys and self._terminal is not None:
             self._terminal.suspend()
         keys = keys.replace(_STACKS_KEY, b"").replace(_SUSPEND_KEY, b"")
@@ -153,18 +149,19 @@ class Debugging:
         if active is not None and keys:
             self._links[active.rank].send_bytes(NAME, active.rank, keys)
 
-    def resized(self) -> None:
-        """The terminal has another size."""
+    def signalled(self, signum: int) -> None:
+        """The terminal has another size, or the launcher was stopped and runs again."""
+        if signum == SIGWINCH:
+            self._resized()
+        elif signum == SIGCONT and self._terminal is not None:
+            self._terminal.resume()
+
+    def _resized(self) -> None:
         active = self._queue.active
         if self._terminal is not None and active is not None:
             self._links[active.rank].send(TerminalSize(*self._terminal.size))
 
-    def continued(self) -> None:
-        """The launcher was stopped, and runs again."""
-        if self._terminal is not None:
-            self._terminal.resume()
-
-    def say(self, lines: Sequence[str]) -> bool:
+    def shows(self, lines: Sequence[str]) -> bool:
         """Show lines to a user who debugs; whether there is one."""
         if self._terminal is None or self._queue.active is None:
             return False
@@ -191,7 +188,7 @@ class Debugging:
 
     def _grant(self, stopped: Stopped, others: Sequence[int], again: bool, now: float) -> None:
         if self._terminal is None:
-            self._terminal = UserTerminal(self._loop, self._typed, self._written)
+            self._terminal = UserTerminal(self.launcher.front.loop, self._typed, self._written)
         if in_background():
             self._console.say(f"{self._place(stopped)}: bring this job to the foreground (fg)")
         self._state.pause.begin(now)
@@ -204,7 +201,7 @@ class Debugging:
                 waits = "wait" if len(others) > 1 else "waits"
                 self._say(f"{these_ranks(others)} {waits} too: `rank {others[0]}` goes there")
             self._say_limits()
-        self.resized()
+        self._resized()
         self._reply(stopped, TerminalGranted(os.environ.get("TERM", "dumb")))
 
     def _say_limits(self) -> None:
@@ -232,7 +229,7 @@ class Debugging:
         self._unwritten.clear()
 
     def _say(self, line: str) -> None:
-        self.say([line])
+        self.shows([line])
 
     def _reply(self, stopped: Stopped, reply: DebuggerReply) -> None:
         self._links[stopped.rank].send(ReplyToDebugger(stopped.pid, reply))
@@ -249,7 +246,7 @@ class Debugging:
     # --- time, and the end ---
 
     @property
-    def deadline(self) -> float | None:
+    def deadline(self) -> float | None:  # type: ignore[override]
         """When a debugger that steps has had its time."""
         return self._queue.deadline
 
@@ -257,13 +254,16 @@ class Debugging:
         """Let others have the terminal, if it is time."""
         self._perform(self._queue.expire(now), now)
 
-    def end(self, now: float) -> None:
+    def stops(self, now: float) -> None:
         """The ranks are ended: nobody debugs any more."""
         self._perform(self._queue.end(), now)
 
     def close(self, now: float) -> None:
         """Leave the terminal for good."""
-        self.end(now)
+        self.stops(now)
         if self._terminal is not None:
             self._terminal.close()
             self._terminal = None
+
+
+PART = Debugging

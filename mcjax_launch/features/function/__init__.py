@@ -1,1 +1,1 @@
-"""features.function."""
+"""Functions called in ranks, and what they return: `mcjax_launch.run`."""

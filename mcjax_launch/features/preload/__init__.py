@@ -1,1 +1,1 @@
-"""features.preload."""
+"""--preload: modules are imported once on each host, and the ranks forked."""

@@ -1,55 +1,51 @@
 """What is said of --preload: which ranks were forked, where it does not do, and what takes long."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 from mcjax_launch.diagnosis.preloading import imports_under_way
-from mcjax_launch.features.preload.messages import Importing, Preloaded, SetTooLate, StartedAfresh
-from mcjax_launch.kernel.wire.codec import Message
-from mcjax_launch.kernel.wire.messages import FromHook
+from mcjax_launch.features.preload.messages import (
+    Importing,
+    Preload,
+    Preloaded,
+    SetTooLate,
+    StartedAfresh,
+)
+from mcjax_launch.job.plan import Plan, Rank
+from mcjax_launch.kernel.launcher.launcher import Launcher
+from mcjax_launch.kernel.launcher.part import Part
+from mcjax_launch.kernel.transport.connection import AgentConnection
+from mcjax_launch.kernel.wire.frames import Raw
+from mcjax_launch.kernel.wire.messages import FromHook, ToAgent, ToLauncher
 from mcjax_launch.ranks import these_ranks
-from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.hang import AFTER_S, AFTER_VARIABLE
 
 
-class PreloadNotes:
-    """Says it; the same of many hosts once, and of imports that take long ever more seldom.
+class PreloadNotes(Part):
+    """Says it; the same of many hosts once, and of imports that take long ever more seldom."""
 
-    Args:
-        modules: that are imported.
-        state: of the run.
-        note: shows a line.
-        detail: shows a line that is only wanted with -v.
-
-    Attributes:
-        deadline: when to say what is still being imported.
-
-    """
-
-    def __init__(
-        self,
-        modules: Sequence[str],
-        state: RunState,
-        note: Callable[[str], object],
-        detail: Callable[[str], object],
-    ) -> None:
-        self.deadline: float | None = None
-        self._modules = ",".join(modules)
-        self._state = state
-        self._note = note
-        self._detail = detail
+    def __init__(self, launcher: Launcher) -> None:
+        super().__init__(launcher)
+        self._modules = ",".join(launcher.job.preload)
+        self._state = launcher.state
+        self._note = launcher.console.note
+        self._detail = launcher.console.detail
         self._pause_s = float(os.environ.get(AFTER_VARIABLE) or AFTER_S)
         self._said: set[str] = set()
 
-    def take(self, message: Message, host: str, now: float) -> None:
-        """A module is being imported, ranks have been forked or not, or have not seen a variable.
+    def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
+        """What to import, where the hook can do it."""
+        job = self.launcher.job
+        return [Preload(job.preload)] if job.preload and job.expects_hooks else []
 
-        Args:
-            message: which, and why.
-            host: the name of theirs.
-            now: in time.monotonic's seconds.
+    def begins(self, plan: Plan, now: float) -> None:
+        """Say that it is for no such PROGRAM."""
+        if not self.launcher.job.expects_hooks:
+            self._detail("--preload: not for this PROGRAM; the ranks are started afresh")
 
-        """
+    def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
+        """A module is being imported, ranks are forked or not, or have not seen a variable."""
+        host = link.host.name
         if isinstance(message, Importing):
             self._state.importing(host, message.module, now)
             if self.deadline is None:
@@ -102,3 +98,6 @@ def set_too_late(message: SetTooLate) -> str:
         f"--preload: {message.package} had been imported when the program changed "
         f"{', '.join(message.variables)}, and has not seen that: use -x NAME=VALUE, or no --preload"
     )
+
+
+PART = PreloadNotes

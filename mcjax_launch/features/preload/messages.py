@@ -10,6 +10,12 @@ from ...kernel.wire.codec import Message, Nested
 from ...kernel.wire.hook_messages import HookMessage
 from ...kernel.wire.messages import ToAgent, ToLauncher
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NAME = "preload"
+
 
 class ForkMessage(Message):
     """Any of the messages below."""
@@ -109,6 +115,11 @@ class Preloaded(ToLauncher):
     ranks: tuple[int, ...]
     seconds: float
 
+    @property
+    def about(self) -> Iterable[int]:
+        """The ranks of which it says something."""
+        return self.ranks
+
 
 class StartedAfresh(ToLauncher):
     """These ranks have not been forked (--preload).
@@ -119,3 +130,8 @@ class StartedAfresh(ToLauncher):
     ranks: tuple[int, ...]
     reason: str
     expected: bool = False
+
+    @property
+    def about(self) -> Iterable[int]:
+        """The ranks of which it says something."""
+        return self.ranks

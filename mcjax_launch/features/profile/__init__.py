@@ -1,1 +1,1 @@
-"""features.profile."""
+"""--profile: a trace of each rank."""

@@ -9,6 +9,8 @@ import threading
 import time
 from queue import Empty, SimpleQueue
 
+from ...kernel.hook.part import Part
+from ...kernel.wire import hook_environ
 from ...kernel.wire.signals import PROFILE
 
 TYPE_CHECKING = False
@@ -16,24 +18,20 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def begin(asked: str) -> bool:
-    """Have a trace written while the program goes on; what goes wrong is said.
+class Profiling(Part):
+    """Has a trace written while the program goes on; what goes wrong is said."""
 
-    Args:
-        asked: the seconds from now on to wait, those to trace, and the folder.
+    def joined(self) -> bool:
+        """Begin; whether the launcher's signal begins another."""
+        import atexit
 
-    Returns:
-        whether the launcher's signal begins another.
-
-    """
-    import atexit
-
-    after, length, folder = asked.split(" ", 2)
-    profile = _Profile(float(after), float(length), folder)
-    atexit.register(profile.finish)  # after JAX's own, so it runs before
-    heeds = profile.heed_signal()
-    profile.thread.start()
-    return heeds
+        # The seconds from now on to wait, those to trace, and the folder.
+        after, length, folder = self.environ[hook_environ.PROFILE].split(" ", 2)
+        profile = _Profile(float(after), float(length), folder)
+        atexit.register(profile.finish)  # after JAX's own, so it runs before
+        heeds = profile.heed_signal()
+        profile.thread.start()
+        return heeds
 
 
 class _Profile:
@@ -129,3 +127,6 @@ def _newest_trace(folder: str) -> str:
 
 def _say(message: str) -> None:
     print(f"mcjax-launch: {message}", file=sys.stderr, flush=True)
+
+
+PART = Profiling

@@ -1,1 +1,1 @@
-"""features.relay."""
+"""--coordinator ssh: ranks reach their coordinator through agents and launcher."""

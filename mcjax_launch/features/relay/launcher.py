@@ -1,6 +1,6 @@
 """What goes between ranks and JAX's coordination service, from one host's agent to another's."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Protocol, TypeAlias
 
@@ -9,12 +9,15 @@ from mcjax_launch.features.relay.messages import (
     RelayEnds,
     RelayListens,
     RelayOpens,
+    Relays,
     RelayTaken,
 )
+from mcjax_launch.job.plan import Plan, Rank
+from mcjax_launch.kernel.launcher.launcher import Launcher
+from mcjax_launch.kernel.launcher.part import Part
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Raw, encoded, raw
-
-Event: TypeAlias = Raw | RelayListens | RelayOpens | RelayTaken | RelayEnds
+from mcjax_launch.kernel.wire.messages import ToAgent, ToLauncher
 
 
 class Link(Protocol):
@@ -30,37 +33,36 @@ class Link(Protocol):
 End: TypeAlias = tuple[Link, int]
 
 
-class CoordinatorRelay:
+class CoordinatorRelay(Part):
     """Passes on what comes; each end of a stream has its own number for it.
 
     It holds nothing itself: an agent sends no more than the other end has taken, and a window.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, launcher: Launcher) -> None:
+        super().__init__(launcher)
         self._first: Link | None = None  # of rank 0's host
         self._numbers = count(1)  # for rank 0's agent, which has streams of all the others
         self._ends: dict[End, End] = {}  # the other end of each
 
-    def received(self, link: Link, event: Event, links: Iterable[Link]) -> None:
-        """An agent has sent something for another.
+    def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
+        """Where the hosts are several."""
+        return [Relays()] if len(plan.hosts) > 1 else []
 
-        Args:
-            link: to it.
-            event: what.
-            links: to all agents.
-
-        """
-        match event:
+    def received(self, link: Link, message: ToLauncher | Raw, now: float) -> None:
+        """An agent has sent something for another."""
+        match message:
             case RelayListens():
                 self._first = link
-                for other in links:
+                for other in self.launcher.links:
                     if other is not link:
-                        other.send(event)
+                        other.send(message)
             case RelayOpens(stream):
                 self._open((link, stream))
-            case _:
-                number = event.number if isinstance(event, Raw) else event.stream
-                self._pass_on((link, number), event)
+            case Raw():
+                self._pass_on((link, message.number), message)
+            case RelayTaken() | RelayEnds():
+                self._pass_on((link, message.stream), message)
 
     def _open(self, near: End) -> None:
         if self._first in (None, near[0]) or near in self._ends:  # or it has no such number to give
@@ -85,9 +87,12 @@ class CoordinatorRelay:
                 del self._ends[end], self._ends[other]
                 link.send_later(encoded(RelayEnds(number)))
 
-    def gone(self, link: Link) -> None:
+    def lost(self, link: Link, now: float) -> None:
         """An agent says nothing more: its ends of all streams are closed."""
         if link is self._first:
             self._first = None
         for end in [end for end in self._ends if end[0] is link]:
             self._pass_on(end, RelayEnds(end[1]))
+
+
+PART = CoordinatorRelay

@@ -5,6 +5,10 @@ from __future__ import annotations
 from ...kernel.wire.codec import Malformed
 from ...kernel.wire.messages import ToAgent, ToLauncher
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 NAME = "relay"
 #: So many bytes of a stream may be on their way in each direction,
 RELAY_WINDOW = 1 << 16
@@ -21,6 +25,11 @@ class RelayListens(ToAgent, ToLauncher):
 
     From then on these listen in its place.
     """
+
+    @property
+    def about(self) -> Iterable[int]:
+        """The ranks of which it says something."""
+        return (0,)
 
 
 class RelayOpens(ToAgent, ToLauncher):

@@ -1,1 +1,1 @@
-"""features.stdin."""
+"""--stdin: the launcher's standard input for ranks."""

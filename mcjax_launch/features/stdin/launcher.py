@@ -5,7 +5,9 @@ import os
 import select
 import signal
 import stat
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 from mcjax_launch.features.stdin.messages import (
     INPUT_WINDOW,
@@ -13,9 +15,15 @@ from mcjax_launch.features.stdin.messages import (
     InputEnds,
     InputTaken,
     InputUnwanted,
+    TakenBy,
 )
+from mcjax_launch.job.plan import Plan, Rank
+from mcjax_launch.kernel.launcher.launcher import Launcher
+from mcjax_launch.kernel.launcher.part import Part
 from mcjax_launch.kernel.transport.connection import AgentConnection
-from mcjax_launch.kernel.wire.loop import READ, Loop
+from mcjax_launch.kernel.wire.frames import Raw
+from mcjax_launch.kernel.wire.loop import READ
+from mcjax_launch.kernel.wire.messages import ToAgent, ToLauncher
 from mcjax_launch.kernel.wire.system import Arrivals, opened_again
 
 _PIECE = 1 << 16
@@ -99,55 +107,50 @@ class _Source:
         os.close(self._fd)
 
 
-class StandardInput:
-    """Reads the launcher's standard input, as long as every rank that takes it has room.
+class StandardInput(Part):
+    """Reads the launcher's standard input, as long as every rank that takes it has room."""
 
-    Args:
-        loop: calls when there is something to read.
-
-    """
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self._say: Callable[[str], object] = lambda line: None
+    def __init__(self, launcher: Launcher) -> None:
+        super().__init__(launcher)
+        self._loop = launcher.front.loop
         self._source: _Source | None = None
         self._ahead: dict[AgentConnection, int] = {}  # bytes on their way to each host
-        self._begins_at: int | None = None  # in a file, which each attempt reads anew
 
-    def begin(self, links: Iterable[AgentConnection], say: Callable[[str], object]) -> None:
-        """Ranks have been started: read from now on.
+    def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
+        """Which ranks take it."""
+        taking = tuple(r.process_id for r in ranks if r.process_id in self.launcher.job.stdin)
+        return [TakenBy(taking)] if taking else []
 
-        Args:
-            links: to the hosts with ranks that take it.
-            say: shows a line.
-
-        """
-        self._say = say
+    def begins(self, plan: Plan, now: float) -> None:
+        """Ranks have been started: read from now on."""
+        taking = {rank.host for rank in plan.ranks if rank.process_id in self.launcher.job.stdin}
+        links = [link for link in self.launcher.links if link.host in taking]
         self._ahead = dict.fromkeys(links, 0)
         if not self._ahead:
             return
         with contextlib.suppress(OSError):  # not a file: then there is one attempt only
-            if self._begins_at is None:
-                self._begins_at = os.lseek(0, 0, os.SEEK_CUR)
-            os.lseek(0, self._begins_at, os.SEEK_SET)
+            # Each attempt reads it anew.
+            begins_at = self.launcher.kept.setdefault(NAME, os.lseek(0, 0, os.SEEK_CUR))
+            os.lseek(0, cast("int", begins_at), os.SEEK_SET)
         # In the background, reading a terminal is an error then, and stops nobody.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTIN])
         self._source = _Source(0)
         self._read()
 
-    def received(self, link: AgentConnection, message: InputTaken | InputUnwanted) -> None:
+    def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
         """The ranks of a host have taken some of it, or take no more."""
         if isinstance(message, InputUnwanted):
             self._ahead.pop(link, None)
-        elif link in self._ahead:
+        elif isinstance(message, InputTaken) and link in self._ahead:
             self._ahead[link] -= message.count
         self._read()
 
-    def resumed(self) -> None:
+    def signalled(self, signum: int) -> None:
         """Look again: this process may have come to the foreground."""
-        self._read()
+        if signum == signal.SIGCONT:
+            self._read()
 
-    def end(self) -> None:
+    def close(self, now: float) -> None:
         """Stop reading: the attempt is over, or nobody takes any more."""
         self._ahead.clear()
         if self._source is not None:
@@ -162,13 +165,13 @@ class StandardInput:
             return
         if not self._ahead:
             source.hang_up()
-            self.end()
+            self.close(time.monotonic())
             return
         while (room := INPUT_WINDOW - max(self._ahead.values())) > 0:
             try:
                 data = source.read(min(room, _PIECE))
             except OSError as error:
-                self._say(f"--stdin: cannot read standard input: {error.strerror}")
+                self.launcher.say(f"--stdin: cannot read standard input: {error.strerror}")
                 data = b""
             if data is None:
                 if source.wakes:
@@ -178,7 +181,7 @@ class StandardInput:
                 return
             self._send(data)
             if not data:
-                self.end()
+                self.close(time.monotonic())
                 return
         self._loop.forget(source.watched)
 
@@ -189,3 +192,6 @@ class StandardInput:
                 link.send_bytes(NAME, 0, data)
             else:
                 link.send(InputEnds())
+
+
+PART = StandardInput

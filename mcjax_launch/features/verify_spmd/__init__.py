@@ -1,1 +1,1 @@
-"""features.verify_spmd."""
+"""--verify-spmd: programs that differ between ranks."""

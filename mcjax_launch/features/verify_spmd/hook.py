@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 
+from ...kernel.hook.part import Part
 from ...kernel.wire import hook_environ
 from ...kernel.wire.codec import Malformed, to_json
 from ...kernel.wire.hook_messages import GateOpens, Hello, HookReply, ShowProgram
@@ -25,18 +26,11 @@ _LONGEST_S = 150
 _CONNECT_S = 1
 
 
-class Gate:
-    """Holds threads until the launcher lets their programs run.
-
-    Args:
-        link: of the process that holds, and not of its forks.
-        environ: of that process, as it was started.
-
-    """
+class Gate(Part):
+    """Holds threads of this process, and not of its forks, until their programs may run."""
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
-        self._link = link
-        self._environ = environ
+        super().__init__(link, environ)
         self._of_thread = threading.local()
 
     def hold(self, program: Program, show: Callable[[], Iterable[ProgramText]]) -> bool:
@@ -53,7 +47,7 @@ class Gate:
             Whether it has been announced: there may be no agent any more.
 
         """
-        if not self._link.is_of_this_process:
+        if not self.link.is_of_this_process:
             return False
         try:
             line = self._line()
@@ -80,8 +74,8 @@ class Gate:
         """The connection of this thread."""
         line: _Line | None = getattr(self._of_thread, "line", None)
         if line is None:
-            line = self._of_thread.line = _Line(self._environ[hook_environ.SOCKET])
-            line.send(Hello(os.getpid(), self._environ.get("JAX_PROCESS_ID", ""), 0))
+            line = self._of_thread.line = _Line(self.environ[hook_environ.SOCKET])
+            line.send(Hello(os.getpid(), self.environ.get("JAX_PROCESS_ID", ""), 0))
         return line
 
 
@@ -132,3 +126,6 @@ class _Line:
             return HookReply.of(first.decode("utf-8", "replace"))
         except Malformed:
             return None
+
+
+PART = Gate

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 
-from ...features.function import messages as function_call
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from io import FileIO
@@ -36,10 +34,9 @@ class Staging:
     def begin(self, entry: StageEntry) -> None:
         """A folder, a link, a copy of an earlier file, or a file whose content follows."""
         self.finish()
-        if entry.kind == "call":
-            place = os.path.dirname(self._private)
-            self.what = f"the arguments of the function, in {place} (TMPDIR)"
-            self._create(function_call.call_path(self._private), entry)
+        if entry.kind == "private":
+            self.what = f"{entry.target}, in {os.path.dirname(self._private)} (TMPDIR)"
+            self._create(os.path.join(self._private, entry.path), entry)
             return
         self.folder = os.path.join(self._private, "stage")
         self.what = f"--sync: {entry.path}"

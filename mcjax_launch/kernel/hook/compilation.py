@@ -11,8 +11,6 @@ from __future__ import annotations
 import _thread
 from functools import partial
 
-from ...features.verify_spmd.hook import Gate
-from ..wire.hook_environ import VERIFY_SPMD
 from ..wire.hook_messages import Blind, Compiled, Compiling, ProgramText, Ran
 from . import user_lines
 from .fingerprint import fingerprint
@@ -23,10 +21,11 @@ from .wrapping import in_place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any, TypeVar
 
     from .agent_link import AgentLink
+    from .part import Parts
 
     T = TypeVar("T")
 
@@ -43,10 +42,10 @@ class Compilation:
 
     """
 
-    def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
+    def __init__(self, link: AgentLink, parts: Parts) -> None:
         self.numbers = Numbers(link)
         self._link = link
-        self._gate = Gate(link, environ) if environ.get(VERIFY_SPMD) else None
+        self._parts = parts
         # By fingerprint: held by the first thread that comes to a program, until that may run.
         self._entrances: dict[str, Any] = {}
         self._reruns = Reruns(lambda: link.send(Ran()))
@@ -182,7 +181,7 @@ class Compilation:
                 return
             message = program.message(program.where, held=True)
             show = partial(self._show, program)
-            held = self._gate is not None and self._gate.hold(message, show)
+            held = any(part.hold(message, show) for part in self._parts.asked())
             if not held:
                 self._link.send(program.message(program.where))
             self._reported.add(fingerprint)

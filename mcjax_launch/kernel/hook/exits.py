@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ..wire.hook_messages import Failed
     from .agent_link import AgentLink
+    from .part import Parts
 
 
 class Exits:
@@ -24,7 +25,7 @@ class Exits:
     Args:
         link: to report to.
         failed: is given what goes wrong in the hook itself.
-        post_mortem: called with an exception that has ended the program, before that is reported.
+        parts: see such an exception before it is reported.
 
     """
 
@@ -32,10 +33,10 @@ class Exits:
         self,
         link: AgentLink,
         failed: Callable[[Exception], None],
-        post_mortem: Callable[[BaseException, TracebackType], None] | None = None,
+        parts: Parts,
     ) -> None:
         self.joined = False
-        self._post_mortem = post_mortem
+        self._parts = parts
         self._link = link
         self._failed = failed
         self._reported = False
@@ -86,8 +87,9 @@ class Exits:
             if not self._reported and self._has_left(traceback):
                 from . import failure
 
-                if self._post_mortem is not None and traceback is not None:
-                    self._post_mortem(value, traceback)
+                if traceback is not None:
+                    for part in self._parts.asked():
+                        part.failed(value, traceback)
                 self._report(failure.of_exception(kind, value, traceback, joined=self._in_job))
         except ImportError:  # the program may have become a user who may not read us
             pass

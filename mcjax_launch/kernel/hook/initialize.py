@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ..wire.address import EVERYWHERE, is_loopback, join_address
-from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, PROFILE, TRANSFER
+from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, TRANSFER
 from ..wire.hook_messages import ImportedJax, Joined, Joining, Leaving, Left, Listening
 from ..wire.jax_version import why_too_old
 from . import coordinator, gpus, slices, user_lines
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .agent_link import AgentLink
     from .compilation import Compilation
     from .exits import Exits
+    from .part import Parts
 
 # A rank that is done waits in JAX's shutdown barrier for its peers, and JAX aborts all of them
 # when that takes longer than this. With a launcher watching there is no reason to: a week.
@@ -29,12 +30,18 @@ class Initialization:
     """Patches initialize() and shutdown()."""
 
     def __init__(
-        self, link: AgentLink, environ: Mapping[str, str], exits: Exits, compilation: Compilation
+        self,
+        link: AgentLink,
+        environ: Mapping[str, str],
+        exits: Exits,
+        compilation: Compilation,
+        parts: Parts,
     ) -> None:
         self._link = link
         self._environ = environ
         self._exits = exits
         self._compilation = compilation
+        self._parts = parts
 
     def patch(self, distributed: Any) -> None:
         """Stand before JAX's own functions."""
@@ -98,11 +105,7 @@ class Initialization:
         self._exits.joined = True
         self._compilation.numbers.joined()
         slices.replace_slice_index(filled)
-        profiles = False
-        if self._environ.get(PROFILE):
-            from ...features.profile import hook as profile
-
-            profiles = profile.begin(self._environ[PROFILE])
+        profiles = [part for part in self._parts.asked() if part.joined()] != []
         process_id = _whole_number(filled["process_id"])
         if process_id is not None:
             self._link.send(Joined(process_id, self._compilation.watch_reruns(), profiles))

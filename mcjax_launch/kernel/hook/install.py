@@ -9,37 +9,42 @@ from __future__ import annotations
 import os
 import sys
 
+from ... import features
 from ..wire import hook_environ
 from . import uncaught
 from .agent_link import AgentLink
 from .exits import Exits
+from .part import Parts, module_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType, TracebackType
-    from typing import Any
+    from types import ModuleType
+    from typing import Any, Protocol
 
-    from ...features.debugging.hook.debuggers import Debuggers
-    from ...features.preload.hook.fork_server import ForkServer
     from .compilation import Compilation
 
     Patch = Callable[[Any], None]
 
+    class Instead(Protocol):
+        """What a feature has a process do in the place of the program."""
 
-def install(failed: Callable[[Exception], None]) -> ForkServer | None:
+        def run(self, step_aside: Callable[[], object]) -> None: ...
+
+
+def install(failed: Callable[[Exception], None]) -> Instead | None:
     """Put the hook in place; without an agent do nothing.
 
     Args:
         failed: is given what goes wrong in the hook later on, which the program does not see.
 
     Returns:
-        what forks the ranks, if this process is there for that.
+        what this process is there for, if that is not the program.
 
     """
     path = os.environ.get(hook_environ.SOCKET)
-    fork_server = os.environ.pop(hook_environ.FORK_SERVER, "")
+    feature, _, order = os.environ.pop(hook_environ.INSTEAD, "").partition(":")
     environ = dict(os.environ)  # as it is: the program may change or clear its own
     if not path:
         return None
@@ -48,17 +53,16 @@ def install(failed: Callable[[Exception], None]) -> ForkServer | None:
     if "_gdb" in sys.builtin_module_names:  # no program of the rank's: gdb's own Python
         return None
     link = AgentLink()
-    if not fork_server:
+    if not feature:
         try:
             link.connect(path, environ.get("JAX_PROCESS_ID", ""))
         except OSError:
             return None
     Hook(link, environ, failed).install()
-    if not fork_server:
+    if not feature:
         return None
-    from ...features.preload.hook.fork_server import ForkServer
-
-    return ForkServer(fork_server, link, environ)
+    instead: Instead = module_of(feature).INSTEAD(order, link, environ)
+    return instead
 
 
 def _is_main_interpreter() -> bool:
@@ -85,47 +89,34 @@ class Hook:
         self._link = link
         self._environ = environ
         self._failed = failed
-        self._exits = Exits(link, failed, self._post_mortem if self._is_for_pdb() else None)
+        self._parts = Parts(link, environ)
+        self._exits = Exits(link, failed, self._parts)
         self._made: Compilation | None = None
-        self._debuggers_made: Debuggers | None = None
 
     def install(self) -> None:
         """See every way out of the program, and the imports of what is to be patched."""
+        os.environ.pop(hook_environ.PDB, None)  # it is not for programs that this one starts
         self._exits.install()
         patches: dict[str, Patch] = {
             "jax.distributed": self._patch_distributed,
             "jax._src.xla_bridge": self._patch_bridge,
             "jax._src.compiler": lambda module: self._compilation.patch_compiler(module),
             "jax._src.interpreters.pxla": lambda module: self._compilation.patch_execution(module),
-            "pdb": lambda module: self._debuggers.patch_pdb(module),
-            "IPython.terminal.debugger": lambda module: self._debuggers.patch_ipython(module),
-            "pudb.debugger": lambda module: self._debuggers.patch_pudb(module),
-            "jax._src.debugger.cli_debugger": lambda module: self._debuggers.patch_jax(module),
         }
+        for name, feature in features.PATCHES.items():
+            patches[name] = self._patch_of(feature)
         sys.meta_path.insert(0, ImportPatches(patches, self._failed))
+
+    def _patch_of(self, feature: str) -> Patch:
+        return lambda module: self._parts.part(feature).patch(module)
 
     @property
     def _compilation(self) -> Compilation:
         if self._made is None:
             from .compilation import Compilation
 
-            self._made = Compilation(self._link, self._environ)
+            self._made = Compilation(self._link, self._parts)
         return self._made
-
-    def _is_for_pdb(self) -> bool:
-        """Whether --pdb is for this program: not for those that it starts."""
-        return os.environ.pop(hook_environ.PDB, "") != ""
-
-    def _post_mortem(self, error: BaseException, traceback: TracebackType) -> None:
-        self._debuggers.post_mortem(error, traceback)
-
-    @property
-    def _debuggers(self) -> Debuggers:
-        if self._debuggers_made is None:
-            from ...features.debugging.hook.debuggers import Debuggers
-
-            self._debuggers_made = Debuggers(self._environ)
-        return self._debuggers_made
 
     def _patch_bridge(self, bridge: Any) -> None:
         from .backends import Backends
@@ -140,7 +131,10 @@ class Hook:
         if self._link.is_of_this_process:  # a forked rank sees to that itself
             die_with_agent(self._link)
             gpus.assign(self._environ)
-        Initialization(self._link, self._environ, self._exits, self._compilation).patch(distributed)
+        parts = self._parts
+        Initialization(self._link, self._environ, self._exits, self._compilation, parts).patch(
+            distributed
+        )
 
 
 class ImportPatches:

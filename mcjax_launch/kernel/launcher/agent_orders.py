@@ -98,7 +98,6 @@ def start_order(
             dict(rank.env),
             rank.cwd,
             rank.cores,
-            rank.process_id in job.stdin,
             rank.wrapper_words,
         )
         for rank in ranks
@@ -110,9 +109,7 @@ def start_order(
         hook=plan.hook,
         coordinator_host=split_address(plan.coordinator)[0],
         private=job.coordinator is None and len(plan.hosts) == 1,
-        relay=job.relay and len(plan.hosts) > 1,
         sample_every_s=sample_every_s,
         grace_s=job.grace_s("failure"),
         term_grace_s=job.grace_s("TERM"),
-        preload=job.preload if job.expects_hooks else (),
     )

@@ -4,6 +4,7 @@ import gc
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from mcjax_launch import features
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -35,7 +36,7 @@ def run(
         LaunchError: it could not be started.
 
     """
-    transport = Transport(job.via, job.python, job.python_given, job.start_timeout)
+    transport = Transport(job, features.on_hosts(job))
     if front is not None:
         from mcjax_launch.kernel.launcher import restarts
 

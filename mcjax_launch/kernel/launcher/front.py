@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from mcjax_launch.kernel.transport.connection import AgentConnection
     from mcjax_launch.kernel.transport.pipes import Pipes
     from mcjax_launch.kernel.wire.codec import Message
-    from mcjax_launch.kernel.wire.frames import Content, Data
+    from mcjax_launch.kernel.wire.frames import Content, Data, Raw
 
-    Frame = Message | Data | Content
+    Frame = Message | Data | Content | Raw
     OnFrame = Callable[[AgentConnection, Frame], None]
 
 

@@ -1,13 +1,14 @@
 """The controller of one run of a job: agents' messages in, console and diagnosis out."""
 
-import functools
 import os
 import signal
 import time
 from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+from mcjax_launch import features
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.log_files import remove_leftovers
 from mcjax_launch.console.prefix import common_folder, labels
@@ -15,14 +16,6 @@ from mcjax_launch.diagnosis.root_cause import RankFailed
 from mcjax_launch.diagnosis.summary import LONG_S, Summary, duration, fate, summarize, warnings
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.errors import LaunchError, save_traceback
-from mcjax_launch.features.debugging.messages import FromDebugger
-from mcjax_launch.features.preload.messages import (
-    Importing,
-    Preloaded,
-    SetTooLate,
-    StartedAfresh,
-)
-from mcjax_launch.features.stdin.messages import InputTaken, InputUnwanted
 from mcjax_launch.job import cores, gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -48,8 +41,8 @@ from mcjax_launch.kernel.wire import exit_status, hook_messages, messages
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Content, Data, Raw
 from mcjax_launch.kernel.wire.loop import READ
-from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED, PROFILE
-from mcjax_launch.ranks import counted, these_ranks
+from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED
+from mcjax_launch.ranks import counted
 from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
@@ -74,9 +67,7 @@ _DEBUG = "MCJAX_DEBUG"
 if TYPE_CHECKING:
     from mcjax_launch.console.status_line import StatusLine
     from mcjax_launch.diagnosis.stacks import Stack
-    from mcjax_launch.features.debugging.launcher import Debugging
-    from mcjax_launch.features.preload.launcher import PreloadNotes
-    from mcjax_launch.features.stdin.launcher import StandardInput
+    from mcjax_launch.kernel.launcher.part import Part
     from mcjax_launch.kernel.wire.loop import Timer
     from mcjax_launch.watchdog.hang import Ask, HangWatch
     from mcjax_launch.watchdog.joining import JoiningRanks
@@ -91,8 +82,9 @@ class Launcher:
         transport: starts their agents.
         front: what the launcher has of its process: a loop, signals, streams.
         state: where to keep what happens.
-        stdin: for the ranks that take it.
         restart: how many times the job has been started before.
+        last: there is no other attempt after this.
+        kept: what features keep from one attempt to the next, by their names.
 
     Attributes:
         lost: hosts that could not be reached, or were lost.
@@ -110,23 +102,24 @@ class Launcher:
         *,
         front: Front,
         state: RunState,
-        stdin: "StandardInput | None" = None,
         restart: int = 0,
         last: bool = True,
+        kept: "dict[str, object] | None" = None,
     ) -> None:
         self.lost: set[Host] = set()
-        self._job = job
-        self._front, self._stdin = front, stdin
-        self._restart, self._last = restart, last
-        self._state = state
+        self.job = job
+        self.front = front
+        self.kept: dict[str, object] = {} if kept is None else kept
+        self.restart, self._last = restart, last
+        self.state = state
         self._plan: Plan | None = None
-        self._policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
+        self.policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
         targets = front.outputs(self._give_credit)
-        self._console = Console(
+        self.console = Console(
             job, targets, self._reader_gone, self._give_credit, job.record, front.listener
         )
-        trace = self._console.say if "frames" in os.environ.get(_DEBUG, "") else None
-        self._pool = AgentPool(
+        trace = self.console.say if "frames" in os.environ.get(_DEBUG, "") else None
+        self.pool = AgentPool(
             hosts,
             transport,
             front.loop,
@@ -141,24 +134,23 @@ class Launcher:
             hosts,
             self._start,
             self._start_failed,
-            lambda: self._pool.settled,
+            lambda: self.pool.settled,
             restart,
-            self._console.note,
+            self.console.note,
         )
-        self._stacks = StackRequests()
+        self.stacks = StackRequests()
         self._hang: HangWatch | None = None
         self._absent_ranks = AbsentRanks()
         self._joining_ranks: JoiningRanks | None = None
-        policy = Acting(self._policy, self._perform)
+        policy = Acting(self.policy, self.perform)
         self._timers: list[Timer] = [
-            self._console,
-            self._pool,
+            self.console,
+            self.pool,
             self._startup,
-            self._stacks,
+            self.stacks,
             policy,
         ]
-        self._debugging: Debugging | None = None
-        self._preload_notes: PreloadNotes | None = None
+        self._parts: dict[str, Part] = {}  # by the names of their features
 
     def run(self) -> Summary:
         """Run the job; its summary, which has been printed.
@@ -167,172 +159,143 @@ class Launcher:
             LaunchError: it could not be started; nothing of it runs.
 
         """
-        self._front.loop.watch(self._front.signals.fd, READ, lambda ready: self._read_signals())
-        if (line := self._console.status_line) is not None:
+        self.front.loop.watch(self.front.signals.fd, READ, lambda ready: self._read_signals())
+        if (line := self.console.status_line) is not None:
             due = time.monotonic() + _BEGINS_S
             self._timers.append(Once(due, partial(self._begin_status, line)))
         try:
-            self._pool.begin()
+            self.pool.begin()
             while not self._over():
                 self._turn()
-            self._timers = [self._console, self._pool]
+            self._timers = [self.console, self.pool]
             self._account_for_all()
-            lost_output = any(link.greeted and not link.ended for link in self._links)
+            lost_output = any(link.greeted and not link.ended for link in self.links)
         finally:
-            if self._debugging is not None:
-                self._debugging.close(time.monotonic())
-            if self._stdin is not None:
-                self._stdin.end()
-            self._pool.hang_up(_AGENT_END_S if self._policy.interrupts < 3 else 1)
-            self._state.keep_output(self._console.take_tails)
-        if self._policy.error is not None:
-            self._console.finish_ranks()  # some may have begun
+            for part in self._parts.values():
+                part.close(time.monotonic())
+            self.pool.hang_up(_AGENT_END_S if self.policy.interrupts < 3 else 1)
+            self.state.keep_output(self.console.take_tails)
+        if self.policy.error is not None:
+            self.console.finish_ranks()  # some may have begun
             self._write_all()
-            raise self._policy.error
+            raise self.policy.error
         return self._conclude(lost_output)
 
     def say(self, text: str) -> None:
         """Print lines of the launcher's own after the end."""
-        self._console.say(text)
+        self.console.say(text)
 
     # --- start ---
 
     def _start(self, plan: Plan) -> None:
         """Every host is ready."""
-        if self._policy.ending:
+        if self.policy.ending:
             return  # and no rank need be started for that
         self._plan = plan
-        self._state.expects_hooks = self._job.expects_hooks
-        named = labels(plan, self._job.log_dir)
-        again = self._restart > 0
+        self.state.expects_hooks = self.job.expects_hooks
+        named = labels(plan, self.job.log_dir)
+        again = self.restart > 0
         if not again:
-            remove_leftovers(named, self._job.num_processes)
-        self._console.add_ranks(named, append=again)
+            remove_leftovers(named, self.job.num_processes)
+        self.console.add_ranks(named, append=again)
         places = {rank.process_id: rank.host.name for rank in plan.ranks}
-        self._state.planned(plan.job_id, plan.coordinator, places, common_folder(named))
+        self.state.planned(plan.job_id, plan.coordinator, places, common_folder(named))
         for label in named:
-            self._state.ranks[label.process_id].log_folder = label.folder
-        limits = Limits(self._job, self._state, time.monotonic())
+            self.state.ranks[label.process_id].log_folder = label.folder
+        limits = Limits(self.job, self.state, time.monotonic())
         self._timers.append(Acting(limits, self._limit_reached))
-        if self._job.verify_spmd:
-            self._verify(plan)
-        if self._job.preload and not self._job.expects_hooks:
-            self._console.detail("--preload: not for this PROGRAM; the ranks are started afresh")
-        self._policy.ranks_starting()
-        if self._job.debugpy is not None:
-            from mcjax_launch.features.debugging.launcher import waiting_for_ide
-
-            self._state.pause.begin(time.monotonic())
-            self._console.note(waiting_for_ide(plan, self._job.debugpy))
+        self.policy.ranks_starting()
+        parts = [self._part(feature) for feature in features.used(self.job)]
         on_host = plan.by_host()
-        line = self._console.status_line
-        every_s = usage_every_s(self._job, watched=line is not None and line.is_live)
-        for link in self._links:
-            link.send(start_order(plan, on_host[link.host], self._job, every_s))
+        line = self.console.status_line
+        every_s = usage_every_s(self.job, watched=line is not None and line.is_live)
+        for link in self.links:
+            ranks = on_host[link.host]
+            for order in [order for part in parts for order in part.orders(ranks, plan)]:
+                link.send(order)
+            link.send(start_order(plan, ranks, self.job, every_s))
             link.open_window()
-        if self._stdin is not None:
-            taking = {rank.host for rank in plan.ranks if rank.process_id in self._job.stdin}
-            links = [link for link in self._links if link.host in taking]
-            self._stdin.begin(links, self._console.say)
-        self._console.detail(
+        for part in parts:
+            part.begins(plan, time.monotonic())
+        self.console.detail(
             f"job {plan.job_id}: {counted(len(plan.ranks), 'rank')}, coordinator {plan.coordinator}"
         )
         self._tell_of_devices(plan)
         for host in self._startup.portable:
-            self._console.detail(f"{host.name}: portable, without what only Linux has")
-
-    def _verify(self, plan: Plan) -> None:
-        """Compare the programs of ranks from now on."""
-        from mcjax_launch.features.verify_spmd.launcher import (
-            Verifying,  # as only --verify-spmd needs
-        )
-
-        parts = self._pool, self._stacks, self._console.note, self._policy, self._perform
-        verifying = Verifying(self._state, plan, *parts)
-        self._timers.append(Acting(verifying.watch, verifying.act))
-        if self._job.num_hosts > 1 and not self._restart:
-            mine = these_ranks(self._state.ranks)
-            self._console.note(
-                f"--verify-spmd compares {mine} only: other launchers start the others"
-            )
+            self.console.detail(f"{host.name}: portable, without what only Linux has")
 
     def _tell_of_devices(self, plan: Plan) -> None:
         """Say what devices the ranks get, and remember it."""
         for rank in plan.ranks:
-            run = self._state.ranks[rank.process_id]
+            run = self.state.ranks[rank.process_id]
             run.gpus, run.uneven_gpus = rank.gpus, plan.gpus[rank.host].uneven
             run.cores = rank.bound_to
         for line in gpus.described(plan.gpus):
-            self._console.detail(line)
-        if line := cores.described(plan.ranks, self._job.bind_cores):
-            self._console.detail(line)
+            self.console.detail(line)
+        if line := cores.described(plan.ranks, self.job.bind_cores):
+            self.console.detail(line)
         for line in plan.notes:
-            self._console.note(line)
+            self.console.note(line)
 
     def _start_failed(self, error: LaunchError) -> None:
-        self._perform(self._policy.start_failed(error))
+        self.perform(self.policy.start_failed(error))
 
     @property
-    def _links(self) -> list[AgentConnection]:
-        return self._pool.links
+    def links(self) -> list[AgentConnection]:
+        return self.pool.links
 
     # --- messages from agents ---
 
     def _received(self, link: AgentConnection, frame: Message | Data | Content | Raw) -> None:
         match frame:
-            case Raw(feature="debugging", payload=payload):
-                self._debugged.output(link, payload)
+            case Raw(feature=feature):
+                self._part(feature).received(link, frame, time.monotonic())
             case Data(rank=rank, stream=stream, payload=payload):
-                self._state.printed(rank, time.monotonic())
-                self._console.feed(rank, stream, payload)
-                if self._console.has_room:
+                self.state.printed(rank, time.monotonic())
+                self.console.feed(rank, stream, payload)
+                if self.console.has_room:
                     link.give_credit()
             case messages.Exited() | messages.Started() | messages.Usage() | messages.NotYetGone():
                 self._received_of_ranks(link, frame)
-            case (
-                Importing()
-                | Preloaded()
-                | StartedAfresh()
-                | messages.FromHook(message=SetTooLate())
-            ):
-                self._preload_note(link, frame)
-            case messages.FromHook():
-                self._received_of_hook(frame)
-            case FromDebugger():
-                self._debugged.received(link, frame, time.monotonic())
+            case messages.FromHook(message=said):
+                if said.feature:
+                    self._part(said.feature).received(link, frame, time.monotonic())
+                else:
+                    self._received_of_hook(frame)
             case messages.Stacks() | messages.StacksComplete():
-                self._stacks.received(link, frame)
+                self.stacks.received(link, frame)
             case messages.Ending() | messages.InternalError():
                 self._agent_ends(link, frame)
-            case InputTaken() | InputUnwanted() if self._stdin is not None:
-                self._stdin.received(link, frame)
             case messages.NothingLeft() | Content():
-                pass  # the pool knows, and who has the function called
+                pass  # the pool knows, and the listener
+            case messages.ToLauncher(feature=feature) if feature:
+                self._part(feature).received(link, frame, time.monotonic())
             case messages.Bye(unkillable, stragglers, not_removed):
-                self._state.unkillable += unkillable
+                self.state.unkillable += unkillable
                 if not_removed:
-                    self._console.note(f"{link.host.name}: could not remove {not_removed}")
+                    self.console.note(f"{link.host.name}: could not remove {not_removed}")
                 if stragglers:
                     processes = "process" if stragglers == 1 else "processes"
-                    self._console.detail(f"{link.host.name}: ended {stragglers} stray {processes}")
+                    self.console.detail(f"{link.host.name}: ended {stragglers} stray {processes}")
+                self._says_no_more(link)
             case _:
                 self._startup.received(link, frame)
 
     def _received_of_ranks(self, link: AgentConnection, message: Message) -> None:
         match message:
             case messages.Started(rank, pid):
-                self._state.started(rank, pid, time.monotonic())
-                self._console.detail(f"rank {rank} on {link.host.name}: pid {pid}")
+                self.state.started(rank, pid, time.monotonic())
+                self.console.detail(f"rank {rank} on {link.host.name}: pid {pid}")
             case messages.Exited(rank):
-                if self._state.exited(message, time.monotonic()):
+                if self.state.exited(message, time.monotonic()):
                     self._rank_ended(rank)
-                self._console.detail(f"rank {rank}: {fate(self._state.ranks[rank])}")
-                self._note_absent_ranks(self._absent_ranks.ended(self._state, rank))
+                self.console.detail(f"rank {rank}: {fate(self.state.ranks[rank])}")
+                self._note_absent_ranks(self._absent_ranks.ended(self.state, rank))
                 self._note_waiting()
             case messages.Usage():
-                self._state.used(message, time.monotonic())
+                self.state.used(message, time.monotonic())
             case messages.NotYetGone(processes):
-                self._console.note(
+                self.console.note(
                     f"{link.host.name}: waiting up to {FREED_S:g} s for what was killed, before "
                     f"another attempt: {'; '.join(processes)}"
                 )
@@ -341,58 +304,38 @@ class Launcher:
         from mcjax_launch.runs import hook_events  # as only Python's ranks need
 
         rank, said = message.rank, message.message
-        if hook_events.take(self._state, message, time.monotonic()):
+        if hook_events.take(self.state, message, time.monotonic()):
             self._rank_ended(rank)
         if isinstance(said, hook_messages.Joining):
             self._joining(rank)
-            self._note_absent_ranks(self._absent_ranks.called(self._state, rank))
+            self._note_absent_ranks(self._absent_ranks.called(self.state, rank))
         elif isinstance(said, hook_messages.Backend) and self._joining_ranks is not None:
-            self._note_if_any(self._joining_ranks.backend_note(self._state))
+            self._note_if_any(self._joining_ranks.backend_note(self.state))
         elif isinstance(said, hook_messages.ProcessNumber) and self._joining_ranks is not None:
-            for line in self._joining_ranks.numbers(self._state, rank):
-                self._console.note(line)
-        self._note_if_any(self._state.uneven_gpus(rank))
+            for line in self._joining_ranks.numbers(self.state, rank):
+                self.console.note(line)
+        self._note_if_any(self.state.uneven_gpus(rank))
         self._note_waiting()
 
-    @property
-    def _debugged(self) -> "Debugging":
-        if self._debugging is None:  # imported only now: each start would wait for that
-            from mcjax_launch.features.debugging.launcher import Debugging
-
-            on_stacks = functools.partial(self._stacks.request, self._links, self._show_stacks)
-            self._debugging = Debugging(
-                self._front.loop,
-                self._console,
-                self._state,
-                self._stop,
-                on_stacks,
-                why_no_terminal=self._why_no_terminal,
-            )
-            self._timers.append(self._debugging)
-            if self._policy.stopping:
-                self._debugging.end(time.monotonic())
-        return self._debugging
-
-    def _why_no_terminal(self) -> str:
-        return "--stdin takes what is typed" if self._job.stdin else self._front.why_no_terminal()
-
-    def _preload_note(self, link: AgentConnection, message: Message) -> None:
-        if self._preload_notes is None:  # imported only now: each start would wait for that
-            from mcjax_launch.features.preload.launcher import PreloadNotes
-
-            say = self._console.note, self._console.detail
-            self._preload_notes = PreloadNotes(self._job.preload, self._state, *say)
-            self._timers.append(self._preload_notes)
-        self._preload_notes.take(message, link.host.name, time.monotonic())
+    def _part(self, feature: str) -> "Part":
+        """That of a feature, which is loaded and made when it is first needed."""
+        part = self._parts.get(feature)
+        if part is None:
+            module = import_module(f"mcjax_launch.features.{feature}.launcher")
+            part = self._parts[feature] = module.PART(self)
+            self._timers.append(part)
+            if self.policy.stopping:
+                part.stops(time.monotonic())
+        return part
 
     def _note_if_any(self, line: str) -> None:
         if line:
-            self._console.note(line)
+            self.console.note(line)
 
     def _note_waiting(self) -> None:
         """Ranks that only wait do not need the grace after a signal of the user's."""
-        if self._policy.interrupts and self._state.only_waits:
-            self._perform(self._policy.only_waits())
+        if self.policy.interrupts and self.state.only_waits:
+            self.perform(self.policy.only_waits())
 
     def _joining(self, rank: int) -> None:
         """A rank has called initialize(): from the first call on ranks may wait for others."""
@@ -402,45 +345,45 @@ class Launcher:
 
             self._joining_ranks = JoiningRanks()
             self._hang = HangWatch(
-                self._state, time.monotonic(), self._job.stall_timeout, self._front.shows_stacks
+                self.state, time.monotonic(), self.job.stall_timeout, self.front.shows_stacks
             )
             self._timers.append(Acting(self._hang, self._ask))
-            if self._job.stall_timeout is not None:
+            if self.job.stall_timeout is not None:
                 from mcjax_launch.watchdog.standing import StandingLooks
 
-                looks = StandingLooks(self._state, self._job.stall_timeout)
+                looks = StandingLooks(self.state, self.job.stall_timeout)
                 self._timers.append(Acting(looks, self._look_where_ranks_stand))
-        for line in self._joining_ranks.notes(self._state, rank):
-            self._console.note(line)
+        for line in self._joining_ranks.notes(self.state, rank):
+            self.console.note(line)
 
     def _note_absent_ranks(self, hopeless: Stop | None) -> None:
         if hopeless is not None:
-            self._stop(hopeless)
-        for line in self._absent_ranks.notes(self._state):
-            self._console.note(line)
+            self.stop(hopeless)
+        for line in self._absent_ranks.notes(self.state):
+            self.console.note(line)
 
     def _rank_ended(self, rank: int) -> None:
         """A rank has ended, or will end, otherwise than with 0."""
-        run = self._state.ranks[rank]
+        run = self.state.ranks[rank]
         failure = None
         if run.failed and not run.after_signal:
-            run.stderr = self._console.tails(rank)[1]  # what shows whether it is a victim
+            run.stderr = self.console.tails(rank)[1]  # what shows whether it is a victim
             failure = RankFailure(rank, is_victim(run), _is_signalled(run))
             if failure.is_victim:
                 self._see_who_is_late(run)
-        self._perform(self._policy.rank_ended(failure))
+        self.perform(self.policy.rank_ended(failure))
 
     def _see_who_is_late(self, run: RankRun) -> None:
         """Ask where ranks are, if this one waited for others in vain: they are ended now."""
         from mcjax_launch.diagnosis.culprit import gave_up_waiting
 
         if gave_up_waiting(run):
-            self._stacks.request(self._links, self._note_places)
+            self.stacks.request(self.links, self._note_places)
 
     def _note_places(self, stacks: list["Stack"]) -> None:
         from mcjax_launch.diagnosis.waits import note_places
 
-        note_places(self._state, stacks)
+        note_places(self.state, stacks)
 
     def _agent_ends(self, link: AgentConnection, message: Message) -> None:
         """An agent ends early: somebody stopped it, or it has a bug."""
@@ -448,9 +391,9 @@ class Launcher:
             case messages.Ending(reason):
                 why = f"its agent was stopped by {reason}"
                 stop = stop_reasons.agent_stopped(link.host.name, why)
-                self._perform(self._policy.may_be_stopped(stop, time.monotonic()))
+                self.perform(self.policy.may_be_stopped(stop, time.monotonic()))
             case messages.InternalError(error, traceback):
-                self._stop(stop_reasons.internal_error(_bug_in(link.host, error, traceback)))
+                self.stop(stop_reasons.internal_error(_bug_in(link.host, error, traceback)))
 
     def _unreachable(self, failure: Failure) -> None:
         self.lost.add(failure.host)
@@ -460,91 +403,91 @@ class Launcher:
             self._start_failed(LaunchError(bug, exit_status.INTERNAL_ERROR))
         elif failure.stopped:
             stop = stop_reasons.agent_stopped(failure.host.name, failure.reason)
-            self._perform(self._policy.may_be_stopped(stop, time.monotonic()))
+            self.perform(self.policy.may_be_stopped(stop, time.monotonic()))
         else:
             self._startup.failed(failure)
 
     def _lose(self, link: AgentConnection, why: str) -> None:
         """An agent is gone, and with it, as far as we can know, its ranks."""
         self.lost.add(link.host)
-        if self._debugging is not None:
-            self._debugging.link_lost(link, time.monotonic())
-        if self._policy.error is not None:
+        self._says_no_more(link)
+        if self.policy.error is not None:
             return
         for rank in self._plan.ranks if self._plan is not None else ():
             if rank.host is link.host:
-                self._state.ranks[rank.process_id].process.lost = True
-        self._stop(stop_reasons.host_lost(link.host.name, why))
+                self.state.ranks[rank.process_id].process.lost = True
+        self.stop(stop_reasons.host_lost(link.host.name, why))
+
+    def _says_no_more(self, link: AgentConnection) -> None:
+        for part in self._parts.values():
+            part.lost(link, time.monotonic())
 
     # --- the end ---
 
-    def _stop(self, stop: Stop) -> None:
-        self._perform(self._policy.stopped(stop))
+    def stop(self, stop: Stop) -> None:
+        self.perform(self.policy.stopped(stop))
 
-    def _perform(self, effects: Effects) -> None:
+    def perform(self, effects: Effects) -> None:
         for effect in effects:
             match effect:
                 case SetReason(stop):
-                    self._state.stopped(stop, time.monotonic())
+                    self.state.stopped(stop, time.monotonic())
                 case StopRanks(signum, grace_s, culprit, by_user):
                     self._startup.stop()
-                    if self._debugging is not None:
-                        self._debugging.end(time.monotonic())
-                    reported = (
-                        culprit is not None and self._state.ranks[culprit].failure is not None
-                    )
-                    self._console.fold_victims(culprit, reported=reported, own_term=not by_user)
-                    patience_s = _PATIENCE_S if self._last or self._policy.final else FREED_S
-                    self._pool.stop(grace_s + patience_s)
-                    self._pool.send_all(messages.Stop(int(signum), grace_s, patience_s))
+                    for part in self._parts.values():
+                        part.stops(time.monotonic())
+                    reported = culprit is not None and self.state.ranks[culprit].failure is not None
+                    self.console.fold_victims(culprit, reported=reported, own_term=not by_user)
+                    patience_s = _PATIENCE_S if self._last or self.policy.final else FREED_S
+                    self.pool.stop(grace_s + patience_s)
+                    self.pool.send_all(messages.Stop(int(signum), grace_s, patience_s))
                 case ShowStacks():
-                    self._stacks.request(self._links, self._show_stacks, all_threads=True)
+                    self.stacks.request(self.links, self._show_stacks, all_threads=True)
                 case Note(text):
-                    self._console.note(text)
+                    self.console.note(text)
 
     def _read_signals(self) -> None:
-        for signum in self._front.signals.read():
+        for signum in self.front.signals.read():
             if signum in ENDING:
                 now = time.monotonic()
-                nothing_left = self._pool.nothing_left
-                effects = self._policy.interrupted(
-                    signum, now, nothing_left=nothing_left, caught=self._state.catches_term
+                nothing_left = self.pool.nothing_left
+                effects = self.policy.interrupted(
+                    signum, now, nothing_left=nothing_left, caught=self.state.catches_term
                 )
-                self._perform(effects)
+                self.perform(effects)
             elif signum in FORWARDED:
-                self._pool.send_all(messages.Forward(signum))
-            elif signum == PROFILE:
-                self._profile()
+                self.pool.send_all(messages.Forward(signum))
             elif signum == signal.SIGQUIT and self._plan is not None:
-                self._stacks.request(self._links, self._show_stacks)
-            elif signum == signal.SIGCONT:
-                if self._debugging is not None:
-                    self._debugging.continued()
-                if self._stdin is not None:
-                    self._stdin.resumed()
-                self._console.resumed()
-            elif signum == signal.SIGWINCH:
-                self._console.resized()
-                if self._debugging is not None:
-                    self._debugging.resized()
+                self.request_stacks()
             elif signum == signal.SIGCHLD:
-                self._pool.reap()
+                self.pool.reap()
+            else:
+                self._notice(signal.Signals(signum))
 
-    def _profile(self) -> None:
-        if self._job.profile is None:
-            self._console.say("SIGPROF begins a profile only with --profile DIR")
-        else:
-            self._pool.send_all(messages.Forward(PROFILE))
+    def _notice(self, signum: signal.Signals) -> None:
+        """A signal that changes nothing in the ranks."""
+        if (feature := features.SIGNALS.get(signum.name)) is not None:
+            self._part(feature)
+        for part in self._parts.values():
+            part.signalled(signum)
+        if signum == signal.SIGCONT:
+            self.console.resumed()
+        elif signum == signal.SIGWINCH:
+            self.console.resized()
 
     def _reader_gone(self, error: OSError | None) -> None:
         """The reader of stdout is gone; a signal that comes with that takes precedence."""
-        if not self._console.on_terminal:
+        if not self.console.on_terminal:
             stop = stop_reasons.reader_gone(error)
         elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # it comes with a closed terminal
             stop = stop_reasons.interrupted(signal.SIGHUP)
         else:
             return
-        self._perform(self._policy.may_be_stopped(stop, time.monotonic()))
+        self.perform(self.policy.may_be_stopped(stop, time.monotonic()))
+
+    def request_stacks(self) -> None:
+        """Show the user the stacks of all ranks."""
+        self.stacks.request(self.links, self._show_stacks)
 
     def _show_stacks(self, stacks: list["Stack"]) -> None:
         from mcjax_launch.diagnosis.hang import hints, whereabouts
@@ -552,46 +495,46 @@ class Launcher:
         from mcjax_launch.diagnosis.stacks import stack_lines
 
         lines = stack_lines(stacks) if stacks else []
-        self._state.stacks = tuple(lines)
-        if not self._policy.wants_stacks:
-            lines += imports_under_way(self._state, time.monotonic())
-            lines += whereabouts(self._state) + hints(self._state)
-        elif self._state.waits is not None:
+        self.state.stacks = tuple(lines)
+        if not self.policy.wants_stacks:
+            lines += imports_under_way(self.state, time.monotonic())
+            lines += whereabouts(self.state) + hints(self.state)
+        elif self.state.waits is not None:
             from mcjax_launch.diagnosis.waits import last_wait
 
-            self._state.waits.by_stacks = last_wait(self._state, stacks)
-        if lines and (self._debugging is None or not self._debugging.say(lines)):
-            self._console.say("\n".join(lines))
-        self._perform(self._policy.stacks_shown())
+            self.state.waits.by_stacks = last_wait(self.state, stacks)
+        if lines and not any(part.shows(lines) for part in self._parts.values()):
+            self.console.say("\n".join(lines))
+        self.perform(self.policy.stacks_shown())
 
     def _ask(self, ask: "Ask") -> None:
         """Ask what the watch over hangs wants to know."""
         from mcjax_launch.watchdog.hang import Ask
 
         if ask is Ask.STACKS:
-            self._stacks.request(self._links, self._explain_hang)
+            self.stacks.request(self.links, self._explain_hang)
         else:
-            self._pool.send_all(messages.RequestUsage())
-            if any(run.is_looked_at for run in self._state.running):
+            self.pool.send_all(messages.RequestUsage())
+            if any(run.is_looked_at for run in self.state.running):
                 self._look_where_ranks_stand()
 
     def _look_where_ranks_stand(self, _: object = None) -> None:
-        self._stacks.request(self._links, self._ranks_stand)
+        self.stacks.request(self.links, self._ranks_stand)
 
     def _ranks_stand(self, stacks: list["Stack"]) -> None:
         from mcjax_launch.watchdog import standing
 
         now = time.monotonic()
         # Asked only now: what runs from here on has run since the look.
-        if ranks := standing.saw(self._state, of_ranks(stacks), now):
-            self._pool.send_all(messages.RequestReruns(tuple(ranks)))
+        if ranks := standing.saw(self.state, of_ranks(stacks), now):
+            self.pool.send_all(messages.RequestReruns(tuple(ranks)))
         if self._hang is not None:
             self._hang.places_came(now)
 
     def _explain_hang(self, stacks: list["Stack"]) -> None:
         assert self._hang is not None
         if lines := self._hang.stacks_came(of_ranks(stacks), time.monotonic()):
-            self._console.note("\n".join(lines))
+            self.console.note("\n".join(lines))
 
     # --- time ---
 
@@ -600,72 +543,72 @@ class Launcher:
             Progress,  # as only a start that takes long needs
         )
 
-        self._timers.append(Progress(line, self._startup, self._state))
+        self._timers.append(Progress(line, self._startup, self.state))
 
     def _turn(self) -> None:
-        self._front.loop.run_once(self._timers)
+        self.front.loop.run_once(self._timers)
         now = time.monotonic()
-        if self._pool.nothing_left:
-            self._policy.nothing_left(now)
-        if not self._console.has_room:  # a slow reader is no stall
-            self._state.activity.active_at = now
+        if self.pool.nothing_left:
+            self.policy.nothing_left(now)
+        if not self.console.has_room:  # a slow reader is no stall
+            self.state.activity.active_at = now
 
     def _limit_reached(self, stop: Stop) -> None:
-        self._perform(self._policy.limit_reached(stop))
+        self.perform(self.policy.limit_reached(stop))
 
     def _give_credit(self) -> None:
-        if self._console.has_room:
-            for link in self._links:
+        if self.console.has_room:
+            for link in self.links:
                 link.give_credit()
 
     def _over(self) -> bool:
-        return self._policy.gives_up(time.monotonic()) or self._pool.over
+        return self.policy.gives_up(time.monotonic()) or self.pool.over
 
     def _account_for_all(self) -> None:
         """A job that nothing has ended is over only if each of its ranks has told its end."""
-        untold = [run.host for run in self._state.running]
+        untold = [run.host for run in self.state.running]
         if self._plan is None:
-            untold = [link.host.name for link in self._links]
-        if untold and not self._policy.ending:
+            untold = [link.host.name for link in self.links]
+        if untold and not self.policy.ending:
             why = "its agent has ended, and its ranks' ends were not reported"
-            self._stop(stop_reasons.host_lost(untold[0], why))
+            self.stop(stop_reasons.host_lost(untold[0], why))
 
     def _conclude(self, lost_output: bool) -> Summary:
         """Print what is left, and the summary."""
-        self._console.finish_ranks()
-        seconds = time.monotonic() - self._state.began_at
-        summary = summarize(self._state, final=self._policy.final, seconds=seconds)
+        self.console.finish_ranks()
+        seconds = time.monotonic() - self.state.began_at
+        summary = summarize(self.state, final=self.policy.final, seconds=seconds)
         if lost_output:
-            self._console.say("output lost: the reader stopped reading")
-        for line in self._state.failed_hints:
-            self._console.detail(line)
+            self.console.say("output lost: the reader stopped reading")
+        for line in self.state.failed_hints:
+            self.console.detail(line)
         if summary.lines:
-            self._console.summary(self._unsaid(summary), alarm=not self._policy.interrupts)
+            self.console.summary(self._unsaid(summary), alarm=not self.policy.interrupts)
         else:
-            say = self._console.note if seconds >= LONG_S else self._console.detail
+            say = self.console.note if seconds >= LONG_S else self.console.detail
             say(f"the job ran for {duration(seconds)}")
-            if lines := warnings(self._state):
-                self._console.say("\n".join(lines))
-            if self._state.log_dir and not self._job.record:
-                self._console.note(f"logs: {self._state.log_dir}")
-        if self._state.diverged and self._state.log_dir:
+            if lines := warnings(self.state):
+                self.console.say("\n".join(lines))
+            if self.state.log_dir and not self.job.record:
+                self.console.note(f"logs: {self.state.log_dir}")
+        if self.state.diverged and self.state.log_dir:
             from mcjax_launch.report import programs
 
-            folder = os.path.join(self._state.log_dir, "")
-            for line in programs.save(self._state.programs, folder):
-                self._console.say(line)
+            folder = os.path.join(self.state.log_dir, "")
+            for line in programs.save(self.state.programs, folder):
+                self.console.say(line)
         self._write_all()
         return summary
 
     def _write_all(self) -> None:
         """Wait for the readers of what is queued, unless the user has had enough."""
-        while not self._console.empty and not self._policy.gives_up(time.monotonic()):
+        while not self.console.empty and not self.policy.gives_up(time.monotonic()):
             self._turn()
 
     def _unsaid(self, summary: Summary) -> Sequence[str]:
         """The summary, without what the failed rank itself has said just before."""
         alike = summary.ending.alike if isinstance(summary.ending, RankFailed) else ()
-        said = any(self._console.in_sight(run.process_id) for run in alike)
+        said = any(self.console.in_sight(run.process_id) for run in alike)
         return summary.without_quote if said else summary.lines
 
 

@@ -13,16 +13,12 @@ from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.launcher import Launcher
 from mcjax_launch.kernel.transport.client import Transport
-from mcjax_launch.kernel.wire.loop import READ, Loop
+from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.schedulers import restarts_before
 from mcjax_launch.kernel.wire.signals import ENDING
 from mcjax_launch.ranks import counted
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import Stop, interrupted
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from mcjax_launch.features.stdin.launcher import StandardInput
 
 # Between a failure and the next start: doubled each time.
 _FIRST_PAUSE_S = 1.0
@@ -47,7 +43,7 @@ def run(
         LaunchError: it could not be started.
 
     """
-    stdin = _standard_input(job, front.loop)
+    kept: dict[str, object] = {}
     failures: list[str] = []
     before = restarts_before(os.environ)
     for restart in range(job.max_restarts + 1):
@@ -59,9 +55,9 @@ def run(
             transport,
             front=front,
             state=state,
-            stdin=stdin,
             restart=before + restart,
             last=restart == job.max_restarts,
+            kept=kept,
         )
         try:
             summary, refused = launcher.run(), None
@@ -107,15 +103,6 @@ def _state(job: Job, hosts: int, began_at: float) -> RunState:
 
         state.waits = Waits()
     return state
-
-
-def _standard_input(job: Job, loop: Loop) -> "StandardInput | None":
-    """That of the launcher, for the ranks that take it; None if none does."""
-    if not job.stdin:
-        return None
-    from mcjax_launch.features.stdin.launcher import StandardInput
-
-    return StandardInput(loop)
 
 
 def _stopped(stop: Stop, failures: Sequence[str], launcher: Launcher) -> Outcome:

@@ -19,7 +19,7 @@ from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address, split_address
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST, INTERNAL_ERROR
-from mcjax_launch.kernel.wire.frames import Content, Data
+from mcjax_launch.kernel.wire.frames import Content, Data, Raw
 from mcjax_launch.kernel.wire.messages import HostFacts
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Startup:
         """The job is to end: prepare nothing more, and dismiss agents that still arrive."""
         self._stopped = True
 
-    def received(self, link: AgentConnection, message: Message | Data | Content) -> None:
+    def received(self, link: AgentConnection, message: Message | Data | Content | Raw) -> None:
         """A message from an agent, before the ranks are started."""
         match message:
             case messages.Greeting(version) if version != messages.VERSION:

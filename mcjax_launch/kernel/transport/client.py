@@ -3,10 +3,11 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.transport import early
 from mcjax_launch.kernel.transport.pipes import NewPipes, Pipes
 from mcjax_launch.kernel.wire import ulimits
@@ -56,7 +57,7 @@ def local_argv() -> list[str]:
     return [sys.executable, "-I", "-S", "-c", code]
 
 
-def script(python: str, or_python3: bool) -> str:
+def script(python: str, or_python3: bool, features: frozenset[str]) -> str:
     """What a POSIX shell on the host runs: the agent, from the payload on stdin.
 
     Args:
@@ -74,7 +75,7 @@ def script(python: str, or_python3: bool) -> str:
     if python.startswith("~/"):
         python = f"$HOME{python[1:]}"
     other = 'test -x "$p" || p=python3; ' if or_python3 else ""
-    return f'p="{python}"; {other}exec "$p" -I -S -c "{bootstrap.loader()}"'
+    return f'p="{python}"; {other}exec "$p" -I -S -c "{bootstrap.loader(features)}"'
 
 
 def ssh_argv(host: Host, script: str) -> list[str]:
@@ -150,9 +151,11 @@ def _check_input(template: str, words: Sequence[str], programs: Sequence[str]) -
         )
 
 
-def remote_argv(host: Host, via: str, python: str, python_given: bool) -> list[str]:
-    """The agent on another host."""
-    text = script(host.python or python, or_python3=not (host.python or python_given))
+def remote_argv(host: Host, job: Job, features: frozenset[str]) -> list[str]:
+    """The agent on another host, with these features."""
+    or_python3 = not (host.python or job.python_given)
+    text = script(host.python or job.python, or_python3, features)
+    via = job.via
     if via in CLIENTS:
         from mcjax_launch.schedulers import driver
 
@@ -209,23 +212,17 @@ class Transport:
     """How the agents of a job are started.
 
     Args:
-        via: how to reach other hosts: "ssh", "srun" or a template.
-        python: of the ranks.
-        python_given: the user has named it.
-        start_timeout: the user's own limit for a start, in seconds; None for none.
+        job: how to reach other hosts, with which Python, and how long that may take.
+        features: that hosts need.
 
     Attributes:
         started: called with each client or agent that is started from now on.
 
     """
 
-    def __init__(
-        self, via: str, python: str, python_given: bool, start_timeout: float | None
-    ) -> None:
-        self._via = via
-        self._template_s = max(TEMPLATE_GREETING_S, start_timeout or 0.0)
-        self._python = python
-        self._python_given = python_given
+    def __init__(self, job: Job, features: Collection[str]) -> None:
+        self._job = job
+        self.features = frozenset(features)
         self.started: Callable[[Pipes], object] = lambda pipes: None
         self._local: Pipes | None = None
         self._files_limit: ulimits.Limit | None = None
@@ -238,7 +235,9 @@ class Transport:
         """How long it may take until the agent of a host greets."""
         if host.is_local:
             return LOCAL_GREETING_S
-        return GREETING_S if self._via in ("ssh", *CLIENTS) else self._template_s
+        if self._job.via in ("ssh", *CLIENTS):
+            return GREETING_S
+        return max(TEMPLATE_GREETING_S, self._job.start_timeout or 0.0)
 
     def start_local(self) -> None:
         """Start the agent of this machine now, ahead of `start`, or go on with the early one."""
@@ -252,7 +251,7 @@ class Transport:
 
         """
         if not host.is_local:
-            argv = remote_argv(host, self._via, self._python, self._python_given)
+            argv = remote_argv(host, self._job, self.features)
             pipes = start(argv, self._files_limit, os.path.basename(argv[0]))
         else:
             early, self._local = self._local, None

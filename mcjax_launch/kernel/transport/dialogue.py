@@ -2,33 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 
-from mcjax_launch.features.check.messages import (
-    CountDevices,
-    DevicesCounted,
-    Survey,
-    Surveyed,
-    TellTime,
-    Time,
-)
-from mcjax_launch.features.debugging.messages import FromDebugger
-from mcjax_launch.features.preload.messages import Preloaded, StartedAfresh
-from mcjax_launch.features.relay.messages import RelayListens
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
 from mcjax_launch.kernel.wire.frames import Content, Data, Raw
-from mcjax_launch.kernel.wire.messages import Exited, HostFacts
+from mcjax_launch.kernel.wire.messages import Exited, HostFacts, Question, ToLauncher
 from mcjax_launch.ranks import these_ranks
 
-# Each answer is given once for each time that this was asked. Stacks are not among them: an agent
-# answers two requests at once, and so is a refusal, which may come before the question.
-_QUESTIONS: dict[type[Message], type[Message]] = {
-    HostFacts: messages.Prepare,
-    messages.CoordinatorTried: messages.TryCoordinator,
-    messages.PeersTried: messages.TryPeers,
-    Time: TellTime,
-    Surveyed: Survey,
-    DevicesCounted: CountDevices,
-}
 # At any time: an agent that has a bug says so.
 _ALWAYS = (messages.Ping, messages.InternalError)
 _OUTPUT = (frames.STDOUT, frames.STDERR)
@@ -40,7 +19,7 @@ class Dialogue:
     def __init__(self) -> None:
         self._decoder = frames.Decoder(messages.ToLauncher, frames.LONGEST_FROM_AGENT)
         self._greeted = self._said_bye = False
-        self._asked: list[Message] = []
+        self._asked: list[Question] = []
         self._ranks: frozenset[int] = frozenset()
         self._exited: set[int] = set()
 
@@ -48,7 +27,7 @@ class Dialogue:
         """The launcher sends a message."""
         if isinstance(message, messages.Start):
             self._ranks = frozenset(order.process_id for order in message.ranks)
-        elif type(message) in _QUESTIONS.values():
+        elif isinstance(message, Question):
             self._asked.append(message)
 
     def received(self, data: bytes | memoryview) -> Iterator[Message | Data | Content | Raw]:
@@ -84,11 +63,11 @@ class Dialogue:
             if frame.rank in self._exited:
                 raise Malformed(f"{name} of rank {frame.rank} again")
             self._exited.add(frame.rank)
-        if type(frame) in _QUESTIONS:
-            self._check_answer(frame)
+        if isinstance(frame, ToLauncher) and frame.answers is not None:
+            self._check_answer(frame, frame.answers)
 
-    def _check_answer(self, frame: object) -> None:
-        name, question = type(frame).__name__, _QUESTIONS[type(frame)]  # type: ignore[index]
+    def _check_answer(self, frame: ToLauncher, question: type[Question]) -> None:
+        name = type(frame).__name__
         asked = next((asked for asked in self._asked if isinstance(asked, question)), None)
         if asked is None:
             raise Malformed(f"{name}, which nobody has asked for")
@@ -106,14 +85,8 @@ def _check_facts(facts: HostFacts, asked: messages.Prepare) -> None:
 def _ranks_of(frame: Message | Data | Content | Raw) -> Iterable[int]:
     """The ranks of which a frame says something."""
     match frame:
-        case RelayListens():
-            return (0,)
-        case Preloaded() | StartedAfresh():
-            return frame.ranks
-        case messages.Usage():
-            return [used.rank for used in frame.ranks]
-        case Data() | Content() | Exited() | messages.Started() | messages.Stacks():
+        case Data() | Content():
             return (frame.rank,)
-        case messages.FromHook() | FromDebugger():
-            return (frame.rank,)
+        case ToLauncher():
+            return frame.about
     return ()

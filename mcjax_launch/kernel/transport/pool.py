@@ -7,9 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from mcjax_launch.features.relay.messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.connection import AgentConnection
@@ -22,9 +20,6 @@ from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import Bye, Greeting, NothingLeft, Ping
 from mcjax_launch.kernel.wire.signals import ENDING, signal_name
 from mcjax_launch.kernel.wire.value import Value
-
-if TYPE_CHECKING:
-    from mcjax_launch.features.relay.launcher import CoordinatorRelay, Event
 
 # The client of an agent that is gone ends as well; how it ends says more.
 _CLIENT_END_S = 1.0
@@ -163,7 +158,7 @@ class AgentPool:
         transport: Transport,
         loop: Loop,
         window: int,
-        on_frame: Callable[[AgentConnection, Message | Data | Content], None],
+        on_frame: Callable[[AgentConnection, Message | Data | Content | Raw], None],
         on_lost: Callable[[AgentConnection, str], None],
         on_failure: Callable[[Failure], None],
         trace: Callable[[str], None] | None = None,
@@ -188,7 +183,6 @@ class AgentPool:
         self._deadlines = Deadlines(self._due_at)
         self._ping_at = 0.0
         self._given_up: list[AgentConnection] = []  # that never greeted
-        self._relay: CoordinatorRelay | None = None  # from the first stream on
 
         def connect(host: Host) -> AgentConnection:
             pipes = transport.start(host)
@@ -215,7 +209,7 @@ class AgentPool:
         if not host.is_local:
             from mcjax_launch.kernel.transport import bootstrap  # as only other hosts need
 
-            link.send_raw(bootstrap.payload())
+            link.send_raw(bootstrap.payload(self._transport.features))
         for links in (self.links, self._greeting, self._not_ended, self._not_empty):
             links.append(link)
         self._deadlines.note(link)
@@ -264,16 +258,7 @@ class AgentPool:
         if link in self._leaving:
             return
         match frame:
-            case Data() | Content():
-                self._on_frame(link, frame)
-                return
-            case RelayListens() | RelayOpens() | RelayTaken() | RelayEnds():
-                self._pass_on(link, frame)
-                return
-            case Raw(feature="relay"):
-                self._pass_on(link, frame)
-                return
-            case Raw():
+            case Data() | Content() | Raw():
                 self._on_frame(link, frame)
                 return
             case Ping():
@@ -288,27 +273,13 @@ class AgentPool:
                 self._due[link] = math.inf
             case Bye():
                 link.said_bye = True
-                self._streams_end(link)
                 link.end_input()
         self._on_frame(link, frame)
         self._deadlines.note(link)
 
-    def _pass_on(self, link: AgentConnection, event: Event) -> None:
-        """What an agent has sent for another."""
-        if self._relay is None:
-            from mcjax_launch.features.relay.launcher import CoordinatorRelay
-
-            self._relay = CoordinatorRelay()
-        self._relay.received(link, event, self.links)
-
     # --- ends ---
 
-    def _streams_end(self, link: AgentConnection) -> None:
-        if self._relay is not None:
-            self._relay.gone(link)
-
     def _ended(self, link: AgentConnection, malformed: str) -> None:
-        self._streams_end(link)
         if link in self._leaving:
             if malformed:
                 self._let_go(link)
@@ -443,7 +414,6 @@ class AgentPool:
 
     def _give_up(self, link: AgentConnection, why: str) -> None:
         """Let go of an agent; it gets the time to tidy up, see `hang_up`."""
-        self._streams_end(link)
         link.close()
         link.kill(signal.SIGTERM)
         self._on_lost(link, why)

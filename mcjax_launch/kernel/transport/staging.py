@@ -60,7 +60,7 @@ class Staged:
         """
         yield from frames(self._entries, self._same)
         if self._call:
-            yield encoded(StageEntry("", "call"))
+            yield encoded(StageEntry("call", "private", target="the arguments of the function"))
         for part in self._call:
             view = memoryview(part)
             for at in range(0, len(view), _PIECE):

@@ -26,5 +26,5 @@ PDB = "MCJAX_HOOK_PDB"
 PROFILE = "MCJAX_HOOK_PROFILE"
 #: Set where the launcher lets programs run (--verify-spmd).
 VERIFY_SPMD = "MCJAX_HOOK_VERIFY_SPMD"
-#: Set in the process that is to fork the ranks: `modules:the agent's socket for it` (--preload).
-FORK_SERVER = "MCJAX_HOOK_FORK_SERVER"
+#: Set in a process that is not to run the program: `feature:what it is to do instead`.
+INSTEAD = "MCJAX_HOOK_INSTEAD"

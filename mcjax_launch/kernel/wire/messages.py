@@ -11,7 +11,12 @@ from .codec import Malformed, Message, Nested
 from .exit_status import MOST_STATUS
 from .hook_messages import HookMessage, HookReply
 
-VERSION = 4
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import ClassVar
+
+VERSION = 5
 
 _MOST_SIGNAL = 64
 _MOST_PORT = 65_535
@@ -21,8 +26,28 @@ class ToAgent(Message):
     """A message that the launcher sends."""
 
 
+class Question(ToAgent):
+    """One that is answered. Each answer is given once for each time that it was asked.
+
+    Stacks are none: an agent answers two requests at once; nor is a refusal, which may come before
+    the question.
+    """
+
+
 class ToLauncher(Message):
-    """A message that an agent sends."""
+    """A message that an agent sends.
+
+    Attributes:
+        answers: what has to have been asked, once for each time that this is said; None: nothing.
+
+    """
+
+    answers: ClassVar[type[Question] | None] = None
+
+    @property
+    def about(self) -> Iterable[int]:
+        """The ranks of which it says something."""
+        return (self.__dict__["rank"],) if "rank" in self._fields else ()
 
 
 # --- launcher to agent ---
@@ -32,12 +57,12 @@ class StageEntry(ToAgent):
     """A file, folder, link or copy for the staging folder; of a file the content follows, raw.
 
     `target` is a link's; `copy_of` is the path of an earlier entry with the same content. A file
-    or copy is as old as `written_ns` says, by the clock of files. A "call", whose content follows
-    too, is that of a function, and goes beside the staging folder: see `function_call`.
+    or copy is as old as `written_ns` says, by the clock of files. A "private" one, whose content
+    follows too, goes beside the staging folder, and `target` says what it is.
     """
 
     path: str
-    kind: str  # "file", "folder", "link", "copy" or "call"
+    kind: str  # "file", "folder", "link", "copy" or "private"
     mode: int = 0o600
     target: str = ""
     copy_of: str = ""
@@ -51,7 +76,7 @@ class Bind(Nested):
     port: int
 
 
-class Prepare(ToAgent):
+class Prepare(Question):
     """What to look up and reserve before anything is started: answered by HostFacts or Refused.
 
     Args:
@@ -101,7 +126,7 @@ class Prepare(ToAgent):
     wrappers: tuple[str, ...] = ()
 
 
-class TryCoordinator(ToAgent):
+class TryCoordinator(Question):
     """Connect to each of these: answered by CoordinatorTried.
 
     `after_s`: wait so long before, for a thousand hosts must not come at the same time.
@@ -120,7 +145,7 @@ class Peer(Nested):
     port: int
 
 
-class TryPeers(ToAgent):
+class TryPeers(Question):
     """Connect to each of these: answered by PeersTried. `after_s` as in TryCoordinator."""
 
     peers: tuple[Peer, ...]
@@ -135,7 +160,6 @@ class RankOrder(Nested):
     env: dict[str, str]
     cwd: str
     cores: tuple[int, ...]
-    stdin: bool = False  # it takes the launcher's standard input
     wrapper_words: int = 0  # so many words of `argv` are the wrapper that it runs under
 
 
@@ -147,12 +171,10 @@ class Start(ToAgent):
         defaults: variables that the host's own win over.
         hook: put it in place, and take misleading variables out.
         coordinator_host: is not to be reached through a proxy.
-        private: rank 0 may listen in the private folder: all ranks of the job are here, or
-        relay: what goes between it and the ranks on other hosts goes through the launcher.
+        private: rank 0 may listen in the private folder: all ranks of the job are here.
         sample_every_s: so often report what ranks use; 0: never.
         grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
             when somebody ends the agent.
-        preload: modules to import once, in a process from which the ranks are forked.
 
     """
 
@@ -162,11 +184,9 @@ class Start(ToAgent):
     hook: bool
     coordinator_host: str
     private: bool
-    relay: bool
     sample_every_s: float
     grace_s: float
     term_grace_s: float
-    preload: tuple[str, ...] = ()
 
 
 class Credit(ToAgent):
@@ -327,6 +347,8 @@ class HostFacts(ToLauncher):
     tpu: Tpu | None = None
     tpu_ports: tuple[int, ...] = ()
 
+    answers = Prepare
+
     def check(self) -> None:
         """Other hosts may be told to connect to the port."""
         if not 0 <= self.port <= _MOST_PORT:
@@ -339,12 +361,16 @@ class CoordinatorTried(ToLauncher):
     sources: dict[str, str]
     errors: dict[str, str]
 
+    answers = TryCoordinator
+
 
 class PeersTried(ToLauncher):
     """By name: the addresses at which a peer was reached, or what went wrong at the first."""
 
     reached: dict[str, tuple[str, ...]]
     errors: dict[str, str]
+
+    answers = TryPeers
 
 
 class Started(ToLauncher):
@@ -419,6 +445,11 @@ class Usage(ToLauncher):
     """What the ranks of a host use."""
 
     ranks: tuple[RankUsage, ...]
+
+    @property
+    def about(self) -> Iterable[int]:
+        """The ranks of which it says something."""
+        return [used.rank for used in self.ranks]
 
 
 class Stacks(ToLauncher):

@@ -1,1 +1,7 @@
-"""features.debugging.hook."""
+"""Debuggers in a rank."""
+
+from __future__ import annotations
+
+from .debuggers import Debuggers
+
+PART = Debuggers

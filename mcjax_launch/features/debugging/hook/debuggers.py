@@ -10,6 +10,7 @@ import functools
 import sys
 
 from ....kernel.hook import user_lines
+from ....kernel.hook.part import Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any
 
+    from ....kernel.hook.agent_link import AgentLink
     from .terminal import Terminal
 
 
@@ -28,16 +30,11 @@ Go to the debugger of rank N, if that has stopped as well.
 """
 
 
-class Debuggers:
-    """Patches debuggers that the program imports.
+class Debuggers(Part):
+    """Patches debuggers that the program imports, and opens one where --pdb asks for it."""
 
-    Args:
-        environ: of this process, as it was started.
-
-    """
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
+    def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
+        super().__init__(link, environ)
         self._made: Terminal | None = None
         self._waiting: list[Callable[[], None]] = []  # what debuggers say before they have it
 
@@ -46,10 +43,20 @@ class Debuggers:
         if self._made is None:  # imported only now: `import jax` brings a debugger along
             from .terminal import Terminal
 
-            self._made = Terminal(self._environ)
+            self._made = Terminal(self.environ)
         return self._made
 
-    def patch_pdb(self, pdb: Any) -> None:
+    def patch(self, module: Any) -> None:
+        """The program has imported a debugger."""
+        patches = {
+            "pdb": self._patch_pdb,
+            "IPython.terminal.debugger": self._patch_ipython,
+            "pudb.debugger": self._patch_pudb,
+            "jax._src.debugger.cli_debugger": self._patch_jax,
+        }
+        patches[module.__name__](module)
+
+    def _patch_pdb(self, pdb: Any) -> None:
         """Python's own, and all that are made of it, such as ipdb."""
         cls = pdb.Pdb
         cls.set_trace = self._asking(cls.set_trace)
@@ -59,7 +66,7 @@ class Debuggers:
             lambda this: this.print_stack_entry(this.stack[this.curindex])
         )
 
-    def patch_ipython(self, debugger: Any) -> None:
+    def _patch_ipython(self, debugger: Any) -> None:
         """IPython's, which looks at its terminal when it is made."""
         cls = debugger.TerminalPdb
         real = cls.__init__
@@ -75,19 +82,19 @@ class Debuggers:
 
         cls.__init__ = make
 
-    def patch_pudb(self, debugger: Any) -> None:
+    def _patch_pudb(self, debugger: Any) -> None:
         """PuDB, which fills the screen."""
         cls = debugger.Debugger
         cls.set_trace = self._asking(cls.set_trace)
         cls.interaction = self._in_terminal(cls.interaction, _place_of_interaction)
 
-    def patch_jax(self, debugger: Any) -> None:
+    def _patch_jax(self, debugger: Any) -> None:
         """`jax.debug.breakpoint()`'s, which runs while a program does."""
         cls = debugger.CliDebugger
         cls.run = self._in_terminal(cls.run, _place_of_jax)
         cls.do_rank = self._rank_command(lambda this: this.print_context())
 
-    def post_mortem(self, error: BaseException, traceback: TracebackType) -> None:
+    def failed(self, error: BaseException, traceback: TracebackType) -> None:
         """Let the user look at what has ended the program."""
         if isinstance(error, KeyboardInterrupt):
             return

@@ -8,7 +8,7 @@ from ....kernel.agent.system import system
 from ....kernel.wire import hook_environ
 from ....kernel.wire.codec import Malformed, to_json
 from ....kernel.wire.loop import READ, Loop
-from ..messages import ForkMessage
+from ..messages import NAME, ForkMessage
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class ForkServer:
         """
         rank, environ = self._first
         order = f"{self._modules}:{self._theirs.fileno()}"
-        environ = {**environ, hook_environ.FORK_SERVER: order}
+        environ = {**environ, hook_environ.INSTEAD: f"{NAME}:{order}"}
         self._theirs.set_inheritable(True)
         try:
             self.pid = system.spawn(rank.argv, environ, rank.cwd, standard, (), files_limit)

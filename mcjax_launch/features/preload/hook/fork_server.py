@@ -43,8 +43,7 @@ class ForkServer:
     """A process that is to fork ranks, and to become none itself.
 
     Args:
-        order: the value of `hook_environ.FORK_SERVER`: modules, and the descriptor of the
-            connection to the agent.
+        order: `modules:the descriptor of the connection to the agent`.
         link: of the hook, which is connected in each rank.
         environ: of the hook, which becomes the rank's.
 

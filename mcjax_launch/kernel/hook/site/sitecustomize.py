@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 # Ours under a name that no program imports: a rank may use the installed package itself.
 _PRIVATE_NAME = "_mcjax_launch"
 _OLDEST_PYTHON = (3, 9)
-# This process only forks others (wire/hook_environ.py): whatever goes wrong, it runs no program.
-_IS_FORK_SERVER = "MCJAX_HOOK_FORK_SERVER" in os.environ
+# This process is for something else (wire/hook_environ.py): it runs no program, whatever happens.
+_IS_FOR_ELSE = "MCJAX_HOOK_INSTEAD" in os.environ
 
 
 def _put_hook_in_place() -> "Any":
-    """What forks the ranks, in the process that is to do that; else None."""
+    """What this process is for, if that is not the program; else None."""
     if sys.version_info < _OLDEST_PYTHON:  # some helper of the program's, without JAX
         return None
     try:
@@ -78,10 +78,10 @@ def _step_aside() -> None:
         sys.modules.setdefault(__name__, mine)
 
 
-_fork_server = _put_hook_in_place()
-if _fork_server is not None:
-    _fork_server.run(_step_aside)
-elif _IS_FORK_SERVER:
+_instead = _put_hook_in_place()
+if _instead is not None:
+    _instead.run(_step_aside)
+elif _IS_FOR_ELSE:
     os._exit(1)
 else:
     _step_aside()

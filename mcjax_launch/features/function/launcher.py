@@ -1,0 +1,5 @@
+"""What functions return or raise: the listener of whoever has them called hears every frame."""
+
+from mcjax_launch.kernel.launcher.part import Part
+
+PART = Part

@@ -1,0 +1,21 @@
+"""A profile that the user asks for while the job runs, by SIGPROF."""
+
+from mcjax_launch.features.profile.messages import BeginProfile
+from mcjax_launch.kernel.launcher.part import Part
+from mcjax_launch.kernel.wire.signals import PROFILE
+
+
+class Profiling(Part):
+    """Passes the wish on."""
+
+    def signalled(self, signum: int) -> None:
+        """The user wants one."""
+        if signum != PROFILE:
+            return
+        if self.launcher.job.profile is None:
+            self.launcher.say("SIGPROF begins a profile only with --profile DIR")
+        else:
+            self.launcher.pool.send_all(BeginProfile())
+
+
+PART = Profiling
