@@ -9,31 +9,46 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
-# From the ground up. A package imports those of lower floors; on one floor none imports another.
+# From the ground up. A room imports those of lower floors; on one floor none imports another.
 FLOORS = (
-    ("__init__", "protocol", "jax_messages", "ranks", "wording"),
+    ("__init__", "kernel.wire", "jax_messages", "ranks", "wording"),
     ("errors", "options"),
     ("job", "runs"),
-    ("schedulers",),
-    ("transport", "console", "diagnosis"),
+    ("schedulers", "features"),  # the index of them all
+    ("kernel.transport", "console", "diagnosis"),
     ("report", "watchdog"),
-    ("launcher",),
-    ("request", "check"),
+    ("kernel.launcher",),
+    ("request", "features.*"),
     ("api",),
     ("cli",),
     ("__main__",),
     ("pytest_plugin",),
 )
-# What runs in other processes: streamed, and imported by nobody,
-STREAMED = ("agent", "hook")
+# What runs in other processes, and whatever it may import: streamed, and imported by nobody else,
+STREAMED = {
+    "kernel": set(),
+    "kernel.wire": set(),
+    "kernel.agent": {"kernel.wire"},
+    "kernel.hook": {"kernel.wire", "features"},
+    "messages": {"kernel.wire"},
+    "agent": {"kernel.wire", "kernel.agent"},
+    "hook": {"kernel.wire", "kernel.hook"},
+}
 # but for the first lines, which may become this machine's agent; and who imports the package itself
 # finds the API there, when it is used.
-BECOMES = {"__main__": {"agent"}, "__init__": {"api"}}
+BECOMES = {
+    "__main__": {"kernel.agent"},
+    "__init__": {"api"},
+    "request": {"features.profile"},
+    "features": {"job"},
+}
 FOREIGN = {
-    "agent": {"psutil"},
+    "kernel.agent": {"psutil"},
     "api": {"cloudpickle"},
     "cli": {"click"},
-    "check": {"jax", "numpy"},  # its program runs in ranks
+    "features.check": {"jax", "numpy"},  # its program runs in ranks
+    "features.function": {"cloudpickle"},
+    "kernel.hook": {"cloudpickle", "jax", "jaxlib", "sitecustomize", "usercustomize"},
     "hook": {"cloudpickle", "jax", "jaxlib", "sitecustomize", "usercustomize"},
     "pytest_plugin": {"pytest", "_pytest", "pytest_cov", "coverage", "jax"},
 }
@@ -46,8 +61,19 @@ def modules(root: Path) -> list[str]:
 
 
 def room(module: str) -> str:
-    """The package, or the small module at the top, that a file belongs to."""
-    return Path(module).parts[0].removesuffix(".py")
+    """The package, the kernel's package, the feature, or the small module at the top of a file."""
+    words = Path(module).with_suffix("").parts
+    depth = 2 if words[0] in ("kernel", "features") and words[1:] not in ((), ("__init__",)) else 1
+    return ".".join(words[:depth])
+
+
+def side(module: str) -> str | None:
+    """What a streamed file is: a room of the kernel's, or a part of a feature; None for others."""
+    here, words = room(module), Path(module).with_suffix("").parts
+    if here in STREAMED:
+        return here
+    part = words[2] if here.startswith("features.") and len(words) > 2 else ""
+    return part if part in STREAMED else None
 
 
 def imported(root: Path, module: str) -> Iterator[str]:
@@ -63,36 +89,60 @@ def imported(root: Path, module: str) -> Iterator[str]:
 
 
 def ours(root: Path, name: str) -> str | None:
-    """The package of ours that a dotted name leads to; None for another's."""
+    """The file of ours that a dotted name leads to; None for another's."""
     first, _, rest = name.partition(".")
     # The hook finds us under another name, beside a program's own import of this package.
     if first not in (OURS, f"_{OURS}"):
         return None
-    second = rest.partition(".")[0]
-    known = (root / second).is_dir() or (root / f"{second}.py").exists()
-    return second if second and known else "__init__"
+    words = rest.split(".")
+    for depth in range(len(words), 0, -1):
+        path = Path(*words[:depth])
+        if (root / path).is_dir():
+            return str(path / "__init__.py")
+        if (root / path).with_suffix(".py").exists():
+            return str(path.with_suffix(".py"))
+    return "__init__.py"
+
+
+def may_import(here: str, there: str) -> bool:
+    """Whether a file may import another of ours."""
+    if here == there or room(here) == room(there) and side(here) is None is side(there):
+        return True
+    if (mine := side(here)) is not None:
+        other = side(there)
+        if mine in ("agent", "hook") and room(here) == room(there):
+            return other in (mine, "messages", None) and (other is not None or _is_index(there))
+        return room(there) == room(here) or (other or room(there)) in STREAMED[mine]
+    if side(there) not in (None, "kernel.wire", "messages"):
+        return room(there) in BECOMES.get(room(here), ())
+    return room(there) == room(here) or room(there) in allowed(room(here))
+
+
+def _is_index(module: str) -> bool:
+    return Path(module).name == "__init__.py"
 
 
 def allowed(here: str) -> set[str]:
-    """The packages that a package may import."""
-    if here in STREAMED:
-        return {here, "protocol"}
-    floor = next(number for number, rooms in enumerate(FLOORS) if here in rooms)
+    """The rooms that one that is not streamed may import."""
+    name = "features.*" if here.startswith("features.") else here
+    floor = next(number for number, rooms in enumerate(FLOORS) if name in rooms)
     below = {name for rooms in FLOORS[:floor] for name in rooms}
+    if "features.*" in below:
+        below |= {f"features.{path.name}" for path in (PACKAGE / "features").iterdir()}
     return {here, *below, *BECOMES.get(here, ())}
 
 
 def wrong_imports(root: Path, module: str) -> list[str]:
     """What a module of the package in the folder `root` imports, but may not."""
-    here = room(module)
-    foreign = sys.stdlib_module_names | FOREIGN.get(here, set())
+    known = FOREIGN.get(side(module) or "", set()) | FOREIGN.get(room(module), set())
+    foreign = sys.stdlib_module_names | known
     return [
         f"{module} imports {name}"
         for name in imported(root, module)
         if (
             name.partition(".")[0] not in foreign
-            if (package := ours(root, name)) is None
-            else package not in allowed(here)
+            if (there := ours(root, name)) is None
+            else not may_import(module, there)
         )
     ]
 
@@ -104,8 +154,25 @@ def test_imports_run_downwards(module: str) -> None:
 
 def test_the_top_level_is_the_architecture() -> None:
     rooms = {room(module) for module in modules(PACKAGE)}
-    assert rooms == {name for rooms in FLOORS for name in rooms} | set(STREAMED)
+    features = {name for name in rooms if name.startswith("features.")}
+    kernel = {name for name in STREAMED if name.startswith("kernel")}
+    assert (
+        rooms - features == {name for rooms in FLOORS for name in rooms} - {"features.*"} | kernel
+    )
     assert len(list(PACKAGE.glob("*.py"))) <= 5
+
+
+def test_the_kernel_names_no_feature() -> None:
+    features = {path.name for path in (PACKAGE / "features").iterdir() if path.is_dir()}
+    assert "debugging" in features
+    for path in (PACKAGE / "kernel").rglob("*.py"):
+        named = {
+            node.value
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        assert not {name for name in features if any(f"features.{name}" in one for one in named)}
+        assert not named & (features - {"function", "check", "profile"}), path
 
 
 # Where an import is added, the import, and what is said of it; nothing where it is allowed.
@@ -115,7 +182,11 @@ PLANTED = {
         "from mcjax_launch.cli import command",
         "mcjax_launch.cli.command",
     ),
-    "upwards, relative": ("runs/state.py", "from ..launcher import launcher", "launcher.launcher"),
+    "upwards, relative": (
+        "runs/state.py",
+        "from ..kernel.launcher import launcher",
+        "launcher.launcher",
+    ),
     "on one floor": (
         "console/sink.py",
         "import mcjax_launch.kernel.transport.pool",
@@ -136,11 +207,56 @@ PLANTED = {
         "import mcjax_launch.kernel.hook.exits",
         "mcjax_launch.kernel.hook.exits",
     ),
-    "out of what is streamed": ("kernel/agent/main.py", "from ..job import hosts", "job.hosts"),
+    "out of what is streamed": ("kernel/agent/main.py", "from ...job import hosts", "job.hosts"),
     "in the hook, by its other name": (
         "kernel/hook/exits.py",
         "import _mcjax_launch.runs.state",
         "_mcjax_launch.runs.state",
+    ),
+    "of another feature": (
+        "features/stdin/launcher.py",
+        "from mcjax_launch.features.debugging import queue",
+        "features.debugging.queue",
+    ),
+    "of another feature's messages": (
+        "features/stdin/agent.py",
+        "from ..relay.messages import Relays",
+        "features.relay.messages.Relays",
+    ),
+    "of a feature, by the launcher": (
+        "kernel/launcher/startup.py",
+        "from mcjax_launch.features.relay import launcher",
+        "features.relay.launcher",
+    ),
+    "of a feature, by the agent": (
+        "kernel/agent/agent.py",
+        "from ...features.preload.agent import preloading",
+        "features.preload.agent.preloading",
+    ),
+    "of a feature, by the hook": (
+        "kernel/hook/exits.py",
+        "from ...features.debugging import messages",
+        "features.debugging.messages",
+    ),
+    "of a feature's other side": (
+        "features/debugging/agent.py",
+        "from . import launcher",
+        "features.debugging.launcher",
+    ),
+    "of the agent, by a feature's launcher": (
+        "features/debugging/launcher.py",
+        "from mcjax_launch.kernel.agent import agent",
+        "kernel.agent.agent",
+    ),
+    "of a feature, by what shows it": (
+        "diagnosis/hints.py",
+        "from mcjax_launch.features.preload import messages",
+        "features.preload.messages",
+    ),
+    "of a feature's messages, by the API": (
+        "api/call.py",
+        "from mcjax_launch.features.function import messages",
+        "",
     ),
     "of a third party": ("report/record.py", "import numpy.linalg", "numpy.linalg"),
     "of click elsewhere": ("job/plan.py", "import click", "click"),

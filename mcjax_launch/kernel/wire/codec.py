@@ -70,8 +70,8 @@ class Nested(Value):
 class Message(Nested):
     """What one process says to another; it carries the name of its class.
 
-    One of a feature carries the feature's name too, `debugging.TerminalSize`: its class is loaded
-    from `features.debugging.messages` when the first comes.
+    One of a feature carries the feature's name too, as in `stdin.InputEnds`: its class is loaded
+    from the feature's `messages` when the first comes.
 
     Attributes:
         feature: whose it is; "" for the kernel's.
