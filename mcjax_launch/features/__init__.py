@@ -5,6 +5,8 @@ ranks. It knows features from here alone. A folder's `messages`, `agent` and `ho
 other hosts, and run on Python 3.9.
 """
 
+import os
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mcjax_launch.job.job import Job
@@ -27,6 +29,11 @@ PATCHES = {
     "pudb.debugger": "debugging",
     "jax._src.debugger.cli_debugger": "debugging",
 }
+
+
+def exists(name: str) -> bool:
+    """Whether it is the name of one."""
+    return name.isidentifier() and os.path.isdir(os.path.join(os.path.dirname(__file__), name))
 
 
 def used(job: "Job") -> "list[str]":

@@ -59,7 +59,7 @@ if jax.process_index() == 0:
 _NO_RECORD = """
 from .process_numbers import Numbers
 class Compilation:
-    def __init__(self, link, environ):
+    def __init__(self, link, parts):
         self.numbers = Numbers(link)
     def patch_compiler(self, compiler):
         pass
@@ -76,7 +76,7 @@ def spmd(bench: Bench) -> list[Measure]:
     without = bench.folder / "without"  # not where the launcher is run: that comes first
     copy = without / "mcjax_launch"
     shutil.copytree(ROOT / "mcjax_launch", copy)
-    (copy / "hook" / "mcjax_hook" / "compilation.py").write_text(_NO_RECORD)
+    (copy / "kernel" / "hook" / "compilation.py").write_text(_NO_RECORD)
     program = bench.write("steps.py", _STEPS)
 
     def run(root: Path, steps: int) -> list[str]:

@@ -27,7 +27,7 @@ def test_the_users_sitecustomize_still_runs(jobs: Jobs, tmp_path: Path) -> None:
 def test_it_stays_out_of_the_way(jobs: Jobs) -> None:
     program = """
 import sys
-here = [entry for entry in sys.path if 'mcjax_launch/hook' in entry]
+here = [entry for entry in sys.path if 'mcjax_launch/kernel/hook' in entry]
 print(here, sorted({'jax', 'json', 'socket', 'threading'} & set(sys.modules)))
 """
     assert run(jobs, program) == "[] []\n"
@@ -73,7 +73,7 @@ def test_a_syntax_error_is_named(jobs: Jobs, tmp_path: Path) -> None:
 
 def test_each_of_hundreds_has_the_hook(jobs: Jobs) -> None:
     """More than wait at once to be accepted."""
-    program = "import sys; print(any('mcjax_hook' in str(type(f)) for f in sys.meta_path))"
+    program = "import sys; print(any('_mcjax_launch' in str(type(f)) for f in sys.meta_path))"
     ended = jobs.run("--no-prefix", "-n", 200, sys.executable, "-c", program)
     assert (ended.status, ended.report) == (0, "")
     assert ended.stdout == "True\n" * 200

@@ -53,8 +53,8 @@ class Server:
             Loop(),
             range(4),
             lambda pid, rank: pid == 100 * rank,
-            self.received.append,
-            lambda hook, message: None,
+            lambda hook, said: self.received.append(said),
+            lambda hook, features: None,
         )
 
     def connect(self, *messages: HookMessage) -> "Process":
@@ -307,7 +307,7 @@ def test_the_hello_of_a_real_hook(
     server: Server, process_id: str, imported: list[str] | None
 ) -> None:
     """Where it can it writes that message itself, without what makes messages."""
-    folder = Path(mcjax_launch.__file__).parent / "hook"
+    folder = Path(mcjax_launch.__file__).parent / "kernel" / "hook" / "site"
     env = {
         **os.environ,
         "PYTHONPATH": str(folder),

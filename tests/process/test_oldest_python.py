@@ -10,6 +10,7 @@ from jobs import Jobs
 from remote import FAKE_SSH
 
 import mcjax_launch
+from mcjax_launch.kernel.transport import bootstrap
 
 OLDEST = (3, 9)
 VERSION = "import sys; print(*sys.version_info[:2])"
@@ -98,9 +99,9 @@ def test_a_python_that_is_too_old_runs_without_the_hook(jobs: Jobs, options: lis
 
 def test_every_module_compiles(python: str) -> None:
     """Also those that a test without jax does not come to."""
-    folders = [PACKAGE / name for name in ("agent", "protocol", "hook")]
-    files = [path for folder in folders for path in folder.rglob("*.py")]
-    assert all(folder.is_dir() for folder in folders)
+    every = {path.name for path in (PACKAGE / "features").iterdir() if path.is_dir()}
+    files = [str(PACKAGE / path) for path in bootstrap.streamed_files(every)]
+    assert len(files) > 100
     script = "import sys\nfor path in sys.argv[1:]: compile(open(path, 'rb').read(), path, 'exec')"
     done = subprocess.run([python, "-c", script, *files], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -52,7 +52,7 @@ ASKS = "import mcjax_launch; exec(compile({use!r}, {file!r}, 'exec'))"
 def test_what_is_refused(launcher: list[str], use: str) -> None:
     """A negative control: that code of ours which uses it fails."""
     folder = os.path.dirname(launcher[-1])
-    for whose, refused in (("mcjax_launch/agent/x.py", True), ("psutil/x.py", False)):
+    for whose, refused in (("mcjax_launch/kernel/agent/x.py", True), ("psutil/x.py", False)):
         code = ASKS.format(use=USES[use], file=f"{folder}/{whose}")
         command = [sys.executable, "-c", code]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)

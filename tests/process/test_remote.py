@@ -17,9 +17,12 @@ from mcjax_launch.kernel.transport import bootstrap
 
 def test_all_that_the_agent_imports_is_streamed() -> None:
     """In an interpreter that cannot see the installed package."""
-    code = bootstrap.loader().replace("exec(", "sys.argv=['x'];exec(")
+    every = frozenset(("check", "preload"))
+    code = bootstrap.loader(every).replace("exec(", "sys.argv=['x'];exec(")
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code], input=bootstrap.payload(), capture_output=True
+        [sys.executable, "-I", "-S", "-c", code],
+        input=bootstrap.payload(every),
+        capture_output=True,
     )
     assert b"mcjax-launch agent" in done.stdout, done.stderr
     assert done.stderr == b""

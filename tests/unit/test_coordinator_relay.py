@@ -4,26 +4,35 @@ import contextlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import parts
 import pytest
 
 from mcjax_launch.features.relay.agent import CoordinatorStreams
 from mcjax_launch.features.relay.launcher import CoordinatorRelay
-from mcjax_launch.features.relay.messages import RelayEnds, RelayListens, RelayOpens, RelayTaken
+from mcjax_launch.features.relay.messages import (
+    RELAY_WINDOW,
+    RelayEnds,
+    RelayListens,
+    RelayOpens,
+    RelayTaken,
+)
 from mcjax_launch.kernel.wire.codec import Message
-from mcjax_launch.kernel.wire.frames import RELAY_WINDOW, Decoder, Relayed
+from mcjax_launch.kernel.wire.frames import Decoder, Raw
 from mcjax_launch.kernel.wire.loop import Loop
 
 LOOP = Loop()
-RELAYED = (Relayed, RelayListens, RelayOpens, RelayTaken, RelayEnds)
+RELAYED = (Raw, RelayListens, RelayOpens, RelayTaken, RelayEnds)
 
 
 class Host:
     """An agent's streams, and both directions of its connection."""
 
     def __init__(self, path: Path) -> None:
-        self.path = str(path)
-        self.streams = CoordinatorStreams(self.path, LOOP, self)  # type: ignore[arg-type]
+        path.mkdir()
+        self.path = str(path / "coord")
+        self.streams = CoordinatorStreams(parts.agent(path, LOOP, self))
         self.holds_back = False
         self.up = b""
         self.down: list[object] = []
@@ -69,7 +78,7 @@ class Job:
     def __init__(self, folder: Path) -> None:
         self.hosts = [Host(folder / name) for name in "abc"]
         self.wires = [Wire(host) for host in self.hosts]
-        self.relay = CoordinatorRelay()
+        self.relay = CoordinatorRelay(SimpleNamespace(links=self.wires))  # type: ignore[arg-type]
         self.server = socket.socket(socket.AF_UNIX)
         self.open: list[socket.socket] = [self.server]
 
@@ -83,14 +92,14 @@ class Job:
                 host.turn()
                 for frame in host.taken():
                     assert isinstance(frame, RELAYED)
-                    self.relay.received(wire, frame, self.wires)
+                    self.relay.received(wire, frame, 0.0)  # type: ignore[arg-type]
                     moved = True
             quiet = 0 if moved else quiet + 1
 
     def listen(self) -> None:
         self.server.bind(self.hosts[0].path)
         self.server.listen(10)
-        self.hosts[0].streams.rank_0_listens()
+        self.hosts[0].streams._rank_0_listens()
         self.settle()
 
     def connect(self, host: int = 1) -> socket.socket:
@@ -123,7 +132,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
     for one in made.open:
         one.close()
     for host in made.hosts:
-        host.streams.drop()
+        host.streams.launcher_lost()
 
 
 def fill(end: socket.socket, job: Job) -> int:
@@ -198,7 +207,7 @@ def test_a_slow_reader_holds_up_its_own_stream_alone(job: Job) -> None:
         carried = sum(
             len(frame.payload)
             for frame in job.hosts[0].log + job.hosts[1].log
-            if isinstance(frame, Relayed)
+            if isinstance(frame, Raw)
         )
         # What the kernel's sockets hold at both ends, and one window between them.
         assert carried < written
@@ -232,7 +241,7 @@ def test_what_was_said_before_an_end_still_arrives(job: Job, who: str) -> None:
 def test_a_host_that_is_gone(job: Job, host: int) -> None:
     job.listen()
     ends = job.pair()
-    job.relay.gone(job.wires[host])
+    job.relay.lost(job.wires[host], 0.0)
     job.settle()
     assert ends[host].recv(1) == b""
     assert job.relay._ends == {}
@@ -282,5 +291,5 @@ def test_without_a_launcher_all_ends(job: Job) -> None:
     job.listen()
     client, served = job.pair()
     for host in job.hosts:
-        host.streams.drop()
+        host.streams.launcher_lost()
     assert client.recv(1) == served.recv(1) == b""

@@ -5,6 +5,8 @@ import resource
 import socket
 from pathlib import Path
 
+import parts
+
 from mcjax_launch.features.relay.agent import CoordinatorStreams
 from mcjax_launch.features.relay.messages import RelayListens
 from mcjax_launch.kernel.wire.loop import Loop
@@ -15,7 +17,7 @@ def test_who_comes_when_there_is_no_descriptor_is_accepted_later(tmp_path: Path)
     out, uplink = os.pipe()
     os.set_blocking(out, False)
     loop = Loop()
-    streams = CoordinatorStreams(str(tmp_path / "coord"), loop, Uplink(uplink, loop))
+    streams = CoordinatorStreams(parts.agent(tmp_path, loop, Uplink(uplink, loop)))
     streams.received(RelayListens())
     ranks = [socket.socket(socket.AF_UNIX) for _ in range(3)]
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -43,7 +45,7 @@ def test_who_comes_when_there_is_no_descriptor_is_accepted_later(tmp_path: Path)
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
     for fd in held:
         os.close(fd)
-    streams.drop()
+    streams.launcher_lost()
     for rank in ranks:
         rank.close()
     os.close(out)

@@ -8,7 +8,7 @@ from mcjax_launch.features.relay.messages import RelayListens
 from mcjax_launch.kernel.transport.dialogue import Dialogue
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
-from mcjax_launch.kernel.wire.frames import Content, Data, Relayed
+from mcjax_launch.kernel.wire.frames import Content, Data, Raw
 from mcjax_launch.kernel.wire.hook_messages import Left
 
 HELLO, BYE = messages.Greeting(messages.VERSION), messages.Bye((), 0)
@@ -22,8 +22,8 @@ def order(rank: int) -> messages.RankOrder:
     return messages.RankOrder(rank, ("true",), {}, "/", ())
 
 
-START = messages.Start(*((order(3), order(4)), {}, {}, False, "", False, False, 0.0, 1.0, 1.0))
-Frame = Message | Data | Content | Relayed
+START = messages.Start(*((order(3), order(4)), {}, {}, False, "", False, 0.0, 1.0, 1.0))
+Frame = Message | Data | Content | Raw
 
 
 @pytest.fixture
@@ -41,14 +41,14 @@ def dialogue() -> Dialogue:
     "frame",
     [
         Data(3, frames.STDOUT, b"x"),
-        Data(4, frames.TERMINAL, b"x"),
+        Raw("debugging", 4, b"x"),
         messages.Started(4, 1),
         messages.Usage((USAGE,)),
         messages.FromHook(3, Left()),
         FromDebugger(3, 7, DebuggerResumed()),
         messages.Refused("no", 127),
         EXITED,
-        Relayed(1, b"x"),
+        Raw("relay", 1, b"x"),
         BYE,
     ],
     ids=repr,
@@ -66,7 +66,9 @@ def test_an_agent_speaks_of_its_ranks(dialogue: Dialogue, frame: Frame) -> None:
         (messages.Stacks(-1, 1, ""), "Stacks of rank -1, which"),
         (RelayListens(), "RelayListens of rank 0, which"),
         (Preloaded((1,), 0.0), "Preloaded of rank 1, which"),
-        (Data(3, frames.STDIN, b"x"), "Data, which agents do not send"),
+        (Data(3, 0, b"x"), "Data, which agents do not send"),
+        (Raw("relays", 3, b"x"), "Raw of 'relays', which is no feature"),
+        (Raw("..", 3, b"x"), "which is no feature"),
         (Data(3, 77, b"x"), "Data, which agents do not send"),
         (Content(7, b"x"), "Content of rank 7, which is not there"),
         (HELLO, "Greeting at the wrong time"),

@@ -13,6 +13,7 @@ STREAM = (
     + b"hello"
     + frames.encoded(EXITED)
     + frames.content(b"of a file", 3)
+    + frames.raw("verify_spmd", 70_001, b"bytes")
     + frames.data_header(1, 1, 0)
     + frames.encoded(BYE)
 )
@@ -22,18 +23,21 @@ STREAM = (
 def test_decoding(size: int) -> None:
     decoder = frames.Decoder()
     seen: list[object] = []
-    data, of_file = b"", b""
+    data, of_file, raw = b"", b"", b""
     for at in range(0, len(STREAM), size):
         for frame in decoder.feed(STREAM[at : at + size]):
             if isinstance(frame, frames.Data):
                 assert (frame.rank, frame.stream) == (70_000, 2)
                 data += frame.payload
+            elif isinstance(frame, frames.Raw):
+                assert (frame.feature, frame.number) == ("verify_spmd", 70_001)
+                raw += frame.payload
             elif isinstance(frame, frames.Content):
                 assert frame.rank == 3
                 of_file += frame.payload
             else:
                 seen.append(frame)
-    assert (data, of_file) == (b"hello", b"of a file")
+    assert (data, of_file, raw) == (b"hello", b"of a file", b"bytes")
     assert seen == [messages.Greeting(messages.VERSION), EXITED, BYE]
 
 
@@ -64,9 +68,12 @@ def message(text: bytes) -> bytes:
         (header(4, 0), "unknown kind of frame 4"),
         (header(255, 1 << 31), "unknown kind of frame 255"),
         (header(frames.MESSAGE, 101), "a frame of 101 bytes"),
-        (header(frames.DATA, (1 << 16) + 1), "a frame of 65537 bytes"),
-        (header(frames.RELAYED, (1 << 32) - 1), "a frame of 4294967295 bytes"),
+        (header(frames.DATA, (1 << 16) + 257), "a frame of 65793 bytes"),
+        (header(frames.RAW, (1 << 32) - 1), "a frame of 4294967295 bytes"),
+        (frames.HEADER.pack(frames.RAW, 3, 0, 2) + b"..", "raw bytes of no feature"),
+        (frames.raw("a/b", 0, b""), "raw bytes of no feature"),
         (message(b"x"), "no JSON"),
+        (message(b'["nothing.Bye",[]]'), "unknown message 'nothing.Bye'"),
         (message(b"\xff"), "'utf-8' codec can't decode"),
         (message(b"[]"), "expected a name and values"),
         (message(b'["Stop",[15,1.0,1.0]]'), "Stop in place of a ToLauncher"),

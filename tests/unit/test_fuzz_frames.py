@@ -52,11 +52,11 @@ class Agent:
         self._launcher = Launcher(
             Job(program=("true",), num_processes=_RANKS, python="p", chdir="/", record=True),
             [Host(name=LOCAL, slots=_RANKS)],
-            SimpleNamespace(start=self._start, greeting_s=lambda _: 60.0),  # type: ignore[arg-type]
+            SimpleNamespace(features=(), start=self._start, greeting_s=lambda _: 60.0),  # type: ignore[arg-type]
             front=front,  # type: ignore[arg-type]
             state=self.state,
         )
-        self._launcher._pool.begin()
+        self._launcher.pool.begin()
         self.sends(frames.MAGIC)
 
     def _start(self, host: Host) -> Pipes:
@@ -76,12 +76,12 @@ class Agent:
     @property
     def is_trusted(self) -> bool:
         """Whether it has said nothing malformed so far; else its host is lost."""
-        trusted = not any(link.ended for link in self._launcher._links)
+        trusted = not any(link.ended for link in self._launcher.links)
         assert trusted or [host.name for host in self._launcher.lost] == [LOCAL]
         return trusted
 
     def close(self) -> None:
-        for link in self._launcher._links:
+        for link in self._launcher.links:
             link.close()
         for fd in self._ends:
             os.close(fd)

@@ -106,7 +106,7 @@ def ours(root: Path, name: str) -> str | None:
 
 def may_import(here: str, there: str) -> bool:
     """Whether a file may import another of ours."""
-    if here == there or room(here) == room(there) and side(here) is None is side(there):
+    if here == there or (room(here) == room(there) and side(here) is None is side(there)):
         return True
     if (mine := side(here)) is not None:
         other = side(there)

@@ -2,11 +2,12 @@
 
 import json
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
-from mcjax_launch.features.function import messages as function_call
-from mcjax_launch.features.preload import messages as fork_messages
+from mcjax_launch import features
 from mcjax_launch.features.relay.messages import RelayTaken
 from mcjax_launch.features.stdin.messages import InputTaken
 from mcjax_launch.kernel.wire import hook_messages, messages
@@ -28,10 +29,15 @@ def classes_of(module: object) -> list[type[Nested]]:
         if isinstance(value, type)
         and issubclass(value, Nested)
         and value.__module__ == vars(module)["__name__"]
+        and value is not messages.ToLauncher
     ]
 
 
-MODULES = (messages, hook_messages, fork_messages, function_call)
+PARTS = [
+    import_module(f"mcjax_launch.features.{path.parent.name}.messages")
+    for path in Path(features.__file__).parent.glob("*/messages.py")
+]
+MODULES = (messages, hook_messages, *PARTS)
 EVERY = [cls for module in MODULES for cls in classes_of(module)]
 NAMED = [cls for cls in EVERY if issubclass(cls, Message)]
 SCALARS = {"str": 'é"\\\n\ud800', "int": 7, "float": 2.5, "bool": True}
@@ -65,7 +71,7 @@ def test_messages_survive_a_round_trip(cls: type[Nested]) -> None:
     message = example(cls)
     values = json.loads(to_json(message))
     if issubclass(cls, Message):
-        assert values[0] == cls.__name__
+        assert values[0] == cls._name
         values = values[1]
     assert from_values(cls, values) == message
 

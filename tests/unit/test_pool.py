@@ -10,12 +10,14 @@ import pytest
 from fakes import Clock, Connection
 
 from mcjax_launch.job.hosts import LOCAL, Host
+from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.transport import bootstrap, pool
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.pool import AgentPool, Failure
 from mcjax_launch.kernel.wire.frames import PING_S, SILENCE_S
 from mcjax_launch.kernel.wire.messages import VERSION, Bye, Greeting, NothingLeft, Ping
 
+JOB = Job(program=("true",), python="python3", chdir="/", start_timeout=900.0)
 HELLO, BYE = Greeting(VERSION), Bye((), 0)
 REFUSED = b"kex_exchange_identification: read: Connection reset by peer\n"
 
@@ -24,7 +26,7 @@ class Agents:
     """A pool whose transport starts nothing, and all that it reports."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *names: str) -> None:
-        self._transport = Transport("ssh", "python3", False, start_timeout=900.0)
+        self._transport = Transport(JOB, ())
         self.clock = Clock(patch, pool)
         patch.setattr(pool, "AgentConnection", self._connection)
         patch.setattr(random, "uniform", lambda low, high: (low + high) / 2)
@@ -36,7 +38,7 @@ class Agents:
         self.pool = AgentPool(
             [Host(name=name, slots=1) for name in names],
             SimpleNamespace(  # type: ignore[arg-type]
-                start=lambda host: None, greeting_s=self._transport.greeting_s
+                start=lambda host: None, greeting_s=self._transport.greeting_s, features=()
             ),
             SimpleNamespace(turn=self._turn),  # type: ignore[arg-type]
             1,

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from mcjax_launch.kernel.agent import agent
+from mcjax_launch.kernel.agent.part import Part
 from mcjax_launch.kernel.agent.system.unix import Ended
 
 SERVER, ORPHAN = 7, 8
@@ -33,11 +34,11 @@ def test_the_server_of_preload_is_left_to_who_knows_it(monkeypatch: pytest.Monke
     monkeypatch.setattr(agent, "system", SimpleNamespace(ended_child=ended_child, reap=reap))
     mine = agent.Agent.__new__(agent.Agent)
     mine._pids = {}
-    mine._preloading = SimpleNamespace(  # type: ignore[assignment]
-        look=look, is_under_way=False, is_server=lambda pid: pid == SERVER
-    )
+    part = Part(mine)
+    part.look, part.owns = look, lambda pid: pid == SERVER  # type: ignore[method-assign]
+    mine._parts = {"preload": part}
     mine._supervisor = SimpleNamespace(child_gone=list)  # type: ignore[assignment]
-    mine._reap()
+    mine.reap()
     assert (reaped, zombies) == ([ORPHAN], [])
 
 

@@ -6,12 +6,14 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import parts
 import pytest
 
 from mcjax_launch.api.returns import Returns
 from mcjax_launch.features.function import agent as agent
 from mcjax_launch.features.function.messages import Returned, in_parts, returned_path, sizes_of
 from mcjax_launch.kernel.wire import frames
+from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import FromHook, Started
 
 LARGE = 1 << 18
@@ -39,13 +41,13 @@ class Host:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.way = Way()
-        self.returns = agent.Returns(str(folder), self.way)  # type: ignore[arg-type]
+        self.returns = agent.Returns(parts.agent(folder, Loop(), self.way))
 
     def add(self, rank: int, value: object, kind: str = "value") -> None:
         parts = in_parts(value, pickle.dumps)
         Path(returned_path(str(self.folder), str(rank))).write_bytes(b"".join(parts))
         returned = Returned(kind, sizes_of(parts))
-        self.returns.add(FromHook(rank, returned), returned)
+        self.returns.hook_said(None, FromHook(rank, returned))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -97,12 +99,12 @@ def test_that_of_an_earlier_attempt_is_forgotten(host: Host) -> None:
 def test_of_a_job_that_is_to_end_only_exceptions_are_sent(host: Host) -> None:
     host.add(0, buffer(1))
     host.add(1, KeyError("no such thing"), "raised")
-    host.returns.drop_values()
+    host.returns.stops()
     contents = [frame.rank for frame in host.way.frames() if isinstance(frame, frames.Content)]
     assert contents == [1]
 
 
 def test_a_rank_that_has_written_nothing(host: Host) -> None:
     returned = Returned("value", (1,))
-    host.returns.add(FromHook(0, returned), returned)
+    host.returns.hook_said(None, FromHook(0, returned))  # type: ignore[arg-type]
     assert host.way.supplied == []

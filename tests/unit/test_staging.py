@@ -13,7 +13,7 @@ from mcjax_launch.kernel.wire.messages import StageEntry
 
 def test_the_call_of_a_function_is_no_file_of_the_users(tmp_path: Path) -> None:
     staging = Staging(str(tmp_path))
-    staging.begin(StageEntry("", "call"))
+    staging.begin(StageEntry("call", "private", target="a call"))
     staging.write(b"a c")
     staging.write(b"all")
     staging.finish()
@@ -44,7 +44,7 @@ def test_a_file_is_nobody_elses_before_it_has_its_mode(
 
 def test_what_does_not_fit_is_refused_once(tmp_path: Path) -> None:
     staging = Staging(str(tmp_path))
-    staging.begin(StageEntry("", "call"))
+    staging.begin(StageEntry("call", "private", target="a call"))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
     try:

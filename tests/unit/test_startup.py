@@ -228,7 +228,7 @@ def test_the_call_of_a_function_comes_before_the_question(start_on: Make) -> Non
     start = start_on("a", call=(b"head", memoryview(bytes(100_000))))
     start.greet()
     call, *contents, question = start.links[0].sent
-    assert isinstance(call, StageEntry) and call.kind == "call"
+    assert isinstance(call, StageEntry) and (call.path, call.kind) == ("call", "private")
     assert b"".join(part.payload for part in contents) == b"head" + bytes(100_000)  # type: ignore[attr-defined]
     assert isinstance(question, Prepare)
 

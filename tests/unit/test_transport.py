@@ -4,8 +4,11 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host
+from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.transport import bootstrap
 from mcjax_launch.kernel.transport.client import Transport, ssh_argv, template_argv
+
+JOB = Job(program=("true",), python="python3", chdir="/")
 
 
 def test_ssh_argv() -> None:
@@ -59,7 +62,7 @@ def test_template(template: str) -> None:
     [("ssh", 900.0, 14), ("srun", None, 14), ("ssh {host}", None, 60), ("x {host}", 900.0, 900)],
 )
 def test_how_long_a_client_may_take(via: str, start_timeout: float | None, seconds: int) -> None:
-    transport = Transport(via, "python3", python_given=False, start_timeout=start_timeout)
+    transport = Transport(JOB.replaced(via=via, start_timeout=start_timeout), ())
     assert transport.greeting_s(Host(name="h", slots=1)) == seconds
     assert transport.greeting_s(Host(name=LOCAL, slots=1)) == 60
 
@@ -83,4 +86,4 @@ def test_bad_template(template: str) -> None:
 
 
 def test_the_loader_needs_no_quoting() -> None:
-    assert not set("'\"\\$`!\n") & set(bootstrap.loader())
+    assert not set("'\"\\$`!\n") & set(bootstrap.loader(frozenset()))

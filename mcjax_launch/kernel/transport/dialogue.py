@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from mcjax_launch import features
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
 from mcjax_launch.kernel.wire.frames import Content, Data, Raw
@@ -55,6 +56,8 @@ class Dialogue:
             raise Malformed(f"{name} at the wrong time")
         if isinstance(frame, Data) and frame.stream not in _OUTPUT:
             raise Malformed(f"{name}, which agents do not send")
+        if isinstance(frame, Raw) and not features.exists(frame.feature):
+            raise Malformed(f"{name} of {frame.feature!r}, which is no feature")
         self._greeted = True
         self._said_bye = isinstance(frame, messages.Bye)
         if others := set(_ranks_of(frame)) - self._ranks:

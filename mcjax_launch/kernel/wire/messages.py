@@ -42,7 +42,9 @@ class ToLauncher(Message):
 
     """
 
-    answers: ClassVar[type[Question] | None] = None
+    if TYPE_CHECKING:  # no field
+        answers: ClassVar[type[Question] | None]
+    answers = None
 
     @property
     def about(self) -> Iterable[int]:
