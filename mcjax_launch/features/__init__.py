@@ -33,7 +33,8 @@ PATCHES = {
 
 def exists(name: str) -> bool:
     """Whether it is the name of one."""
-    return name.isidentifier() and os.path.isdir(os.path.join(os.path.dirname(__file__), name))
+    folder = os.path.dirname(__file__)
+    return name.isidentifier() and os.path.exists(os.path.join(folder, name, "__init__.py"))
 
 
 def used(job: "Job") -> "list[str]":

@@ -10,7 +10,7 @@ LINES = 60
 ATTRIBUTES = 20
 # Bases of immutable values, and of what only types see.
 VALUES = {"Value", "Group", "Options", "Nested", "HookMessage", "ToAgent", "Question", "ToLauncher"}
-VALUES |= {"Effect", "TypedDict"}
+VALUES |= {"JobEffect", "Effect", "TypedDict"}
 
 # What goes beyond a limit, and why. An entry that is no longer needed has to go.
 LONG = {

@@ -22,17 +22,17 @@ SIGNAL_S = 0.3
 READER_S = 5.0
 
 
-class Effect(Value):
+class JobEffect(Value):
     """Something for the launcher to do."""
 
 
-class SetReason(Effect):
+class SetReason(JobEffect):
     """Why the job ends."""
 
     stop: Stop
 
 
-class StopRanks(Effect):
+class StopRanks(JobEffect):
     """Have every agent send its ranks this signal, and SIGKILL after the grace.
 
     Args:
@@ -47,17 +47,17 @@ class StopRanks(Effect):
     by_user: bool = False
 
 
-class ShowStacks(Effect):
+class ShowStacks(JobEffect):
     """Have the stacks of all ranks shown, with all their threads; then call `stacks_shown`."""
 
 
-class Note(Effect):
+class Note(JobEffect):
     """A line for the user."""
 
     text: str
 
 
-Effects = list[Effect]
+Effects = list[JobEffect]
 
 
 class RankFailure(Value):
