@@ -11,15 +11,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from mcjax_launch.console.sink import Target
+from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.wire import system
-from mcjax_launch.kernel.wire.loop import READ, Loop, SignalPipe
+from mcjax_launch.kernel.wire.exit_status import HOST_LOST
+from mcjax_launch.kernel.wire.loop import Loop, SignalPipe
 
 if TYPE_CHECKING:
     from mcjax_launch.kernel.transport.pipes import Pipes
 
-# For who has ended, but cannot be waited for yet.
-_LOOK_AGAIN_S = (0.01, 0.1, 1.0)
+# Where nothing waits for a child without reaping it: how often the launcher looks.
+_LOOK_S = 0.1
 
 
 class Text(Target):
@@ -58,8 +60,8 @@ class Text(Target):
 class Embedded(Front):
     """A process of somebody else's: no handlers of signals, no descriptors, no terminal.
 
-    A signal to the job is what the caller puts into `signals`. The ends of our children, and of
-    nobody else's, are seen through descriptors of theirs.
+    A signal to the job is what the caller puts into `signals`. For each of our children, and nobody
+    else's, a thread waits.
 
     Args:
         streams: where the console's lines go; None for nowhere.
@@ -70,7 +72,6 @@ class Embedded(Front):
         super().__init__(Loop(), SignalPipe())
         self._streams = streams
         self._pipes: dict[int, tuple[int, int]] = {}  # what each descriptor led to
-        self._children: set[system.ChildEnd] = set()
         self._lock = threading.Lock()  # the caller's thread may still write into `signals`
         self._closed = False
 
@@ -83,34 +84,20 @@ class Embedded(Front):
         for fd in (pipes.to_agent, pipes.from_agent, pipes.errors):
             self._pipes[fd] = _identity(fd)
         try:
-            child = system.ChildEnd(pipes.pid)
-        except OSError:  # an old kernel, or it has ended
-            self._wait_for(pipes.pid)
-            return
-        self._children.add(child)
-        self.loop.watch(child.fileno(), READ, lambda ready: self._child_ended(child))
-
-    def _child_ended(self, child: system.ChildEnd) -> None:
-        self._children.discard(child)
-        self._forget(child)
-        if child.is_early:
-            self._wait_for(child.pid)
-        else:
-            self.put(signal.SIGCHLD)
-
-    def _forget(self, child: system.ChildEnd) -> None:
-        self.loop.forget(child.fileno())
-        child.close()
-
-    def _wait_for(self, pid: int) -> None:
-        threading.Thread(target=self._tell_of_end, args=(pid,), daemon=True).start()
+            threading.Thread(target=self._tell_of_end, args=(pipes.pid,), daemon=True).start()
+        except RuntimeError as error:  # there are too many
+            os.kill(pipes.pid, signal.SIGKILL)
+            message = f"{error}: raise `ulimit -u`, or use fewer hosts"
+            raise LaunchError(message, HOST_LOST) from None
 
     def _tell_of_end(self, pid: int) -> None:
-        is_there = system.wait_for_end(pid)  # who reaps it is the loop
-        self.put(signal.SIGCHLD)
-        for pause_s in () if is_there else _LOOK_AGAIN_S:
-            time.sleep(pause_s)
+        """Have the launcher, which reaps it, look when a child has ended."""
+        while not self._closed:
+            has_ended = system.wait_for_end(pid)
             self.put(signal.SIGCHLD)
+            if has_ended:
+                return
+            time.sleep(_LOOK_S)
 
     def put(self, signum: int) -> None:
         """Take this for a signal to the launcher, unless its work is over; from any thread."""
@@ -129,9 +116,6 @@ class Embedded(Front):
         """The launcher's work is over."""
         with self._lock:
             self._closed = True
-            for child in self._children:
-                self._forget(child)
-            self._children.clear()
             self.loop.forget(self.signals.fd)
             self.signals.close()
             self.loop.close()
@@ -145,8 +129,6 @@ class Embedded(Front):
         if not self._closed:
             self._closed = True
             self.signals.close()
-            for child in self._children:
-                child.close()
             self.loop.close()  # unwatched one by one they would be unwatched in the launcher too
         for fd, identity in self._pipes.items():
             try:

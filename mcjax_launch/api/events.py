@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from mcjax_launch.console.listener import Listener
 from mcjax_launch.kernel.wire import frames, hook_messages, messages
@@ -13,6 +14,12 @@ from mcjax_launch.kernel.wire.value import Value
 
 # Bytes of a line without an end that are kept: what comes then is another line.
 _LONGEST = 1 << 20
+# With more calls than this on their way into a loop the job's thread waits: so do, soon, its ranks.
+_MOST_CALLS = 10_000
+_LOOK_S = 1.0
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Line(Value):
@@ -66,6 +73,37 @@ Deliver = Callable[[Callable[[], object]], object]
 def at_once(call: Callable[[], object]) -> None:
     """Call it here and now."""
     call()
+
+
+class InLoop:
+    """Takes calls from a job's thread into an event loop, which makes them in order.
+
+    Args:
+        loop: of the caller's; if it is closed, nobody is called any more.
+
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._under_way = 0
+        self._room = threading.Condition()
+
+    def __call__(self, call: Callable[[], object]) -> None:
+        """Have it called, soon."""
+        with self._room:
+            while self._under_way >= _MOST_CALLS and not self._loop.is_closed():
+                self._room.wait(_LOOK_S)
+            self._under_way += 1
+        try:
+            self._loop.call_soon_threadsafe(self._call, call)
+        except RuntimeError:  # it is closed
+            pass
+
+    def _call(self, call: Callable[[], object]) -> None:
+        call()
+        with self._room:
+            self._under_way -= 1
+            self._room.notify()
 
 
 class Reporter(Listener):

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 from mcjax_launch.api.call import name_of, packed
-from mcjax_launch.api.events import Deliver, at_once
+from mcjax_launch.api.events import Deliver, InLoop, at_once
 from mcjax_launch.api.job import RunningJob
 from mcjax_launch.api.keywords import with_keywords
 from mcjax_launch.api.launching import made
 from mcjax_launch.api.result import JobFailed, Result
-from mcjax_launch.api.returns import Returns
 from mcjax_launch.api.signature import Keywords
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.function.messages import MAIN, Returned, unpickled
+from mcjax_launch.kernel.wire import messages
+from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.exit_status import FAILED
+from mcjax_launch.kernel.wire.frames import Content
 from mcjax_launch.ranks import these_ranks
 
 T = TypeVar("T")
@@ -31,6 +36,62 @@ class RankTraceback(Exception):
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
+
+
+class ReturnedValues:
+    """Collects what comes of a call: each part of a pickle goes where it is going to stay."""
+
+    def __init__(self) -> None:
+        self._of_ranks: dict[int, _Parts] = {}
+
+    def take(self, frame: Message | Content) -> None:
+        """Take a frame of an agent's, whatever it is."""
+        match frame:
+            case messages.Started(rank):
+                self._of_ranks.pop(rank, None)  # that of an earlier attempt
+            case messages.FromHook(rank, Returned(kind, sizes)):
+                self._of_ranks[rank] = _Parts(kind, sizes)
+            case Content(rank=rank, payload=data) if rank in self._of_ranks:
+                self._of_ranks[rank].fill(data)
+
+    def has(self, kind: Literal["value", "raised"], rank: int) -> bool:
+        """Whether a rank has returned a value, or raised an exception that can be raised here."""
+        returned = self._of_ranks.get(rank)
+        return returned is not None and returned.kind == kind and returned.complete
+
+    def pop(self, rank: int) -> Any:
+        """What a rank has returned or raised.
+
+        Raises:
+            Exception: whatever it takes to be unpickled is not to be had here.
+
+        """
+        sys.modules.setdefault(MAIN, sys.modules["__main__"])  # as multiprocessing does
+        return unpickled(self._of_ranks.pop(rank).parts)
+
+
+class _Parts:
+    """The parts of a pickle, each in memory of its own."""
+
+    def __init__(self, kind: str, sizes: tuple[int, ...]) -> None:
+        self.kind = kind
+        self.parts = [bytearray(size) for size in sizes]
+        self._empty = deque(memoryview(part) for part in self.parts if part)
+
+    @property
+    def complete(self) -> bool:
+        return not self._empty
+
+    def fill(self, data: bytes) -> None:
+        """Put in what comes next."""
+        rest = memoryview(data)
+        while rest and self._empty:
+            room = self._empty.popleft()
+            count = min(len(room), len(rest))
+            room[:count] = rest[:count]
+            rest = rest[count:]
+            if count < len(room):
+                self._empty.appendleft(room[count:])
 
 
 class _Call:
@@ -51,7 +112,7 @@ class _Call:
     ) -> None:
         self._packed = packed(function, args, kwargs or {}, initialize)
         self._name = name_of(function)
-        self._returns = Returns()
+        self._returns = ReturnedValues()
 
     def job(self, keywords: Mapping[str, Any], deliver: Deliver = at_once) -> RunningJob:
         """The job that makes the call, not started yet.
@@ -139,8 +200,6 @@ async def run_async(
 ) -> list[T]:
     """As `run`, for asyncio: if it is cancelled, the job ends first."""
     import asyncio  # as only those need who have it
-
-    from mcjax_launch.api.deliver import InLoop
 
     call = _Call(function, args, kwargs, initialize)
     deliver = InLoop(asyncio.get_running_loop())

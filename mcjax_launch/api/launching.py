@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO, Unpack
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 from mcjax_launch.api import keywords as kw
-from mcjax_launch.api.events import Deliver, Event, OnEvent, OnFrame, Reporter, at_once
+from mcjax_launch.api.events import Deliver, InLoop, OnFrame, Reporter, at_once
 from mcjax_launch.api.job import RunningJob
 from mcjax_launch.api.keywords import with_keywords
 from mcjax_launch.api.result import Result
@@ -20,10 +20,10 @@ from mcjax_launch.wording import one_line
 if TYPE_CHECKING:
     from mcjax_launch.features.function.messages import Part
 
-Program = Path | Sequence[Path]
+ProgramWords = Path | Sequence[Path]
 
 
-def launch(program: Program, *args: object, **keywords: Unpack[Keywords]) -> Result:
+def launch(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) -> Result:
     """Run a program as the processes of one multi-controller JAX job, and wait for its end.
 
     What interrupts the wait, a KeyboardInterrupt as a rule, ends the job and goes on when nothing
@@ -48,7 +48,7 @@ def launch(program: Program, *args: object, **keywords: Unpack[Keywords]) -> Res
     return made(program, args, keywords).run()
 
 
-def start(program: Program, *args: object, **keywords: Unpack[Keywords]) -> RunningJob:
+def start(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) -> RunningJob:
     """As `launch`, but do not wait: the job runs on beside the program, and ends with it.
 
     Raises:
@@ -58,14 +58,14 @@ def start(program: Program, *args: object, **keywords: Unpack[Keywords]) -> Runn
     return made(program, args, keywords).begin()
 
 
-async def launch_async(program: Program, *args: object, **keywords: Unpack[Keywords]) -> Result:
+async def launch_async(
+    program: ProgramWords, *args: object, **keywords: Unpack[Keywords]
+) -> Result:
     """As `launch`, for asyncio: if it is cancelled, the job ends first.
 
     `on_line` and `on_event` are called in the event loop.
     """
     import asyncio  # as only those need who have it
-
-    from mcjax_launch.api.deliver import InLoop
 
     deliver = InLoop(asyncio.get_running_loop())
     job = await asyncio.to_thread(made, program, args, keywords, deliver)
@@ -73,7 +73,7 @@ async def launch_async(program: Program, *args: object, **keywords: Unpack[Keywo
 
 
 def made(
-    program: Program,
+    program: ProgramWords,
     args: Sequence[object],
     keywords: Mapping[str, Any],
     deliver: Deliver = at_once,
@@ -104,11 +104,17 @@ def made(
     environ = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
     streams = (sys.stdout, sys.stderr) if keywords.get("echo") else None
     combinations.check(options, set(given), environ)
-    on_event = keywords.get("on_event")
-    say = _teller(on_event, deliver, streams, quiet=options.quiet)
+    reporter = Reporter(keywords.get("on_line"), keywords.get("on_event"), deliver, on_frame)
+
+    def say(line: str) -> None:
+        if streams is not None and not options.quiet:
+            streams[1].write(f"mcjax-launch: {one_line(line)}\n")
+        reporter.said(line)
+
     job, hosts = ready.prepare(options, environ, say)
+    if reporter.failed is not None:
+        raise reporter.failed
     words = kw.as_words(options, given)
-    reporter = Reporter(keywords.get("on_line"), on_event, deliver, on_frame)
     return RunningJob(job.replaced(call=call), hosts, words, streams, reporter)
 
 
@@ -127,24 +133,6 @@ def _refuse_while_importing() -> None:
 
 def _word(value: object) -> str:
     return os.fspath(value) if isinstance(value, (str, os.PathLike)) else str(value)
-
-
-def _teller(
-    on_event: OnEvent | None,
-    deliver: Deliver,
-    streams: tuple[TextIO, TextIO] | None,
-    *,
-    quiet: bool,
-) -> Callable[[str], object]:
-    """What says a line of the launcher's own before there is a job."""
-
-    def say(line: str) -> None:
-        if streams is not None and not quiet:
-            streams[1].write(f"mcjax-launch: {one_line(line)}\n")
-        if on_event is not None:
-            deliver(lambda: on_event(Event("said", message=line)))
-
-    return say
 
 
 for _function in (launch, start, launch_async):

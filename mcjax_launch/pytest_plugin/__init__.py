@@ -50,9 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     marked = [item for item in items if item.get_closest_marker(marks.NAME) is not None]
     if marked and not any(map(config.pluginmanager.hasplugin, (IN_RANK, _IN_PLACE))):
         from mcjax_launch.pytest_plugin.controller import Controller
-        from mcjax_launch.pytest_plugin.refused import refuse
 
-        refuse(config.option, marked)
+        marks.refuse(config.option, marked)
         config.pluginmanager.register(Controller(config), "mcjax-controller")
 
 

@@ -4,7 +4,6 @@ Pytest's own protocol is taken over as a whole for such a test: its fixtures are
 alone. All else, from the collection to the cache, is pytest's own here, and sees usual reports.
 """
 
-import contextlib
 import importlib
 import time
 import warnings
@@ -13,13 +12,13 @@ from typing import Any
 
 import pytest
 from _pytest.runner import CallInfo
-from _pytest.skipping import evaluate_xfail_marks
 
-from mcjax_launch.pytest_plugin import marks, merge, messages
+from mcjax_launch.options.kinds import duration
+from mcjax_launch.pytest_plugin import marks
 from mcjax_launch.pytest_plugin.endings import ended_early
-from mcjax_launch.pytest_plugin.group import Group, StartFailed
-from mcjax_launch.pytest_plugin.groups import Groups
-from mcjax_launch.pytest_plugin.progress import Early, Limit, Progress
+from mcjax_launch.pytest_plugin.groups import RankGroup, RankGroups, StartFailed
+from mcjax_launch.pytest_plugin.merge import EarlyEnd, merged
+from mcjax_launch.pytest_plugin.progress import Early, RanksProgress, TimeLimit
 
 
 class Controller:
@@ -27,10 +26,13 @@ class Controller:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._groups = Groups(config, self._files)
+        self._groups = RankGroups(config, self._files)
         self._after: dict[pytest.Item, pytest.Item] = {}
         self._of_shape: dict[marks.Shape, list[pytest.Item]] = {}
         self._of_pytest_timeout: dict[str, float] = {}
+        self._warned: set[tuple[Any, ...]] = set()
+        # A worker of pytest-xdist does not know what it will be given.
+        self._is_worker = hasattr(config, "workerinput")
 
     # --- before the tests ---
 
@@ -57,109 +59,98 @@ class Controller:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> object:
-        if self._config.option.setupplan or item.get_closest_marker("skip") is not None:
-            return None
         marked = marks.read(item)
-        if marked is None:
+        if marked is None or item.get_closest_marker("skip") is not None:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in [*self._reports(item, nextitem, marked), *_torn_down(item, nextitem)]:
+        following = nextitem if self._is_worker else self._after.get(item)
+        for report in [*self._reports(item, following, marked), *_torn_down(item, nextitem)]:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
     def _reports(
-        self, item: pytest.Item, nextitem: pytest.Item | None, marked: marks.Marked
+        self, item: pytest.Item, following: pytest.Item | None, marked: marks.Marked
     ) -> list[pytest.TestReport]:
-        following = nextitem if hasattr(self._config, "workerinput") else self._after.get(item)
-        named = _named(item)
+        limit = self._limit(item, marked)
         try:
             group = self._groups.ready(marked.shape)
         except StartFailed as failure:
-            lines = str(failure).splitlines()
-            why = merge.Ended(
-                "NotStarted", lines[0], frozenset(), "", by_itself=True, said=lines[1:]
-            )
-            nothing = dict.fromkeys(range(marked.shape.processes), ())
-            return merge.merged(named, merge.Results(nothing, (), why))
-        began = time.monotonic()
-        progress = Progress(range(marked.shape.processes), self._limit(item, marked), began)
-        with self._ended_on_interrupt(group):
-            group.send(messages.Run(item.nodeid, _shared(item, following)))
-            early = self._wait(group, progress)
-        seconds = time.monotonic() - began
+            what, *why = failure.args
+            nothing = RanksProgress(range(marked.shape.processes), limit, 0)
+            told = EarlyEnd("NotStarted", what, frozenset(), "", True, 0, [("why", why)], {})
+            return merged(item, nothing, told)
+        progress = RanksProgress(range(marked.shape.processes), limit, time.monotonic())
         ended = None
-        if early is not None:
-            ended = ended_early(group, progress, early)
-        if early is not None and not progress.complete:
-            self._groups.replace(group)
-        elif following is None and not hasattr(self._config, "workerinput"):
-            self._groups.retire(marked.shape)
-        if progress.exit is not None:
-            pytest.exit(progress.exit.reason, progress.exit.status)
-        results = merge.Results(progress.reports, progress.troubled, ended, seconds)
-        return merge.merged(named, results)
-
-    @contextlib.contextmanager
-    def _ended_on_interrupt(self, group: Group) -> Iterator[None]:
-        """A Ctrl-C ends the group, whose ranks may be anywhere."""
         try:
-            yield
-        except BaseException:
+            group.send((item.nodeid, item.location, _shared(item, following)))
+            early = self._wait(group, progress)
+            if early is not None:
+                ended = ended_early(group, progress, early)
+        except BaseException:  # Ctrl-C: the ranks may be anywhere
             self._groups.replace(group)
             raise
+        if ended is not None:
+            self._groups.replace(group)
+        elif following is None and not self._is_worker:
+            self._groups.retire(marked.shape)
+        if progress.exit is not None:
+            pytest.exit(*progress.exit)
+        return merged(item, progress, ended)
 
-    def _wait(self, group: Group, progress: Progress) -> Early | None:
+    def _wait(self, group: RankGroup, progress: RanksProgress) -> Early | None:
         """Wait until all ranks are through, or the test has to be ended."""
-        told: set[messages.Warned] = set()
         while not progress.complete:
             now = time.monotonic()
             early = progress.early(now)
             if early is not None:
                 return early
-            for rank, message in group.receive(progress.deadline):
-                if isinstance(message, messages.Report):
-                    hook = self._config.hook
-                    report = hook.pytest_report_from_serializable(
-                        config=self._config, data=message.data
-                    )
-                    progress.reported(rank, report, time.monotonic())
-                elif isinstance(message, messages.Warned):
-                    if message not in told:  # once for all ranks
-                        self._warn(message)
-                    told.add(message)
-                else:
-                    progress.received(rank, message, time.monotonic())
-        return Early.MISSING if progress.missing else None
+            deadline = progress.deadline
+            for rank, message in group.receive(None if deadline is None else deadline - now):
+                self._received(rank, message, progress)
+        return None
 
-    def _warn(self, warned: messages.Warned) -> None:
+    def _received(
+        self, rank: int, message: tuple[str, Any] | None, progress: RanksProgress
+    ) -> None:
+        match message:
+            case None:
+                progress.gone.append(rank)
+            case "done", _:
+                progress.done.add(rank)
+            case "report", data:
+                hook = self._config.hook
+                report = hook.pytest_report_from_serializable(config=self._config, data=data)
+                progress.reported(rank, report, time.monotonic())
+            case "limit", seconds:
+                progress.limited(seconds, time.monotonic())
+            case "warning", warning if warning not in self._warned:  # once for all ranks
+                self._warned.add(warning)
+                self._warn(*warning)
+            case "exit", how:
+                progress.exit = progress.exit or how
+                progress.troubled.append(rank)
+
+    def _warn(
+        self, category: tuple[str, str], text: str, filename: str, lineno: int, nodeid: str
+    ) -> None:
         """Show a warning of a rank as pytest shows its own."""
-        module, name = warned.category
-        category: Any = UserWarning
-        with contextlib.suppress(ImportError, AttributeError):
-            category = getattr(importlib.import_module(module), name)
+        module, name = category
         try:
-            message = category(warned.text)
-        except Exception:  # it takes other arguments
-            message, category = UserWarning(f"{name}: {warned.text}"), UserWarning
-        self._config.hook.pytest_warning_recorded.call_historic(
-            kwargs={
-                "warning_message": warnings.WarningMessage(
-                    message, category, warned.filename, warned.lineno
-                ),
-                "when": "runtest",
-                "nodeid": warned.nodeid,
-                "location": None,
-            }
-        )
+            message = getattr(importlib.import_module(module), name)(text)
+        except Exception:  # it is not to be had here, or takes other arguments
+            message = UserWarning(f"{name}: {text}")
+        shown = warnings.WarningMessage(message, type(message), filename, lineno)
+        told = {"warning_message": shown, "when": "runtest", "nodeid": nodeid, "location": None}
+        self._config.hook.pytest_warning_recorded.call_historic(kwargs=told)
 
     # --- limits ---
 
-    def _limit(self, item: pytest.Item, marked: marks.Marked) -> Limit | None:
-        own = Limit(*_own_limit(self._config, marked))
+    def _limit(self, item: pytest.Item, marked: marks.Marked) -> TimeLimit | None:
+        own = _own_limit(self._config, marked)
         outer = self._of_pytest_timeout.get(item.nodeid)
         if outer is not None and (not own.seconds or outer < own.seconds):
-            return Limit(outer, "pytest-timeout")
+            return TimeLimit(outer, "pytest-timeout")
         return own if own.seconds else None
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
@@ -171,25 +162,13 @@ class Controller:
         return True
 
 
-def _own_limit(config: pytest.Config, marked: marks.Marked) -> tuple[float, str]:
+def _own_limit(config: pytest.Config, marked: marks.Marked) -> TimeLimit:
     if marked.timeout_s is not None:
-        return marked.timeout_s, "timeout of the mark"
-    text = config.getini("mcjax_timeout")
+        return TimeLimit(marked.timeout_s, "timeout of the mark")
     try:
-        seconds = float(text)
-    except ValueError:
-        raise pytest.UsageError(f"mcjax_timeout={text}: not a number of seconds") from None
-    return seconds, "mcjax_timeout"
-
-
-def _named(item: pytest.Item) -> merge.Item:
-    def expected() -> str | None:
-        xfail = evaluate_xfail_marks(item)
-        if xfail is None or xfail.raises is not None or item.config.option.runxfail:
-            return None
-        return xfail.reason
-
-    return merge.Item(item.nodeid, item.location, dict.fromkeys(item.keywords, 1), expected)
+        return TimeLimit(duration(config.getini("mcjax_timeout")), "mcjax_timeout")
+    except ValueError as error:
+        raise pytest.UsageError(f"mcjax_timeout: {error}") from None
 
 
 def _shared(item: pytest.Item, following: pytest.Item | None) -> int:

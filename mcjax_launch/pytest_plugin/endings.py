@@ -1,73 +1,115 @@
 """What is to be told of a test that was ended before all its ranks were through."""
 
-from mcjax_launch.pytest_plugin import said
-from mcjax_launch.pytest_plugin.group import Group
-from mcjax_launch.pytest_plugin.merge import CRASHED, Ended
-from mcjax_launch.pytest_plugin.progress import Early, Progress
+from collections.abc import Iterator, Sequence
+
+from mcjax_launch.jax_messages.noise import without_noise
+from mcjax_launch.pytest_plugin.groups import RankGroup
+from mcjax_launch.pytest_plugin.merge import EarlyEnd
+from mcjax_launch.pytest_plugin.progress import Early, RanksProgress
 from mcjax_launch.ranks import these_ranks
 
-_LEFT = "exit status 0, as by os._exit(0)"
+_MOST_CRASHING_S = 3.0
+_MOST_LINES = 100
+_USERS = "  > "
+_IDLE = "multiprocessing/connection.py"
+# The calls below a test or a fixture, in faulthandler's dump.
+_BELOW = ("/_pytest/", "/pluggy/", "/mcjax_launch/pytest_plugin/")
 
 
-def ended_early(group: Group, progress: Progress, early: Early) -> Ended:
-    """Find out what is to be told; the group is of no use afterwards.
+def ended_early(group: RankGroup, progress: RanksProgress, early: Early) -> EarlyEnd:
+    """Find out what is to be told; the group's job ends for that.
 
     Args:
-        early: why the test was ended.
+        group: whose ranks run the test.
+        progress: of the test.
+        early: why it is ended.
 
     """
+    output = {rank: group.output(rank) for rank in progress.reports}
     if early is Early.CRASHED:
-        return _crashed(group, progress)
-    if early is Early.MISSING:
-        return _not_collected(progress)
-    running = progress.running
+        return _crashed(group, progress, output)
+    running, hints = progress.running, early is Early.TIMED_OUT
     was = "were" if len(running) > 1 else "was"
-    if early is Early.TIMED_OUT and progress.limit is not None:
+    if hints and progress.limit is not None:
         limit = progress.limit
         what = f"{was} still running after {round(limit.seconds, 1):g} s ({limit.source})"
     else:
         what = f"{was} still running {progress.grace_s:.1f} s later, and {was} ended"
-    return Ended(
+    return EarlyEnd(
         "Timeout",
         f"{these_ranks(running)} {what}",
         frozenset(running),
         what,
         by_itself=False,
-        stacks=said.stacks(group.stacks(), hints=early is Early.TIMED_OUT),
-        output={rank: group.output(rank) for rank in running},
+        seconds=progress.seconds,
+        sections=[("stacks, innermost call first", stacks(group.stacks(), hints=hints))],
+        output={rank: output[rank] for rank in running},
     )
 
 
-def _not_collected(progress: Progress) -> Ended:
-    errors = next((errors for errors in progress.missing.values() if errors), ())
-    why = "" if errors else ": names and parameters of tests must be the same in every process"
-    ranks = these_ranks(progress.missing)
-    return Ended(
-        "NotCollected",
-        f"{ranks} did not collect this test{why}",
-        frozenset(progress.missing),
-        "did not collect this test",
-        by_itself=True,
-        said=[line for error in errors for line in error.splitlines()],
-    )
-
-
-def _crashed(group: Group, progress: Progress) -> Ended:
-    """What the launcher says of the rank that went first; it ends the others."""
-    running = progress.running
-    group.finish()  # whoever is through may save its coverage
-    lines = group.wait_for_crash()
-    left = said.some_left(lines)
-    first = progress.gone[0], _LEFT if left else "the process is gone"
-    rank, cause = said.cause(lines) or first
-    if left and rank not in progress.gone:  # JAX has aborted it for the one that left
-        rank, cause = first
-    return Ended(
-        CRASHED,
-        f"rank {rank} crashed: {cause}",
+def _crashed(
+    group: RankGroup, progress: RanksProgress, output: dict[int, tuple[str, ...]]
+) -> EarlyEnd:
+    """The rank that went first, as the launcher sees it; it ends the others."""
+    seconds = progress.seconds
+    group.send(None)  # whoever is through may save its coverage
+    result = group.result(_MOST_CRASHING_S)
+    ranks = {one.rank: one for one in result.ranks}
+    rank, cause = progress.gone[0], result.root_cause
+    why = ranks[rank].message
+    # One that left with status 0 is no failure to the launcher; JAX has aborted others for it.
+    left = ranks[rank].exit_status == 0
+    if cause is not None and cause.rank is not None and (not left or cause.rank in progress.gone):
+        rank, why = cause.rank, ranks[cause.rank].message
+        why += f" ({these_ranks(cause.ranks)} did)" if len(cause.ranks) > 1 else ""
+    elif left:
+        why = "exit status 0, as by os._exit(0)"
+    said = last_words(f"{ranks[rank].stdout}\n{ranks[rank].stderr}")
+    told = {*progress.running, rank}
+    return EarlyEnd(
+        "Crashed",
+        f"rank {rank} crashed: {why}",
         frozenset([rank]),
         "crashed",
         by_itself=True,
-        said=said.of_rank(lines, rank),
-        output={one: group.output(one) for one in sorted({rank, *running})},
+        seconds=seconds,
+        sections=[(f"last words of rank {rank}", said)],
+        output={one: text for one, text in output.items() if one in told},
     )
+
+
+def last_words(text: str) -> list[str]:
+    """The last lines of a rank, without pytest's calls below the test's in faulthandler's dump."""
+    kept = []
+    below = False
+    for line in without_noise(text.splitlines())[0]:
+        is_call = line.startswith("  File ")
+        below = is_call and (below or any(folder in line for folder in _BELOW))
+        if not below and not line.startswith("Extension modules: "):
+            kept.append(line)
+    return "\n".join(kept[-_MOST_LINES:]).strip().splitlines()
+
+
+def stacks(said: Sequence[str], *, hints: bool) -> list[str]:
+    """The launcher's account of where ranks are, without those that wait for the next test.
+
+    Args:
+        said: its lines, of which the first is a title.
+        hints: with what may explain a hang.
+
+    """
+    parts: list[list[str]] = []
+    for line in said[1:]:
+        if line.startswith("  ") and parts:
+            parts[-1].append(line)
+        elif not line.startswith("hint: ") or (hints and " -x " not in line):
+            parts.append([line])
+    return [line for part in parts for line in _part(*part)]
+
+
+def _part(name: str, *calls: str) -> Iterator[str]:
+    """A stack down to the test's own calls, or one line about all ranks."""
+    users = [at for at, call in enumerate(calls, 1) if call.startswith(_USERS)]
+    if users or not any(_IDLE in call for call in calls):
+        yield name.removesuffix(":").partition(" (pid ")[0] + ":" if calls else name
+        yield from calls[: max(users, default=None)]

@@ -1,22 +1,227 @@
-"""All groups of ranks of a session, by shape: started when needed, and again after a crash."""
+"""Groups of ranks, one for each shape of tests: jobs whose ranks do what pytest tells them."""
 
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import socket
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import reduction
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mcjax_launch.api import Event, LaunchError, Result, start
 from mcjax_launch.pytest_plugin import rank_options
-from mcjax_launch.pytest_plugin.group import Group, StartFailed
 from mcjax_launch.pytest_plugin.marks import Shape
 
+_PROGRAM = Path(__file__).resolve().with_name("in_rank.py")
+_MOST_JOINING_S = 120
+_LOOK_S = 0.2
+_MOST_COLLECTING_S = 300.0
+_MOST_ENDING_S = 20.0
+_MOST_STACKS_S = 5.0
+_MOST_OUTPUT = 1 << 20
 # So many starts in a row that fail are enough to know.
 _MOST_FAILURES = 2
+# A unix socket's path has 107 bytes at most, 103 on macOS; 29 of them are ours.
+_LONGEST_FOLDER = 74
 
 
-class Groups:
-    """Has one group for each shape.
+class StartFailed(Exception):
+    """The ranks do not come up; has the lines that say why."""
+
+
+class RankGroup:
+    """Starts the job; its ranks connect to a socket here, and wait for what they are sent.
 
     Args:
+        shape: of the job.
+        settings: what each rank is sent first (see `in_rank.py`).
+        preload: modules that they share.
+        shows: whether their output goes straight to the terminal.
+
+    Raises:
+        StartFailed: that is known at once.
+
+    """
+
+    def __init__(
+        self, shape: Shape, settings: Mapping[str, Any], preload: str, *, shows: bool
+    ) -> None:
+        self.shape = shape
+        self._settings = settings
+        self._ranks: dict[int, Connection] = {}
+        self._streams: dict[int, list[int]] = {}
+        self._said: list[str] = []
+        self._says = threading.Event()
+        self._folder = folder_for_socket(settings["tmp"])
+        self._socket = socket.socket(socket.AF_UNIX)
+        address = os.path.join(self._folder, "socket")
+        self._socket.bind(address)
+        self._socket.listen(shape.processes)
+        try:
+            self._job = start(
+                [_PROGRAM, address],
+                processes=shape.processes,
+                cpu_devices=shape.cpu_devices,
+                slices=shape.slices,  # type: ignore[arg-type]  # checked with the mark
+                preload=preload or None,
+                python=sys.executable,
+                start_timeout=_MOST_JOINING_S,
+                quiet=True,
+                echo=shows,
+                on_event=self._on_event,
+            )
+        except LaunchError as error:
+            self._stop_listening()
+            raise StartFailed("the ranks could not be started", str(error)) from None
+
+    def _on_event(self, event: Event) -> None:
+        """Keep what the launcher says; in the job's thread."""
+        if event.kind == "said":
+            self._said.append(event.message)
+            self._says.set()
+
+    # --- its start ---
+
+    def wait_until_ready(self) -> None:
+        """Wait until all ranks have collected.
+
+        Raises:
+            StartFailed: they do not come so far.
+
+        """
+        while len(self._ranks) < self.shape.processes:
+            if wait([self._socket], _LOOK_S):
+                accepted, _ = self._socket.accept()
+                connection = Connection(accepted.detach())
+                with contextlib.suppress(EOFError, OSError):  # it ends already; so does the job
+                    self._ranks[connection.recv()] = connection
+                    connection.send(self._settings)
+            elif self._job.done:
+                raise self._start_failed()
+        self._stop_listening()
+        ready: set[int] = set()
+        while len(ready) < self.shape.processes:
+            messages = self.receive(_MOST_COLLECTING_S)
+            if not messages:
+                raise StartFailed("collecting in the ranks takes too long", *self.stacks())
+            if any(message is None for _, message in messages):
+                raise self._start_failed()
+            ready |= {rank for rank, _ in messages}
+
+    def _start_failed(self) -> StartFailed:
+        try:
+            result = self.result(_MOST_ENDING_S)
+        except LaunchError as error:
+            why: Sequence[str] = [str(error)]
+        else:
+            why = result.root_cause.lines if result.root_cause else [result.message]
+        return StartFailed("the ranks could not be started", *why)
+
+    def _stop_listening(self) -> None:
+        self._socket.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- its tests ---
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all ranks are there, and say nothing unasked."""
+        return len(self._ranks) == self.shape.processes and not wait(self._ranks.values(), 0)
+
+    def send(self, message: object) -> None:
+        """Send to all ranks; one that is gone is found out by `receive`."""
+        for connection in self._ranks.values():
+            with contextlib.suppress(OSError):
+                connection.send(message)
+
+    def receive(self, seconds: float | None) -> list[tuple[int, Any]]:
+        """What ranks say, as soon as one does: a message, or None where a process is gone.
+
+        Args:
+            seconds: how long to wait at most.
+
+        """
+        ready = wait(self._ranks.values(), seconds)
+        by_rank = list(self._ranks.items())
+        return [(rank, self._received(rank)) for rank, one in by_rank if one in ready]
+
+    def _received(self, rank: int) -> Any:
+        connection = self._ranks[rank]
+        try:
+            message = connection.recv()
+            if message[0] == "streams":
+                self._streams[rank] = [reduction.recv_handle(connection) for _ in range(2)]
+            return message
+        except (EOFError, OSError):
+            connection.close()
+            del self._ranks[rank]
+            return None
+
+    def output(self, rank: int) -> tuple[str, ...]:
+        """What a rank has written in the phase that it is in: stdout and stderr."""
+        read = (os.pread(fd, _MOST_OUTPUT, 0) for fd in self._streams.get(rank, ()))
+        return tuple(data.decode("utf-8", "replace") for data in read)
+
+    def stacks(self) -> list[str]:
+        """Where all ranks are, in the launcher's words; nothing if it does not answer.
+
+        Ends the job: what is said until then are the stacks.
+        """
+        before = len(self._said)
+        self._says.clear()
+        self._job.send_signal(signal.SIGQUIT)
+        self._says.wait(_MOST_STACKS_S)
+        result = self.result(0)
+        return list(itertools.takewhile(lambda line: line != result.message, self._said[before:]))
+
+    # --- its end ---
+
+    def result(self, seconds: float) -> Result:
+        """How the job has ended; its ranks are killed if that takes longer.
+
+        Raises:
+            LaunchError: it could not be started.
+
+        """
+        try:
+            return self._job.wait(seconds)
+        except TimeoutError:
+            self._job.stop(now=True)  # JAX ignores a SIGTERM
+            return self._job.wait()
+
+    def end(self, seconds: float = 0) -> None:
+        """Wait as long for its end; nothing of it is left."""
+        with contextlib.suppress(LaunchError):
+            self.result(seconds)
+        self._stop_listening()
+        for connection in self._ranks.values():
+            connection.close()
+        self._ranks.clear()
+        for fd in itertools.chain.from_iterable(self._streams.values()):
+            os.close(fd)
+        self._streams.clear()
+
+
+def folder_for_socket(base: str) -> str:
+    """A new private folder in `base`, or elsewhere if a socket's path would be too long there."""
+    is_short = len(os.fsencode(base)) <= _LONGEST_FOLDER
+    return tempfile.mkdtemp(prefix="mcjax-pytest-", dir=base if is_short else "/tmp")
+
+
+class RankGroups:
+    """All groups of a session: started when needed, and again after a crash.
+
+    Args:
+        config: of the session.
         files: those of the tests of a shape.
 
     """
@@ -24,11 +229,11 @@ class Groups:
     def __init__(self, config: pytest.Config, files: Callable[[Shape], Sequence[str]]) -> None:
         self._config = config
         self._files = files
-        self._groups: dict[Shape, Group] = {}
-        self._ending: list[Group] = []
+        self._groups: dict[Shape, RankGroup] = {}
+        self._ending: list[RankGroup] = []
         self._failures: dict[Shape, list[StartFailed]] = {}
 
-    def ready(self, shape: Shape) -> Group:
+    def ready(self, shape: Shape) -> RankGroup:
         """The group of a shape, which waits for tests.
 
         Raises:
@@ -43,20 +248,15 @@ class Groups:
         failures = self._failures.setdefault(shape, [])
         if len(failures) >= _MOST_FAILURES:
             raise failures[-1]
-        group = self._start(shape)
         try:
-            group.wait_until_ready()
+            self._groups[shape] = self._started(shape)
         except StartFailed as failure:
             failures.append(failure)
             raise
-        except BaseException:  # Ctrl-C
-            group.end(at_once=True)
-            raise
         failures.clear()
-        self._groups[shape] = group
-        return group
+        return self._groups[shape]
 
-    def _start(self, shape: Shape) -> Group:
+    def _started(self, shape: Shape) -> RankGroup:
         factory = self._config._tmp_path_factory  # type: ignore[attr-defined]
         settings = {
             "sys_path": sys.path,
@@ -67,28 +267,30 @@ class Groups:
             "in_place": shape.command,
             "tmp": str(factory.mktemp("ranks")),
         }
-        return Group(
-            shape,
-            settings,
-            str(self._config.getini("mcjax_preload")),
-            shows=self._config.getoption("capture") == "no",
-        )
+        shows = self._config.getoption("capture") == "no"
+        group = RankGroup(shape, settings, self._config.getini("mcjax_preload"), shows=shows)
+        try:
+            group.wait_until_ready()
+        except BaseException:  # Ctrl-C too
+            group.end()
+            raise
+        return group
 
     def retire(self, shape: Shape) -> None:
         """There are no more tests of this shape: let its ranks leave, while others run."""
         group = self._groups.pop(shape)
-        group.finish()
+        group.send(None)
         self._ending.append(group)
 
-    def replace(self, group: Group) -> None:
+    def replace(self, group: RankGroup) -> None:
         """End this group at once; the next test gets a fresh one."""
         self._groups.pop(group.shape, None)
-        group.end(at_once=True)
+        group.end()
 
     def close(self) -> None:
         """End all groups."""
         for shape in list(self._groups):
             self.retire(shape)
         for group in self._ending:
-            group.end()
+            group.end(_MOST_ENDING_S)
         self._ending.clear()

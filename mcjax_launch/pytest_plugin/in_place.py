@@ -5,11 +5,13 @@ A marked test then runs right here, with all that a debugger needs.
 
 import os
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from _pytest.tmpdir import TempPathFactory
 
-from mcjax_launch.pytest_plugin import marks, shared_tmp
+from mcjax_launch.pytest_plugin import marks
 
 
 class InPlace:
@@ -20,7 +22,7 @@ class InPlace:
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         job = os.environ["MCJAX_JOB_ID"]
-        shared_tmp.share(session.config, Path(tempfile.gettempdir()) / f"pytest-mcjax-{job}")
+        share_tmp(session.config, Path(tempfile.gettempdir()) / f"pytest-mcjax-{job}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -33,3 +35,37 @@ class InPlace:
 
         if not jax.distributed.is_initialized():
             jax.distributed.initialize()
+
+
+class SharedTempPathFactory(TempPathFactory):  # type: ignore[misc]  # it is final
+    """Makes folders that other ranks may have made already: the n-th is the same in each.
+
+    Args:
+        base: the folder for all of them; whoever made it removes it.
+
+    """
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(
+            given_basetemp=base,
+            retention_count=3,
+            retention_policy="all",
+            trace=lambda *_: None,
+            basetemp=base,
+            _ispytest=True,
+        )
+        self._made: Counter[str] = Counter()
+
+    def mktemp(self, basename: str, numbered: bool = True) -> Path:
+        basename = self._ensure_relative_to_basetemp(basename)
+        name = f"{basename}{self._made[basename]}" if numbered else basename
+        self._made[basename] += 1
+        path = self.getbasetemp() / name
+        path.mkdir(mode=0o700, exist_ok=numbered or self._made[basename] == 1)
+        return path
+
+
+def share_tmp(config: pytest.Config, base: Path) -> None:
+    """Have this pytest make its temporary folders there."""
+    base.mkdir(mode=0o700, exist_ok=True)
+    config._tmp_path_factory = SharedTempPathFactory(base)  # type: ignore[attr-defined]

@@ -1,25 +1,82 @@
-"""The plugin of the pytest in a rank: it collects, and then runs what the controller asks for."""
+"""The program of a rank: a pytest of its own, which collects, and runs the tests that it is sent.
+
+A script, so that nothing of this package is imported before pytest is there to rewrite it. It is
+sent a dictionary that says how to set itself up, then for each test its nodeid, its location and
+how many of the nodes above it the next one shares, and None at the end. It sends pairs of a word
+and a value, the last one of each test and of the collection being "done".
+"""
 
 import os
 import pdb
 import shlex
+import sys
 import warnings
 from multiprocessing import reduction
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 
-from mcjax_launch.pytest_plugin import messages, shared_tmp
+# What keeps the cache of the user's pytest.
+_WRITERS = ("lfplugin", "nfplugin", "stepwiseplugin")
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def main(address: str) -> None:
+    """Connect to the user's pytest at this address, and do what it says."""
+    connection = Client(address, "AF_UNIX")
+    connection.send(int(os.environ["JAX_PROCESS_ID"]))
+    try:
+        settings = connection.recv()
+    except EOFError:  # it is gone
+        return
+    sys.path[:] = settings["sys_path"]
+    measure = _coverage(settings["coverage"])
+    import jax
+
+    jax.distributed.initialize()
+    try:
+        _run_pytest(connection, settings, measure)
+    finally:
+        if measure is not None:
+            measure.stop()
+            measure.save()
+
+
+def _coverage(how: dict[str, Any] | None) -> Any:
+    """A measurement of this process's coverage, from here on, if pytest-cov makes one."""
+    if how is None:
+        return None
+    import coverage
+
+    measure = coverage.Coverage(**how)
+    measure.start()
+    return measure
+
+
+def _run_pytest(connection: Connection, settings: dict[str, Any], measure: Any) -> None:
+    config = pytest.Config.fromdictargs(settings["options"], settings["args"])
+    # Only now: pytest rewrites the assertions of installed plugins, if they are not imported yet.
+    from mcjax_launch.pytest_plugin import IN_RANK
+
+    if settings["workerinput"] is not None:
+        config.workerinput = settings["workerinput"]  # type: ignore[attr-defined]
+    config.pluginmanager.register(InRank(config, connection, settings), IN_RANK)
+    if measure is not None and settings["options"].get("cov_context") == "test":
+        from pytest_cov.plugin import TestContextPlugin
+
+        config.pluginmanager.register(TestContextPlugin(SimpleNamespace(cov=measure, started=True)))
+    config.hook.pytest_cmdline_main(config=config)
 
 
 class InRank:
     """Takes the place of pytest's loop over the tests, and of its output.
 
     Args:
-        connection: to the controller.
-        settings: what it has sent.
+        connection: to the user's pytest.
+        settings: what that has sent.
 
     """
 
@@ -35,7 +92,9 @@ class InRank:
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        shared_tmp.share(config, Path(self._settings["tmp"]))
+        from mcjax_launch.pytest_plugin.in_place import share_tmp
+
+        share_tmp(config, Path(self._settings["tmp"]))
         pdb.set_trace = self._no_breakpoint  # after pytest's own
         for name in _WRITERS:
             config.pluginmanager.unregister(name=name)
@@ -55,20 +114,24 @@ class InRank:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
-        self._connection.send(messages.Ready())
-        while True:
-            try:
-                message = self._connection.recv()
-            except EOFError:  # the controller is gone
-                return True
-            if not isinstance(message, messages.Run):
-                return True
-            if message.nodeid in items:
-                self._run(items[message.nodeid], message.kept)
+        self._send("done")
+        while (message := self._received()) is not None:
+            nodeid, location, kept = message
+            if nodeid in items:
+                self._run(items[nodeid], kept)
             else:
-                above = [text for nodeid, text in self._errors if message.nodeid.startswith(nodeid)]
-                self._connection.send(messages.Missing(tuple(above)))
-            self._connection.send(messages.Done())
+                self.pytest_runtest_logreport(self._not_collected(nodeid, location))
+            self._send("done")
+        return True
+
+    def _send(self, word: str, value: object = None) -> None:
+        self._connection.send((word, value))
+
+    def _received(self) -> Any:
+        try:
+            return self._connection.recv()
+        except EOFError:  # the user's pytest is gone
+            return None
 
     def _run(self, item: pytest.Item, kept: int) -> None:
         self._nodeid = item.nodeid
@@ -79,16 +142,28 @@ class InRank:
         try:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         except pytest.exit.Exception as error:
-            self._connection.send(messages.Exit(str(error.msg), error.returncode))
+            self._send("exit", (str(error.msg), error.returncode))
         except KeyboardInterrupt:
             reason = f"KeyboardInterrupt in rank {os.environ['JAX_PROCESS_ID']}"
-            self._connection.send(messages.Exit(reason, pytest.ExitCode.INTERRUPTED))
+            self._send("exit", (reason, int(pytest.ExitCode.INTERRUPTED)))
+
+    def _not_collected(
+        self, nodeid: str, location: tuple[str, int | None, str]
+    ) -> pytest.TestReport:
+        from mcjax_launch.pytest_plugin import reprs
+
+        errors = [text for above, text in self._errors if nodeid.startswith(above)]
+        why = "" if errors else ": names and parameters of tests must be the same in every process"
+        longrepr = reprs.of_words("NotCollected", f"did not collect this test{why}", location)
+        lines = "\n".join(errors).splitlines()
+        longrepr = reprs.with_sections(longrepr, [("why", lines)])
+        return pytest.TestReport(nodeid, location, {}, "failed", longrepr, "setup")
 
     @pytest.hookimpl(trylast=True)  # inside of the capture
     def pytest_runtest_setup(self) -> None:
         if not self._streams_sent:
             self._streams_sent = True
-            self._connection.send(messages.Streams())
+            self._send("streams")
             for fd in (1, 2):
                 reduction.send_handle(self._connection, fd, 0)
 
@@ -98,7 +173,7 @@ class InRank:
             (name, value if isinstance(value, _PLAIN) else str(value))
             for name, value in report.user_properties
         ]
-        self._connection.send(messages.Report(data))
+        self._send("report", data)
 
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str
@@ -106,22 +181,16 @@ class InRank:
         if when != "runtest":
             return  # the controller has collected the same
         category = warning_message.category
-        self._connection.send(
-            messages.Warned(
-                (category.__module__, category.__qualname__),
-                str(warning_message.message),
-                warning_message.filename,
-                warning_message.lineno,
-                nodeid,
-            )
-        )
+        name = (category.__module__, category.__name__)
+        text, place = str(warning_message.message), warning_message.filename
+        self._send("warning", (name, text, place, warning_message.lineno, nodeid))
 
     # --- pytest-timeout: the controller holds all limits ---
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self, settings: Any) -> bool:
-        if settings.func_only:
-            self._connection.send(messages.Limit(settings.timeout))
+        if settings.func_only and settings.timeout is not None:
+            self._send("limit", settings.timeout)
         return True
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
@@ -129,13 +198,12 @@ class InRank:
         return True
 
 
-# What keeps the cache of the user's pytest.
-_WRITERS = ("lfplugin", "nfplugin", "stepwiseplugin")
-_PLAIN = (str, int, float, bool, type(None))
-
-
 class _Following(pytest.Item):
     """Stands for the next test."""
 
     def runtest(self) -> NoReturn:
         raise NotImplementedError
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

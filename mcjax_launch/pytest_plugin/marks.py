@@ -1,21 +1,27 @@
 """The mark `mcjax`: what it says of a test, and what is wrong with it."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 
 from mcjax_launch.options import kinds
-from mcjax_launch.ranks import MOST_RANKS, counted
+from mcjax_launch.ranks import counted
 
 NAME = "mcjax"
 _PARAMETER = "_mcjax_processes"
-_KNOWN = ("processes", "cpu_devices", "slices", "timeout")
+# What ranks cannot have, by the names that pytest's options have inside.
+_REFUSED = {"usepdb": "--pdb", "trace": "--trace", "setuponly": "--setup-only"}
+# What it takes, each as the option of the command.
+_KINDS = {
+    "processes": kinds.ONE_OR_MORE,
+    "cpu_devices": kinds.ONE_OR_MORE,
+    "slices": kinds.SLICES,
+    "timeout": kinds.DURATION,
+}
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """What tests that share a group of ranks have in common."""
 
     processes: int
@@ -28,19 +34,13 @@ class Shape:
         return f"{processes} with {counted(self.cpu_devices, 'CPU device')} each{slices}"
 
     @property
-    def options(self) -> list[str]:
-        """The options of a job of this shape."""
-        slices = [] if self.slices == "auto" else ["--slices", str(self.slices)]
-        return ["-n", str(self.processes), "-d", str(self.cpu_devices), *slices]
-
-    @property
     def command(self) -> str:
         """What runs a program in ranks of this shape."""
-        return " ".join(["mcjax-launch", *self.options])
+        slices = "" if self.slices == "auto" else f" --slices {self.slices}"
+        return f"mcjax-launch -n {self.processes} -d {self.cpu_devices}{slices}"
 
 
-@dataclass(frozen=True)
-class Marked:
+class Marked(NamedTuple):
     """What the marks of a test say.
 
     Args:
@@ -67,10 +67,9 @@ def read(item: pytest.Item) -> Marked | None:
     if callspec is not None and _PARAMETER in callspec.params:
         given["processes"] = callspec.params[_PARAMETER]
     elif isinstance(given.get("processes"), list | tuple):
-        raise pytest.UsageError(
-            f"{item.nodeid}: mcjax(processes=...): a list parametrizes functions; give one number "
-            "here (this is a unittest method, or the mark was added after the collection)"
-        )
+        why = "this is a unittest method, or the mark was added after the collection"
+        what = f"(processes=...): a list parametrizes functions; give one number here ({why})"
+        raise _wrong(item.nodeid, what)
     return _checked(given, item.nodeid)
 
 
@@ -80,10 +79,8 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     processes = _merged(marks, metafunc.definition.nodeid).get("processes") if marks else None
     if isinstance(processes, list | tuple):
         if not processes:
-            raise pytest.UsageError(
-                f"{metafunc.definition.nodeid}: mcjax(processes=[]): how many? "
-                "write mcjax(processes=[1, 2])"
-            )
+            what = "(processes=[]): how many? write mcjax(processes=[1, 2])"
+            raise _wrong(metafunc.definition.nodeid, what)
         metafunc.fixturenames.append(_PARAMETER)
         metafunc.parametrize(_PARAMETER, processes, ids=[f"{n}-processes" for n in processes])
 
@@ -93,36 +90,47 @@ def _merged(marks: Iterable[pytest.Mark], nodeid: str) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for mark in marks:
         if mark.args:
-            raise pytest.UsageError(
-                f"{nodeid}: mcjax takes names: write mcjax(processes={mark.args[0]!r})"
-            )
+            raise _wrong(nodeid, f" takes names: write mcjax(processes={mark.args[0]!r})")
         given = {**mark.kwargs, **given}
     return given
 
 
 def _checked(given: Mapping[str, Any], nodeid: str) -> Marked:
-    unknown = [name for name in given if name not in _KNOWN]
-    if unknown:
-        raise pytest.UsageError(f"{nodeid}: mcjax({unknown[0]}=...): it takes {', '.join(_KNOWN)}")
-    if "processes" not in given:
-        raise pytest.UsageError(f"{nodeid}: mcjax(): how many? write mcjax(processes=2)")
-    for name in ("processes", "cpu_devices"):
-        value = given.get(name, 1)
-        if type(value) is not int or not 1 <= value <= MOST_RANKS:
-            raise pytest.UsageError(
-                f"{nodeid}: mcjax({name}={value!r}): not a whole number of 1 or more"
-            )
-    timeout = given.get("timeout")
-    if timeout is not None and (type(timeout) not in (int, float) or timeout < 0):
-        raise pytest.UsageError(f"{nodeid}: mcjax(timeout={timeout!r}): not a number of seconds")
-    slices = _slices(given.get("slices", "auto"), given["processes"], nodeid)
-    return Marked(Shape(given["processes"], given.get("cpu_devices", 1), slices), timeout)
-
-
-def _slices(value: Any, processes: int, nodeid: str) -> str | int:
+    values: dict[str, Any] = {"cpu_devices": 1, "slices": "auto", "timeout": None}
+    for name, value in given.items():
+        if name not in _KINDS:
+            raise _wrong(nodeid, f"({name}=...): it takes {', '.join(_KINDS)}")
+        if value is not None:
+            try:
+                values[name] = _KINDS[name].read(value)
+            except ValueError as error:
+                raise _wrong(nodeid, f"({name}={value!r}): {error}") from None
+    if "processes" not in values:
+        raise _wrong(nodeid, "(): how many? write mcjax(processes=2)")
+    processes, slices = values["processes"], values["slices"]
     try:
-        slices: str | int = kinds.slices(value)
         kinds.check_slices(slices, processes)
     except ValueError as error:
-        raise pytest.UsageError(f"{nodeid}: mcjax(slices={value!r}): {error}") from None
-    return slices
+        raise _wrong(nodeid, f"(slices={slices!r}): {error}") from None
+    return Marked(Shape(processes, values["cpu_devices"], slices), values["timeout"])
+
+
+def _wrong(nodeid: str, what: str) -> pytest.UsageError:
+    return pytest.UsageError(f"{nodeid}: mcjax{what}")
+
+
+def refuse(options: object, items: Sequence[pytest.Item]) -> None:
+    """Look whether pytest can do as it was asked to with these tests, which are marked.
+
+    Raises:
+        pytest.UsageError: it cannot, or a mark makes no sense.
+
+    """
+    shapes = [marked.shape for item in items if (marked := read(item)) is not None]
+    for name, option in _REFUSED.items():
+        if getattr(options, name, False) and not getattr(options, "collectonly", False):
+            raise pytest.UsageError(
+                f"{option} does not reach the ranks of tests marked mcjax: leave them out with "
+                f"-m 'not mcjax', or run pytest itself in the ranks, one shape at a time: "
+                f"{shapes[0].command} -m pytest {option} {items[0].nodeid}"
+            )

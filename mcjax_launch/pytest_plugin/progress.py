@@ -2,11 +2,9 @@
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
-
-from mcjax_launch.pytest_plugin import messages
 
 # How long the others get when a rank has failed: they may fail too, or wait for it for ever. They
 # do the same work, so whoever fails late may fail later than others.
@@ -21,11 +19,9 @@ class Early(enum.Enum):
     CRASHED = enum.auto()  # a process is gone
     STUCK = enum.auto()  # a rank has failed, others do not come
     TIMED_OUT = enum.auto()
-    MISSING = enum.auto()  # it was not collected in some or all ranks
 
 
-@dataclass(frozen=True)
-class Limit:
+class TimeLimit(NamedTuple):
     """How long a test may take.
 
     Args:
@@ -38,7 +34,7 @@ class Limit:
     source: str
 
 
-class Progress:
+class RanksProgress:
     """What is known of a test while it runs.
 
     Args:
@@ -51,17 +47,18 @@ class Progress:
         troubled: the ranks that reported anything but a pass, in the order in which they did.
         done: the ranks that are through.
         gone: the ranks whose process has ended, in that order.
-        missing: the ranks that have not collected it, with the errors of their collection.
+        seconds: how long it had run when `early` was last asked.
+        exit: the reason and the status with which a rank has called `pytest.exit`.
 
     """
 
-    def __init__(self, ranks: Iterable[int], limit: Limit | None, now: float) -> None:
+    def __init__(self, ranks: Iterable[int], limit: TimeLimit | None, now: float) -> None:
         self.reports: dict[int, list[pytest.TestReport]] = {rank: [] for rank in ranks}
         self.troubled: list[int] = []
         self.done: set[int] = set()
         self.gone: list[int] = []
-        self.missing: dict[int, tuple[str, ...]] = {}
-        self.exit: messages.Exit | None = None
+        self.seconds = 0.0
+        self.exit: tuple[str, int | None] | None = None
         self.limit = limit
         self._began = now
         self._last_report = now
@@ -71,6 +68,11 @@ class Progress:
         """The ranks that are not through."""
         return sorted(self.reports.keys() - self.done - set(self.gone))
 
+    @property
+    def complete(self) -> bool:
+        """Whether all ranks are through."""
+        return self.done >= self.reports.keys()
+
     def reported(self, rank: int, report: pytest.TestReport, now: float) -> None:
         """A phase is over in a rank."""
         self.reports[rank].append(report)
@@ -78,23 +80,11 @@ class Progress:
         if not report.passed and rank not in self.troubled:
             self.troubled.append(rank)
 
-    def received(self, rank: int, message: object, now: float) -> None:
-        """A rank says something else; None: its process is gone."""
-        match message:
-            case None:
-                self.gone.append(rank)
-            case messages.Done():
-                self.done.add(rank)
-            case messages.Missing(errors):
-                self.missing[rank] = errors
-                self.troubled.append(rank)
-            case messages.Exit():
-                self.exit = self.exit or message
-                self.troubled.append(rank)
-            case messages.Limit(seconds):
-                whole = None if seconds is None else now - self._began + seconds
-                if whole is not None and (self.limit is None or whole < self.limit.seconds):
-                    self.limit = Limit(whole, "pytest-timeout")
+    def limited(self, seconds: float, now: float) -> None:
+        """From now on it may take so long: pytest-timeout's limit, for the function alone."""
+        whole = now - self._began + seconds
+        if self.limit is None or whole < self.limit.seconds:
+            self.limit = TimeLimit(whole, "pytest-timeout")
 
     @property
     def grace_s(self) -> float:
@@ -116,15 +106,11 @@ class Progress:
 
     def early(self, now: float) -> Early | None:
         """Why to end the test now; None if there is no reason."""
+        self.seconds = now - self._began
         if self.gone:
             return Early.CRASHED
         if self.limit is not None and self.running and now >= self._began + self.limit.seconds:
             return Early.TIMED_OUT
         if self._some_are_waited_for and now >= self._last_report + self.grace_s:
-            return Early.MISSING if self.missing else Early.STUCK
+            return Early.STUCK
         return None
-
-    @property
-    def complete(self) -> bool:
-        """Whether all ranks are through."""
-        return self.done >= self.reports.keys()

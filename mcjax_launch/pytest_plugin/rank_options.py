@@ -5,38 +5,16 @@ from typing import Any
 
 import pytest
 
-# What belongs to the session as a whole, and is done in the user's pytest alone.
+# What would write what the user's pytest writes, measure or show as that does, or end the ranks'
+# collection early; their arguments are paths.
 _NOT_IN_RANKS: dict[str, Any] = {
     "basetemp": None,
     "cacheclear": False,
-    "collectonly": False,
-    "continue_on_collection_errors": True,
     "cov_source": [],
-    "deselect": None,
-    "dist": "no",
-    "distload": False,
-    "durations": None,
-    "failedfirst": False,
-    "ignore": None,
-    "ignore_glob": None,
-    "keyword": "",
-    "lf": False,
     "log_file": os.devnull,
-    "looponfail": False,
-    "markexpr": "",
     "maxfail": 0,
-    "newfirst": False,
-    "numprocesses": None,
-    "pastebin": None,
     "pyargs": False,
-    "setupplan": False,
     "setupshow": False,
-    "stepwise": False,
-    "stepwise_reset": False,
-    "stepwise_skip": False,
-    "trace": False,
-    "tx": [],
-    "usepdb": False,
     "xmlpath": None,
 }
 # Plugins that write what the user's pytest writes, or run tests in a way of their own.
@@ -65,7 +43,7 @@ def workerinput(config: pytest.Config) -> dict[str, Any] | None:
 
 
 def coverage(config: pytest.Config) -> dict[str, Any] | None:
-    """How pytest-cov measures, if it does."""
+    """How a rank's Coverage measures, if pytest-cov does here."""
     controller = getattr(config.pluginmanager.getplugin("_cov"), "cov_controller", None)
     measure = getattr(controller, "cov", None)
     if controller is None or measure is None:
@@ -75,7 +53,7 @@ def coverage(config: pytest.Config) -> dict[str, Any] | None:
         "branch": controller.cov_branch,
         "config_file": controller.cov_config,
         "data_file": os.path.abspath(measure.config.data_file),
-        "contexts": config.getoption("cov_context", None) == "test",
+        "data_suffix": True,  # pytest-cov combines all that lie beside its own
     }
 
 

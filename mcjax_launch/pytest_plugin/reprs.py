@@ -47,14 +47,17 @@ def name_ranks(longrepr: Any, ranks: str) -> None:
         crash.message = f"{ranks}: {crash.message}"
 
 
-def headline(report: pytest.TestReport) -> str:
-    """The first line of what a report says."""
+def message(report: pytest.TestReport) -> str:
+    """What a report says of a failure, or of a skip, without its traceback."""
     if isinstance(report.longrepr, tuple):
-        text = report.longrepr[2].removeprefix("Skipped: ")
-    else:
-        crash = getattr(report.longrepr, "reprcrash", None)
-        text = crash.message if crash is not None else str(report.longrepr or "")
-    return (text.strip().splitlines() or [""])[0]
+        return report.longrepr[2].removeprefix("Skipped: ")
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return str(crash.message if crash is not None else report.longrepr or "")
+
+
+def headline(report: pytest.TestReport) -> str:
+    """The first line of that."""
+    return (message(report).strip().splitlines() or [""])[0]
 
 
 def place(report: pytest.TestReport) -> str:

@@ -272,9 +272,9 @@ def test_who_waits_for_all_children_takes_ours_too(monkeypatch: pytest.MonkeyPat
         signal.signal(signal.SIGCHLD, before)
 
 
-def test_without_descriptors_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on macOS, and with old kernels."""
-    monkeypatch.delattr(os, "pidfd_open")
+def test_without_a_wait_that_does_not_reap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS before Python 3.13."""
+    monkeypatch.delattr(os, "waitid")
     assert mcjax_launch.launch("sh", "-c", "exit 3").exit_status == 3
 
 
@@ -315,9 +315,10 @@ def test_an_interrupt_while_the_thread_starts(
 
     class Interrupted(threading.Thread):
         def start(self) -> None:
-            if moment == "after":
+            if moment == "after" or self.name != "mcjax-launch":
                 super().start()
-            raise KeyboardInterrupt
+            if self.name == "mcjax-launch":
+                raise KeyboardInterrupt
 
     monkeypatch.setattr(threading, "Thread", Interrupted)
     with pytest.raises(KeyboardInterrupt):

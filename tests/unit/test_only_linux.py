@@ -20,8 +20,6 @@ PLACES = {
     "features/preload/hook/fork_server.py",
     "features/preload/hook/forked_rank.py",
     "features/preload/hook/forking.py",
-    "pytest_plugin/launcher_process.py",
-    "pytest_plugin/meeting_point.py",
     "schedulers/kubernetes.py",  # it names a folder of pods, which run Linux wherever this does
 }
 NAMES = re.compile(

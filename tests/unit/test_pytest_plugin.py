@@ -2,11 +2,16 @@
 
 import os
 import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from mcjax_launch.pytest_plugin import meeting_point, merge, messages, reprs, said
-from mcjax_launch.pytest_plugin.progress import Early, Limit, Progress
+from mcjax_launch.pytest_plugin import endings, merge, reprs
+from mcjax_launch.pytest_plugin.groups import folder_for_socket
+from mcjax_launch.pytest_plugin.merge import EarlyEnd
+from mcjax_launch.pytest_plugin.progress import Early, RanksProgress, TimeLimit
 
 LOCATION = ("test_it.py", 4, "test_one")
 
@@ -35,14 +40,27 @@ def through(*calls: pytest.TestReport) -> dict[int, list[pytest.TestReport]]:
     return {rank: [report("setup"), call, report("teardown")] for rank, call in enumerate(calls)}
 
 
+def item(expected: str | None) -> Any:
+    """As much of a test as reports need."""
+    xfail = pytest.mark.xfail(reason=expected or "", strict=False).mark
+    return SimpleNamespace(
+        nodeid="test_it.py::test_one",
+        location=LOCATION,
+        keywords={},
+        config=SimpleNamespace(option=SimpleNamespace(runxfail=False)),
+        iter_markers=lambda name: [] if expected is None else [xfail],
+    )
+
+
 def merged(
     reports: dict[int, list[pytest.TestReport]],
     troubled: tuple[int, ...] = (),
-    ended: merge.Ended | None = None,
+    ended: EarlyEnd | None = None,
     expected: str | None = None,
 ) -> dict[str, pytest.TestReport]:
-    item = merge.Item("test_it.py::test_one", LOCATION, {}, lambda: expected)
-    made = merge.merged(item, merge.Results(reports, troubled, ended))
+    progress = RanksProgress(reports, None, 0)
+    progress.reports, progress.troubled = reports, list(troubled)
+    made = merge.merged(item(expected), progress, ended)
     assert len({one.when for one in made}) == len(made) and made[-1].when == "teardown"
     return {one.when: one for one in made}
 
@@ -120,10 +138,9 @@ def test_a_skip_in_the_setup_of_one_rank() -> None:
     assert "rank 0 skipped, rank 1 passed" in made["setup"].longreprtext
 
 
-def crash(*ranks: int) -> merge.Ended:
-    return merge.Ended(
-        merge.CRASHED, "rank 1 crashed: exit status 3", frozenset(ranks), "crashed", by_itself=True
-    )
+def crash(*ranks: int) -> EarlyEnd:
+    what = "rank 1 crashed: exit status 3"
+    return EarlyEnd("Crashed", what, frozenset(ranks), "crashed", True, 7.0, (), {})
 
 
 def test_a_crash_belongs_to_the_phase_of_its_rank() -> None:
@@ -148,7 +165,7 @@ def test_a_failure_for_the_loss_of_the_crashed_rank_is_no_cause() -> None:
 def test_who_came_through_the_setup_is_not_told_of_twice() -> None:
     reports = {0: [report("setup")], 1: [report("setup", "failed", "no")]}
     what = "was still running 1.0 s later, and was ended"
-    ended = merge.Ended("Timeout", f"rank 0 {what}", frozenset([0]), what, by_itself=False)
+    ended = EarlyEnd("Timeout", f"rank 0 {what}", frozenset([0]), what, False, 0, (), {})
     made = merged(reports, (1,), ended)["setup"]
     assert f"rank 1 failed: see above\nrank 0 {what}" in made.longreprtext
     assert "passed" not in made.longreprtext
@@ -160,9 +177,8 @@ def test_who_came_through_the_setup_is_not_told_of_twice() -> None:
 def test_the_time_until_the_end_counts() -> None:
     """For the phase in which a test was ended: its ranks could not say how long that took."""
     reports = {0: [report("setup", duration=1.0)], 1: [report("setup", duration=2.0)]}
-    item = merge.Item("test_it.py::test_one", LOCATION, {})
-    made = merge.merged(item, merge.Results(reports, (), crash(1), seconds=7.0))
-    assert [one.duration for one in made] == [2.0, 5.0, 0.0]
+    made = merged(reports, (), crash(1))
+    assert [one.duration for one in made.values()] == [2.0, 5.0, 0.0]
 
 
 def test_an_expected_crash() -> None:
@@ -173,16 +189,16 @@ def test_an_expected_crash() -> None:
 # --- when not to wait any longer ---
 
 
-def progress(limit: Limit | None = None) -> Progress:
-    return Progress(range(2), limit, 100.0)
+def progress(limit: TimeLimit | None = None) -> RanksProgress:
+    return RanksProgress(range(2), limit, 100.0)
 
 
 def test_ranks_may_take_their_time() -> None:
     test = progress()
     test.reported(0, report(), 101.0)
-    test.received(0, messages.Done(), 101.0)
+    test.done.add(0)
     assert (test.deadline, test.early(1000.0), test.running) == (None, None, [1])
-    test.received(1, messages.Done(), 1000.0)
+    test.done.add(1)
     assert test.complete
 
 
@@ -196,48 +212,30 @@ def test_a_failure_begins_a_grace() -> None:
 
 
 def test_limits() -> None:
-    test = progress(Limit(5.0, "here"))
+    test = progress(TimeLimit(5.0, "here"))
     assert test.deadline == 105.0
-    test.received(0, messages.Limit(1.0), 101.0)
+    test.limited(1.0, 101.0)
     assert test.deadline == 102.0 and test.early(102.0) is Early.TIMED_OUT
-    test.received(1, None, 102.0)
+    test.gone.append(1)
     assert test.early(102.0) is Early.CRASHED
 
 
 # --- the launcher's words ---
 
 
-@pytest.mark.parametrize(
-    ("line", "cause"),
-    [
-        ("rank 1 failed: exit status 3", (1, "exit status 3")),
-        ("2 ranks failed, rank 0 first: exit status 3", (0, "exit status 3 (2 ranks did)")),
-        ("the other rank: killed", None),
-    ],
-)
-def test_causes(line: str, cause: object) -> None:
-    assert said.cause(["[0] rank 7 failed: no", f"mcjax-launch: {line}"]) == cause
-
-
-def test_a_rank_that_left() -> None:
-    own = ["rank 1 failed: killed by SIGABRT", "the other rank: exited with 0"]
-    assert said.some_left(f"mcjax-launch: {line}" for line in own)
-    assert not said.some_left([f"mcjax-launch: {own[0]}", "[0] a program exited with 0"])
-
-
 def test_last_words() -> None:
-    lines = [
-        "[1] Fatal Python error: Aborted",
-        "[0] of another",
-        '[1]   File "/work/test_it.py", line 3 in test_it',
-        '[1]   File "/v/lib/python3.11/site-packages/_pytest/python.py", line 1 in pyfunc_call',
-        '[1]   File "/v/lib/python3.11/runpy.py", line 1 in run',
-        "[1] ",
-        "[1] Extension modules: numpy (total: 1)",
-        "mcjax-launch: rank 1 failed",
-    ]
-    assert said.of_rank(lines, 1) == [
+    text = """
+Fatal Python error: Aborted
+
+  File "/work/test_it.py", line 3 in test_it
+  File "/v/lib/python3.11/site-packages/_pytest/python.py", line 1 in pyfunc_call
+  File "/v/lib/python3.11/runpy.py", line 1 in run
+
+Extension modules: numpy (total: 1)
+"""
+    assert endings.last_words(text) == [
         "Fatal Python error: Aborted",
+        "",
         '  File "/work/test_it.py", line 3 in test_it',
     ]
 
@@ -252,26 +250,25 @@ def test_stacks() -> None:
         "rank 1 (pid 13):",
         "    multiprocessing/connection.py:395 in _recv",
         "    _pytest/main.py:1 in main",
+        "ranks 2-3:",
+        "    jax/y.py:1 in wait",
         "rank 0: waiting in jit(f) at test_it.py:3, which rank 1 has not reached",
         "hint: another branch",
         "hint: -x XLA_FLAGS=1 makes it an error",
     ]
-    lines = ["[0] noise", *(f"mcjax-launch: {line}" for line in own)]
-    expected = ["rank 0:", own[2], own[3], own[8]]
-    assert said.stacks(lines, hints=False) == expected
-    assert said.stacks(lines, hints=True) == [*expected, "hint: another branch"]
+    expected = ["rank 0:", *own[2:4], *own[8:11]]
+    assert endings.stacks(own, hints=False) == expected
+    assert endings.stacks(own, hints=True) == [*expected, "hint: another branch"]
+    assert endings.stacks([], hints=True) == []
 
 
 @pytest.mark.parametrize(("length", "fits"), [(74, True), (75, False), (200, False)])
-def test_a_socket_fits_into_its_folder(
-    monkeypatch: pytest.MonkeyPatch, length: int, fits: bool
-) -> None:
+def test_a_socket_fits_into_its_folder(length: int, fits: bool) -> None:
     """On macOS, whose temporary folders have long names, a path has 103 bytes."""
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         base = short + "/" + "f" * (length - len(short) - 1)
         os.mkdir(base)
-        monkeypatch.setattr(tempfile, "tempdir", base)
-        folder = meeting_point.make_folder()
+        folder = Path(folder_for_socket(base))
         assert len(str(folder / "socket")) <= 103
         assert (str(folder.parent) == base) == fits
         folder.rmdir()

@@ -9,7 +9,7 @@ from typing import Any
 import parts
 import pytest
 
-from mcjax_launch.api.returns import Returns
+from mcjax_launch.api.function import ReturnedValues
 from mcjax_launch.features.function import agent as agent
 from mcjax_launch.features.function.messages import Returned, in_parts, returned_path, sizes_of
 from mcjax_launch.kernel.wire import frames
@@ -66,7 +66,7 @@ def test_values_of_several_ranks(host: Host) -> None:
     host.add(0, {"small": 1, "large": buffer(1), "other": buffer(2)})
     host.add(3, buffer(3))
     assert os.listdir(host.folder) == []  # nobody has to remove anything
-    returns = Returns()
+    returns = ReturnedValues()
     for frame in host.way.frames():
         returns.take(frame)
     assert [returns.has("value", rank) for rank in (0, 1, 3)] == [True, False, True]
@@ -79,7 +79,7 @@ def test_values_of_several_ranks(host: Host) -> None:
 
 def test_a_part_of_a_value_is_none(host: Host) -> None:
     host.add(0, buffer(1))
-    returns = Returns()
+    returns = ReturnedValues()
     for frame in host.way.frames(most=3):
         returns.take(frame)
     assert not returns.has("value", 0)
@@ -87,7 +87,7 @@ def test_a_part_of_a_value_is_none(host: Host) -> None:
 
 def test_that_of_an_earlier_attempt_is_forgotten(host: Host) -> None:
     host.add(0, 7)
-    returns = Returns()
+    returns = ReturnedValues()
     for frame in host.way.frames():
         returns.take(frame)
     returns.take(Started(1, 100))

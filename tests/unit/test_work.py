@@ -35,7 +35,7 @@ from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Malformed, Message
 from mcjax_launch.kernel.wire.hook_messages import ProgramText
 from mcjax_launch.kernel.wire.source_lines import owner, shortened
-from mcjax_launch.pytest_plugin import said
+from mcjax_launch.pytest_plugin import endings
 from mcjax_launch.ranks import parse_ranges
 from mcjax_launch.runs.spmd import Code
 from mcjax_launch.schedulers.slurm import parse_gpus
@@ -327,10 +327,8 @@ def diagnose(text: str) -> None:
 
 
 def report_test(text: str) -> None:
-    lines = text.splitlines()
-    said.cause(lines)
-    said.of_rank(lines, 0)
-    said.stacks(lines, hints=True)
+    endings.last_words(text)
+    endings.stacks(text.splitlines(), hints=True)
 
 
 LOOPS: dict[str, Callable[[bytes], object]] = {

@@ -132,58 +132,16 @@ class Arrivals:
         self._waiting.close()
 
 
-class ChildEnd:
-    """Becomes readable when a child of this process ends, and leaves it to be waited for.
-
-    Args:
-        pid: the child's.
-
-    Attributes:
-        is_early: it may be a moment yet until the child can be waited for; see `wait_for_end`.
-
-    Raises:
-        OSError: this system has no such thing, or the child has ended.
-
-    """
-
-    def __init__(self, pid: int) -> None:
-        import select
-
-        self._queue: Any = None
-        if LINUX and hasattr(os, "pidfd_open"):
-            self._fd = os.pidfd_open(pid)
-        elif sys.platform != "linux" and hasattr(select, "kqueue"):
-            how = select.KQ_EV_ADD | select.KQ_EV_ONESHOT
-            self._queue = select.kqueue()
-            end = select.kevent(pid, select.KQ_FILTER_PROC, how, select.KQ_NOTE_EXIT)
-            self._queue.control([end], 0)
-            self._fd = self._queue.fileno()
-        else:
-            raise OSError("neither pidfd nor kqueue")
-        self.pid = pid
-        self.is_early = self._queue is not None
-
-    def fileno(self) -> int:
-        return self._fd
-
-    def close(self) -> None:
-        if self._queue is not None:
-            self._queue.close()
-        else:
-            os.close(self._fd)
-
-
 def wait_for_end(pid: int) -> bool:
     """Return when a child of this process has ended; it is left to be waited for.
 
     Returns:
-        whether it can be waited for now. If not, it has ended, as ChildEnd has found out, and will
-        be there to be waited for in a moment: macOS tells of an end that much too early.
+        whether that is so; False, at once, on macOS before Python 3.13, which cannot wait so.
 
     """
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    except AttributeError:  # macOS before Python 3.13
+    except AttributeError:
         return False
     except ChildProcessError:  # that has been done
         pass
