@@ -166,12 +166,13 @@ for turn in range(3):
 
 @forked_too
 @pytest.mark.every_jax
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("status", [0, 3])
 def test_the_job_is_joined_again(jobs: Jobs, tmp_path: Path, status: int) -> None:
     """And who has left it may end as he likes: nothing holds him up."""
     program = f"{AGAIN}sys.exit({status} * (rank == '1'))"
     words = ["-n", 2, "--no-prefix", sys.executable, "-c", program, "{process_id}", tmp_path]
-    ended = jobs.run(*words)
+    ended = jobs.run(*words, limit=180)
     assert ended.status == status, ended.stderr
     if status:  # which rank 0 may not live to print its last word after
         assert ended.report.startswith("rank 1 failed: exit status 3")
