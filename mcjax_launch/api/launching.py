@@ -14,6 +14,7 @@ from mcjax_launch.api.keywords import with_keywords
 from mcjax_launch.api.result import Result
 from mcjax_launch.api.signature import Keywords, Path
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.command_line import command_line
 from mcjax_launch.request import combinations, ready
 from mcjax_launch.wording import one_line
 
@@ -107,7 +108,7 @@ def made(
     on_event = keywords.get("on_event")
     say = _teller(on_event, deliver, streams, quiet=options.quiet)
     job, hosts = ready.prepare(options, environ, say)
-    words = kw.as_words(options, given)
+    words = command_line(options, given).words()  # for the record
     reporter = Reporter(keywords.get("on_line"), on_event, deliver, on_frame)
     return RunningJob(job.replaced(call=call), hosts, words, streams, reporter)
 

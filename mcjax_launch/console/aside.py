@@ -1,6 +1,6 @@
 """What comes while a debugger has the screen: shown at its next prompt, or when it leaves; pure."""
 
-from mcjax_launch.console.pieces import Lines, Part, Piece, Stream
+from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream
 from mcjax_launch.console.renderers import Plain
 
 
@@ -25,7 +25,7 @@ class Aside:
         """The whole lines that have come of a rank, with prefixes."""
         left: list[tuple[bytes, Piece | bytes]] = []
         out: list[bytes | memoryview] = []
-        begun: dict[Stream, list[tuple[bytes, Part]]] = {}
+        begun: dict[Stream, list[tuple[bytes, Fragment]]] = {}
         now = b""
         plain = Plain(stamp=lambda: now)
         for stamp, entry in self._entries:
@@ -39,7 +39,7 @@ class Aside:
                 if entry.ends:
                     for begun_at, part in begun.pop(entry.stream):
                         now = begun_at
-                        out += plain.part(part, 0.0)
+                        out += plain.fragment(part, 0.0)
         for parts in begun.values():
             left += parts
         self._entries = left

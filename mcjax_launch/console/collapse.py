@@ -25,7 +25,7 @@ _PLACE = attrgetter("place")
 _ROOM = float(1 << 20)
 
 
-class Group:
+class LineGroup:
     """A line, and the ranks that have printed it.
 
     Args:
@@ -49,7 +49,7 @@ class Group:
         self.stamp = stamp
         self.due = due
         self.streams = [stream]
-        self.following: list[Group] = []
+        self.following: list[LineGroup] = []
         self.shown = False
 
     @property
@@ -97,10 +97,10 @@ class Collapse:
     def __init__(self, ranks: int, stamp: Callable[[], bytes] = lambda: b"") -> None:
         self._all = ranks
         self._stamp = stamp
-        self._came: deque[Group] = deque()
-        self._row: list[Group] = []
-        self._equal: dict[tuple[int, bytes], list[Group]] = {}  # in their order in the row
-        self._last: dict[int, Group] = {}
+        self._came: deque[LineGroup] = deque()
+        self._row: list[LineGroup] = []
+        self._equal: dict[tuple[int, bytes], list[LineGroup]] = {}  # in their order in the row
+        self._last: dict[int, LineGroup] = {}
         self._held = 0
         self._next = 0
         self._flood = Flood()
@@ -112,9 +112,9 @@ class Collapse:
             self._came.popleft()
         return self._came[0].due if self._came else None
 
-    def feed(self, lines: Lines, now: float) -> list[Group]:
+    def feed(self, lines: Lines, now: float) -> list[LineGroup]:
         """What can be shown when more lines of a rank come."""
-        out: list[Group] = []
+        out: list[LineGroup] = []
         stamp = self._stamp()
         for text in lines.text[:-1].split(b"\n"):
             group = self._add(lines.stream, text, stamp, now + MOMENT_S)
@@ -124,7 +124,7 @@ class Collapse:
                 out += self.flush()
         return out
 
-    def _add(self, stream: Stream, text: bytes, stamp: bytes, due: float) -> Group:
+    def _add(self, stream: Stream, text: bytes, stamp: bytes, due: float) -> LineGroup:
         """Put a line into the row, or let its rank join an equal one."""
         last = self._last_waiting(stream.rank)
         equal = self._equal.setdefault((stream.number, text), [])
@@ -133,7 +133,7 @@ class Collapse:
         if group is not None:
             group.streams.append(stream)
         else:
-            group = Group(self._next, text, stamp, due, stream)
+            group = LineGroup(self._next, text, stamp, due, stream)
             self._put(group, last)
             insort(equal, group, key=_PLACE)
             self._came.append(group)
@@ -144,16 +144,16 @@ class Collapse:
         self._last[stream.rank] = group
         return group
 
-    def _moved(self, equal: list[Group], rank: int, last: Group | None) -> Group | None:
+    def _moved(self, equal: list[LineGroup], rank: int, last: LineGroup | None) -> LineGroup | None:
         """One of some equal lines before a rank's last, now behind that; None if there is none."""
-        found: list[Group] = []
+        found: list[LineGroup] = []
         for group in reversed(equal[-_LOOK:]):
             if rank in group.ranks:
                 break
             found.append(group)
         return next((one for one in reversed(found) if last and self._move(one, last)), None)
 
-    def _move(self, group: Group, last: Group) -> bool:
+    def _move(self, group: LineGroup, last: LineGroup) -> bool:
         """Have a line stand behind another, if the order of each rank allows it."""
         moved, ahead = {group}, [group]
         while ahead:
@@ -173,7 +173,7 @@ class Collapse:
             last = each
         return True
 
-    def _last_waiting(self, rank: int) -> Group | None:
+    def _last_waiting(self, rank: int) -> LineGroup | None:
         last = self._last.get(rank)
         return None if last is None or last.shown else last
 
@@ -181,11 +181,11 @@ class Collapse:
         """Whether these lines are of a flood, and are not to be held back: see `make_way`."""
         return self._flood.rises(len(lines.head) + lines.end, now)
 
-    def make_way(self, piece: Piece) -> list[Group]:
+    def make_way(self, piece: Piece) -> list[LineGroup]:
         """What has to be shown before a piece that cannot wait."""
         return self.flush() if self._last_waiting(piece.stream.rank) is not None else []
 
-    def _put(self, group: Group, last: Group | None) -> None:
+    def _put(self, group: LineGroup, last: LineGroup | None) -> None:
         """Give a line its place in the row: directly behind its rank's last, or in front."""
         row = self._row
         at = 0 if last is None else bisect_right(row, last.place, key=_PLACE)
@@ -200,11 +200,11 @@ class Collapse:
             for place, each in enumerate(row):
                 each.place = place * _ROOM
 
-    def expire(self, now: float) -> list[Group]:
+    def expire(self, now: float) -> list[LineGroup]:
         """The lines that have waited long enough, and what their ranks have printed before."""
         if self.deadline is None or self._came[0].due > now:
             return []
-        taken: list[Group] = []
+        taken: list[LineGroup] = []
         needed: set[int] = set()
         for group in reversed(self._row):
             if group.due <= now or not needed.isdisjoint(group.ranks):
@@ -212,11 +212,11 @@ class Collapse:
                 taken.append(group)
         return self._take(taken[::-1])
 
-    def flush(self) -> list[Group]:
+    def flush(self) -> list[LineGroup]:
         """All lines that wait."""
         return self._take(list(self._row))
 
-    def _take(self, groups: list[Group]) -> list[Group]:
+    def _take(self, groups: list[LineGroup]) -> list[LineGroup]:
         """Take these out of the row, and put them in order."""
         for group in groups:
             group.shown = True
@@ -232,12 +232,12 @@ class Collapse:
         return in_order(groups)
 
 
-def _remove(group: Group, groups: list[Group]) -> None:
+def _remove(group: LineGroup, groups: list[LineGroup]) -> None:
     """Take a line out of others, which are in the order of their places."""
     del groups[bisect_left(groups, group.place, key=_PLACE)]
 
 
-def in_order(groups: Sequence[Group]) -> list[Group]:
+def in_order(groups: Sequence[LineGroup]) -> list[LineGroup]:
     """Lines in order of arrival, as far as the order of each rank allows it.
 
     Args:
@@ -255,7 +255,7 @@ def in_order(groups: Sequence[Group]) -> list[Group]:
             last[rank] = at
     ready = [(group.number, at) for at, group in enumerate(groups) if not missing[at]]
     heapq.heapify(ready)
-    out: list[Group] = []
+    out: list[LineGroup] = []
     while ready:
         _, at = heapq.heappop(ready)
         out.append(groups[at])

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from mcjax_launch.console.log_files import LogFiles, Tails
 from mcjax_launch.console.noise_filter import NoiseFilter, patience_s
 from mcjax_launch.console.pieces import Lines, Piece, Stream
-from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day
+from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day, wants_colour
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.sink import Target
-from mcjax_launch.console.style import wants_colour
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.loop import earliest
@@ -76,7 +75,7 @@ class _Output:
             self.sink.write(self._renderer.lines(piece))
         else:
             self._make_way(piece)
-            self.sink.write(self._renderer.part(piece, now))
+            self.sink.write(self._renderer.fragment(piece, now))
 
     def _make_way(self, piece: Piece) -> None:
         if self._collapse is not None:

@@ -57,7 +57,7 @@ class Lines:
         return self.head + whole if self.head else whole
 
 
-class Part:
+class Fragment:
     """Part of a line that could not wait for its end; with the last part comes the newline.
 
     Once a line has begun so, all of it has to be shown.
@@ -70,12 +70,15 @@ class Part:
         self.text = text
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Part) and (self.stream, self.text) == (other.stream, other.text)
+        return isinstance(other, Fragment) and (self.stream, self.text) == (
+            other.stream,
+            other.text,
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Part({self.stream!r}, {self.text!r})"
+        return f"Fragment({self.stream!r}, {self.text!r})"
 
     @property
     def ends(self) -> bool:
@@ -83,7 +86,7 @@ class Part:
         return self.text.endswith(b"\n")
 
 
-Piece = Lines | Part
+Piece = Lines | Fragment
 
 
 def whole_lines(stream: Stream, text: bytes) -> Lines:

@@ -7,7 +7,7 @@ handed on as a part of a line, and then so is the rest, as soon as it comes.
 
 from collections.abc import Callable
 
-from mcjax_launch.console.pieces import Lines, Part, Piece, Stream
+from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream
 
 #: An unfinished line is shown after this many seconds,
 MOMENT_S = 0.25
@@ -45,9 +45,9 @@ class UnfinishedLines:
             data = data.removeprefix(b"\n")
         if stream in self._begun:
             if not (end := data.find(b"\n") + 1):
-                return [Part(stream, data)]
+                return [Fragment(stream, data)]
             self._begun.discard(stream)
-            out.append(Part(stream, data[:end]))
+            out.append(Fragment(stream, data[:end]))
             data = data[end:]
         if end := data.rfind(b"\n") + 1:
             waiting = self._waiting.pop(stream, None)
@@ -64,9 +64,9 @@ class UnfinishedLines:
         waiting.text += begun
         return [self._begin(stream)] if len(waiting.text) > LONGEST else []
 
-    def _begin(self, stream: Stream) -> Part:
+    def _begin(self, stream: Stream) -> Fragment:
         self._begun.add(stream)
-        return Part(stream, bytes(self._waiting.pop(stream).text))
+        return Fragment(stream, bytes(self._waiting.pop(stream).text))
 
     @property
     def deadline(self) -> float | None:
@@ -96,6 +96,6 @@ class UnfinishedLines:
             for stream in list(self._waiting)
             if stream in streams
         ]
-        out += [Part(stream, b"\n") for stream in self._begun & streams]
+        out += [Fragment(stream, b"\n") for stream in self._begun & streams]
         self._begun -= streams
         return out

@@ -202,7 +202,7 @@ HOSTS = Kind(text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_hosts, off
 WRAPPERS = Kind(wrapper, "[RANKS:]COMMAND", "Words", of_keyword=_wrappers)
 MODULES = Kind(modules, "MODULES", "Words")
 RANKS = Kind(ranks, "RANKS", "str | int | Set[int] | Sequence[int]")
-SOME_RANKS = Kind(some_ranks, "RANKS|all|none")
+SOME_RANKS = Kind(some_ranks, "RANKS|all|none", offers="ranks")
 DURATION = Kind(duration, "D", "Duration")
 LIMIT = Kind(limit, "D", "Duration")
 GPUS = Kind(gpus, "K|all")

@@ -6,8 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from mcjax_launch.features.check.finding import Finding, Verdict
-from mcjax_launch.features.check.found import Found, HostFound
+from mcjax_launch.features.check.finding import Finding, Found, HostFound, Verdict
 from mcjax_launch.features.check.messages import Devices
 from mcjax_launch.kernel.launcher.peers import remedy
 from mcjax_launch.kernel.launcher.tpu_workers import part_note

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.check.found import Found, HostFound
+from mcjax_launch.features.check.finding import Found, HostFound
 from mcjax_launch.features.check.messages import (
     CountDevices,
     DevicesCounted,
