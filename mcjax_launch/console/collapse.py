@@ -10,16 +10,14 @@ from mcjax_launch.console.pieces import Lines, Piece, Stream
 
 #: How long a line waits for the other ranks to print it too.
 MOMENT_S = 0.2
-#: No more bytes than this are held back, all ranks together,
+#: At most so many bytes are held back for all ranks together, the overhead of each line included.
 MOST_HELD = 1 << 20
-# each line counted with the memory that it takes besides.
 _LINE_TAKES = 500
-#: All ranks together print a flood while so many bytes
+#: More bytes than this within FLOOD_S are a flood: nobody reads them, so they are shown at once.
 FLOOD = 4 << 20
-#: come within so many seconds: nobody reads that, and it is shown as it comes.
 FLOOD_S = 0.5
-# A line that could join an equal one further in front looks at so many of those, and has at most so
-# many lines moved behind its rank's last.
+# To join an equal line before its rank's last, a line tries so many of those, and moves at most so
+# many lines.
 _LOOK, _MOST_MOVED = 8, 64
 _PLACE = attrgetter("place")
 _ROOM = float(1 << 20)
@@ -64,7 +62,7 @@ class LineGroup:
 
 
 class Flood:
-    """Whether more is printed than can be looked at line by line."""
+    """Whether ranks print more than can be compared line by line."""
 
     def __init__(self) -> None:
         self._since = 0.0
@@ -72,7 +70,7 @@ class Flood:
         self._lasts = False
 
     def rises(self, count: int, now: float) -> bool:
-        """So many bytes more; whether they are of a flood."""
+        """Count more bytes; whether they belong to a flood."""
         if now >= self._since + FLOOD_S:
             self._lasts = self._bytes > FLOOD and now < self._since + 2 * FLOOD_S
             self._since, self._bytes = now, 0
@@ -178,7 +176,7 @@ class Collapse:
         return None if last is None or last.shown else last
 
     def is_too_much(self, lines: Lines, now: float) -> bool:
-        """Whether these lines are of a flood, and are not to be held back: see `make_way`."""
+        """Whether these lines belong to a flood, and must not wait: see `make_way`."""
         return self._flood.rises(len(lines.head) + lines.end, now)
 
     def make_way(self, piece: Piece) -> list[LineGroup]:

@@ -104,7 +104,7 @@ class HiddenLines:
         self._mentioned = False
 
     def add(self, count: int, now: float) -> None:
-        """So many more; the first are mentioned after a moment, later ones at the end."""
+        """Count more lines; the first are mentioned after a moment, later ones at the end."""
         self._count += count
         if count and not self._mentioned:
             self.deadline = now + QUIET_S
@@ -161,7 +161,7 @@ class LineFilter:
 
 
 class _Held:
-    """What is held back of a stream. It is read once only, however small the pieces are."""
+    """Pieces of a stream that are held back; each is searched once, however small they are."""
 
     __slots__ = ("_tracebacks", "_victim", "pieces", "text", "until")
 
@@ -326,7 +326,7 @@ class FollowOnFilter:
 
 
 class _BegunLines:
-    """Puts the parts of lines together again, as far as that may matter."""
+    """Joins the fragments of a line, up to the length that noise may have."""
 
     def __init__(self) -> None:
         self._lines: dict[Stream, bytes] = {}

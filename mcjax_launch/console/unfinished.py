@@ -2,7 +2,7 @@
 
 The noise filter and collapse need whole lines, but a prompt has no newline and has to be seen. So
 the last bytes of a chunk wait a moment for the rest of their line. If it does not come, they are
-handed on as a part of a line, and then so is the rest, as soon as it comes.
+handed on as a fragment, and so is the rest of the line, as soon as it comes.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class _Waiting:
 
 
 class UnfinishedLines:
-    """Makes whole lines out of chunks, and parts out of lines that take too long.
+    """Makes whole lines out of chunks, and fragments out of lines that take too long.
 
     Args:
         patience_s: how many seconds more a line that begins with these bytes may wait.
@@ -79,7 +79,7 @@ class UnfinishedLines:
         return [self._begin(stream) for stream in due]
 
     def end(self, rank: int) -> list[Piece]:
-        """Somebody looks at a rank: end its lines, so that what comes of them begins others."""
+        """A debugger shows a rank's output: end its lines here; what follows begins new ones."""
         out = self._end(
             {stream for stream in (*self._waiting, *self._begun) if stream.rank == rank}
         )

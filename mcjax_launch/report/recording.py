@@ -1,4 +1,4 @@
-"""A run and those who write down what happens in it, however it ends."""
+"""Runs a job and tells its recorders of each attempt, and of the end, however it comes."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -22,7 +22,7 @@ class Recorder(Protocol):
 
 
 def recorded(run: Callable[..., Outcome], recorders: Sequence[Recorder]) -> Outcome:
-    """Run a job and have written down what happens; how it ended.
+    """Run a job, and tell recorders what happens; how it ended.
 
     Args:
         run: what runs it, see restarts.run.

@@ -111,7 +111,7 @@ def page(text: str) -> str:
 
 
 def _hash(inside: str) -> str:
-    """What allows an element of the page with exactly this text, as its policy writes it."""
+    """The hash by which the page's Content-Security-Policy allows an element with this text."""
     from base64 import b64encode
     from hashlib import sha256
 

@@ -137,7 +137,7 @@ def _next_bytes(fd: int, first: bool) -> bytes:
     while True:
         try:
             data = os.read(fd, 1 << 16)
-        except BlockingIOError:  # there is a writer, who takes his time
+        except BlockingIOError:  # a writer that has written nothing yet
             poll.poll()
             continue
         # No bytes at first mean the end, or a named pipe without a writer: poll knows which.

@@ -109,10 +109,10 @@ def topics(findings: Sequence[Finding], verdict: Verdict) -> list[str]:
 
 
 def lines(findings: Sequence[Finding], width: int) -> Iterator[str]:
-    """Each finding, in lines of this width. A long path stays whole, so that it can be copied.
+    """The findings in lines of this width. A long path stays whole, so that it can be copied.
 
-    The hosts are left out of what is well and the same on all of them, and what is to be done about
-    several findings in a row stands after the last.
+    A finding that is ok and the same on all hosts does not name them. A cure that several findings
+    in a row share stands after the last.
     """
     of_topic = Counter(finding.topic for finding in findings)
     indent = " " * (_VERDICT_WIDTH + _TOPIC_WIDTH)

@@ -1,4 +1,4 @@
-"""What of the things found is right, what may be wrong and what is: a function for each; pure."""
+"""Judges what has been found as ok, note, warning or error: a function for each topic; pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def judge(found: Found) -> Findings:
 
 
 def _reached(found: Found) -> Findings:
-    """Hosts of which the client says the same, but for their names, are told together."""
+    """Lost hosts are one finding where the reason is the same but for their names."""
     same: dict[str, list[str]] = {}
     for name, why in found.lost.items():
         same.setdefault(why.replace(name, "{host}"), []).append(name)
