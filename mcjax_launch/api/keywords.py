@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcjax_launch.api.signature import Keywords
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.options.kinds import Kind
 from mcjax_launch.options.options import Options
-from mcjax_launch.options.words import words
 
 #: The keywords that are no options.
 NO_OPTIONS = ("echo", "on_line", "on_event")
@@ -70,12 +69,6 @@ def names_of(keywords: Mapping[str, object]) -> list[str]:
     """The names of the options that are given as keywords."""
     given = (name for name, value in keywords.items() if value is not None)
     return [DECLARED[name].name for name in given]
-
-
-def as_words(options: Options, names: Iterable[str]) -> list[str]:
-    """The command line that stands for the options with these names, for the job's record."""
-    found = (word for name in names for word in words(options, name))
-    return [*found, "--", *options.program]
 
 
 def default(keyword: str) -> object:

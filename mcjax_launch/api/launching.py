@@ -14,6 +14,7 @@ from mcjax_launch.api.keywords import with_keywords
 from mcjax_launch.api.result import Result
 from mcjax_launch.api.signature import Keywords, Path
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.command_line import command_line
 from mcjax_launch.request import combinations, ready
 from mcjax_launch.wording import one_line
 
@@ -114,7 +115,7 @@ def made(
     job, hosts = ready.prepare(options, environ, say)
     if reporter.failed is not None:
         raise reporter.failed
-    words = kw.as_words(options, given)
+    words = command_line(options, given).words()  # for the record
     return RunningJob(job.replaced(call=call), hosts, words, streams, reporter)
 
 

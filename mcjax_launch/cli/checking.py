@@ -5,14 +5,13 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import click
 
 from mcjax_launch import __version__
-from mcjax_launch.cli.given_options import command_line
-from mcjax_launch.console.style import wants_colour
+from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import run
 from mcjax_launch.features.check.finding import Finding, last_line, lines, topics
@@ -35,12 +34,12 @@ _WIDTH = 100
 _PROGRAM = ("check.py",)
 
 
-def check(options: Options, context: click.Context) -> int:
+def check(options: Options, words: Callable[[], Sequence[str]]) -> int:
     """Check the hosts, and print what has been found; the exit status.
 
     Args:
         options: checked.
-        context: click's.
+        words: makes the command line, for the report.
 
     Raises:
         LaunchError: the options do not fit this machine, the user has ended the check, or the
@@ -48,19 +47,25 @@ def check(options: Options, context: click.Context) -> int:
 
     """
     if options.report is not None:
-        files.check(options.report, (".json",))
-        if "{" in options.report:
-            raise LaunchError(f"--report {options.report}: --check fills in no placeholders")
+        _check_path(options.report)
     began = time.time()
     findings, of_what = _run(options)
     seconds = time.time() - began
     if options.report is not None:
-        words = command_line(context, options).words()
-        _write(options.report, findings, words, began, seconds)
+        _write(options.report, record(findings, words(), began, seconds))
     shown = [one for one in findings if one.verdict != "ok" or not options.quiet]
     if shown:
         _print(shown, last_line(findings, f"{of_what}, in {seconds:.1f} s"), options)
     return exit_status.FAILED if topics(findings, "error") else 0
+
+
+def _check_path(path: str) -> None:
+    """Refuse a file that the report cannot be written to."""
+    if not path.lower().endswith(".json"):
+        raise LaunchError(f"--report {path}: the report of --check is JSON; name it *.json")
+    files.check(path)
+    if "{" in path:
+        raise LaunchError(f"--report {path}: --check fills in no placeholders")
 
 
 def _run(options: Options) -> tuple[list[Finding], str]:
@@ -94,11 +99,11 @@ def _print(findings: Sequence[Finding], end: str, options: Options) -> None:
         click.echo(f"{word}{space}{rest}", color=True)
 
 
-def _write(
-    path: str, findings: Sequence[Finding], words: Sequence[str], began: float, seconds: float
-) -> None:
-    """Write the file of --report; docs/check.md says what is in it."""
-    whole = {
+def record(
+    findings: Sequence[Finding], words: Sequence[str], began: float, seconds: float
+) -> dict[str, object]:
+    """The content of the file of --report; docs/check.md says what is in it."""
+    return {
         "format": "mcjax-launch check",
         "version": VERSION,
         "launcher_version": __version__,
@@ -109,7 +114,10 @@ def _write(
         "passed": not topics(findings, "error"),
         "findings": [{name: getattr(one, name) for name in one._fields} for one in findings],
     }
+
+
+def _write(path: str, content: dict[str, object]) -> None:
     try:
-        files.replace(os.path.realpath(path), f"{json.dumps(whole)}\n")
+        files.replace(os.path.realpath(path), f"{json.dumps(content)}\n")
     except OSError as error:
         raise LaunchError(f"--report {path}: cannot be written: {error.strerror}") from None

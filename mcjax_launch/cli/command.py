@@ -24,6 +24,7 @@ from mcjax_launch.request.this_machine import on_github
 from mcjax_launch.wording import one_line
 
 if TYPE_CHECKING:
+    from mcjax_launch.job.command_line import CommandLine
     from mcjax_launch.report.recording import Recorder
 
 
@@ -73,18 +74,25 @@ def command(context: click.Context, /, **values: Any) -> int:
         raise LaunchError(message, error.status) from None
 
 
-def _on_command_line(context: click.Context) -> set[str]:
-    """The names of the options that stand there: a variable may be set for many command lines."""
+def given(context: click.Context, *sources: ParameterSource) -> list[str]:
+    """The names of the options that come from these sources."""
     source = context.get_parameter_source
-    return {name for name in context.params if source(name) is ParameterSource.COMMANDLINE}
+    return [name for name in Options.declared if source(name) in sources]
+
+
+def command_line(options: Options, context: click.Context) -> "CommandLine":
+    """The command line again, with options from the environment written out."""
+    from mcjax_launch.job.command_line import command_line
+
+    names = given(context, ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    return command_line(options, names)
 
 
 def _emit(options: Options, context: click.Context) -> int:
     from mcjax_launch.cli.emission import emission
 
-    text = emission(options, context)
-    combinations.check(options, _on_command_line(context), os.environ)
-    _warn(options, context)
+    text = emission(options, command_line(options, context))
+    _approve(options, context)
     _print(text)
     return 0
 
@@ -92,49 +100,50 @@ def _emit(options: Options, context: click.Context) -> int:
 def _check(options: Options, context: click.Context) -> int:
     from mcjax_launch.cli.checking import check
 
-    combinations.check(options, _on_command_line(context), os.environ)
-    if not options.quiet:
-        _warn(options, context)
-    return check(options, context)
+    _approve(options, context, warn=not options.quiet)
+    return check(options, lambda: command_line(options, context).words())
 
 
-def _warn(options: Options, context: click.Context) -> None:
-    for warning in warnings(options, context, os.environ):
+def _approve(options: Options, context: click.Context, *, warn: bool = True) -> None:
+    """Refuse options that do not go together, and warn of what looks like a mistake."""
+    # Not those of variables, which may be set for many command lines.
+    names = frozenset(given(context, ParameterSource.COMMANDLINE))
+    combinations.check(options, names, os.environ)
+    for warning in warnings(options, context, os.environ) if warn else ():
         _say(warning)
 
 
 def _run(options: Options, context: click.Context) -> int:
     say = _ignore if options.quiet else _say
-    combinations.check(options, _on_command_line(context), os.environ)
-    _warn(options, context)
+    _approve(options, context)
     job, hosts = ready.prepare(options, os.environ, say)
     if options.dry_run:
-        from mcjax_launch.cli.dry_run import script
+        from mcjax_launch.job.describe import on_this_machine
 
-        _print(script(job, hosts))
+        _print(on_this_machine(job, hosts))
         return 0
     if options.pdb:
         this_machine.check_terminal()
-    recorders = tuple(_recorders(options))
-    return ready.run(job, hosts, lambda: _words(context, options), _say, recorders=recorders).status
+    outcome = ready.run(
+        job,
+        hosts,
+        lambda: command_line(options, context).words(),
+        _say,
+        recorders=tuple(_recorders(options)),
+    )
+    return outcome.status
 
 
 def _recorders(options: Options) -> "Iterator[Recorder]":
     """Those who write down what happens in the log that the command writes to, or beside it."""
     if os.path.isfile(_TERMINATION_LOG):
-        from mcjax_launch.report.termination import TerminationMessage
+        from mcjax_launch.report.recording import TerminationMessage
 
         yield TerminationMessage(_TERMINATION_LOG)
     if on_github(options, os.environ):
         from mcjax_launch.report.github import Annotations
 
         yield Annotations(_write, os.environ.get("GITHUB_WORKSPACE") or os.getcwd())
-
-
-def _words(context: click.Context, options: Options) -> list[str]:
-    from mcjax_launch.cli.given_options import command_line
-
-    return command_line(context, options).words()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ import os
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from mcjax_launch.cli.optional_values import with_values
+from mcjax_launch.cli.options import with_values
 
 Items = list[CompletionItem[str]]
 
@@ -63,6 +63,11 @@ def files(value: str) -> Items:
 def folders(value: str) -> Items:
     """Those that the shell finds."""
     return [CompletionItem(value, type="dir")]
+
+
+def ranks(value: str) -> Items:
+    """The words for sets of ranks."""
+    return [CompletionItem(word) for word in ("all", "none", "0") if word.startswith(value)]
 
 
 def hosts(value: str) -> Items:

@@ -1,9 +1,7 @@
 """--emit: from the options to the script or manifest of a scheduler."""
 
-import click
-
-from mcjax_launch.cli.given_options import command_line
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.command_line import CommandLine
 from mcjax_launch.job.job import GRACE_S
 from mcjax_launch.options.options import RELAYED, Options
 from mcjax_launch.ranks import counted
@@ -11,8 +9,8 @@ from mcjax_launch.schedulers import emit
 from mcjax_launch.schedulers.submission import Submission, default_name
 
 
-def emission(options: Options, context: click.Context) -> str:
-    """What a scheduler needs to run the command line of this context.
+def emission(options: Options, command_line: CommandLine) -> str:
+    """What a scheduler needs to run this command line.
 
     Raises:
         LaunchError: an option is missing, or does not go with --emit.
@@ -33,7 +31,7 @@ def emission(options: Options, context: click.Context) -> str:
     ranks = ranks_per_host(hosts, options.num_processes, options.procs_per_host)
     submission = Submission(
         kind=options.emit,
-        command_line=command_line(context, options),
+        command_line=command_line,
         name=options.name or default_name(options.program[0]),
         hosts=hosts,
         ranks=ranks,

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from mcjax_launch.cli.optional_values import with_values
+from mcjax_launch.cli.options import with_values
 
 EXAMPLES = (
     (

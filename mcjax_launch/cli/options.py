@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -62,7 +63,46 @@ class ClickOption(click.Option):
         return record[0], f"{self.help}  [default: {self.shown}]"
 
 
-def _made(option: Option) -> ClickOption:
+_ALL = "all"
+
+
+def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
+    """The words of a command line, with `all` where a value that may be left out has been.
+
+    Click cannot tell PROGRAM from such a value.
+    """
+    options = {name: param for param in params for name in param.opts if name.startswith("-")}
+    done: list[str] = []
+    ahead = list(words)
+    while ahead and ahead[0].startswith("-") and ahead[0] not in ("-", "--"):
+        word = ahead.pop(0)
+        option = options.get(word)
+        if isinstance(option, click.Option) and not option.is_flag:
+            if may_be_left_out(option) and not (ahead and fits(option, ahead[0])):
+                word = f"{word}={_ALL}"
+            elif ahead:
+                done.append(word)
+                word = ahead.pop(0)
+        done.append(word)
+    return done + ahead
+
+
+def may_be_left_out(option: click.Option) -> bool:
+    """Whether its value may be: where all of its metavar is in brackets."""
+    metavar = str(option.metavar)
+    return metavar.startswith("[") and metavar.endswith("]")
+
+
+def fits(option: click.Option, word: str) -> bool:
+    """Whether the option would take this value."""
+    try:
+        option.type.convert(word, None, None)
+    except click.UsageError:
+        return False
+    return True
+
+
+def _click_option(option: Option) -> ClickOption:
     if option.kind is None:
         return ClickOption(*option.names, help=option.help, is_flag=True)
     choices, own = option.kind.choices, f"MCJAX_{option.name.upper()}"
@@ -98,7 +138,7 @@ def _action(*names: str, callback: Any, help: str) -> ClickOption:  # noqa: A002
 
 GROUPS: dict[str, list[ClickOption]] = {}
 for _option in Options.declared.values():
-    GROUPS.setdefault(_option.group, []).append(_made(_option))
+    GROUPS.setdefault(_option.group, []).append(_click_option(_option))
 GROUPS["Other"] = [
     _action("--version", callback=_show_version, help="Show the version and exit."),
     # click's own would be made with a look at the user's language, at every start.

@@ -1,11 +1,12 @@
 """What may be a mistake in a command line, but is none for certain; pure."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import click
 
 from mcjax_launch.cli.help import WORDS
+from mcjax_launch.cli.options import fits
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
 from mcjax_launch.options.options import Options
@@ -23,6 +24,13 @@ _OTHERS = frozenset(
     }
 )
 _OTHER_FAMILIES = ("MCJAX_HOOK_", "MCJAX_LOCAL_")
+# Options that hardly any program has for itself: the size of the job, its devices and its hosts.
+_NOT_PROGRAMS = frozenset(
+    {"num_processes", "cpu_devices", "gpus_per_process", "slices", "cpu_transfers", "bind_cores"}
+    | {"tpu_chips_per_process"}
+    | {"hosts", "procs_per_host", "num_hosts", "host_rank", "no_hook", "verify_spmd"}
+    | {"start_timeout", "stall_timeout", "no_prefix"}
+)
 
 
 def warnings(options: Options, context: click.Context, environ: Mapping[str, str]) -> Iterator[str]:
@@ -73,12 +81,31 @@ def _options_after_program(options: Options, context: click.Context) -> Iterator
         return
     if words[: -len(options.program)][-1:] == ("--",):
         return
-    from mcjax_launch.cli.misplaced import misplaced
-
-    found = " ".join(misplaced(arguments, context.command.params))
+    found = " ".join(_misplaced(arguments, context.command.params))
     if found:
         program = f"-m {name}" if options.module else name
         yield (
             f"{found}: passed on to {name}; options of mcjax-launch go before PROGRAM: "
             f"mcjax-launch {found} {program} ..."
         )
+
+
+def _misplaced(arguments: Sequence[str], options: Sequence[click.Parameter]) -> Iterator[str]:
+    """The options among a program's arguments that look like the launcher's, with their values."""
+    known = [option for option in options if isinstance(option, click.Option)]
+    ours = {
+        name: option for option in known if option.name in _NOT_PROGRAMS for name in option.opts
+    }
+    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word == "--":
+            return
+        name, equals, value = word.partition("=")
+        value = value if equals else after
+        if word[:2] in ("-n", "-d") and word[2:].isdigit():
+            yield word
+        elif (option := ours.get(name)) is None:
+            continue
+        elif option.is_flag:
+            yield word
+        elif value and fits(option, value):
+            yield word if equals else f"{word} {after}"

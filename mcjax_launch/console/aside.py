@@ -1,6 +1,6 @@
-"""What comes while a debugger has the screen: shown at its next prompt, or when it leaves; pure."""
+"""Keeps output while a debugger has the screen, until its next prompt or its end; pure."""
 
-from mcjax_launch.console.pieces import Lines, Part, Piece, Stream
+from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream
 from mcjax_launch.console.renderers import Plain
 
 
@@ -22,10 +22,10 @@ class Aside:
         self.size += _size(entry)
 
     def take(self, rank: int) -> bytes:
-        """The whole lines that have come of a rank, with prefixes."""
+        """Take the whole lines of a rank, with prefixes."""
         left: list[tuple[bytes, Piece | bytes]] = []
         out: list[bytes | memoryview] = []
-        begun: dict[Stream, list[tuple[bytes, Part]]] = {}
+        begun: dict[Stream, list[tuple[bytes, Fragment]]] = {}
         now = b""
         plain = Plain(stamp=lambda: now)
         for stamp, entry in self._entries:
@@ -39,7 +39,7 @@ class Aside:
                 if entry.ends:
                     for begun_at, part in begun.pop(entry.stream):
                         now = begun_at
-                        out += plain.part(part, 0.0)
+                        out += plain.fragment(part, 0.0)
         for parts in begun.values():
             left += parts
         self._entries = left
@@ -47,7 +47,7 @@ class Aside:
         return b"".join(out)
 
     def take_all(self) -> list[tuple[bytes, Piece | bytes]]:
-        """What is left, each with the time of day when it came."""
+        """Take all the rest, each entry with the time of day when it came."""
         entries, self._entries, self.size = self._entries, [], 0
         return entries
 

@@ -10,22 +10,20 @@ from mcjax_launch.console.pieces import Lines, Piece, Stream
 
 #: How long a line waits for the other ranks to print it too.
 MOMENT_S = 0.2
-#: No more bytes than this are held back, all ranks together,
+#: At most so many bytes are held back for all ranks together, the overhead of each line included.
 MOST_HELD = 1 << 20
-# each line counted with the memory that it takes besides.
 _LINE_TAKES = 500
-#: All ranks together print a flood while so many bytes
+#: More bytes than this within FLOOD_S are a flood: nobody reads them, so they are shown at once.
 FLOOD = 4 << 20
-#: come within so many seconds: nobody reads that, and it is shown as it comes.
 FLOOD_S = 0.5
-# A line that could join an equal one further in front looks at so many of those, and has at most so
-# many lines moved behind its rank's last.
+# To join an equal line before its rank's last, a line tries so many of those, and moves at most so
+# many lines.
 _LOOK, _MOST_MOVED = 8, 64
 _PLACE = attrgetter("place")
 _ROOM = float(1 << 20)
 
 
-class Group:
+class LineGroup:
     """A line, and the ranks that have printed it.
 
     Args:
@@ -49,7 +47,7 @@ class Group:
         self.stamp = stamp
         self.due = due
         self.streams = [stream]
-        self.following: list[Group] = []
+        self.following: list[LineGroup] = []
         self.shown = False
 
     @property
@@ -64,7 +62,7 @@ class Group:
 
 
 class Flood:
-    """Whether more is printed than can be looked at line by line."""
+    """Whether ranks print more than can be compared line by line."""
 
     def __init__(self) -> None:
         self._since = 0.0
@@ -72,7 +70,7 @@ class Flood:
         self._lasts = False
 
     def rises(self, count: int, now: float) -> bool:
-        """So many bytes more; whether they are of a flood."""
+        """Count more bytes; whether they belong to a flood."""
         if now >= self._since + FLOOD_S:
             self._lasts = self._bytes > FLOOD and now < self._since + 2 * FLOOD_S
             self._since, self._bytes = now, 0
@@ -97,10 +95,10 @@ class Collapse:
     def __init__(self, ranks: int, stamp: Callable[[], bytes] = lambda: b"") -> None:
         self._all = ranks
         self._stamp = stamp
-        self._came: deque[Group] = deque()
-        self._row: list[Group] = []
-        self._equal: dict[tuple[int, bytes], list[Group]] = {}  # in their order in the row
-        self._last: dict[int, Group] = {}
+        self._came: deque[LineGroup] = deque()
+        self._row: list[LineGroup] = []
+        self._equal: dict[tuple[int, bytes], list[LineGroup]] = {}  # in their order in the row
+        self._last: dict[int, LineGroup] = {}
         self._held = 0
         self._next = 0
         self._flood = Flood()
@@ -112,9 +110,9 @@ class Collapse:
             self._came.popleft()
         return self._came[0].due if self._came else None
 
-    def feed(self, lines: Lines, now: float) -> list[Group]:
+    def feed(self, lines: Lines, now: float) -> list[LineGroup]:
         """What can be shown when more lines of a rank come."""
-        out: list[Group] = []
+        out: list[LineGroup] = []
         stamp = self._stamp()
         for text in lines.text[:-1].split(b"\n"):
             group = self._add(lines.stream, text, stamp, now + MOMENT_S)
@@ -124,7 +122,7 @@ class Collapse:
                 out += self.flush()
         return out
 
-    def _add(self, stream: Stream, text: bytes, stamp: bytes, due: float) -> Group:
+    def _add(self, stream: Stream, text: bytes, stamp: bytes, due: float) -> LineGroup:
         """Put a line into the row, or let its rank join an equal one."""
         last = self._last_waiting(stream.rank)
         equal = self._equal.setdefault((stream.number, text), [])
@@ -133,7 +131,7 @@ class Collapse:
         if group is not None:
             group.streams.append(stream)
         else:
-            group = Group(self._next, text, stamp, due, stream)
+            group = LineGroup(self._next, text, stamp, due, stream)
             self._put(group, last)
             insort(equal, group, key=_PLACE)
             self._came.append(group)
@@ -144,16 +142,16 @@ class Collapse:
         self._last[stream.rank] = group
         return group
 
-    def _moved(self, equal: list[Group], rank: int, last: Group | None) -> Group | None:
+    def _moved(self, equal: list[LineGroup], rank: int, last: LineGroup | None) -> LineGroup | None:
         """One of some equal lines before a rank's last, now behind that; None if there is none."""
-        found: list[Group] = []
+        found: list[LineGroup] = []
         for group in reversed(equal[-_LOOK:]):
             if rank in group.ranks:
                 break
             found.append(group)
         return next((one for one in reversed(found) if last and self._move(one, last)), None)
 
-    def _move(self, group: Group, last: Group) -> bool:
+    def _move(self, group: LineGroup, last: LineGroup) -> bool:
         """Have a line stand behind another, if the order of each rank allows it."""
         moved, ahead = {group}, [group]
         while ahead:
@@ -173,19 +171,19 @@ class Collapse:
             last = each
         return True
 
-    def _last_waiting(self, rank: int) -> Group | None:
+    def _last_waiting(self, rank: int) -> LineGroup | None:
         last = self._last.get(rank)
         return None if last is None or last.shown else last
 
     def is_too_much(self, lines: Lines, now: float) -> bool:
-        """Whether these lines are of a flood, and are not to be held back: see `make_way`."""
+        """Whether these lines belong to a flood, and must not wait: see `make_way`."""
         return self._flood.rises(len(lines.head) + lines.end, now)
 
-    def make_way(self, piece: Piece) -> list[Group]:
+    def make_way(self, piece: Piece) -> list[LineGroup]:
         """What has to be shown before a piece that cannot wait."""
         return self.flush() if self._last_waiting(piece.stream.rank) is not None else []
 
-    def _put(self, group: Group, last: Group | None) -> None:
+    def _put(self, group: LineGroup, last: LineGroup | None) -> None:
         """Give a line its place in the row: directly behind its rank's last, or in front."""
         row = self._row
         at = 0 if last is None else bisect_right(row, last.place, key=_PLACE)
@@ -200,11 +198,11 @@ class Collapse:
             for place, each in enumerate(row):
                 each.place = place * _ROOM
 
-    def expire(self, now: float) -> list[Group]:
+    def expire(self, now: float) -> list[LineGroup]:
         """The lines that have waited long enough, and what their ranks have printed before."""
         if self.deadline is None or self._came[0].due > now:
             return []
-        taken: list[Group] = []
+        taken: list[LineGroup] = []
         needed: set[int] = set()
         for group in reversed(self._row):
             if group.due <= now or not needed.isdisjoint(group.ranks):
@@ -212,11 +210,11 @@ class Collapse:
                 taken.append(group)
         return self._take(taken[::-1])
 
-    def flush(self) -> list[Group]:
+    def flush(self) -> list[LineGroup]:
         """All lines that wait."""
         return self._take(list(self._row))
 
-    def _take(self, groups: list[Group]) -> list[Group]:
+    def _take(self, groups: list[LineGroup]) -> list[LineGroup]:
         """Take these out of the row, and put them in order."""
         for group in groups:
             group.shown = True
@@ -232,12 +230,12 @@ class Collapse:
         return in_order(groups)
 
 
-def _remove(group: Group, groups: list[Group]) -> None:
+def _remove(group: LineGroup, groups: list[LineGroup]) -> None:
     """Take a line out of others, which are in the order of their places."""
     del groups[bisect_left(groups, group.place, key=_PLACE)]
 
 
-def in_order(groups: Sequence[Group]) -> list[Group]:
+def in_order(groups: Sequence[LineGroup]) -> list[LineGroup]:
     """Lines in order of arrival, as far as the order of each rank allows it.
 
     Args:
@@ -255,7 +253,7 @@ def in_order(groups: Sequence[Group]) -> list[Group]:
             last[rank] = at
     ready = [(group.number, at) for at, group in enumerate(groups) if not missing[at]]
     heapq.heapify(ready)
-    out: list[Group] = []
+    out: list[LineGroup] = []
     while ready:
         _, at = heapq.heappop(ready)
         out.append(groups[at])

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from mcjax_launch.console.log_files import LogFiles, Tails
 from mcjax_launch.console.noise_filter import NoiseFilter, patience_s
 from mcjax_launch.console.pieces import Lines, Piece, Stream
-from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day
+from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day, wants_colour
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.sink import Target
-from mcjax_launch.console.style import wants_colour
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.loop import earliest
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 # With more unwritten bytes than this the ranks are slowed down.
 _MOST_QUEUED = 1 << 20
-# What has so many bytes below it is still on the screen, or nearly.
+# Output with fewer bytes after it than this is probably still on the screen.
 _IN_SIGHT = 1500
 
 
@@ -76,7 +75,7 @@ class _Output:
             self.sink.write(self._renderer.lines(piece))
         else:
             self._make_way(piece)
-            self.sink.write(self._renderer.part(piece, now))
+            self.sink.write(self._renderer.fragment(piece, now))
 
     def _make_way(self, piece: Piece) -> None:
         if self._collapse is not None:
@@ -98,7 +97,7 @@ class _Output:
         return isinstance(self._renderer, Live)
 
     def status(self, text: str) -> None:
-        """Have this as the last row; "" for none."""
+        """Show this text in the last row; "" removes the row."""
         row = self.prefixes.status(visible(text), self.sink.columns()) if text else ""
         self.sink.write(self._renderer.status(row.encode("utf-8", "replace")))
 
@@ -119,11 +118,11 @@ class _Output:
         self.sink.hold()
 
     def take_aside(self, rank: int) -> bytes:
-        """What has come of a rank since then, for who has the screen."""
+        """A rank's output since `hold`, for the debugger that has the screen."""
         return self._aside.take(rank) if self._aside is not None else b""
 
     def release(self, now: float) -> None:
-        """Show what has come since then and has not been taken."""
+        """Show the output since `hold` that has not been taken."""
         aside, self._aside = self._aside, None
         for self._came, entry in aside.take_all() if aside is not None else ():
             if isinstance(entry, bytes):
@@ -361,7 +360,7 @@ class Console:
             output.resumed()
 
     def hold(self) -> None:
-        """Show nothing from now on, on what may be a terminal that somebody else writes to."""
+        """Write nothing more to terminals and pipes, while a debugger has the screen."""
         if not self._holds:
             self._holds = True
             if self._status is not None:
@@ -370,11 +369,11 @@ class Console:
                 output.hold()
 
     def take_aside(self, rank: int, *, cut: bool) -> bytes:
-        """What a rank has printed since then, for who has the screen: whole lines.
+        """The whole lines that a rank has printed since `hold`, for the debugger on the screen.
 
         Args:
-            rank: who stands still.
-            cut: the rest of its last line is still to come; else that line ends here.
+            rank: that the debugger has stopped.
+            cut: leave an unfinished line for later; else it ends here.
 
         """
         if not cut:
@@ -385,7 +384,7 @@ class Console:
         return lines
 
     def release(self) -> None:
-        """Show all the rest of what has come since."""
+        """Show the output since `hold` that has not been taken."""
         if self._holds:
             self._holds = False
             for output in set(self._outputs.values()):
@@ -394,7 +393,7 @@ class Console:
                 self._status.release(time.monotonic())
 
     def marked(self, line: str) -> str:
-        """A line of the launcher's own as it is shown, for who writes it elsewhere."""
+        """A line of the launcher's own with its prefix, for callers that write it elsewhere."""
         return self._outputs[frames.STDERR].prefixes.own(visible(line))
 
     @property

@@ -1,4 +1,4 @@
-"""Who is told what happens in a job, as it happens; the command line has none."""
+"""What the API hears of a running job; the command line has no listener."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Listener:
-    """Is told; does nothing of its own."""
+    """Called as things happen in a job; ignores all of them."""
 
     def message(self, host: str, message: Message) -> None:
         """An agent has sent a message, which the launcher has acted on."""

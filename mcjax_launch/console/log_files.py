@@ -18,7 +18,7 @@ _NO_FILE = "a FIFO or socket, not a file"
 ENDS = {frames.STDOUT: "out", frames.STDERR: "err"}
 # For a job's record more are kept, as far as all ranks together stay below a limit.
 _MOST_TAIL, _MOST_OF_ALL = 128 << 10, 16 << 20
-# What a terminal shows no more of a line: before a carriage return that no newline follows.
+# What a terminal has overwritten of a line: all up to its last carriage return before more text.
 _OVERWRITTEN = rb"(?<![^\n\r])[^\n\r]*+\r(?=[^\n])"
 
 
@@ -117,7 +117,7 @@ class Tails:
 
 
 def check_folder(log_dir: str) -> None:
-    """Whether the folder for log files is one, or can be made, as far as can be known now.
+    """Check that the folder for log files is there or can be made, as far as can be known now.
 
     Args:
         log_dir: as the user gave it; may hold placeholders.
@@ -139,9 +139,10 @@ def check_folder(log_dir: str) -> None:
 def remove_leftovers(labels: Iterable[RankLabel], num_processes: int) -> None:
     """Remove the log files that an earlier job of more ranks has left in the folders.
 
-    Other files may have such names, those of a batch system's tasks for example. So these are the
-    pairs of the ranks that follow the last of this job, without a gap, in a folder that has the
-    files of a rank of this job, too, before they are opened, and is not the working directory.
+    Others use such names too, such as a batch system for its tasks. So only pairs of files are
+    removed whose numbers follow this job's last rank without a gap, in a folder that already has
+    the files of one of its ranks and is not the working directory. To be called before the files of
+    this job are opened.
 
     Args:
         labels: of the ranks, with their folders.

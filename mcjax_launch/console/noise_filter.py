@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from itertools import chain
 
-from mcjax_launch.console.pieces import Lines, Part, Piece, Stream, whole_lines
+from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, whole_lines
 from mcjax_launch.jax_messages.noise import (
     GLOO_START,
     GlooListener,
@@ -104,7 +104,7 @@ class HiddenLines:
         self._mentioned = False
 
     def add(self, count: int, now: float) -> None:
-        """So many more; the first are mentioned after a moment, later ones at the end."""
+        """Count more lines; the first are mentioned after a moment, later ones at the end."""
         self._count += count
         if count and not self._mentioned:
             self.deadline = now + QUIET_S
@@ -145,7 +145,7 @@ class LineFilter:
         listener = self._listeners.get(piece.stream)
         if listener is None:
             listener = self._listeners[piece.stream] = self._listener()
-        if isinstance(piece, Part):
+        if isinstance(piece, Fragment):
             if (line := self._begun.add(piece)) is not None:
                 listener.unwanted(line)
             return [piece]
@@ -161,7 +161,7 @@ class LineFilter:
 
 
 class _Held:
-    """What is held back of a stream. It is read once only, however small the pieces are."""
+    """Pieces of a stream that are held back; each is searched once, however small they are."""
 
     __slots__ = ("_tracebacks", "_victim", "pieces", "text", "until")
 
@@ -223,7 +223,7 @@ class FollowOnFilter:
             return self._sifted([piece], piece.text, now) if self._reported else [piece]
         held = self._held.pop(stream, None)
         if held is None:
-            if isinstance(piece, Part):  # it has waited already
+            if isinstance(piece, Fragment):  # it has waited already
                 return self._sifted([piece], piece.text, now)
             waits = self._ending and self._culprit is not None  # until it is over, or its rank is
             held = _Held(math.inf if waits else now + HOLD_S)
@@ -263,7 +263,7 @@ class FollowOnFilter:
         return None
 
     def _sift(self, piece: Piece, listener: Listener, now: float) -> list[Piece]:
-        if isinstance(piece, Part):
+        if isinstance(piece, Fragment):
             if (line := self._begun.add(piece)) is not None:
                 listener.kind(line)
             return [piece]
@@ -278,7 +278,7 @@ class FollowOnFilter:
 
     def _as_they_are(self, pieces: list[Piece]) -> list[Piece]:
         for piece in pieces:
-            if isinstance(piece, Part):
+            if isinstance(piece, Fragment):
                 self._begun.add(piece)
         return pieces
 
@@ -326,7 +326,7 @@ class FollowOnFilter:
 
 
 class _BegunLines:
-    """Puts the parts of lines together again, as far as that may matter."""
+    """Joins the fragments of a line, up to the length that noise may have."""
 
     def __init__(self) -> None:
         self._lines: dict[Stream, bytes] = {}
@@ -335,7 +335,7 @@ class _BegunLines:
         """A stream's line so far, empty if none has begun."""
         return self._lines.get(stream, b"")
 
-    def add(self, part: Part) -> bytes | None:
+    def add(self, part: Fragment) -> bytes | None:
         """The whole line without its newline, if it is complete with this part."""
         line = self._lines.pop(part.stream, b"")
         if len(line) <= _LONGEST_NOISE:

@@ -1,7 +1,24 @@
 """What flows from stage to stage: pieces of a rank's stream; values.
 
-Written out: they are made for every chunk and every line.
+Not of `Value`, which takes longer to make: there is one for every chunk and every line.
 """
+
+
+class _Piece:
+    """Equal to another one with the same content."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def _content(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._content() == other._content()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self._content()}"
 
 
 class Stream:
@@ -25,30 +42,19 @@ class Stream:
         return f"Stream({self.rank}, {self.number}, {self.prefix!r})"
 
 
-class Lines:
+class Lines(_Piece):
     """Whole lines: `head`, then `data` up to `end`, which is just behind a newline.
 
     In this shape a big chunk gets through the pipeline without being copied.
     """
 
-    __slots__ = ("data", "end", "head", "stream")
+    __slots__ = ("stream", "head", "data", "end")  # noqa: RUF023  as the arguments
 
     def __init__(self, stream: Stream, head: bytes, data: bytes, end: int) -> None:
         self.stream = stream
         self.head = head
         self.data = data
         self.end = end
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Lines) and (
-            (self.stream, self.head, self.data, self.end)
-            == (other.stream, other.head, other.data, other.end)
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"Lines({self.stream!r}, {self.head!r}, {self.data!r}, {self.end})"
 
     @property
     def text(self) -> bytes:
@@ -57,8 +63,8 @@ class Lines:
         return self.head + whole if self.head else whole
 
 
-class Part:
-    """Part of a line that could not wait for its end; with the last part comes the newline.
+class Fragment(_Piece):
+    """Part of a line that could not wait for its end; the last one has the newline.
 
     Once a line has begun so, all of it has to be shown.
     """
@@ -69,21 +75,13 @@ class Part:
         self.stream = stream
         self.text = text
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Part) and (self.stream, self.text) == (other.stream, other.text)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"Part({self.stream!r}, {self.text!r})"
-
     @property
     def ends(self) -> bool:
         """Whether the line is complete with it."""
         return self.text.endswith(b"\n")
 
 
-Piece = Lines | Part
+Piece = Lines | Fragment
 
 
 def whole_lines(stream: Stream, text: bytes) -> Lines:

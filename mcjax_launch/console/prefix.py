@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.plan import Plan
@@ -88,6 +88,27 @@ class Prefixes(Value):
         if not self.colour:
             return b"[%s] " % name.encode()
         return b"\x1b[%sm[%s]\x1b[0m " % (code, name.encode())
+
+
+def wants_colour(
+    choice: str, is_terminal: bool, environ: Mapping[str, str], *, in_log: bool = False
+) -> bool:
+    """Whether to colour.
+
+    Args:
+        choice: the user's: "auto", "always" or "never".
+        is_terminal: whether the output goes to a terminal.
+        in_log: whether it goes to a log that shows colours.
+        environ: may hold NO_COLOR, FORCE_COLOR and TERM.
+
+    """
+    if choice != "auto":
+        return choice == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return True
+    return in_log or (is_terminal and environ.get("TERM") != "dumb")
 
 
 def time_of_day(seconds: float) -> bytes:

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.console.pieces import Lines, Part, Stream
+from mcjax_launch.console.pieces import Fragment, Lines, Stream
 from mcjax_launch.console.unfinished import LONGEST
 
 if TYPE_CHECKING:
-    from mcjax_launch.console.collapse import Group
+    from mcjax_launch.console.collapse import LineGroup
 
 GOES_ON = b" [mcjax-launch: line continues]\n"
 #: What is added to an unfinished line is shown after so many seconds,
@@ -28,7 +28,7 @@ AGAIN_S = 2.0
 Written = list[bytes | memoryview]
 
 
-class _Row:
+class _StreamRow:
     """The unfinished line of a stream.
 
     Args:
@@ -71,21 +71,21 @@ class _Renderer:
     ) -> None:
         self._shared_prefix = shared_prefix
         self._stamp = stamp
-        self._rows: dict[Stream, _Row] = {}
+        self._rows: dict[Stream, _StreamRow] = {}
 
     def lines(self, lines: Lines) -> Written:
         """What to write for whole lines of a stream."""
         raise NotImplementedError
 
-    def part(self, part: Part, now: float) -> Written:
+    def fragment(self, fragment: Fragment, now: float) -> Written:
         """What to write for part of a line: its beginning is shown at once, more of it later."""
-        row = self._rows.get(part.stream)
+        row = self._rows.get(fragment.stream)
         begins = row is None
         if row is None:
-            row = self._rows[part.stream] = _Row(part.stream)
-        row.text += part.text
-        if part.ends:
-            del self._rows[part.stream]
+            row = self._rows[fragment.stream] = _StreamRow(fragment.stream)
+        row.text += fragment.text
+        if fragment.ends:
+            del self._rows[fragment.stream]
             return self._complete(row)
         if len(row.text) > LONGEST:
             return self._cut(row, now)
@@ -95,7 +95,7 @@ class _Renderer:
             row.due = now + (AGAIN_S if row.interrupted else self._grows_s)
         return []
 
-    def _cut(self, row: _Row, now: float) -> Written:
+    def _cut(self, row: _StreamRow, now: float) -> Written:
         """What to write for a line that is too long; what is left of it is a line of its own."""
         out: Written = []
         while len(row.text) > LONGEST:
@@ -106,7 +106,7 @@ class _Renderer:
         row.due = now + GROWS_S
         return out
 
-    def groups(self, groups: "Sequence[Group]") -> Written:
+    def groups(self, groups: "Sequence[LineGroup]") -> Written:
         """What to write for lines that have waited for other ranks."""
         text = bytearray()
         for group in groups:
@@ -129,10 +129,10 @@ class _Renderer:
         due = [row for row in self._rows.values() if row.due is not None and row.due <= now]
         return [text for row in due for text in self._show(row)]
 
-    def _show(self, row: _Row) -> Written:
+    def _show(self, row: _StreamRow) -> Written:
         raise NotImplementedError
 
-    def _complete(self, row: _Row) -> Written:
+    def _complete(self, row: _StreamRow) -> Written:
         """What to write for a row that ends with a newline now."""
         raise NotImplementedError
 
@@ -148,10 +148,10 @@ class _Renderer:
         """What to write before somebody else writes on the same screen."""
         return []
 
-    def take_rows(self) -> list[Part]:
+    def take_rows(self) -> list[Fragment]:
         """The unfinished lines, which are forgotten."""
         rows, self._rows = self._rows, {}
-        return [Part(row.stream, bytes(row.text)) for row in rows.values()]
+        return [Fragment(row.stream, bytes(row.text)) for row in rows.values()]
 
     def _whole(self, line: bytes, prefix: bytes) -> bytes:
         """A whole line as it is shown, with its prefix and newline."""
@@ -161,7 +161,7 @@ class _Renderer:
 class Plain(_Renderer):
     """Lines for files and pipes; see `_Renderer` for the arguments."""
 
-    _open: _Row | None = None  # the row that ends the output so far
+    _open: _StreamRow | None = None  # the row that ends the output so far
 
     def lines(self, lines: Lines) -> Written:
         prefix = self._stamp() + lines.stream.prefix
@@ -185,7 +185,7 @@ class Plain(_Renderer):
         self._open = None
         return [b"\n"]
 
-    def _show(self, row: _Row) -> Written:
+    def _show(self, row: _StreamRow) -> Written:
         row.due = None
         prefix = self._stamp() + row.stream.prefix
         end = len(row.text.rstrip(b"\r"))  # where it returns to depends on what comes next
@@ -200,7 +200,7 @@ class Plain(_Renderer):
         self._open = row
         return out
 
-    def _complete(self, row: _Row) -> Written:
+    def _complete(self, row: _StreamRow) -> Written:
         prefix = self._stamp() + row.stream.prefix
         if self._open is row and row.shown_from_start:
             self._open = None
@@ -247,13 +247,13 @@ class Live(_Renderer):
     def own(self, text: bytes) -> Written:
         return [self._erase(), text, self._draw()]
 
-    def _show(self, row: _Row) -> Written:
+    def _show(self, row: _StreamRow) -> Written:
         row.due = None
         row.stamp = self._stamp()
         row.shown = len(row.text)
         return [self._erase(), self._draw()]
 
-    def _complete(self, row: _Row) -> Written:
+    def _complete(self, row: _StreamRow) -> Written:
         row.shown = 0
         return self.own(self._finals(bytes(row.text), self._stamp() + row.stream.prefix))
 
@@ -310,7 +310,7 @@ _MOVES = rb"\x1b\[[0-9;?]*[@-ln-~]|\x1b[^\[]|[\x00-\x08\x0b\x0c\x0e-\x1a]"
 _RETURNS = rb"\r(?=[^\r\n])"
 
 
-def _place(row: _Row) -> tuple[int, int]:
+def _place(row: _StreamRow) -> tuple[int, int]:
     return row.stream.rank, row.stream.number
 
 

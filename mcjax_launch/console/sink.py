@@ -18,7 +18,7 @@ _LAST_WRITE_S = 1  # for a reader that has stopped reading when it is held
 
 
 class Target:
-    """Where one of the console's streams goes: nowhere.
+    """Where one of the console's streams goes; this one drops it all.
 
     Attributes:
         queued: bytes that are waiting for the reader.
@@ -195,17 +195,18 @@ class Sink(Target):
 
     def rows(self) -> int:
         """How many rows the terminal has."""
-        try:
-            return os.get_terminal_size(self._fd).lines or 24  # some say 0
-        except OSError:
-            return 24
+        return self._size().lines or super().rows()
 
     def columns(self) -> int:
         """How many columns the terminal has."""
+        return self._size().columns or super().columns()
+
+    def _size(self) -> os.terminal_size:
+        """The size of the terminal; some say 0."""
         try:
-            return os.get_terminal_size(self._fd).columns or 80
+            return os.get_terminal_size(self._fd)
         except OSError:
-            return 80
+            return os.terminal_size((0, 0))
 
     def in_foreground(self) -> bool:
         """Whether the terminal is ours to draw on: no other process group is in its foreground."""

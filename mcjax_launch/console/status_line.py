@@ -25,33 +25,33 @@ class StatusLine:
         self._silent_until = 0.0
 
     def say(self, text: str, now: float) -> None:
-        """From now on it reads so; "" for nothing."""
+        """Show this text from now on; "" for none."""
         self._text = text
         if not text or now >= self._silent_until:
             self._show(text)
 
     def make_way(self, now: float) -> None:
-        """A rank prints: it is gone before that is shown."""
+        """Remove the row before output of a rank is shown."""
         if self._silent_until < math.inf:
             self._silent_until = now + SILENCE_S
             self._show("")
 
     def hold(self) -> None:
-        """Somebody else has the screen, whatever ranks print, until `release` is called."""
+        """Remove the row until `release` is called: a debugger has the screen."""
         self.make_way(math.inf)
 
     def release(self, now: float) -> None:
-        """It may come back, when ranks are silent."""
+        """Show the row again when ranks are silent."""
         self._silent_until = now + SILENCE_S
 
     @property
     def deadline(self) -> float | None:
-        """When it comes back."""
+        """When to show the row again."""
         waits = self._text and not self._drawn and self._silent_until < math.inf
         return self._silent_until if waits else None
 
     def expire(self, now: float) -> None:
-        """Come back, if it is time."""
+        """Show the row again, if it is time."""
         if self._text and now >= self._silent_until:
             self._show(self._text)
 

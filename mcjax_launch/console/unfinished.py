@@ -2,12 +2,12 @@
 
 The noise filter and collapse need whole lines, but a prompt has no newline and has to be seen. So
 the last bytes of a chunk wait a moment for the rest of their line. If it does not come, they are
-handed on as a part of a line, and then so is the rest, as soon as it comes.
+handed on as a fragment, and so is the rest of the line, as soon as it comes.
 """
 
 from collections.abc import Callable
 
-from mcjax_launch.console.pieces import Lines, Part, Piece, Stream
+from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream
 
 #: An unfinished line is shown after this many seconds,
 MOMENT_S = 0.25
@@ -24,7 +24,7 @@ class _Waiting:
 
 
 class UnfinishedLines:
-    """Makes whole lines out of chunks, and parts out of lines that take too long.
+    """Makes whole lines out of chunks, and fragments out of lines that take too long.
 
     Args:
         patience_s: how many seconds more a line that begins with these bytes may wait.
@@ -45,9 +45,9 @@ class UnfinishedLines:
             data = data.removeprefix(b"\n")
         if stream in self._begun:
             if not (end := data.find(b"\n") + 1):
-                return [Part(stream, data)]
+                return [Fragment(stream, data)]
             self._begun.discard(stream)
-            out.append(Part(stream, data[:end]))
+            out.append(Fragment(stream, data[:end]))
             data = data[end:]
         if end := data.rfind(b"\n") + 1:
             waiting = self._waiting.pop(stream, None)
@@ -64,9 +64,9 @@ class UnfinishedLines:
         waiting.text += begun
         return [self._begin(stream)] if len(waiting.text) > LONGEST else []
 
-    def _begin(self, stream: Stream) -> Part:
+    def _begin(self, stream: Stream) -> Fragment:
         self._begun.add(stream)
-        return Part(stream, bytes(self._waiting.pop(stream).text))
+        return Fragment(stream, bytes(self._waiting.pop(stream).text))
 
     @property
     def deadline(self) -> float | None:
@@ -79,7 +79,7 @@ class UnfinishedLines:
         return [self._begin(stream) for stream in due]
 
     def end(self, rank: int) -> list[Piece]:
-        """Somebody looks at a rank: end its lines, so that what comes of them begins others."""
+        """A debugger shows a rank's output: end its lines here; what follows begins new ones."""
         out = self._end(
             {stream for stream in (*self._waiting, *self._begun) if stream.rank == rank}
         )
@@ -96,6 +96,6 @@ class UnfinishedLines:
             for stream in list(self._waiting)
             if stream in streams
         ]
-        out += [Part(stream, b"\n") for stream in self._begun & streams]
+        out += [Fragment(stream, b"\n") for stream in self._begun & streams]
         self._begun -= streams
         return out

@@ -15,12 +15,11 @@ _HIGHEST = 1 << 14  # more hardware threads than a kernel counts
 
 
 def of_ranks(how: str, ranks: int, facts: Facts, gpus: GpuShares) -> list[tuple[int, ...]]:
-    """Those of each rank there; empty for a rank that may use all.
+    """The cores of each rank on a host; empty for a rank that may use all.
 
     Args:
-        how: as in Job. With "on" no two ranks have a core in common as long as there are
-            enough; "auto" has ranks alone that have GPUs of their own, and leaves them all cores
-            next to these.
+        how: as in Job. "on" gives each rank cores of its own, as long as there are enough; "auto"
+            binds only ranks with GPUs of their own, to all cores next to these.
         ranks: how many run there.
         facts: of the host.
         gpus: how the ranks share its own.

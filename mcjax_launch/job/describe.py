@@ -1,4 +1,4 @@
-"""A plan as a list in a shell's words, for --dry-run; pure."""
+"""--dry-run: a plan as a list in a shell's words; all but `on_this_machine` is pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, make_plan
+from mcjax_launch.kernel.wire import gpus as wire_gpus
 from mcjax_launch.kernel.wire import rank_environ
 from mcjax_launch.kernel.wire.address import LOOPBACK, TPU_PORTS, join_address, split_address
 from mcjax_launch.kernel.wire.messages import Tpu, VisibleGpus
@@ -37,6 +38,13 @@ class Here(Value):
 
     environ: Mapping[str, str]
     gpus: VisibleGpus = VisibleGpus()
+
+
+def on_this_machine(job: Job, hosts: Sequence[Host]) -> str:
+    """See `dry_run`; looks for what is known of this machine."""
+    environ = rank_environ.without_outer_job(os.environ)
+    found = wire_gpus.visible({**environ, **dict(job.env)})
+    return dry_run(job, hosts, Here(dict(os.environ), found))
 
 
 def dry_run(job: Job, hosts: Sequence[Host], here: Here) -> str:

@@ -31,6 +31,7 @@ _LONGEST_NAME = 255
 _RANGE = r"\[([0-9,\-]+)\]"
 _LONGEST_NUMBER = 18
 _MOST_HOSTS = MOST_RANKS
+_MOST = {"slots": MOST_RANKS, "port": 65_535}
 
 
 class Host(Value, kw_only=True):
@@ -114,7 +115,7 @@ def parse_list(text: str, default_slots: int, option: str = "--hosts ") -> tuple
 
 
 def _split_list(text: str) -> list[str]:
-    """The parts between commas that stand in no brackets."""
+    """Split at the commas outside brackets."""
     parts, begin = [], 0
     for comma in re.finditer(r",|\[[^\]]*+", text):  # or what is in brackets, to be passed over
         if comma[0] == ",":
@@ -151,14 +152,10 @@ def _with_setting(host: Host, setting: str) -> Host:
     key = key.lower()
     if not equals or not value:
         raise ValueError(f"{setting!r}: expected slots=K, port=P, python=PATH or chdir=DIR")
-    if key == "slots":
-        return host.replaced(slots=_number(key, value, MOST_RANKS))
-    if key == "port":
-        return host.replaced(port=_number(key, value, 65_535))
-    if key == "python":
-        return host.replaced(python=value)
-    if key == "chdir":
-        return host.replaced(chdir=value)
+    if key in _MOST:
+        return host.replaced(**{key: _number(key, value, _MOST[key])})
+    if key in ("python", "chdir"):
+        return host.replaced(**{key: value})
     if key in _IGNORED:
         return host
     raise ValueError(f"unknown setting {key!r}: valid ones are slots, port, python and chdir")
@@ -197,11 +194,10 @@ def _numbers(text: str) -> list[str]:
     for part in text.split(","):
         low, dash, high = part.partition("-")
         high = high if dash else low
-        if not (low.isdigit() and high.isdigit() and len(low) + len(high) <= 2 * _LONGEST_NUMBER):
+        are_short = len(low) + len(high) <= 2 * _LONGEST_NUMBER
+        if not (low.isdigit() and high.isdigit() and are_short and int(low) <= int(high)):
             raise ValueError(f"[{text}]: expected a range such as 01-16")
         first, last = int(low), int(high)
-        if last < first:
-            raise ValueError(f"[{text}]: expected a range such as 01-16")
         if last - first + len(numbers) >= _MOST_HOSTS:
             raise ValueError(f"[{text}]: more than {_MOST_HOSTS} hosts")
         numbers += [f"{number:0{len(low)}}" for number in range(first, last + 1)]

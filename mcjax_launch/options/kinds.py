@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from mcjax_launch.kernel.wire.value import Value
@@ -82,24 +82,23 @@ def wrapper(value: Any) -> str:
 
 def slices(value: Any) -> Any:
     """How many slices the ranks are, or one of _SLICES."""
-    if value in _SLICES:
-        return value
-    try:
-        return whole_number(str(value).strip(), 1, MOST_RANKS)
-    except ValueError:
-        raise ValueError(f"{value!r} is not {', '.join(_SLICES)} or a number of slices") from None
+    why = f"is not {', '.join(_SLICES)} or a number of slices"
+    return _word_or_number(value, _SLICES, MOST_RANKS, why)
 
 
 def gpus(value: Any) -> Any:
     """How many GPUs a rank gets, or "all" of its host's."""
-    if value == "all":
+    why = f"is not a number of GPUs from 1 to {_MOST_GPUS}, or all"
+    return _word_or_number(value, ("all",), _MOST_GPUS, why)
+
+
+def _word_or_number(value: Any, words: Collection[str], most: int, why: str) -> Any:
+    if value in words:
         return value
     try:
-        return whole_number(str(value).strip(), 1, _MOST_GPUS)
+        return whole_number(str(value).strip(), 1, most)
     except ValueError:
-        raise ValueError(
-            f"{value!r} is not a number of GPUs from 1 to {_MOST_GPUS}, or all"
-        ) from None
+        raise ValueError(f"{value!r} {why}") from None
 
 
 def check_slices(slices: str | int, ranks: int) -> None:
@@ -202,7 +201,7 @@ HOSTS = Kind(text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_hosts, off
 WRAPPERS = Kind(wrapper, "[RANKS:]COMMAND", "Words", of_keyword=_wrappers)
 MODULES = Kind(modules, "MODULES", "Words")
 RANKS = Kind(ranks, "RANKS", "str | int | Set[int] | Sequence[int]")
-SOME_RANKS = Kind(some_ranks, "RANKS|all|none")
+SOME_RANKS = Kind(some_ranks, "RANKS|all|none", offers="ranks")
 DURATION = Kind(duration, "D", "Duration")
 LIMIT = Kind(limit, "D", "Duration")
 GPUS = Kind(gpus, "K|all")

@@ -78,14 +78,18 @@ def flag(text: str, **more: Any) -> Any:
     return Option(help=text, **more)
 
 
-class Group(Value):
+class OptionGroup(Value):
     """Options under one heading, as the fields of a value; each is declared as its default."""
 
     declared: ClassVar[dict[str, Option]] = {}
 
     def __init_subclass__(cls, title: str = "", **settings: Any) -> None:
         super().__init_subclass__(**settings)
-        bases = [base for base in cls.__bases__ if issubclass(base, Group) and base is not Group]
+        bases = [
+            base
+            for base in cls.__bases__
+            if issubclass(base, OptionGroup) and base is not OptionGroup
+        ]
         inherited = [name for base in bases for name in base._fields]
         own = {
             name: made.replaced(name=name, type=cls.__annotations__[name], group=title)

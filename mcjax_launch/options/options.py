@@ -6,7 +6,7 @@ from typing import Literal
 
 from mcjax_launch.kernel.wire.schedulers import KINDS
 from mcjax_launch.options import kinds
-from mcjax_launch.options.option import Group, flag, option
+from mcjax_launch.options.option import OptionGroup, flag, option
 
 #: What --coordinator takes beside an address.
 RELAYED = "ssh"
@@ -20,7 +20,7 @@ _OF_EMIT = {
 }
 
 
-class JobOptions(Group, title="Job", kw_only=True):
+class JobOptions(OptionGroup, title="Job", kw_only=True):
     """Which program runs, in how many ranks, and how."""
 
     num_processes: int | None = option(
@@ -75,7 +75,7 @@ class JobOptions(Group, title="Job", kw_only=True):
     )
 
 
-class DeviceOptions(Group, title="Devices", kw_only=True):
+class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
     """What each rank has of its host."""
 
     cpu_devices: int | None = option(
@@ -113,7 +113,7 @@ class DeviceOptions(Group, title="Devices", kw_only=True):
     )
 
 
-class HostOptions(Group, title="Hosts", kw_only=True):
+class HostOptions(OptionGroup, title="Hosts", kw_only=True):
     """Where the ranks run, and how they are reached."""
 
     hosts: str | tuple[str, ...] | None = option(  # several: the lines of a hosts file
@@ -158,7 +158,7 @@ class HostOptions(Group, title="Hosts", kw_only=True):
     )
 
 
-class OutputOptions(Group, title="Output", kw_only=True):
+class OutputOptions(OptionGroup, title="Output", kw_only=True):
     """What is shown, and how."""
 
     log_dir: str | None = option(
@@ -194,7 +194,7 @@ class OutputOptions(Group, title="Output", kw_only=True):
     )
 
 
-class LimitOptions(Group, title="Limits and restarts", kw_only=True):
+class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
     """When a job ends, and when it starts again. Durations are in seconds."""
 
     timeout: float | None = option(
@@ -230,7 +230,7 @@ class LimitOptions(Group, title="Limits and restarts", kw_only=True):
     )
 
 
-class DiagnosisOptions(Group, title="Diagnosis", kw_only=True):
+class DiagnosisOptions(OptionGroup, title="Diagnosis", kw_only=True):
     """What helps to find out what a job does, or why it fails."""
 
     pdb: frozenset[int] | Literal["all"] | None = option(
@@ -274,7 +274,7 @@ class DiagnosisOptions(Group, title="Diagnosis", kw_only=True):
     )
 
 
-class BatchOptions(Group, title="Batch scripts and manifests", kw_only=True):
+class BatchOptions(OptionGroup, title="Batch scripts and manifests", kw_only=True):
     """What a scheduler is given instead of a run."""
 
     emit: str | None = option(

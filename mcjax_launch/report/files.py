@@ -1,36 +1,36 @@
-"""The file of --report: looked at before the run, written whole when it is over."""
+"""The file of --report, and those of diverged programs beside it: checked, named and written."""
 
 import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.diagnosis.program_code import parsed
+from mcjax_launch.diagnosis.spmd import different_programs
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.address import split_text
+from mcjax_launch.runs.spmd import Comparison
 
 _JOB_ID = "job_id"
 # Placeholders that each rank has its own value for.
 _OF_RANKS = ("process_id", "local_process_id")
 
 
-def check(path: str, endings: Sequence[str] = ()) -> None:
+def check(path: str) -> None:
     """Whether the file of --report can be written.
 
     Args:
         path: as the user gave it; may hold placeholders.
-        endings: of which its name must have one, if there are any.
 
     Raises:
         LaunchError: it cannot, as far as can be known now.
 
     """
     placeholders.check_path("--report", path)
-    if endings and not path.lower().endswith(tuple(endings)):
-        raise LaunchError(f"--report {path}: the name must end in {' or '.join(endings)}")
     for name in _OF_RANKS:
         if f"{{{name}}}" in path:
             raise LaunchError(
@@ -88,6 +88,31 @@ def replace(path: str, text: str) -> None:
         while data:
             data = data[os.write(fd, data) :]
         os.replace(beside, path)
+
+
+def save_programs(programs: Comparison, begin: str) -> list[str]:
+    """Write the code of each program that has been shown; a line that says where it is.
+
+    Args:
+        programs: in which ranks have diverged.
+        begin: of the files' paths, absolute; the folder is made.
+
+    """
+    assert programs.divergence is not None
+    number, paths = programs.divergence.count + 1, []
+    for side, program in different_programs(programs.sides()):
+        code = programs.codes.get(program.fingerprint)
+        if code is None or not code.complete or not code.text:
+            continue
+        path = f"{begin}program{number}.rank{side.ranks[0]}.mlir"
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(parsed(code.text).text)
+        except OSError as error:
+            return [f"{path}: cannot be written: {error.strerror}"]
+        paths.append(path)
+    return [f"programs: {' '.join(paths)}"] if paths else []
 
 
 @contextlib.contextmanager

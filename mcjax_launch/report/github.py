@@ -90,7 +90,7 @@ def annotation(level: str, summary: Summary, state: RunState, workspace: str) ->
 
 
 def _printed(summary: Summary) -> list[str]:
-    """The last that a rank printed which left without a word on stderr, as pytest does."""
+    """The last lines on stdout of a rank that failed without a word on stderr, as pytest does."""
     if not isinstance(summary.ending, RankFailed):
         return []
     run = summary.ending.culprit

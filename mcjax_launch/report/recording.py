@@ -1,4 +1,4 @@
-"""A run and those who write down what happens in it, however it ends."""
+"""Runs a job and tells its recorders of each attempt, and of the end, however it comes."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -6,6 +6,9 @@ from typing import Protocol
 from mcjax_launch.diagnosis.attempt import Attempt, Outcome
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire import exit_status
+
+# What the kubelet keeps of it.
+_MOST_BYTES = 4096
 
 
 class Recorder(Protocol):
@@ -19,7 +22,7 @@ class Recorder(Protocol):
 
 
 def recorded(run: Callable[..., Outcome], recorders: Sequence[Recorder]) -> Outcome:
-    """Run a job and have written down what happens; how it ended.
+    """Run a job, and tell recorders what happens; how it ended.
 
     Args:
         run: what runs it, see restarts.run.
@@ -48,3 +51,42 @@ def recorded(run: Callable[..., Outcome], recorders: Sequence[Recorder]) -> Outc
         raise
     over(outcome.status, outcome.message)
     return outcome
+
+
+class TerminationMessage:
+    """Writes the last summary of a failed run where Kubernetes keeps it after a pod's end.
+
+    Args:
+        place: of the file.
+
+    """
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._lines: tuple[str, ...] = ()
+
+    def ended(self, attempt: Attempt) -> None:
+        """Keep its summary."""
+        self._lines = attempt.summary.lines
+
+    def over(self, status: int, end: str) -> None:
+        """Write it; what is too long loses its last lines."""
+        if status == 0:
+            return
+        text = fitting(self._lines or (end,))
+        try:
+            with open(self._place, "wb") as file:
+                file.write(text)
+        except OSError:  # all of it is in the log too
+            return
+
+
+def fitting(lines: tuple[str, ...]) -> bytes:
+    """As many lines as fit, the first ones; of a first one that is too long, its beginning."""
+    text = "\n".join(lines).encode("utf-8", "backslashreplace")
+    if len(text) <= _MOST_BYTES:
+        return text
+    whole, newline, _ = text[: _MOST_BYTES + 1].rpartition(b"\n")
+    if newline:
+        return whole
+    return text[:_MOST_BYTES].decode("utf-8", "ignore").encode()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import Job
 from mcjax_launch.report import files, record
 
@@ -21,10 +22,12 @@ _RECORD = '"the record"'
 
 def check(path: str) -> None:
     """Whether the report can be written; see `files.check`."""
-    files.check(path, _ENDINGS)
+    if not path.lower().endswith(_ENDINGS):
+        raise LaunchError(f"--report {path}: the name must end in {' or '.join(_ENDINGS)}")
+    files.check(path)
 
 
-class Report:
+class ReportWriter:
     """Keeps what happens, and writes it; a `recording.Recorder`.
 
     Args:
@@ -59,10 +62,8 @@ class Report:
         record.lighten(self._attempts)
         self._values = files.values(self._job, attempt)
         if attempt.state.diverged and not attempt.state.log_dir:  # where the launcher saves them
-            from mcjax_launch.report import programs
-
             begin = os.path.splitext(files.filled(self._path, self._values))[0]
-            for line in programs.save(attempt.state.programs, f"{begin}."):
+            for line in files.save_programs(attempt.state.programs, f"{begin}."):
                 self._say(line)
 
     def over(self, status: int, end: str) -> None:
@@ -110,7 +111,7 @@ def page(text: str) -> str:
 
 
 def _hash(inside: str) -> str:
-    """What allows an element of the page with exactly this text, as its policy writes it."""
+    """The hash by which the page's Content-Security-Policy allows an element with this text."""
     from base64 import b64encode
     from hashlib import sha256
 

@@ -1,4 +1,4 @@
-"""Options that name one path, or a path that belongs to another option's: one would be lost."""
+"""Options that name the same path, or a path within another's: one would overwrite the other."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _below(path: str, folder: str) -> str | None:
 
 
 def _identity(path: str) -> tuple[int, int, str]:
-    """What tells two paths apart: hard links and mounts give a file more than one."""
+    """Equal for two paths of one file: links and mounts give it more than one."""
     there = path
     while True:
         try:

@@ -46,13 +46,13 @@ def resolve(text: str, wait_s: float, say: Callable[[str], object]) -> str:
 
 
 def lasting_name(text: str, address: str) -> str:
-    """The host's name as JAX is to ask for it itself; empty where that is no better.
+    """The name of the coordinator's host, for JAX to resolve; "" where its address will do.
 
     A pod that is started again has another address, and its old one is answered for a while.
 
     Args:
         text: as the user wrote it.
-        address: what has become of it.
+        address: what it has been resolved to.
 
     """
     host, found = _split(text)[0], split_address(address)[0]

@@ -1,13 +1,20 @@
 """The hosts that the options name: a file, a list, a scheduler's allocation or this machine."""
 
+import codecs
+import errno
 import os
 import re
+import select
 from collections.abc import Mapping
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host, parse_file, parse_list
 from mcjax_launch.kernel.wire import schedulers
 from mcjax_launch.options.options import Options
+
+_MOST_BYTES = 16 << 20  # of a hosts file
+# How long a named pipe may be without a writer.
+_WRITER_S = 5
 
 
 def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]:
@@ -38,12 +45,10 @@ def default_via(options: Options, environ: Mapping[str, str]) -> str:
 def _read(given: str | tuple[str, ...], slots: int) -> tuple[Host, ...]:
     if not isinstance(given, str):
         return parse_file("\n".join(given), "hosts", slots)
-    from mcjax_launch.request import hosts_file
-
     if given == "-":
-        return parse_file(hosts_file.text(0, "standard input"), "standard input", slots)
+        return parse_file(read_text(0, "standard input"), "standard input", slots)
     if os.path.exists(given) and not os.path.isdir(given):
-        return parse_file(hosts_file.read(given), given, slots)
+        return parse_file(read_file(given), given, slots)
     if os.sep in given or given.endswith(".txt"):
         what = "a directory, not a file" if os.path.isdir(given) else "no such file"
         raise LaunchError(f"--hosts {given}: {what}")
@@ -76,3 +81,68 @@ def processes_here(options: Options, num_hosts: int) -> int:
     if whole % num_hosts:
         raise LaunchError(f"-n {whole}: not a multiple of --num-hosts {num_hosts}")
     return whole // num_hosts
+
+
+def read_file(path: str) -> str:
+    """The text of a file, or of a pipe such as a shell's `<(command)`.
+
+    Raises:
+        LaunchError: it cannot be read, or is not text.
+
+    """
+    try:
+        # Without a writer, a named pipe would hold up a plain open.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        raise LaunchError(f"--hosts {path}: {error.strerror}") from None
+    try:
+        return read_text(fd, f"--hosts {path}")
+    finally:
+        os.close(fd)
+
+
+def read_text(fd: int, origin: str) -> str:
+    """The text that a descriptor leads to; bytes that are no UTF-8 are kept as surrogates.
+
+    Raises:
+        LaunchError: it cannot be read, or is not text; the message begins with `origin`.
+
+    """
+    data = bytearray()
+    try:
+        while piece := _next_bytes(fd, first=not data):
+            data += piece
+            if len(data) > _MOST_BYTES:
+                raise LaunchError(f"{origin}: more than {_MOST_BYTES >> 20} MiB: not a hosts file")
+    except OSError as error:
+        raise LaunchError(f"{origin}: {error.strerror}") from None
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise LaunchError(f"{origin}: is encoded in UTF-16; save it as UTF-8")
+    return data.decode("utf-8-sig", "surrogateescape")
+
+
+def _next_bytes(fd: int, first: bool) -> bytes:
+    """The next bytes; none at the end.
+
+    Args:
+        fd: to read from.
+        first: nothing has come before.
+
+    Raises:
+        TimeoutError: it is a named pipe that nobody opens for writing.
+
+    """
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    while True:
+        try:
+            data = os.read(fd, 1 << 16)
+        except BlockingIOError:  # a writer that has written nothing yet
+            poll.poll()
+            continue
+        # No bytes at first mean the end, or a named pipe without a writer: poll knows which.
+        if not data and first and not poll.poll(_WRITER_S * 1000):
+            raise TimeoutError(errno.ETIMEDOUT, "nobody writes to this pipe")
+        if data or not first:
+            return data
+        first = False

@@ -2,27 +2,60 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from mcjax_launch.job.job import WITHOUT_JAX
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import WITHOUT_JAX, Job, is_python
 from mcjax_launch.kernel.wire import interpreter
 from mcjax_launch.kernel.wire.program_check import executable, find_command
+from mcjax_launch.options.options import Options
 from mcjax_launch.request.program import checked
-from mcjax_launch.request.this_machine import RanksPython
 
 
-def named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksPython:
-    """The Python that --python names.
+class RanksPython(NamedTuple):
+    """The Python of the ranks, as fields of a Job; where other hosts look for it too, its name."""
+
+    python: str
+    python_origin: str = ""
+    python_without_jax: str = WITHOUT_JAX
+
+
+def find(
+    options: Options, hosts: Sequence[Host], environ: Mapping[str, str], here: bool
+) -> RanksPython:
+    """The Python that the options name, or the one to use where they name none.
 
     Args:
-        given: a path, or a command in PATH.
+        options: of the command line.
+        hosts: where the job may run.
         environ: of this process.
-        elsewhere: other hosts have ranks too.
+        here: ranks run on this machine.
 
     Raises:
-        LaunchError: there is no such command here, or it is not executable.
+        LaunchError: there is none of this name.
 
     """
+    if options.python is None:
+        if is_python(options.program, options.module):
+            return _default(environ)
+        return RanksPython(sys.executable)  # for the agents of other hosts alone
+    if not here:
+        return RanksPython(options.python)
+    elsewhere = not all(host.is_local for host in hosts)
+    return _named(options.python, environ, elsewhere=elsewhere)
+
+
+def described(job: Job, hosts: Sequence[Host]) -> str:
+    """The ranks' Python and why it is this one, for -v."""
+    origin = f" ({job.python_origin})" if job.python_origin else ""
+    text = f"the ranks' Python: {job.python}{origin}"
+    elsewhere = not job.python_given and not all(host.is_local for host in hosts)
+    return f"{text}; on other hosts python3 where that is not there" if elsewhere else text
+
+
+def _named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksPython:
+    """The Python that --python names, a path or a command in PATH."""
     name = os.path.expanduser(given)
     path = os.pathsep.join(_users_path(environ))
     found = checked(lambda: find_command(name, os.getcwd(), path, "--python "))
@@ -30,8 +63,8 @@ def named(given: str, environ: Mapping[str, str], *, elsewhere: bool) -> RanksPy
     return RanksPython(given if elsewhere and own_on_each_host else found)
 
 
-def default(environ: Mapping[str, str]) -> RanksPython:
-    """The Python of the active environment, else one that has jax; `environ` is this process's."""
+def _default(environ: Mapping[str, str]) -> RanksPython:
+    """The Python of the active environment, else one that has jax."""
     active = _of_virtual_env(environ)
     own, has_jax = sys.executable, _is_here("jax")
     if active is not None and interpreter.environment(active) != interpreter.environment(own):

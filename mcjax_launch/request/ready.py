@@ -15,7 +15,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.kernel.launcher.entry import run as run_job
-from mcjax_launch.request import this_machine
+from mcjax_launch.request import ranks_python, this_machine
 from mcjax_launch.request.hosts import find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.request.program import check_program
@@ -45,7 +45,7 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
     if this_machine.runs_here(hosts) and not job.sync:
         check_program(job, hosts)
     if options.verbose and job.is_python:
-        say(this_machine.described_python(job, hosts))
+        say(ranks_python.described(job, hosts))
     _check_files(options)
     return job, tuple(used_hosts(job.processes_here, hosts))
 
@@ -92,9 +92,9 @@ def run(
         profile.prepare(job.profile)
     start = functools.partial(run_job, job, hosts, front=front)
     if job.report is not None:
-        from mcjax_launch.report.write import Report
+        from mcjax_launch.report.write import ReportWriter
 
-        recorders = (*recorders, Report(job.report, job, words(), say, job.quiet))
+        recorders = (*recorders, ReportWriter(job.report, job, words(), say, job.quiet))
     if not recorders:
         outcome = start()
     else:

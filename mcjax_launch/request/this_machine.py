@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.job.job import WITHOUT_JAX, Job, is_python
 from mcjax_launch.options.options import RELAYED, Options
+from mcjax_launch.request import ranks_python
 from mcjax_launch.request.hosts import default_via
 from mcjax_launch.request.program import hint_where_missing
+from mcjax_launch.request.ranks_python import RanksPython
 
 # How long a coordinator's name may take to appear, without --start-timeout.
 _NAME_S = 1800.0
-
-
-class RanksPython(NamedTuple):
-    """The Python of the ranks, as fields of a Job; where other hosts look for it too, its name."""
-
-    python: str
-    python_origin: str = ""
-    python_without_jax: str = WITHOUT_JAX
 
 
 class ThisMachine(NamedTuple):
@@ -90,7 +82,7 @@ def look_up(
     coordinator, coordinator_name = _coordinator(options, say)
     return ThisMachine(
         chdir=chdir,
-        python=_python(options, hosts, environ, here),
+        python=ranks_python.find(options, hosts, environ, here),
         env=tuple(variable(text, environ) for text in options.env),
         program_hint=_program_hint(options, hosts),
         coordinator=coordinator,
@@ -100,33 +92,10 @@ def look_up(
     )
 
 
-def _python(
-    options: Options, hosts: Sequence[Host], environ: Mapping[str, str], here: bool
-) -> RanksPython:
-    if options.python is None and not is_python(options.program, options.module):
-        return RanksPython(sys.executable)  # for the agents of other hosts alone
-    from mcjax_launch.request import ranks_python
-
-    if options.python is None:
-        return ranks_python.default(environ)
-    if not here:
-        return RanksPython(options.python)
-    elsewhere = not all(host.is_local for host in hosts)
-    return ranks_python.named(options.python, environ, elsewhere=elsewhere)
-
-
 def _program_hint(options: Options, hosts: Sequence[Host]) -> str:
     if not options.sync and all(host.is_local for host in hosts):
         return ""
     return hint_where_missing(options.program, options.module, options.sync)
-
-
-def described_python(job: Job, hosts: Sequence[Host]) -> str:
-    """The ranks' Python and why it is this one, for -v."""
-    origin = f" ({job.python_origin})" if job.python_origin else ""
-    text = f"the ranks' Python: {job.python}{origin}"
-    elsewhere = not job.python_given and not all(host.is_local for host in hosts)
-    return f"{text}; on other hosts python3 where that is not there" if elsewhere else text
 
 
 def _check_input() -> None:

@@ -196,7 +196,7 @@ REFUSED = {
     "--dry-run": "--check cannot be combined with --dry-run",
     "--max-restarts 2": "--check cannot be combined with --max-restarts",
     "--num-hosts 2 --coordinator a:1": "--check needs one launcher for all hosts: leave out",
-    "--report x.html": "--report x.html: the name must end in .json",
+    "--report x.html": "--report x.html: the report of --check is JSON; name it *.json",
     "--report {job_id}.json": "--report {job_id}.json: --check fills in no placeholders",
     "--hosts no/hosts.txt": "--hosts no/hosts.txt: no such file",
     "--via sh": "--via sh: no hosts to reach",

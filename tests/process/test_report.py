@@ -306,7 +306,7 @@ def test_an_internal_error_is_recorded(tmp_path: Path) -> None:
 
     path, said = tmp_path / "run.json", []
     with pytest.raises(ZeroDivisionError):
-        recorded(run, [write.Report(str(path), JOB, [], said.append, quiet=False)])
+        recorded(run, [write.ReportWriter(str(path), JOB, [], said.append, quiet=False)])
     found = read(path)
     assert found["exit_status"] == 125
     assert "ZeroDivisionError" in found["words"]

@@ -1,7 +1,7 @@
 """What comes while a debugger has the screen."""
 
 from mcjax_launch.console.aside import Aside
-from mcjax_launch.console.pieces import Part, Stream, whole_lines
+from mcjax_launch.console.pieces import Fragment, Stream, whole_lines
 from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
 
 ONE, ERRORS, TWO = (
@@ -13,14 +13,14 @@ ONE, ERRORS, TWO = (
 
 def test_a_ranks_lines_are_taken_in_their_order_and_others_stay() -> None:
     aside = Aside()
-    lines, own, part = whole_lines(TWO, b"other\n"), b"mcjax-launch: own\n", Part(TWO, b"be")
+    lines, own, part = whole_lines(TWO, b"other\n"), b"mcjax-launch: own\n", Fragment(TWO, b"be")
     aside.add(whole_lines(ONE, b"a\nb\n"), b"1 ")
     aside.add(lines, b"2 ")
     aside.add(whole_lines(ERRORS, b"c\n"), b"3 ")
     aside.add(own, b"")
-    aside.add(Part(ONE, b"d"), b"4 ")
+    aside.add(Fragment(ONE, b"d"), b"4 ")
     aside.add(part, b"5 ")
-    aside.add(Part(ONE, b"e\n"), b"6 ")
+    aside.add(Fragment(ONE, b"e\n"), b"6 ")
     assert aside.size == 4 + 6 + 2 + len(own) + 1 + 2 + 2
     assert aside.take(1) == b"1 [1] a\n1 [1] b\n3 [1] c\n4 [1] de\n"
     assert aside.take(1) == b""

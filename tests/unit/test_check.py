@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.features.check.finding import Finding, last_line, lines, merged
-from mcjax_launch.features.check.found import Found, HostFound
+from mcjax_launch.features.check.finding import Finding, Found, HostFound, last_line, lines, merged
 from mcjax_launch.features.check.judgement import judge, judge_devices, judge_gpus
 from mcjax_launch.features.check.messages import (
     Devices,

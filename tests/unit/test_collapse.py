@@ -11,9 +11,9 @@ from mcjax_launch.console.collapse import (
     MOST_HELD,
     Collapse,
     Flood,
-    Group,
+    LineGroup,
 )
-from mcjax_launch.console.pieces import Lines, Part, Stream, whole_lines
+from mcjax_launch.console.pieces import Fragment, Lines, Stream, whole_lines
 from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
 from mcjax_launch.ranks import ranges
 
@@ -26,7 +26,7 @@ def test_ranges(ranks: list[int], words: str) -> None:
     assert ranges(ranks) == words
 
 
-def lines(groups: list[Group]) -> list[str]:
+def lines(groups: list[LineGroup]) -> list[str]:
     return [f"[{ranges(group.ranks)}] {group.text.decode()}" for group in groups]
 
 
@@ -123,9 +123,9 @@ def test_streams_are_kept_apart() -> None:
 def test_part_of_a_line_overtakes_nothing_of_its_rank() -> None:
     collapse = Collapse(3)
     feed(collapse, 0, "a b")
-    assert collapse.make_way(Part(Stream(1, STDOUT), b"Name? ")) == []
-    assert lines(collapse.make_way(Part(Stream(0, STDERR), b"Name? "))) == ["[0] a", "[0] b"]
-    assert collapse.make_way(Part(Stream(0, STDERR), b"Bob\n")) == []
+    assert collapse.make_way(Fragment(Stream(1, STDOUT), b"Name? ")) == []
+    assert lines(collapse.make_way(Fragment(Stream(0, STDERR), b"Name? "))) == ["[0] a", "[0] b"]
+    assert collapse.make_way(Fragment(Stream(0, STDERR), b"Bob\n")) == []
 
 
 def test_lines_bear_the_time_when_they_came() -> None:
@@ -176,7 +176,7 @@ def test_nothing_is_lost_or_reordered_by_chance() -> None:
     for _ in range(30):
         ranks, collapse, now = 4, Collapse(4), 0.0
         said: dict[int, list[bytes]] = {rank: [] for rank in range(ranks)}
-        out: list[Group] = []
+        out: list[LineGroup] = []
         for _ in range(60):
             rank, now = rng.randrange(ranks), now + rng.random() * 0.05
             texts = [rng.choice([b"a", b"b", b"c"]) for _ in range(rng.randrange(1, 5))]

@@ -28,6 +28,8 @@ OFFERED = {
     "--log-dir=lo": FOLDER,
     "--report ": FILE,
     "--timeout ": [],
+    "--stdin ": ["all", "none", "0"],
+    "--pdb=a": ["all"],
     # A value that may be left out.
     "-n 2 --pdb 1 ": FILE,
     "--pdb --no-pre": ["--no-prefix"],

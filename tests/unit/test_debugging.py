@@ -3,7 +3,7 @@
 import pytest
 
 from mcjax_launch.cli.command import command
-from mcjax_launch.cli.optional_values import with_values
+from mcjax_launch.cli.options import with_values
 from mcjax_launch.features.debugging.messages import JOB_ENDS
 from mcjax_launch.features.debugging.queue import (
     STEP_S,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.features.check.agent import gpu_survey, interfaces, survey
+from mcjax_launch.features.check.agent import gpu_survey, survey
 from mcjax_launch.features.check.messages import GpuFacts, GpuMemory, NetworkInterface
 
 MODEL = "NVIDIA H100 80GB HBM3"
@@ -147,7 +147,7 @@ def test_packages_that_belong_to_jax_are_asked_for() -> None:
 def test_interfaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bond has a speed, a container's pair none that means anything."""
     known = [("lo", "127.0.0.1"), ("bond0", "10.0.0.1"), ("veth0", "10.1.0.1")]
-    monkeypatch.setattr(interfaces, "addresses_of_interfaces", lambda: known)
+    monkeypatch.setattr(survey, "addresses_of_interfaces", lambda: known)
     net = tmp_path / "sys/class/net"
     for name, speed in (("bond0", "50000"), ("veth0", "10000"), ("ib0", "-1")):
         write(net / name / "mtu", "9000\n")
@@ -157,7 +157,7 @@ def test_interfaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     six = "20010db8000000000000000000000001 04 40 00 80      ib0\n"
     write(tmp_path / "proc/net/if_inet6", f"nonsense\n{six}")
     asked = ["10.1.0.1", "10.0.0.1", "2001:db8::1", "203.0.113.1"]
-    assert interfaces.of_addresses(asked, str(tmp_path)) == (
+    assert survey.interfaces_of(asked, str(tmp_path)) == (
         NetworkInterface("10.1.0.1", "veth0", 9000, 0),
         NetworkInterface("10.0.0.1", "bond0", 9000, 50_000),
         NetworkInterface("2001:db8::1", "ib0", 9000, 0),

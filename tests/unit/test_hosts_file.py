@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.request import hosts_file
+from mcjax_launch.request import hosts
 
 
 def test_a_file(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_bytes("\ufeffa\nb # é".encode() + b"\xe4\n")
-    assert hosts_file.read(str(file)) == "a\nb # é\udce4\n"
+    assert hosts.read_file(str(file)) == "a\nb # é\udce4\n"
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def test_a_pipe_whose_writer_comes_late_and_is_slow(fifo: str) -> None:
     writer = threading.Thread(target=write)
     writer.start()
     threading.Timer(0.1, went_on.set).start()
-    assert hosts_file.read(fifo) == "a\nb\n"
+    assert hosts.read_file(fifo) == "a\nb\n"
     writer.join()
 
 
 def test_a_pipe_that_nobody_writes_to(fifo: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts_file, "_WRITER_S", 0.05)
+    monkeypatch.setattr(hosts, "_WRITER_S", 0.05)
     with pytest.raises(LaunchError, match=f"^--hosts {fifo}: nobody writes to this pipe$"):
-        hosts_file.read(fifo)
+        hosts.read_file(fifo)
 
 
 UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -63,5 +63,5 @@ def test_what_is_no_hosts_file(name: str, tmp_path: Path) -> None:
     path = tmp_path / "hosts"
     make(path)
     with pytest.raises(LaunchError) as caught:
-        hosts_file.read(str(path))
+        hosts.read_file(str(path))
     assert str(caught.value) == f"--hosts {path}: {why}"

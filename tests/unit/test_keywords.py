@@ -14,6 +14,7 @@ import mcjax_launch
 from mcjax_launch.api import keywords as kw
 from mcjax_launch.cli.command import command
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.command_line import command_line
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
 
@@ -73,7 +74,8 @@ def test_the_same_options(words: str) -> None:
     context = command.make_context("mcjax-launch", words.split())
     options = kw.options_of(["p"], SAME[words])
     assert options == Options(**context.params)
-    again = command.make_context("mcjax-launch", kw.as_words(options, kw.names_of(SAME[words])))
+    written = command_line(options, kw.names_of(SAME[words])).words()
+    again = command.make_context("mcjax-launch", written)
     assert Options(**again.params) == options
 
 

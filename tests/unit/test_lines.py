@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from mcjax_launch.console.pieces import Lines, Part, Stream, whole_lines
+from mcjax_launch.console.pieces import Fragment, Lines, Stream, whole_lines
 from mcjax_launch.console.renderers import AGAIN_S, GOES_ON, GROWS_S, REDRAW_S, Live, Plain
 from mcjax_launch.console.unfinished import LONGEST, MOMENT_S, UnfinishedLines
 from mcjax_launch.kernel.wire.frames import STDOUT
@@ -22,13 +22,13 @@ class Shown:
         self.renderer = renderer
         self.unfinished = UnfinishedLines()
 
-    def render(self, pieces: "list[Lines | Part]", now: float) -> bytes:
+    def render(self, pieces: "list[Lines | Fragment]", now: float) -> bytes:
         out = b""
         for piece in pieces:
             if isinstance(piece, Lines):
                 out += text(self.renderer.lines(piece))
             else:
-                out += text(self.renderer.part(piece, now))
+                out += text(self.renderer.fragment(piece, now))
         return out
 
     def feed(self, stream: Stream, chunk: bytes, now: float = 0.0) -> bytes:
@@ -100,13 +100,13 @@ def test_an_unfinished_line_is_due_after_a_moment_and_continues_in_place() -> No
 
 def test_an_unfinished_line_that_grows_is_continued_after_a_moment() -> None:
     plain, source = Plain(), stream(0)
-    assert text(plain.part(Part(source, b"."), 5.0)) == b"0: ."
+    assert text(plain.fragment(Fragment(source, b"."), 5.0)) == b"0: ."
     for now in (6.0, 6.1):
-        assert plain.part(Part(source, b"."), now) == []
+        assert plain.fragment(Fragment(source, b"."), now) == []
     assert plain.deadline == 6.0 + GROWS_S
     assert plain.expire(6.1) == []
     assert text(plain.expire(6.0 + GROWS_S)) == b".."
-    assert text(plain.part(Part(source, b" done\n"), 7.0)) == b" done\n"
+    assert text(plain.fragment(Fragment(source, b" done\n"), 7.0)) == b" done\n"
     assert plain.deadline is None
 
 
@@ -142,7 +142,7 @@ def test_progress_keeps_its_prefix_in_a_pipe() -> None:
 
 def test_own_lines_do_not_join_a_prompt() -> None:
     plain = Plain()
-    plain.part(Part(stream(0), b"Name? "), 0.0)
+    plain.fragment(Fragment(stream(0), b"Name? "), 0.0)
     assert text(plain.own(b"note\n")) == b"\nnote\n"
 
 
@@ -167,7 +167,7 @@ def test_a_huge_line_of_which_some_has_been_shown_comes_in_pieces() -> None:
 def test_the_time_of_day_comes_before_each_prefix() -> None:
     plain, source = Plain(stamp=lambda: b"12:00 "), stream(0)
     assert text(plain.lines(whole_lines(source, b"a\nb\n"))) == b"12:00 0: a\n12:00 0: b\n"
-    assert text(plain.part(Part(source, b"c"), 0.0)) == b"12:00 0: c"
+    assert text(plain.fragment(Fragment(source, b"c"), 0.0)) == b"12:00 0: c"
 
 
 def test_live_rows_are_redrawn_in_place() -> None:
@@ -187,7 +187,7 @@ def test_live_rows_are_redrawn_in_place() -> None:
 def test_live_rows_are_in_order_of_rank() -> None:
     live = Live(lambda: 24)
     for rank in (2, 0, 1):
-        shown = text(live.part(Part(stream(rank), b"bar"), 0.0))
+        shown = text(live.fragment(Fragment(stream(rank), b"bar"), 0.0))
     assert b"0: bar\x1b[0m\n1: bar\x1b[0m\n2: bar" in shown
 
 
@@ -195,27 +195,27 @@ def test_live_rows_leave_the_terminal_to_others() -> None:
     """Nothing is drawn, or erased, while the terminal's foreground is another's."""
     ours = True
     live, one, two = Live(lambda: 24, in_foreground=lambda: ours), stream(0), stream(1)
-    assert b"0: 10%" in text(live.part(Part(one, b"10%"), 0.0))
+    assert b"0: 10%" in text(live.fragment(Fragment(one, b"10%"), 0.0))
     ours = False
     assert text(live.lines(whole_lines(two, b"hello\n"))) == b"1: hello\n"
-    live.part(Part(one, b"\r20%"), 1.0)
+    live.fragment(Fragment(one, b"\r20%"), 1.0)
     assert text(live.expire(2.0)) == b""
     ours = True
-    live.part(Part(one, b"\r30%"), 3.0)
+    live.fragment(Fragment(one, b"\r30%"), 3.0)
     assert text(live.expire(4.0)) == b"\x1b[?7l0: 30%\x1b[0m\x1b[?7h"
 
 
 def test_live_rows_are_drawn_anew_after_a_stop() -> None:
     """What the shell has written meanwhile is not erased."""
     live, source = Live(lambda: 24), stream(0)
-    live.part(Part(source, b"10%"), 0.0)
+    live.fragment(Fragment(source, b"10%"), 0.0)
     assert text(live.resumed()) == b"\x1b[?7l0: 10%\x1b[0m\x1b[?7h"
 
 
 def test_live_rows_show_progress_soon() -> None:
     live, source = Live(lambda: 24), stream(0)
-    live.part(Part(source, b"10%"), 0.0)
-    assert live.part(Part(source, b"\r20%"), 1.0) == []
+    live.fragment(Fragment(source, b"10%"), 0.0)
+    assert live.fragment(Fragment(source, b"\r20%"), 1.0) == []
     assert live.deadline == 1.0 + REDRAW_S
     assert b"0: 20%" in text(live.expire(1.0 + REDRAW_S))
 
@@ -223,6 +223,6 @@ def test_live_rows_show_progress_soon() -> None:
 def test_live_rows_fit_the_terminal() -> None:
     live = Live(lambda: 5)
     for n in range(9):
-        shown = text(live.part(Part(stream(n), b"bar"), 0.0))
+        shown = text(live.fragment(Fragment(stream(n), b"bar"), 0.0))
     assert shown.count(b"bar") == 2
     assert b"(and 7 more)" in shown

@@ -13,7 +13,7 @@ from mcjax_launch.console.noise_filter import (
     NoiseFilter,
     patience_s,
 )
-from mcjax_launch.console.pieces import Lines, Part, Piece, Stream, whole_lines
+from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, whole_lines
 from mcjax_launch.console.renderers import Plain
 from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
 from mcjax_launch.jax_messages.noise import Listener, Noise, without_noise
@@ -298,7 +298,7 @@ OUT, ERR = Stream(0, frames.STDOUT, b"0: "), Stream(0, frames.STDERR, b"0: ")
 def rendered(pieces: list[Piece], plain: Plain) -> bytes:
     out = []
     for piece in pieces:
-        out += plain.lines(piece) if isinstance(piece, Lines) else plain.part(piece, 0.0)
+        out += plain.lines(piece) if isinstance(piece, Lines) else plain.fragment(piece, 0.0)
     return b"".join(out)
 
 
@@ -371,7 +371,7 @@ def test_a_line_that_has_been_shown_in_part_is_shown_whole() -> None:
     assert rendered(begun, plain) == b"0: [Gloo] Ra"
     rest = CONNECTED.encode()[9:] + b"\n"
     [part] = unfinished.feed(OUT, rest, 1.0)
-    assert noise.feed(part, 1.0) == [Part(OUT, rest)]
+    assert noise.feed(part, 1.0) == [Fragment(OUT, rest)]
     assert last_notes(noise) == []
 
 
@@ -573,7 +573,7 @@ def test_nothing_that_was_held_back_is_lost(begun: bytes) -> None:
 
 def test_part_of_a_line_stays_behind_what_is_held_back() -> None:
     errors = whole_lines(ERR, (POLLED + "\n").encode())
-    prompt = [Part(ERR, b"Name? "), Part(ERR, b"Bob\n")]
+    prompt = [Fragment(ERR, b"Name? "), Fragment(ERR, b"Bob\n")]
     for ending, kept in ((False, [errors, *prompt]), (True, prompt)):
         noise = NoiseFilter()
         for piece in (errors, *prompt):
@@ -585,8 +585,8 @@ def test_part_of_a_line_stays_behind_what_is_held_back() -> None:
 def test_a_traceback_that_has_begun_to_show_is_shown_whole() -> None:
     noise = NoiseFilter()
     noise.fold_victims(1, own_term=True, now=0.0)
-    begun = Part(ERR, b"Traceback (most recent")
-    rest = Part(ERR, b" call last):\n")
+    begun = Fragment(ERR, b"Traceback (most recent")
+    rest = Fragment(ERR, b" call last):\n")
     assert noise.feed(begun, 0.0) == [begun]
     text = f"  File 'x'\n{LOST_PEER}\n".encode()
     assert noise.feed(rest, 0.1) == [rest]

@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # Where it may be: the two seams, and --preload, which is for Linux.
 PLACES = {
     "features/check/agent/gpu_survey.py",
-    "features/check/agent/interfaces.py",
+    "features/check/agent/survey.py",
     "kernel/agent/tpu.py",
     "kernel/wire/gpus.py",
     "kernel/wire/system.py",

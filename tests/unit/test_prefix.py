@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day
-from mcjax_launch.console.style import wants_colour
+from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day, wants_colour
 
 PLAIN, COLOURED = Prefixes(shown=True, colour=False), Prefixes(shown=True, colour=True)
 

@@ -15,7 +15,8 @@ from mcjax_launch.options.options import Options
 from mcjax_launch.request import coordinator
 from mcjax_launch.request.hosts import default_via, find_hosts
 from mcjax_launch.request.job import make_job
-from mcjax_launch.request.this_machine import RanksPython, ThisMachine, variable
+from mcjax_launch.request.ranks_python import RanksPython
+from mcjax_launch.request.this_machine import ThisMachine, variable
 
 HERE = ThisMachine(chdir="/w", python=RanksPython("/py", "VIRTUAL_ENV's"))
 SLURM = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2]"}

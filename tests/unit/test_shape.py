@@ -9,7 +9,16 @@ PACKAGE = Path(__file__).parents[2] / "mcjax_launch"
 LINES = 60
 ATTRIBUTES = 20
 # Bases of immutable values, and of what only types see.
-VALUES = {"Value", "Group", "Options", "Nested", "HookMessage", "ToAgent", "Question", "ToLauncher"}
+VALUES = {
+    "Value",
+    "OptionGroup",
+    "Options",
+    "Nested",
+    "HookMessage",
+    "ToAgent",
+    "Question",
+    "ToLauncher",
+}
 VALUES |= {"JobEffect", "Effect", "TypedDict"}
 
 # What goes beyond a limit, and why. An entry that is no longer needed has to go.

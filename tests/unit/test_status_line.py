@@ -7,7 +7,7 @@ import pytest
 from records import say
 from screen import Screen
 
-from mcjax_launch.console.pieces import Part, Stream, whole_lines
+from mcjax_launch.console.pieces import Fragment, Stream, whole_lines
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.console.renderers import Live
 from mcjax_launch.console.status_line import SILENCE_S, StatusLine
@@ -93,11 +93,11 @@ def test_nothing_is_left_of_it(seed: int) -> None:
                 written = live.own(b"own %d\n" % n)
                 lines.append(f"own {n}")
             case 2 if rank in bars:
-                written = live.part(Part(sources[rank], b"\n"), 0.0)
+                written = live.fragment(Fragment(sources[rank], b"\n"), 0.0)
                 lines.append(f"[{rank}] {bars.pop(rank)}")
             case 2 | 3 if rank not in bars:
                 bars[rank] = f"bar {n}"
-                written = live.part(Part(sources[rank], bars[rank].encode()), 0.0)
+                written = live.fragment(Fragment(sources[rank], bars[rank].encode()), 0.0)
             case _ if rank not in bars:
                 written = live.lines(whole_lines(sources[rank], b"line %d\n" % n))
                 lines.append(f"[{rank}] line {n}")

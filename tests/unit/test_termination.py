@@ -6,7 +6,7 @@ import pytest
 
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.summary import Summary
-from mcjax_launch.report.termination import TerminationMessage, fitting
+from mcjax_launch.report.recording import TerminationMessage, fitting
 
 
 def after(place: Path, status: int, *summaries: tuple[str, ...]) -> str:

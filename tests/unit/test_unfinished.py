@@ -1,6 +1,6 @@
 """Unfinished lines wait for their ends, but not for ever."""
 
-from mcjax_launch.console.pieces import Lines, Part, Stream
+from mcjax_launch.console.pieces import Fragment, Lines, Stream
 from mcjax_launch.console.unfinished import LONGEST, MOMENT_S, UnfinishedLines
 from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
 
@@ -39,11 +39,11 @@ def test_a_line_that_has_waited_is_handed_on_in_parts() -> None:
     unfinished.feed(ONE, b"me? ", 1.2)
     assert unfinished.deadline == 1.0 + MOMENT_S
     assert unfinished.expire(1.2) == []
-    assert unfinished.expire(1.0 + MOMENT_S) == [Part(ONE, b"Name? ")]
+    assert unfinished.expire(1.0 + MOMENT_S) == [Fragment(ONE, b"Name? ")]
     assert unfinished.deadline is None
-    assert unfinished.feed(ONE, b"B", 2.0) == [Part(ONE, b"B")]
+    assert unfinished.feed(ONE, b"B", 2.0) == [Fragment(ONE, b"B")]
     end, lines = unfinished.feed(ONE, b"ob\nthanks\nNext? ", 2.0)
-    assert (end, lines.text) == (Part(ONE, b"ob\n"), b"thanks\n")
+    assert (end, lines.text) == (Fragment(ONE, b"ob\n"), b"thanks\n")
     assert unfinished.deadline == 2.0 + MOMENT_S
     assert unfinished.feed(ONE, b"yes\n", 2.1) == [Lines(ONE, b"Next? ", b"yes\n", 4)]
 
@@ -51,15 +51,15 @@ def test_a_line_that_has_waited_is_handed_on_in_parts() -> None:
 def test_a_huge_line_does_not_wait() -> None:
     unfinished = UnfinishedLines()
     assert unfinished.feed(ONE, b"x" * LONGEST, 0.0) == []
-    assert unfinished.feed(ONE, b"x", 0.0) == [Part(ONE, b"x" * (LONGEST + 1))]
-    assert unfinished.feed(ONE, b"x\n", 0.0) == [Part(ONE, b"x\n")]
+    assert unfinished.feed(ONE, b"x", 0.0) == [Fragment(ONE, b"x" * (LONGEST + 1))]
+    assert unfinished.feed(ONE, b"x\n", 0.0) == [Fragment(ONE, b"x\n")]
 
 
 def test_some_lines_have_more_time() -> None:
     unfinished = UnfinishedLines(lambda begun: 3.0 if begun.startswith(b"slow") else 0.0)
     unfinished.feed(ONE, b"slow", 0.0)
     unfinished.feed(TWO, b"quick", 1.0)
-    assert unfinished.expire(1.0 + MOMENT_S) == [Part(TWO, b"quick")]
+    assert unfinished.expire(1.0 + MOMENT_S) == [Fragment(TWO, b"quick")]
     assert unfinished.deadline == 3.0 + MOMENT_S
 
 
@@ -80,8 +80,8 @@ def test_the_lines_of_a_rank_that_somebody_looks_at_are_ended() -> None:
     unfinished.feed(other, b"of another", 0.0)
     unfinished.expire(1.0)
     unfinished.feed(TWO, b"waits", 1.0)
-    assert unfinished.end(0) == [Lines(TWO, b"waits", b"\n", 1), Part(ONE, b"\n")]
+    assert unfinished.end(0) == [Lines(TWO, b"waits", b"\n", 1), Fragment(ONE, b"\n")]
     assert unfinished.end(0) == []
     assert unfinished.feed(ONE, b"\n", 1.0) == []
     assert [piece.text for piece in unfinished.feed(TWO, b" more\n\n", 1.0)] == [b" more\n\n"]
-    assert unfinished.feed(other, b"\n", 1.0) == [Part(other, b"\n")]
+    assert unfinished.feed(other, b"\n", 1.0) == [Fragment(other, b"\n")]

@@ -285,7 +285,7 @@ def show(data: bytes, *, stream: int, culprit: int | None = None) -> None:
     def render(found: Iterable[Piece]) -> None:
         for piece in found:
             for renderer in (plain, live):
-                renderer.lines(piece) if isinstance(piece, Lines) else renderer.part(piece, 0)
+                renderer.lines(piece) if isinstance(piece, Lines) else renderer.fragment(piece, 0)
 
     for piece in pieces(data, 16):
         tails.feed(0, stream, piece)

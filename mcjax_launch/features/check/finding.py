@@ -1,4 +1,4 @@
-"""What a check has found out, as values; and these as lines for a person; pure."""
+"""What a check has found out: of hosts, judged, and in lines for a person; pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,76 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
+from mcjax_launch.features.check.messages import (
+    DevicesCounted,
+    NetworkInterface,
+    PythonFacts,
+    Surveyed,
+)
+from mcjax_launch.job.gpus import GpuShares
+from mcjax_launch.kernel.launcher.peers import Gap
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.wording import some, visible
 
 Verdict = Literal["ok", "note", "warning", "error"]
 _VERDICT_WIDTH, _TOPIC_WIDTH = 9, 13
+
+
+class HostFound(Value, kw_only=True):
+    """What is known of a host that has answered.
+
+    Args:
+        ranks: how many it would get.
+        ahead_s: its clock at least is of the launcher's; below 0 if it is behind.
+        devices: that JAX has there.
+        share: of its GPUs, that each rank would get.
+        interface: that faces the other hosts, where these are other machines.
+
+    """
+
+    name: str
+    ranks: int
+    surveyed: Surveyed
+    ahead_s: float
+    devices: DevicesCounted = DevicesCounted((), "")
+    share: GpuShares = GpuShares()
+    interface: NetworkInterface | None = None
+
+    @property
+    def python(self) -> PythonFacts:
+        """The Python of its ranks."""
+        return self.surveyed.python
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs a program there would see."""
+        return sum(one.count for one in self.surveyed.gpus)
+
+    @property
+    def platforms(self) -> set[str]:
+        """Of the devices that JAX has there."""
+        return {one.platform for one in self.devices.devices}
+
+
+class Found(Value, kw_only=True):
+    """What the survey has found out.
+
+    Args:
+        hosts: that have answered.
+        lost: why a host did not answer, or no longer does, by its name.
+        seconds: until all hosts were reached.
+        ways: so many were tried of those that collectives would take between two hosts.
+        gaps: those that are closed.
+        uses: whose collectives the ranks use; see `peers.collectives`.
+
+    """
+
+    hosts: tuple[HostFound, ...]
+    lost: dict[str, str]
+    seconds: float
+    ways: int = 0
+    gaps: tuple[Gap, ...] = ()
+    uses: str = ""
 
 
 class Finding(Value):
@@ -44,10 +109,10 @@ def topics(findings: Sequence[Finding], verdict: Verdict) -> list[str]:
 
 
 def lines(findings: Sequence[Finding], width: int) -> Iterator[str]:
-    """Each finding, in lines of this width. A long path stays whole, so that it can be copied.
+    """The findings in lines of this width. A long path stays whole, so that it can be copied.
 
-    The hosts are left out of what is well and the same on all of them, and what is to be done about
-    several findings in a row stands after the last.
+    A finding that is ok and the same on all hosts does not name them. A cure that several findings
+    in a row share stands after the last.
     """
     of_topic = Counter(finding.topic for finding in findings)
     indent = " " * (_VERDICT_WIDTH + _TOPIC_WIDTH)

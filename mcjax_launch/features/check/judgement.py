@@ -1,4 +1,4 @@
-"""What of the things found is right, what may be wrong and what is: a function for each; pure."""
+"""Judges what has been found as ok, note, warning or error: a function for each topic; pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from mcjax_launch.features.check.finding import Finding, Verdict
-from mcjax_launch.features.check.found import Found, HostFound
+from mcjax_launch.features.check.finding import Finding, Found, HostFound, Verdict
 from mcjax_launch.features.check.messages import Devices
 from mcjax_launch.kernel.launcher.peers import remedy
 from mcjax_launch.kernel.launcher.tpu_workers import part_note
@@ -52,7 +51,7 @@ def judge(found: Found) -> Findings:
 
 
 def _reached(found: Found) -> Findings:
-    """Hosts of which the client says the same, but for their names, are told together."""
+    """Lost hosts are one finding where the reason is the same but for their names."""
     same: dict[str, list[str]] = {}
     for name, why in found.lost.items():
         same.setdefault(why.replace(name, "{host}"), []).append(name)

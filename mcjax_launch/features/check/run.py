@@ -26,7 +26,7 @@ from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.kernel.wire.signals import ENDING
 from mcjax_launch.ranks import counted, slices_text
 
-# What nobody has limited: ranks that do not find one another would wait for five minutes.
+# Limits where the user sets none: ranks that do not find one another would wait for five minutes.
 _START_S, _WHOLE_S = 60.0, 120.0
 
 Told = dict[str, Any]
@@ -53,7 +53,7 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[F
     survey = HostSurvey(job, hosts, transport, front)
     say(f"asking {counted(len(hosts), 'host')} ...")
     try:
-        found = survey.look()
+        found = survey.ask_hosts()
         wrong = topics(list(judge(found)), "error")
         if wrong:
             say("counting devices ...")

@@ -1,4 +1,4 @@
-"""Asks all hosts what they have; who does not answer keeps no other from being asked."""
+"""Asks all hosts what they have; one that does not answer does not stop the others."""
 
 import math
 import signal
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.check.found import Found, HostFound
+from mcjax_launch.features.check.finding import Found, HostFound
 from mcjax_launch.features.check.messages import (
     CountDevices,
     DevicesCounted,
@@ -34,10 +34,10 @@ from mcjax_launch.kernel.wire.signals import ENDING, signal_name
 
 #: Of the programs of a check, which leave a GPU's memory to jobs that may be running there.
 OWN_VARIABLES = (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),)
-# Of so many answers the quickest tells a host's clock best.
-_LOOKS = 5
-# An agent says nothing while it waits for Python or a name server; nor for nvidia-smi, which has
-# 30 s to list MIG devices, those of the ranks and those of any program there.
+# Each clock is asked for so often; the quickest answer is the most exact.
+_CLOCK_QUESTIONS = 5
+# An agent is silent while it waits for Python, a name server or nvidia-smi, which it gives 30 s to
+# list MIG devices, twice: those of the ranks and those of any program there.
 _QUESTION_S, _SURVEY_S = 40.0, 90.0
 _COUNT_S = 60.0
 _END_S = 10.0
@@ -71,13 +71,13 @@ class HostSurvey:
         self._failures: dict[Host, str] = {}
         self._unanswered: dict[Host, float] = {}  # hosts that were asked something, and when
         self._answers: dict[Host, Message] = {}  # to what was asked last
-        # By how much a clock is ahead, after how that may be wrong: by the quickest answer.
+        # Of each clock's quickest answer: its possible error, and how far the clock is ahead.
         self._clocks: dict[Host, tuple[float, float]] = {}
         self._surveyed: dict[Host, Surveyed] = {}
 
     # --- the questions ---
 
-    def look(self) -> Found:
+    def ask_hosts(self) -> Found:
         """Reach all hosts, find out what they have, and have them reach one another.
 
         Raises:
@@ -89,7 +89,7 @@ class HostSurvey:
         self._pool.begin()
         self._wait(lambda: self._pool.settled)
         seconds = time.monotonic() - began
-        for _ in range(_LOOKS):
+        for _ in range(_CLOCK_QUESTIONS):
             self._ask(Time, dict.fromkeys(self._links, TellTime()), _QUESTION_S)
         questions = {host: self._what_is_there(host) for host in self._hosts}
         self._surveyed = self._ask(Surveyed, questions, _SURVEY_S)

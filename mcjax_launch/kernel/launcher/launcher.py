@@ -592,10 +592,10 @@ class Launcher:
             if self.state.log_dir and not self.job.record:
                 self.console.note(f"logs: {self.state.log_dir}")
         if self.state.diverged and self.state.log_dir:
-            from mcjax_launch.report import programs
+            from mcjax_launch.report import files
 
             folder = os.path.join(self.state.log_dir, "")
-            for line in programs.save(self.state.programs, folder):
+            for line in files.save_programs(self.state.programs, folder):
                 self.console.say(line)
         self._write_all()
         return summary

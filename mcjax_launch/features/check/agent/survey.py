@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 
+from ....kernel.agent.network import addresses_of_interfaces
 from ....kernel.agent.startup import Prepared, Refused, folder, no_python
 from ....kernel.agent.system import system
 from ....kernel.wire import interpreter
 from ....kernel.wire.codec import Malformed, from_json, from_values
+from ....kernel.wire.gpus import text_of
 from ....kernel.wire.messages import Bind, Prepare
 from ....kernel.wire.program_check import Unusable
-from ..messages import CountDevices, Devices, DevicesCounted, PythonFacts, Survey, Surveyed
-from . import gpu_survey, interfaces
+from ....kernel.wire.system import LINUX
+from ..messages import (
+    CountDevices,
+    Devices,
+    DevicesCounted,
+    NetworkInterface,
+    PythonFacts,
+    Survey,
+    Surveyed,
+)
+from . import gpu_survey
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ....kernel.wire.loop import Loop
 
 _MOST_S = 8.0
 _COUNTING_S = 40.0
+_MOST_DIGITS = 9  # of an interface's speed or MTU
 # Beside jax itself: what makes it use an accelerator, and joins those.
 _ACCELERATORS = ("cuda12", "cuda13", "cuda14", "rocm60", "rocm7", "rocm10")
 _PACKAGES = (
@@ -94,7 +109,7 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
         gpu_memory=gpu_memory,
         shm_kib=shm,
         shm_free_kib=shm_free,
-        interfaces=interfaces.of_addresses(prepared.facts.addresses),
+        interfaces=interfaces_of(prepared.facts.addresses),
     )
     return prepared, found
 
@@ -106,6 +121,56 @@ def _prepared(wanted: Prepare, loop: Loop, refused: list[str]) -> Prepared:
         refused.append(str(error))
         port = wanted.coordinator and Bind("", 0)
         return Prepared(wanted.replaced(coordinator=port, ranks=0), "", loop)
+
+
+# --- the network ---
+
+
+def interfaces_of(addresses: Sequence[str], root: str = "/") -> tuple[NetworkInterface, ...]:
+    """The interface of each of these addresses that is one of an interface's.
+
+    Args:
+        addresses: of this host; behind NAT they are none of its own.
+        root: of the file system.
+
+    """
+    if not LINUX:
+        return ()
+    names = {**_of_ipv6(root), **{address: name for name, address in addresses_of_interfaces()}}
+    return tuple(_interface(one, names[one], root) for one in addresses if one in names)
+
+
+def _of_ipv6(root: str) -> dict[str, str]:
+    """The interface of each IPv6 address, in lines such as `fe80000... 02 40 20 80 eth0`."""
+    names = {}
+    for line in text_of(os.path.join(root, "proc/net/if_inet6")).splitlines():
+        fields = line.split()
+        try:
+            names[socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))] = fields[-1]
+        except (ValueError, IndexError, OSError):
+            continue
+    return names
+
+
+def _interface(address: str, name: str, root: str) -> NetworkInterface:
+    folder = os.path.join(root, "sys/class/net", name)
+    mtu = _number(os.path.join(folder, "mtu"))
+    speed = _number(os.path.join(folder, "speed")) if _is_real(folder) else 0
+    return NetworkInterface(address, name, mtu, speed)
+
+
+def _is_real(folder: str) -> bool:
+    """Whether it is a card, or stands on one: a container's has a speed that means nothing."""
+    try:
+        return any(name == "device" or name.startswith("lower_") for name in os.listdir(folder))
+    except OSError:
+        return False
+
+
+def _number(path: str) -> int:
+    """What a file holds; 0 where that is nothing, or -1: not known."""
+    text = text_of(path).strip()
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else 0
 
 
 # --- the ranks' Python ---
