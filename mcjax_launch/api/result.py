@@ -87,7 +87,7 @@ class Result(Value):
     """How a job ended.
 
     Args:
-        exit_status: as the command's, see docs/exit-status.md; 0 if all went well.
+        exit_status: as the command's, see docs/reference.md; 0 if all went well.
         message: the same in one line.
         root_cause: why it failed; None if it did not.
         ranks: what became of each rank that this launcher has started, in order.
@@ -96,7 +96,7 @@ class Result(Value):
         hosts: where it ran at last.
         job_id: of its last attempt.
         log_dir: the folder with the log files, if there is one.
-        record: of its last attempt, as `--report` writes it (docs/record.md: `attempts`).
+        record: of its last attempt, as `--report` writes it (docs/reference.md: `attempts`).
 
     """
 

@@ -16,7 +16,7 @@ Words = str | Sequence[str]
 class Keywords(TypedDict, total=False):
     """What `launch` takes by name; a None is as good as nothing.
 
-    Each is an option of the command, see docs/options.md. Durations are in seconds, or written as
+    Each is an option of the command, see docs/reference.md. Durations are in seconds, or written as
     on the command line: "5m".
     """
 

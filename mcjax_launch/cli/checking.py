@@ -102,7 +102,7 @@ def _print(findings: Sequence[Finding], end: str, options: Options) -> None:
 def record(
     findings: Sequence[Finding], words: Sequence[str], began: float, seconds: float
 ) -> dict[str, object]:
-    """The content of the file of --report; docs/check.md says what is in it."""
+    """The content of the file of --report; docs/hosts.md says what is in it."""
     return {
         "format": "mcjax-launch check",
         "version": VERSION,

@@ -24,7 +24,8 @@ def imports_under_way(state: RunState, now: float) -> list[str]:
         modules.setdefault(found.module, []).append(host)
     lines = []
     for module, names in modules.items():
-        seconds = now - min(hosts[name].since for name in names)
+        # On a busy machine the word of an import comes after the reason to stop.
+        seconds = max(0.0, now - min(hosts[name].since for name in names))
         where = f" on {_named(names)}" if state.hosts > 1 else ""
         lines.append(f"importing {module}{where} for {seconds:.0f} s")
     return lines

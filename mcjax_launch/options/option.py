@@ -14,7 +14,7 @@ class Option(Value, kw_only=True):
     Args:
         name: of its field, from which its long name and its variable come.
         type: of its value, as annotated.
-        group: its heading in --help and in docs/options.md.
+        group: its heading in --help and in docs/reference.md.
         kind: of values that it takes; None for a flag.
         default: its value where it is not given.
         help: what --help says of it.

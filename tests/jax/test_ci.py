@@ -9,7 +9,7 @@ import github_log
 import yaml
 from jobs import Jobs
 
-PAGE = Path(__file__).parents[2] / "docs" / "ci.md"
+PAGE = Path(__file__).parents[2] / "docs" / "cookbook.md"
 TESTS = """
 import jax
 from jax.experimental.multihost_utils import process_allgather

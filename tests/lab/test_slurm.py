@@ -3,13 +3,16 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pages
 import psutil
 import pytest
 import yaml
@@ -184,6 +187,34 @@ def test_scancel_reaches_the_preemption_service(
     cluster.slurm("scancel", number)
     cluster.idle()
     assert out.read_text().count("saved") == 2
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("ends", ["--batch --signal=USR1", ""])
+def test_the_cookbooks_script_saves_and_is_queued_again(
+    jobs: Jobs, cluster: Cluster, tmp_path: Path, ends: str
+) -> None:
+    """The signal is the one that Slurm sends before a job's time is up."""
+    for name, text in pages.files(pages.ROOT / "docs" / "cookbook.md").items():
+        (tmp_path / name).write_text(text)
+    where = ["-D", str(tmp_path), "-o", str(tmp_path / "job.out"), "--ntasks-per-node=1"]
+    bin_ = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = [*cluster.env, f"PATH={bin_}", "MCJAX_CPU_DEVICES=1", "sbatch"]
+    command = [*environment, "--parsable", *where, "job.sh"]
+    number = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True, env=jobs.environment()
+    ).stdout.strip()
+    eventually((tmp_path / "state.npz").exists)
+    cluster.slurm("scancel", *ends.split(), number)
+    job = lambda: cluster.slurm("scontrol", "show", "job", number)  # noqa: E731
+    eventually(lambda: "JobState=PENDING" in job() or "JobState=CANCELLED" in job())
+    assert ("Restarts=1" in job()) == bool(ends), job()
+    cluster.slurm("scancel", number)
+    cluster.idle()
+    [begin] = re.findall(
+        r"^\[0 jh1\] begins at step (\d+)", (tmp_path / "job.out").read_text(), re.M
+    )
+    assert begin == "0"
 
 
 def test_a_users_signal_reaches_the_ranks(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from jobs import LIMIT_S, Jobs
 
-PAGE = Path(__file__).parents[2] / "docs" / "getting-started.md"
+PAGE = Path(__file__).parents[2] / "docs" / "index.md"
 PROMPT = "ready> "
 QUIET_S = 0.5
 

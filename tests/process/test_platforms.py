@@ -1,6 +1,6 @@
 """Other systems than Linux, as far as Linux can show them; TEST_PORTABLE=1 runs many more tests so.
 
-What differs is in docs/platforms.md.
+What differs is in docs/security.md.
 """
 
 import os

@@ -337,5 +337,5 @@ def test_every_topic_is_documented() -> None:
     sources = (root / "mcjax_launch/features/check").glob("*.py")
     named = r'(?:Finding|each|alike)\("([a-z ]+)"'
     topics = {topic for path in sources for topic in re.findall(named, path.read_text())}
-    documented = set(re.findall("`([a-z ]+)`", (root / "docs/check.md").read_text()))
+    documented = set(re.findall("`([a-z ]+)`", (root / "docs/hosts.md").read_text()))
     assert len(topics) > 15 and {*topics, *Finding._fields} - documented == set()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -17,33 +18,30 @@ from mcjax_launch.cli.command import command
 from mcjax_launch.options.options import Options
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LOADER = SourceFileLoader("scripts_options", str(ROOT / "scripts" / "options"))
-scripts_options = module_from_spec(spec_from_loader(LOADER.name, LOADER))
-LOADER.exec_module(scripts_options)
+
+
+def script(name: str) -> Any:
+    """A program of scripts/, as a module."""
+    loader = SourceFileLoader(f"scripts_{name}", str(ROOT / "scripts" / name))
+    module = module_from_spec(spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-OPTIONS = ROOT / "docs" / "options.md"
+OPTIONS = ROOT / "docs" / "reference.md"
 # Of the programs and schedulers that the documentation shows beside ours.
-FOREIGN = {
-    *(
-        "--container-image",
-        "--container-mounts",
-        "--cpu-bind",
-        "--exclusive",
-        "--gpus",
-        "--gres",
-        "--mpi",
-        "--overlap",
-    ),
-    *("--gpus-per-node", "--job-name", "--no-kill", "--nodes", "--ntasks-per-node", "--partition"),
-    *("--args", "--cpu", "--kill-on-bad-exit", "--to-the-end"),
-    *("--install", "--worker"),
-    *("--requeue", "--time", "--command", "--zone", "--line-buffer", "--tag", "--input"),
-    *("--prefix", "--tail", "--max-log-requests"),
-    *("--lf", "--collect-only", "--trace", "--setup-only", "--junitxml"),
-    *("--nproc-per-node", "--nnodes", "--hostfile", "--host", "--wdir"),
-    *("--shm-size", "--ipc"),
-}
+FOREIGN = set(
+    """
+    --args --command --container-image --container-mounts --cpu --exclusive --gpus
+    --gpus-per-node --gres --host --hostfile --input --ipc --job-name --junitxml
+    --kill-on-bad-exit --lf --max-log-requests --mpi --nnodes --no-kill --nodes
+    --nproc-per-node --ntasks-per-node --open-mode --overlap --partition --prefix --requeue
+    --rm --setup-only --shm-size --signal --tail --time --to-the-end --trace --wdir --worker
+    --zone
+    """.split()
+)
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # The README's, which a package index shows too: where there are no other files.
@@ -70,12 +68,17 @@ def names(option: click.Option) -> set[str]:
 
 def test_the_tables_of_options_are_those_of_the_declarations() -> None:
     """Each option has a row in its group, which begins with its anchor and all its names."""
-    assert scripts_options.page() == OPTIONS.read_text(), "run scripts/options"
+    assert script("options").page() == OPTIONS.read_text(), "run scripts/options"
+
+
+def test_the_manual_page_is_that_of_the_declarations() -> None:
+    man = script("man")
+    assert man.page() == man.PAGE.read_text(), "run scripts/man"
 
 
 def test_defaults_match_the_declarations() -> None:
     rows = re.findall(
-        r"^\|.*?(--[\w-]+).*?(?<!\\)\|(.*?)(?<!\\)\|", OPTIONS.read_text(), re.MULTILINE
+        r'^\| <a id="(--[\w-]+)".*?(?<!\\)\|(.*?)(?<!\\)\|', OPTIONS.read_text(), re.MULTILINE
     )
     stated = {name: default.strip() for name, default in rows}
     for option in Options.declared.values():
@@ -146,7 +149,7 @@ def test_links_of_the_readme_lead_somewhere_from_anywhere() -> None:
 
 def test_the_settings_for_an_ide() -> None:
     """They are what VS Code takes, and attach to the ports that the page's command has."""
-    page = (ROOT / "docs" / "debugging.md").read_text()
+    page = (ROOT / "docs" / "failures.md").read_text()
     [text] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     settings = json.loads(text)
     ranks = settings["configurations"]

@@ -11,7 +11,7 @@ from mcjax_launch.cli.command import command, main
 from mcjax_launch.cli.help import EXAMPLES
 from mcjax_launch.cli.options import GROUPS
 
-# The same groups, in the same order, as docs/options.md.
+# The same groups, in the same order, as docs/reference.md.
 TITLES = (
     "Job",
     "Devices",

@@ -1,4 +1,4 @@
-"""What was tested, as docs/requirements.md has it, is what .ci/run tests."""
+"""What was tested, as docs/security.md has it, is what .ci/run tests."""
 
 import re
 from importlib.machinery import SourceFileLoader
@@ -12,7 +12,7 @@ LOADER.exec_module(matrix)
 
 
 def listed() -> list[tuple[str, str]]:
-    """The pairs of docs/requirements.md: Python's minor version and jax's version."""
+    """The pairs of docs/security.md: Python's minor version and jax's version."""
     row = re.compile(r"^\| (3\.\d+)\.\S+ \| (\S+) \|", re.MULTILINE)
     return row.findall(matrix.REQUIREMENTS.read_text())
 
