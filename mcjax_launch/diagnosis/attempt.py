@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcjax_launch.diagnosis.summary import Summary
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.runs.state import RunState
+from mcjax_launch.run.state import RunState
 
 
 class Attempt(Value):
@@ -24,7 +24,7 @@ class Attempt(Value):
     summary: Summary
 
 
-class Outcome(Value):
+class JobOutcome(Value):
     """How the launcher's whole work ended.
 
     Args:

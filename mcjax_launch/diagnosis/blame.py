@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.run.rank_run import RankRun
 
 
 class Blame(NamedTuple):

@@ -7,14 +7,18 @@ from mcjax_launch.diagnosis.initialize_calls import wrong_call
 from mcjax_launch.diagnosis.joining import kept_apart
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.runs.rank_run import RankRun
-from mcjax_launch.runs.spmd import titled
-from mcjax_launch.runs.state import RunState
+from mcjax_launch.run.place import Stage
+from mcjax_launch.run.rank_run import RankRun
+from mcjax_launch.run.spmd import titled
+from mcjax_launch.run.state import RunState
 
 _MOST_HOSTS = 3
-_ABSENT = "never called initialize()"
-_GONE = "exited with 0 without calling initialize()"
-_LEAVING = "waiting for the others in JAX's exit barrier"
+# Those that run, and where they should not stay.
+_STAYS = {
+    Stage.ABSENT: "never called initialize()",
+    Stage.JOINING: "waiting in initialize()",
+    Stage.LEAVING: "waiting for the others in JAX's exit barrier",
+}
 
 
 def whereabouts(state: RunState, *, jax: bool = False) -> list[str]:
@@ -50,16 +54,16 @@ def _hints(state: RunState) -> list[str]:
 
 def _hang(state: RunState) -> Hang | None:
     """What it looks like; None where what ranks wait for has been shown, or is not known."""
-    stages = {_stage(run) for run in state.ranks.values()}
-    if _GONE in stages:
+    stages = {run.place.stage for run in state.ranks.values()}
+    if any(run.never_came for run in state.ranks.values()):
         return Hang.RANK_GONE
-    if _ABSENT in stages:
+    if Stage.ABSENT in stages:
         return Hang.RANK_ABSENT
     if all(run.membership.joined_at is None for run in state.running):
         return None
     if state.programs.waiting():
         return Hang.RANK_BEHIND
-    return Hang.RANK_LEAVING if _LEAVING in stages else Hang.UNKNOWN
+    return Hang.RANK_LEAVING if Stage.LEAVING in stages else Hang.UNKNOWN
 
 
 def _uses_jax(state: RunState) -> bool:
@@ -77,17 +81,9 @@ def _stages(state: RunState) -> list[str]:
 
 def _stage(run: RankRun) -> str:
     """How far a rank has got; "" in the middle of its program, as it should be."""
-    membership = run.membership
-    if run.status is not None:
-        gone = "exited with 0" if membership.joining_at is not None else _GONE
-        return gone if run.status == 0 else ""
-    if run.process.awaits is not None:
-        return ""
-    if membership.joining_at is None:
-        return _ABSENT
-    if membership.joined_at is None:
-        return "waiting in initialize()"
-    return _LEAVING if membership.leaving_at is not None and not membership.left else ""
+    if run.status == 0:
+        return "exited with 0" + (" without calling initialize()" if run.never_came else "")
+    return _STAYS.get(run.place.stage, "")
 
 
 def _placed(runs: Sequence[RankRun], several_hosts: bool) -> str:
@@ -100,7 +96,7 @@ def _placed(runs: Sequence[RankRun], several_hosts: bool) -> str:
 
 def _wrong_call(state: RunState) -> list[str]:
     """Why ranks may be waiting in initialize()."""
-    if not any(run.membership.is_joining for run in state.running):
+    if not any(run.place.stage is Stage.JOINING for run in state.running):
         return []
     blame = wrong_call(state)
     return [str(blame)] if blame is not None else []

@@ -5,8 +5,9 @@ from collections import Counter
 from mcjax_launch.diagnosis.blame import Blame
 from mcjax_launch.kernel.wire.address import is_loopback, split_text
 from mcjax_launch.kernel.wire.hook_messages import Joining
-from mcjax_launch.runs.rank_run import RankRun
-from mcjax_launch.runs.state import RunState
+from mcjax_launch.run.place import Stage
+from mcjax_launch.run.rank_run import RankRun
+from mcjax_launch.run.state import RunState
 
 _Calls = list[tuple[RankRun, Joining]]
 
@@ -76,9 +77,9 @@ class Callers:
 
 def _awaited_call(other: RankRun | None, run: RankRun) -> Joining | None:
     """The call of another rank that is still in initialize()."""
-    if other is None or other is run or other.status is not None:
+    if other is None or other is run or other.place.stage is not Stage.JOINING:
         return None
-    return other.membership.call if other.membership.is_joining else None
+    return other.membership.call
 
 
 def _hopeless_alone(call: Joining, state: RunState) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from mcjax_launch.diagnosis.blame import Blame
 from mcjax_launch.kernel.wire.hook_messages import Joining
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.runs.rank_run import RankRun
-from mcjax_launch.runs.state import RunState
+from mcjax_launch.run.rank_run import RankRun
+from mcjax_launch.run.state import RunState
 
 
 def kept_apart(state: RunState) -> Blame | None:

@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable
 
 from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.root_cause import NotStarted, RankFailed, Stopped
+from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
 from mcjax_launch.diagnosis.summary import Summary
 from mcjax_launch.jax_messages.noise import without_noise
 from mcjax_launch.report.record import last_lines
-from mcjax_launch.runs.state import RunState
+from mcjax_launch.run.state import RunState
 from mcjax_launch.wording import visible
 
 _MOST = 4000  # characters: GitHub shows some 4 KB of a message
@@ -108,7 +108,7 @@ def _place(summary: Summary, state: RunState, workspace: str) -> tuple[str | Non
     match summary.ending:
         case RankFailed(culprit=run):
             failure = run.failure
-        case Stopped(stop) if stop.rank is not None:
+        case JobStopped(stop) if stop.rank is not None:
             failure = state.ranks[stop.rank].failure
         case _:
             failure = None

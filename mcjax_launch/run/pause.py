@@ -1,4 +1,4 @@
-"""The time in which somebody debugs a job, which counts for no limit."""
+"""Time that counts for no limit: somebody debugs the job, or its launcher is stopped."""
 
 
 class Pause:
@@ -7,12 +7,13 @@ class Pause:
     Times are in time.monotonic's seconds.
 
     Attributes:
-        ended_at: when somebody last stopped debugging; 0 before.
+        ended_at: when such a time was last over; 0 before.
+        resumed_at: when the launcher last went on after it had been stopped; 0 before.
 
     """
 
     def __init__(self) -> None:
-        self.ended_at = 0.0
+        self.ended_at = self.resumed_at = 0.0
         self._since: float | None = None
         self._total_s = 0.0
 
@@ -34,5 +35,5 @@ class Pause:
 
     @property
     def total_s(self) -> float:
-        """How long that has lasted in all, up to its last end."""
+        """How long somebody debugged it in all, up to the last end of that."""
         return self._total_s

@@ -12,13 +12,13 @@ from itertools import chain
 
 from mcjax_launch.kernel.wire import hook_messages
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.runs.members import Members
+from mcjax_launch.run.members import ProcessRanks
 
 # Of each rank at least so many are kept until the others have run as many.
 _MOST_PROGRAMS = 1024
 
 
-class Program(Value):
+class SpanningProgram(Value):
     """A program that spans processes, as one rank ran it.
 
     Args:
@@ -37,7 +37,7 @@ class Program(Value):
     where: str = ""
     devices: frozenset[int] | None = None
 
-    def meets(self, other: Program) -> bool:
+    def meets(self, other: SpanningProgram) -> bool:
         """Whether both use the same device, so that their order matters."""
         if self.devices is None or other.devices is None:
             return True
@@ -49,7 +49,7 @@ class Program(Value):
         return titled(self.name)
 
     @classmethod
-    def from_hook(cls, message: hook_messages.Program, ranks: frozenset[int]) -> Program:
+    def from_hook(cls, message: hook_messages.Program, ranks: frozenset[int]) -> SpanningProgram:
         """A program as a rank's hook reports it.
 
         Args:
@@ -99,15 +99,15 @@ class Divergence(Value):
     first: int
     second: int
     count: int
-    program: Program | None
-    theirs: Program | None
+    program: SpanningProgram | None
+    theirs: SpanningProgram | None
 
 
 class Side(Value):
     """What some ranks do where others do something else: a program, none any more, or not yet."""
 
     ranks: tuple[int, ...]
-    program: Program | None
+    program: SpanningProgram | None
     over: bool = False
     again: bool = False  # they had run this one before
 
@@ -129,10 +129,10 @@ class _Pair:
         self.first = first
         self.second = second
         self.count = 0
-        self.ahead: dict[int, list[Program]] = {first: [], second: []}
+        self.ahead: dict[int, list[SpanningProgram]] = {first: [], second: []}
         self.differs = False
 
-    def ran(self, rank: int, program: Program) -> bool:
+    def ran(self, rank: int, program: SpanningProgram) -> bool:
         """One of them has run a program; whether that shows that they diverge."""
         self.ahead[rank].append(program)
         if self.differs:  # what comes after that may be the same in another order
@@ -152,7 +152,7 @@ class _Pair:
             return False
         return self.differs
 
-    def apart(self) -> tuple[Program | None, Program | None]:
+    def apart(self) -> tuple[SpanningProgram | None, SpanningProgram | None]:
         """What each of them, the first and the second, is the only one to have run."""
         mine, theirs = self.ahead[self.first], self.ahead[self.second]
         for program in mine:
@@ -168,7 +168,9 @@ class _Pair:
         return self.second if rank == self.first else self.first
 
 
-def next_of(programs: Iterable[Program], program: Program) -> Program | None:
+def next_of(
+    programs: Iterable[SpanningProgram], program: SpanningProgram
+) -> SpanningProgram | None:
     """The first of these that runs on a device of the program's: the order of others is free."""
     return next((one for one in programs if one.meets(program)), None)
 
@@ -184,9 +186,9 @@ class _Arrivals:
 
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: SpanningProgram) -> None:
         self.program = program
-        self.there: dict[int, Program] = {}
+        self.there: dict[int, SpanningProgram] = {}
         self.order: dict[int, int] = {}
         self.held: set[int] = set()
         self.opened = False
@@ -211,26 +213,26 @@ class Comparison:
     """
 
     def __init__(self) -> None:
-        self.members = Members()
+        self.members = ProcessRanks()
         self.divergence: Divergence | None = None
         self.count = 0
         self.released: dict[str, set[int]] = {}
         self.codes: dict[str, Code] = {}
-        self._instead: dict[int, Program] = {}
-        self._known: dict[Program, Program] = {}
+        self._instead: dict[int, SpanningProgram] = {}
+        self._known: dict[SpanningProgram, SpanningProgram] = {}
         # Programs that some of their ranks have reached and some have not, by fingerprint.
         self._arrivals: dict[str, _Arrivals] = {}
         self._over: set[int] = set()
         self._pairs: dict[tuple[int, int], _Pair] = {}
         self._pairs_of: dict[int, list[_Pair]] = {}
 
-    def known(self, program: Program) -> Program:
+    def known(self, program: SpanningProgram) -> SpanningProgram:
         """One object for all ranks that run a program by the same line: there may be many."""
         if len(self._known) > 2 * _MOST_PROGRAMS:
             self._known.clear()
         return self._known.setdefault(program, program)
 
-    def ran(self, rank: int, program: Program, *, held: bool = False) -> None:
+    def ran(self, rank: int, program: SpanningProgram, *, held: bool = False) -> None:
         """A rank runs a program for the first time; one on others' devices is nothing to wait for.
 
         Args:
@@ -257,7 +259,7 @@ class Comparison:
         if arrivals.opened or not arrivals.missing - self._late:
             self._release(arrivals)
 
-    def release(self, program: Program) -> None:
+    def release(self, program: SpanningProgram) -> None:
         """Let ranks run a program that some have not reached; these are not waited for any more.
 
         They are again when they have caught up.
@@ -290,14 +292,14 @@ class Comparison:
             if pair.lacks(rank):
                 self._diverge(pair)
 
-    def is_held(self, program: Program) -> bool:
+    def is_held(self, program: SpanningProgram) -> bool:
         """Whether ranks wait until they may run it."""
         arrivals = self._arrivals.get(program.fingerprint)
         return arrivals is not None and bool(arrivals.held)
 
-    def waiting(self) -> list[tuple[Program, set[int], set[int]]]:
+    def waiting(self) -> list[tuple[SpanningProgram, set[int], set[int]]]:
         """Programs that some ranks have reached and some have not, with these and those."""
-        waiting: list[tuple[Program, set[int], set[int]]] = []
+        waiting: list[tuple[SpanningProgram, set[int], set[int]]] = []
         for arrivals in self._arrivals.values():
             missing = arrivals.missing
             # Those that have not come to an earlier one are expected there first.
@@ -305,7 +307,7 @@ class Comparison:
                 waiting.append((arrivals.program, set(arrivals.there), missing))
         return waiting
 
-    def held(self) -> list[tuple[Program, set[int], set[int]]]:
+    def held(self) -> list[tuple[SpanningProgram, set[int], set[int]]]:
         """Programs at which ranks are held, with the ranks that have come and those that have not.
 
         In the order in which the first rank has come to each.
@@ -313,12 +315,12 @@ class Comparison:
         held = [arrivals for arrivals in self._arrivals.values() if arrivals.held]
         return [(one.program, set(one.there), one.missing) for one in held]
 
-    def number(self, program: Program) -> int:
+    def number(self, program: SpanningProgram) -> int:
         """The place, among the programs its ranks share, of one that some have not reached."""
         pair = next(self._pairs_apart_at(program), None)
         return self.count if pair is None else pair.count + 1
 
-    def passed_by(self, program: Program, instead: Mapping[int, Program]) -> None:
+    def passed_by(self, program: SpanningProgram, instead: Mapping[int, SpanningProgram]) -> None:
         """Ranks will not reach a program: they are in others, which they had run before.
 
         Args:
@@ -333,13 +335,13 @@ class Comparison:
         self._instead = dict(instead)
         self._diverge(pair)
 
-    def _pairs_apart_at(self, program: Program) -> Iterator[_Pair]:
+    def _pairs_apart_at(self, program: SpanningProgram) -> Iterator[_Pair]:
         """The pairs of ranks of which one has reached a program and the other has not."""
         for pair in self._pairs.values():
             if any(one.fingerprint == program.fingerprint for one in chain(*pair.ahead.values())):
                 yield pair
 
-    def _arrive(self, rank: int, program: Program, held: bool) -> _Arrivals:
+    def _arrive(self, rank: int, program: SpanningProgram, held: bool) -> _Arrivals:
         arrivals = self._arrivals.setdefault(program.fingerprint, _Arrivals(program))
         self.count += 1
         arrivals.there[rank], arrivals.order[rank] = program, self.count
@@ -349,7 +351,7 @@ class Comparison:
             del self._arrivals[next(iter(self._arrivals))]
         return arrivals
 
-    def _compare(self, pair: _Pair, rank: int, program: Program) -> None:
+    def _compare(self, pair: _Pair, rank: int, program: SpanningProgram) -> None:
         if pair.ran(rank, program) or any(map(pair.lacks, self._over.intersection(pair.ahead))):
             self._diverge(pair)
 
@@ -360,7 +362,7 @@ class Comparison:
                 pair.ahead[rank] = self._ahead(rank, other)
                 self._pairs_of.setdefault(rank, []).append(pair)
 
-    def _ahead(self, rank: int, other: int) -> list[Program]:
+    def _ahead(self, rank: int, other: int) -> list[SpanningProgram]:
         """What a rank has run, in its order, and another one has not that takes part in it."""
         ahead = [
             arrivals
@@ -384,7 +386,7 @@ class Comparison:
         both = divergence.program, divergence.theirs
         meshes = [program.ranks for program in both if program is not None]
         shared = frozenset.intersection(*meshes) if meshes else frozenset()
-        sides: dict[tuple[Program | None, bool, bool], list[int]] = {}
+        sides: dict[tuple[SpanningProgram | None, bool, bool], list[int]] = {}
         for rank in sorted(shared | {first, second}):
             program = self._doing(rank, divergence)
             over = program is None and rank in self._over
@@ -394,7 +396,7 @@ class Comparison:
             sides.setdefault((program, over, again), []).append(rank)
         return [Side(tuple(ranks), *what) for what, ranks in sides.items()]
 
-    def _doing(self, rank: int, divergence: Divergence) -> Program | None:
+    def _doing(self, rank: int, divergence: Divergence) -> SpanningProgram | None:
         theirs = divergence.program
         if rank == divergence.first:
             return theirs
@@ -423,7 +425,7 @@ class Comparison:
         codes = [self.codes.get(program.fingerprint) for program in held]
         return all(code is not None and code.complete for code in codes)
 
-    def comes_to(self, rank: int, program: Program) -> int | None:
+    def comes_to(self, rank: int, program: SpanningProgram) -> int | None:
         """So many programs after the one in which it diverges a rank runs this one, as is known.
 
         0: it has compiled it, and nothing more is known. None: nothing is known of that.

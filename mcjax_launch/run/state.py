@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.messages import Exited, Usage
 from mcjax_launch.kernel.wire.value import Changing, field
-from mcjax_launch.runs.pause import Pause
-from mcjax_launch.runs.rank_run import Import, RankRun, Sample
-from mcjax_launch.runs.stop_reasons import Stop
+from mcjax_launch.run.pause import Pause
+from mcjax_launch.run.rank_run import Import, RankRun, Sample
+from mcjax_launch.run.stop_reasons import StopReason
 
 if TYPE_CHECKING:
-    from mcjax_launch.runs.spmd import Comparison
-    from mcjax_launch.runs.waits import Waits
+    from mcjax_launch.run.spmd import Comparison
+    from mcjax_launch.run.waits import PastWaits
 
 
 class Activity:
@@ -52,7 +52,7 @@ class RunState(Changing):
         stacks: the ranks' stacks when a limit was reached, as they were shown.
         failed_hints: lines on those that could not be given, by a bug.
         activity: of all ranks together.
-        pause: while somebody debugs it.
+        pause: while somebody debugs it, or the launcher is stopped.
         initialize_calls: of all ranks together.
         waits: who waited for whom; only for a job's record.
         expects_hooks: each rank's own process is a Python that the hook gets into.
@@ -66,7 +66,7 @@ class RunState(Changing):
     job_id: str = ""
     coordinator: str = ""
     log_dir: str | None = None
-    stop: Stop | None = None
+    stop: StopReason | None = None
     stop_at: float | None = None
     idle_since: float | None = None
     stacks: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class RunState(Changing):
     activity: Activity = field(default_factory=Activity)
     pause: Pause = field(default_factory=Pause)
     initialize_calls: int = 0
-    waits: Waits | None = None
+    waits: PastWaits | None = None
     expects_hooks: bool = False
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn
@@ -132,8 +132,8 @@ class RunState(Changing):
         for used in usage.ranks:
             run = self.ranks[used.rank]
             sample = Sample(at, used.cpu_s, used.rss_kib)
-            since, platform = run.process.started_at or 0.0, run.compilations.platform
-            moved = run.usage.add(sample, used.main_s, used.main_waits, since, platform)
+            since, spins = run.process.started_at or 0.0, run.compilations.on_accelerator
+            moved = run.usage.add(sample, used.main_s, used.main_waits, since, spins)
             if moved and not run.is_looked_at:
                 self.activity.active_at = at
 
@@ -161,11 +161,19 @@ class RunState(Changing):
         """A rank has failed, as has become known now."""
         run.failed_at = self.activity.failed_at = at
 
-    def stopped(self, stop: Stop, at: float) -> None:
+    def stopped(self, stop: StopReason, at: float) -> None:
         """The job ends for this reason, or more is known of that."""
         if self.stop is None:
             self.stop_at, self.idle_since = at, self.activity.active_at
         self.stop = stop
+
+    def resumed(self, at: float) -> None:
+        """The launcher goes on after it was stopped: it knows nothing of that time.
+
+        So what stood still then need not have.
+        """
+        self.pause.ended_at = self.pause.resumed_at = at
+        self.activity.active_at = self.activity.heard_at = at
 
     def joined_as(self, rank: int, process: int) -> None:
         """A rank takes part in the job as this JAX process, by the number of initialize()."""
@@ -227,7 +235,7 @@ class RunState(Changing):
         """Whether all ranks that still run wait for one that has failed, which will not come."""
         running = self.running
         failed = any(run.status not in (None, 0) for run in self.ranks.values())
-        return bool(running) and failed and all(run.membership.waits for run in running)
+        return bool(running) and failed and all(run.place.waits_for_others for run in running)
 
     def rank_of(self, process: int | None) -> RankRun | None:
         """The rank that has joined as this JAX process."""
@@ -304,7 +312,7 @@ class RunState(Changing):
 
     def _comparison(self, turn: int) -> Comparison:
         if turn not in self._comparisons:
-            from mcjax_launch.runs.spmd import Comparison  # as only Python's ranks need
+            from mcjax_launch.run.spmd import Comparison  # as only Python's ranks need
 
             self._comparisons[turn] = Comparison()
         return self._comparisons[turn]

@@ -21,7 +21,7 @@ class _Event(Value):
     at: float
 
 
-class Members:
+class ProcessRanks:
     """The rank of each process, and what waits until more of them are known, in its order."""
 
     def __init__(self) -> None:
