@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from mcjax_launch.diagnosis.blame import Blame
-from mcjax_launch.diagnosis.initialize_calls import wrong_call
-from mcjax_launch.diagnosis.joining import elsewhere, other_version
+from mcjax_launch.diagnosis.initialize_calls import Blame, elsewhere, other_version, wrong_call
 from mcjax_launch.jax_messages import lost_peer
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.run.rank_run import RankRun

@@ -1,10 +1,10 @@
 """Where the ranks of a job that hangs are, and what to try; pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+from mcjax_launch.diagnosis.backends import placed
 from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints
-from mcjax_launch.diagnosis.initialize_calls import wrong_call
-from mcjax_launch.diagnosis.joining import kept_apart
+from mcjax_launch.diagnosis.initialize_calls import kept_apart, wrong_call
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.ranks import have, these_ranks
 from mcjax_launch.run.place import Stage
@@ -12,7 +12,6 @@ from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.spmd import titled
 from mcjax_launch.run.state import RunState
 
-_MOST_HOSTS = 3
 # Those that run, and where they should not stay.
 _STAYS = {
     Stage.ABSENT: "never called initialize()",
@@ -31,7 +30,7 @@ def whereabouts(state: RunState, *, jax: bool = False) -> list[str]:
     """
     if not jax and not _uses_jax(state):
         return []
-    lines = _stages(state) + _wrong_call(state) + _kept_apart(state) + _compiled(state.running)
+    lines = _stages(state) + _blames(state) + _compiled(state.running)
     if state.diverged:
         return [*lines, "the ranks ran different programs:", *divergence_lines(state.programs)]
     return lines + _behind(state)
@@ -59,7 +58,7 @@ def _hang(state: RunState) -> Hang | None:
         return Hang.RANK_GONE
     if Stage.ABSENT in stages:
         return Hang.RANK_ABSENT
-    if all(run.membership.joined_at is None for run in state.running):
+    if not any(run.place.is_through for run in state.running):
         return None
     if state.programs.waiting():
         return Hang.RANK_BEHIND
@@ -71,12 +70,11 @@ def _uses_jax(state: RunState) -> bool:
 
 
 def _stages(state: RunState) -> list[str]:
-    groups: dict[str, list[RankRun]] = {}
-    for run in state.ranks.values():
-        groups.setdefault(_stage(run), []).append(run)
+    groups: dict[str, list[int]] = {}
+    for rank, run in state.ranks.items():
+        groups.setdefault(_stage(run), []).append(rank)
     groups.pop("", None)
-    several = state.hosts > 1
-    return [f"{_placed(group, several)}: {stage}" for stage, group in groups.items()]
+    return [f"{placed(state, ranks)}: {stage}" for stage, ranks in groups.items()]
 
 
 def _stage(run: RankRun) -> str:
@@ -86,26 +84,11 @@ def _stage(run: RankRun) -> str:
     return _STAYS.get(run.place.stage, "")
 
 
-def _placed(runs: Sequence[RankRun], several_hosts: bool) -> str:
-    """Ranks, with their hosts if the job has several and these are few."""
-    hosts = {run.host for run in runs}
-    names = these_ranks(run.process_id for run in runs)
-    few = several_hosts and len(hosts) <= _MOST_HOSTS
-    return f"{names} on {', '.join(sorted(hosts))}" if few else names
-
-
-def _wrong_call(state: RunState) -> list[str]:
-    """Why ranks may be waiting in initialize()."""
-    if not any(run.place.stage is Stage.JOINING for run in state.running):
-        return []
-    blame = wrong_call(state)
-    return [str(blame)] if blame is not None else []
-
-
-def _kept_apart(state: RunState) -> list[str]:
+def _blames(state: RunState) -> list[str]:
     """Why ranks may wait for one another, in initialize() or later."""
-    blame = kept_apart(state)
-    return [str(blame)] if blame is not None else []
+    joining = any(run.place.stage is Stage.JOINING for run in state.running)
+    blames = [wrong_call(state) if joining else None, kept_apart(state)]
+    return [str(blame) for blame in blames if blame is not None]
 
 
 def _compiled(runs: Iterable[RankRun]) -> list[str]:
@@ -116,7 +99,7 @@ def _compiled(runs: Iterable[RankRun]) -> list[str]:
             what = f"{titled(latest.name)} at {latest.where or 'an unknown line'}"
             line = f"compiling {what}" if run.compilations.under_way else f"last compiled {what}"
             groups.setdefault(line, []).append(run.process_id)
-        elif run.membership.joined_at is not None:
+        elif run.place.is_through:
             groups.setdefault("nothing compiled yet", []).append(run.process_id)
     return [f"{these_ranks(ranks)}: {line}" for line, ranks in groups.items()]
 

@@ -1,15 +1,33 @@
-"""Ranks that called initialize() with arguments that cannot work; pure."""
+"""Ranks that called initialize() with what cannot work, alone or with the others; pure."""
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from mcjax_launch.diagnosis.blame import Blame
 from mcjax_launch.kernel.wire.address import is_loopback, split_text
 from mcjax_launch.kernel.wire.hook_messages import Joining
+from mcjax_launch.ranks import have, these_ranks
 from mcjax_launch.run.place import Stage
 from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 
 _Calls = list[tuple[RankRun, Joining]]
+
+
+class Blame(NamedTuple):
+    """A rank to blame for what happens to the others.
+
+    Args:
+        run: the rank's.
+        action: what it did, as a phrase to follow its name.
+
+    """
+
+    run: RankRun
+    action: str
+
+    def __str__(self) -> str:
+        return f"rank {self.run.process_id} {self.action}"
 
 
 def wrong_call(state: RunState) -> Blame | None:
@@ -130,13 +148,11 @@ def _calls(runs: list[RankRun]) -> _Calls:
 
 
 def _same_process_id(calls: _Calls) -> Blame | None:
-    counts = Counter(call.process_id for _, call in calls)
-    for run, call in calls:
-        if counts[call.process_id] > 1 and call.process_id != run.process_id:
-            own = f"its own is {run.process_id}"
-            return _blame(
-                run, call, f"process_id={call.process_id}, which is another rank's; {own}"
-            )
+    seen: dict[int | None, tuple[RankRun, Joining]] = {}
+    for one in calls:
+        other = seen.setdefault(one[1].process_id, one)
+        if other is not one and one[1].process_id is not None:
+            return _same_as(other, one)
     return None
 
 
@@ -153,11 +169,72 @@ def _other_size(calls: _Calls, num_processes: int) -> Blame | None:
     """All agree on a number of processes that this job does not have."""
     for run, call in calls:
         if call.num_processes != num_processes:
-            size = f"num_processes={call.num_processes}, like the others"
-            return _blame(run, call, f"{size}, but the job has {num_processes}")
+            return _blame(run, call, _other_than(num_processes, call))
     return None
 
 
 def _blame(run: RankRun, call: Joining, arguments: str) -> Blame:
     at = f" at {call.where}" if call.where else ""
     return Blame(run, f"called initialize(){at} with {arguments}")
+
+
+# --- calls that are right by themselves ---
+
+
+def kept_apart(state: RunState) -> Blame | None:
+    """A rank that cannot take part with the others, or that these cannot find."""
+    return other_version(state) or elsewhere(state)
+
+
+def other_version(state: RunState) -> Blame | None:
+    """A rank whose jax or jaxlib is not that of most ranks."""
+    runs = [run for run in state.ranks.values() if run.membership.call is not None]
+    return _other_package(runs, "jax") or _other_package(runs, "jaxlib")
+
+
+def _other_package(runs: Sequence[RankRun], package: str) -> Blame | None:
+    groups: dict[str, list[RankRun]] = {}
+    for run in runs:
+        if version := getattr(run.membership.call, package):
+            groups.setdefault(version, []).append(run)
+    if len(groups) < 2:
+        return None
+    # Of two that are as many, the one that rank 0 is in is the usual.
+    usual = max(groups, key=lambda version: (len(groups[version]), -groups[version][0].process_id))
+    odd = next(version for version in groups if version != usual)
+    others = [run.process_id for run in groups[odd][1:]]
+    also = f" (as {have(others)} {these_ranks(others)})" if others else ""
+    rest = [run.process_id for run in groups[usual]]
+    versions = f"has {package} {odd}{also}, {these_ranks(rest)} {have(rest)} {usual}"
+    return Blame(groups[odd][0], f"{versions}: all processes of a job need the same")
+
+
+def without_partition(state: RunState) -> Blame | None:
+    """A rank that gives no partition index although another does: JAX wants all or none."""
+    calls = [(run, run.membership.call) for run in state.ranks.values()]
+    missing = [run for run, call in calls if call is not None and call.partition is None]
+    given = [run.process_id for run, call in calls if call and call.partition is not None]
+    if not given or not missing:
+        return None
+    others = [run.process_id for run in missing[1:]]
+    nor = f", nor {have(others)} {these_ranks(others)}" if others else ""
+    return Blame(
+        missing[0],
+        f"has no partition index{nor}, {these_ranks(given)} {have(given)}: JAX wants it of all "
+        "processes or of none (JAX_PARTITION_INDEX, or partition_index= of initialize())",
+    )
+
+
+def elsewhere(state: RunState) -> Blame | None:
+    """A process 0 that gives an address for the coordinator at which it cannot listen."""
+    for run in state.ranks.values():
+        call = run.membership.call
+        if call is not None and call.elsewhere:
+            return Blame(run, _elsewhere(call))
+    return None
+
+
+def _elsewhere(call: Joining) -> str:
+    at = f" at {call.where}" if call.where else ""
+    address = f"coordinator_address={call.coordinator_address}"
+    return f"called initialize(){at} with {address}, which is not an address of its machine"

@@ -10,7 +10,7 @@ from mcjax_launch.diagnosis.stacks import Frame, Stack, threads
 from mcjax_launch.kernel.wire import source_lines
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.spmd import SpanningProgram
+from mcjax_launch.run.spmd import RanProgram
 from mcjax_launch.run.state import RunState
 
 # Libraries whose calls wait in JAX, which is in C++ then.
@@ -40,7 +40,7 @@ class InProgram(Value):
     """A rank is in a program, or held at one: where, in words; and which it is in, if known."""
 
     where: str
-    program: SpanningProgram | None
+    program: RanProgram | None
 
 
 class Sighting:
@@ -70,7 +70,7 @@ class Sighting:
         return next(own, None)
 
     @cached_property
-    def program(self) -> SpanningProgram | None:
+    def program(self) -> RanProgram | None:
         """The program that spans processes which it ran at the line it is at, if it did."""
         if self._users is None:
             return None

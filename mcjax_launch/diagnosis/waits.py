@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from mcjax_launch.diagnosis.initialize_calls import wrong_call
-from mcjax_launch.diagnosis.joining import kept_apart
+from mcjax_launch.diagnosis.initialize_calls import kept_apart, wrong_call
 from mcjax_launch.diagnosis.sightings import Sighting, sightings
 from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.kernel.wire.value import Value

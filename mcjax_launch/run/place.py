@@ -37,6 +37,11 @@ class Place(Value):
     where: str = ""
 
     @property
+    def is_through(self) -> bool:
+        """Whether nobody waits any longer for it to come through initialize()."""
+        return self.stage not in (Stage.IMPORTING, Stage.ABSENT, Stage.JOINING)
+
+    @property
     def waits_for_others(self) -> bool:
         """Whether it waits for the others whatever its program does."""
         return self.stage in (Stage.JOINING, Stage.LEAVING)

@@ -13,7 +13,7 @@ from mcjax_launch.kernel.wire.value import Changing, Value, field
 from mcjax_launch.run.place import Place, Stage
 
 if TYPE_CHECKING:
-    from mcjax_launch.run.spmd import SpanningProgram
+    from mcjax_launch.run.spmd import RanProgram
 
 # Using less of a core than this is no progress: heartbeats and idle threads need some.
 BUSY = 0.05
@@ -109,7 +109,7 @@ class Compilations(Changing):
     under_way: int = 0
     latest: Compiling | None = None
     platform: str = ""
-    ran: dict[str, SpanningProgram] = field(default_factory=dict)
+    ran: dict[str, RanProgram] = field(default_factory=dict)
     began_at: float = 0.0
     ended_at: float = 0.0
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.value import Changing, Value, field
-from mcjax_launch.run.spmd import SpanningProgram
+from mcjax_launch.run.spmd import RanProgram
 
 if TYPE_CHECKING:
     from mcjax_launch.run.state import RunState
@@ -58,7 +58,7 @@ class PastWait(Value):
 
 
 class _Gathering(Changing):
-    program: SpanningProgram
+    program: RanProgram
     arrived: dict[int, float] = field(default_factory=dict)
 
 
@@ -79,7 +79,7 @@ class PastWaits:
         self._over: list[tuple[float, int, PastWait]] = []  # a heap, the shortest first
         self._count = self._arrivals = 0
 
-    def came(self, rank: int, program: SpanningProgram, at: float) -> None:
+    def came(self, rank: int, program: RanProgram, at: float) -> None:
         """A rank is about to run a program."""
         if rank not in program.ranks:
             return

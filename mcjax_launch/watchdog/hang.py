@@ -175,11 +175,10 @@ class HangWatch:
         marks = {}
         for run in self._state.running:
             samples, rank = run.usage.samples, run.process_id
-            joined = run.membership.joined_at is not None
             known_at = samples[-1].at if samples else 0.0
             if run.is_looked_at:
                 known_at = min(known_at, run.standing.at)
-            if joined and known_at >= asked_at:
+            if run.place.is_through and known_at >= asked_at:
                 marks[rank] = _Mark(run, self._marks.get(rank))
         self._marks = marks
 

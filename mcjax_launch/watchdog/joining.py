@@ -131,7 +131,11 @@ class JoiningRanks:
 
     def notes(self, state: RunState, rank: int) -> list[str]:
         """Lines on what has not been reported yet; call it whenever a rank calls initialize()."""
-        from mcjax_launch.diagnosis.joining import elsewhere, other_version, without_partition
+        from mcjax_launch.diagnosis.initialize_calls import (
+            elsewhere,
+            other_version,
+            without_partition,
+        )
 
         call = state.ranks[rank].membership.call
         if call is None or state.ending:

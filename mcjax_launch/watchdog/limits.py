@@ -1,7 +1,6 @@
 """What ends a job that should not go on: it takes too long, or it hangs."""
 
 from mcjax_launch.job.job import Job
-from mcjax_launch.run.rank_run import RankRun
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import StopReason, out_of_time
 
@@ -76,7 +75,7 @@ class Limits:
             return self._out_of_time(message, now, final=True)
         if self._start_s is not None:
             seconds = self._start_s
-            if all(_has_started(run) for run in self._state.ranks.values()):
+            if all(run.place.is_through for run in self._state.ranks.values()):
                 self._start_s = None
             elif now >= self._start_began + seconds:
                 self._start_s = None
@@ -117,7 +116,3 @@ def usage_every_s(job: Job, *, watched: bool) -> float:
             min(max(job.stall_timeout / _SAMPLES, _SHORTEST_PERIOD_S), _LONGEST_PERIOD_S)
         )
     return min(periods, default=0.0)
-
-
-def _has_started(run: RankRun) -> bool:
-    return run.membership.joined_at is not None or run.status is not None

@@ -17,13 +17,13 @@ from mcjax_launch.features.verify_spmd.watch import (
 from mcjax_launch.kernel.wire import hook_messages
 from mcjax_launch.kernel.wire.messages import FromHook, RankUsage, Usage
 from mcjax_launch.run.hook_events import take
-from mcjax_launch.run.spmd import Comparison, SpanningProgram
+from mcjax_launch.run.spmd import Comparison, RanProgram
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import interrupted
 
 ALL = frozenset(range(3))
-METRIC = SpanningProgram("jit_metric", "m", ALL, ("f32[4]",), "train.py:12")
-HELD = SpanningProgram("jit_held", "h", ALL, (), "train.py:20")
+METRIC = RanProgram("jit_metric", "m", ALL, ("f32[4]",), "train.py:12")
+HELD = RanProgram("jit_held", "h", ALL, (), "train.py:20")
 SITE = "/v/lib/python3.11/site-packages"
 CALLS = {
     "result": f"{SITE}/jax/_src/array.py:642:_value",
@@ -120,7 +120,7 @@ def test_ranks_that_wait_for_one_another_run_different_programs(job: Job) -> Non
 def test_some_are_in_a_program_and_some_at_the_gate_of_another(job: Job) -> None:
     """None of them can go on, though none of these programs differs from another."""
     job.programs.ran(
-        1, SpanningProgram("jit_pair", "p", frozenset({1, 2}), (), "train.py:30"), held=True
+        1, RanProgram("jit_pair", "p", frozenset({1, 2}), (), "train.py:30"), held=True
     )
     job.places[1] = "held"
     assert [type(one) for one in job.wait(12)] == [ShowCode, Diverged]
@@ -254,9 +254,7 @@ def test_ranks_in_programs_on_different_devices_may_have_threads(job: Job) -> No
         job.programs.ran(rank, HELD, held=True)
     assert job.wait(1) == [Release("h", ALL)]
     for rank in both:
-        program = SpanningProgram(
-            f"jit_{rank}", f"p{rank}", both, (), "", frozenset({rank, rank + 2})
-        )
+        program = RanProgram(f"jit_{rank}", f"p{rank}", both, (), "", frozenset({rank, rank + 2}))
         job.programs.ran(rank, program, held=True)
         job.places[rank] = "held"
     assert job.wait(20) == []
@@ -264,7 +262,7 @@ def test_ranks_in_programs_on_different_devices_may_have_threads(job: Job) -> No
 
 def test_ranks_that_are_too_far_apart_are_not_compared() -> None:
     comparison, both = Comparison(), frozenset({0, 1})
-    programs = [SpanningProgram("jit_f", f"f{number}", both) for number in range(2500)]
+    programs = [RanProgram("jit_f", f"f{number}", both) for number in range(2500)]
     for program in programs[:-1]:
         comparison.ran(0, program, held=True)
         comparison.release(program)

@@ -4,18 +4,18 @@ from records import end_of, say
 
 from mcjax_launch.kernel.wire.hook_messages import Joined, Joining, Leaving
 from mcjax_launch.kernel.wire.hook_messages import Program as Ran
-from mcjax_launch.run.spmd import SpanningProgram
+from mcjax_launch.run.spmd import RanProgram
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.waits import EXIT, INITIALIZE, PastWait, PastWaits, waits_of
 
 ALL = frozenset(range(4))
 
 
-def program(name: str, ranks: frozenset[int] = ALL) -> SpanningProgram:
-    return SpanningProgram(f"jit_{name}", name, ranks, (), f"{name}.py:1")
+def program(name: str, ranks: frozenset[int] = ALL) -> RanProgram:
+    return RanProgram(f"jit_{name}", name, ranks, (), f"{name}.py:1")
 
 
-def came(waits: PastWaits, what: SpanningProgram, times: dict[int, float]) -> None:
+def came(waits: PastWaits, what: RanProgram, times: dict[int, float]) -> None:
     for rank, at in times.items():
         waits.came(rank, what, at)
 

@@ -15,7 +15,7 @@ from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import have, these_ranks
 from mcjax_launch.run.place import Stage
 from mcjax_launch.run.rank_run import RankRun, Sample
-from mcjax_launch.run.spmd import Code, SpanningProgram
+from mcjax_launch.run.spmd import Code, RanProgram
 from mcjax_launch.run.state import RunState
 from mcjax_launch.run.stop_reasons import StopReason, diverged, incomparable
 
@@ -180,14 +180,14 @@ class SpmdWatch:
             programs.passed_by(stuck, {rank: p for rank, p in inside.items() if p is not None})
         return decisions + self.expire(now)
 
-    def _stuck(self, places: Mapping[int, InProgram | None]) -> SpanningProgram | None:
+    def _stuck(self, places: Mapping[int, InProgram | None]) -> RanProgram | None:
         """A program at which ranks are held, and another one is in a program on the same devices.
 
         Whoever is in one on other devices may come to this in another thread.
         """
         held = self._state.programs.held()
 
-        def is_in(rank: int, program: SpanningProgram) -> bool:
+        def is_in(rank: int, program: RanProgram) -> bool:
             at = [other for other, there, _ in held if rank in there]
             place = places.get(rank)
             if not at and place is not None:
@@ -220,7 +220,7 @@ class SpmdWatch:
 
     def _note(
         self,
-        program: SpanningProgram,
+        program: RanProgram,
         there: Collection[int],
         missing: Collection[int],
         waited: float,
