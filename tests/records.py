@@ -11,9 +11,9 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.hook_messages import Failed, HookMessage, Joined, Joining
 from mcjax_launch.kernel.wire.messages import Exited, FromHook, RankUsage, Usage
 from mcjax_launch.report import record
-from mcjax_launch.run import hook_events
-from mcjax_launch.run.rank_run import RankProcess, RankRun
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs import hook_events
+from mcjax_launch.runs.rank_run import RankProcess, RankRun
+from mcjax_launch.runs.state import RunState
 
 TERM, KILL, SEGV = signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV
 JOB = Job(program=("train.py",), num_processes=256, python="python", chdir="/")

@@ -9,7 +9,7 @@ from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.report import record
-from mcjax_launch.run.rank_run import RankRun
+from mcjax_launch.runs.rank_run import RankRun
 
 
 class RankResult(Value):

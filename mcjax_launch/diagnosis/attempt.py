@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcjax_launch.diagnosis.summary import Summary
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.state import RunState
 
 
 class Attempt(Value):

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 from mcjax_launch.kernel.wire.hook_messages import Backend
 from mcjax_launch.ranks import these_ranks
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.state import RunState
 
 _MOST_HOSTS = 3
 _CPU = "cpu"

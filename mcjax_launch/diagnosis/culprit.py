@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from mcjax_launch.diagnosis.initialize_calls import Blame, elsewhere, other_version, wrong_call
 from mcjax_launch.jax_messages import lost_peer
 from mcjax_launch.ranks import these_ranks
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
 
 #: What a rank did that ended as by os._exit(0).
 LEFT = "exited with 0 without leaving the job (as os._exit() does), so JAX considers it dead"

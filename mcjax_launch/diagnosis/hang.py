@@ -7,10 +7,10 @@ from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints
 from mcjax_launch.diagnosis.initialize_calls import kept_apart, wrong_call
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.run.place import Stage
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.spmd import titled
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.place import Stage
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.spmd import titled
+from mcjax_launch.runs.state import RunState
 
 # Those that run, and where they should not stay.
 _STAYS = {

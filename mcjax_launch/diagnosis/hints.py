@@ -15,8 +15,8 @@ from mcjax_launch.jax_messages.known_errors import (
 )
 from mcjax_launch.kernel.wire.jax_version import why_too_old
 from mcjax_launch.ranks import counted, slices_text
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
 
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 

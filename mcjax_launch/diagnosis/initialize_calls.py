@@ -7,9 +7,9 @@ from typing import NamedTuple
 from mcjax_launch.kernel.wire.address import is_loopback, split_text
 from mcjax_launch.kernel.wire.hook_messages import Joining
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.run.place import Stage
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.place import Stage
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
 
 
 class Blame(NamedTuple):

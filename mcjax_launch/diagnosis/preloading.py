@@ -1,8 +1,8 @@
 """Which imports are under way for ranks that wait for them (--preload); pure."""
 
 from mcjax_launch.ranks import counted
-from mcjax_launch.run.rank_run import Import
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import Import
+from mcjax_launch.runs.state import RunState
 
 _MOST_HOSTS = 3
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import StopReason
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import StopReason
 
 
 class RankFailed(Value):

@@ -9,9 +9,9 @@ from functools import cached_property
 from mcjax_launch.diagnosis.stacks import Frame, Stack, threads
 from mcjax_launch.kernel.wire import source_lines
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.spmd import RanProgram
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.spmd import RanProgram
+from mcjax_launch.runs.state import RunState
 
 # Libraries whose calls wait in JAX, which is in C++ then.
 _JAX = ("jax", "jaxlib", "orbax", "flax", "optax", "equinox", "chex", "haiku")

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.run.spmd import Comparison, RanProgram, Side
+from mcjax_launch.runs.spmd import Comparison, RanProgram, Side
 
 _MOST_SHAPES = 4
 _MOST_GROUPS = 8

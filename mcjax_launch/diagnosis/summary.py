@@ -20,8 +20,8 @@ from mcjax_launch.kernel.wire.hook_messages import Failed
 from mcjax_launch.kernel.wire.signals import signal_name
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import all_ranks, counted, these_ranks
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import visible
 
 #: Of a job that took at least so many seconds it is always said how long it ran.

@@ -5,7 +5,7 @@ import signal
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax
 from mcjax_launch.jax_messages.tracebacks import Traceback, tracebacks
 from mcjax_launch.kernel.wire.hook_messages import Failed
-from mcjax_launch.run.rank_run import RankRun
+from mcjax_launch.runs.rank_run import RankRun
 
 # A rank that exits may say why in the last lines of its stderr.
 _LAST_LINES = 5

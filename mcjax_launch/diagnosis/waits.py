@@ -13,10 +13,10 @@ from mcjax_launch.diagnosis.sightings import Sighting, sightings
 from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.run import waits
-from mcjax_launch.run.place import Stage
-from mcjax_launch.run.spmd import titled
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs import waits
+from mcjax_launch.runs.place import Stage
+from mcjax_launch.runs.spmd import titled
+from mcjax_launch.runs.state import RunState
 
 # So many kinds of places are shown.
 _MOST_GROUPS = 2

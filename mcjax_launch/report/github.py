@@ -13,7 +13,7 @@ from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
 from mcjax_launch.diagnosis.summary import Summary
 from mcjax_launch.jax_messages.noise import without_noise
 from mcjax_launch.report.record import last_lines
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import visible
 
 _MOST = 4000  # characters: GitHub shows some 4 KB of a message

@@ -4,7 +4,7 @@ import os
 
 from mcjax_launch.diagnosis.program_code import parsed
 from mcjax_launch.diagnosis.spmd import different_programs
-from mcjax_launch.run.spmd import Comparison
+from mcjax_launch.runs.spmd import Comparison
 
 
 def save(programs: Comparison, begin: str) -> list[str]:

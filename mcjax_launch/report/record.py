@@ -18,11 +18,11 @@ from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.hook_messages import ImportedJax
 from mcjax_launch.kernel.wire.signals import signal_name
-from mcjax_launch.run.rank_run import RankRun, Sample
-from mcjax_launch.run.spmd import titled
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import StopReason
-from mcjax_launch.run.waits import waits_of
+from mcjax_launch.runs.rank_run import RankRun, Sample
+from mcjax_launch.runs.spmd import titled
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.runs.waits import waits_of
 
 #: JSON: what `json.dumps` takes.
 Json = dict[str, Any]

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from mcjax_launch.run.rank_run import BUSY, RankRun
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import BUSY, RankRun
+from mcjax_launch.runs.state import RunState
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack

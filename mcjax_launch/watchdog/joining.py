@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING
 
 from mcjax_launch.ranks import these_ranks
-from mcjax_launch.run import stop_reasons
-from mcjax_launch.run.place import Stage
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import StopReason
+from mcjax_launch.runs import stop_reasons
+from mcjax_launch.runs.place import Stage
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import StopReason
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.initialize_calls import Callers

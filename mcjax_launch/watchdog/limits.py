@@ -1,8 +1,8 @@
 """What ends a job that should not go on: it takes too long, or it hangs."""
 
 from mcjax_launch.job.job import Job
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import StopReason, out_of_time
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import StopReason, out_of_time
 
 # How often agents report usage within --stall-timeout.
 _SAMPLES = 4

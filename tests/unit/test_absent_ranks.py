@@ -5,10 +5,10 @@ from records import end_of
 
 from mcjax_launch.kernel.wire.hook_messages import Joined, Joining, Leaving, Left
 from mcjax_launch.kernel.wire.messages import Exited, FromHook
-from mcjax_launch.run import hook_events
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import StopReason
+from mcjax_launch.runs import hook_events
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.watchdog.joining import AbsentRanks
 
 Event = FromHook | Exited

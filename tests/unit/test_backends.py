@@ -7,7 +7,7 @@ from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.jax_messages.lost_peer import missing_key
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.hook_messages import Backend
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.joining import JoiningRanks
 
 CPU, CUDA, GPU = Backend("cpu", 1), Backend("cuda", 0), Backend("gpu", 1)

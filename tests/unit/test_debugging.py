@@ -18,7 +18,7 @@ from mcjax_launch.features.debugging.queue import (
 )
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher.user_terminal import _Row
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.hang import HangWatch
 from mcjax_launch.watchdog.limits import Limits
 

@@ -13,8 +13,8 @@ from mcjax_launch.jax_messages.known_errors import KnownError
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
-from mcjax_launch.run.rank_run import Membership, RankRun
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import Membership, RankRun
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.limits import Limits
 
 FATAL = (

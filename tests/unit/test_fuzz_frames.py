@@ -24,7 +24,7 @@ from mcjax_launch.kernel.transport.pipes import Pipes
 from mcjax_launch.kernel.wire import frames, hook_messages, messages
 from mcjax_launch.kernel.wire.codec import Message, Nested
 from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.state import RunState
 
 _SEED = os.environ.get("FUZZ_SEED", "7")
 _CASES = int(os.environ.get("FUZZ_CASES", "400"))

@@ -12,7 +12,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.gpus import visible
 from mcjax_launch.kernel.wire.hook_messages import Backend
 from mcjax_launch.kernel.wire.messages import VisibleGpus
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.state import RunState
 
 JOB = Job(program=("train.py",), python="python", chdir="/")
 CUDA, IDS = "CUDA_VISIBLE_DEVICES", "JAX_LOCAL_DEVICE_IDS"

@@ -9,7 +9,7 @@ from records import say
 from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import RankUsage, Usage
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog import hang
 from mcjax_launch.watchdog.hang import Ask, HangWatch, StandingLooks
 

@@ -9,7 +9,7 @@ from mcjax_launch.diagnosis.hang import whereabouts
 from mcjax_launch.diagnosis.initialize_calls import elsewhere, other_version, without_partition
 from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.joining import JoiningRanks
 
 NEEDED = ": all processes of a job need the same"

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 FLOORS = (
     ("__init__", "kernel.wire", "jax_messages", "ranks", "wording"),
     ("errors", "options"),
-    ("job", "run"),
+    ("job", "runs"),
     ("schedulers", "features"),  # the index of them all
     ("kernel.transport", "console", "diagnosis"),
     ("report", "watchdog"),
@@ -183,7 +183,7 @@ PLANTED = {
         "mcjax_launch.cli.command",
     ),
     "upwards, relative": (
-        "run/state.py",
+        "runs/state.py",
         "from ..kernel.launcher import launcher",
         "launcher.launcher",
     ),
@@ -210,8 +210,8 @@ PLANTED = {
     "out of what is streamed": ("kernel/agent/main.py", "from ...job import hosts", "job.hosts"),
     "in the hook, by its other name": (
         "kernel/hook/exits.py",
-        "import _mcjax_launch.run.state",
-        "_mcjax_launch.run.state",
+        "import _mcjax_launch.runs.state",
+        "_mcjax_launch.runs.state",
     ),
     "of another feature": (
         "features/stdin/launcher.py",

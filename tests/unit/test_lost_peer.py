@@ -8,7 +8,7 @@ from records import end_of, failure, say
 from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax, says_timed_out
 from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.state import RunState
 
 GLOO = (
     "UNKNOWN: Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out with "

@@ -7,9 +7,9 @@ from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.features.verify_spmd.watch import Release, SpmdWatch
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import FromHook
-from mcjax_launch.run import hook_events
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import interrupted
+from mcjax_launch.runs import hook_events
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import interrupted
 from mcjax_launch.watchdog.joining import JoiningRanks
 
 RANKS = range(4)

@@ -16,9 +16,9 @@ from mcjax_launch.diagnosis.summary import Summary, summarize
 from mcjax_launch.kernel.wire.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
 from mcjax_launch.kernel.wire.messages import RankUsage, Usage
 from mcjax_launch.report import record, write
-from mcjax_launch.run.rank_run import RankRun, Sample
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import StopReason
+from mcjax_launch.runs.rank_run import RankRun, Sample
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import StopReason
 
 VICTIM = "Terminating process because the JAX distributed service detected fatal errors"
 

@@ -16,7 +16,7 @@ VALUES |= {"Effect", "TypedDict"}
 LONG = {
     "kernel/launcher/restarts.py run": "the loop over attempts, with what one hands on to the next",
 }
-WIDE = {"run/state.py RunState": "all that is known of a run, of which there is one"}
+WIDE = {"runs/state.py RunState": "all that is known of a run, of which there is one"}
 LATE: dict[str, str] = {}
 
 Modules = dict[str, ast.Module]

@@ -6,7 +6,7 @@ import pytest
 
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.kernel.wire import hook_messages
-from mcjax_launch.run.spmd import Comparison, RanProgram
+from mcjax_launch.runs.spmd import Comparison, RanProgram
 
 ALL = frozenset(range(4))
 

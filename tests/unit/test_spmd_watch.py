@@ -16,10 +16,10 @@ from mcjax_launch.features.verify_spmd.watch import (
 )
 from mcjax_launch.kernel.wire import hook_messages
 from mcjax_launch.kernel.wire.messages import FromHook, RankUsage, Usage
-from mcjax_launch.run.hook_events import take
-from mcjax_launch.run.spmd import Comparison, RanProgram
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import interrupted
+from mcjax_launch.runs.hook_events import take
+from mcjax_launch.runs.spmd import Comparison, RanProgram
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import interrupted
 
 ALL = frozenset(range(3))
 METRIC = RanProgram("jit_metric", "m", ALL, ("f32[4]",), "train.py:12")

@@ -15,8 +15,8 @@ from mcjax_launch.kernel.launcher import progress
 from mcjax_launch.kernel.launcher.progress import Progress
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import RankUsage, Usage
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import StopReason
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import StopReason
 
 
 class Drawn:

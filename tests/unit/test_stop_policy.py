@@ -16,7 +16,7 @@ from mcjax_launch.kernel.launcher.stop_policy import (
     StopPolicy,
     StopRanks,
 )
-from mcjax_launch.run.stop_reasons import StopReason
+from mcjax_launch.runs.stop_reasons import StopReason
 
 INT, TERM, HUP, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL
 GRACES = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}

@@ -7,7 +7,7 @@ from records import say
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.hang import Ask, HangWatch
 from mcjax_launch.watchdog.limits import Limits
 

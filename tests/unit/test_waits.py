@@ -4,9 +4,9 @@ from records import end_of, say
 
 from mcjax_launch.kernel.wire.hook_messages import Joined, Joining, Leaving
 from mcjax_launch.kernel.wire.hook_messages import Program as Ran
-from mcjax_launch.run.spmd import RanProgram
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.waits import EXIT, INITIALIZE, PastWait, PastWaits, waits_of
+from mcjax_launch.runs.spmd import RanProgram
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.waits import EXIT, INITIALIZE, PastWait, PastWaits, waits_of
 
 ALL = frozenset(range(4))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.run.stop_reasons import host_lost
+from mcjax_launch.runs.stop_reasons import host_lost
 from mcjax_launch.wording import one_line, visible
 
 SHOWN = {

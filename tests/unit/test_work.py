@@ -37,7 +37,7 @@ from mcjax_launch.kernel.wire.hook_messages import ProgramText
 from mcjax_launch.kernel.wire.source_lines import owner, shortened
 from mcjax_launch.pytest_plugin import said
 from mcjax_launch.ranks import parse_ranges
-from mcjax_launch.run.spmd import Code
+from mcjax_launch.runs.spmd import Code
 from mcjax_launch.schedulers.slurm import parse_gpus
 from mcjax_launch.wording import one_line
 

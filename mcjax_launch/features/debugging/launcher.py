@@ -38,7 +38,7 @@ from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
 from mcjax_launch.kernel.wire.frames import Raw
 from mcjax_launch.kernel.wire.messages import ToLauncher
 from mcjax_launch.ranks import these_ranks
-from mcjax_launch.run.stop_reasons import quit_debugger
+from mcjax_launch.runs.stop_reasons import quit_debugger
 
 _WHAT_HELPS = (
     "run it at a terminal, or with --debugpy PORT (-x PYTHONBREAKPOINT=0 ignores breakpoints)"

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.run.place import Stage
-from mcjax_launch.run.rank_run import RankRun, Sample
-from mcjax_launch.run.spmd import Code, RanProgram
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import StopReason, diverged, incomparable
+from mcjax_launch.runs.place import Stage
+from mcjax_launch.runs.rank_run import RankRun, Sample
+from mcjax_launch.runs.spmd import Code, RanProgram
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import StopReason, diverged, incomparable
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.sightings import InProgram

@@ -43,10 +43,10 @@ from mcjax_launch.kernel.wire.frames import Content, Data, Raw
 from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED
 from mcjax_launch.ranks import counted
-from mcjax_launch.run import stop_reasons
-from mcjax_launch.run.rank_run import RankRun
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import StopReason
+from mcjax_launch.runs import stop_reasons
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.watchdog.joining import AbsentRanks
 from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
@@ -301,7 +301,7 @@ class Launcher:
                 )
 
     def _received_of_hook(self, message: messages.FromHook) -> None:
-        from mcjax_launch.run import hook_events  # as only Python's ranks need
+        from mcjax_launch.runs import hook_events  # as only Python's ranks need
 
         rank, said = message.rank, message.message
         if hook_events.take(self.state, message, time.monotonic()):

@@ -6,9 +6,9 @@ from mcjax_launch.console.status_line import StatusLine
 from mcjax_launch.diagnosis.summary import duration
 from mcjax_launch.kernel.launcher.startup import Startup
 from mcjax_launch.ranks import counted, ranges
-from mcjax_launch.run.place import Stage
-from mcjax_launch.run.rank_run import BUSY, RankRun
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.place import Stage
+from mcjax_launch.runs.rank_run import BUSY, RankRun
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import some
 
 # With many events the line is made anew no more often than this,

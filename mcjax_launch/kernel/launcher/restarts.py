@@ -17,8 +17,8 @@ from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.schedulers import restarts_before
 from mcjax_launch.kernel.wire.signals import ENDING
 from mcjax_launch.ranks import counted
-from mcjax_launch.run.state import RunState
-from mcjax_launch.run.stop_reasons import StopReason, interrupted
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import StopReason, interrupted
 
 # Between a failure and the next start: doubled each time.
 _FIRST_PAUSE_S = 1.0
@@ -99,7 +99,7 @@ def run(
 def _state(job: Job, hosts: int, began_at: float) -> RunState:
     state = RunState(began_at=began_at, hosts=hosts, num_processes=job.num_processes)
     if job.record:
-        from mcjax_launch.run.waits import PastWaits
+        from mcjax_launch.runs.waits import PastWaits
 
         state.waits = PastWaits()
     return state

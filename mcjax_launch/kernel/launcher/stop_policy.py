@@ -13,7 +13,7 @@ from collections.abc import Callable
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.run.stop_reasons import StopReason, interrupted
+from mcjax_launch.runs.stop_reasons import StopReason, interrupted
 
 # Ctrl-C ends a whole pipeline, and scancel a whole job: what it does to our reader or our agents
 # may be seen here before the signal that is for us.

@@ -1,6 +1,6 @@
 """Who waited for whom: where ranks go on together, some come before others; pure.
 
-Times are those of `mcjax_launch.run.state`.
+Times are those of `mcjax_launch.runs.state`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.value import Changing, Value, field
-from mcjax_launch.run.spmd import RanProgram
+from mcjax_launch.runs.spmd import RanProgram
 
 if TYPE_CHECKING:
-    from mcjax_launch.run.state import RunState
+    from mcjax_launch.runs.state import RunState
 
 INITIALIZE = "initialize()"
 EXIT = "JAX's exit barrier"

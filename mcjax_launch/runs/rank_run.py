@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from mcjax_launch.kernel.wire.exit_status import of_wait
 from mcjax_launch.kernel.wire.hook_messages import Backend, Compiling, Failed, ImportedJax, Joining
 from mcjax_launch.kernel.wire.value import Changing, Value, field
-from mcjax_launch.run.place import Place, Stage
+from mcjax_launch.runs.place import Place, Stage
 
 if TYPE_CHECKING:
-    from mcjax_launch.run.spmd import RanProgram
+    from mcjax_launch.runs.spmd import RanProgram
 
 # Using less of a core than this is no progress: heartbeats and idle threads need some.
 BUSY = 0.05

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.messages import Exited, Usage
 from mcjax_launch.kernel.wire.value import Changing, field
-from mcjax_launch.run.rank_run import Import, RankRun, Sample
-from mcjax_launch.run.stop_reasons import StopReason
+from mcjax_launch.runs.rank_run import Import, RankRun, Sample
+from mcjax_launch.runs.stop_reasons import StopReason
 
 if TYPE_CHECKING:
-    from mcjax_launch.run.spmd import Comparison
-    from mcjax_launch.run.waits import PastWaits
+    from mcjax_launch.runs.spmd import Comparison
+    from mcjax_launch.runs.waits import PastWaits
 
 
 class Activity:
@@ -349,7 +349,7 @@ class RunState(Changing):
 
     def _comparison(self, turn: int) -> Comparison:
         if turn not in self._comparisons:
-            from mcjax_launch.run.spmd import Comparison  # as only Python's ranks need
+            from mcjax_launch.runs.spmd import Comparison  # as only Python's ranks need
 
             self._comparisons[turn] = Comparison()
         return self._comparisons[turn]

@@ -4,9 +4,9 @@ from functools import partial
 
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import FromHook
-from mcjax_launch.run.rank_run import Membership, RankRun
-from mcjax_launch.run.spmd import RanProgram
-from mcjax_launch.run.state import RunState
+from mcjax_launch.runs.rank_run import Membership, RankRun
+from mcjax_launch.runs.spmd import RanProgram
+from mcjax_launch.runs.state import RunState
 
 
 def take(state: RunState, event: FromHook, at: float) -> bool:
