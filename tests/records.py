@@ -12,7 +12,7 @@ from mcjax_launch.kernel.wire.hook_messages import Failed, HookMessage, Joined, 
 from mcjax_launch.kernel.wire.messages import Exited, FromHook, RankUsage, Usage
 from mcjax_launch.report import record
 from mcjax_launch.runs import hook_events
-from mcjax_launch.runs.rank_run import Process, RankRun
+from mcjax_launch.runs.rank_run import RankProcess, RankRun
 from mcjax_launch.runs.state import RunState
 
 TERM, KILL, SEGV = signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV
@@ -52,7 +52,7 @@ def rank_run(
     **more: Any,
 ) -> RankRun:
     """A rank that has ended so; None: it has not."""
-    return RankRun(rank, "h", process=Process(status=status, signals=sent, lost=lost), **more)
+    return RankRun(rank, "h", process=RankProcess(status=status, signals=sent, lost=lost), **more)
 
 
 def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, Any]:

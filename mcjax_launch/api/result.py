@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
-from mcjax_launch.diagnosis.attempt import Attempt, Outcome
+from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.report import record
@@ -153,7 +153,7 @@ class JobFailed(LaunchError):
         return JobFailed, (self.result,)
 
 
-def made(outcome: Outcome, attempt: Attempt, restarts: int, seconds: float) -> Result:
+def made(outcome: JobOutcome, attempt: Attempt, restarts: int, seconds: float) -> Result:
     """The result of a job.
 
     Args:
@@ -194,7 +194,7 @@ def _rank(run: RankRun, told: record.Json) -> RankResult:
     )
 
 
-def _cause(outcome: Outcome, told: record.Json, ranks: Sequence[RankResult]) -> RootCause:
+def _cause(outcome: JobOutcome, told: record.Json, ranks: Sequence[RankResult]) -> RootCause:
     cause = told["cause"]
     culprit = next((one for one in ranks if one.rank == cause["rank"]), None)
     its: record.Json = next((one for one in told["ranks"] if one["rank"] == cause["rank"]), {})

@@ -19,7 +19,7 @@ from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, whole_li
 from mcjax_launch.jax_messages.noise import (
     GLOO_START,
     GlooListener,
-    Listener,
+    LineClassifier,
     Noise,
     StubListener,
     VictimSearch,
@@ -212,7 +212,7 @@ class FollowOnFilter:
         self._reported = False
         self._at_end = False  # nothing more will come
         self._interrupted: set[tuple[bytes, ...]] = set()  # where ranks were, as has been shown
-        self._listeners: dict[Stream, Listener] = {}
+        self._listeners: dict[Stream, LineClassifier] = {}
         self._held: dict[Stream, _Held] = {}
         self._begun = _BegunLines()
 
@@ -238,7 +238,7 @@ class FollowOnFilter:
         if not self._ending:
             return self._as_they_are(pieces)
         stream = pieces[0].stream
-        listener = self._listeners.setdefault(stream, Listener())
+        listener = self._listeners.setdefault(stream, LineClassifier())
         begun = self._begun.of(stream)
         if stream.rank != self._culprit:
             listener.expect(begun + text, self._kind)
@@ -262,7 +262,7 @@ class FollowOnFilter:
         self._interrupted.add(place)
         return None
 
-    def _sift(self, piece: Piece, listener: Listener, now: float) -> list[Piece]:
+    def _sift(self, piece: Piece, listener: LineClassifier, now: float) -> list[Piece]:
         if isinstance(piece, Fragment):
             if (line := self._begun.add(piece)) is not None:
                 listener.kind(line)

@@ -24,7 +24,7 @@ class Attempt(Value):
     summary: Summary
 
 
-class Outcome(Value):
+class JobOutcome(Value):
     """How the launcher's whole work ended.
 
     Args:

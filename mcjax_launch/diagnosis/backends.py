@@ -46,7 +46,7 @@ def _on_cpu(
     rest = _rest(state, on_cpu, others)
     devices = "/".join(sorted({_named(backends[rank].platform) + "s" for rank in others}))
     why = next((backends[rank].why for rank in on_cpu if backends[rank].why), _SEES_NONE)
-    return f"{_placed(state, on_cpu)} {use} the CPU, {rest} {devices}: {why}"
+    return f"{placed(state, on_cpu)} {use} the CPU, {rest} {devices}: {why}"
 
 
 def _fell_back(backends: Mapping[int, Backend]) -> str:
@@ -70,7 +70,7 @@ def _other_counts(state: RunState, backends: Mapping[int, Backend]) -> str:
     name = _named(backends[ranks[0]].platform)
     has = "have" if len(ranks) > 1 else "has"
     some = f"{odd} local {name}" + ("s" if odd > 1 else "")
-    return f"{_placed(state, ranks)} {has} {some}, {_rest(state, ranks, like)} {usual}"
+    return f"{placed(state, ranks)} {has} {some}, {_rest(state, ranks, like)} {usual}"
 
 
 def _rest(state: RunState, ranks: Collection[int], others: Collection[int]) -> str:
@@ -78,7 +78,7 @@ def _rest(state: RunState, ranks: Collection[int], others: Collection[int]) -> s
     return "the others" if all_known else these_ranks(others)
 
 
-def _placed(state: RunState, ranks: Collection[int]) -> str:
+def placed(state: RunState, ranks: Collection[int]) -> str:
     """Ranks, with their hosts if the job has several and these are few."""
     hosts = sorted({state.ranks[rank].host for rank in ranks})
     few = state.hosts > 1 and len(hosts) <= _MOST_HOSTS

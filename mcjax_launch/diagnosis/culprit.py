@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from mcjax_launch.diagnosis.blame import Blame
-from mcjax_launch.diagnosis.initialize_calls import wrong_call
-from mcjax_launch.diagnosis.joining import elsewhere, other_version
+from mcjax_launch.diagnosis.initialize_calls import Blame, elsewhere, other_version, wrong_call
 from mcjax_launch.jax_messages import lost_peer
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs.rank_run import RankRun
@@ -59,7 +57,7 @@ def _never_called(state: RunState) -> Blame | None:
     if not absent:
         return None
     first = min(absent, key=lambda run: (run.status is None, run.order))
-    how = "and exited with 0" if first.status == 0 else "while the others waited for it"
+    how = "and exited with 0" if first.never_came else "while the others waited for it"
     also = _nor([run.process_id for run in absent if run is not first])
     return Blame(first, f"never called initialize(){also}, {how}")
 
@@ -99,11 +97,8 @@ def _silent(state: RunState, text: str) -> Blame | None:
 
 def _vanished(state: RunState) -> Blame | None:
     """A rank that exited with 0 although its program had not come to its end."""
-    for run in state.ranks.values():
-        membership = run.membership
-        if run.status == 0 and membership.joined_at is not None and membership.leaving_at is None:
-            return Blame(run, LEFT)
-    return None
+    gone = (Blame(run, LEFT) for run in state.ranks.values() if run.vanished)
+    return next(gone, None)
 
 
 def _programs_barrier(state: RunState, text: str) -> Blame | None:

@@ -1,20 +1,23 @@
 """Where the ranks of a job that hangs are, and what to try; pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+from mcjax_launch.diagnosis.backends import placed
 from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints
-from mcjax_launch.diagnosis.initialize_calls import wrong_call
-from mcjax_launch.diagnosis.joining import kept_apart
+from mcjax_launch.diagnosis.initialize_calls import kept_apart, wrong_call
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.ranks import have, these_ranks
+from mcjax_launch.runs.place import Stage
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState
 
-_MOST_HOSTS = 3
-_ABSENT = "never called initialize()"
-_GONE = "exited with 0 without calling initialize()"
-_LEAVING = "waiting for the others in JAX's exit barrier"
+# Those that run, and where they should not stay.
+_STAYS = {
+    Stage.ABSENT: "never called initialize()",
+    Stage.JOINING: "waiting in initialize()",
+    Stage.LEAVING: "waiting for the others in JAX's exit barrier",
+}
 
 
 def whereabouts(state: RunState, *, jax: bool = False) -> list[str]:
@@ -27,7 +30,7 @@ def whereabouts(state: RunState, *, jax: bool = False) -> list[str]:
     """
     if not jax and not _uses_jax(state):
         return []
-    lines = _stages(state) + _wrong_call(state) + _kept_apart(state) + _compiled(state.running)
+    lines = _stages(state) + _blames(state) + _compiled(state.running)
     if state.diverged:
         return [*lines, "the ranks ran different programs:", *divergence_lines(state.programs)]
     return lines + _behind(state)
@@ -50,16 +53,16 @@ def _hints(state: RunState) -> list[str]:
 
 def _hang(state: RunState) -> Hang | None:
     """What it looks like; None where what ranks wait for has been shown, or is not known."""
-    stages = {_stage(run) for run in state.ranks.values()}
-    if _GONE in stages:
+    stages = {run.place.stage for run in state.ranks.values()}
+    if any(run.never_came for run in state.ranks.values()):
         return Hang.RANK_GONE
-    if _ABSENT in stages:
+    if Stage.ABSENT in stages:
         return Hang.RANK_ABSENT
-    if all(run.membership.joined_at is None for run in state.running):
+    if not any(run.place.is_through for run in state.running):
         return None
     if state.programs.waiting():
         return Hang.RANK_BEHIND
-    return Hang.RANK_LEAVING if _LEAVING in stages else Hang.UNKNOWN
+    return Hang.RANK_LEAVING if Stage.LEAVING in stages else Hang.UNKNOWN
 
 
 def _uses_jax(state: RunState) -> bool:
@@ -67,49 +70,25 @@ def _uses_jax(state: RunState) -> bool:
 
 
 def _stages(state: RunState) -> list[str]:
-    groups: dict[str, list[RankRun]] = {}
-    for run in state.ranks.values():
-        groups.setdefault(_stage(run), []).append(run)
+    groups: dict[str, list[int]] = {}
+    for rank, run in state.ranks.items():
+        groups.setdefault(_stage(run), []).append(rank)
     groups.pop("", None)
-    several = state.hosts > 1
-    return [f"{_placed(group, several)}: {stage}" for stage, group in groups.items()]
+    return [f"{placed(state, ranks)}: {stage}" for stage, ranks in groups.items()]
 
 
 def _stage(run: RankRun) -> str:
     """How far a rank has got; "" in the middle of its program, as it should be."""
-    membership = run.membership
-    if run.status is not None:
-        gone = "exited with 0" if membership.joining_at is not None else _GONE
-        return gone if run.status == 0 else ""
-    if run.process.awaits is not None:
-        return ""
-    if membership.joining_at is None:
-        return _ABSENT
-    if membership.joined_at is None:
-        return "waiting in initialize()"
-    return _LEAVING if membership.leaving_at is not None and not membership.left else ""
+    if run.status == 0:
+        return "exited with 0" + (" without calling initialize()" if run.never_came else "")
+    return _STAYS.get(run.place.stage, "")
 
 
-def _placed(runs: Sequence[RankRun], several_hosts: bool) -> str:
-    """Ranks, with their hosts if the job has several and these are few."""
-    hosts = {run.host for run in runs}
-    names = these_ranks(run.process_id for run in runs)
-    few = several_hosts and len(hosts) <= _MOST_HOSTS
-    return f"{names} on {', '.join(sorted(hosts))}" if few else names
-
-
-def _wrong_call(state: RunState) -> list[str]:
-    """Why ranks may be waiting in initialize()."""
-    if not any(run.membership.is_joining for run in state.running):
-        return []
-    blame = wrong_call(state)
-    return [str(blame)] if blame is not None else []
-
-
-def _kept_apart(state: RunState) -> list[str]:
+def _blames(state: RunState) -> list[str]:
     """Why ranks may wait for one another, in initialize() or later."""
-    blame = kept_apart(state)
-    return [str(blame)] if blame is not None else []
+    joining = any(run.place.stage is Stage.JOINING for run in state.running)
+    blames = [wrong_call(state) if joining else None, kept_apart(state)]
+    return [str(blame) for blame in blames if blame is not None]
 
 
 def _compiled(runs: Iterable[RankRun]) -> list[str]:
@@ -120,7 +99,7 @@ def _compiled(runs: Iterable[RankRun]) -> list[str]:
             what = f"{titled(latest.name)} at {latest.where or 'an unknown line'}"
             line = f"compiling {what}" if run.compilations.under_way else f"last compiled {what}"
             groups.setdefault(line, []).append(run.process_id)
-        elif run.membership.joined_at is not None:
+        elif run.place.is_through:
             groups.setdefault("nothing compiled yet", []).append(run.process_id)
     return [f"{these_ranks(ranks)}: {line}" for line, ranks in groups.items()]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from mcjax_launch.jax_messages.known_errors import (
-    Devices,
+    DeviceCount,
     KnownError,
     has_fault_traceback,
     known_error,
@@ -92,11 +92,10 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool) -> str:
             f"the ranks' Python, {failure.python}, has no {failure.module}: "
             "install it there or choose another with --python"
         )
-    is_joining = membership.joining_at is not None and membership.joined_at is None
-    if is_joining and warns_of_proxies(run.stderr):
+    if membership.is_joining and warns_of_proxies(run.stderr):
         return "proxy variables can keep processes apart: try -x http_proxy= -x https_proxy="
     devices = wrong_devices(text, failure.line or "") if failure is not None else None
-    if devices is not None and run.compilations.platform in ("", "cpu"):
+    if devices is not None and not run.compilations.on_accelerator:
         return _of_devices(devices, ranks)
     error = known_error(text)
     if error is KnownError.SEVERAL_SLICES and failure is not None and failure.slices:
@@ -108,7 +107,7 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool) -> str:
     return why_too_old(membership.imported.jax) if membership.imported is not None else ""
 
 
-def _of_devices(devices: Devices, ranks: int) -> str:
+def _of_devices(devices: DeviceCount, ranks: int) -> str:
     """What gives a program the number of devices that it wants."""
     what = f"the program wants {counted(devices.wants, 'device')} and has {devices.has}"
     if ranks == 1:

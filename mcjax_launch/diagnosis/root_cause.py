@@ -8,7 +8,7 @@ from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import Stop
+from mcjax_launch.runs.stop_reasons import StopReason
 
 
 class RankFailed(Value):
@@ -33,10 +33,10 @@ class RankFailed(Value):
         return self.first.exit_status
 
 
-class Stopped(Value):
+class JobStopped(Value):
     """A reason other than a rank's failure; `at` is when it came up."""
 
-    stop: Stop
+    stop: StopReason
     at: float | None
 
     @property
@@ -58,14 +58,14 @@ class NotStarted(Value):
     status: int
 
 
-Ending = RankFailed | Stopped | Completed | NotStarted
+Ending = RankFailed | JobStopped | Completed | NotStarted
 
 
 def ending_of(state: RunState) -> Ending:
     """What ended a run that is over."""
     runs = state.ranks.values()
     if state.stop is not None:
-        return Stopped(state.stop, state.stop_at)
+        return JobStopped(state.stop, state.stop_at)
     first = first_failure(runs)
     if first is not None:
         return _rank_failed(state, first)

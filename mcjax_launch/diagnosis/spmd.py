@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.runs.spmd import Comparison, Program, Side
+from mcjax_launch.runs.spmd import Comparison, RanProgram, Side
 
 _MOST_SHAPES = 4
 _MOST_GROUPS = 8
@@ -44,7 +44,7 @@ def _action(side: Side, shown: Collection[int]) -> str:
     return f"ran {what} again instead" if side.again else what
 
 
-def _differing(programs: Iterable[Program]) -> list[int]:
+def _differing(programs: Iterable[RanProgram]) -> list[int]:
     """Which arguments to show: all if they are few, else those whose shapes differ."""
     shapes = [program.shapes for program in programs]
     count = max(map(len, shapes), default=0)
@@ -54,9 +54,9 @@ def _differing(programs: Iterable[Program]) -> list[int]:
     return (differing or list(range(count)))[:_MOST_SHAPES]
 
 
-def different_programs(sides: Sequence[Side]) -> list[tuple[Side, Program]]:
+def different_programs(sides: Sequence[Side]) -> list[tuple[Side, RanProgram]]:
     """The programs that are new to the sides, each with a side that runs it; largest first."""
-    found: dict[str, tuple[Side, Program]] = {}
+    found: dict[str, tuple[Side, RanProgram]] = {}
     for side in sorted(sides, key=lambda side: -len(side.ranks)):
         if side.program is not None and not side.again:
             found.setdefault(side.program.fingerprint, (side, side.program))

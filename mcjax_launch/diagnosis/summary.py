@@ -9,9 +9,9 @@ from mcjax_launch.diagnosis.preloading import imports_under_way
 from mcjax_launch.diagnosis.root_cause import (
     Completed,
     Ending,
+    JobStopped,
     NotStarted,
     RankFailed,
-    Stopped,
     ending_of,
 )
 from mcjax_launch.diagnosis.victims import is_victim
@@ -86,9 +86,9 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
     lines: list[str] = []
     quote = (0, 0)
     match ending:
-        case Stopped(stop) if stop.unread:
+        case JobStopped(stop) if stop.unread:
             lines = [stop.message]
-        case Stopped(stop):
+        case JobStopped(stop):
             under_way = imports_under_way(state, state.stop_at) if state.stop_at else []
             lines = [stop.message, *(stop.details or under_way), *_others(runs, ())]
         case RankFailed():
@@ -98,7 +98,7 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
         lines += _unhooked(state)
     if state.unkillable:
         lines.append("could not be killed: " + "; ".join(state.unkillable))
-    if lines and not (isinstance(ending, Stopped) and ending.stop.unread):
+    if lines and not (isinstance(ending, JobStopped) and ending.stop.unread):
         lines += [f"the job ran for {duration(seconds)}"] if seconds is not None else []
         lines += [f"logs: {state.log_dir}"] if state.log_dir else []
     return Summary(
@@ -296,7 +296,7 @@ def status_text(status: int, killer: str | None = None) -> str:
 
     Args:
         status: of a process.
-        killer: what the out-of-memory killer did to it, see rank_run.Process.
+        killer: what the out-of-memory killer did to it, see rank_run.RankProcess.
 
     """
     if status >= 0:

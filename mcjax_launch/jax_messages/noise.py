@@ -127,7 +127,7 @@ class StubListener:
         return any(mark in data for mark in _STUB_MARKS)
 
 
-class Listener:
+class LineClassifier:
     """Classifies the lines of one stream, in their order."""
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class Listener:
 
 def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:
     """A stream's lines without the noise, and how many lines of noise there were."""
-    listener = Listener()
+    listener = LineClassifier()
     kept = [line for line in lines if listener.kind(line.encode("utf-8", "replace")) is None]
     return kept, len(lines) - len(kept)
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 
 from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.root_cause import NotStarted, RankFailed, Stopped
+from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
 from mcjax_launch.diagnosis.summary import Summary
 from mcjax_launch.jax_messages.noise import without_noise
 from mcjax_launch.report.record import last_lines
@@ -108,7 +108,7 @@ def _place(summary: Summary, state: RunState, workspace: str) -> tuple[str | Non
     match summary.ending:
         case RankFailed(culprit=run):
             failure = run.failure
-        case Stopped(stop) if stop.rank is not None:
+        case JobStopped(stop) if stop.rank is not None:
             failure = state.ranks[stop.rank].failure
         case _:
             failure = None

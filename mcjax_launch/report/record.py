@@ -11,7 +11,7 @@ from typing import Any
 
 from mcjax_launch import __version__
 from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.root_cause import NotStarted, RankFailed, Stopped
+from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.diagnosis.summary import fate, headline, in_one_line, reason, shortened
 from mcjax_launch.diagnosis.victims import is_victim
@@ -21,7 +21,7 @@ from mcjax_launch.kernel.wire.signals import signal_name
 from mcjax_launch.runs.rank_run import RankRun, Sample
 from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import Stop
+from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.runs.waits import waits_of
 
 #: JSON: what `json.dumps` takes.
@@ -138,10 +138,10 @@ def _cause(ended: Attempt) -> Json:
     match ended.summary.ending:
         case RankFailed(first, culprit, alike):
             kind, at = "rank", first.failed_at
-        case Stopped(Stop(rank=int(rank)), at):
+        case JobStopped(StopReason(rank=int(rank)), at):
             kind, culprit = "rank", ended.state.ranks[rank]
             alike = (culprit,)
-        case Stopped(at=at):
+        case JobStopped(at=at):
             kind = "stop"
         case NotStarted():
             kind = "stop"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from mcjax_launch.diagnosis.attempt import Attempt, Outcome
+from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire import exit_status
 
@@ -21,7 +21,7 @@ class Recorder(Protocol):
         """The launcher's whole work is over, with this exit status, and as `end` says in a line."""
 
 
-def recorded(run: Callable[..., Outcome], recorders: Sequence[Recorder]) -> Outcome:
+def recorded(run: Callable[..., JobOutcome], recorders: Sequence[Recorder]) -> JobOutcome:
     """Run a job, and tell recorders what happens; how it ended.
 
     Args:

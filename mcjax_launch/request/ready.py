@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.diagnosis.attempt import Outcome
+from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -71,7 +71,7 @@ def run(
     *,
     front: Front | None = None,
     recorders: Sequence[Recorder] = (),
-) -> Outcome:
+) -> JobOutcome:
     """Run a job, and write its report and its profile if they are wanted; how it ended.
 
     Args:

@@ -5,7 +5,7 @@ from functools import partial
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.runs.rank_run import Membership, RankRun
-from mcjax_launch.runs.spmd import Program
+from mcjax_launch.runs.spmd import RanProgram
 from mcjax_launch.runs.state import RunState
 
 
@@ -101,7 +101,7 @@ def _judge(state: RunState, run: RankRun, program: hook.Program, at: float) -> N
     rank, comparison = run.process_id, state.comparison_of(run)
     if state.compares:
         ranks = state.members_of(run, program.platform, program.processes)
-        ran = comparison.known(Program.from_hook(program, ranks))
+        ran = comparison.known(RanProgram.from_hook(program, ranks))
         run.compilations.ran[ran.where] = ran
         comparison.ran(rank, ran, held=program.held)
         if state.waits is not None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from mcjax_launch.kernel.wire.exit_status import of_wait
 from mcjax_launch.kernel.wire.hook_messages import Backend, Compiling, Failed, ImportedJax, Joining
 from mcjax_launch.kernel.wire.value import Changing, Value, field
+from mcjax_launch.runs.place import Place, Stage
 
 if TYPE_CHECKING:
-    from mcjax_launch.runs.spmd import Program
+    from mcjax_launch.runs.spmd import RanProgram
 
 # Using less of a core than this is no progress: heartbeats and idle threads need some.
 BUSY = 0.05
@@ -36,7 +37,7 @@ class Import(Value):
     since: float
 
 
-class Process(Changing):
+class RankProcess(Changing):
     """The rank's own process.
 
     Attributes:
@@ -89,13 +90,8 @@ class Membership(Changing):
 
     @property
     def is_joining(self) -> bool:
-        """Whether it is in initialize()."""
-        return self.call is not None and self.joined_at is None
-
-    @property
-    def waits(self) -> bool:
-        """Whether it waits for the others: in initialize(), or in JAX's exit barrier."""
-        return self.is_joining or (self.leaving_at is not None and not self.left)
+        """Whether it was last in initialize(), as far as is known."""
+        return self.joining_at is not None and self.joined_at is None
 
 
 class Compilations(Changing):
@@ -113,9 +109,14 @@ class Compilations(Changing):
     under_way: int = 0
     latest: Compiling | None = None
     platform: str = ""
-    ran: dict[str, Program] = field(default_factory=dict)
+    ran: dict[str, RanProgram] = field(default_factory=dict)
     began_at: float = 0.0
     ended_at: float = 0.0
+
+    @property
+    def on_accelerator(self) -> bool:
+        """Whether its programs run on anything but the CPU, where waits may spin."""
+        return self.platform not in ("", "cpu")
 
     def begin(self, compiling: Compiling, at: float) -> None:
         """A compilation begins."""
@@ -123,7 +124,7 @@ class Compilations(Changing):
             self.began_at = at
         self.under_way += 1
         self.latest = compiling
-        if self.platform in ("", "cpu"):  # one that uses an accelerator may use the CPU as well
+        if not self.on_accelerator:  # one that uses an accelerator may use the CPU as well
             self.platform = compiling.platform
 
     def end(self, at: float) -> None:
@@ -159,7 +160,7 @@ class Standing(Changing):
         return moved
 
 
-class Usage(Changing):
+class RankResources(Changing):
     """What the rank uses.
 
     Attributes:
@@ -176,7 +177,7 @@ class Usage(Changing):
     main_waits: int = 0
 
     def add(
-        self, sample: Sample, main_s: float, main_waits: int, since: float, platform: str
+        self, sample: Sample, main_s: float, main_waits: int, since: float, spins: bool
     ) -> bool:
         """Keep a sample; whether the rank has made progress since the last one.
 
@@ -185,7 +186,7 @@ class Usage(Changing):
             main_s: seconds of processor time of the main threads of its Python processes.
             main_waits: how often these have had to wait.
             since: when the rank's process started.
-            platform: of its programs.
+            spins: its programs run on accelerators.
 
         """
         before = self.samples[-1] if self.samples else Sample(since, 0.0, 0)
@@ -195,9 +196,7 @@ class Usage(Changing):
             del self.samples[1::2]
         self.samples.append(sample)
         seconds = max(sample.at - before.at, 1e-3)
-        if platform in ("", "cpu"):
-            return used_s / seconds > BUSY
-        return main_used_s / seconds > _MAIN_BUSY
+        return main_used_s / seconds > _MAIN_BUSY if spins else used_s / seconds > BUSY
 
 
 class RankRun(Changing):
@@ -232,16 +231,43 @@ class RankRun(Changing):
     uneven_gpus: str = ""
     stdout: str = ""
     stderr: str = ""
-    process: Process = field(default_factory=Process)
+    process: RankProcess = field(default_factory=RankProcess)
     membership: Membership = field(default_factory=Membership)
     compilations: Compilations = field(default_factory=Compilations)
-    usage: Usage = field(default_factory=Usage)
+    usage: RankResources = field(default_factory=RankResources)
     standing: Standing = field(default_factory=Standing)
 
     @property
     def is_looked_at(self) -> bool:
         """Whether it is judged by where it stands, and not by the processor time that it uses."""
-        return self.standing.answers and self.compilations.platform not in ("", "cpu")
+        return self.standing.answers and self.compilations.on_accelerator
+
+    @property
+    def place(self) -> Place:
+        """Where it is, as its agent and its hook have reported."""
+        if self.status is not None:
+            return Place(Stage.ENDED)
+        member = self.membership
+        if member.left:
+            return Place(Stage.LEFT)
+        if member.joining_at is None:
+            return Place(Stage.ABSENT if self.process.awaits is None else Stage.IMPORTING)
+        if member.is_joining:
+            return Place(Stage.JOINING, member.joining_at, member.call.where if member.call else "")
+        if member.leaving_at is not None:
+            return Place(Stage.LEAVING, member.leaving_at)
+        return Place(Stage.INSIDE, member.joined_at)
+
+    @property
+    def never_came(self) -> bool:
+        """Whether it exited with 0 without having called initialize()."""
+        return self.status == 0 and self.membership.joining_at is None
+
+    @property
+    def vanished(self) -> bool:
+        """Whether it exited with 0 although its program had joined, and had not come to its end."""
+        member = self.membership
+        return self.status == 0 and member.joined_at is not None and member.leaving_at is None
 
     @property
     def status(self) -> int | None:

@@ -3,22 +3,26 @@
 Two ranks that share programs have to run those that share devices in one order: threads may run
 others as they like. Every rank is compared with the lowest
 rank of each program's mesh, over the programs that both take part in, as far as both have got.
+
+Programs name processes by the numbers of their backends: `jax.process_index()` is on TPUs libtpu's,
+and not that of initialize(). Nothing is judged before it is known of all of a program's processes
+which ranks they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 from mcjax_launch.kernel.wire import hook_messages
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.runs.members import Members
 
 # Of each rank at least so many are kept until the others have run as many.
 _MOST_PROGRAMS = 1024
 
 
-class Program(Value):
+class RanProgram(Value):
     """A program that spans processes, as one rank ran it.
 
     Args:
@@ -37,7 +41,7 @@ class Program(Value):
     where: str = ""
     devices: frozenset[int] | None = None
 
-    def meets(self, other: Program) -> bool:
+    def meets(self, other: RanProgram) -> bool:
         """Whether both use the same device, so that their order matters."""
         if self.devices is None or other.devices is None:
             return True
@@ -49,7 +53,7 @@ class Program(Value):
         return titled(self.name)
 
     @classmethod
-    def from_hook(cls, message: hook_messages.Program, ranks: frozenset[int]) -> Program:
+    def from_hook(cls, message: hook_messages.Program, ranks: frozenset[int]) -> RanProgram:
         """A program as a rank's hook reports it.
 
         Args:
@@ -99,15 +103,15 @@ class Divergence(Value):
     first: int
     second: int
     count: int
-    program: Program | None
-    theirs: Program | None
+    program: RanProgram | None
+    theirs: RanProgram | None
 
 
 class Side(Value):
     """What some ranks do where others do something else: a program, none any more, or not yet."""
 
     ranks: tuple[int, ...]
-    program: Program | None
+    program: RanProgram | None
     over: bool = False
     again: bool = False  # they had run this one before
 
@@ -129,10 +133,10 @@ class _Pair:
         self.first = first
         self.second = second
         self.count = 0
-        self.ahead: dict[int, list[Program]] = {first: [], second: []}
+        self.ahead: dict[int, list[RanProgram]] = {first: [], second: []}
         self.differs = False
 
-    def ran(self, rank: int, program: Program) -> bool:
+    def ran(self, rank: int, program: RanProgram) -> bool:
         """One of them has run a program; whether that shows that they diverge."""
         self.ahead[rank].append(program)
         if self.differs:  # what comes after that may be the same in another order
@@ -152,7 +156,7 @@ class _Pair:
             return False
         return self.differs
 
-    def apart(self) -> tuple[Program | None, Program | None]:
+    def apart(self) -> tuple[RanProgram | None, RanProgram | None]:
         """What each of them, the first and the second, is the only one to have run."""
         mine, theirs = self.ahead[self.first], self.ahead[self.second]
         for program in mine:
@@ -168,7 +172,7 @@ class _Pair:
         return self.second if rank == self.first else self.first
 
 
-def next_of(programs: Iterable[Program], program: Program) -> Program | None:
+def next_of(programs: Iterable[RanProgram], program: RanProgram) -> RanProgram | None:
     """The first of these that runs on a device of the program's: the order of others is free."""
     return next((one for one in programs if one.meets(program)), None)
 
@@ -184,9 +188,9 @@ class _Arrivals:
 
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: RanProgram) -> None:
         self.program = program
-        self.there: dict[int, Program] = {}
+        self.there: dict[int, RanProgram] = {}
         self.order: dict[int, int] = {}
         self.held: set[int] = set()
         self.opened = False
@@ -194,6 +198,76 @@ class _Arrivals:
     @property
     def missing(self) -> set[int]:
         return set(self.program.ranks.difference(self.there))
+
+
+class _Event(Value):
+    """What is to be done once it is known which ranks these processes are."""
+
+    platform: str
+    processes: tuple[int, ...]
+    act: Callable[[], object]
+    at: float
+
+
+class ProcessRanks:
+    """The rank of each process, and what waits until more of them are known, in its order."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[str, dict[int, int]] = {}  # by platform and process
+        self._waiting: deque[_Event] = deque()
+
+    def told(self, rank: int, platform: str, process: int) -> None:
+        """A rank is this process, by the number of its backend for this platform."""
+        ranks = self._ranks.setdefault(platform, {})
+        for before in [number for number, known in ranks.items() if known == rank]:
+            del ranks[before]
+        ranks[process] = rank
+
+    def ranks(self, platform: str) -> Mapping[int, int]:
+        """The rank of each process of which it is known."""
+        return self._ranks.get(platform, {})
+
+    @property
+    def waits_since(self) -> float | None:
+        """Since when the first of what waits has; None where nothing does."""
+        return self._waiting[0].at if self._waiting else None
+
+    def when_known(
+        self, platform: str, processes: Collection[int], act: Callable[[], object], at: float
+    ) -> None:
+        """Have something done once these processes are known, and after all that came before.
+
+        Args:
+            platform: whose backend has numbered them.
+            processes: their numbers.
+            act: is called when `settle` finds that it may be.
+            at: now.
+
+        """
+        self._waiting.append(_Event(platform, tuple(processes), act, at))
+
+    def settle(self, may_tell: Callable[[], Collection[int]]) -> None:
+        """Do what need not wait any longer.
+
+        Args:
+            may_tell: gives the ranks that may still say which processes they are.
+
+        """
+        while self._waiting:
+            event = self._waiting[0]
+            known = self.ranks(event.platform)
+            are_known = known.keys() >= set(event.processes)
+            if not are_known and set(may_tell()).difference(known.values()):
+                return
+            self._waiting.popleft()
+            event.act()
+
+    def others(self, ranks: Collection[int]) -> Mapping[int, int]:
+        """The rank of each process where they differ, and it is known of all of these ranks."""
+        for known in self._ranks.values():
+            if set(known.values()) >= set(ranks) and any(n != rank for n, rank in known.items()):
+                return known
+        return {}
 
 
 class Comparison:
@@ -211,26 +285,26 @@ class Comparison:
     """
 
     def __init__(self) -> None:
-        self.members = Members()
+        self.members = ProcessRanks()
         self.divergence: Divergence | None = None
         self.count = 0
         self.released: dict[str, set[int]] = {}
         self.codes: dict[str, Code] = {}
-        self._instead: dict[int, Program] = {}
-        self._known: dict[Program, Program] = {}
+        self._instead: dict[int, RanProgram] = {}
+        self._known: dict[RanProgram, RanProgram] = {}
         # Programs that some of their ranks have reached and some have not, by fingerprint.
         self._arrivals: dict[str, _Arrivals] = {}
         self._over: set[int] = set()
         self._pairs: dict[tuple[int, int], _Pair] = {}
         self._pairs_of: dict[int, list[_Pair]] = {}
 
-    def known(self, program: Program) -> Program:
+    def known(self, program: RanProgram) -> RanProgram:
         """One object for all ranks that run a program by the same line: there may be many."""
         if len(self._known) > 2 * _MOST_PROGRAMS:
             self._known.clear()
         return self._known.setdefault(program, program)
 
-    def ran(self, rank: int, program: Program, *, held: bool = False) -> None:
+    def ran(self, rank: int, program: RanProgram, *, held: bool = False) -> None:
         """A rank runs a program for the first time; one on others' devices is nothing to wait for.
 
         Args:
@@ -257,7 +331,7 @@ class Comparison:
         if arrivals.opened or not arrivals.missing - self._late:
             self._release(arrivals)
 
-    def release(self, program: Program) -> None:
+    def release(self, program: RanProgram) -> None:
         """Let ranks run a program that some have not reached; these are not waited for any more.
 
         They are again when they have caught up.
@@ -290,14 +364,14 @@ class Comparison:
             if pair.lacks(rank):
                 self._diverge(pair)
 
-    def is_held(self, program: Program) -> bool:
+    def is_held(self, program: RanProgram) -> bool:
         """Whether ranks wait until they may run it."""
         arrivals = self._arrivals.get(program.fingerprint)
         return arrivals is not None and bool(arrivals.held)
 
-    def waiting(self) -> list[tuple[Program, set[int], set[int]]]:
+    def waiting(self) -> list[tuple[RanProgram, set[int], set[int]]]:
         """Programs that some ranks have reached and some have not, with these and those."""
-        waiting: list[tuple[Program, set[int], set[int]]] = []
+        waiting: list[tuple[RanProgram, set[int], set[int]]] = []
         for arrivals in self._arrivals.values():
             missing = arrivals.missing
             # Those that have not come to an earlier one are expected there first.
@@ -305,7 +379,7 @@ class Comparison:
                 waiting.append((arrivals.program, set(arrivals.there), missing))
         return waiting
 
-    def held(self) -> list[tuple[Program, set[int], set[int]]]:
+    def held(self) -> list[tuple[RanProgram, set[int], set[int]]]:
         """Programs at which ranks are held, with the ranks that have come and those that have not.
 
         In the order in which the first rank has come to each.
@@ -313,12 +387,12 @@ class Comparison:
         held = [arrivals for arrivals in self._arrivals.values() if arrivals.held]
         return [(one.program, set(one.there), one.missing) for one in held]
 
-    def number(self, program: Program) -> int:
+    def number(self, program: RanProgram) -> int:
         """The place, among the programs its ranks share, of one that some have not reached."""
         pair = next(self._pairs_apart_at(program), None)
         return self.count if pair is None else pair.count + 1
 
-    def passed_by(self, program: Program, instead: Mapping[int, Program]) -> None:
+    def passed_by(self, program: RanProgram, instead: Mapping[int, RanProgram]) -> None:
         """Ranks will not reach a program: they are in others, which they had run before.
 
         Args:
@@ -333,13 +407,13 @@ class Comparison:
         self._instead = dict(instead)
         self._diverge(pair)
 
-    def _pairs_apart_at(self, program: Program) -> Iterator[_Pair]:
+    def _pairs_apart_at(self, program: RanProgram) -> Iterator[_Pair]:
         """The pairs of ranks of which one has reached a program and the other has not."""
         for pair in self._pairs.values():
             if any(one.fingerprint == program.fingerprint for one in chain(*pair.ahead.values())):
                 yield pair
 
-    def _arrive(self, rank: int, program: Program, held: bool) -> _Arrivals:
+    def _arrive(self, rank: int, program: RanProgram, held: bool) -> _Arrivals:
         arrivals = self._arrivals.setdefault(program.fingerprint, _Arrivals(program))
         self.count += 1
         arrivals.there[rank], arrivals.order[rank] = program, self.count
@@ -349,7 +423,7 @@ class Comparison:
             del self._arrivals[next(iter(self._arrivals))]
         return arrivals
 
-    def _compare(self, pair: _Pair, rank: int, program: Program) -> None:
+    def _compare(self, pair: _Pair, rank: int, program: RanProgram) -> None:
         if pair.ran(rank, program) or any(map(pair.lacks, self._over.intersection(pair.ahead))):
             self._diverge(pair)
 
@@ -360,7 +434,7 @@ class Comparison:
                 pair.ahead[rank] = self._ahead(rank, other)
                 self._pairs_of.setdefault(rank, []).append(pair)
 
-    def _ahead(self, rank: int, other: int) -> list[Program]:
+    def _ahead(self, rank: int, other: int) -> list[RanProgram]:
         """What a rank has run, in its order, and another one has not that takes part in it."""
         ahead = [
             arrivals
@@ -384,7 +458,7 @@ class Comparison:
         both = divergence.program, divergence.theirs
         meshes = [program.ranks for program in both if program is not None]
         shared = frozenset.intersection(*meshes) if meshes else frozenset()
-        sides: dict[tuple[Program | None, bool, bool], list[int]] = {}
+        sides: dict[tuple[RanProgram | None, bool, bool], list[int]] = {}
         for rank in sorted(shared | {first, second}):
             program = self._doing(rank, divergence)
             over = program is None and rank in self._over
@@ -394,7 +468,7 @@ class Comparison:
             sides.setdefault((program, over, again), []).append(rank)
         return [Side(tuple(ranks), *what) for what, ranks in sides.items()]
 
-    def _doing(self, rank: int, divergence: Divergence) -> Program | None:
+    def _doing(self, rank: int, divergence: Divergence) -> RanProgram | None:
         theirs = divergence.program
         if rank == divergence.first:
             return theirs
@@ -423,7 +497,7 @@ class Comparison:
         codes = [self.codes.get(program.fingerprint) for program in held]
         return all(code is not None and code.complete for code in codes)
 
-    def comes_to(self, rank: int, program: Program) -> int | None:
+    def comes_to(self, rank: int, program: RanProgram) -> int | None:
         """So many programs after the one in which it diverges a rank runs this one, as is known.
 
         0: it has compiled it, and nothing more is known. None: nothing is known of that.

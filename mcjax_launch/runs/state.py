@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.messages import Exited, Usage
 from mcjax_launch.kernel.wire.value import Changing, field
-from mcjax_launch.runs.pause import Pause
 from mcjax_launch.runs.rank_run import Import, RankRun, Sample
-from mcjax_launch.runs.stop_reasons import Stop
+from mcjax_launch.runs.stop_reasons import StopReason
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.spmd import Comparison
-    from mcjax_launch.runs.waits import Waits
+    from mcjax_launch.runs.waits import PastWaits
 
 
 class Activity:
@@ -40,6 +39,44 @@ class Activity:
         self.failed_at: float | None = None
 
 
+class Pause:
+    """Time that counts for no limit: somebody debugs the job, or its launcher is stopped.
+
+    Times are in time.monotonic's seconds.
+
+    Attributes:
+        ended_at: when such a time was last over; 0 before.
+        resumed_at: when the launcher last went on after it had been stopped; 0 before.
+
+    """
+
+    def __init__(self) -> None:
+        self.ended_at = self.resumed_at = 0.0
+        self._since: float | None = None
+        self._total_s = 0.0
+
+    def begin(self, now: float) -> None:
+        """Somebody debugs from now on."""
+        if self._since is None:
+            self._since = now
+
+    def end(self, now: float) -> None:
+        """Nobody does any more."""
+        if self._since is not None:
+            self._total_s += now - self._since
+            self._since, self.ended_at = None, now
+
+    @property
+    def is_on(self) -> bool:
+        """Whether somebody debugs."""
+        return self._since is not None
+
+    @property
+    def total_s(self) -> float:
+        """How long somebody debugged it in all, up to the last end of that."""
+        return self._total_s
+
+
 class RunState(Changing):
     """All that is known of a run.
 
@@ -52,7 +89,7 @@ class RunState(Changing):
         stacks: the ranks' stacks when a limit was reached, as they were shown.
         failed_hints: lines on those that could not be given, by a bug.
         activity: of all ranks together.
-        pause: while somebody debugs it.
+        pause: while somebody debugs it, or the launcher is stopped.
         initialize_calls: of all ranks together.
         waits: who waited for whom; only for a job's record.
         expects_hooks: each rank's own process is a Python that the hook gets into.
@@ -66,7 +103,7 @@ class RunState(Changing):
     job_id: str = ""
     coordinator: str = ""
     log_dir: str | None = None
-    stop: Stop | None = None
+    stop: StopReason | None = None
     stop_at: float | None = None
     idle_since: float | None = None
     stacks: tuple[str, ...] = ()
@@ -75,7 +112,7 @@ class RunState(Changing):
     activity: Activity = field(default_factory=Activity)
     pause: Pause = field(default_factory=Pause)
     initialize_calls: int = 0
-    waits: Waits | None = None
+    waits: PastWaits | None = None
     expects_hooks: bool = False
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn
@@ -132,8 +169,8 @@ class RunState(Changing):
         for used in usage.ranks:
             run = self.ranks[used.rank]
             sample = Sample(at, used.cpu_s, used.rss_kib)
-            since, platform = run.process.started_at or 0.0, run.compilations.platform
-            moved = run.usage.add(sample, used.main_s, used.main_waits, since, platform)
+            since, spins = run.process.started_at or 0.0, run.compilations.on_accelerator
+            moved = run.usage.add(sample, used.main_s, used.main_waits, since, spins)
             if moved and not run.is_looked_at:
                 self.activity.active_at = at
 
@@ -161,11 +198,19 @@ class RunState(Changing):
         """A rank has failed, as has become known now."""
         run.failed_at = self.activity.failed_at = at
 
-    def stopped(self, stop: Stop, at: float) -> None:
+    def stopped(self, stop: StopReason, at: float) -> None:
         """The job ends for this reason, or more is known of that."""
         if self.stop is None:
             self.stop_at, self.idle_since = at, self.activity.active_at
         self.stop = stop
+
+    def resumed(self, at: float) -> None:
+        """The launcher goes on after it was stopped: it knows nothing of that time.
+
+        So what stood still then need not have.
+        """
+        self.pause.ended_at = self.pause.resumed_at = at
+        self.activity.active_at = self.activity.heard_at = at
 
     def joined_as(self, rank: int, process: int) -> None:
         """A rank takes part in the job as this JAX process, by the number of initialize()."""
@@ -227,7 +272,7 @@ class RunState(Changing):
         """Whether all ranks that still run wait for one that has failed, which will not come."""
         running = self.running
         failed = any(run.status not in (None, 0) for run in self.ranks.values())
-        return bool(running) and failed and all(run.membership.waits for run in running)
+        return bool(running) and failed and all(run.place.waits_for_others for run in running)
 
     def rank_of(self, process: int | None) -> RankRun | None:
         """The rank that has joined as this JAX process."""

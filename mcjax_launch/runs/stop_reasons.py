@@ -11,7 +11,7 @@ from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.wording import one_line
 
 
-class Stop(Value):
+class StopReason(Value):
     """A reason to end the job other than a rank's failure.
 
     Args:
@@ -34,19 +34,19 @@ class Stop(Value):
     rank: int | None = None
 
 
-def interrupted(signum: int) -> Stop:
+def interrupted(signum: int) -> StopReason:
     """The end of a job by a signal to the launcher."""
     name = signal.Signals(signum).name
-    return Stop(f"stopped by {name}", exit_status.of_signal(signum))
+    return StopReason(f"stopped by {name}", exit_status.of_signal(signum))
 
 
-def quit_debugger(rank: str, where: str) -> Stop:
+def quit_debugger(rank: str, where: str) -> StopReason:
     """The end of a job whose user has left the debugger of a rank, which stood there."""
     status = exit_status.of_signal(signal.SIGINT)
-    return Stop(f"stopped: the debugger of {rank} was quit at {where}", status)
+    return StopReason(f"stopped: the debugger of {rank} was quit at {where}", status)
 
 
-def reader_gone(error: OSError | None) -> Stop:
+def reader_gone(error: OSError | None) -> StopReason:
     """The end of a job whose output has lost its reader, or cannot be written.
 
     Args:
@@ -55,26 +55,26 @@ def reader_gone(error: OSError | None) -> Stop:
     """
     if error is not None and error.errno not in (errno.EPIPE, errno.EIO):
         message = f"stdout cannot be written: {error.strerror}"
-        return Stop(message, exit_status.READER_GONE)
-    return Stop("stopped: the reader of stdout is gone", exit_status.READER_GONE, unread=True)
+        return StopReason(message, exit_status.READER_GONE)
+    return StopReason("stopped: the reader of stdout is gone", exit_status.READER_GONE, unread=True)
 
 
-def host_lost(host: str, why: str) -> Stop:
+def host_lost(host: str, why: str) -> StopReason:
     """The end of a job one of whose hosts is gone, with its ranks."""
-    return Stop(one_line(f"host {host}: {why}"), exit_status.HOST_LOST, final=False)
+    return StopReason(one_line(f"host {host}: {why}"), exit_status.HOST_LOST, final=False)
 
 
-def agent_stopped(host: str, why: str) -> Stop:
+def agent_stopped(host: str, why: str) -> StopReason:
     """The end of a job one of whose agents was stopped, by a scheduler as a rule."""
-    return Stop(f"host {host}: {why}", exit_status.HOST_LOST)
+    return StopReason(f"host {host}: {why}", exit_status.HOST_LOST)
 
 
-def internal_error(message: str) -> Stop:
+def internal_error(message: str) -> StopReason:
     """The end of a job by a bug of mcjax-launch."""
-    return Stop(message, exit_status.INTERNAL_ERROR)
+    return StopReason(message, exit_status.INTERNAL_ERROR)
 
 
-def out_of_time(message: str, details: Sequence[str], *, final: bool) -> Stop:
+def out_of_time(message: str, details: Sequence[str], *, final: bool) -> StopReason:
     """The end of a job that makes no progress, or not enough.
 
     Args:
@@ -84,10 +84,10 @@ def out_of_time(message: str, details: Sequence[str], *, final: bool) -> Stop:
 
     """
     status = exit_status.TIMED_OUT
-    return Stop(message, status, tuple(details), final=final, needs_stacks=True)
+    return StopReason(message, status, tuple(details), final=final, needs_stacks=True)
 
 
-def hopeless(rank: int, message: str, details: Sequence[str]) -> Stop:
+def hopeless(rank: int, message: str, details: Sequence[str]) -> StopReason:
     """The end of a job whose ranks wait in initialize() for what can never happen.
 
     Args:
@@ -96,10 +96,10 @@ def hopeless(rank: int, message: str, details: Sequence[str]) -> Stop:
         details: what to do about it.
 
     """
-    return Stop(message, exit_status.FAILED, tuple(details), rank=rank)
+    return StopReason(message, exit_status.FAILED, tuple(details), rank=rank)
 
 
-def diverged(details: Sequence[str]) -> Stop:
+def diverged(details: Sequence[str]) -> StopReason:
     """The end of a job whose ranks run different programs.
 
     Args:
@@ -107,10 +107,10 @@ def diverged(details: Sequence[str]) -> Stop:
 
     """
     message = "--verify-spmd: the ranks run different programs"
-    return Stop(message, exit_status.FAILED, tuple(details))
+    return StopReason(message, exit_status.FAILED, tuple(details))
 
 
-def incomparable(why: str) -> Stop:
+def incomparable(why: str) -> StopReason:
     """The end of a job whose programs should be compared and cannot be."""
     message = f"--verify-spmd: not supported with this jax version: {why}"
-    return Stop(message, exit_status.FAILED)
+    return StopReason(message, exit_status.FAILED)

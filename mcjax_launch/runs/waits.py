@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.value import Changing, Value, field
-from mcjax_launch.runs.spmd import Program
+from mcjax_launch.runs.spmd import RanProgram
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.state import RunState
@@ -28,7 +28,7 @@ _MOST_WAITS, _MOST_ARRIVALS = 256, 32_768
 _MOST_OPEN = 256
 
 
-class Wait(Value):
+class PastWait(Value):
     """Ranks that waited for others.
 
     Args:
@@ -58,11 +58,11 @@ class Wait(Value):
 
 
 class _Gathering(Changing):
-    program: Program
+    program: RanProgram
     arrived: dict[int, float] = field(default_factory=dict)
 
 
-class Waits:
+class PastWaits:
     """Takes each rank's first run of each program that spans processes, and keeps the long waits.
 
     Its memory is bounded: of the waits that are over it keeps the longest.
@@ -73,13 +73,13 @@ class Waits:
     """
 
     def __init__(self) -> None:
-        self.by_stacks: Wait | None = None
+        self.by_stacks: PastWait | None = None
         self._open: dict[str, _Gathering] = {}
         self._latest: dict[int, str] = {}  # the program to which each rank has come
-        self._over: list[tuple[float, int, Wait]] = []  # a heap, the shortest first
+        self._over: list[tuple[float, int, PastWait]] = []  # a heap, the shortest first
         self._count = self._arrivals = 0
 
-    def came(self, rank: int, program: Program, at: float) -> None:
+    def came(self, rank: int, program: RanProgram, at: float) -> None:
         """A rank is about to run a program."""
         if rank not in program.ranks:
             return
@@ -94,7 +94,7 @@ class Waits:
         elif len(self._open) > _MOST_OPEN:
             del self._open[next(iter(self._open))]
 
-    def _keep(self, wait: Wait | None) -> None:
+    def _keep(self, wait: PastWait | None) -> None:
         if wait is None:
             return
         self._count += 1
@@ -105,7 +105,7 @@ class Waits:
         ):
             self._arrivals -= len(heapq.heappop(self._over)[2].arrived)
 
-    def until(self, end: float, left: Collection[int] = ()) -> list[Wait]:
+    def until(self, end: float, left: Collection[int] = ()) -> list[PastWait]:
         """All that are kept, and those in which ranks still waited at the end.
 
         Args:
@@ -116,7 +116,7 @@ class Waits:
         still = (self._still(one, end, left) for one in self._open.values())
         return [wait for _, _, wait in self._over] + [wait for wait in still if wait is not None]
 
-    def _still(self, one: _Gathering, end: float, left: Collection[int]) -> Wait | None:
+    def _still(self, one: _Gathering, end: float, left: Collection[int]) -> PastWait | None:
         """A wait of those who have not gone on from there."""
         program = one.program
         waiting = {
@@ -128,7 +128,7 @@ class Waits:
         return _wait(program.title, program.where, waiting, missing, end)
 
 
-def waits_of(state: RunState, end: float) -> list[Wait]:
+def waits_of(state: RunState, end: float) -> list[PastWait]:
     """The waits of a run, in order of time.
 
     Args:
@@ -148,7 +148,7 @@ def waits_of(state: RunState, end: float) -> list[Wait]:
     return sorted(found, key=lambda wait: wait.arrived[0][1])
 
 
-def _joining(state: RunState, end: float) -> Wait | None:
+def _joining(state: RunState, end: float) -> PastWait | None:
     """In initialize(), for the last rank to call it."""
     calls = {rank: run.membership.joining_at for rank, run in state.ranks.items()}
     lines = {run.membership.call.where for run in state.ranks.values() if run.membership.call}
@@ -156,26 +156,28 @@ def _joining(state: RunState, end: float) -> Wait | None:
     return _arrivals(INITIALIZE, where, calls, end)
 
 
-def _leaving(state: RunState, end: float) -> Wait | None:
+def _leaving(state: RunState, end: float) -> PastWait | None:
     """At their ends, for the last rank of which none has failed."""
     joined = [run for run in state.ranks.values() if run.membership.joined_at is not None]
     done = {run.process_id: run.membership.leaving_at for run in joined if not run.failed}
     return _arrivals(EXIT, "", done, end)
 
 
-def _arrivals(place: str, where: str, times: Mapping[int, float | None], end: float) -> Wait | None:
+def _arrivals(
+    place: str, where: str, times: Mapping[int, float | None], end: float
+) -> PastWait | None:
     arrived = {rank: at for rank, at in times.items() if at is not None and at <= end}
     return _wait(place, where, arrived, times.keys() - arrived.keys(), end)
 
 
 def _wait(
     place: str, where: str, arrived: Mapping[int, float], missing: Iterable[int], end: float
-) -> Wait | None:
+) -> PastWait | None:
     """A wait; None where nobody waited for long.
 
     Args:
-        place: see Wait.
-        where: see Wait.
+        place: see PastWait.
+        where: see PastWait.
         arrived: when each rank came.
         missing: the ranks that never came.
         end: when the others gave up waiting, if some never came.
@@ -186,7 +188,7 @@ def _wait(
     late = tuple(sorted(missing))
     ordered = tuple(sorted(arrived.items(), key=lambda one: one[1]))
     until = end if late else ordered[-1][1]
-    wait = Wait(place, where, ordered, late or _latecomers(ordered), until)
+    wait = PastWait(place, where, ordered, late or _latecomers(ordered), until)
     return wait if wait.seconds >= _SHORTEST_S else None
 
 

@@ -2,9 +2,14 @@
 
 A job whose ranks print, or report something, moves. Where they have become silent, each host is
 asked what its ranks use, and again later: a main thread that has not moved in between stands still
-(see `standing` for those on accelerators).
+(below: those on accelerators).
 Only then is every rank asked for its stack, which tells who waits for whom. A job that moves in
 silence is looked at ever more seldom, and one that does not use JAX never.
+
+On accelerators Python's place tells whether a rank moves, not processor time:
+NCCL spins while it waits, also on the thread that has called it, so there a rank that hangs is as
+busy as one that computes. What stands at the same calls in two looks, and has run no program again
+between them, has not moved. So a step has not, either: nobody can tell a long one from a hang.
 """
 
 import math
@@ -34,6 +39,9 @@ _SELDOM = 4.0
 # A main thread that stands still uses less than this between two looks, in seconds of processor
 # time, and waits no more often: it may have been asked for its stack.
 _STILL_S, _STILL_WAITS = 0.01, 3
+# Looks within --stall-timeout, and the shortest time between two: a stack takes a moment to come.
+_LOOKS = 4
+_SHORTEST_S = 0.5
 
 
 class Ask(Enum):
@@ -59,8 +67,8 @@ class _Mark:
         self.since = self.at
         if before is not None and self._is_still_since(before):
             self.since = before.since
-            on_cpu = run.compilations.platform in ("", "cpu")  # elsewhere threads may spin
-            self.computes = on_cpu and self.cpu_s - before.cpu_s > BUSY * (self.at - before.at)
+            spins = run.compilations.on_accelerator
+            self.computes = not spins and self.cpu_s - before.cpu_s > BUSY * (self.at - before.at)
 
     def _is_still_since(self, before: "_Mark") -> bool:
         used_s, waits = self.main_s - before.main_s, self.main_waits - before.main_waits
@@ -167,11 +175,10 @@ class HangWatch:
         marks = {}
         for run in self._state.running:
             samples, rank = run.usage.samples, run.process_id
-            joined = run.membership.joined_at is not None
             known_at = samples[-1].at if samples else 0.0
             if run.is_looked_at:
                 known_at = min(known_at, run.standing.at)
-            if joined and known_at >= asked_at:
+            if run.place.is_through and known_at >= asked_at:
                 marks[rank] = _Mark(run, self._marks.get(rank))
         self._marks = marks
 
@@ -209,3 +216,66 @@ class HangWatch:
             end = "--stall-timeout 10m would end a job in which nothing moves"
         see = f"{self._shows_stacks} shows where all ranks are; " if self._shows_stacks else ""
         return f"{see}{end}"
+
+
+class StandingLooks:
+    """When to look where ranks stand, for --stall-timeout.
+
+    Times are in time.monotonic's seconds.
+
+    Args:
+        state: of the run.
+        stall_timeout: of the job.
+
+    """
+
+    def __init__(self, state: RunState, stall_timeout: float) -> None:
+        self._state = state
+        self._pause_s = max(stall_timeout / _LOOKS, _SHORTEST_S)
+        self._asked_at = 0.0
+
+    @property
+    def deadline(self) -> float | None:
+        """When to look next; None while no rank is on an accelerator."""
+        state = self._state
+        if state.pause.is_on or state.ending or not any(_looked_at(state)):
+            return None
+        return max(state.activity.active_at, self._asked_at) + self._pause_s
+
+    def expire(self, now: float) -> bool | None:
+        """Whether to look now; None: not."""
+        deadline = self.deadline
+        if deadline is None or now < deadline:
+            return None
+        self._asked_at = now
+        return True
+
+
+def saw(state: RunState, stacks: Iterable["Stack"], now: float) -> list[int]:
+    """Ranks stand there.
+
+    Args:
+        state: of the run; changes.
+        stacks: of the ranks.
+        now: in time.monotonic's seconds.
+
+    Returns:
+        the ranks that are to say whether they run programs again from now on.
+
+    """
+    from mcjax_launch.diagnosis.sightings import sightings
+
+    activity = state.activity
+    since = activity.active_at
+    for seen in sightings(state, stacks).values():
+        run, calls = seen.run, tuple(map(str, seen.frames))
+        # A look from before that tells nothing about the time since then.
+        known = run.standing.at > since
+        if run.is_looked_at and run.standing.seen(calls, now) and known:
+            activity.active_at = now
+    activity.looked_at = now
+    return _looked_at(state)
+
+
+def _looked_at(state: RunState) -> list[int]:
+    return [run.process_id for run in state.running if run.is_looked_at]

@@ -1,10 +1,123 @@
-"""Ranks that are kept apart, reported once, as soon as they call initialize()."""
+"""Ranks that call initialize(), or end without: who waits in vain, and who is kept apart."""
 
-from mcjax_launch.kernel.wire.hook_messages import Joining
+from typing import TYPE_CHECKING
+
+from mcjax_launch.ranks import these_ranks
+from mcjax_launch.runs import stop_reasons
+from mcjax_launch.runs.place import Stage
+from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.stop_reasons import StopReason
 
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.initialize_calls import Callers
+    from mcjax_launch.kernel.wire.hook_messages import Joining
+
+_NEVER_CAME = "exited with 0 without calling initialize(), where"
+_OWN_ARGUMENTS = (
+    "hint: leave the arguments out: jax.distributed.initialize() gets them from the launcher"
+)
+_GONE = (
+    "hint: every rank has to call initialize(), or none: did this one take another branch, or did "
+    "its shell hide a failure?"
+)
 # So many numbers of processes are shown.
 _MOST_NUMBERS = 8
+
+
+class AbsentRanks:
+    """Ends a job whose ranks all wait in vain, and notes what may lead to that.
+
+    What it does for each call and each end does not grow with the number of ranks.
+    """
+
+    def __init__(self) -> None:
+        self._callers: Callers | None = None
+        self._gone: list[int] = []  # without having called initialize()
+        self._unreported: list[int] = []  # of these
+        self._lines: list[str] = []
+        self._reported_size = False
+        # All ranks, and the place among them of one that does not wait, as far as is known.
+        self._runs: list[RankRun] = []
+        self._first = 0
+        self._waiting: RankRun | None = None  # one that does
+
+    def called(self, state: RunState, rank: int) -> StopReason | None:
+        """The reason to end the job, if a rank's call of initialize() can never return.
+
+        Call it for each such call, and `ended` for each end: either may come first.
+        """
+        from mcjax_launch.diagnosis.initialize_calls import Callers, oversized_call
+
+        if state.ending:
+            return None
+        run = state.ranks[rank]
+        self._callers = self._callers or Callers()
+        blame = self._callers.hopeless(state, run)
+        if blame is not None:
+            return stop_reasons.hopeless(blame.run.process_id, str(blame), [_OWN_ARGUMENTS])
+        if not self._reported_size and (blame := oversized_call(state, run)) is not None:
+            self._reported_size = True
+            how = "which waits for the rest of them (--start-timeout ends such a wait)"
+            self._lines.append(f"{blame}, {how}")
+        if _waits(run, state):
+            self._waiting = run
+        return self._in_vain(state)
+
+    def ended(self, state: RunState, rank: int) -> StopReason | None:
+        """The reason to end the job, if all that run wait in initialize() for one that is gone."""
+        run = state.ranks[rank]
+        if run.never_came:
+            self._gone.append(rank)
+            self._unreported.append(rank)
+        elif run.vanished and not state.ending and state.running:
+            from mcjax_launch.diagnosis.culprit import LEFT
+
+            self._lines.append(f"rank {rank} {LEFT}")
+        return self._in_vain(state)
+
+    def _in_vain(self, state: RunState) -> StopReason | None:
+        """The reason to end the job, if all that run wait for one that is gone."""
+        if not self._gone or not state.initialize_calls or state.ending:
+            return None
+        self._runs = self._runs or list(state.ranks.values())
+        for _ in self._runs:
+            run = self._runs[self._first]
+            if run.status is None and not _waits(run, state):
+                return None
+            self._first = (self._first + 1) % len(self._runs)
+        running = state.running
+        if not running:
+            return None
+        waiting = these_ranks(run.process_id for run in running)
+        verb = "wait" if len(running) > 1 else "waits"
+        it = "it" if len(self._gone) == 1 else "them"
+        message = f"{these_ranks(self._gone)} {_NEVER_CAME} {waiting} {verb} for {it}"
+        return stop_reasons.hopeless(min(self._gone), message, [_GONE])
+
+    def notes(self, state: RunState) -> list[str]:
+        """Lines on what has not been reported yet, and does not end the job by itself."""
+        if not state.initialize_calls or state.ending:
+            return []
+        lines, self._lines = self._lines, []
+        if self._unreported and self._is_awaited(state):
+            how = "others wait for it; the job ends when all of them do"
+            lines += [f"rank {rank} {_NEVER_CAME} {how}" for rank in self._unreported]
+            self._unreported = []
+        return lines
+
+    def _is_awaited(self, state: RunState) -> bool:
+        """Whether any rank waits for one that is gone."""
+        if self._waiting is not None and not _waits(self._waiting, state):
+            self._waiting = next((run for run in state.running if _waits(run, state)), None)
+        return self._waiting is not None
+
+
+def _waits(run: RankRun, state: RunState) -> bool:
+    """Whether a rank is in initialize(), for all ranks of this job."""
+    call = run.membership.call
+    size = call.num_processes if call is not None else None
+    return size == state.num_processes and run.place.stage is Stage.JOINING
 
 
 class JoiningRanks:
@@ -18,7 +131,11 @@ class JoiningRanks:
 
     def notes(self, state: RunState, rank: int) -> list[str]:
         """Lines on what has not been reported yet; call it whenever a rank calls initialize()."""
-        from mcjax_launch.diagnosis.joining import elsewhere, other_version, without_partition
+        from mcjax_launch.diagnosis.initialize_calls import (
+            elsewhere,
+            other_version,
+            without_partition,
+        )
 
         call = state.ranks[rank].membership.call
         if call is None or state.ending:

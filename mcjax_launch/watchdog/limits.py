@@ -1,9 +1,8 @@
 """What ends a job that should not go on: it takes too long, or it hangs."""
 
 from mcjax_launch.job.job import Job
-from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import Stop, out_of_time
+from mcjax_launch.runs.stop_reasons import StopReason, out_of_time
 
 # How often agents report usage within --stall-timeout.
 _SAMPLES = 4
@@ -36,7 +35,9 @@ class Limits:
         """When to call `expire` again."""
         if self._state.pause.is_on:
             return None
-        times = [self._began + s for s in (self._job_s, self._start_s) if s is not None]
+        times = [] if self._job_s is None else [self._began + self._job_s]
+        if self._start_s is not None:
+            times.append(self._start_began + self._start_s)
         if self._stall_s is not None and not self._compiling:
             times.append(self._stalled_at(self._stall_s))
         return min(times, default=None)
@@ -45,6 +46,11 @@ class Limits:
     def _began(self) -> float:
         """When the ranks were started, had nobody debugged them since."""
         return self._began_at + self._state.pause.total_s
+
+    @property
+    def _start_began(self) -> float:
+        """The same for joining; what came while the launcher was stopped, it has yet to read."""
+        return max(self._began, self._state.pause.resumed_at)
 
     def _stalled_at(self, seconds: float) -> float:
         """When it will have stalled; later, where agents are late with what they know."""
@@ -59,7 +65,7 @@ class Limits:
     def _compiling(self) -> bool:
         return any(run.compilations.under_way > 0 for run in self._state.ranks.values())
 
-    def expire(self, now: float) -> Stop | None:
+    def expire(self, now: float) -> StopReason | None:
         """The reason to end the job, if there is one by now."""
         if self._state.pause.is_on:
             return None
@@ -69,15 +75,15 @@ class Limits:
             return self._out_of_time(message, now, final=True)
         if self._start_s is not None:
             seconds = self._start_s
-            if all(_has_started(run) for run in self._state.ranks.values()):
+            if all(run.place.is_through for run in self._state.ranks.values()):
                 self._start_s = None
-            elif now >= self._began + seconds:
+            elif now >= self._start_began + seconds:
                 self._start_s = None
                 message = f"--start-timeout: not all ranks have joined after {seconds:g} s"
                 return self._out_of_time(message, now, final=False, jax=True)
         return self._stalled(now)
 
-    def _stalled(self, now: float) -> Stop | None:
+    def _stalled(self, now: float) -> StopReason | None:
         seconds = self._stall_s
         if seconds is None or self._compiling or now < self._stalled_at(seconds):
             return None
@@ -85,7 +91,9 @@ class Limits:
         message = f"--stall-timeout: no rank has printed, computed or compiled for {seconds:g} s"
         return self._out_of_time(message, now, final=False)
 
-    def _out_of_time(self, message: str, now: float, *, final: bool, jax: bool = False) -> Stop:
+    def _out_of_time(
+        self, message: str, now: float, *, final: bool, jax: bool = False
+    ) -> StopReason:
         from mcjax_launch.diagnosis.hang import hints, whereabouts
         from mcjax_launch.diagnosis.preloading import imports_under_way
 
@@ -108,7 +116,3 @@ def usage_every_s(job: Job, *, watched: bool) -> float:
             min(max(job.stall_timeout / _SAMPLES, _SHORTEST_PERIOD_S), _LONGEST_PERIOD_S)
         )
     return min(periods, default=0.0)
-
-
-def _has_started(run: RankRun) -> bool:
-    return run.membership.joined_at is not None or run.status is not None

@@ -12,7 +12,7 @@ from records import JOB, read
 from remote import FAKE_SSH
 
 from mcjax_launch import __version__
-from mcjax_launch.diagnosis.attempt import Outcome
+from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.report import write
 from mcjax_launch.report.recording import recorded
@@ -301,7 +301,7 @@ def test_what_was_there_is_replaced_whole(jobs: Jobs, tmp_path: Path) -> None:
 
 
 def test_an_internal_error_is_recorded(tmp_path: Path) -> None:
-    def run(**how: object) -> Outcome:
+    def run(**how: object) -> JobOutcome:
         raise ZeroDivisionError("its own")
 
     path, said = tmp_path / "run.json", []

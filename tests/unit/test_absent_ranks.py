@@ -8,8 +8,8 @@ from mcjax_launch.kernel.wire.messages import Exited, FromHook
 from mcjax_launch.runs import hook_events
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import Stop
-from mcjax_launch.watchdog.absent_ranks import AbsentRanks
+from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.watchdog.joining import AbsentRanks
 
 Event = FromHook | Exited
 
@@ -162,7 +162,7 @@ def test_left_without_leaving(state: RunState) -> None:
 
 
 def test_nothing_is_missed_where_the_job_ends_anyway(state: RunState) -> None:
-    state.stopped(Stop("enough", 1), 0.5)
+    state.stopped(StopReason("enough", 1), 0.5)
     assert found([ended(1), joining(0), joining(2, of=0)], state) == ([], None)
 
 

@@ -89,7 +89,7 @@ def test_twice_the_same_process() -> None:
     ended(state, 2, -signal.SIGABRT, FATAL + "ALREADY_EXISTS: newer incarnation\n")
     assert (
         first_line(state)
-        == "rank 1 called initialize() with process_id=2, which is another rank's; its own is 1"
+        == "rank 1 called initialize() with process_id=2, the same as rank 2; its own is 1"
     )
 
 

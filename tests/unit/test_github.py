@@ -13,7 +13,7 @@ from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.summary import not_started, summarize
 from mcjax_launch.report.github import Annotations, annotation, command
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import Stop
+from mcjax_launch.runs.stop_reasons import StopReason
 
 GLOO = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
 
@@ -96,7 +96,7 @@ def over(*attempts: Attempt) -> list[tuple[str, str]]:
 
 def test_the_failure_of_an_attempt_is_a_warning_if_there_is_another() -> None:
     stopped, well = RunState(), RunState()
-    stopped.stopped(Stop("stopped by SIGINT", 130), 2.0)
+    stopped.stopped(StopReason("stopped by SIGINT", 130), 2.0)
     first = ("warning", "rank 0 failed: ValueError: x")
     assert over(attempt(failed()), attempt(stopped)) == [first, ("error", "stopped by SIGINT")]
     assert over(attempt(failed()), attempt(well)) == [first]

@@ -10,9 +10,8 @@ from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import RankUsage, Usage
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.watchdog import standing
-from mcjax_launch.watchdog.hang import Ask, HangWatch
-from mcjax_launch.watchdog.standing import StandingLooks
+from mcjax_launch.watchdog import hang
+from mcjax_launch.watchdog.hang import Ask, HangWatch, StandingLooks
 
 SITE = "/v/lib/python3.11/site-packages"
 AT = "Stack (most recent call first):\n"
@@ -190,7 +189,7 @@ class OnGpus(Watched):
         if ask is Ask.USAGE:
             self.used = dict.fromkeys(self.used, self.now)
             stacks = [Stack(rank, "h", 7, text) for rank, text in self.stacks.items()]
-            for rank in standing.saw(self.state, stacks, self.now + 0.05):
+            for rank in hang.saw(self.state, stacks, self.now + 0.05):
                 if self.runs:
                     say(self.state, rank, hook.Ran(), self.now + 0.06)
             self.watch.places_came(self.now)
@@ -230,7 +229,7 @@ def test_on_accelerators_a_rank_that_moves_is_no_stall() -> None:
         at = looks.deadline
         assert looks.expire(at)
         text = f'{AT}  File "/me/data.py", line {number // 3} in f\n'
-        standing.saw(state, [Stack(rank, "h", 7, text) for rank in (0, 1)], at)
+        hang.saw(state, [Stack(rank, "h", 7, text) for rank in (0, 1)], at)
         told.append((at, state.activity.active_at))
     # The fourth look finds another line than the third.
     assert told == [(2.0, 0.0), (4.0, 0.0), (6.0, 0.0), (8.0, 8.0)]

@@ -6,7 +6,7 @@ import pytest
 from records import end_of, say
 
 from mcjax_launch.diagnosis.hang import whereabouts
-from mcjax_launch.diagnosis.joining import elsewhere, other_version, without_partition
+from mcjax_launch.diagnosis.initialize_calls import elsewhere, other_version, without_partition
 from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.runs.state import RunState

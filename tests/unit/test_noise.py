@@ -16,7 +16,7 @@ from mcjax_launch.console.noise_filter import (
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, whole_lines
 from mcjax_launch.console.renderers import Plain
 from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
-from mcjax_launch.jax_messages.noise import Listener, Noise, without_noise
+from mcjax_launch.jax_messages.noise import LineClassifier, Noise, without_noise
 from mcjax_launch.kernel.wire import frames
 
 GLOO, TERM, VICTIM, STACK = Noise.GLOO, Noise.TERM, Noise.VICTIM, Noise.STACK
@@ -275,7 +275,7 @@ STREAMS: dict[str, list[tuple[str, Noise | None]]] = {
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_kinds(name: str) -> None:
-    listener, lines = Listener(), [line for line, _ in STREAMS[name]]
+    listener, lines = LineClassifier(), [line for line, _ in STREAMS[name]]
     text = "\n".join([*lines, ""]).encode()
     listener.expect(text, lambda traceback: TRACEBACK if traceback.is_victims else None)
     for line, kind in STREAMS[name]:

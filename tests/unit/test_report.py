@@ -18,7 +18,7 @@ from mcjax_launch.kernel.wire.messages import RankUsage, Usage
 from mcjax_launch.report import record, write
 from mcjax_launch.runs.rank_run import RankRun, Sample
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import Stop
+from mcjax_launch.runs.stop_reasons import StopReason
 
 VICTIM = "Terminating process because the JAX distributed service detected fatal errors"
 
@@ -157,7 +157,7 @@ def test_the_cause_is_what_came_first() -> None:
     state = RunState()
     state.planned("ab", "c", {0: "h"}, None)
     state.started(0, 1, 0.1)
-    state.stopped(Stop("stopped by SIGINT", 130), 2.0)
+    state.stopped(StopReason("stopped by SIGINT", 130), 2.0)
     state.exited(end_of(0, 5, (2,), 0.0, 0), 2.5)
     summary = summarize(state)
     attempt = Attempt(restart=0, hosts=("h",), seconds=3, state=state, summary=summary)

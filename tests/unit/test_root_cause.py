@@ -9,7 +9,7 @@ from mcjax_launch.diagnosis.root_cause import first_failure
 from mcjax_launch.diagnosis.summary import duration, last_words, not_started, status_text, summarize
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import Stop
+from mcjax_launch.runs.stop_reasons import StopReason
 
 CAUGHT = "W1122 09:12:42.789719   14260 preemption_notifier.cc:90] SIGTERM caught at 2026-11-22"
 
@@ -86,7 +86,7 @@ def test_root_cause(name: str) -> None:
 
 def test_a_reason_to_stop_counts_and_not_what_follows_from_it() -> None:
     ranks = {0: end(0, 2, 5, (signal.SIGINT,))}
-    assert summarize(RunState(ranks, stop=Stop("stopped by SIGINT", 130))).status == 130
+    assert summarize(RunState(ranks, stop=StopReason("stopped by SIGINT", 130))).status == 130
     assert summarize(RunState(ranks)).status == 5
 
 
@@ -153,7 +153,7 @@ def test_a_duration_in_words(seconds: float, words: str) -> None:
 
 
 def test_one_line_is_enough_where_nobody_reads() -> None:
-    stop = Stop("stopped: the reader of stdout is gone", 141, unread=True)
+    stop = StopReason("stopped: the reader of stdout is gone", 141, unread=True)
     summary = summarize(RunState({0: end(0, 1, -TERM, (TERM,))}, stop=stop), seconds=1.0)
     assert (summary.lines, summary.status) == ((stop.message,), 141)
 

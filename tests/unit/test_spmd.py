@@ -6,12 +6,12 @@ import pytest
 
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.kernel.wire import hook_messages
-from mcjax_launch.runs.spmd import Comparison, Program
+from mcjax_launch.runs.spmd import Comparison, RanProgram
 
 ALL = frozenset(range(4))
 
 
-def program(text: str) -> Program:
+def program(text: str) -> RanProgram:
     """`name`, or `name@01` for one that spans these ranks only, or `name#8` with a shape.
 
     `name/01` runs on these devices only, of all ranks.
@@ -22,7 +22,7 @@ def program(text: str) -> Program:
     shapes = (f"f32[{rows}]",) if rows else ()
     spans = frozenset(map(int, ranks)) if ranks else ALL
     on = frozenset(map(int, devices)) if devices else None
-    return Program(f"jit_{name}", text, spans, shapes, f"train.py:{ord(name[0])}", on)
+    return RanProgram(f"jit_{name}", text, spans, shapes, f"train.py:{ord(name[0])}", on)
 
 
 def compared(ranks: list[str], over: str = "", shuffle: int = 0) -> Comparison:
@@ -98,7 +98,7 @@ def test_divergence(name: str, shuffle: int) -> None:
 def test_equal_lines_with_other_code() -> None:
     found = Comparison()
     for rank in range(4):
-        found.ran(rank, Program("jit_f", f"code {rank % 2}", ALL, ("f32[]",), "train.py:3"))
+        found.ran(rank, RanProgram("jit_f", f"code {rank % 2}", ALL, ("f32[]",), "train.py:3"))
     line, why = divergence_lines(found)
     assert line == "program #1: ranks 0-3 train.py:3 jit(f) f32[]"
     assert why.startswith(
@@ -110,7 +110,7 @@ def test_of_many_arguments_those_that_differ_are_shown() -> None:
     found = Comparison()
     for rank in range(4):
         shapes = (*(f"f32[{n}]" for n in range(40)), f"f32[{64 if rank else 128}]")
-        found.ran(rank, Program("jit_f", f"{rank > 0}", ALL, shapes, "train.py:3"))
+        found.ran(rank, RanProgram("jit_f", f"{rank > 0}", ALL, shapes, "train.py:3"))
     assert divergence_lines(found) == [
         "program #1: rank 0 train.py:3 jit(f) f32[128] (and 40 more) · "
         "ranks 1-3 train.py:3 jit(f) f32[64] (and 40 more)"
@@ -136,8 +136,8 @@ def test_a_rank_far_behind_is_forgotten_not_kept() -> None:
 
 def test_what_a_hook_reports() -> None:
     said = hook_messages.Program("jit_f", "x", (0, 7), ("f32[4]",), "train.py:3", (5, 4))
-    ran = Program("jit_f", "x", frozenset({2, 3}), ("f32[4]",), "train.py:3", frozenset({4, 5}))
-    assert Program.from_hook(said, frozenset({2, 3})) == ran
+    ran = RanProgram("jit_f", "x", frozenset({2, 3}), ("f32[4]",), "train.py:3", frozenset({4, 5}))
+    assert RanProgram.from_hook(said, frozenset({2, 3})) == ran
 
 
 # --- ranks that are held until the others come ---

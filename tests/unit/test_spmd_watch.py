@@ -2,9 +2,9 @@
 
 import pytest
 
+from mcjax_launch.diagnosis.sightings import sightings
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.diagnosis.stacks import Stack
-from mcjax_launch.diagnosis.waits import in_programs
 from mcjax_launch.features.verify_spmd.watch import (
     Decision,
     Diverged,
@@ -17,13 +17,13 @@ from mcjax_launch.features.verify_spmd.watch import (
 from mcjax_launch.kernel.wire import hook_messages
 from mcjax_launch.kernel.wire.messages import FromHook, RankUsage, Usage
 from mcjax_launch.runs.hook_events import take
-from mcjax_launch.runs.spmd import Comparison, Program
+from mcjax_launch.runs.spmd import Comparison, RanProgram
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import interrupted
 
 ALL = frozenset(range(3))
-METRIC = Program("jit_metric", "m", ALL, ("f32[4]",), "train.py:12")
-HELD = Program("jit_held", "h", ALL, (), "train.py:20")
+METRIC = RanProgram("jit_metric", "m", ALL, ("f32[4]",), "train.py:12")
+HELD = RanProgram("jit_held", "h", ALL, (), "train.py:20")
 SITE = "/v/lib/python3.11/site-packages"
 CALLS = {
     "result": f"{SITE}/jax/_src/array.py:642:_value",
@@ -119,7 +119,9 @@ def test_ranks_that_wait_for_one_another_run_different_programs(job: Job) -> Non
 
 def test_some_are_in_a_program_and_some_at_the_gate_of_another(job: Job) -> None:
     """None of them can go on, though none of these programs differs from another."""
-    job.programs.ran(1, Program("jit_pair", "p", frozenset({1, 2}), (), "train.py:30"), held=True)
+    job.programs.ran(
+        1, RanProgram("jit_pair", "p", frozenset({1, 2}), (), "train.py:30"), held=True
+    )
     job.places[1] = "held"
     assert [type(one) for one in job.wait(12)] == [ShowCode, Diverged]
 
@@ -143,6 +145,7 @@ def test_the_time_for_which_a_job_is_suspended_does_not_count(job: Job) -> None:
     """Its ranks have used nothing, and nobody has waited."""
     assert job.wait(4) == []
     job.now += 1000
+    job.state.resumed(job.now)
     assert job.wait(6) == []
     assert [type(one) for one in job.wait(2)] == [ShowCode, Diverged]
 
@@ -240,8 +243,8 @@ def test_a_wait_in_the_users_own_line_is_none_in_a_program(job: Job, source: str
     """But where that line calls what may be one: JAX's C++ runs known programs without Python."""
     text = f'Stack (most recent call first):\n  File "/me/train.py", line 40 in f\n    {source}\n'
     stack = Stack(1, "h", 71, text, blocked="futex_do_wait")
-    place = in_programs(job.state, [stack])[1]
-    assert (place is not None) == LINES[source]
+    seen = sightings(job.state, [stack])[1]
+    assert (seen.in_program is not None) == LINES[source]
 
 
 def test_ranks_in_programs_on_different_devices_may_have_threads(job: Job) -> None:
@@ -251,7 +254,7 @@ def test_ranks_in_programs_on_different_devices_may_have_threads(job: Job) -> No
         job.programs.ran(rank, HELD, held=True)
     assert job.wait(1) == [Release("h", ALL)]
     for rank in both:
-        program = Program(f"jit_{rank}", f"p{rank}", both, (), "", frozenset({rank, rank + 2}))
+        program = RanProgram(f"jit_{rank}", f"p{rank}", both, (), "", frozenset({rank, rank + 2}))
         job.programs.ran(rank, program, held=True)
         job.places[rank] = "held"
     assert job.wait(20) == []
@@ -259,7 +262,7 @@ def test_ranks_in_programs_on_different_devices_may_have_threads(job: Job) -> No
 
 def test_ranks_that_are_too_far_apart_are_not_compared() -> None:
     comparison, both = Comparison(), frozenset({0, 1})
-    programs = [Program("jit_f", f"f{number}", both) for number in range(2500)]
+    programs = [RanProgram("jit_f", f"f{number}", both) for number in range(2500)]
     for program in programs[:-1]:
         comparison.ran(0, program, held=True)
         comparison.release(program)

@@ -16,7 +16,7 @@ from mcjax_launch.kernel.launcher.progress import Progress
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import RankUsage, Usage
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import Stop
+from mcjax_launch.runs.stop_reasons import StopReason
 
 
 class Drawn:
@@ -182,7 +182,7 @@ def test_use() -> None:
     assert progress.use(state, 20.0).startswith("idle | 1.5 GiB | ")
     state.ranks[0].process.status = 0
     assert progress.use(state, 20.0).startswith("2/3 ranks run | idle | 1.0 GiB | ")
-    state.stopped(Stop("x", 1), 14.0)
+    state.stopped(StopReason("x", 1), 14.0)
     assert progress.use(state, 3605.0) == (
         "ending, 2 ranks left | idle | 1.0 GiB | last line 1 h 0 min ago"
     )

@@ -16,19 +16,19 @@ from mcjax_launch.kernel.launcher.stop_policy import (
     StopPolicy,
     StopRanks,
 )
-from mcjax_launch.runs.stop_reasons import Stop
+from mcjax_launch.runs.stop_reasons import StopReason
 
 INT, TERM, HUP, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL
 GRACES = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
 
-BY_INT, BY_TERM = Stop("stopped by SIGINT", 130), Stop("stopped by SIGTERM", 143)
-LOST = Stop("host b: no heartbeat for 12 s", 255, final=False)
-GONE = Stop("stopped: the reader of stdout is gone", 141, unread=True)
-FULL = Stop("stdout cannot be written: No space left on device", 141)
-AGENT = Stop("host a: its agent was stopped by SIGTERM", 255)
-TIMEOUT = Stop("--timeout: still running after 5 s", 124, needs_stacks=True)
-PARTED = Stop("--verify-spmd: the ranks run different programs", 1)
-PARTED_HOW = Stop(PARTED.message, 1, ("program #2: ...",))
+BY_INT, BY_TERM = StopReason("stopped by SIGINT", 130), StopReason("stopped by SIGTERM", 143)
+LOST = StopReason("host b: no heartbeat for 12 s", 255, final=False)
+GONE = StopReason("stopped: the reader of stdout is gone", 141, unread=True)
+FULL = StopReason("stdout cannot be written: No space left on device", 141)
+AGENT = StopReason("host a: its agent was stopped by SIGTERM", 255)
+TIMEOUT = StopReason("--timeout: still running after 5 s", 124, needs_stacks=True)
+PARTED = StopReason("--verify-spmd: the ranks run different programs", 1)
+PARTED_HOW = StopReason(PARTED.message, 1, ("program #2: ...",))
 ERROR = LaunchError("host a: no Python", 255)
 
 INT_NOTE = Note(

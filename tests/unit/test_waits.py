@@ -4,24 +4,24 @@ from records import end_of, say
 
 from mcjax_launch.kernel.wire.hook_messages import Joined, Joining, Leaving
 from mcjax_launch.kernel.wire.hook_messages import Program as Ran
-from mcjax_launch.runs.spmd import Program
+from mcjax_launch.runs.spmd import RanProgram
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.waits import EXIT, INITIALIZE, Wait, Waits, waits_of
+from mcjax_launch.runs.waits import EXIT, INITIALIZE, PastWait, PastWaits, waits_of
 
 ALL = frozenset(range(4))
 
 
-def program(name: str, ranks: frozenset[int] = ALL) -> Program:
-    return Program(f"jit_{name}", name, ranks, (), f"{name}.py:1")
+def program(name: str, ranks: frozenset[int] = ALL) -> RanProgram:
+    return RanProgram(f"jit_{name}", name, ranks, (), f"{name}.py:1")
 
 
-def came(waits: Waits, what: Program, times: dict[int, float]) -> None:
+def came(waits: PastWaits, what: RanProgram, times: dict[int, float]) -> None:
     for rank, at in times.items():
         waits.came(rank, what, at)
 
 
 def test_the_last_to_come_is_who_the_others_waited_for() -> None:
-    waits = Waits()
+    waits = PastWaits()
     came(waits, program("step"), {0: 1.0, 1: 1.1, 3: 1.2, 2: 5.0})
     (wait,) = waits.until(9.0)
     assert (wait.place, wait.where) == ("jit(step)", "step.py:1")
@@ -30,48 +30,48 @@ def test_the_last_to_come_is_who_the_others_waited_for() -> None:
 
 
 def test_several_may_be_late() -> None:
-    waits = Waits()
+    waits = PastWaits()
     came(waits, program("step"), {0: 1.0, 1: 1.1, 3: 6.0, 2: 6.5})
     assert [wait.late for wait in waits.until(9.0)] == [(2, 3)]
 
 
 def test_a_short_wait_is_none() -> None:
-    waits = Waits()
+    waits = PastWaits()
     came(waits, program("step"), {0: 1.0, 1: 1.01, 3: 1.02, 2: 1.05})
     assert waits.until(9.0) == []
 
 
 def test_those_who_never_come() -> None:
-    waits = Waits()
+    waits = PastWaits()
     came(waits, program("step"), {0: 1.0, 2: 3.0})
     (wait,) = waits.until(9.0)
     assert (wait.late, wait.until) == ((1, 3), 9.0)
 
 
 def test_only_a_program_of_its_own_mesh_counts() -> None:
-    waits = Waits()
+    waits = PastWaits()
     came(waits, program("half", frozenset({0, 1})), {2: 1.0, 0: 2.0, 1: 4.0})
     assert [wait.arrived for wait in waits.until(9.0)] == [((0, 2.0), (1, 4.0))]
 
 
 def test_the_next_program_of_a_rank_begins_anew() -> None:
-    waits, step = Waits(), program("step", frozenset({0, 1}))
+    waits, step = PastWaits(), program("step", frozenset({0, 1}))
     came(waits, step, {0: 1.0})
     came(waits, step, {0: 5.0, 1: 6.0})
     assert [wait.arrived for wait in waits.until(9.0)] == [((0, 5.0), (1, 6.0))]
 
 
 def test_only_the_longest_are_kept() -> None:
-    waits, both = Waits(), frozenset({0, 1})
+    waits, both = PastWaits(), frozenset({0, 1})
     for number in range(2000):
         came(waits, program(f"p{number}", both), {0: 0.0, 1: 1.0 + number})
     assert sorted(wait.seconds for wait in waits.until(9e9)) == list(range(1745, 2001))
-    wide, waits = frozenset(range(10_000)), Waits()
+    wide, waits = frozenset(range(10_000)), PastWaits()
     for number in range(5):
         times = {rank: 0.0 if rank else 1.0 + number for rank in wide}
         came(waits, program(f"p{number}", wide), times)
     assert sorted(wait.seconds for wait in waits.until(9e9)) == [3, 4, 5]
-    waits = Waits()
+    waits = PastWaits()
     for number in range(5000):  # at which nobody else ever arrives
         pair = frozenset({number, number + 5000})
         came(waits, program(f"p{number}", pair), {number: 1.0})
@@ -79,7 +79,7 @@ def test_only_the_longest_are_kept() -> None:
 
 
 def test_the_waits_of_a_run() -> None:
-    state = RunState(waits=Waits())
+    state = RunState(waits=PastWaits())
     state.planned("ab12", "h:1", dict.fromkeys(range(3), "h"), None)
     for rank, at in enumerate((2.0, 2.5, 7.0)):
         say(state, rank, Joining("h:1", 3, rank, "train.py:3"), at)
@@ -98,19 +98,19 @@ def test_the_waits_of_a_run() -> None:
 
 
 def test_stacks_tell_of_a_wait_only_if_no_other_is_known() -> None:
-    waits = Waits()
+    waits = PastWaits()
     state = RunState(waits=waits)
     state.planned("ab12", "h:1", dict.fromkeys(range(3), "h"), None)
     for rank in range(3):
         say(state, rank, Joining("h:1", 3, rank, "train.py:3"), 2.0 + rank)
-    waits.by_stacks = Wait("", "train.py:9", ((2, 9.0),), (0, 1), 60.0)
+    waits.by_stacks = PastWait("", "train.py:9", ((2, 9.0),), (0, 1), 60.0)
     assert [wait.where for wait in waits_of(state, 60.0)] == ["train.py:3", "train.py:9"]
     say(state, 2, Ran("jit_step", "f", None, (), "train.py:8"), 8.0)
     assert [wait.where for wait in waits_of(state, 60.0)] == ["train.py:3", "train.py:8"]
 
 
 def test_a_rank_that_never_joins_is_waited_for_until_the_end() -> None:
-    state = RunState(waits=Waits())
+    state = RunState(waits=PastWaits())
     state.planned("ab12", "h:1", dict.fromkeys(range(3), "h"), None)
     for rank in range(2):
         say(state, rank, Joining("h:1", 3, rank, "train.py:3"), 2.0)
@@ -119,7 +119,7 @@ def test_a_rank_that_never_joins_is_waited_for_until_the_end() -> None:
 
 
 def test_ranks_without_jax_wait_for_nobody() -> None:
-    state = RunState(waits=Waits())
+    state = RunState(waits=PastWaits())
     state.planned("ab12", "h:1", dict.fromkeys(range(3), "h"), None)
     for rank in range(3):
         state.exited(end_of(rank, 0), 10.0 * rank)
@@ -127,7 +127,7 @@ def test_ranks_without_jax_wait_for_nobody() -> None:
 
 
 def test_who_goes_on_does_not_wait() -> None:
-    waits = Waits()
+    waits = PastWaits()
     came(waits, program("alone"), {0: 1.0, 1: 1.0})  # as when ranks run different programs
     came(waits, program("next"), {0: 2.0})
     found = {wait.place: wait for wait in waits.until(9.0)}

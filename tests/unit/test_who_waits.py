@@ -23,11 +23,12 @@ CALLS = {
 STEP = "train.py:12"
 
 
-def stack(rank: int, kind: str, line: str = STEP, blocked: str = "") -> Stack:
-    """A rank's, in the user's function f."""
+def stack(rank: int, kind: str, line: str = STEP, blocked: str = "", source: str = "") -> Stack:
+    """A rank's, in the user's function f, with the text of its line if that is known."""
     frames = [*CALLS[kind], f"/me/{line}:f"]
     lines = ('  File "{}", line {} in {}\n'.format(*frame.rsplit(":", 2)) for frame in frames)
     text = "Stack (most recent call first):\n" + "".join(lines)
+    text += f"    {source}\n" if source else ""
     return Stack(rank, "h", 70 + rank, text, blocked=blocked)
 
 
@@ -67,7 +68,7 @@ def test_who_has_not_come(late: Stack, line: str) -> None:
     assert told(joined(), *WAITING, late) == line
 
 
-def at_a_limit(*stacks: Stack, idle_since: float | None = 20.0) -> waits.Wait | None:
+def at_a_limit(*stacks: Stack, idle_since: float | None = 20.0) -> waits.PastWait | None:
     state = joined()
     state.idle_since, state.stop_at = idle_since, 80.0
     return last_wait(state, stacks)
@@ -100,6 +101,33 @@ def test_a_call_into_c_from_the_users_own_line(blocked: str, waits: bool) -> Non
     stacks = [stack(rank, "own", STEP, blocked) for rank in (0, 1, 3)]
     line = told(joined(), *stacks, stack(2, "queue", "data.py:41"))
     assert line == (WAITED if waits else "")
+
+
+@pytest.mark.parametrize("line", [
+    "with lock:", "batch = batches.get()", "loader.join()", "lock.acquire(timeout=9)",
+    "select.select([pipe], [], [])", "rows = future.result()", "done.wait()", "results.put(loss)",
+])  # fmt: skip
+def test_a_wait_in_the_users_own_line_is_none_in_jax(line: str) -> None:
+    """So a rank that waits there is waited for, and waits for none itself."""
+    late = stack(2, "own", "data.py:41", "futex_do_wait", line)
+    assert told(joined(), *WAITING, late) == WAITED
+    own = [stack(rank, "own", STEP, "futex_do_wait", line) for rank in (0, 1, 3)]
+    assert told(joined(), *own, stack(2, "queue", "data.py:41")) == ""
+
+
+@pytest.mark.parametrize("line", ["loss = step(x)", "state, loss = step(state, batch)"])
+def test_a_line_that_calls_what_may_be_a_program(line: str) -> None:
+    inside = [stack(rank, "own", STEP, "futex_do_wait", line) for rank in (0, 1, 3)]
+    assert told(joined(), *inside, stack(2, "queue", "data.py:41")) == WAITED
+
+
+def test_the_line_of_a_known_program_waits_in_jax_whatever_it_calls() -> None:
+    state = joined()
+    for rank in (0, 1, 3):
+        say(state, rank, hook.Program("jit_step", "f", None, (), STEP), 3.0)
+    inside = [stack(rank, "own", STEP, "futex_do_wait", "step(q.get())") for rank in (0, 1, 3)]
+    line = told(state, *inside, stack(2, "queue", "data.py:41"))
+    assert line == WAITED.replace("at train.py:12", "in jit(step) at train.py:12")
 
 
 def test_where_the_kernel_tells_nothing_the_line_of_a_program_does() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mcjax_launch import features
 from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.root_cause import Stopped
+from mcjax_launch.diagnosis.root_cause import JobStopped
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import global_sum
 from mcjax_launch.features.check.finding import Finding, merged, topics
@@ -117,7 +117,7 @@ def add_up(
     except LaunchError as error:
         why_not = str(error)
     ending = attempts[-1].summary.ending if attempts else None
-    if isinstance(ending, Stopped) and ending.status in map(exit_status.of_signal, ENDING):
+    if isinstance(ending, JobStopped) and ending.status in map(exit_status.of_signal, ENDING):
         raise LaunchError("the check was not finished", ending.status)
     ranks = [run for attempt in attempts for run in attempt.state.ranks.values()]
     told = [(run.host, told_by(run.stdout)) for run in ranks]

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import have, these_ranks
+from mcjax_launch.runs.place import Stage
 from mcjax_launch.runs.rank_run import RankRun, Sample
-from mcjax_launch.runs.spmd import Code, Program
+from mcjax_launch.runs.spmd import Code, RanProgram
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import Stop, diverged, incomparable
+from mcjax_launch.runs.stop_reasons import StopReason, diverged, incomparable
 
 if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.sightings import InProgram
     from mcjax_launch.diagnosis.stacks import Stack
-    from mcjax_launch.diagnosis.waits import InProgram
 
 #: When a rank has been held for so many seconds, all are asked where they are, and then again.
 LOOK_AFTER_S, LOOK_EVERY_S = 3.0, 7.0
-# A launcher that is so late was stopped itself, as its ranks may have been: that time is no time.
-_LATE_S = 2.0
 # Programs are judged by then though it is not known of all members which ranks they are.
 _MEMBERS_S = 10.0
 # A rank is let go after so long if another one is in no program; in any case after the longest.
@@ -65,16 +64,17 @@ class ShowCode(Value):
 class Diverged(Value):
     """There is a reason to end the job. `is_settled`: as much is known of it as ever will be."""
 
-    stop: Stop
+    stop: StopReason
     is_settled: bool
 
 
 Decision = Say | LookAtRanks | Release | ShowCode | Diverged
 
 
-class _Look(Value):
+class _Snapshot(Value):
     """Where ranks were at one moment, if at the gate or in programs, and what they had used."""
 
+    at: float
     places: dict[int, InProgram | None]
     used: dict[int, Sample]
 
@@ -92,7 +92,7 @@ class SpmdWatch:
         self._held_since: dict[str, float] = {}
         self._look_at: float | None = None
         self._asked_at = 0.0
-        self._before: _Look | None = None
+        self._before: _Snapshot | None = None
         self._diverged_at: float | None = None
         self._is_over = False
 
@@ -108,7 +108,11 @@ class SpmdWatch:
     @property
     def _judges_at(self) -> float | None:
         since = self._state.unjudged_since
-        return None if since is None else since + _MEMBERS_S
+        return None if since is None else self._counted(since) + _MEMBERS_S
+
+    def _counted(self, since: float) -> float:
+        """Since when such a time counts: not while the job was debugged or the launcher stopped."""
+        return max(since, self._state.pause.ended_at)
 
     def expire(self, now: float) -> list[Decision]:
         """What is to be done after what has become known meanwhile."""
@@ -133,9 +137,6 @@ class SpmdWatch:
             self._update(now)
         if self._look_at is None or now < self._look_at:
             return []
-        if (late := now - self._look_at) > _LATE_S:
-            self._before = None
-            self._held_since = {one: since + late for one, since in self._held_since.items()}
         self._asked_at, self._look_at = now, now + LOOK_EVERY_S
         return [LookAtRanks()]
 
@@ -150,21 +151,24 @@ class SpmdWatch:
 
     def stacks_came(self, stacks: Collection[Stack], now: float) -> list[Decision]:
         """The hosts have answered where their ranks are: some that are held may have to go on."""
-        from mcjax_launch.diagnosis.waits import in_programs
+        from mcjax_launch.diagnosis.sightings import sightings
 
         state, programs = self._state, self._state.programs
         if state.ending or programs.divergence is not None:
             return []
         in_time = now <= self._asked_at + LOOK_EVERY_S
-        before = (self._before if in_time else None) or _Look({}, {})
+        before = self._before if in_time else None
+        if before is None or before.at < state.pause.ended_at:
+            before = _Snapshot(now, {}, {})
         # A host that is late with its answer leaves its ranks where they were.
-        places = {**before.places, **in_programs(state, stacks)}
+        seen = sightings(state, stacks)
+        places = {**before.places, **{rank: one.in_program for rank, one in seen.items()}}
         samples = {run.process_id: run.usage.samples for run in state.running}
         used = {rank: own[-1] for rank, own in samples.items() if own}
-        self._before = _Look(places, used)
+        self._before = _Snapshot(now, places, used)
         decisions: list[Decision] = []
         for program, there, missing in programs.held():
-            waited = now - self._held_since.get(program.fingerprint, now)
+            waited = now - self._counted(self._held_since.get(program.fingerprint, now))
             coming = all(places.get(rank) or self._compiles(rank) for rank in missing)
             if waited >= _LONGEST_HOLD_S or (waited >= _HOLD_S and not coming):
                 decisions.append(Say(self._note(program, there, missing, waited)))
@@ -176,14 +180,14 @@ class SpmdWatch:
             programs.passed_by(stuck, {rank: p for rank, p in inside.items() if p is not None})
         return decisions + self.expire(now)
 
-    def _stuck(self, places: Mapping[int, InProgram | None]) -> Program | None:
+    def _stuck(self, places: Mapping[int, InProgram | None]) -> RanProgram | None:
         """A program at which ranks are held, and another one is in a program on the same devices.
 
         Whoever is in one on other devices may come to this in another thread.
         """
         held = self._state.programs.held()
 
-        def is_in(rank: int, program: Program) -> bool:
+        def is_in(rank: int, program: RanProgram) -> bool:
             at = [other for other, there, _ in held if rank in there]
             place = places.get(rank)
             if not at and place is not None:
@@ -192,24 +196,22 @@ class SpmdWatch:
 
         return next((p for p, _, missing in held if any(is_in(r, p) for r in missing)), None)
 
-    def _stand_still(self, before: _Look, now: _Look) -> bool:
+    def _stand_still(self, before: _Snapshot, now: _Snapshot) -> bool:
         """Whether no rank has moved since the last look, nor will: nobody else takes part."""
-        from mcjax_launch.diagnosis.waits import Place, place
-
-        gone = Place.LEAVING, Place.OUTSIDE
-        runs = [run for run in self._state.running if place(run) not in gone]
+        gone = Stage.LEAVING, Stage.LEFT
+        runs = [run for run in self._state.running if run.place.stage not in gone]
         return not self._state.has_others and all(
             self._stands_still(run, before, now) for run in runs
         )
 
-    def _stands_still(self, run: RankRun, before: _Look, now: _Look) -> bool:
+    def _stands_still(self, run: RankRun, before: _Snapshot, now: _Snapshot) -> bool:
         rank = run.process_id
         place, then, used = now.places.get(rank), before.used.get(rank), now.used.get(rank)
         if place is None or place != before.places.get(rank) or then is None or used is None:
             return False
         if self._compiles(rank):
             return False
-        if used.at < self._asked_at or run.compilations.platform not in ("", "cpu"):
+        if used.at < self._asked_at or run.compilations.on_accelerator:
             return False  # its host is late, or its processor says nothing
         return used.cpu_s - then.cpu_s <= _MOST_IDLE * (used.at - then.at)
 
@@ -217,7 +219,11 @@ class SpmdWatch:
         return self._state.ranks[rank].compilations.under_way > 0
 
     def _note(
-        self, program: Program, there: Collection[int], missing: Collection[int], waited: float
+        self,
+        program: RanProgram,
+        there: Collection[int],
+        missing: Collection[int],
+        waited: float,
     ) -> str:
         name = f"#{self._state.programs.number(program)} {program.title}"
         at = f" at {program.where}" if program.where else ""

@@ -13,7 +13,7 @@ from mcjax_launch.kernel.wire import ulimits
 from mcjax_launch.ranks import counted
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.attempt import Attempt, Outcome
+    from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
     from mcjax_launch.kernel.launcher.front import Front
 
 
@@ -23,7 +23,7 @@ def run(
     *,
     ended: "Callable[[Attempt], object]" = lambda attempt: None,
     front: "Front | None" = None,
-) -> "Outcome":
+) -> "JobOutcome":
     """Run a job, and return how it ended.
 
     Args:

@@ -46,8 +46,8 @@ from mcjax_launch.ranks import counted
 from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import Stop
-from mcjax_launch.watchdog.absent_ranks import AbsentRanks
+from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.watchdog.joining import AbsentRanks
 from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
 # Less than the pipe from the agent holds, so the agent seldom has to wait for room.
@@ -340,7 +340,7 @@ class Launcher:
     def _joining(self, rank: int) -> None:
         """A rank has called initialize(): from the first call on ranks may wait for others."""
         if self._joining_ranks is None:  # imported only now: each start would wait for that
-            from mcjax_launch.watchdog.hang import HangWatch
+            from mcjax_launch.watchdog.hang import HangWatch, StandingLooks
             from mcjax_launch.watchdog.joining import JoiningRanks
 
             self._joining_ranks = JoiningRanks()
@@ -349,14 +349,12 @@ class Launcher:
             )
             self._timers.append(Acting(self._hang, self._ask))
             if self.job.stall_timeout is not None:
-                from mcjax_launch.watchdog.standing import StandingLooks
-
                 looks = StandingLooks(self.state, self.job.stall_timeout)
                 self._timers.append(Acting(looks, self._look_where_ranks_stand))
         for line in self._joining_ranks.notes(self.state, rank):
             self.console.note(line)
 
-    def _note_absent_ranks(self, hopeless: Stop | None) -> None:
+    def _note_absent_ranks(self, hopeless: StopReason | None) -> None:
         if hopeless is not None:
             self.stop(hopeless)
         for line in self._absent_ranks.notes(self.state):
@@ -381,9 +379,10 @@ class Launcher:
             self.stacks.request(self.links, self._note_places)
 
     def _note_places(self, stacks: list["Stack"]) -> None:
-        from mcjax_launch.diagnosis.waits import note_places
+        from mcjax_launch.diagnosis.sightings import sightings
 
-        note_places(self.state, stacks)
+        for seen in sightings(self.state, stacks).values():
+            seen.run.stood = seen.standing  # others do not wait for it any longer: it is ended
 
     def _agent_ends(self, link: AgentConnection, message: Message) -> None:
         """An agent ends early: somebody stopped it, or it has a bug."""
@@ -424,7 +423,7 @@ class Launcher:
 
     # --- the end ---
 
-    def stop(self, stop: Stop) -> None:
+    def stop(self, stop: StopReason) -> None:
         self.perform(self.policy.stopped(stop))
 
     def perform(self, effects: Effects) -> None:
@@ -471,6 +470,7 @@ class Launcher:
         for part in self._parts.values():
             part.signalled(signum)
         if signum == signal.SIGCONT:
+            self.state.resumed(time.monotonic())
             self.console.resumed()
         elif signum == signal.SIGWINCH:
             self.console.resized()
@@ -522,11 +522,11 @@ class Launcher:
         self.stacks.request(self.links, self._ranks_stand)
 
     def _ranks_stand(self, stacks: list["Stack"]) -> None:
-        from mcjax_launch.watchdog import standing
+        from mcjax_launch.watchdog import hang
 
         now = time.monotonic()
         # Asked only now: what runs from here on has run since the look.
-        if ranks := standing.saw(self.state, of_ranks(stacks), now):
+        if ranks := hang.saw(self.state, of_ranks(stacks), now):
             self.pool.send_all(messages.RequestReruns(tuple(ranks)))
         if self._hang is not None:
             self._hang.places_came(now)
@@ -546,14 +546,14 @@ class Launcher:
         self._timers.append(Progress(line, self._startup, self.state))
 
     def _turn(self) -> None:
-        self.front.loop.run_once(self._timers)
+        self.front.loop.run_once(self._timers, self.state.resumed)
         now = time.monotonic()
         if self.pool.nothing_left:
             self.policy.nothing_left(now)
         if not self.console.has_room:  # a slow reader is no stall
             self.state.activity.active_at = now
 
-    def _limit_reached(self, stop: Stop) -> None:
+    def _limit_reached(self, stop: StopReason) -> None:
         self.perform(self.policy.limit_reached(stop))
 
     def _give_credit(self) -> None:

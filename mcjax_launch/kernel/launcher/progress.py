@@ -6,6 +6,7 @@ from mcjax_launch.console.status_line import StatusLine
 from mcjax_launch.diagnosis.summary import duration
 from mcjax_launch.kernel.launcher.startup import Startup
 from mcjax_launch.ranks import counted, ranges
+from mcjax_launch.runs.place import Stage
 from mcjax_launch.runs.rank_run import BUSY, RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import some
@@ -73,7 +74,7 @@ def awaited(startup: Startup, state: RunState) -> str:
         return ""  # it may be no job of JAX's
     if missing:
         return f"{joined}/{len(runs)} joined, waiting for {_short(missing)}"
-    if any(run.membership.is_joining for run in runs):
+    if any(run.place.stage is Stage.JOINING for run in runs):
         return f"{joined}/{len(runs)} joined, in initialize()"
     return ""
 

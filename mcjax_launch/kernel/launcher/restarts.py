@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from mcjax_launch.diagnosis.attempt import Attempt, Outcome
+from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.diagnosis.summary import in_one_line, not_started
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -18,7 +18,7 @@ from mcjax_launch.kernel.wire.schedulers import restarts_before
 from mcjax_launch.kernel.wire.signals import ENDING
 from mcjax_launch.ranks import counted
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import Stop, interrupted
+from mcjax_launch.runs.stop_reasons import StopReason, interrupted
 
 # Between a failure and the next start: doubled each time.
 _FIRST_PAUSE_S = 1.0
@@ -32,7 +32,7 @@ def run(
     *,
     ended: Callable[[Attempt], object],
     front: Front,
-) -> Outcome:
+) -> JobOutcome:
     """Run a job, again and again as far as --max-restarts allows; how it ended.
 
     Args: see Launcher.
@@ -93,24 +93,24 @@ def run(
         _say_what_was(failures, launcher)
     elif failures:
         launcher.say(f"attempt {len(failures) + 1} succeeded")
-    return Outcome(summary.status, in_one_line(summary, state))
+    return JobOutcome(summary.status, in_one_line(summary, state))
 
 
 def _state(job: Job, hosts: int, began_at: float) -> RunState:
     state = RunState(began_at=began_at, hosts=hosts, num_processes=job.num_processes)
     if job.record:
-        from mcjax_launch.runs.waits import Waits
+        from mcjax_launch.runs.waits import PastWaits
 
-        state.waits = Waits()
+        state.waits = PastWaits()
     return state
 
 
-def _stopped(stop: Stop, failures: Sequence[str], launcher: Launcher) -> Outcome:
+def _stopped(stop: StopReason, failures: Sequence[str], launcher: Launcher) -> JobOutcome:
     """A signal came in a pause."""
     message = f"{stop.message} before another attempt"
     launcher.say(message)
     _say_what_was(failures, launcher)
-    return Outcome(stop.status, message)
+    return JobOutcome(stop.status, message)
 
 
 def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:

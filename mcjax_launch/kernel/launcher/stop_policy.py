@@ -13,7 +13,7 @@ from collections.abc import Callable
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.runs.stop_reasons import Stop, interrupted
+from mcjax_launch.runs.stop_reasons import StopReason, interrupted
 
 # Ctrl-C ends a whole pipeline, and scancel a whole job: what it does to our reader or our agents
 # may be seen here before the signal that is for us.
@@ -29,7 +29,7 @@ class JobEffect(Value):
 class SetReason(JobEffect):
     """Why the job ends."""
 
-    stop: Stop
+    stop: StopReason
 
 
 class StopRanks(JobEffect):
@@ -107,11 +107,11 @@ class StopPolicy:
         self._has_keys = has_keys
         self._running = False  # ranks may have been started
         self._was_stopped = False  # not only by the failure of a rank
-        self._reason: Stop | RankFailure | None = None
-        self._early: Stop | None = None  # a reason of which more will be known
+        self._reason: StopReason | RankFailure | None = None
+        self._early: StopReason | None = None  # a reason of which more will be known
         self.wants_stacks = False
         # The reason, unless a signal of the user's explains it; and how long that may take.
-        self._unexplained: Stop | None = None
+        self._unexplained: StopReason | None = None
         self._unexplained_until: float | None = None
         self._give_up_at: float | None = None
         self._only_waits = False
@@ -124,7 +124,7 @@ class StopPolicy:
 
     def start_failed(self, error: LaunchError) -> Effects:
         """The job cannot be started, or not all of it."""
-        if self.error is None and not isinstance(self._reason, Stop):
+        if self.error is None and not isinstance(self._reason, StopReason):
             self.error = error
         return self._stop(StopRanks(signal.SIGKILL, 0.0))
 
@@ -143,18 +143,18 @@ class StopPolicy:
         culprit = None if failure is None or failure.is_victim else failure.rank
         return self._stop(StopRanks(signal.SIGTERM, self._grace_s("failure"), culprit))
 
-    def stopped(self, stop: Stop) -> Effects:
+    def stopped(self, stop: StopReason) -> Effects:
         """There is a reason that allows no waiting: a host is lost, a limit is reached."""
         if self.error is not None:
             return []
         return self._end(stop, StopRanks(signal.SIGTERM, self._grace_s("failure")))
 
-    def reason_known(self, stop: Stop) -> Effects:
+    def reason_known(self, stop: StopReason) -> Effects:
         """There is a reason; the ranks are stopped for it when more is known."""
         self._early = stop
         return self._set_reason(stop)
 
-    def limit_reached(self, stop: Stop) -> Effects:
+    def limit_reached(self, stop: StopReason) -> Effects:
         """The job may not go on; its stacks are wanted first, where the reason says so."""
         if self.ending:  # the end has come before: only the reason may be known better now
             return self._set_reason(stop) if self._is_early else []
@@ -169,9 +169,9 @@ class StopPolicy:
             return []
         return self._stop(StopRanks(signal.SIGTERM, self._grace_s("failure")))
 
-    def may_be_stopped(self, stop: Stop, now: float) -> Effects:
+    def may_be_stopped(self, stop: StopReason, now: float) -> Effects:
         """There is a reason that a signal of the user's may explain: wait a moment for that."""
-        if self.error is not None or self._unexplained or isinstance(self._reason, Stop):
+        if self.error is not None or self._unexplained or isinstance(self._reason, StopReason):
             return []
         self._unexplained, self._unexplained_until = stop, now + SIGNAL_S
         return self._set_reason(stop)
@@ -249,10 +249,10 @@ class StopPolicy:
 
     # --- effects ---
 
-    def _end(self, stop: Stop, ranks: StopRanks) -> Effects:
+    def _end(self, stop: StopReason, ranks: StopRanks) -> Effects:
         return [*self._set_reason(stop), *self._stop(ranks)]
 
-    def _set_reason(self, stop: Stop) -> Effects:
+    def _set_reason(self, stop: StopReason) -> Effects:
         """The first reason counts, but for two that were known too early."""
         self.final = self.final or stop.final
         self._was_stopped = True

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
             """Act, if it is time."""
 
 
+# Who is so late was stopped: with Ctrl-Z, or with the whole machine.
+_LATE_S = 2.0
 # What the system can count to: after so long there is one turn more.
 _LONGEST_MS = (1 << 31) - 1
 
@@ -72,11 +74,23 @@ class Loop:
         if hasattr(self._selector, "close"):
             self._selector.close()
 
-    def run_once(self, timers: Iterable[Timer]) -> None:
-        """Wait until something is ready or due; call back, then every timer."""
+    def run_once(
+        self, timers: Iterable[Timer], resumed: Callable[[float], object] | None = None
+    ) -> None:
+        """Wait until something is ready or due; call back, then every timer.
+
+        Args:
+            timers: with their deadlines.
+            resumed: called before them where this process was stopped, as far as its being late
+                tells: what is due now would have come to nothing, perhaps.
+
+        """
         timers = tuple(timers)
-        self.turn(earliest(timers))
+        due = earliest(timers)
+        self.turn(due)
         now = time.monotonic()
+        if resumed is not None and due is not None and now > due + _LATE_S:
+            resumed(now)
         for timer in timers:
             timer.expire(now)
 

@@ -1,0 +1,174 @@
+"""Where ranks are at one moment: their places in the job, and what their stacks add; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cached_property
+
+from mcjax_launch.diagnosis.stacks import Frame, Stack, threads
+from mcjax_launch.kernel.wire import source_lines
+from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.spmd import RanProgram
+from mcjax_launch.runs.state import RunState
+
+# Libraries whose calls wait in JAX, which is in C++ then.
+_JAX = ("jax", "jaxlib", "orbax", "flax", "optax", "equinox", "chex", "haiku")
+# JAX waits on locks: "futex_do_wait" or the like, or the system call's number (x86-64, Arm).
+_LOCKS = ("syscall 202", "syscall 98")
+# Who sleeps in the kernel, by its function or the system calls (x86-64, Arm), and yet uses a
+# processor, polls, as NCCL does with usleep(1).
+_SLEEPS = ("nanosleep", "syscall 230", "syscall 35", "syscall 115", "syscall 101")
+# JAX's own ways from the user's call to the one that waits.
+_INNER_CALLS = ("wrapper", "cache_miss", "reraise_with_filtered_traceback")
+# What waits for a person or for clients, and may do so for ever.
+_FOR_SOMEBODY = ("/pdb.py", "/bdb.py", "/asyncio/base_events.py", "/socketserver.py")
+_DEBUGGERS = ("debugpy", "IPython", "ipdb")
+# JAX's functions that make a program, before its hook sees that it is compiled.
+_COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w{0,40}computation|pjit_jaxpr|compile")
+# What waits for other processes in JAX without a program.
+_NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
+# What waits for a thread or a file of the user's own.
+_OWN_WAIT = re.compile(
+    r"^with |\b(?:acquire|get|join|wait|result|select|poll|recv|read|accept|put|sleep)\("
+)
+_RUN_PROGRAMS = ("jax", "jaxlib", source_lines.USER)
+
+
+class InProgram(Value):
+    """A rank is in a program, or held at one: where, in words; and which it is in, if known."""
+
+    where: str
+    program: RanProgram | None
+
+
+class Sighting:
+    """A rank as it is seen at one moment.
+
+    Args:
+        run: the rank's.
+        stack: of its process that takes part in the job; None where it has not come.
+
+    Attributes:
+        place: how far it has got.
+        frames: the main thread's calls, innermost first.
+
+    """
+
+    def __init__(self, run: RankRun, stack: Stack | None = None) -> None:
+        self.run = run
+        self.stack = stack
+        self.place = run.place
+        found = threads(stack.text) if stack is not None else []
+        self.frames: tuple[Frame, ...] = found[0] if found else ()
+
+    @cached_property
+    def _users(self) -> int | None:
+        """Which of its calls is the innermost of the user's own."""
+        own = (at for at, frame in enumerate(self.frames) if frame.library == source_lines.USER)
+        return next(own, None)
+
+    @cached_property
+    def program(self) -> RanProgram | None:
+        """The program that spans processes which it ran at the line it is at, if it did."""
+        if self._users is None:
+            return None
+        frame, ran = self.frames[self._users], self.run.compilations.ran.items()
+        return next((program for where, program in ran if _is_at(frame, where)), None)
+
+    @property
+    def is_blocked_by_jax(self) -> bool:
+        """Whether its main thread, if it stands still, does so in JAX."""
+        if self.stack is None or not self.frames:
+            return False
+        if self.frames[0].library in _JAX:
+            return True
+        if self.frames[0].library != source_lines.USER:
+            return False
+        blocked = self.stack.blocked
+        if "futex" in blocked or blocked in _LOCKS:
+            # JAX's C++ is called from the user's line without Python; so are locks and queues.
+            return self.program is not None or not _OWN_WAIT.search(self.frames[0].source)
+        # On accelerators it may spin, or sleep for a microsecond again and again.
+        spins = self.run.compilations.on_accelerator
+        return (spins or not blocked) and self.program is not None
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether its main thread sleeps in the kernel for some time."""
+        return self.stack is not None and any(name in self.stack.blocked for name in _SLEEPS)
+
+    @property
+    def compiles(self) -> bool:
+        """Whether it compiles a program, or prepares that."""
+        traces = (f.library == "jax" and _COMPILING.search(f.name) for f in self.frames)
+        return self.run.compilations.under_way > 0 or any(traces)
+
+    @property
+    def waits_for_somebody(self) -> bool:
+        """Whether it waits for a person at a debugger, or for a server's clients."""
+        return any(
+            frame.file.endswith(_FOR_SOMEBODY) or frame.library in _DEBUGGERS
+            for frame in self.frames
+        )
+
+    @property
+    def in_program(self) -> InProgram | None:
+        """The program that it is in, or held at, or for whose results it waits.
+
+        None: it is anywhere else, in a barrier for instance, where it may wait for something else.
+        """
+        if not self.is_blocked_by_jax or self.frames[0].library not in _RUN_PROGRAMS:
+            return None
+        own = self.frames if self._users is None else self.frames[: self._users + 1]
+        if any(_NO_PROGRAM.search(f"{frame.name} {frame.source}") for frame in own):
+            return None
+        if self.program is None and not self.frames[0].source:
+            return None
+        return InProgram(self.blocked_at, self.program)
+
+    # --- in words ---
+
+    @property
+    def blocked_at(self) -> str:
+        """Where it waits in JAX."""
+        if self._users is None:
+            return f"in {self.frames[0].name} at {self._line(self.frames[0])}"
+        line = self._line(self.frames[self._users])
+        calls = (frame.name for frame in reversed(self.frames[: self._users]))
+        call = next((name for name in calls if name not in _INNER_CALLS and name[:1] != "_"), None)
+        if call is not None:
+            return f"in {call}() at {line}"
+        return f"in {self.program.title} at {line}" if self.program is not None else f"at {line}"
+
+    @property
+    def standing(self) -> str:
+        """Where it is if it does not wait, in the user's own function; "" if that is not known."""
+        if not self.frames:
+            return ""
+        frame = self.frames[self._users or 0]
+        line = self._line(frame)
+        return f"at {line}" if frame.name == "<module>" else f"in {frame.name} at {line}"
+
+    def _line(self, frame: Frame) -> str:
+        """A line, its file named as the rank's hook does, or without its folder."""
+        spent = self.run.compilations
+        lines = [*spent.ran, *([spent.latest.where] if spent.latest is not None else [])]
+        files = {where.rpartition(":")[0] for where in lines}
+        file = next((one for one in files if one and f"/{frame.file}".endswith(f"/{one}")), None)
+        return f"{file or frame.file.rpartition('/')[2]}:{frame.line}"
+
+
+def _is_at(frame: Frame, where: str) -> bool:
+    file, _, line = where.rpartition(":")
+    return frame.line == line and f"/{frame.file}".endswith(f"/{file}")
+
+
+def sightings(state: RunState, stacks: Iterable[Stack]) -> dict[int, Sighting]:
+    """The ranks whose stacks have come, each by that of the process that takes part in the job."""
+    found: dict[int, Stack] = {}
+    for stack in stacks:
+        if not stack.helper and (stack.rank not in found or not found[stack.rank].text):
+            found[stack.rank] = stack
+    return {rank: Sighting(state.ranks[rank], stack) for rank, stack in found.items()}

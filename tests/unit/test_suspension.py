@@ -1,0 +1,81 @@
+"""A launcher that was stopped (Ctrl-Z, SIGSTOP, a machine that slept) ends nothing for that."""
+
+import time
+
+from records import say
+
+from mcjax_launch.job.job import Job
+from mcjax_launch.kernel.wire import hook_messages as hook
+from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.runs.state import RunState
+from mcjax_launch.watchdog.hang import Ask, HangWatch
+from mcjax_launch.watchdog.limits import Limits
+
+
+def two_ranks() -> RunState:
+    state = RunState(num_processes=2)
+    state.planned("j", "h:1", {0: "h", 1: "h"}, None)
+    return state
+
+
+def limits(state: RunState, **given: float) -> Limits:
+    job = Job(program=("a",), python="py", chdir="/", **given)  # type: ignore[arg-type]
+    return Limits(job, state, 0.0)
+
+
+def test_ranks_get_their_time_to_stall_and_to_join_again() -> None:
+    state = two_ranks()
+    watched = limits(state, stall_timeout=8.0, start_timeout=6.0)
+    state.activity.usage_at = 4.5
+    state.resumed(1000.0)
+    assert watched.expire(1000.0) is None
+    assert watched.expire(1005.9) is None
+    stop = watched.expire(1006.0)
+    assert stop is not None and stop.message.startswith("--start-timeout")
+    state.activity.usage_at = 1004.5
+    assert watched.expire(1007.9) is None
+    stop = watched.expire(1008.0)
+    assert stop is not None and stop.message.startswith("--stall-timeout")
+
+
+def test_the_time_of_the_whole_job_is_the_clocks() -> None:
+    state = two_ranks()
+    watched = limits(state, timeout=100.0)
+    state.resumed(1000.0)
+    stop = watched.expire(1000.0)
+    assert stop is not None and stop.message.startswith("--timeout")
+
+
+def test_no_rank_is_said_to_have_waited_meanwhile() -> None:
+    state = two_ranks()
+    say(state, 0, hook.Joining("h:1", 2, 0, "train.py:3"), 1.0)
+    watch = HangWatch(state, 0.0, None)
+    state.resumed(1000.0)
+    asked: list[tuple[float, Ask]] = []
+    while not asked or asked[-1][1] is not Ask.STACKS:
+        assert watch.deadline is not None
+        now = max(watch.deadline, 1000.0)
+        if (ask := watch.expire(now)) is not None:
+            asked.append((now, ask))
+    assert 1030 <= asked[-1][0] <= 1040
+
+
+class Due:
+    """A timer."""
+
+    def __init__(self, deadline: float, told: list[str]) -> None:
+        self.deadline: float | None = deadline
+        self.told = told
+
+    def expire(self, now: float) -> None:
+        self.told.append("due")
+
+
+def test_the_loop_says_so_before_any_timer_is_asked() -> None:
+    told: list[str] = []
+    loop, now = Loop(), time.monotonic()
+    loop.run_once([Due(now - 1000, told)], lambda at: told.append("resumed"))
+    assert told == ["resumed", "due"]
+    loop.run_once([Due(now + 1000, told), Due(time.monotonic(), [])], told.append)
+    assert told == ["resumed", "due", "due"]
+    loop.close()
