@@ -43,7 +43,7 @@ def coordinator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
     monkeypatch.setattr(ports, "_BACKLOG", 1)
     loop = Loop()
     held = ports.reserve("127.0.0.1", 0)
-    listener = ports.Listener(held, loop)
+    listener = ports.PortProbe(held, loop)
     yield Coordinator(held.getsockname()[1], loop)
     listener.close()
     held.close()

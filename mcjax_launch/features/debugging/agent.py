@@ -12,7 +12,7 @@ import signal
 import struct
 import termios
 
-from ...kernel.agent.part import Part
+from ...kernel.agent.part import AgentPart
 from ...kernel.agent.system import system
 from ...kernel.wire import frames
 from ...kernel.wire.codec import to_json
@@ -101,7 +101,7 @@ class _Terminal:
             os.close(fd)
 
 
-class Terminals(Part):
+class Terminals(AgentPart):
     """The pseudo-terminals of this host's debuggers."""
 
     def __init__(self, agent: Agent) -> None:

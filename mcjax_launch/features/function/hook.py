@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-    from .messages import Call, MainFile, Part
+    from .messages import Buffer, Call, MainFile
 
 
 def main() -> None:
     """Call what the file holds, and report what comes of it."""
-    report = Report(os.environ[hook_environ.SOCKET], os.environ["JAX_PROCESS_ID"])
+    report = CallReport(os.environ[hook_environ.SOCKET], os.environ["JAX_PROCESS_ID"])
     call, parts = function_call.read_call(function_call.call_path(report.folder))
     # What the caller can import by its own path; the rank's own comes first.
     sys.path += [path for path in call.folders if path not in sys.path]
@@ -120,7 +120,7 @@ def _print_exception(
 # --- what comes of it ---
 
 
-def _returned(function: Any, value: Any) -> list[Part]:
+def _returned(function: Any, value: Any) -> list[Buffer]:
     try:
         return _pickled(value)
     except Exception as error:
@@ -128,7 +128,7 @@ def _returned(function: Any, value: Any) -> list[Part]:
         raise TypeError(f"what {name} returned cannot be pickled: {error}") from None
 
 
-def _pickled(value: Any) -> list[Part]:
+def _pickled(value: Any) -> list[Buffer]:
     """By name what can be imported; the rest by value, if cloudpickle is here."""
     try:
         return in_parts(value, pickle.dumps)
@@ -142,7 +142,7 @@ def _pickled(value: Any) -> list[Part]:
     return in_parts(value, dumps)
 
 
-def _report_exception(report: Report, error: Exception) -> None:
+def _report_exception(report: CallReport, error: Exception) -> None:
     """Report it, if it can be raised again elsewhere."""
     try:
         parts = _pickled(error)
@@ -153,7 +153,7 @@ def _report_exception(report: Report, error: Exception) -> None:
     report.send("raised", parts)
 
 
-class Report:
+class CallReport:
     """Takes to the agent what has come of the call, whatever the function does to os.environ.
 
     Args:
@@ -167,7 +167,7 @@ class Report:
         self._socket = socket
         self._rank = rank
 
-    def write(self, parts: Sequence[Part]) -> None:
+    def write(self, parts: Sequence[Buffer]) -> None:
         """Write it to the file from which the agent takes it.
 
         Raises:
@@ -183,7 +183,7 @@ class Report:
             why = f"no room for what the function returned: {error.strerror} in {where}"
             raise OSError(error.errno, f"{why}; set TMPDIR to another directory") from None
 
-    def send(self, kind: str, parts: Sequence[Part]) -> None:
+    def send(self, kind: str, parts: Sequence[Buffer]) -> None:
         """Say what has been written."""
         import socket
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...kernel.agent.part import Part
+from ...kernel.agent.part import AgentPart
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ...kernel.wire.frames import Raw
 
 
-class ProfilePart(Part):
+class ProfilePart(AgentPart):
     """Signals those that expect it."""
 
     def received(self, message: Message | Raw) -> None:

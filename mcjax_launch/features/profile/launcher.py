@@ -1,11 +1,11 @@
 """A profile that the user asks for while the job runs, by SIGPROF."""
 
 from mcjax_launch.features.profile.messages import BeginProfile
-from mcjax_launch.kernel.launcher.part import Part
+from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.wire.signals import PROFILE
 
 
-class Profiling(Part):
+class ProfileRequests(LauncherPart):
     """Passes the wish on."""
 
     def signalled(self, signum: int) -> None:
@@ -18,4 +18,4 @@ class Profiling(Part):
             self.launcher.pool.send_all(BeginProfile())
 
 
-PART = Profiling
+PART = ProfileRequests

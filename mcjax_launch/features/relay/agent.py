@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 
-from ...kernel.agent.part import Part
+from ...kernel.agent.part import AgentPart
 from ...kernel.wire import frames, hook_environ
 from ...kernel.wire.hook_messages import Listening
 from ...kernel.wire.loop import READ, WRITE
@@ -83,7 +83,7 @@ class _Stream:
         return True
 
 
-class CoordinatorStreams(Part):
+class CoordinatorStreams(AgentPart):
     """The streams of one host, whichever end of them is here."""
 
     def __init__(self, agent: Agent) -> None:

@@ -14,7 +14,7 @@ from mcjax_launch.features.relay.messages import (
 )
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import Part
+from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Raw, encoded, raw
 from mcjax_launch.kernel.wire.messages import ToAgent, ToLauncher
@@ -33,7 +33,7 @@ class Link(Protocol):
 End: TypeAlias = tuple[Link, int]
 
 
-class CoordinatorRelay(Part):
+class CoordinatorRelay(LauncherPart):
     """Passes on what comes; each end of a stream has its own number for it.
 
     It holds nothing itself: an agent sends no more than the other end has taken, and a window.

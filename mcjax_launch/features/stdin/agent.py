@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 
-from ...kernel.agent.part import Part
+from ...kernel.agent.part import AgentPart
 from ...kernel.wire.frames import Raw
 from ...kernel.wire.loop import GONE, HANG_UP, WRITE
 from .messages import INPUT_WINDOW, InputEnds, InputTaken, InputUnwanted, TakenBy
@@ -52,7 +52,7 @@ class _Pipe:
             pass
 
 
-class Inputs(Part):
+class Inputs(AgentPart):
     """Writes what comes to each rank's pipe, and says how much all of them have taken.
 
     What is held is bounded by the launcher, which sends no more than INPUT_WINDOW ahead.

@@ -19,7 +19,7 @@ from mcjax_launch.features.stdin.messages import (
 )
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import Part
+from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.frames import Raw
 from mcjax_launch.kernel.wire.loop import READ
@@ -107,7 +107,7 @@ class _Source:
         os.close(self._fd)
 
 
-class StandardInput(Part):
+class StandardInput(LauncherPart):
     """Reads the launcher's standard input, as long as every rank that takes it has room."""
 
     def __init__(self, launcher: Launcher) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 
-from ...kernel.hook.part import Part
+from ...kernel.hook.part import RankPart
 from ...kernel.wire import hook_environ
 from ...kernel.wire.codec import Malformed, to_json
 from ...kernel.wire.hook_messages import GateOpens, Hello, HookReply, ShowProgram
@@ -26,7 +26,7 @@ _LONGEST_S = 150
 _CONNECT_S = 1
 
 
-class Gate(Part):
+class Gate(RankPart):
     """Holds threads of this process, and not of its forks, until their programs may run."""
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from ..wire.codec import Message
     from .hook_server import HookConnection
-    from .part import Part, Wanted
+    from .part import AgentPart, Wanted
     from .staging import Staging
-    from .system.interface import OutOfMemory
-    from .system.unix import Ended
+    from .system.oom import OutOfMemory
+    from .system.unix import ChildEnd
     from .wrapped import WrappedPrograms
 
 _ENDLESS = 1 << 60
@@ -86,7 +86,7 @@ class Agent:
             on_lost=self._launcher_lost,
         )
         self.streams = streams.Streams(loop, uplink)
-        self._parts: dict[str, Part] = {}  # by the names of their features
+        self._parts: dict[str, AgentPart] = {}  # by the names of their features
         self._supervisor = supervisor.Supervisor(0)
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
         self.prepared: Prepared | None = None
@@ -139,7 +139,7 @@ class Agent:
         self.loop.turn(0.0)
         self.link.expire(time.monotonic())
 
-    def _part(self, feature: str) -> Part:
+    def _part(self, feature: str) -> AgentPart:
         """That of a feature, which is loaded and made when it is first needed."""
         part = self._parts.get(feature)
         if part is None:
@@ -228,12 +228,12 @@ class Agent:
         except Childless:
             self._perform(self._supervisor.childless())
 
-    def _ended_child(self) -> Ended | None:
+    def _ended_child(self) -> ChildEnd | None:
         for part in self._parts.values():
             part.look()
         return system.ended_child()
 
-    def _handle_end(self, ended: Ended) -> None:
+    def _handle_end(self, ended: ChildEnd) -> None:
         rank = self._pids[ended.pid]
         if self.hooks is not None:
             self.hooks.drain(rank)
@@ -245,7 +245,9 @@ class Agent:
             part.rank_ended()
         failed = ended.status != 0 and -ended.status not in sent
         pid = self._program(rank, ended.pid)
-        killer = self._memory.evidence(pid) if failed and self._memory else ""
+        killer: str | None = ""
+        if failed:
+            killer = self._memory.evidence(pid) if self._memory is not None else None
         hooked = self.hooks is not None and rank in self.hooks.seen
         self.link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used, hooked))
 
@@ -476,7 +478,7 @@ class Agent:
 
     # --- effects ---
 
-    def _perform(self, effects: list[supervisor.Effect]) -> None:
+    def _perform(self, effects: list[supervisor.HostEffect]) -> None:
         if effects:
             for part in self._parts.values():
                 part.ranks_end()

@@ -111,7 +111,7 @@ def own_name() -> list[str]:
     return text.split()
 
 
-class Attempt:
+class Connecting:
     """A connection to one address, tried."""
 
     def __init__(self, address: str, port: int) -> None:
@@ -145,7 +145,7 @@ class Attempt:
         self.socket.close()
 
 
-def attempt(addresses: Sequence[str], port: int) -> list[Attempt]:
+def attempt(addresses: Sequence[str], port: int) -> list[Connecting]:
     """Connect to all of these addresses at the same time, for a few seconds at the most.
 
     If none can be reached, those that have not answered are tried once more: where very many hosts
@@ -172,12 +172,12 @@ def try_peers(peers: Sequence[Peer]) -> PeersTried:
     return PeersTried(reached, errors)
 
 
-def _attempt_once(addresses: Sequence[str], port: int) -> list[Attempt]:
+def _attempt_once(addresses: Sequence[str], port: int) -> list[Connecting]:
     return _try_all([(address, port) for address in addresses])
 
 
-def _try_all(places: Sequence[tuple[str, int]]) -> list[Attempt]:
-    attempts = [Attempt(address, port) for address, port in places]
+def _try_all(places: Sequence[tuple[str, int]]) -> list[Connecting]:
+    attempts = [Connecting(address, port) for address, port in places]
     deadline = time.monotonic() + _MOST_S
     while pending := {a.socket.fileno(): a for a in attempts if a.pending}:
         poll = select.poll()

@@ -10,7 +10,7 @@ import functools
 import sys
 
 from ....kernel.hook import user_lines
-from ....kernel.hook.part import Part
+from ....kernel.hook.part import RankPart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Go to the debugger of rank N, if that has stopped as well.
 """
 
 
-class Debuggers(Part):
+class Debuggers(RankPart):
     """Patches debuggers that the program imports, and opens one where --pdb asks for it."""
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:

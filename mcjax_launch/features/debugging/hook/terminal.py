@@ -37,7 +37,7 @@ _STANDARD = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 _CONNECT_S = 10
 
 
-class Refused(Exception):
+class TerminalDenied(Exception):
     """There is no terminal to be had, for this reason."""
 
 
@@ -76,7 +76,7 @@ class Terminal:
                 self._lock.release()
                 if isinstance(error, OSError):
                     return f"no terminal for the debugger at {where}: no agent: {error.strerror}"
-                if isinstance(error, Refused):
+                if isinstance(error, TerminalDenied):
                     return str(error)
                 raise
         self._depth += 1
@@ -111,7 +111,7 @@ class Terminal:
         _flush()
         try:
             self._connected().ask(DebuggerSwitches(rank)).close()
-        except Refused as refused:
+        except TerminalDenied as refused:
             return str(refused)
         return ""
 
@@ -235,7 +235,7 @@ class _Line:
         """Wait for the terminal.
 
         Raises:
-            Refused: it will not come.
+            TerminalDenied: it will not come.
 
         """
         self.send(message)
@@ -243,8 +243,8 @@ class _Line:
             if isinstance(reply, TerminalGranted) and self._fds:
                 return _Granted(self._fds.pop(0), reply.term)
             if isinstance(reply, TerminalRefused):
-                raise Refused(reply.reason)
-        raise Refused("the launcher is gone")
+                raise TerminalDenied(reply.reason)
+        raise TerminalDenied("the launcher is gone")
 
     def wait_for_end(self) -> None:
         """Wait until the agent ends this process."""

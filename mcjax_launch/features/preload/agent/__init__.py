@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....kernel.agent.agent import NO_INPUT
-from ....kernel.agent.part import Part
+from ....kernel.agent.part import AgentPart
 from ..messages import Importing, Preload
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ....kernel.wire.codec import Message
     from ....kernel.wire.frames import Raw
     from ....kernel.wire.messages import FromHook
-    from .forking import Outcome
+    from .forking import ForkResult
     from .preloading import Preloading
 
 
-class PreloadPart(Part):
+class PreloadPart(AgentPart):
     """Has the ranks forked, as far as that can be done, and the others started."""
 
     def __init__(self, agent: Agent) -> None:
@@ -56,7 +56,7 @@ class PreloadPart(Part):
         self._preloading.begin(NO_INPUT, agent.files_limit)
         return True
 
-    def _over(self, outcome: Outcome) -> None:
+    def _over(self, outcome: ForkResult) -> None:
         for report in outcome.reports():
             self.agent.link.send(report)
         self.agent.start_ranks(outcome.afresh)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MOST_PACKET = 1 << 16
 
 
-class ForkServer:
+class ForkServerLink:
     """A process that imports modules, and then forks ranks.
 
     Args:

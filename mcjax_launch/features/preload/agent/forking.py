@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from ....kernel.wire.codec import Message
     from ....kernel.wire.messages import RankOrder
-    from .fork_server import ForkServer, Wanted
+    from .fork_server import ForkServerLink, Wanted
 
 
-class Outcome:
+class ForkResult:
     """How it went.
 
     Attributes:
@@ -73,13 +73,13 @@ class Forking:
         on_forked: Callable[[int, int], None],
     ) -> None:
         self.ranks = list(ranks)
-        self.outcome = Outcome()
+        self.outcome = ForkResult()
         self._standard = standard
         self._on_forked = on_forked
         self._ahead = list(ranks)
         self._asked: tuple[Wanted, tuple[int, ...]] | None = None  # with its streams
         self._first_ends: tuple[int, ...] | None = None
-        self._server: ForkServer | None = None
+        self._server: ForkServerLink | None = None
         # What the forked ranks read from before they begin.
         self._start, self._starting = os.pipe()
 
@@ -94,7 +94,7 @@ class Forking:
             self._first_ends = self._standard(self.ranks[0][0])
         return self._first_ends
 
-    def begin(self, server: ForkServer, seconds: float) -> None:
+    def begin(self, server: ForkServerLink, seconds: float) -> None:
         """Ask for the first rank.
 
         Args:
@@ -113,7 +113,7 @@ class Forking:
 
     def refuse_all(self, reason: str = "", *, expected: bool = False) -> None:
         """Have all started afresh; those that are forked end. No reason: they will tell it."""
-        self.outcome, self._ahead = Outcome(), []
+        self.outcome, self._ahead = ForkResult(), []
         if reason:
             self.outcome.refuse(self.ranks, reason, expected=expected)
         else:

@@ -10,7 +10,7 @@ from ....kernel.agent.system.unix import SpawnError
 from ....kernel.wire.program_check import executable
 from ....kernel.wire.signals import signal_name
 from ..messages import Different, Forked, ImportBegins, Imported, Unfit
-from .fork_server import ForkServer
+from .fork_server import ForkServerLink
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ....kernel.wire.ulimits import Limit
     from ..messages import ForkMessage
     from .fork_server import Wanted
-    from .forking import Forking, Outcome
+    from .forking import Forking, ForkResult
 
 _ELF = b"\x7fELF"
 
@@ -63,14 +63,14 @@ class Preloading:
         loop: Loop,
         *,
         on_importing: Callable[[str], None],
-        on_end: Callable[[Outcome], None],
+        on_end: Callable[[ForkResult], None],
     ) -> None:
         self._modules = ",".join(modules)
         self._forking: Forking | None = forking  # under way
         self._loop = loop
         self._on_importing = on_importing
         self._on_end = on_end
-        self._server: ForkServer | None = None  # its process has not been reaped
+        self._server: ForkServerLink | None = None  # its process has not been reaped
         self._dump_signals = (0, 0)  # what has it send its stack, and those of all threads
         self._unfit = ""
         self._importer: Importer | None = None  # that has been asked for its stack
@@ -90,7 +90,7 @@ class Preloading:
             self._over()
             return
         try:
-            self._server = ForkServer(self._modules, ranks[0], self._loop, self._received)
+            self._server = ForkServerLink(self._modules, ranks[0], self._loop, self._received)
             ends = self._forking.first_ends()
             self._server.start((null, *ends[1:]), files_limit)
         except (OSError, SpawnError):  # of which the ranks themselves will tell
