@@ -235,8 +235,8 @@ PLANTED = {
     ),
     "of a feature, by the agent": (
         "kernel/agent/agent.py",
-        "from ...features.preload.agent import preloading",
-        "features.preload.agent.preloading",
+        "from ...features.preload.agent import forking",
+        "features.preload.agent.forking",
     ),
     "of a feature, by the hook": (
         "kernel/hook/exits.py",

@@ -11,8 +11,7 @@ import pickle
 import sys
 
 from ...kernel.wire import hook_environ
-from ...kernel.wire.codec import to_json
-from ...kernel.wire.hook_messages import Hello
+from ...kernel.wire.line import Line
 from . import messages as function_call
 from .messages import Returned, in_parts, unpickled
 
@@ -185,13 +184,7 @@ class CallReport:
 
     def send(self, kind: str, parts: Sequence[Buffer]) -> None:
         """Say what has been written."""
-        import socket
-
-        with socket.socket(socket.AF_UNIX) as link:
-            link.connect(self._socket)
-            hello = Hello(os.getpid(), self._rank, 0)
-            for message in (hello, Returned(kind, function_call.sizes_of(parts))):
-                link.sendall(b"\n" + to_json(message).encode() + b"\n")
+        Line(self._socket, self._rank).send(Returned(kind, function_call.sizes_of(parts)))
 
 
 if __name__ == "__main__":

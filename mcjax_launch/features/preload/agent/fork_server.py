@@ -14,11 +14,8 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ....kernel.wire.messages import RankOrder
+    from ....kernel.agent.part import Wanted
     from ....kernel.wire.ulimits import Limit
-
-    #: A rank, and its whole environment.
-    Wanted = tuple[RankOrder, dict[str, str]]
 
 _MOST_PACKET = 1 << 16
 

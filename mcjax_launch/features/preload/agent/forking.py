@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 
-from ..messages import Change, Different, Fork, Forked, Preloaded, StartedAfresh
+from ..messages import Change, Fork, Forked, NotForked, Preloaded, StartedAfresh
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from ....kernel.agent.part import Wanted
     from ....kernel.wire.codec import Message
     from ....kernel.wire.messages import RankOrder
-    from .fork_server import ForkServerLink, Wanted
+    from .fork_server import ForkServerLink
 
 
 class ForkResult:
@@ -84,6 +85,11 @@ class Forking:
         self._start, self._starting = os.pipe()
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the server has imported all, and is asked for ranks."""
+        return self._server is not None
+
+    @property
     def is_complete(self) -> bool:
         """Whether every rank has been forked, or cannot be."""
         return not self._ahead and self._asked is None
@@ -105,7 +111,7 @@ class Forking:
         self._server, self.outcome.seconds = server, seconds
         self._ask()
 
-    def received(self, answer: Forked | Different) -> None:
+    def received(self, answer: Forked | NotForked) -> None:
         """The server has answered."""
         if self._asked is not None:
             self._answered(answer)
@@ -158,7 +164,7 @@ class Forking:
         assert self._server is not None
         self._server.send(order, [*ends, self._start])
 
-    def _answered(self, message: Forked | Different) -> None:
+    def _answered(self, message: Forked | NotForked) -> None:
         assert self._asked is not None
         wanted, _ = self._asked
         self._settle()

@@ -16,6 +16,7 @@ import sys
 from ....kernel.hook.agents_death import die_with_parent, unseen_prctl
 from ....kernel.wire import hook_environ
 from ....kernel.wire.codec import to_json
+from ....kernel.wire.line import receive
 from .. import messages as fork_messages
 from . import forked_rank
 from .environment_reads import EnvironmentReads
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from ....kernel.hook.agent_link import AgentLink
 
 _MOST_PACKET = 1 << 20
-_INT_BYTES = 4
-_DESCRIPTORS = 4  # a rank's 0, 1 and 2, and what it waits on
 _LONGEST_REASON = 300
 
 
@@ -80,7 +79,7 @@ class ForkServer:
                 check_devices()
                 check_threads()
             except Unfit as unfit:
-                _send(connection, fork_messages.Unfit(str(unfit)[:_LONGEST_REASON]))
+                _send(connection, fork_messages.NotForked(str(unfit)[:_LONGEST_REASON]))
                 _leave()
             _send(connection, fork_messages.Imported(self._seconds))
             order = self._serve(connection)
@@ -132,14 +131,17 @@ class ForkServer:
 
     def _serve(self, connection: socket.socket) -> fork_messages.Fork:
         """Fork what the agent asks for, until it has enough; comes back in a rank."""
+        import _socket
+
         while True:
-            data, descriptors = _receive(connection)
+            # With it come a rank's 0, 1 and 2, and what it waits on.
+            data, descriptors = receive(connection, _MOST_PACKET, _socket.MSG_CMSG_CLOEXEC)
             if not data:
                 _leave()
             order = fork_messages.Fork.of(data.decode())
             reason = self._difference(order)
             if reason:
-                _send(connection, fork_messages.Different(reason))
+                _send(connection, fork_messages.NotForked(reason))
             else:
                 pid = fork()
                 if pid == 0:
@@ -295,17 +297,6 @@ def _connection(descriptor: int) -> socket.socket:
 
 def _send(connection: socket.socket, message: fork_messages.ForkMessage) -> None:
     connection.send(to_json(message).encode())
-
-
-def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """A packet, and the descriptors that came with it; empty at the end."""
-    import _socket
-
-    room = _socket.CMSG_SPACE(_DESCRIPTORS * _INT_BYTES)
-    flags = _socket.MSG_CMSG_CLOEXEC
-    data, ancillary, *_ = connection.recvmsg(_MOST_PACKET, room, flags)
-    received = ancillary[0][2] if ancillary else b""
-    return data, list(memoryview(received).cast("i"))
 
 
 def _leave(status: int = 0) -> NoReturn:

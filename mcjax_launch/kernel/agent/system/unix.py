@@ -1,4 +1,4 @@
-"""What an agent asks of a system, as every Unix does it, or at the least, where each has its own."""
+"""What an agent asks of a system: what every Unix does alike, and the least where they differ."""
 
 from __future__ import annotations
 
