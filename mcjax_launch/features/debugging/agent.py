@@ -17,6 +17,7 @@ from ...kernel.agent.system import system
 from ...kernel.wire import frames
 from ...kernel.wire.codec import to_json
 from ...kernel.wire.loop import READ, Loop
+from ...kernel.wire.messages import Credit
 from ...kernel.wire.uplink import Uplink
 from .messages import (
     NAME,
@@ -25,7 +26,6 @@ from .messages import (
     DebuggerSwitches,
     FromDebugger,
     ReplyToDebugger,
-    TerminalCredit,
     TerminalGranted,
     TerminalSize,
 )
@@ -147,7 +147,7 @@ class Terminals(AgentPart):
             self._reply(message.pid, message.reply)
         elif isinstance(message, TerminalSize):
             self._resize(message.rows, message.columns)
-        elif isinstance(message, TerminalCredit):
+        elif isinstance(message, Credit):
             self._credit += message.count
             if self._active is not None:
                 self._watch(self._active)

@@ -14,7 +14,6 @@ from mcjax_launch.features.debugging.messages import (
     DebuggerSwitches,
     FromDebugger,
     ReplyToDebugger,
-    TerminalCredit,
     TerminalGranted,
     TerminalRefused,
     TerminalSize,
@@ -36,7 +35,7 @@ from mcjax_launch.kernel.launcher.user_terminal import UserTerminal, in_backgrou
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
 from mcjax_launch.kernel.wire.frames import Raw
-from mcjax_launch.kernel.wire.messages import ToLauncher
+from mcjax_launch.kernel.wire.messages import Credit, ToLauncher
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs.stop_reasons import quit_debugger
 
@@ -227,7 +226,7 @@ class Debugging(LauncherPart):
 
     def _written(self) -> None:
         for link, count in self._unwritten.items():
-            link.send(TerminalCredit(count))
+            link.send(Credit(count, NAME))
         self._unwritten.clear()
 
     def _say(self, line: str) -> None:

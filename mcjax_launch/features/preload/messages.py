@@ -43,7 +43,7 @@ class Imported(ForkMessage):
 
 
 class NotForked(ForkMessage):
-    """It cannot fork this rank, for the reason, in words; before Imported: any, and it has ended."""
+    """It cannot fork this rank, for this reason; before Imported: none, and it has ended."""
 
     reason: str
 

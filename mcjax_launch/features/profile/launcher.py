@@ -1,7 +1,7 @@
 """A profile that the user asks for while the job runs, by SIGPROF."""
 
-from mcjax_launch.features.profile.messages import BeginProfile
 from mcjax_launch.kernel.launcher.part import LauncherPart
+from mcjax_launch.kernel.wire.messages import Forward
 from mcjax_launch.kernel.wire.signals import PROFILE
 
 
@@ -15,7 +15,7 @@ class ProfileRequests(LauncherPart):
         if self.launcher.job.profile is None:
             self.launcher.say("SIGPROF begins a profile only with --profile DIR")
         else:
-            self.launcher.pool.send_all(BeginProfile())
+            self.launcher.pool.send_all(Forward(PROFILE))
 
 
 PART = ProfileRequests

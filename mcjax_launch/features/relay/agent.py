@@ -13,6 +13,7 @@ from ...kernel.agent.part import AgentPart
 from ...kernel.wire import frames, hook_environ
 from ...kernel.wire.hook_messages import Listening
 from ...kernel.wire.loop import READ, WRITE
+from ...kernel.wire.messages import Credit
 from .messages import (
     NAME,
     RELAY_PIECE,
@@ -21,7 +22,6 @@ from .messages import (
     RelayListens,
     RelayOpens,
     Relays,
-    RelayTaken,
 )
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...kernel.wire.codec import Message
     from ...kernel.wire.messages import FromHook, Start
 
-    Event = Union[frames.Raw, RelayListens, RelayOpens, RelayTaken, RelayEnds]
+    Event = Union[frames.Raw, RelayListens, RelayOpens, Credit, RelayEnds]
 
 # What has reached a process is told in portions: each is a message.
 _PORTION = RELAY_WINDOW // 4
@@ -126,13 +126,13 @@ class CoordinatorStreams(AgentPart):
         if isinstance(event, RelayOpens):
             self._open(event.stream)
             return
-        number = event.number if isinstance(event, frames.Raw) else event.stream
+        number = event.stream if isinstance(event, RelayEnds) else event.number
         stream = self._streams.get(number)
         if stream is None:
             return  # its process is gone, and the other end is about to hear of it
         if isinstance(event, frames.Raw):
             stream.unsent += event.payload
-        elif isinstance(event, RelayTaken):
+        elif isinstance(event, Credit):
             stream.credit += event.count
         else:
             stream.ended = True
@@ -228,7 +228,7 @@ class CoordinatorStreams(AgentPart):
             self._close(stream)
             return
         if stream.untold >= _PORTION and not stream.ended:
-            self._send(RelayTaken(stream.number, stream.untold))
+            self._send(Credit(stream.untold, NAME, stream.number))
             stream.untold = 0
         reads = stream.credit > 0 and not stream.ended
         events = (READ if reads else 0) | (WRITE if stream.unsent else 0)

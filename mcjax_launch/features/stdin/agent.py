@@ -8,7 +8,8 @@ from collections import deque
 from ...kernel.agent.part import AgentPart
 from ...kernel.wire.frames import Raw
 from ...kernel.wire.loop import GONE, HANG_UP, WRITE
-from .messages import INPUT_WINDOW, InputEnds, InputTaken, InputUnwanted, TakenBy
+from ...kernel.wire.messages import Credit
+from .messages import INPUT_WINDOW, NAME, InputEnds, TakenBy
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -138,13 +139,13 @@ class Inputs(AgentPart):
         """Say what all ranks have taken, or that none takes any more."""
         if not self._pipes:
             if not self._ended:
-                self._send(InputUnwanted())
+                self._send(InputEnds())
                 self._ended = True
             return
         taken = self._untold - max(pipe.left for pipe in self._pipes.values())
         if taken >= _PORTION:
             self._untold -= taken
-            self._send(InputTaken(taken))
+            self._send(Credit(taken, NAME))
 
 
 PART = Inputs

@@ -13,8 +13,6 @@ from mcjax_launch.features.stdin.messages import (
     INPUT_WINDOW,
     NAME,
     InputEnds,
-    InputTaken,
-    InputUnwanted,
     TakenBy,
 )
 from mcjax_launch.job.plan import Plan, Rank
@@ -23,7 +21,7 @@ from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.frames import Raw
 from mcjax_launch.kernel.wire.loop import READ
-from mcjax_launch.kernel.wire.messages import ToAgent, ToLauncher
+from mcjax_launch.kernel.wire.messages import Credit, ToAgent, ToLauncher
 from mcjax_launch.kernel.wire.system import Arrivals, opened_again
 
 _PIECE = 1 << 16
@@ -139,9 +137,9 @@ class StandardInput(LauncherPart):
 
     def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
         """The ranks of a host have taken some of it, or take no more."""
-        if isinstance(message, InputUnwanted):
+        if isinstance(message, InputEnds):
             self._ahead.pop(link, None)
-        elif isinstance(message, InputTaken) and link in self._ahead:
+        elif isinstance(message, Credit) and link in self._ahead:
             self._ahead[link] -= message.count
         self._read()
 

@@ -13,7 +13,7 @@ import time
 from ..wire import exit_status, frames, hook_environ, hook_messages, messages, rank_environ, ulimits
 from ..wire.loop import READ, Loop, Signals
 from ..wire.program_check import Unusable
-from ..wire.signals import ENDING
+from ..wire.signals import ENDING, PROFILE
 from ..wire.uplink import Uplink, widen
 from . import network, private_folder, streams, supervisor
 from .hook_server import HookServer
@@ -431,6 +431,10 @@ class Agent:
 
     def _forward(self, signum: int) -> None:
         """Signal the ranks themselves: a helper in their group may die of what they handle."""
+        if signum == PROFILE:
+            if self.hooks is not None:
+                self.hooks.begin_profile()
+            return
         for pid, rank in self._pids.items():
             system.signal_process(self._program(rank, pid), signum)
 
