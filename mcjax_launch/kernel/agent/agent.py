@@ -16,7 +16,7 @@ from ..wire.program_check import Unusable
 from ..wire.signals import ENDING, PROFILE
 from ..wire.uplink import Uplink, widen
 from . import network, private_folder, streams, supervisor
-from .hook_server import HookServer
+from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
 from .stacks import StackDump
 from .startup import Prepared
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .staging import Staging
     from .system.oom import OutOfMemory
     from .system.unix import ChildEnd
-    from .wrapped import WrappedPrograms
 
 _ENDLESS = 1 << 60
 #: What a rank gets as its standard input, unless a feature has another: /dev/null, see `main`.
@@ -397,37 +396,30 @@ class Agent:
         return True
 
     def _spawn_one(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
-        ends, read = self._pipes(rank)
-        pid = system.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self.files_limit)
-        for fd in ends:
-            os.close(fd)
+        ends = self.standard_streams(rank)
+        try:
+            pid = system.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self.files_limit)
+        finally:
+            for fd in ends:
+                os.close(fd)
         self.started(rank.process_id, pid)
-        self._read_streams(rank.process_id, *read)
 
     def standard_streams(self, rank: messages.RankOrder) -> tuple[int, int, int]:
         """What becomes a rank's 0, 1 and 2, to be closed by the caller; the other ends are read."""
-        ends, read = self._pipes(rank)
-        self._read_streams(rank.process_id, *read)
-        return ends
-
-    def _pipes(self, rank: messages.RankOrder) -> tuple[tuple[int, int, int], tuple[int, int]]:
-        """What becomes a rank's 0, 1 and 2, to be closed by the caller; and what to read from."""
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         given = (part.standard_input(rank.process_id) for part in self._parts.values())
         taken = next((fd for fd in given if fd is not None), None)
-        return (os.dup(NO_INPUT) if taken is None else taken, out_end, err_end), (out, err)
+        for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
+            widen(fd)
+            self.streams.add(fd, rank.process_id, stream)
+        return os.dup(NO_INPUT) if taken is None else taken, out_end, err_end
 
     def started(self, number: int, pid: int) -> None:
         """A rank's process is there."""
         self._pids[pid] = number
         self._supervisor.started(number)
         self.link.send(messages.Started(number, pid))
-
-    def _read_streams(self, number: int, out: int, err: int) -> None:
-        for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
-            widen(fd)
-            self.streams.add(fd, number, stream)
 
     def _forward(self, signum: int) -> None:
         """Signal the ranks themselves: a helper in their group may die of what they handle."""
@@ -535,6 +527,4 @@ def _wrapped(order: messages.Start) -> WrappedPrograms | None:
     }
     if not commands:
         return None
-    from .wrapped import WrappedPrograms
-
     return WrappedPrograms(commands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import time
@@ -16,10 +17,9 @@ from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ..wire.hook_messages import HookMessage, HookReply
-    from .wrapped import WrappedPrograms
 
 # A failure with three texts of full length is shorter than this, all of it escaped.
 _MOST_LINE = 1 << 22
@@ -28,6 +28,8 @@ _MOST_SIGNAL = 64
 _BACKLOG = 4096
 # More than a socket holds: what a rank has left there is read, but no flood that goes on.
 _MOST_READS = 256
+# As which a framework build of Python for macOS, such as Homebrew's, shows however it was started.
+_FRAMEWORK = "Python"
 
 
 class HookConnection:
@@ -103,6 +105,37 @@ class HookConnection:
         """Keep a line of a stack dump."""
         self.last_stack_at = time.monotonic()
         self.stacks.add(line)
+
+
+class WrappedPrograms:
+    """The programs of ranks that run under another command, found by what their hooks say.
+
+    Args:
+        commands: of each wrapped rank, without its wrapper.
+
+    """
+
+    def __init__(self, commands: Mapping[int, Sequence[str]]) -> None:
+        self._commands = commands
+        self._found: dict[int, int] = {}  # rank -> the pid of its program
+
+    def is_program(self, rank: int, pid: int) -> bool:
+        """Whether a Python process of a rank is its program, and not a helper."""
+        if rank not in self._found and rank in self._commands and self._runs(rank, pid):
+            self._found[rank] = pid
+        return self.pid(rank) == pid
+
+    def pid(self, rank: int) -> int | None:
+        """The program of a rank, as far as it is known."""
+        return self._found.get(rank)
+
+    def _runs(self, rank: int, pid: int) -> bool:
+        """Whether a process runs the rank's command, or a script that this names."""
+        words = system.command(pid)
+        name, *arguments = self._commands[rank]
+        at = len(words) - len(arguments) - 1
+        names = (os.path.basename(name), _FRAMEWORK)
+        return at >= 0 and os.path.basename(words[at]) in names and words[at + 1 :] == arguments
 
 
 class HookServer:
