@@ -15,7 +15,6 @@ import termios
 from ...kernel.agent.part import AgentPart
 from ...kernel.agent.system import system
 from ...kernel.wire import frames
-from ...kernel.wire.codec import to_json
 from ...kernel.wire.loop import READ, Loop
 from ...kernel.wire.messages import Credit
 from ...kernel.wire.uplink import Uplink
@@ -129,7 +128,10 @@ class Terminals(AgentPart):
         terminal = self._terminals.get(hook.pid)
         if terminal is not None:
             self._tell(terminal, DebuggerResumed())
-            self._close(hook.pid)
+            del self._terminals[hook.pid]
+            if self._active is terminal:
+                self._active = None
+            terminal.close()
 
     def _tell(self, terminal: _Terminal, message: DebuggerMessage) -> None:
         hook = terminal.hook
@@ -162,9 +164,9 @@ class Terminals(AgentPart):
             self._active = terminal
             terminal.reset()
             terminal.resize(*self._size)
-            terminal.hook.send_with(to_json(reply), terminal.theirs)
+            terminal.hook.send(reply, [terminal.theirs])
         else:
-            terminal.hook.send(to_json(reply))
+            terminal.hook.send(reply)
 
     def _resize(self, rows: int, columns: int) -> None:
         """The user's terminal has this size."""
@@ -186,12 +188,6 @@ class Terminals(AgentPart):
         if data:
             self._link.uplink.send(frames.raw(NAME, terminal.hook.rank, data))
         return bool(data)
-
-    def _close(self, pid: int) -> None:
-        terminal = self._terminals.pop(pid)
-        if self._active is terminal:
-            self._active = None
-        terminal.close()
 
 
 PART = Terminals

@@ -94,12 +94,10 @@ class Debugging(LauncherPart):
         if isinstance(message, Raw):
             self._output(link, message.payload)
         elif isinstance(message, FromDebugger):
-            self._received(link, message, now)
-
-    def _received(self, link: AgentConnection, event: FromDebugger, now: float) -> None:
-        self._links[event.rank] = link
-        self._cut[event.rank] = event.cut
-        self._perform(self._effects(event.rank, event.pid, event.message, now), now)
+            self._links[message.rank] = link
+            self._cut[message.rank] = message.cut
+            effects = self._effects(message.rank, message.pid, message.message, now)
+            self._perform(effects, now)
 
     def _effects(self, rank: int, pid: int, message: DebuggerMessage, now: float) -> Effects:
         match message:

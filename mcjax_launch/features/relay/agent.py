@@ -26,13 +26,9 @@ from .messages import (
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from typing import Union
-
     from ...kernel.agent.agent import Agent
     from ...kernel.wire.codec import Message
     from ...kernel.wire.messages import FromHook, Start
-
-    Event = Union[frames.Raw, RelayListens, RelayOpens, Credit, RelayEnds]
 
 # What has reached a process is told in portions: each is a message.
 _PORTION = RELAY_WINDOW // 4
@@ -116,24 +112,23 @@ class CoordinatorStreams(AgentPart):
 
     def received(self, message: Message | frames.Raw) -> None:
         """Something has come from the launcher."""
-        if not isinstance(message, Relays):
-            self._received(message)  # type: ignore[arg-type]
-
-    def _received(self, event: Event) -> None:
-        if isinstance(event, RelayListens):
+        if isinstance(message, Relays):
+            return
+        if isinstance(message, RelayListens):
             self._listen()
             return
-        if isinstance(event, RelayOpens):
-            self._open(event.stream)
+        if isinstance(message, RelayOpens):
+            self._open(message.stream)
             return
-        number = event.stream if isinstance(event, RelayEnds) else event.number
+        assert isinstance(message, (frames.Raw, Credit, RelayEnds))
+        number = message.stream if isinstance(message, RelayEnds) else message.number
         stream = self._streams.get(number)
         if stream is None:
             return  # its process is gone, and the other end is about to hear of it
-        if isinstance(event, frames.Raw):
-            stream.unsent += event.payload
-        elif isinstance(event, Credit):
-            stream.credit += event.count
+        if isinstance(message, frames.Raw):
+            stream.unsent += message.payload
+        elif isinstance(message, Credit):
+            stream.credit += message.count
         else:
             stream.ended = True
         self._go_on(stream)

@@ -84,15 +84,12 @@ class Inputs(AgentPart):
             OSError: there are too many open files.
 
         """
-        return self._add() if rank in self._ranks else None
-
-    def _add(self) -> int:
+        if rank not in self._ranks:
+            return None
         theirs, fd = os.pipe()
         os.set_blocking(fd, False)
         self._pipes[fd] = _Pipe(fd)
-        self._loop.watch(
-            fd, HANG_UP, lambda ready: self._ready(fd, ready)
-        )  # only whether it is gone
+        self._loop.watch(fd, HANG_UP, lambda ready: self._ready(fd, ready))  # nothing to write yet
         return theirs
 
     def _feed(self, piece: bytes) -> None:

@@ -14,7 +14,8 @@ from ..wire import exit_status, frames, hook_environ, hook_messages, messages, r
 from ..wire.loop import READ, Loop, Signals
 from ..wire.program_check import Unusable
 from ..wire.signals import ENDING, PROFILE
-from ..wire.uplink import Uplink, widen
+from ..wire.system import widen
+from ..wire.uplink import Uplink
 from . import network, private_folder, streams, supervisor
 from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
@@ -323,7 +324,7 @@ class Agent:
         assert self.prepared is not None
         self.prepared.stop_listening()
         self._supervisor = supervisor.Supervisor(
-            order.grace_s, self._ending_ranks, order.term_grace_s
+            order.grace_s, lambda: system.ending(self._pids), order.term_grace_s
         )
         self._memory = system.out_of_memory()
         inherited = rank_environ.without_outer_job(os.environ)
@@ -442,9 +443,6 @@ class Agent:
         self._perform(self._supervisor.stop(order.signum, order.grace_s, now, order.patience_s))
         if not self._pids:
             self.reap()  # without children no death will wake us
-
-    def _ending_ranks(self) -> Collection[int]:
-        return system.ending(self._pids)
 
     def _at_work(self) -> Mapping[int, int]:
         """The processes of ranks, and those that work for some that have not begun."""

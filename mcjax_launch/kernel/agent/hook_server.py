@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
 
 from ..wire import hook_messages
@@ -19,6 +18,7 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from ..wire.codec import Message
     from ..wire.hook_messages import HookMessage, HookReply
 
 # A failure with three texts of full length is shorter than this, all of it escaped.
@@ -86,18 +86,10 @@ class HookConnection:
         self._held, self._is_skipping = bytearray(rest), False
         return [line.decode("utf-8", "replace") for line in whole]
 
-    def send(self, line: str) -> None:
-        """Send a line; one that cannot take it does not wait for it either."""
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Send a message, and descriptors; a process that cannot take it does not wait for it."""
         try:
-            self._connection.send(line.encode() + b"\n")
-        except OSError:
-            pass
-
-    def send_with(self, line: str, fd: int) -> None:
-        """Send a line, with a descriptor for the process."""
-        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, fd.to_bytes(4, sys.byteorder))
-        try:
-            self._connection.sendmsg([line.encode() + b"\n"], [rights])
+            socket.send_fds(self._connection, [to_json(message).encode() + b"\n"], descriptors)
         except OSError:
             pass
 
@@ -244,10 +236,9 @@ class HookServer:
 
     def reply(self, ranks: Collection[int], reply: HookReply) -> None:
         """Answer those threads of these ranks that wait at a program."""
-        line = to_json(reply)
         for hook in self._hooks.values():
             if hook.held == reply.fingerprint and hook.rank in ranks:
-                hook.send(line)
+                hook.send(reply)
                 if isinstance(reply, hook_messages.GateOpens):
                     hook.held = ""
 

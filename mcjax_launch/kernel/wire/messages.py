@@ -195,7 +195,7 @@ class Credit(ToAgent, ToLauncher):
     """Allows so many more bytes: of output, or of those that a feature sends raw (see Raw)."""
 
     count: int
-    feature: str = ""  # type: ignore[misc]  which a message of a feature has by its class
+    feature: str = ""  # type: ignore[misc]
     number: int = 0
 
     def check(self) -> None:
