@@ -88,7 +88,7 @@ def test_who_gets_no_answer_tries_again(deaf: int, monkeypatch: pytest.MonkeyPat
     tries: list[list[str]] = []
     once = network._try_all
     monkeypatch.setattr(
-        network, "_try_all", lambda to, port: (tries.append(list(to)), once(to, port))[1]
+        network, "_try_all", lambda to: (tries.append([host for host, _ in to]), once(to))[1]
     )
     silent, refused = network.attempt(["127.0.0.1", "127.0.0.2"], deaf)
     assert tries == [["127.0.0.1", "127.0.0.2"], ["127.0.0.1"]]
