@@ -184,7 +184,9 @@ class CallReport:
 
     def send(self, kind: str, parts: Sequence[Buffer]) -> None:
         """Say what has been written."""
-        Line(self._socket, self._rank).send(Returned(kind, function_call.sizes_of(parts)))
+        line = Line(self._socket, self._rank)
+        line.send(Returned(kind, function_call.sizes_of(parts)))
+        line.close()
 
 
 if __name__ == "__main__":

@@ -42,7 +42,11 @@ class Line:
         self._held = b""
         self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self._socket.settimeout(connect_s)
-        self._socket.connect(path)
+        try:
+            self._socket.connect(path)
+        except OSError:
+            self._socket.close()
+            raise
         self._socket.settimeout(None)
         self.send(Hello(os.getpid(), process_id, 0))
 
@@ -72,6 +76,10 @@ class Line:
                 return family.of(first.decode("utf-8", "replace"))
             except Malformed:
                 continue
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
 
     def _is_ready(self, timeout_s: float) -> bool:
         """Wait; a signal's handler runs meanwhile, and what it raises is the program's own."""
