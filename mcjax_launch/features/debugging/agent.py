@@ -1,4 +1,4 @@
-"""Terminals for debuggers in this host's ranks, on their way to the user's.
+"""Gives debuggers in this host's ranks pseudo-terminals, and connects one to the user's.
 
 Each process that debugs has a pseudo-terminal of its own, so that all it can do at a terminal works
 (line editing, a full screen). One of all the job's has the user's terminal.

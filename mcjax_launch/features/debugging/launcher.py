@@ -1,4 +1,4 @@
-"""Debuggers in ranks and the user's terminal, brought together."""
+"""Lends the user's terminal to debuggers in ranks."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What functions have led to in the ranks of this host, on its way to the launcher.
+"""Sends the launcher what functions have returned or raised in the ranks of this host.
 
 A rank leaves it in a file, and may end. The file has no name any more from then on, and is read
 as there is room on the way: nothing of it is kept in memory, and all messages overtake it.

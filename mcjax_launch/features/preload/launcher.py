@@ -1,4 +1,4 @@
-"""What is said of --preload: which ranks were forked, where it does not do, and what takes long."""
+"""Says which ranks --preload has forked, where it cannot, and which imports take long."""
 
 import os
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""A profile that the user asks for while the job runs, by SIGPROF."""
+"""Begins a profile when the user sends SIGPROF."""
 
 from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.wire.messages import Forward

@@ -1,4 +1,4 @@
-"""What goes between ranks and JAX's coordination service where that is on another host.
+"""Carries connections of ranks to JAX's coordination service, where that is on another host.
 
 Each rank connects to a unix socket of its own host's agent, as it would to rank 0's in a local job.
 The bytes go through the launcher to the agent of rank 0's host, which connects to rank 0. They wait

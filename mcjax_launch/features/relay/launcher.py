@@ -1,4 +1,4 @@
-"""What goes between ranks and JAX's coordination service, from one host's agent to another's."""
+"""Passes connections to JAX's coordination service on, from one host's agent to another's."""
 
 from collections.abc import Iterable, Sequence
 from itertools import count

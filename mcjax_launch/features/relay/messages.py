@@ -1,4 +1,4 @@
-"""What carries the bytes between ranks and the coordination service on another host."""
+"""Messages for connections of ranks to the coordination service on another host."""
 
 from __future__ import annotations
 

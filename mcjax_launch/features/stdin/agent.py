@@ -1,4 +1,4 @@
-"""The launcher's standard input on its way to the ranks of this host that take it."""
+"""Writes the launcher's standard input to those ranks of this host that take it."""
 
 from __future__ import annotations
 

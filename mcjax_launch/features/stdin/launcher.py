@@ -1,4 +1,4 @@
-"""The launcher's standard input, handed to the ranks that take it as fast as the slowest does."""
+"""Reads the launcher's standard input, and sends it to ranks as fast as the slowest takes it."""
 
 import contextlib
 import os

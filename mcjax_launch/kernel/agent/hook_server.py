@@ -35,6 +35,8 @@ _FRAMEWORK = "Python"
 class HookConnection:
     """One Python process below a rank that has the hook, and what is known of it."""
 
+    importing = False  # see `stacks.Asked`
+
     def __init__(self, connection: socket.socket) -> None:
         self.rank = -1
         self.pid = 0

@@ -6,13 +6,12 @@ import os
 
 from ....kernel.agent.agent import NO_INPUT
 from ....kernel.agent.part import AgentPart
-from ....kernel.agent.stacks import Importer
 from ....kernel.agent.system import system
 from ....kernel.agent.system.unix import SpawnError
 from ....kernel.wire.program_check import executable
 from ....kernel.wire.signals import signal_name
 from ..messages import Forked, ImportBegins, Imported, Importing, NotForked, Preload
-from .fork_server import ForkServerLink
+from .fork_server import ForkServerLink, Importer
 from .forking import Forking
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
