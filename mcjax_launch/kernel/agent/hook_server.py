@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 
 from ..wire import hook_messages
@@ -90,8 +91,10 @@ class HookConnection:
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
         """Send a message, and descriptors; a process that cannot take it does not wait for it."""
+        data = b"".join(fd.to_bytes(4, sys.byteorder) for fd in descriptors)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, data)] if data else []
         try:
-            socket.send_fds(self._connection, [to_json(message).encode() + b"\n"], descriptors)
+            self._connection.sendmsg([to_json(message).encode() + b"\n"], rights)
         except OSError:
             pass
 
