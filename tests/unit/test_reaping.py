@@ -7,7 +7,7 @@ import pytest
 
 from mcjax_launch.kernel.agent import agent
 from mcjax_launch.kernel.agent.part import AgentPart
-from mcjax_launch.kernel.agent.system.unix import ChildEnd
+from mcjax_launch.kernel.agent.system.unix import EndedChild
 
 SERVER, ORPHAN = 7, 8
 
@@ -22,9 +22,9 @@ def test_the_server_of_preload_is_left_to_who_knows_it(monkeypatch: pytest.Monke
         if SERVER in zombies:
             zombies.remove(SERVER)
 
-    def ended_child() -> ChildEnd | None:
+    def ended_child() -> EndedChild | None:
         zombies.extend(_next(ends) if not zombies else [])
-        return ChildEnd(zombies[0], 0) if zombies else None
+        return EndedChild(zombies[0], 0) if zombies else None
 
     def reap(pid: int) -> tuple[float, int]:
         zombies.remove(pid)

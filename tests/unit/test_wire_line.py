@@ -9,30 +9,34 @@ import pytest
 
 from mcjax_launch.kernel.wire.codec import to_json
 from mcjax_launch.kernel.wire.hook_messages import GateOpens, Hello, HookMessage, HookReply, Leaving
-from mcjax_launch.kernel.wire.line import Line
+from mcjax_launch.kernel.wire.line import AgentLine
 
 
 @pytest.fixture
-def ends(tmp_path: Path) -> Iterator[tuple[Line, socket.socket]]:
+def ends(tmp_path: Path) -> Iterator[tuple[AgentLine, socket.socket]]:
     """A line, and the agent's end of it."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "hook"))
         server.listen()
-        line = Line(str(tmp_path / "hook"), "3")
+        line = AgentLine(str(tmp_path / "hook"), "3")
         agent, _ = server.accept()
         with agent:
             yield line, agent
         line.close()
 
 
-def test_it_says_whose_it_is_and_then_what_it_is_given(ends: tuple[Line, socket.socket]) -> None:
+def test_it_says_whose_it_is_and_then_what_it_is_given(
+    ends: tuple[AgentLine, socket.socket],
+) -> None:
     line, agent = ends
     line.send(Leaving())
     said = agent.recv(4096).decode().splitlines()
     assert [HookMessage.of(one) for one in said] == [Hello(os.getpid(), "3", 0), Leaving()]
 
 
-def test_replies_come_one_by_one_however_they_are_cut(ends: tuple[Line, socket.socket]) -> None:
+def test_replies_come_one_by_one_however_they_are_cut(
+    ends: tuple[AgentLine, socket.socket],
+) -> None:
     line, agent = ends
     data = "".join(f"{to_json(GateOpens(one))}\n" for one in "ab").encode()
     agent.sendall(b"no message\n" + data[:-3])
@@ -42,7 +46,7 @@ def test_replies_come_one_by_one_however_they_are_cut(ends: tuple[Line, socket.s
     assert line.receive(HookReply, 10) == GateOpens("b")
 
 
-def test_descriptors_come_with_a_message(ends: tuple[Line, socket.socket]) -> None:
+def test_descriptors_come_with_a_message(ends: tuple[AgentLine, socket.socket]) -> None:
     line, agent = ends
     read, write = os.pipe()
     socket.send_fds(agent, [to_json(GateOpens("a")).encode() + b"\n"], [write])
@@ -55,7 +59,9 @@ def test_descriptors_come_with_a_message(ends: tuple[Line, socket.socket]) -> No
     os.close(read)
 
 
-def test_without_an_agent_nothing_comes_and_nothing_fails(ends: tuple[Line, socket.socket]) -> None:
+def test_without_an_agent_nothing_comes_and_nothing_fails(
+    ends: tuple[AgentLine, socket.socket],
+) -> None:
     line, agent = ends
     agent.close()
     line.send(Leaving())
@@ -64,4 +70,4 @@ def test_without_an_agent_nothing_comes_and_nothing_fails(ends: tuple[Line, sock
 
 def test_nobody_is_there(tmp_path: Path) -> None:
     with pytest.raises(OSError):
-        Line(str(tmp_path / "hook"), "3")
+        AgentLine(str(tmp_path / "hook"), "3")

@@ -11,7 +11,7 @@ import pickle
 import sys
 
 from ...kernel.wire import hook_environ
-from ...kernel.wire.line import Line
+from ...kernel.wire.line import AgentLine
 from . import messages as function_call
 from .messages import Returned, in_parts, unpickled
 
@@ -184,7 +184,7 @@ class CallReport:
 
     def send(self, kind: str, parts: Sequence[Buffer]) -> None:
         """Say what has been written."""
-        line = Line(self._socket, self._rank)
+        line = AgentLine(self._socket, self._rank)
         line.send(Returned(kind, function_call.sizes_of(parts)))
         line.close()
 

@@ -11,7 +11,7 @@ import threading
 from ...kernel.hook.part import RankPart
 from ...kernel.wire import hook_environ
 from ...kernel.wire.hook_messages import GateOpens, HookReply, ShowProgram
-from ...kernel.wire.line import Line
+from ...kernel.wire.line import AgentLine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Gate(RankPart):
         return line
 
 
-class _GateLine(Line):
+class _GateLine(AgentLine):
     """A thread's connection to the agent, and what has come over it."""
 
     def __init__(self, path: str, process_id: str) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .part import AgentPart, Wanted
     from .staging import Staging
     from .system.oom import OutOfMemory
-    from .system.unix import ChildEnd
+    from .system.unix import EndedChild
 
 _ENDLESS = 1 << 60
 #: What a rank gets as its standard input, unless a feature has another: /dev/null, see `main`.
@@ -228,12 +228,12 @@ class Agent:
         except Childless:
             self._perform(self._supervisor.childless())
 
-    def _ended_child(self) -> ChildEnd | None:
+    def _ended_child(self) -> EndedChild | None:
         for part in self._parts.values():
             part.look()
         return system.ended_child()
 
-    def _handle_end(self, ended: ChildEnd) -> None:
+    def _handle_end(self, ended: EndedChild) -> None:
         rank = self._pids[ended.pid]
         if self.hooks is not None:
             self.hooks.drain(rank)

@@ -21,7 +21,7 @@ _MOST_DESCRIPTORS = 4
 _DESCRIPTOR_BYTES = 4
 
 
-class Line:
+class AgentLine:
     """A connection to the agent, for one thread at a time.
 
     Args:

@@ -13,7 +13,7 @@ import sys
 import threading
 
 from ....kernel.wire import hook_environ
-from ....kernel.wire.line import Line
+from ....kernel.wire.line import AgentLine
 from ..messages import (
     DebuggerQuits,
     DebuggerReply,
@@ -50,7 +50,7 @@ class Terminal:
         self._depth = 0
         self._held: _Standard | None = None
         self._pid = 0
-        self._line: Line | None = None
+        self._line: AgentLine | None = None
 
     def take(self, where: str, reason: str = "") -> str:
         """Wait until the terminal is this thread's, which may have it already.
@@ -148,12 +148,12 @@ class Terminal:
         assert held is not None
         held.restore()
 
-    def _connected(self) -> Line:
+    def _connected(self) -> AgentLine:
         """The connection of this process, which may be a fork of the one that made another."""
         if self._line is None or self._pid != os.getpid():
             self._pid = os.getpid()
             process_id = self._environ.get("JAX_PROCESS_ID", "")
-            self._line = Line(self._environ[hook_environ.SOCKET], process_id)
+            self._line = AgentLine(self._environ[hook_environ.SOCKET], process_id)
         return self._line
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 
 from ...wire import system as shared
-from .unix import ChildEnd, Childless, HostProcess, Unix
+from .unix import Childless, EndedChild, HostProcess, Unix
 
 try:
     import psutil
@@ -90,7 +90,7 @@ class Portable(Unix):
 
     # --- deaths ---
 
-    def ended_child(self) -> ChildEnd | None:
+    def ended_child(self) -> EndedChild | None:
         self._look_at = None
         try:
             ended = super().ended_child()

@@ -36,7 +36,7 @@ class Childless(Exception):
     """There is no child left: the proof that nothing of the job is left on this host."""
 
 
-class ChildEnd:
+class EndedChild:
     """A child that has ended and is still a zombie, so its pid and group are not reused.
 
     Attributes:
@@ -77,7 +77,7 @@ class Unix:
         # Where an end cannot be seen without being reaped: what each of those has used, and how
         # those have ended that nobody has asked about yet.
         self._usage_of_reaped: dict[int, resource.struct_rusage] = {}
-        self._unasked: list[ChildEnd] = []
+        self._unasked: list[EndedChild] = []
 
     # --- this process ---
 
@@ -169,7 +169,7 @@ class Unix:
 
     # --- deaths ---
 
-    def ended_child(self) -> ChildEnd | None:
+    def ended_child(self) -> EndedChild | None:
         """A child that has ended, not reaped yet; None if none has, but something still runs.
 
         Raises:
@@ -182,9 +182,9 @@ class Unix:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             raise Childless from None
-        return None if found is None else ChildEnd(found.si_pid, _status(found))
+        return None if found is None else EndedChild(found.si_pid, _status(found))
 
-    def _reaped_child(self) -> ChildEnd | None:
+    def _reaped_child(self) -> EndedChild | None:
         if not self._unasked:
             self._keep_reaped(*os.wait4(-1, os.WNOHANG))
         return self._unasked.pop(0) if self._unasked else None
@@ -192,7 +192,7 @@ class Unix:
     def _keep_reaped(self, pid: int, status: int, used: resource.struct_rusage) -> None:
         if pid:
             self._usage_of_reaped[pid] = used
-            self._unasked.append(ChildEnd(pid, os.waitstatus_to_exitcode(status)))
+            self._unasked.append(EndedChild(pid, os.waitstatus_to_exitcode(status)))
 
     def look_at(self) -> float | None:
         """When to ask again, in time.monotonic's seconds; None: SIGCHLD tells of every end."""
