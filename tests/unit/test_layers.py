@@ -168,7 +168,7 @@ def test_the_top_level_is_the_architecture() -> None:
 
 
 def test_the_kernel_names_no_feature() -> None:
-    features = {path.name for path in (PACKAGE / "features").iterdir() if path.is_dir()}
+    features = {path.name for path in (PACKAGE / "features").iterdir() if path.name[0] != "_"}
     assert "debugging" in features
     for path in (PACKAGE / "kernel").rglob("*.py"):
         named = {
