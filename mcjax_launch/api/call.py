@@ -17,7 +17,7 @@ from mcjax_launch.features.function.messages import Call, MainFile, call_file, i
 if TYPE_CHECKING:
     from types import FrameType
 
-    from mcjax_launch.features.function.messages import Part
+    from mcjax_launch.features.function.messages import Buffer
 
 _INSTALL = "pip install cloudpickle"
 # The name __main__ as a pickle has it: SHORT_BINUNICODE.
@@ -29,7 +29,7 @@ def packed(
     args: Sequence[object],
     kwargs: Mapping[str, object],
     initialize: bool,
-) -> tuple[Part, ...]:
+) -> tuple[Buffer, ...]:
     """The content of the file that the ranks get, in pieces which share the arguments' memory.
 
     Raises:
@@ -56,7 +56,7 @@ def name_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", None) or repr(function))
 
 
-def _pickled(function: Callable[..., Any], call: object) -> tuple[list[Part], MainFile | None]:
+def _pickled(function: Callable[..., Any], call: object) -> tuple[list[Buffer], MainFile | None]:
     """A call as the ranks can load it, with the main file if they have to import that.
 
     Raises:

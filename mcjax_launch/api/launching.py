@@ -19,7 +19,7 @@ from mcjax_launch.request import combinations, ready
 from mcjax_launch.wording import one_line
 
 if TYPE_CHECKING:
-    from mcjax_launch.features.function.messages import Part
+    from mcjax_launch.features.function.messages import Buffer
 
 ProgramWords = Path | Sequence[Path]
 
@@ -79,7 +79,7 @@ def made(
     keywords: Mapping[str, Any],
     deliver: Deliver = at_once,
     on_frame: OnFrame | None = None,
-    call: tuple[Part, ...] = (),
+    call: tuple[Buffer, ...] = (),
 ) -> RunningJob:
     """The job, not started yet.
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from mcjax_launch.kernel.wire.loop import GONE, HANG_UP, WRITE, Loop
-from mcjax_launch.kernel.wire.system import opened_again
-from mcjax_launch.kernel.wire.uplink import widen
+from mcjax_launch.kernel.wire.system import opened_again, widen
 
 # A pipe that polls as writable takes this much without blocking (POSIX: PIPE_BUF).
 _SAFE_WRITE = select.PIPE_BUF

@@ -43,7 +43,7 @@ def coordinator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
     monkeypatch.setattr(ports, "_BACKLOG", 1)
     loop = Loop()
     held = ports.reserve("127.0.0.1", 0)
-    listener = ports.Listener(held, loop)
+    listener = ports.PortProbe(held, loop)
     yield Coordinator(held.getsockname()[1], loop)
     listener.close()
     held.close()
@@ -86,9 +86,9 @@ def deaf() -> Iterator[int]:
 def test_who_gets_no_answer_tries_again(deaf: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "_MOST_S", 0.05)
     tries: list[list[str]] = []
-    once = network._attempt_once
+    once = network._try_all
     monkeypatch.setattr(
-        network, "_attempt_once", lambda to, port: (tries.append(list(to)), once(to, port))[1]
+        network, "_try_all", lambda to: (tries.append([host for host, _ in to]), once(to))[1]
     )
     silent, refused = network.attempt(["127.0.0.1", "127.0.0.2"], deaf)
     assert tries == [["127.0.0.1", "127.0.0.2"], ["127.0.0.1"]]

@@ -138,13 +138,13 @@ def test_a_signal_at_any_moment_of_the_start(jobs: Jobs, name: str) -> None:
     """From the first line of the entry point on, which is where it begins to handle them."""
     if sys.platform != "linux":
         pytest.skip("only Linux tells which signals a process handles")
-    from mcjax_launch.kernel.agent.system import linux
+    from mcjax_launch.kernel.agent.system.linux import Linux
 
     signum = signal.Signals[f"SIG{name}"]
     for pause_ms in range(0, 300, 40):
         running = jobs.start("-n", 2, *bash(WAIT))
         pid = running.process.pid
-        eventually(lambda: linux.handles(pid, signal.SIGTERM))  # noqa: B023, it is called here
+        eventually(lambda: Linux().handles(pid, signal.SIGTERM))  # noqa: B023, it is called here
         time.sleep(pause_ms / 1000)  # any moment will do
         running.signal(signum)
         assert running.process.wait(20) == 128 + signum

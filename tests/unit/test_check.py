@@ -9,7 +9,7 @@ import pytest
 from mcjax_launch.features.check.finding import Finding, Found, HostFound, last_line, lines, merged
 from mcjax_launch.features.check.judgement import judge, judge_devices, judge_gpus
 from mcjax_launch.features.check.messages import (
-    Devices,
+    DeviceCount,
     DevicesCounted,
     GpuFacts,
     GpuMemory,
@@ -28,7 +28,7 @@ OLD = {"jax": "0.4.35", "jaxlib": "0.4.34"}
 H100 = GpuFacts("NVIDIA H100 80GB HBM3", "535.104", 8)
 PLUGIN = {"jax-cuda12-pjrt": "0.10.2", "jax-cuda12-plugin": "0.10.2"}
 CUDA = {**JAX, **PLUGIN, "nvidia-nccl-cu12": "2.27.3"}
-CPUS = DevicesCounted((Devices("cpu", "cpu", 2),), "")
+CPUS = DevicesCounted((DeviceCount("cpu", "cpu", 2),), "")
 
 
 def host(name: str, **more: Any) -> HostFound:
@@ -58,7 +58,7 @@ def with_gpus(name: str, **more: Any) -> HostFound:
         "jax": CUDA,
         "gpus": (H100,),
         "gpu_memory": (GpuMemory(0, 80 << 20, 79 << 20),) * 8,
-        "devices": DevicesCounted((Devices("gpu", H100.name, 8),), ""),
+        "devices": DevicesCounted((DeviceCount("gpu", H100.name, 8),), ""),
     }
     return host(name, **{**known, **more})
 
@@ -161,7 +161,11 @@ WRONG: dict[str, tuple[list[HostFound], str]] = {
         "warning network c: MTU 1500, 25 Gbit/s; elsewhere MTU 9000, 25 Gbit/s",
     ),
     "other devices": (
-        [host("a"), host("b", devices=DevicesCounted((Devices("cpu", "cpu", 4),), "")), host("c")],
+        [
+            host("a"),
+            host("b", devices=DevicesCounted((DeviceCount("cpu", "cpu", 4),), "")),
+            host("c"),
+        ],
         "warning devices b: 4 cpu; elsewhere 2 cpu",
     ),
     "JAX that does not start": (
@@ -221,7 +225,7 @@ def test_what_is_wrong(name: str) -> None:
 
 
 def test_hosts_with_more_ranks_may_have_more_devices() -> None:
-    more = host("b", ranks=2, devices=DevicesCounted((Devices("cpu", "cpu", 4),), ""))
+    more = host("b", ranks=2, devices=DevicesCounted((DeviceCount("cpu", "cpu", 4),), ""))
     assert wrong(found(host("a"), more, host("c"))) == []
 
 
@@ -243,7 +247,7 @@ def test_ways_that_are_closed() -> None:
 
 
 def test_tpu_chips() -> None:
-    four = DevicesCounted((Devices("tpu", "TPU v5 lite", 4),), "")
+    four = DevicesCounted((DeviceCount("tpu", "TPU v5 lite", 4),), "")
     alike = [
         host(name, tpu=Tpu(4, "v5e", number, 2), devices=four) for number, name in enumerate("ab")
     ]
@@ -282,7 +286,7 @@ def test_what_ranks_tell() -> None:
         "ok sum 21 over 6 devices, in 0.3 s",
         "ok speed 1 KB in 1.50 ms, 64 MB in 170 ms (0.39 GB/s), from each of 3 devices",
     ]
-    counted = {"a": DevicesCounted((Devices("cpu", "cpu", 4),), "")}
+    counted = {"a": DevicesCounted((DeviceCount("cpu", "cpu", 4),), "")}
     assert devices_of([("a", told()), ("a", told())]) == counted
 
 

@@ -16,14 +16,14 @@ from mcjax_launch.features.relay.messages import (
     RelayEnds,
     RelayListens,
     RelayOpens,
-    RelayTaken,
 )
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Decoder, Raw
 from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.kernel.wire.messages import Credit
 
 LOOP = Loop()
-RELAYED = (Raw, RelayListens, RelayOpens, RelayTaken, RelayEnds)
+RELAYED = (Raw, RelayListens, RelayOpens, Credit, RelayEnds)
 
 
 class Host:

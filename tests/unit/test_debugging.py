@@ -10,11 +10,11 @@ from mcjax_launch.features.debugging.queue import (
     DebugQueue,
     Effects,
     Grant,
+    HasToWait,
     Refuse,
     StillSteps,
-    Stopped,
+    StoppedDebugger,
     TakeBack,
-    Waits,
 )
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher.user_terminal import _Row
@@ -22,18 +22,20 @@ from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.hang import HangWatch
 from mcjax_launch.watchdog.limits import Limits
 
-FIRST, SECOND, THIRD = (Stopped(rank, 10 + rank, "a.py:1") for rank in range(3))
+FIRST, SECOND, THIRD = (StoppedDebugger(rank, 10 + rank, "a.py:1") for rank in range(3))
 
 
-def resume(queue: DebugQueue, stopped: Stopped, now: float, *, steps: bool = False) -> Effects:
+def resume(
+    queue: DebugQueue, stopped: StoppedDebugger, now: float, *, steps: bool = False
+) -> Effects:
     return queue.resumed(stopped.rank, stopped.pid, now, steps=steps)
 
 
 def test_one_after_another() -> None:
     queue = DebugQueue()
     assert queue.stopped(FIRST) == [Grant(FIRST)]
-    assert queue.stopped(SECOND) == [Waits(SECOND)]
-    assert queue.stopped(THIRD) == [Waits(THIRD)]
+    assert queue.stopped(SECOND) == [HasToWait(SECOND)]
+    assert queue.stopped(THIRD) == [HasToWait(THIRD)]
     assert resume(queue, FIRST, 1.0) == [Grant(SECOND, (2,))]
     assert resume(queue, SECOND, 2.0) == [Grant(THIRD)]
     assert resume(queue, THIRD, 3.0) == [TakeBack()]
@@ -47,12 +49,12 @@ def test_a_step_keeps_the_terminal_for_a_moment() -> None:
     assert resume(queue, FIRST, 5.0, steps=True) == []
     assert queue.deadline == 5.0 + STEP_S
     assert queue.expire(5.0) == []
-    further = Stopped(0, 10, "a.py:2")
+    further = StoppedDebugger(0, 10, "a.py:2")
     assert queue.stopped(further) == [Grant(further, (1,), again=True)]
     assert queue.deadline is None
     resume(queue, further, 6.0, steps=True)
     assert queue.expire(6.0 + STEP_S) == [StillSteps(further), Grant(SECOND)]
-    assert queue.stopped(further) == [Waits(further)]
+    assert queue.stopped(further) == [HasToWait(further)]
 
 
 def test_one_that_is_gone_in_a_step_may_be_the_end_of_the_job() -> None:

@@ -69,6 +69,7 @@ def test_an_agent_speaks_of_its_ranks(dialogue: Dialogue, frame: Frame) -> None:
         (Data(3, 0, b"x"), "Data, which agents do not send"),
         (Raw("relays", 3, b"x"), "Raw of 'relays', which is no feature"),
         (Raw("..", 3, b"x"), "which is no feature"),
+        (messages.Credit(1), "Credit of '', which is no feature"),
         (Data(3, 77, b"x"), "Data, which agents do not send"),
         (Content(7, b"x"), "Content of rank 7, which is not there"),
         (HELLO, "Greeting at the wrong time"),

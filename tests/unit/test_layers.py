@@ -80,12 +80,17 @@ def imported(root: Path, module: str) -> Iterator[str]:
     """The dotted names that a file imports anywhere in it, relative ones resolved."""
     package = [OURS, *Path(module).parts[:-1]]
     for node in ast.walk(ast.parse((root / module).read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            stem = ".".join([*base, *([node.module] if node.module else [])])
-            yield from (f"{stem}.{alias.name}" for alias in node.names)
+        yield from _names(node, package)
+
+
+def _names(node: ast.AST, package: list[str]) -> Iterator[str]:
+    """The dotted names of an import in a package."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = package[: len(package) - node.level + 1] if node.level else []
+        stem = ".".join([*base, *([node.module] if node.module else [])])
+        yield from (f"{stem}.{alias.name}" for alias in node.names)
 
 
 def ours(root: Path, name: str) -> str | None:
@@ -230,8 +235,8 @@ PLANTED = {
     ),
     "of a feature, by the agent": (
         "kernel/agent/agent.py",
-        "from ...features.preload.agent import preloading",
-        "features.preload.agent.preloading",
+        "from ...features.preload.agent import forking",
+        "features.preload.agent.forking",
     ),
     "of a feature, by the hook": (
         "kernel/hook/exits.py",
@@ -284,3 +289,76 @@ def test_a_planted_import_is_seen(tmp_path: Path, name: str, where: str) -> None
     else:
         [line] = wrong
         assert line.startswith(f"{module} imports ") and line.endswith(found)
+
+
+# --- circles ---
+
+
+def loaded_with(root: Path, module: str) -> set[str]:
+    """The files of ours that are imported while a module's body is executed."""
+    package = [OURS, *Path(module).parts[:-1]]
+    found = {
+        ours(root, name)
+        for node in _executed(ast.parse((root / module).read_text()))
+        for name in _names(node, package)
+    }
+    return {path for path in found if path is not None} - {module}
+
+
+def _executed(tree: ast.AST) -> Iterator[ast.AST]:
+    """The imports that are neither a function's nor for types alone."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for other in node.orelse:
+                yield from _executed(ast.Module([other], []))
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _executed(node)
+
+
+def circle(root: Path) -> list[str]:
+    """Modules of which each imports the next, and the last the first; empty if there are none."""
+    ahead = {module: loaded_with(root, module) for module in modules(root)}
+    while ahead:
+        leaves = {module for module, loaded in ahead.items() if not loaded & ahead.keys()}
+        if not leaves:
+            return _around(ahead)
+        ahead = {module: loaded for module, loaded in ahead.items() if module not in leaves}
+    return []
+
+
+def _around(ahead: dict[str, set[str]]) -> list[str]:
+    path = [min(ahead)]
+    while path[-1] not in path[:-1]:
+        path.append(min(ahead[path[-1]] & ahead.keys()))
+    return path[path.index(path[-1]) : -1]
+
+
+def test_no_circle_of_imports() -> None:
+    assert circle(PACKAGE) == []
+
+
+# What the second of two modules says, of which the first imports it, and whether that is a circle.
+CIRCLES = {
+    "at the top": ("from .first import A", True),
+    "of the module": ("from . import first", True),
+    "by its whole name": ("import mcjax_launch.kernel.first", True),
+    "in a class": ("class B:\n    from . import first", True),
+    "tried": ("try:\n    from . import first\nexcept ImportError:\n    pass", True),
+    "in a function": ("def b() -> None:\n    from .first import A", False),
+    "for types alone": ("if TYPE_CHECKING:\n    from .first import A", False),
+    "beside those": ("if TYPE_CHECKING:\n    pass\nelse:\n    from .first import A", True),
+}
+
+
+@pytest.mark.parametrize("name", CIRCLES)
+def test_a_planted_circle_is_seen(tmp_path: Path, name: str) -> None:
+    statement, is_circle = CIRCLES[name]
+    kernel = tmp_path / "kernel"
+    kernel.mkdir()
+    for module, text in (("third", "from . import first"), ("first", "from .second import B")):
+        (kernel / f"{module}.py").write_text(text)
+    (kernel / "second.py").write_text(statement)
+    expected = {"kernel/first.py", "kernel/second.py"} if is_circle else set()
+    assert set(circle(tmp_path)) == expected

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from mcjax_launch import features
-from mcjax_launch.features.relay.messages import RelayTaken
-from mcjax_launch.features.stdin.messages import InputTaken
 from mcjax_launch.kernel.wire import hook_messages, messages
 from mcjax_launch.kernel.wire.codec import (
     Malformed,
@@ -195,8 +193,7 @@ def test_a_message_of_a_hook_within_one_of_the_agent() -> None:
         (messages.Exited, '[1,-65,[],"",0,0,false]'),
         (messages.Refused, '["no",0]'),
         (messages.Refused, '["no",256]'),
-        (RelayTaken, "[1,-1]"),
-        (InputTaken, "[-1]"),
+        (messages.Credit, '[-1,"stdin",0]'),
         (Failed, '[0,true,false,"","","",null,null,null,"",null]'),
         (Failed, '[512,true,false,"","","",null,null,null,"",null]'),
     ],

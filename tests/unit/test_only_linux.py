@@ -17,7 +17,7 @@ PLACES = {
     "kernel/agent/system/oom.py",
     "features/preload/agent/fork_server.py",
     "kernel/hook/agents_death.py",
-    "features/preload/hook/fork_server.py",
+    "features/preload/hook/__init__.py",
     "features/preload/hook/forked_rank.py",
     "features/preload/hook/forking.py",
     "schedulers/kubernetes.py",  # it names a folder of pods, which run Linux wherever this does

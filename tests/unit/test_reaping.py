@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from mcjax_launch.kernel.agent import agent
-from mcjax_launch.kernel.agent.part import Part
-from mcjax_launch.kernel.agent.system.unix import Ended
+from mcjax_launch.kernel.agent.part import AgentPart
+from mcjax_launch.kernel.agent.system.unix import EndedChild
 
 SERVER, ORPHAN = 7, 8
 
@@ -22,9 +22,9 @@ def test_the_server_of_preload_is_left_to_who_knows_it(monkeypatch: pytest.Monke
         if SERVER in zombies:
             zombies.remove(SERVER)
 
-    def ended_child() -> Ended | None:
+    def ended_child() -> EndedChild | None:
         zombies.extend(_next(ends) if not zombies else [])
-        return Ended(zombies[0], 0) if zombies else None
+        return EndedChild(zombies[0], 0) if zombies else None
 
     def reap(pid: int) -> tuple[float, int]:
         zombies.remove(pid)
@@ -34,7 +34,7 @@ def test_the_server_of_preload_is_left_to_who_knows_it(monkeypatch: pytest.Monke
     monkeypatch.setattr(agent, "system", SimpleNamespace(ended_child=ended_child, reap=reap))
     mine = agent.Agent.__new__(agent.Agent)
     mine._pids = {}
-    part = Part(mine)
+    part = AgentPart(mine)
     part.look, part.owns = look, lambda pid: pid == SERVER  # type: ignore[method-assign]
     mine._parts = {"preload": part}
     mine._supervisor = SimpleNamespace(child_gone=list)  # type: ignore[assignment]

@@ -41,7 +41,7 @@ class Host:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.way = Way()
-        self.returns = agent.Returns(parts.agent(folder, Loop(), self.way))
+        self.returns = agent.ReturnedFiles(parts.agent(folder, Loop(), self.way))
 
     def add(self, rank: int, value: object, kind: str = "value") -> None:
         parts = in_parts(value, pickle.dumps)

@@ -27,6 +27,7 @@ def process(
         rank=rank,
         pid=pid or 70 + rank,
         joined=joined,
+        importing=False,
         stacks=list(lines),
         all_stacks=False,
         last_stack_at=at,

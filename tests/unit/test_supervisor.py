@@ -8,7 +8,7 @@ import pytest
 from mcjax_launch.kernel.agent.supervisor import (
     LINGER_S,
     UNKILLABLE_S,
-    Effect,
+    HostEffect,
     Kill,
     Leave,
     NameLeft,
@@ -20,7 +20,7 @@ TERM, INT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
 DONE = [Leave(unkillable=False)]
 
 # Each step: a method of Supervisor, its arguments, what it returns. Two ranks, a grace of 2 s.
-HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[Effect]]]] = {
+HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
     "all end well": [
         ("exited", (0, 0, 1.0), []),
         ("exited", (1, 0, 1.0), []),

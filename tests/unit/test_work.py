@@ -27,10 +27,11 @@ from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.diagnosis import program_code
 from mcjax_launch.diagnosis.stacks import Stack, stack_lines
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.preload.agent.fork_server import Importer
 from mcjax_launch.jax_messages import known_errors, lost_peer, noise, tracebacks
 from mcjax_launch.job import hosts, placeholders
 from mcjax_launch.kernel.agent.hook_server import HookConnection
-from mcjax_launch.kernel.agent.stacks import Importer, with_source
+from mcjax_launch.kernel.agent.stacks import with_source
 from mcjax_launch.kernel.hook import replica_groups
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Malformed, Message

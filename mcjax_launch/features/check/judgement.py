@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mcjax_launch.features.check.finding import Finding, Found, HostFound, Verdict
-from mcjax_launch.features.check.messages import Devices
+from mcjax_launch.features.check.messages import DeviceCount
 from mcjax_launch.kernel.launcher.peers import remedy
 from mcjax_launch.kernel.launcher.tpu_workers import part_note
 from mcjax_launch.kernel.wire.jax_version import why_too_old
@@ -153,7 +153,7 @@ def judge_devices(hosts: Hosts) -> Findings:
     yield from _tpus(hosts)
 
 
-def _devices_text(devices: tuple[Devices, ...]) -> str:
+def _devices_text(devices: tuple[DeviceCount, ...]) -> str:
     """`2 cpu` or `8 NVIDIA H100 80GB HBM3`."""
     return ", ".join(f"{one.count} {one.kind or one.platform}" for one in devices)
 

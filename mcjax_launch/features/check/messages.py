@@ -114,8 +114,8 @@ class Surveyed(ToLauncher):
     answers = Survey
 
 
-class Devices(Nested):
-    """Devices of one kind."""
+class DeviceCount(Nested):
+    """How many devices of one kind there are."""
 
     platform: str
     kind: str
@@ -125,7 +125,7 @@ class Devices(Nested):
 class DevicesCounted(ToLauncher):
     """The devices that JAX has on a host; or why that is not known."""
 
-    devices: tuple[Devices, ...]
+    devices: tuple[DeviceCount, ...]
     error: str
 
     answers = CountDevices

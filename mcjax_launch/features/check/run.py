@@ -15,7 +15,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import global_sum
 from mcjax_launch.features.check.finding import Finding, merged, topics
 from mcjax_launch.features.check.judgement import judge, judge_devices, judge_gpus
-from mcjax_launch.features.check.messages import Devices, DevicesCounted
+from mcjax_launch.features.check.messages import DeviceCount, DevicesCounted
 from mcjax_launch.features.check.survey import OWN_VARIABLES, HostSurvey
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -185,6 +185,6 @@ def devices_of(ranks: Sequence[tuple[str, Told]]) -> dict[str, DevicesCounted]:
     for host, told in ranks:
         counts.setdefault(host, Counter()).update(map(tuple, told.get("devices", ())))
     return {
-        host: DevicesCounted(tuple(Devices(*kind, count) for kind, count in found.items()), "")
+        host: DevicesCounted(tuple(DeviceCount(*kind, count) for kind, count in found.items()), "")
         for host, found in counts.items()
     }

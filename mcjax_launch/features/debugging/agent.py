@@ -1,4 +1,4 @@
-"""Terminals for debuggers in this host's ranks, on their way to the user's.
+"""Gives debuggers in this host's ranks pseudo-terminals, and connects one to the user's.
 
 Each process that debugs has a pseudo-terminal of its own, so that all it can do at a terminal works
 (line editing, a full screen). One of all the job's has the user's terminal.
@@ -12,11 +12,11 @@ import signal
 import struct
 import termios
 
-from ...kernel.agent.part import Part
+from ...kernel.agent.part import AgentPart
 from ...kernel.agent.system import system
 from ...kernel.wire import frames
-from ...kernel.wire.codec import to_json
 from ...kernel.wire.loop import READ, Loop
+from ...kernel.wire.messages import Credit
 from ...kernel.wire.uplink import Uplink
 from .messages import (
     NAME,
@@ -25,7 +25,6 @@ from .messages import (
     DebuggerSwitches,
     FromDebugger,
     ReplyToDebugger,
-    TerminalCredit,
     TerminalGranted,
     TerminalSize,
 )
@@ -101,7 +100,7 @@ class _Terminal:
             os.close(fd)
 
 
-class Terminals(Part):
+class Terminals(AgentPart):
     """The pseudo-terminals of this host's debuggers."""
 
     def __init__(self, agent: Agent) -> None:
@@ -129,7 +128,10 @@ class Terminals(Part):
         terminal = self._terminals.get(hook.pid)
         if terminal is not None:
             self._tell(terminal, DebuggerResumed())
-            self._close(hook.pid)
+            del self._terminals[hook.pid]
+            if self._active is terminal:
+                self._active = None
+            terminal.close()
 
     def _tell(self, terminal: _Terminal, message: DebuggerMessage) -> None:
         hook = terminal.hook
@@ -147,7 +149,7 @@ class Terminals(Part):
             self._reply(message.pid, message.reply)
         elif isinstance(message, TerminalSize):
             self._resize(message.rows, message.columns)
-        elif isinstance(message, TerminalCredit):
+        elif isinstance(message, Credit):
             self._credit += message.count
             if self._active is not None:
                 self._watch(self._active)
@@ -162,9 +164,9 @@ class Terminals(Part):
             self._active = terminal
             terminal.reset()
             terminal.resize(*self._size)
-            terminal.hook.send_with(to_json(reply), terminal.theirs)
+            terminal.hook.send(reply, [terminal.theirs])
         else:
-            terminal.hook.send(to_json(reply))
+            terminal.hook.send(reply)
 
     def _resize(self, rows: int, columns: int) -> None:
         """The user's terminal has this size."""
@@ -186,12 +188,6 @@ class Terminals(Part):
         if data:
             self._link.uplink.send(frames.raw(NAME, terminal.hook.rank, data))
         return bool(data)
-
-    def _close(self, pid: int) -> None:
-        terminal = self._terminals.pop(pid)
-        if self._active is terminal:
-            self._active = None
-        terminal.close()
 
 
 PART = Terminals

@@ -1,4 +1,4 @@
-"""Debuggers in ranks and the user's terminal, brought together."""
+"""Lends the user's terminal to debuggers in ranks."""
 
 import os
 from collections.abc import Sequence
@@ -14,7 +14,6 @@ from mcjax_launch.features.debugging.messages import (
     DebuggerSwitches,
     FromDebugger,
     ReplyToDebugger,
-    TerminalCredit,
     TerminalGranted,
     TerminalRefused,
     TerminalSize,
@@ -23,20 +22,20 @@ from mcjax_launch.features.debugging.queue import (
     DebugQueue,
     Effects,
     Grant,
+    HasToWait,
     Refuse,
     StillSteps,
-    Stopped,
+    StoppedDebugger,
     TakeBack,
-    Waits,
 )
 from mcjax_launch.job.plan import Plan
 from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import Part
+from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.launcher.user_terminal import UserTerminal, in_background
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
 from mcjax_launch.kernel.wire.frames import Raw
-from mcjax_launch.kernel.wire.messages import ToLauncher
+from mcjax_launch.kernel.wire.messages import Credit, ToLauncher
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs.stop_reasons import quit_debugger
 
@@ -67,7 +66,7 @@ def waiting_for_ide(plan: Plan, port: int) -> str:
     return f"waiting for a debugger to attach: {', '.join(places)}{more}"
 
 
-class Debugging(Part):
+class Debugging(LauncherPart):
     """Lends the user's terminal to the debuggers of ranks, one at a time."""
 
     def __init__(self, launcher: Launcher) -> None:
@@ -95,17 +94,15 @@ class Debugging(Part):
         if isinstance(message, Raw):
             self._output(link, message.payload)
         elif isinstance(message, FromDebugger):
-            self._received(link, message, now)
-
-    def _received(self, link: AgentConnection, event: FromDebugger, now: float) -> None:
-        self._links[event.rank] = link
-        self._cut[event.rank] = event.cut
-        self._perform(self._effects(event.rank, event.pid, event.message, now), now)
+            self._links[message.rank] = link
+            self._cut[message.rank] = message.cut
+            effects = self._effects(message.rank, message.pid, message.message, now)
+            self._perform(effects, now)
 
     def _effects(self, rank: int, pid: int, message: DebuggerMessage, now: float) -> Effects:
         match message:
             case DebuggerStopped(where, reason):
-                stopped = Stopped(rank, pid, where, reason)
+                stopped = StoppedDebugger(rank, pid, where, reason)
                 if not self._queue.ended and (why := self._why_refused()):
                     said = f"no terminal for the debugger at {where}: {why}; {_WHAT_HELPS}"
                     return [Refuse(stopped, said)]
@@ -178,7 +175,7 @@ class Debugging(Part):
                     self._grant(stopped, others, again, now)
                 case Refuse(stopped, reason):
                     self._reply(stopped, TerminalRefused(reason))
-                case Waits(stopped):
+                case HasToWait(stopped):
                     self._say(f"{self._place(stopped)} too: `rank {stopped.rank}` goes there")
                 case StillSteps(stopped):
                     name = self._name(stopped.rank)
@@ -186,7 +183,9 @@ class Debugging(Part):
                 case TakeBack():
                     self._take_back(now)
 
-    def _grant(self, stopped: Stopped, others: Sequence[int], again: bool, now: float) -> None:
+    def _grant(
+        self, stopped: StoppedDebugger, others: Sequence[int], again: bool, now: float
+    ) -> None:
         if self._terminal is None:
             self._terminal = UserTerminal(self.launcher.front.loop, self._typed, self._written)
         if in_background():
@@ -225,20 +224,20 @@ class Debugging(Part):
 
     def _written(self) -> None:
         for link, count in self._unwritten.items():
-            link.send(TerminalCredit(count))
+            link.send(Credit(count, NAME))
         self._unwritten.clear()
 
     def _say(self, line: str) -> None:
         self.shows([line])
 
-    def _reply(self, stopped: Stopped, reply: DebuggerReply) -> None:
+    def _reply(self, stopped: StoppedDebugger, reply: DebuggerReply) -> None:
         self._links[stopped.rank].send(ReplyToDebugger(stopped.pid, reply))
 
     def _name(self, rank: int) -> str:
         host = self._state.ranks[rank].host
         return f"rank {rank}" + (f" on {host}" if self._state.hosts > 1 else "")
 
-    def _place(self, stopped: Stopped) -> str:
+    def _place(self, stopped: StoppedDebugger) -> str:
         if stopped.reason:
             return f"{self._name(stopped.rank)} failed at {stopped.where} ({stopped.reason})"
         return f"{self._name(stopped.rank)} stopped at {stopped.where}"

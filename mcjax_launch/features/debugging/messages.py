@@ -86,9 +86,3 @@ class TerminalSize(ToAgent):
 
     rows: int
     columns: int
-
-
-class TerminalCredit(ToAgent):
-    """Allows so many more bytes of debuggers' output."""
-
-    count: int

@@ -14,7 +14,7 @@ from mcjax_launch.kernel.wire.value import Value
 STEP_S = 1.0
 
 
-class Stopped(Value):
+class StoppedDebugger(Value):
     """A process of a rank that has stopped in its debugger.
 
     Args:
@@ -31,42 +31,42 @@ class Stopped(Value):
     reason: str = ""
 
 
-class Effect(Value):
+class TerminalEffect(Value):
     """Something for the launcher to do."""
 
 
-class Grant(Effect):
+class Grant(TerminalEffect):
     """The terminal is this one's. `others` wait; `again`: it has just had it, and only stepped."""
 
-    stopped: Stopped
+    stopped: StoppedDebugger
     others: tuple[int, ...] = ()
     again: bool = False
 
 
-class Refuse(Effect):
+class Refuse(TerminalEffect):
     """What this one wants, it cannot have."""
 
-    stopped: Stopped
+    stopped: StoppedDebugger
     reason: str
 
 
-class Waits(Effect):
+class HasToWait(TerminalEffect):
     """Another has the terminal: this one has to wait."""
 
-    stopped: Stopped
+    stopped: StoppedDebugger
 
 
-class StillSteps(Effect):
+class StillSteps(TerminalEffect):
     """Another one gets the terminal, since the step of this one takes long."""
 
-    stopped: Stopped
+    stopped: StoppedDebugger
 
 
-class TakeBack(Effect):
+class TakeBack(TerminalEffect):
     """No debugger needs the terminal any more."""
 
 
-Effects = list[Effect]
+Effects = list[TerminalEffect]
 
 
 class DebugQueue:
@@ -83,16 +83,18 @@ class DebugQueue:
     def __init__(self) -> None:
         self.deadline: float | None = None
         self.ended = False
-        self._active: Stopped | None = None  # has the terminal; while `deadline` is set, it steps
+        self._active: StoppedDebugger | None = (
+            None  # has the terminal; while `deadline` is set, it steps
+        )
         self._has_left = False  # it is gone, in a step
-        self._waiting: list[Stopped] = []
+        self._waiting: list[StoppedDebugger] = []
 
     @property
-    def active(self) -> Stopped | None:
+    def active(self) -> StoppedDebugger | None:
         """The one that has the terminal."""
         return self._active
 
-    def stopped(self, stopped: Stopped) -> Effects:
+    def stopped(self, stopped: StoppedDebugger) -> Effects:
         """A debugger wants the terminal."""
         if self.ended:
             return [Refuse(stopped, JOB_ENDS)]
@@ -104,7 +106,7 @@ class DebugQueue:
         if active is None:
             return self._grant(stopped)
         self._waiting.append(stopped)
-        return [Waits(stopped)]
+        return [HasToWait(stopped)]
 
     def resumed(self, rank: int, pid: int, now: float, *, steps: bool) -> Effects:
         """One gives it back, or is gone."""
@@ -157,7 +159,7 @@ class DebugQueue:
             return self._grant(self._waiting.pop(0))
         return [TakeBack()]
 
-    def _grant(self, stopped: Stopped) -> Effects:
+    def _grant(self, stopped: StoppedDebugger) -> Effects:
         self._active, self.deadline, self._has_left = stopped, None, False
         return [Grant(stopped, self._others)]
 
@@ -165,7 +167,7 @@ class DebugQueue:
     def _others(self) -> tuple[int, ...]:
         return tuple(sorted(one.rank for one in self._waiting))
 
-    def _why_not(self, active: Stopped, rank: int) -> str:
+    def _why_not(self, active: StoppedDebugger, rank: int) -> str:
         why = f"this is rank {rank}" if rank == active.rank else f"rank {rank} has not stopped"
         others = ", ".join(f"{one.rank} at {one.where}" for one in self._waiting)
         return f"{why}; others have: {others}" if others else f"{why}, nor has any other"

@@ -1,4 +1,4 @@
-"""What functions have led to in the ranks of this host, on its way to the launcher.
+"""Sends the launcher what functions have returned or raised in the ranks of this host.
 
 A rank leaves it in a file, and may end. The file has no name any more from then on, and is read
 as there is room on the way: nothing of it is kept in memory, and all messages overtake it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from ...kernel.agent.part import Part
+from ...kernel.agent.part import AgentPart
 from ...kernel.wire import frames
 from . import messages as function_call
 from .messages import Returned
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PIECE = 1 << 16
 
 
-class Returns(Part):
+class ReturnedFiles(AgentPart):
     """Sends one after the other."""
 
     def __init__(self, agent: Agent) -> None:
@@ -60,4 +60,4 @@ class Returns(Part):
                 yield frames.content(piece, said.rank)
 
 
-PART = Returns
+PART = ReturnedFiles

@@ -11,8 +11,7 @@ import pickle
 import sys
 
 from ...kernel.wire import hook_environ
-from ...kernel.wire.codec import to_json
-from ...kernel.wire.hook_messages import Hello
+from ...kernel.wire.line import AgentLine
 from . import messages as function_call
 from .messages import Returned, in_parts, unpickled
 
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-    from .messages import Call, MainFile, Part
+    from .messages import Buffer, Call, MainFile
 
 
 def main() -> None:
     """Call what the file holds, and report what comes of it."""
-    report = Report(os.environ[hook_environ.SOCKET], os.environ["JAX_PROCESS_ID"])
+    report = CallReport(os.environ[hook_environ.SOCKET], os.environ["JAX_PROCESS_ID"])
     call, parts = function_call.read_call(function_call.call_path(report.folder))
     # What the caller can import by its own path; the rank's own comes first.
     sys.path += [path for path in call.folders if path not in sys.path]
@@ -120,7 +119,7 @@ def _print_exception(
 # --- what comes of it ---
 
 
-def _returned(function: Any, value: Any) -> list[Part]:
+def _returned(function: Any, value: Any) -> list[Buffer]:
     try:
         return _pickled(value)
     except Exception as error:
@@ -128,7 +127,7 @@ def _returned(function: Any, value: Any) -> list[Part]:
         raise TypeError(f"what {name} returned cannot be pickled: {error}") from None
 
 
-def _pickled(value: Any) -> list[Part]:
+def _pickled(value: Any) -> list[Buffer]:
     """By name what can be imported; the rest by value, if cloudpickle is here."""
     try:
         return in_parts(value, pickle.dumps)
@@ -142,7 +141,7 @@ def _pickled(value: Any) -> list[Part]:
     return in_parts(value, dumps)
 
 
-def _report_exception(report: Report, error: Exception) -> None:
+def _report_exception(report: CallReport, error: Exception) -> None:
     """Report it, if it can be raised again elsewhere."""
     try:
         parts = _pickled(error)
@@ -153,7 +152,7 @@ def _report_exception(report: Report, error: Exception) -> None:
     report.send("raised", parts)
 
 
-class Report:
+class CallReport:
     """Takes to the agent what has come of the call, whatever the function does to os.environ.
 
     Args:
@@ -167,7 +166,7 @@ class Report:
         self._socket = socket
         self._rank = rank
 
-    def write(self, parts: Sequence[Part]) -> None:
+    def write(self, parts: Sequence[Buffer]) -> None:
         """Write it to the file from which the agent takes it.
 
         Raises:
@@ -183,15 +182,11 @@ class Report:
             why = f"no room for what the function returned: {error.strerror} in {where}"
             raise OSError(error.errno, f"{why}; set TMPDIR to another directory") from None
 
-    def send(self, kind: str, parts: Sequence[Part]) -> None:
+    def send(self, kind: str, parts: Sequence[Buffer]) -> None:
         """Say what has been written."""
-        import socket
-
-        with socket.socket(socket.AF_UNIX) as link:
-            link.connect(self._socket)
-            hello = Hello(os.getpid(), self._rank, 0)
-            for message in (hello, Returned(kind, function_call.sizes_of(parts))):
-                link.sendall(b"\n" + to_json(message).encode() + b"\n")
+        line = AgentLine(self._socket, self._rank)
+        line.send(Returned(kind, function_call.sizes_of(parts)))
+        line.close()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pickle import PickleBuffer
     from typing import Any, Union
 
-    Part = Union[bytes, memoryview]
+    Buffer = Union[bytes, memoryview]
 
 #: By which name the ranks import the main file, as multiprocessing does.
 MAIN = "__mp_main__"
@@ -61,7 +61,7 @@ class Call(Nested):
     sizes: tuple[int, ...]
 
 
-def in_parts(value: object, dumps: Callable[..., bytes]) -> list[Part]:
+def in_parts(value: object, dumps: Callable[..., bytes]) -> list[Buffer]:
     """A value's pickle in parts, which share its memory.
 
     Args:
@@ -69,7 +69,7 @@ def in_parts(value: object, dumps: Callable[..., bytes]) -> list[Part]:
         dumps: that of pickle, or of cloudpickle.
 
     """
-    buffers: list[Part] = []
+    buffers: list[Buffer] = []
 
     def is_small(buffer: PickleBuffer) -> bool:
         raw = buffer.raw()
@@ -87,7 +87,7 @@ def unpickled(parts: Sequence[Any]) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
-def sizes_of(parts: Sequence[Part]) -> tuple[int, ...]:
+def sizes_of(parts: Sequence[Buffer]) -> tuple[int, ...]:
     """How many bytes each part has."""
     return tuple(map(len, parts))
 
@@ -100,9 +100,9 @@ def call_path(folder: str) -> str:
     return os.path.join(folder, _CALL)
 
 
-def call_file(call: Call, parts: Sequence[Part]) -> list[Part]:
+def call_file(call: Call, parts: Sequence[Buffer]) -> list[Buffer]:
     """The content of the call's file, in pieces."""
-    pieces: list[Part] = [to_json(call).encode() + b"\n"]
+    pieces: list[Buffer] = [to_json(call).encode() + b"\n"]
     at = len(pieces[0])
     for part in parts:
         pieces += [bytes(-at % _ALIGNMENT), part]

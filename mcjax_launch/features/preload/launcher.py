@@ -1,4 +1,4 @@
-"""What is said of --preload: which ranks were forked, where it does not do, and what takes long."""
+"""Says which ranks --preload has forked, where it cannot, and which imports take long."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from mcjax_launch.features.preload.messages import (
 )
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import Part
+from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.frames import Raw
 from mcjax_launch.kernel.wire.messages import FromHook, ToAgent, ToLauncher
@@ -21,7 +21,7 @@ from mcjax_launch.ranks import these_ranks
 from mcjax_launch.watchdog.hang import AFTER_S, AFTER_VARIABLE
 
 
-class PreloadNotes(Part):
+class PreloadNotes(LauncherPart):
     """Says it; the same of many hosts once, and of imports that take long ever more seldom."""
 
     def __init__(self, launcher: Launcher) -> None:

@@ -42,8 +42,8 @@ class Imported(ForkMessage):
     seconds: float
 
 
-class Unfit(ForkMessage):
-    """It cannot fork, and has ended: the reason goes after `--preload: `."""
+class NotForked(ForkMessage):
+    """It cannot fork this rank, for this reason; before Imported: none, and it has ended."""
 
     reason: str
 
@@ -52,12 +52,6 @@ class Forked(ForkMessage):
     """A rank has been forked; it waits for a byte on its last descriptor before it begins."""
 
     pid: int
-
-
-class Different(ForkMessage):
-    """The rank cannot be forked, for it differs in what has been used: the reason, in words."""
-
-    reason: str
 
 
 # --- agent to fork server ---

@@ -9,7 +9,7 @@ import threading
 import time
 from queue import Empty, SimpleQueue
 
-from ...kernel.hook.part import Part
+from ...kernel.hook.part import RankPart
 from ...kernel.wire import hook_environ
 from ...kernel.wire.signals import PROFILE
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Profiling(Part):
+class Profiling(RankPart):
     """Has a trace written while the program goes on; what goes wrong is said."""
 
     def joined(self) -> bool:

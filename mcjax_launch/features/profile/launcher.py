@@ -1,11 +1,11 @@
-"""A profile that the user asks for while the job runs, by SIGPROF."""
+"""Begins a profile when the user sends SIGPROF."""
 
-from mcjax_launch.features.profile.messages import BeginProfile
-from mcjax_launch.kernel.launcher.part import Part
+from mcjax_launch.kernel.launcher.part import LauncherPart
+from mcjax_launch.kernel.wire.messages import Forward
 from mcjax_launch.kernel.wire.signals import PROFILE
 
 
-class Profiling(Part):
+class ProfileRequests(LauncherPart):
     """Passes the wish on."""
 
     def signalled(self, signum: int) -> None:
@@ -15,7 +15,7 @@ class Profiling(Part):
         if self.launcher.job.profile is None:
             self.launcher.say("SIGPROF begins a profile only with --profile DIR")
         else:
-            self.launcher.pool.send_all(BeginProfile())
+            self.launcher.pool.send_all(Forward(PROFILE))
 
 
-PART = Profiling
+PART = ProfileRequests

@@ -1,4 +1,4 @@
-"""What goes between ranks and JAX's coordination service where that is on another host.
+"""Carries connections of ranks to JAX's coordination service, where that is on another host.
 
 Each rank connects to a unix socket of its own host's agent, as it would to rank 0's in a local job.
 The bytes go through the launcher to the agent of rank 0's host, which connects to rank 0. They wait
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import socket
 
-from ...kernel.agent.part import Part
+from ...kernel.agent.part import AgentPart
 from ...kernel.wire import frames, hook_environ
 from ...kernel.wire.hook_messages import Listening
 from ...kernel.wire.loop import READ, WRITE
+from ...kernel.wire.messages import Credit
 from .messages import (
     NAME,
     RELAY_PIECE,
@@ -21,18 +22,13 @@ from .messages import (
     RelayListens,
     RelayOpens,
     Relays,
-    RelayTaken,
 )
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from typing import Union
-
     from ...kernel.agent.agent import Agent
     from ...kernel.wire.codec import Message
     from ...kernel.wire.messages import FromHook, Start
-
-    Event = Union[frames.Raw, RelayListens, RelayOpens, RelayTaken, RelayEnds]
 
 # What has reached a process is told in portions: each is a message.
 _PORTION = RELAY_WINDOW // 4
@@ -83,7 +79,7 @@ class _Stream:
         return True
 
 
-class CoordinatorStreams(Part):
+class CoordinatorStreams(AgentPart):
     """The streams of one host, whichever end of them is here."""
 
     def __init__(self, agent: Agent) -> None:
@@ -116,24 +112,23 @@ class CoordinatorStreams(Part):
 
     def received(self, message: Message | frames.Raw) -> None:
         """Something has come from the launcher."""
-        if not isinstance(message, Relays):
-            self._received(message)  # type: ignore[arg-type]
-
-    def _received(self, event: Event) -> None:
-        if isinstance(event, RelayListens):
+        if isinstance(message, Relays):
+            return
+        if isinstance(message, RelayListens):
             self._listen()
             return
-        if isinstance(event, RelayOpens):
-            self._open(event.stream)
+        if isinstance(message, RelayOpens):
+            self._open(message.stream)
             return
-        number = event.number if isinstance(event, frames.Raw) else event.stream
+        assert isinstance(message, (frames.Raw, Credit, RelayEnds))
+        number = message.stream if isinstance(message, RelayEnds) else message.number
         stream = self._streams.get(number)
         if stream is None:
             return  # its process is gone, and the other end is about to hear of it
-        if isinstance(event, frames.Raw):
-            stream.unsent += event.payload
-        elif isinstance(event, RelayTaken):
-            stream.credit += event.count
+        if isinstance(message, frames.Raw):
+            stream.unsent += message.payload
+        elif isinstance(message, Credit):
+            stream.credit += message.count
         else:
             stream.ended = True
         self._go_on(stream)
@@ -228,7 +223,7 @@ class CoordinatorStreams(Part):
             self._close(stream)
             return
         if stream.untold >= _PORTION and not stream.ended:
-            self._send(RelayTaken(stream.number, stream.untold))
+            self._send(Credit(stream.untold, NAME, stream.number))
             stream.untold = 0
         reads = stream.credit > 0 and not stream.ended
         events = (READ if reads else 0) | (WRITE if stream.unsent else 0)

@@ -1,4 +1,4 @@
-"""What goes between ranks and JAX's coordination service, from one host's agent to another's."""
+"""Passes connections to JAX's coordination service on, from one host's agent to another's."""
 
 from collections.abc import Iterable, Sequence
 from itertools import count
@@ -10,14 +10,13 @@ from mcjax_launch.features.relay.messages import (
     RelayListens,
     RelayOpens,
     Relays,
-    RelayTaken,
 )
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import Part
+from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Raw, encoded, raw
-from mcjax_launch.kernel.wire.messages import ToAgent, ToLauncher
+from mcjax_launch.kernel.wire.messages import Credit, ToAgent, ToLauncher
 
 
 class Link(Protocol):
@@ -33,7 +32,7 @@ class Link(Protocol):
 End: TypeAlias = tuple[Link, int]
 
 
-class CoordinatorRelay(Part):
+class CoordinatorRelay(LauncherPart):
     """Passes on what comes; each end of a stream has its own number for it.
 
     It holds nothing itself: an agent sends no more than the other end has taken, and a window.
@@ -59,10 +58,8 @@ class CoordinatorRelay(Part):
                         other.send(message)
             case RelayOpens(stream):
                 self._open((link, stream))
-            case Raw():
-                self._pass_on((link, message.number), message)
-            case RelayTaken() | RelayEnds():
-                self._pass_on((link, message.stream), message)
+            case Raw(number=number) | Credit(number=number) | RelayEnds(stream=number):
+                self._pass_on((link, number), message)
 
     def _open(self, near: End) -> None:
         if self._first in (None, near[0]) or near in self._ends:  # or it has no such number to give
@@ -73,7 +70,7 @@ class CoordinatorRelay(Part):
         self._ends[near], self._ends[far] = far, near
         self._first.send_later(encoded(RelayOpens(far[1])))
 
-    def _pass_on(self, end: End, event: Raw | RelayTaken | RelayEnds) -> None:
+    def _pass_on(self, end: End, event: Raw | Credit | RelayEnds) -> None:
         other = self._ends.get(end)
         if other is None:
             return  # it has ended at the other end
@@ -81,8 +78,8 @@ class CoordinatorRelay(Part):
         match event:
             case Raw():
                 link.send_later(raw(NAME, number, event.payload))
-            case RelayTaken():
-                link.send(RelayTaken(number, event.count))
+            case Credit():
+                link.send(event.replaced(number=number))
             case RelayEnds():
                 del self._ends[end], self._ends[other]
                 link.send_later(encoded(RelayEnds(number)))

@@ -1,8 +1,7 @@
-"""What carries the bytes between ranks and the coordination service on another host."""
+"""Messages for connections of ranks to the coordination service on another host."""
 
 from __future__ import annotations
 
-from ...kernel.wire.codec import Malformed
 from ...kernel.wire.messages import ToAgent, ToLauncher
 
 TYPE_CHECKING = False
@@ -39,18 +38,6 @@ class RelayOpens(ToAgent, ToLauncher):
     """
 
     stream: int
-
-
-class RelayTaken(ToAgent, ToLauncher):
-    """So many more bytes of a stream have reached the process at its end: send so many more."""
-
-    stream: int
-    count: int
-
-    def check(self) -> None:
-        """It is no more than was on its way."""
-        if not 0 <= self.count <= RELAY_WINDOW:
-            raise Malformed(f"{self.count} bytes taken")
 
 
 class RelayEnds(ToAgent, ToLauncher):

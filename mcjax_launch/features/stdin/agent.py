@@ -1,14 +1,15 @@
-"""The launcher's standard input on its way to the ranks of this host that take it."""
+"""Writes the launcher's standard input to those ranks of this host that take it."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
 
-from ...kernel.agent.part import Part
+from ...kernel.agent.part import AgentPart
 from ...kernel.wire.frames import Raw
 from ...kernel.wire.loop import GONE, HANG_UP, WRITE
-from .messages import INPUT_WINDOW, InputEnds, InputTaken, InputUnwanted, TakenBy
+from ...kernel.wire.messages import Credit
+from .messages import INPUT_WINDOW, NAME, InputEnds, TakenBy
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class _Pipe:
             pass
 
 
-class Inputs(Part):
+class Inputs(AgentPart):
     """Writes what comes to each rank's pipe, and says how much all of them have taken.
 
     What is held is bounded by the launcher, which sends no more than INPUT_WINDOW ahead.
@@ -83,15 +84,12 @@ class Inputs(Part):
             OSError: there are too many open files.
 
         """
-        return self._add() if rank in self._ranks else None
-
-    def _add(self) -> int:
+        if rank not in self._ranks:
+            return None
         theirs, fd = os.pipe()
         os.set_blocking(fd, False)
         self._pipes[fd] = _Pipe(fd)
-        self._loop.watch(
-            fd, HANG_UP, lambda ready: self._ready(fd, ready)
-        )  # only whether it is gone
+        self._loop.watch(fd, HANG_UP, lambda ready: self._ready(fd, ready))  # nothing to write yet
         return theirs
 
     def _feed(self, piece: bytes) -> None:
@@ -138,13 +136,13 @@ class Inputs(Part):
         """Say what all ranks have taken, or that none takes any more."""
         if not self._pipes:
             if not self._ended:
-                self._send(InputUnwanted())
+                self._send(InputEnds())
                 self._ended = True
             return
         taken = self._untold - max(pipe.left for pipe in self._pipes.values())
         if taken >= _PORTION:
             self._untold -= taken
-            self._send(InputTaken(taken))
+            self._send(Credit(taken, NAME))
 
 
 PART = Inputs

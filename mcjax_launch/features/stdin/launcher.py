@@ -1,4 +1,4 @@
-"""The launcher's standard input, handed to the ranks that take it as fast as the slowest does."""
+"""Reads the launcher's standard input, and sends it to ranks as fast as the slowest takes it."""
 
 import contextlib
 import os
@@ -13,17 +13,15 @@ from mcjax_launch.features.stdin.messages import (
     INPUT_WINDOW,
     NAME,
     InputEnds,
-    InputTaken,
-    InputUnwanted,
     TakenBy,
 )
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import Part
+from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.frames import Raw
 from mcjax_launch.kernel.wire.loop import READ
-from mcjax_launch.kernel.wire.messages import ToAgent, ToLauncher
+from mcjax_launch.kernel.wire.messages import Credit, ToAgent, ToLauncher
 from mcjax_launch.kernel.wire.system import Arrivals, opened_again
 
 _PIECE = 1 << 16
@@ -107,7 +105,7 @@ class _Source:
         os.close(self._fd)
 
 
-class StandardInput(Part):
+class StandardInput(LauncherPart):
     """Reads the launcher's standard input, as long as every rank that takes it has room."""
 
     def __init__(self, launcher: Launcher) -> None:
@@ -139,9 +137,9 @@ class StandardInput(Part):
 
     def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
         """The ranks of a host have taken some of it, or take no more."""
-        if isinstance(message, InputUnwanted):
+        if isinstance(message, InputEnds):
             self._ahead.pop(link, None)
-        elif isinstance(message, InputTaken) and link in self._ahead:
+        elif isinstance(message, Credit) and link in self._ahead:
             self._ahead[link] -= message.count
         self._read()
 

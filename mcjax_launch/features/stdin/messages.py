@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...kernel.wire.codec import Malformed
 from ...kernel.wire.messages import ToAgent, ToLauncher
 
 NAME = "stdin"
@@ -16,20 +15,5 @@ class TakenBy(ToAgent):
     ranks: tuple[int, ...]
 
 
-class InputEnds(ToAgent):
-    """The launcher's standard input has ended."""
-
-
-class InputTaken(ToLauncher):
-    """So many more bytes of the input have gone to all ranks that take it."""
-
-    count: int
-
-    def check(self) -> None:
-        """Nobody gives bytes back."""
-        if self.count < 0:
-            raise Malformed(f"{self.count} bytes taken")
-
-
-class InputUnwanted(ToLauncher):
-    """No rank of the host takes input any more."""
+class InputEnds(ToAgent, ToLauncher):
+    """The launcher's standard input has ended; or, to it, no rank of the host takes any more."""

@@ -16,7 +16,7 @@ from mcjax_launch.features.verify_spmd.watch import (
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.plan import Plan
 from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.launcher.part import Part
+from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.launcher.stack_requests import of_ranks
 from mcjax_launch.kernel.wire import hook_messages, messages
 from mcjax_launch.ranks import these_ranks
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
 
 
-class Verifying(Part):
+class Verifying(LauncherPart):
     """Acts on what a watch over programs decides, with time and with what hosts answer."""
 
     def __init__(self, launcher: Launcher) -> None:

@@ -13,10 +13,11 @@ import time
 from ..wire import exit_status, frames, hook_environ, hook_messages, messages, rank_environ, ulimits
 from ..wire.loop import READ, Loop, Signals
 from ..wire.program_check import Unusable
-from ..wire.signals import ENDING
-from ..wire.uplink import Uplink, widen
+from ..wire.signals import ENDING, PROFILE
+from ..wire.system import widen
+from ..wire.uplink import Uplink
 from . import network, private_folder, streams, supervisor
-from .hook_server import HookServer
+from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
 from .stacks import StackDump
 from .startup import Prepared
@@ -30,11 +31,10 @@ if TYPE_CHECKING:
 
     from ..wire.codec import Message
     from .hook_server import HookConnection
-    from .part import Part, Wanted
+    from .part import AgentPart, Wanted
     from .staging import Staging
-    from .system.interface import OutOfMemory
-    from .system.unix import Ended
-    from .wrapped import WrappedPrograms
+    from .system.oom import OutOfMemory
+    from .system.unix import EndedChild
 
 _ENDLESS = 1 << 60
 #: What a rank gets as its standard input, unless a feature has another: /dev/null, see `main`.
@@ -86,7 +86,7 @@ class Agent:
             on_lost=self._launcher_lost,
         )
         self.streams = streams.Streams(loop, uplink)
-        self._parts: dict[str, Part] = {}  # by the names of their features
+        self._parts: dict[str, AgentPart] = {}  # by the names of their features
         self._supervisor = supervisor.Supervisor(0)
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
         self.prepared: Prepared | None = None
@@ -139,7 +139,7 @@ class Agent:
         self.loop.turn(0.0)
         self.link.expire(time.monotonic())
 
-    def _part(self, feature: str) -> Part:
+    def _part(self, feature: str) -> AgentPart:
         """That of a feature, which is loaded and made when it is first needed."""
         part = self._parts.get(feature)
         if part is None:
@@ -228,12 +228,12 @@ class Agent:
         except Childless:
             self._perform(self._supervisor.childless())
 
-    def _ended_child(self) -> Ended | None:
+    def _ended_child(self) -> EndedChild | None:
         for part in self._parts.values():
             part.look()
         return system.ended_child()
 
-    def _handle_end(self, ended: Ended) -> None:
+    def _handle_end(self, ended: EndedChild) -> None:
         rank = self._pids[ended.pid]
         if self.hooks is not None:
             self.hooks.drain(rank)
@@ -245,7 +245,9 @@ class Agent:
             part.rank_ended()
         failed = ended.status != 0 and -ended.status not in sent
         pid = self._program(rank, ended.pid)
-        killer = self._memory.evidence(pid) if failed and self._memory else ""
+        killer: str | None = ""
+        if failed:
+            killer = self._memory.evidence(pid) if self._memory is not None else None
         hooked = self.hooks is not None and rank in self.hooks.seen
         self.link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used, hooked))
 
@@ -322,7 +324,7 @@ class Agent:
         assert self.prepared is not None
         self.prepared.stop_listening()
         self._supervisor = supervisor.Supervisor(
-            order.grace_s, self._ending_ranks, order.term_grace_s
+            order.grace_s, lambda: system.ending(self._pids), order.term_grace_s
         )
         self._memory = system.out_of_memory()
         inherited = rank_environ.without_outer_job(os.environ)
@@ -395,26 +397,24 @@ class Agent:
         return True
 
     def _spawn_one(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
-        ends, read = self._pipes(rank)
-        pid = system.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self.files_limit)
-        for fd in ends:
-            os.close(fd)
+        ends = self.standard_streams(rank)
+        try:
+            pid = system.spawn(rank.argv, environ, rank.cwd, ends, rank.cores, self.files_limit)
+        finally:
+            for fd in ends:
+                os.close(fd)
         self.started(rank.process_id, pid)
-        self._read_streams(rank.process_id, *read)
 
     def standard_streams(self, rank: messages.RankOrder) -> tuple[int, int, int]:
         """What becomes a rank's 0, 1 and 2, to be closed by the caller; the other ends are read."""
-        ends, read = self._pipes(rank)
-        self._read_streams(rank.process_id, *read)
-        return ends
-
-    def _pipes(self, rank: messages.RankOrder) -> tuple[tuple[int, int, int], tuple[int, int]]:
-        """What becomes a rank's 0, 1 and 2, to be closed by the caller; and what to read from."""
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         given = (part.standard_input(rank.process_id) for part in self._parts.values())
         taken = next((fd for fd in given if fd is not None), None)
-        return (os.dup(NO_INPUT) if taken is None else taken, out_end, err_end), (out, err)
+        for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
+            widen(fd)
+            self.streams.add(fd, rank.process_id, stream)
+        return os.dup(NO_INPUT) if taken is None else taken, out_end, err_end
 
     def started(self, number: int, pid: int) -> None:
         """A rank's process is there."""
@@ -422,13 +422,12 @@ class Agent:
         self._supervisor.started(number)
         self.link.send(messages.Started(number, pid))
 
-    def _read_streams(self, number: int, out: int, err: int) -> None:
-        for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
-            widen(fd)
-            self.streams.add(fd, number, stream)
-
     def _forward(self, signum: int) -> None:
         """Signal the ranks themselves: a helper in their group may die of what they handle."""
+        if signum == PROFILE:
+            if self.hooks is not None:
+                self.hooks.begin_profile()
+            return
         for pid, rank in self._pids.items():
             system.signal_process(self._program(rank, pid), signum)
 
@@ -444,9 +443,6 @@ class Agent:
         self._perform(self._supervisor.stop(order.signum, order.grace_s, now, order.patience_s))
         if not self._pids:
             self.reap()  # without children no death will wake us
-
-    def _ending_ranks(self) -> Collection[int]:
-        return system.ending(self._pids)
 
     def _at_work(self) -> Mapping[int, int]:
         """The processes of ranks, and those that work for some that have not begun."""
@@ -476,7 +472,7 @@ class Agent:
 
     # --- effects ---
 
-    def _perform(self, effects: list[supervisor.Effect]) -> None:
+    def _perform(self, effects: list[supervisor.HostEffect]) -> None:
         if effects:
             for part in self._parts.values():
                 part.ranks_end()
@@ -529,6 +525,4 @@ def _wrapped(order: messages.Start) -> WrappedPrograms | None:
     }
     if not commands:
         return None
-    from .wrapped import WrappedPrograms
-
     return WrappedPrograms(commands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import time
@@ -16,10 +17,10 @@ from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from ..wire.codec import Message
     from ..wire.hook_messages import HookMessage, HookReply
-    from .wrapped import WrappedPrograms
 
 # A failure with three texts of full length is shorter than this, all of it escaped.
 _MOST_LINE = 1 << 22
@@ -28,10 +29,14 @@ _MOST_SIGNAL = 64
 _BACKLOG = 4096
 # More than a socket holds: what a rank has left there is read, but no flood that goes on.
 _MOST_READS = 256
+# As which a framework build of Python for macOS, such as Homebrew's, shows however it was started.
+_FRAMEWORK = "Python"
 
 
 class HookConnection:
     """One Python process below a rank that has the hook, and what is known of it."""
+
+    importing = False  # see `stacks.Asked`
 
     def __init__(self, connection: socket.socket) -> None:
         self.rank = -1
@@ -84,18 +89,12 @@ class HookConnection:
         self._held, self._is_skipping = bytearray(rest), False
         return [line.decode("utf-8", "replace") for line in whole]
 
-    def send(self, line: str) -> None:
-        """Send a line; one that cannot take it does not wait for it either."""
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Send a message, and descriptors; a process that cannot take it does not wait for it."""
+        data = b"".join(fd.to_bytes(4, sys.byteorder) for fd in descriptors)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, data)] if data else []
         try:
-            self._connection.send(line.encode() + b"\n")
-        except OSError:
-            pass
-
-    def send_with(self, line: str, fd: int) -> None:
-        """Send a line, with a descriptor for the process."""
-        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, fd.to_bytes(4, sys.byteorder))
-        try:
-            self._connection.sendmsg([line.encode() + b"\n"], [rights])
+            self._connection.sendmsg([to_json(message).encode() + b"\n"], rights)
         except OSError:
             pass
 
@@ -103,6 +102,37 @@ class HookConnection:
         """Keep a line of a stack dump."""
         self.last_stack_at = time.monotonic()
         self.stacks.add(line)
+
+
+class WrappedPrograms:
+    """The programs of ranks that run under another command, found by what their hooks say.
+
+    Args:
+        commands: of each wrapped rank, without its wrapper.
+
+    """
+
+    def __init__(self, commands: Mapping[int, Sequence[str]]) -> None:
+        self._commands = commands
+        self._found: dict[int, int] = {}  # rank -> the pid of its program
+
+    def is_program(self, rank: int, pid: int) -> bool:
+        """Whether a Python process of a rank is its program, and not a helper."""
+        if rank not in self._found and rank in self._commands and self._runs(rank, pid):
+            self._found[rank] = pid
+        return self.pid(rank) == pid
+
+    def pid(self, rank: int) -> int | None:
+        """The program of a rank, as far as it is known."""
+        return self._found.get(rank)
+
+    def _runs(self, rank: int, pid: int) -> bool:
+        """Whether a process runs the rank's command, or a script that this names."""
+        words = system.command(pid)
+        name, *arguments = self._commands[rank]
+        at = len(words) - len(arguments) - 1
+        names = (os.path.basename(name), _FRAMEWORK)
+        return at >= 0 and os.path.basename(words[at]) in names and words[at + 1 :] == arguments
 
 
 class HookServer:
@@ -211,10 +241,9 @@ class HookServer:
 
     def reply(self, ranks: Collection[int], reply: HookReply) -> None:
         """Answer those threads of these ranks that wait at a program."""
-        line = to_json(reply)
         for hook in self._hooks.values():
             if hook.held == reply.fingerprint and hook.rank in ranks:
-                hook.send(line)
+                hook.send(reply)
                 if isinstance(reply, hook_messages.GateOpens):
                     hook.held = ""
 

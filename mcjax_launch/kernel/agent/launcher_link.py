@@ -67,10 +67,6 @@ class LauncherLink:
         self.send(bye)
         self.said_bye = True
 
-    def send_data(self, rank: int, stream: int, data: bytes) -> None:
-        """Send bytes of a rank's stream."""
-        self.uplink.send(frames.data_header(rank, stream, len(data)), data)
-
     @property
     def empty(self) -> bool:
         """Whether everything has been sent."""

@@ -38,20 +38,13 @@ def own_addresses(named: Sequence[str]) -> list[str]:
     """
     found = [ssh_addresses()[1], _outgoing(socket.AF_INET, "192.0.2.1"), *named]
     found.append(_outgoing(socket.AF_INET6, "2001:db8::1"))
-    return _usable(found) or _usable(_of_interfaces())
+    # A node of a closed network has no route to the world, and by Debian's custom its own name
+    # leads to 127.0.1.1. Interfaces come last: a bridge of containers has one address everywhere.
+    return _usable(found) or _usable([address for _, address in addresses_of_interfaces()])
 
 
 def _usable(addresses: Sequence[str]) -> list[str]:
     return [a for a in dict.fromkeys(addresses) if a and not is_loopback(a) and "%" not in a]
-
-
-def _of_interfaces() -> list[str]:
-    """The IPv4 addresses of all interfaces, on Linux.
-
-    A node of a closed network has no route to the world, and by Debian's custom its own name leads
-    to 127.0.1.1. They come last: a bridge of containers has the same address on every host.
-    """
-    return [address for _, address in addresses_of_interfaces()]
 
 
 def addresses_of_interfaces() -> list[tuple[str, str]]:
@@ -111,7 +104,7 @@ def own_name() -> list[str]:
     return text.split()
 
 
-class Attempt:
+class Connecting:
     """A connection to one address, tried."""
 
     def __init__(self, address: str, port: int) -> None:
@@ -145,17 +138,18 @@ class Attempt:
         self.socket.close()
 
 
-def attempt(addresses: Sequence[str], port: int) -> list[Attempt]:
+def attempt(addresses: Sequence[str], port: int) -> list[Connecting]:
     """Connect to all of these addresses at the same time, for a few seconds at the most.
 
     If none can be reached, those that have not answered are tried once more: where very many hosts
     come at once, or the coordinator's is busy, the first packets may have been dropped.
     """
-    first = _attempt_once(addresses, port)
+    first = _try_all([(address, port) for address in addresses])
     silent = [a.address for a in first if a.error == _NO_ANSWER]
     if any(a.source for a in first) or not silent:
         return first
-    reached = {a.address: a for a in _attempt_once(silent, port) if a.source}
+    again = _try_all([(address, port) for address in silent])
+    reached = {a.address: a for a in again if a.source}
     return [reached.get(a.address, a) for a in first]
 
 
@@ -172,12 +166,8 @@ def try_peers(peers: Sequence[Peer]) -> PeersTried:
     return PeersTried(reached, errors)
 
 
-def _attempt_once(addresses: Sequence[str], port: int) -> list[Attempt]:
-    return _try_all([(address, port) for address in addresses])
-
-
-def _try_all(places: Sequence[tuple[str, int]]) -> list[Attempt]:
-    attempts = [Attempt(address, port) for address, port in places]
+def _try_all(places: Sequence[tuple[str, int]]) -> list[Connecting]:
+    attempts = [Connecting(address, port) for address, port in places]
     deadline = time.monotonic() + _MOST_S
     while pending := {a.socket.fileno(): a for a in attempts if a.pending}:
         poll = select.poll()

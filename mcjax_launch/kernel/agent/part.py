@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Wanted = tuple[RankOrder, dict[str, str]]  # a rank, and its whole environment
 
 
-class Part:
+class AgentPart:
     """By default it does nothing.
 
     The agent makes it when the launcher or a hook first sends something of the feature, and calls

@@ -40,7 +40,7 @@ def reserve(host: str, port: int) -> socket.socket:
         raise PortTaken(_message(host, port, error)) from None
 
 
-class Listener:
+class PortProbe:
     """Listens on a reserved port, as the coordinator will, for those who try to connect.
 
     Every caller is accepted and dismissed at once: the kernel holds few who wait for that.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 
 from ..wire import messages, source_lines
 from .system import system
@@ -36,8 +35,11 @@ if TYPE_CHECKING:
         rank: int
         pid: int
         last_stack_at: float
-
         all_stacks: bool
+
+        @property
+        def importing(self) -> bool:
+            """Whether it is no rank's yet, but imports for ranks."""
 
         @property
         def joined(self) -> bool: ...
@@ -57,35 +59,6 @@ class Pieces(list[str]):
         if self._size < _MOST_STACKS:
             self._size += len(piece)
             self.append(piece)
-
-
-class Importer:
-    """The process that imports for ranks (--preload), of which each piece of text is a packet.
-
-    Args:
-        rank: the first of those.
-        pid: its own.
-
-    """
-
-    joined = False
-    all_stacks = False
-
-    def __init__(self, rank: int, pid: int) -> None:
-        self.rank = rank
-        self.pid = pid
-        self.last_stack_at = 0.0
-        self._pieces = Pieces()
-
-    def take(self, text: str) -> None:
-        """A piece of its stack has come."""
-        self.last_stack_at = time.monotonic()
-        self._pieces.add(text)
-
-    @property
-    def stacks(self) -> list[str]:
-        """The lines of its stack."""
-        return "".join(self._pieces).splitlines()
 
 
 class StackDump:
@@ -137,7 +110,7 @@ class StackDump:
                     text,
                     helper=helper,
                     blocked=blocked,
-                    importing=isinstance(hook, Importer),
+                    importing=hook.importing,
                 )
 
 

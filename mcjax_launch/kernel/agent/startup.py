@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Refused(Unusable):
+class Unsuitable(Unusable):
     """The job cannot run here, for a reason that is not PROGRAM's.
 
     Args:
@@ -41,7 +41,7 @@ class Prepared:
         loop: calls when somebody tries the coordinator's port.
 
     Raises:
-        Unusable: the job cannot run here, as Refused or as PROGRAM cannot be run.
+        Unusable: the job cannot run here, as Unsuitable or as PROGRAM cannot be run.
 
     """
 
@@ -49,7 +49,7 @@ class Prepared:
         self.reserved: list[socket.socket] = []
         self._for_libtpu: list[socket.socket] = []
         self._loop = loop
-        self._listening: ports.Listener | None = None
+        self._listening: ports.PortProbe | None = None
         self._cwd = folder(wanted, stage)
         self._check_limit(wanted)
         python = self._python(wanted)
@@ -58,7 +58,7 @@ class Prepared:
         for name in wanted.wrappers:
             self._check_command(name, wanted, "--wrap ")
         if wanted.bind_cores == "on" and not system.binds_cores:
-            raise Refused("--bind-cores on: this system binds no process to cores; leave it out")
+            raise Unsuitable("--bind-cores on: this system binds no process to cores; leave it out")
         environ = {**os.environ, **wanted.env}
         self._tpu = tpu.look(environ) if wanted.tpus else None
         own_name = tuple(network.own_name()) if wanted.describe or wanted.towards else None
@@ -95,14 +95,14 @@ class Prepared:
         """Two pipes of each rank, and the hook's connection, are better known to fit before."""
         each = 3 if wanted.pythons else 2
         if why := ulimits.too_many_files(each * wanted.ranks):
-            raise Refused(why, HOST_LOST if wanted.remote else USAGE)
+            raise Unsuitable(why, HOST_LOST if wanted.remote else USAGE)
 
     def _python(self, wanted: Prepare) -> str:
         if not wanted.pythons:
             return ""
         pythons = interpreter.find(wanted.pythons, os.environ.get("PATH", os.defpath))
         if not pythons:
-            raise Refused(no_python(wanted.pythons), NOT_FOUND)
+            raise Unsuitable(no_python(wanted.pythons), NOT_FOUND)
         if wanted.program:
             check_python_file(wanted.program, self._cwd, wanted.missing)
         program = wanted.program and os.path.join(self._cwd, wanted.program)
@@ -112,7 +112,7 @@ class Prepared:
         found = self._first_with_jax(pythons, wanted)
         if needed and found is None:
             others = f" (nor {', '.join(pythons[1:])})" if len(pythons) > 1 else ""
-            raise Refused(f"{pythons[0]}{others} {wanted.without_jax}")
+            raise Unsuitable(f"{pythons[0]}{others} {wanted.without_jax}")
         return found or pythons[0]
 
     def _first_with_jax(self, pythons: Sequence[str], wanted: Prepare) -> str | None:
@@ -120,7 +120,7 @@ class Prepared:
         try:
             return next((p for p in pythons if interpreter.has_jax(p, self._cwd, environ)), None)
         except OSError as error:
-            raise Refused(f"{error.filename}: {error.strerror}", NOT_EXECUTABLE) from None
+            raise Unsuitable(f"{error.filename}: {error.strerror}", NOT_EXECUTABLE) from None
 
     def _check_command(self, name: str, wanted: Prepare, option: str = "") -> None:
         """A command that is not there is better known before anything has run elsewhere."""
@@ -137,7 +137,7 @@ class Prepared:
         port = self._reserve_open(bind) if listen else 0
         port = port or self._reserve(bind.host, bind.port)
         if listen:
-            self._listening = ports.Listener(self.reserved[0], self._loop)
+            self._listening = ports.PortProbe(self.reserved[0], self._loop)
         return port
 
     def _may_be_first(self, wanted: Prepare) -> bool:
@@ -167,7 +167,9 @@ class Prepared:
         try:
             held = ports.reserve(host, port)
         except ports.PortTaken as error:
-            raise Refused(f"{error}; choose another with --coordinator, or leave it out") from None
+            raise Unsuitable(
+                f"{error}; choose another with --coordinator, or leave it out"
+            ) from None
         self.reserved.append(held)
         return int(held.getsockname()[1])
 
@@ -189,7 +191,7 @@ def folder(wanted: Prepare, stage: str) -> str:
     """The working directory of the ranks.
 
     Raises:
-        Refused: the user has named one that is not there.
+        Unsuitable: the user has named one that is not there.
 
     """
     place: str = os.path.expanduser(wanted.chdir)
@@ -199,5 +201,5 @@ def folder(wanted: Prepare, stage: str) -> str:
         return place
     if wanted.chdir_given:
         message = f"{place}: no such directory; make it, or choose another with -C or chdir="
-        raise Refused(message)
+        raise Unsuitable(message)
     return os.path.expanduser("~")

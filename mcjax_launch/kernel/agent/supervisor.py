@@ -19,7 +19,7 @@ LINGER_S = 0.5
 UNKILLABLE_S = 5.0
 
 
-class Effect:
+class HostEffect:
     """Something for the agent to do."""
 
     def __eq__(self, other: object) -> bool:
@@ -29,7 +29,7 @@ class Effect:
         return f"{type(self).__name__}({vars(self)})"
 
 
-class SignalRanks(Effect):
+class SignalRanks(HostEffect):
     """Signal every rank's process group, but those of `spare`, and all strays of the job."""
 
     def __init__(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
@@ -37,15 +37,15 @@ class SignalRanks(Effect):
         self.spare = spare
 
 
-class Kill(Effect):
+class Kill(HostEffect):
     """SIGKILL to every process below the agent."""
 
 
-class NameLeft(Effect):
+class NameLeft(HostEffect):
     """Say which killed processes have not ended yet."""
 
 
-class Leave(Effect):
+class Leave(HostEffect):
     """It is over: nothing is left, or `unkillable` says that something is."""
 
     def __init__(self, unkillable: bool) -> None:
@@ -94,7 +94,7 @@ class Supervisor:
         self._alive.add(rank)
         self.sent[rank] = []
 
-    def exited(self, rank: int, status: int, now: float) -> list[Effect]:
+    def exited(self, rank: int, status: int, now: float) -> list[HostEffect]:
         """A rank's process ended: with an exit status, or (below 0) by a signal."""
         self._alive.discard(rank)
         if self._killing:
@@ -109,7 +109,7 @@ class Supervisor:
         self.deadline = now + LINGER_S
         return []
 
-    def failed(self, rank: int, now: float) -> list[Effect]:
+    def failed(self, rank: int, now: float) -> list[HostEffect]:
         """A rank has failed but JAX holds up its exit: stop the others, let it finish its own."""
         if self._stopping or rank not in self._alive:
             return []
@@ -117,7 +117,7 @@ class Supervisor:
 
     def stop(
         self, signum: int, grace_s: float, now: float, patience_s: float = UNKILLABLE_S
-    ) -> list[Effect]:
+    ) -> list[HostEffect]:
         """End all ranks: `signum` now, SIGKILL after `grace_s`. A later stop can only hasten.
 
         Args:
@@ -134,17 +134,17 @@ class Supervisor:
             self.deadline = min(self.deadline, ends_at)
         return self._stop(signum, now + grace_s, now)
 
-    def ended_by_signal(self, now: float) -> list[Effect]:
+    def ended_by_signal(self, now: float) -> list[HostEffect]:
         """Somebody, such as a scheduler, ends the agent by a signal."""
         self._patience_s = UNKILLABLE_S
         return self._stop(signal.SIGTERM, now + self._term_grace_s, now)
 
-    def abandon(self, now: float) -> list[Effect]:
+    def abandon(self, now: float) -> list[HostEffect]:
         """The launcher is gone, or somebody wants the agent gone."""
         self._patience_s = UNKILLABLE_S
         return self._stop(signal.SIGTERM, now + self._grace_s, now)
 
-    def expire(self, now: float) -> list[Effect]:
+    def expire(self, now: float) -> list[HostEffect]:
         """Act if `deadline` has come."""
         if self.deadline is None or now < self.deadline:
             return []
@@ -156,11 +156,11 @@ class Supervisor:
             return self._kill(now)
         return self._stop(signal.SIGTERM, now + self._grace_s, now)  # stragglers of a good end
 
-    def child_gone(self) -> list[Effect]:
+    def child_gone(self) -> list[HostEffect]:
         """A process below the agent ended; while killing, its orphans are to be killed as well."""
         return [Kill()] if self._killing else []
 
-    def childless(self) -> list[Effect]:
+    def childless(self) -> list[HostEffect]:
         """No process is left below us."""
         if not self.sent and not self._stopping:
             return []  # nothing was started yet: what ended was a helper of the agent's own
@@ -169,7 +169,7 @@ class Supervisor:
 
     def _stop(
         self, signum: int, deadline: float, now: float, spare: frozenset[int] = frozenset()
-    ) -> list[Effect]:
+    ) -> list[HostEffect]:
         if self._killing:
             return []
         again, self._stopping = self._stopping, True
@@ -183,7 +183,7 @@ class Supervisor:
             self.sent[rank].append(signum)
         return [SignalRanks(signum, spare)]
 
-    def _kill(self, now: float) -> list[Effect]:
+    def _kill(self, now: float) -> list[HostEffect]:
         self._killing = True
         self._killed_at = now
         self.deadline = now + UNKILLABLE_S

@@ -11,7 +11,7 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from .system.interface import Process
+    from .system.unix import HostProcess
 
 # Sampling should take no more than this share of one processor.
 _MOST_SHARE = 0.01
@@ -44,9 +44,11 @@ def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage
     return tuple(RankUsage(rank, cpu_s[rank], rss_kib[rank], *main[rank]) for rank in cpu_s)
 
 
-def _rank(process: Process, found: Mapping[int, Process], ranks: Mapping[int, int]) -> int | None:
+def _rank(
+    process: HostProcess, found: Mapping[int, HostProcess], ranks: Mapping[int, int]
+) -> int | None:
     """Whose a process is: by its ancestors, or as an orphan by its session."""
-    at: Process | None = process
+    at: HostProcess | None = process
     while at is not None:
         rank = ranks.get(at.pid, ranks.get(at.session))
         if rank is not None:

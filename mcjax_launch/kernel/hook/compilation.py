@@ -13,8 +13,8 @@ from functools import partial
 
 from ..wire.hook_messages import Blind, Compiled, Compiling, ProgramText, Ran
 from . import user_lines
+from .backends import Numbers
 from .fingerprint import fingerprint
-from .process_numbers import Numbers
 from .reruns import Reruns
 from .spmd_program import SpanningProgram, name_of
 from .wrapping import in_place_of

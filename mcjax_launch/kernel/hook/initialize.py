@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from ..wire.address import EVERYWHERE, is_loopback, join_address
 from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, TRANSFER
@@ -73,15 +74,12 @@ class Initialization:
                 return real(*args, **kwargs)
             self._before(filled)
             left_open = coordinator.is_left_open(real, args, kwargs)
-            tell = self._listening
+            tell = partial(self._link.send, Listening())
             result = coordinator.join(real, filled, self._environ, left_open, tell)
             self._after(filled)
             return result
 
         return initialize
-
-    def _listening(self) -> None:
-        self._link.send(Listening())
 
     def _before(self, filled: Mapping[str, Any]) -> None:
         """All that has to be done before JAX connects the processes."""

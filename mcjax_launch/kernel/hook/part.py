@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .agent_link import AgentLink
 
 
-class Part:
+class RankPart:
     """By default it does nothing. `features.<name>.hook` has the class, as PART.
 
     Args:
@@ -54,22 +54,22 @@ class Part:
 class Parts:
     """The parts in this process, each loaded when there is something for it to do.
 
-    Args: see Part.
+    Args: see RankPart.
 
     """
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
         self._link = link
         self._environ = environ  # which may become that of a forked rank
-        self._made: dict[str, Part] = {}
+        self._made: dict[str, RankPart] = {}
 
-    def part(self, feature: str) -> Part:
+    def part(self, feature: str) -> RankPart:
         """That of one feature."""
         if feature not in self._made:
             self._made[feature] = module_of(feature).PART(self._link, self._environ)
         return self._made[feature]
 
-    def asked(self) -> list[Part]:
+    def asked(self) -> list[RankPart]:
         """Those that this job has asked for."""
         asked_by = features.ASKED_BY.items()
         return [self.part(feature) for name, feature in asked_by if self._environ.get(name)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..wire.hook_messages import Program
 from . import replica_groups
+from .fingerprint import program_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,8 +68,6 @@ class SpanningProgram:
 
     def text(self) -> str:
         """Its code, for a person; empty where that cannot be shown."""
-        from .program_text import program_text
-
         try:
             return program_text(self._computation, self._ids)
         except Exception:

@@ -1,4 +1,4 @@
-"""What ends a program, seen where Python itself handles it: nothing is in the way of the program.
+"""Sees what ends a program where Python itself handles it, out of the program's way.
 
 Python calls sys.excepthook with an exception that nobody has caught. An exit it announces nowhere,
 but it asks the SystemExit for its `code`.

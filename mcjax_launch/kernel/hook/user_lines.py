@@ -1,4 +1,4 @@
-"""The user's line that is being executed."""
+"""Finds the user's line that is being executed."""
 
 from __future__ import annotations
 

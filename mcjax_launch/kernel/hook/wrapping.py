@@ -1,4 +1,4 @@
-"""A function in the place of another, of which nothing is seen but who looks for it."""
+"""Replaces a function, keeping its name, docstring and signature."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ _DEBUG = "MCJAX_DEBUG"
 if TYPE_CHECKING:
     from mcjax_launch.console.status_line import StatusLine
     from mcjax_launch.diagnosis.stacks import Stack
-    from mcjax_launch.kernel.launcher.part import Part
+    from mcjax_launch.kernel.launcher.part import LauncherPart
     from mcjax_launch.kernel.wire.loop import Timer
     from mcjax_launch.watchdog.hang import Ask, HangWatch
     from mcjax_launch.watchdog.joining import JoiningRanks
@@ -150,7 +150,7 @@ class Launcher:
             self.stacks,
             policy,
         ]
-        self._parts: dict[str, Part] = {}  # by the names of their features
+        self._parts: dict[str, LauncherPart] = {}  # by the names of their features
 
     def run(self) -> Summary:
         """Run the job; its summary, which has been printed.
@@ -317,7 +317,7 @@ class Launcher:
         self._note_if_any(self.state.uneven_gpus(rank))
         self._note_waiting()
 
-    def _part(self, feature: str) -> "Part":
+    def _part(self, feature: str) -> "LauncherPart":
         """That of a feature, which is loaded and made when it is first needed."""
         part = self._parts.get(feature)
         if part is None:

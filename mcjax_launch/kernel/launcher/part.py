@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mcjax_launch.kernel.wire.messages import ToAgent, ToLauncher
 
 
-class Part:
+class LauncherPart:
     """By default it does nothing.
 
     The launcher makes it when the ranks are about to be started, if the job uses the feature

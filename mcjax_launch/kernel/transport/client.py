@@ -107,7 +107,35 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
     """
     import shlex  # as only a template needs
 
+    words = _template_words(template)
+    programs = [os.path.basename(word) for word in words]
+    is_openssh = not _HAS_AN_SSH.intersection(programs)
     line = f"exec sh -c '{script}'"
+    argv = []
+    for word in words:
+        alone = word == "{command}" or word.endswith("={command}")
+        word = word.replace("{command}", line if alone else shlex.quote(line))
+        argv.append(word.replace("{host}", host.login))
+        if is_openssh and os.path.basename(word) == "ssh":
+            argv += _ssh_options(host, template)
+        elif scheduler := CLIENTS.get(os.path.basename(word)):
+            argv += scheduler.client_options
+    if "{command}" in template:
+        return argv
+    known = [name for name in programs if name == "ssh" or name in _TAKES_WORDS]
+    takes_words = known[-1:] != ["ssh"] and (words[-1] == "--" or known)
+    return [*argv, "sh", "-c", script] if takes_words else [*argv, line]
+
+
+def _template_words(template: str) -> list[str]:
+    """The words of a template.
+
+    Raises:
+        LaunchError: it cannot be read, or would not lead to one host and its standard input.
+
+    """
+    import shlex
+
     try:
         words = shlex.split(template)
     except ValueError as error:
@@ -119,28 +147,13 @@ def template_argv(template: str, host: Host, script: str) -> list[str]:
             f"--via {template}: each of gcloud's workers is a host of its own here: "
             "--hosts 0,1,2,3 and --worker={host}"
         )
-    argv = []
-    programs = [os.path.basename(word) for word in words]
-    is_openssh = not _HAS_AN_SSH.intersection(programs)
-    _check_input(template, words, programs)
-    known = [name for name in programs if name == "ssh" or name in _TAKES_WORDS]
-    for word in words:
-        alone = word == "{command}" or word.endswith("={command}")
-        word = word.replace("{command}", line if alone else shlex.quote(line))
-        argv.append(word.replace("{host}", host.login))
-        if is_openssh and os.path.basename(word) == "ssh":
-            argv += _ssh_options(host, template)
-        elif scheduler := CLIENTS.get(os.path.basename(word)):
-            argv += scheduler.client_options
-    if "{command}" in template:
-        return argv
-    if known[-1:] != ["ssh"] and (words[-1] == "--" or known):
-        return [*argv, "sh", "-c", script]
-    return [*argv, line]
+    _check_input(template, words)
+    return words
 
 
-def _check_input(template: str, words: Sequence[str], programs: Sequence[str]) -> None:
+def _check_input(template: str, words: Sequence[str]) -> None:
     """Refuse a client that would give the agent no standard input, through which it comes."""
+    programs = [os.path.basename(word) for word in words]
     at = next((index for index, name in enumerate(programs) if name in _NEEDS_I), len(words))
     own = words[at : words.index("--") if "--" in words else None]
     long = ("--stdin", "--stdin=true", "--interactive", "--interactive=true")

@@ -15,7 +15,8 @@ from mcjax_launch.kernel.wire.codec import Malformed, Message
 from mcjax_launch.kernel.wire.frames import Content, Data, Raw
 from mcjax_launch.kernel.wire.loop import READ, Loop
 from mcjax_launch.kernel.wire.messages import Credit
-from mcjax_launch.kernel.wire.uplink import Uplink, widen
+from mcjax_launch.kernel.wire.system import widen
+from mcjax_launch.kernel.wire.uplink import Uplink
 
 _MOST_ERRORS = 8192
 _PIPE_HOLDS = 1 << 16  # of itself; what one user's pipes hold together is limited

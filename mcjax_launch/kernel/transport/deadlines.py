@@ -1,4 +1,4 @@
-"""The first of many deadlines that may move, found without looking at all of them; pure."""
+"""A priority queue of movable deadlines; pure."""
 
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush, heapreplace
@@ -9,7 +9,10 @@ T = TypeVar("T")
 
 
 class Deadlines(Generic[T]):
-    """Knows for each item a time before which nothing is due; later is found out only then.
+    """Finds the earliest deadline of many items without asking each.
+
+    It keeps a lower bound for each item. A deadline that has moved back is noticed only when its
+    bound comes first; one that comes nearer has to be noted.
 
     Args:
         at: the deadline of an item as it is now; inf for none.

@@ -6,7 +6,7 @@ from mcjax_launch import features
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
 from mcjax_launch.kernel.wire.frames import Content, Data, Raw
-from mcjax_launch.kernel.wire.messages import Exited, HostFacts, Question, ToLauncher
+from mcjax_launch.kernel.wire.messages import Credit, Exited, HostFacts, Question, ToLauncher
 from mcjax_launch.ranks import these_ranks
 
 # At any time: an agent that has a bug says so.
@@ -56,7 +56,7 @@ class Dialogue:
             raise Malformed(f"{name} at the wrong time")
         if isinstance(frame, Data) and frame.stream not in _OUTPUT:
             raise Malformed(f"{name}, which agents do not send")
-        if isinstance(frame, Raw) and not features.exists(frame.feature):
+        if isinstance(frame, (Raw, Credit)) and not features.exists(frame.feature):
             raise Malformed(f"{name} of {frame.feature!r}, which is no feature")
         self._greeted = True
         self._said_bye = isinstance(frame, messages.Bye)

@@ -14,8 +14,7 @@ from mcjax_launch.kernel.wire import schedulers
 from mcjax_launch.kernel.wire.system import LINUX
 
 # What starts no agent on this machine, or leaves that to a hosts file, as does a scheduler's
-# allocation. A guess: an agent that
-# turns out not to be wanted, or to be missing, costs a moment and nothing else.
+# allocation. A guess: an agent that turns out not to be wanted, or to be missing, costs a moment.
 _NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts")
 _NO_AGENT_IN = ("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "_MCJAX_LAUNCH_COMPLETE")
 _ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)

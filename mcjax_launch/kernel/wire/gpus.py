@@ -1,4 +1,4 @@
-"""The GPUs that a program started here would see.
+"""Counts the GPUs that a program started here would see.
 
 They are counted without the vendors' own software where that is possible: `nvidia-smi` starts the
 driver on each GPU (seconds, without persistence mode), and fails as a whole where one is lost.

@@ -191,14 +191,21 @@ class Start(ToAgent):
     term_grace_s: float
 
 
-class Credit(ToAgent):
-    """Allows so many more bytes of output."""
+class Credit(ToAgent, ToLauncher):
+    """Allows so many more bytes: of output, or of those that a feature sends raw (see Raw)."""
 
     count: int
+    feature: str = ""  # type: ignore[misc]
+    number: int = 0
+
+    def check(self) -> None:
+        """Nobody gives bytes back."""
+        if self.count < 0:
+            raise Malformed(f"{self.count} bytes allowed")
 
 
 class Forward(ToAgent):
-    """Send every rank this signal, or PROFILE to those that expect it; nothing else changes."""
+    """Send every rank this signal, PROFILE to those alone that heed it; nothing else changes."""
 
     signum: int
 
@@ -515,6 +522,3 @@ class Bye(ToLauncher):
     unkillable: tuple[str, ...]
     stragglers: int
     not_removed: str = ""
-
-
-#: What agents say for each other's streams.

@@ -21,6 +21,8 @@ LINUX = sys.platform.startswith("linux") and os.environ.get(VARIABLE, "0") in ("
 # The first real-time signal is some libraries' own.
 _FIRST_OFFSET = 11
 _F_SETPIPE_SZ = 1031
+# A bigger pipe lets the writer go on while the reader is elsewhere.
+_PIPE_SIZE = 1 << 18
 # The size of a C ucred: pid, uid and gid.
 _CREDENTIALS = 12
 
@@ -71,7 +73,7 @@ def peer(fd: int) -> int:
         link.detach()
 
 
-def widen(pipe: int, size: int) -> None:
+def widen(pipe: int, size: int = _PIPE_SIZE) -> None:
     """Give a pipe a bigger buffer where the system allows it."""
     if not LINUX:
         return

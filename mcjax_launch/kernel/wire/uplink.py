@@ -5,31 +5,22 @@ from __future__ import annotations
 import os
 from collections import deque
 
-from . import system
 from .loop import WRITE, Loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Of what may wait, so much at a time is in the queue, where all that comes after it has to wait.
+# Deferred bytes enter the queue one batch at a time.
 _BATCH = 1 << 14
-# A bigger pipe lets the writer go on while the reader is elsewhere.
-_PIPE_SIZE = 1 << 18
-
-
-def widen(pipe: int, size: int = _PIPE_SIZE) -> None:
-    """Give a pipe a bigger buffer where the system allows it."""
-    system.widen(pipe, size)
 
 
 class Uplink:
     """One direction of a connection, at either end: bytes out, in order, without ever blocking.
 
     The queue has no bound of its own: a rank's output is bounded by the launcher's credit, the
-    content of files is read as there is room for it (`supply`), and everything else is small. What
-    may wait for its turn (`send_later`) never keeps a message behind more than one batch of it;
-    whoever sends it bounds how much there is.
+    content of files is read when there is room for it (`supply`), and everything else is small.
+    Deferred bytes (`send_later`) delay a message by one batch at most; the sender bounds them.
 
     Args:
         fd: the descriptor to write to.
@@ -44,7 +35,7 @@ class Uplink:
         self._loop = loop
         self._queue = bytearray()
         self._later: deque[bytes] = deque()
-        self._ahead = 0  # of the queue: up to the end of the last batch of what could wait
+        self._ahead = 0  # bytes in the queue up to the end of the last deferred batch
         self._supplies: deque[Iterator[bytes]] = deque()
         self.broken = False
         os.set_blocking(fd, False)
@@ -55,11 +46,11 @@ class Uplink:
 
     @property
     def holds_back(self) -> bool:
-        """Whether something still waits for its turn."""
+        """Whether deferred bytes are still to be sent."""
         return bool(self._later)
 
     def send_later(self, frame: bytes) -> None:
-        """Send these bytes too, after those of earlier calls, but let messages overtake them."""
+        """Defer these bytes: they keep their order, and messages overtake them."""
         if not self.broken:
             self._later.append(frame)
             self._send_batches()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ....kernel.agent.part import Part
+from ....kernel.agent.part import AgentPart
 from ..messages import CountDevices, Survey, TellTime, Time
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ....kernel.wire.frames import Raw
 
 
-class CheckPart(Part):
+class CheckPart(AgentPart):
     """Answers each as it comes."""
 
     def received(self, message: Message | Raw) -> None:

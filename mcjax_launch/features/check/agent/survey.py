@@ -7,7 +7,7 @@ import socket
 import subprocess
 
 from ....kernel.agent.network import addresses_of_interfaces
-from ....kernel.agent.startup import Prepared, Refused, folder, no_python
+from ....kernel.agent.startup import Prepared, Unsuitable, folder, no_python
 from ....kernel.agent.system import system
 from ....kernel.wire import interpreter
 from ....kernel.wire.codec import Malformed, from_json, from_values
@@ -17,7 +17,7 @@ from ....kernel.wire.program_check import Unusable
 from ....kernel.wire.system import LINUX
 from ..messages import (
     CountDevices,
-    Devices,
+    DeviceCount,
     DevicesCounted,
     NetworkInterface,
     PythonFacts,
@@ -87,7 +87,7 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
     listing = gpu_survey.begin()  # beside all else: it may take seconds
     try:
         cwd = folder(wanted, "")
-    except Refused as error:
+    except Unsuitable as error:
         refused.append(str(error))
         wanted = wanted.replaced(chdir_given=False)
         cwd = folder(wanted, "")
@@ -200,7 +200,7 @@ def count_devices(asked: CountDevices) -> DevicesCounted:
     """The devices that JAX has here, in a process of its own that takes part in no job."""
     try:
         found = _printed(asked.python, _DEVICES, asked.cwd, asked.env, _COUNTING_S)
-        return DevicesCounted(tuple(from_values(Devices, one) for one in found), "")
+        return DevicesCounted(tuple(from_values(DeviceCount, one) for one in found), "")
     except (_Failed, Malformed) as error:
         return DevicesCounted((), str(error))
 

@@ -1,7 +1,232 @@
-"""Debuggers in a rank."""
+"""Debuggers in a rank get the user's terminal for as long as they need it.
+
+They are patched where they begin to talk to the user: so `breakpoint()` and PYTHONBREAKPOINT mean
+what they mean without a launcher, and so does a line where the user has told pdb to stop.
+"""
 
 from __future__ import annotations
 
-from .debuggers import Debuggers
+import functools
+import sys
+
+from ....kernel.hook import user_lines
+from ....kernel.hook.part import RankPart
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import FrameType, TracebackType
+    from typing import Any
+
+    from ....kernel.hook.agent_link import AgentLink
+    from .terminal import Terminal
+
+
+# Characters of an exception's message.
+_MOST_REASON = 300
+_HELP_ON_RANK = """rank N
+
+Go to the debugger of rank N, if that has stopped as well.
+"""
+
+
+class Debuggers(RankPart):
+    """Patches debuggers that the program imports, and opens one where --pdb asks for it."""
+
+    def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
+        super().__init__(link, environ)
+        self._made: Terminal | None = None
+        self._waiting: list[Callable[[], None]] = []  # what debuggers say before they have it
+
+    @property
+    def _terminal(self) -> Terminal:
+        if self._made is None:  # imported only now: `import jax` brings a debugger along
+            from .terminal import Terminal
+
+            self._made = Terminal(self.environ)
+        return self._made
+
+    def patch(self, module: Any) -> None:
+        """The program has imported a debugger."""
+        patches = {
+            "pdb": self._patch_pdb,
+            "IPython.terminal.debugger": self._patch_ipython,
+            "pudb.debugger": self._patch_pudb,
+            "jax._src.debugger.cli_debugger": self._patch_jax,
+        }
+        patches[module.__name__](module)
+
+    def _patch_pdb(self, pdb: Any) -> None:
+        """Python's own, and all that are made of it, such as ipdb."""
+        cls = pdb.Pdb
+        cls.set_trace = self._asking(cls.set_trace)
+        cls.interaction = self._in_terminal(cls.interaction, _place_of_interaction)
+        cls.message = self._when_in_terminal(cls.message)
+        cls.do_rank = self._rank_command(
+            lambda this: this.print_stack_entry(this.stack[this.curindex])
+        )
+
+    def _patch_ipython(self, debugger: Any) -> None:
+        """IPython's, which looks at its terminal when it is made."""
+        cls = debugger.TerminalPdb
+        real = cls.__init__
+
+        @functools.wraps(real)
+        def make(this: Any, *args: Any, **kwargs: Any) -> None:
+            if refused := self._terminal.take(user_lines.place()):
+                raise RuntimeError(refused)
+            try:
+                real(this, *args, **kwargs)
+            finally:
+                self._terminal.give_back(steps=True)
+
+        cls.__init__ = make
+
+    def _patch_pudb(self, debugger: Any) -> None:
+        """PuDB, which fills the screen."""
+        cls = debugger.Debugger
+        cls.set_trace = self._asking(cls.set_trace)
+        cls.interaction = self._in_terminal(cls.interaction, _place_of_interaction)
+
+    def _patch_jax(self, debugger: Any) -> None:
+        """`jax.debug.breakpoint()`'s, which runs while a program does."""
+        cls = debugger.CliDebugger
+        cls.run = self._in_terminal(cls.run, _place_of_jax)
+        cls.do_rank = self._rank_command(lambda this: this.print_context())
+
+    def failed(self, error: BaseException, traceback: TracebackType) -> None:
+        """Let the user look at what has ended the program."""
+        if isinstance(error, KeyboardInterrupt):
+            return
+        import pdb
+
+        from ..messages import JOB_ENDS
+
+        kind = type(error).__name__
+        refused = self._terminal.take(_place_of(traceback), f"{kind}: {error}"[:_MOST_REASON])
+        if refused:
+            if refused != JOB_ENDS:
+                sys.stderr.write(f"mcjax-launch: {refused}\n")
+            return
+        try:
+            pdb.post_mortem(traceback)
+        finally:
+            self._terminal.give_back(steps=True)  # the job ends now: nobody else is to get it
+
+    # --- what stands in place of a debugger's own ---
+
+    def _asking(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        """`set_trace`: the terminal is asked for already where the user has written it."""
+
+        @functools.wraps(real)
+        def set_trace(this: Any, frame: FrameType | None = None, *args: Any, **kwargs: Any) -> Any:
+            frame = frame or sys._getframe(1)
+            if _has_its_own_input(this):
+                return real(this, frame, *args, **kwargs)
+            if refused := self._terminal.take(_place(frame)):
+                raise RuntimeError(refused)
+            self._terminal.give_back(steps=True)
+            return real(this, frame, *args, **kwargs)
+
+        return set_trace
+
+    def _in_terminal(
+        self, real: Callable[..., Any], place: Callable[..., str]
+    ) -> Callable[..., Any]:
+        """What talks to the user, with the user's terminal; `place` says where it has stopped."""
+
+        @functools.wraps(real)
+        def interaction(this: Any, *args: Any, **kwargs: Any) -> Any:
+            if _has_its_own_input(this):
+                return real(this, *args, **kwargs)
+            where = place(this, *args)
+            this.nosigint = True  # a Ctrl-C is the job's again when the program goes on
+            if refused := self._terminal.take(where):
+                raise RuntimeError(refused)
+            waiting, self._waiting = self._waiting, []
+            try:
+                for message in waiting:
+                    message()
+                result = real(this, *args, **kwargs)
+                if getattr(this, "quitting", False):
+                    self._quit(where)
+                return result
+            except SystemExit:
+                self._quit(where)
+                raise
+            finally:
+                self._terminal.give_back(steps=_steps(this))
+
+        return interaction
+
+    def _when_in_terminal(self, real: Callable[..., None]) -> Callable[..., None]:
+        """`message`: what pdb says of how it has stopped ("--Return--") comes before it asks."""
+
+        @functools.wraps(real)
+        def message(this: Any, *args: Any, **kwargs: Any) -> None:
+            if _has_its_own_input(this) or self._terminal.is_taken:
+                real(this, *args, **kwargs)
+            else:
+                self._waiting.append(functools.partial(real, this, *args, **kwargs))
+
+        return message
+
+    def _quit(self, where: str) -> None:
+        """The user has left a debugger: the job, unless another one had started it."""
+        if self._terminal.is_outermost:
+            self._terminal.quit(where)
+
+    def _rank_command(self, show_place: Callable[[Any], None]) -> Callable[..., Any]:
+        """The command `rank N`; back from there, `show_place` says where this one is."""
+
+        def do_rank(this: Any, arg: str) -> Any:
+            if not arg.isdecimal():  # the program's own name
+                return this.default(this.lastcmd)
+            if refused := self._terminal.switch(int(arg)):
+                print("***", refused, file=this.stdout)
+            else:
+                show_place(this)
+            return None
+
+        do_rank.__doc__ = _HELP_ON_RANK
+        return do_rank
+
+
+def _has_its_own_input(debugger: Any) -> bool:
+    """Whether a program talks to a debugger itself."""
+    return getattr(debugger, "stdin", None) not in (None, sys.stdin, sys.__stdin__)
+
+
+def _steps(debugger: Any) -> bool:
+    """Whether a debugger has been told to stop again soon: at the next line, or the like."""
+    return getattr(debugger, "stoplineno", -1) != -1
+
+
+def _place(frame: FrameType) -> str:
+    return f"{user_lines.shown(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def _place_of_interaction(_: Any, frame: FrameType | None, error: Any = None, *__: Any) -> str:
+    """Where pdb has stopped: in a frame, or where an exception or its traceback comes from."""
+    if frame is not None:
+        return _place(frame)
+    if isinstance(error, tuple):
+        error = error[2]
+    return _place_of(getattr(error, "__traceback__", error))
+
+
+def _place_of(traceback: TracebackType | None) -> str:
+    """Where an exception comes from; empty where that is not known."""
+    if traceback is None:
+        return ""
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return f"{user_lines.shown(traceback.tb_frame.f_code.co_filename)}:{traceback.tb_lineno}"
+
+
+def _place_of_jax(debugger: Any) -> str:
+    frame = debugger.frames[0]
+    return f"{user_lines.shown(frame.filename)}:{frame.lineno}"
+
 
 PART = Debuggers

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 import threading
 
 from ....kernel.wire import hook_environ
-from ....kernel.wire.codec import Malformed, to_json
-from ....kernel.wire.hook_messages import Hello
+from ....kernel.wire.line import AgentLine
 from ..messages import (
     DebuggerQuits,
     DebuggerReply,
@@ -31,13 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from ....kernel.wire.hook_messages import HookMessage
-
 _STANDARD = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
-_CONNECT_S = 10
 
 
-class Refused(Exception):
+class TerminalDenied(Exception):
     """There is no terminal to be had, for this reason."""
 
 
@@ -55,7 +50,7 @@ class Terminal:
         self._depth = 0
         self._held: _Standard | None = None
         self._pid = 0
-        self._line: _Line | None = None
+        self._line: AgentLine | None = None
 
     def take(self, where: str, reason: str = "") -> str:
         """Wait until the terminal is this thread's, which may have it already.
@@ -76,7 +71,7 @@ class Terminal:
                 self._lock.release()
                 if isinstance(error, OSError):
                     return f"no terminal for the debugger at {where}: no agent: {error.strerror}"
-                if isinstance(error, Refused):
+                if isinstance(error, TerminalDenied):
                     return str(error)
                 raise
         self._depth += 1
@@ -110,8 +105,8 @@ class Terminal:
         assert self._held is not None
         _flush()
         try:
-            self._connected().ask(DebuggerSwitches(rank)).close()
-        except Refused as refused:
+            self._ask(DebuggerSwitches(rank)).close()
+        except TerminalDenied as refused:
             return str(refused)
         return ""
 
@@ -119,29 +114,46 @@ class Terminal:
         """The user ends the job here: give the terminal back, and wait for the end."""
         if self._held is not None:
             self._restore()
-        self._connected().send(DebuggerQuits(where))
-        self._connected().wait_for_end()
+        line = self._connected()
+        line.send(DebuggerQuits(where))
+        while line.receive(DebuggerReply) is not None:
+            pass
 
     def _hold(self, stopped: DebuggerStopped) -> None:
         _flush()  # what was printed before is shown before the prompt
-        granted = self._connected().ask(stopped)
+        granted = self._ask(stopped)
         try:
             self._held = _Standard(granted)
         finally:
             granted.close()
+
+    def _ask(self, message: DebuggerStopped | DebuggerSwitches) -> _Granted:
+        """Wait for the terminal.
+
+        Raises:
+            TerminalDenied: it will not come.
+
+        """
+        line = self._connected()
+        line.send(message)
+        while (reply := line.receive(DebuggerReply)) is not None:
+            if isinstance(reply, TerminalGranted) and line.descriptors:
+                return _Granted(line.descriptors.pop(0), reply.term)
+            if isinstance(reply, TerminalRefused):
+                raise TerminalDenied(reply.reason)
+        raise TerminalDenied("the launcher is gone")
 
     def _restore(self) -> None:
         held, self._held = self._held, None
         assert held is not None
         held.restore()
 
-    def _connected(self) -> _Line:
+    def _connected(self) -> AgentLine:
         """The connection of this process, which may be a fork of the one that made another."""
         if self._line is None or self._pid != os.getpid():
             self._pid = os.getpid()
-            self._line = _Line(self._environ[hook_environ.SOCKET])
             process_id = self._environ.get("JAX_PROCESS_ID", "")
-            self._line.send(Hello(self._pid, process_id, 0))
+            self._line = AgentLine(self._environ[hook_environ.SOCKET], process_id)
         return self._line
 
 
@@ -206,65 +218,3 @@ def _descriptor(file: Any) -> int:
         return int(file.fileno())
     except Exception:  # none, closed, or the program's own
         return -1
-
-
-class _Line:
-    """A connection to the agent for this process's debuggers.
-
-    Raises:
-        OSError: there is no agent.
-
-    """
-
-    def __init__(self, path: str) -> None:
-        self._held = b""
-        self._fds: list[int] = []
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(_CONNECT_S)
-        self._socket.connect(path)
-        self._socket.settimeout(None)
-
-    def send(self, message: HookMessage) -> None:
-        """Send a message; if the agent is gone, nowhere."""
-        try:
-            self._socket.sendall(to_json(message).encode("utf-8", "replace") + b"\n")
-        except OSError:
-            pass
-
-    def ask(self, message: DebuggerStopped | DebuggerSwitches) -> _Granted:
-        """Wait for the terminal.
-
-        Raises:
-            Refused: it will not come.
-
-        """
-        self.send(message)
-        while (reply := self._receive()) is not None:
-            if isinstance(reply, TerminalGranted) and self._fds:
-                return _Granted(self._fds.pop(0), reply.term)
-            if isinstance(reply, TerminalRefused):
-                raise Refused(reply.reason)
-        raise Refused("the launcher is gone")
-
-    def wait_for_end(self) -> None:
-        """Wait until the agent ends this process."""
-        while self._receive() is not None:
-            pass
-
-    def _receive(self) -> DebuggerReply | None:
-        """The next reply; None if there will be none."""
-        while True:
-            while b"\n" not in self._held:
-                try:
-                    data, fds, _, _ = socket.recv_fds(self._socket, 4096, 4)
-                except OSError:
-                    return None
-                if not data:
-                    return None
-                self._held += data
-                self._fds += fds
-            first, _, self._held = self._held.partition(b"\n")
-            try:
-                return DebuggerReply.of(first.decode("utf-8", "replace"))
-            except Malformed:
-                continue

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 from ....kernel.agent.agent import NO_INPUT
-from ....kernel.agent.part import Part
-from ..messages import Importing, Preload
+from ....kernel.agent.part import AgentPart
+from ....kernel.agent.system import system
+from ....kernel.agent.system.unix import SpawnError
+from ....kernel.wire.program_check import executable
+from ....kernel.wire.signals import signal_name
+from ..messages import Forked, ImportBegins, Imported, Importing, NotForked, Preload
+from .fork_server import ForkServerLink, Importer
+from .forking import Forking
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -13,21 +21,25 @@ if TYPE_CHECKING:
     from ....kernel.agent.agent import Agent
     from ....kernel.agent.hook_server import HookConnection
     from ....kernel.agent.part import Wanted
-    from ....kernel.agent.stacks import Importer
     from ....kernel.wire.codec import Message
     from ....kernel.wire.frames import Raw
-    from ....kernel.wire.messages import FromHook
-    from .forking import Outcome
-    from .preloading import Preloading
+    from ....kernel.wire.messages import FromHook, RankOrder
+    from ..messages import ForkMessage
+
+_ELF = b"\x7fELF"
 
 
-class PreloadPart(Part):
-    """Has the ranks forked, as far as that can be done, and the others started."""
+class Preloading(AgentPart):
+    """Has the ranks of this host forked, as far as that can be done, and the others started."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         self._modules: tuple[str, ...] = ()
-        self._preloading: Preloading | None = None
+        self._forking: Forking | None = None  # under way
+        self._server: ForkServerLink | None = None  # its process has not been reaped
+        self._dump_signals = (0, 0)  # what has it send its stack, and those of all threads
+        self._unfit = ""  # why the server cannot fork
+        self._importer: Importer | None = None  # that has been asked for its stack
 
     def received(self, message: Message | Raw) -> None:
         """What to import comes before the start."""
@@ -39,56 +51,127 @@ class PreloadPart(Part):
         self.agent.link.send(said)
 
     def starts_ranks(self, ranks: Sequence[Wanted]) -> bool:
-        """Have these forked."""
+        """Start the server, from which these are forked."""
         if not self._modules:
             return False
-        from .forking import Forking
-        from .preloading import Preloading
-
         agent = self.agent
-        self._preloading = Preloading(
-            self._modules,
-            Forking(ranks, agent.standard_streams, agent.started),
-            agent.loop,
-            on_importing=lambda module: agent.link.send(Importing(module)),
-            on_end=self._over,
-        )
-        self._preloading.begin(NO_INPUT, agent.files_limit)
+        self._forking = Forking(ranks, agent.standard_streams, agent.started)
+        if reason := _reason_against(ranks):
+            self._forking.refuse_all(reason, expected=system.forks_ranks)
+            self._over()
+            return True
+        try:
+            modules = ",".join(self._modules)
+            self._server = ForkServerLink(modules, ranks[0], agent.loop, self._said)
+            ends = self._forking.first_ends()
+            self._server.start((NO_INPUT, *ends[1:]), agent.files_limit)
+        except (OSError, SpawnError):  # of which the ranks themselves will tell
+            if self._server is not None:
+                self._server.hang_up()
+                self._server = None
+            self._forking.refuse_all()
+            self._over()
         return True
 
-    def _over(self, outcome: Outcome) -> None:
-        for report in outcome.reports():
+    def _over(self) -> None:
+        forking, self._forking = self._forking, None
+        assert forking is not None
+        forking.end()
+        for report in forking.outcome.reports():
             self.agent.link.send(report)
-        self.agent.start_ranks(outcome.afresh)
+        self.agent.start_ranks(forking.outcome.afresh)
         self.agent.reap()  # a rank may have been killed before it was one
 
+    def _said(self, packet: ForkMessage | str) -> None:
+        """The server has sent a message, or a piece of its stack."""
+        if self._forking is None:
+            return
+        if isinstance(packet, str):
+            if self._importer is not None:
+                self._importer.take(packet)
+        elif isinstance(packet, ImportBegins):
+            self._dump_signals = packet.dump_signal, packet.dump_all_signal
+            self.agent.link.send(Importing(packet.module))
+        elif isinstance(packet, Imported):
+            assert self._server is not None
+            self._forking.begin(self._server, packet.seconds)
+        elif isinstance(packet, NotForked) and not self._forking.has_begun:
+            self._unfit = packet.reason
+        elif isinstance(packet, (Forked, NotForked)):
+            self._forking.received(packet)
+
+    # --- children ---
+
     def look(self) -> None:
-        """See whether the server has ended, which comes before its children's ends."""
-        if self._preloading is not None:
-            self._preloading.look()
+        """See whether the server has ended: before any other child is looked at.
+
+        A rank that has ended already is a child of this process from the same moment on.
+        """
+        status = self._server.status() if self._server is not None else None
+        if status is None:
+            return
+        self._server = None
+        if self._forking is None:
+            return
+        if not self._forking.is_complete:
+            self._forking.refuse_all(self._unfit or f"the importing process {_fate(status)}")
+        self._over()
 
     def owns(self, pid: int) -> bool:
-        """Whether it is the server."""
-        return self._preloading is not None and self._preloading.is_server(pid)
+        """Whether it is the server, of which `look` takes care."""
+        return self._server is not None and self._server.pid == pid
 
     @property
     def is_starting(self) -> bool:
-        """Whether there may be children that will be ranks."""
-        return self._preloading is not None and self._preloading.is_under_way
+        """Whether there may be children that will be ranks, and are not yet."""
+        return self._forking is not None
 
     @property
     def stand_ins(self) -> Mapping[int, int]:
-        """The server imports for the first rank."""
-        return self._preloading.importing if self._preloading is not None else {}
+        """The server imports for the first rank, while the ranks wait for it."""
+        if self._forking is None or self._server is None:
+            return {}
+        return {self._server.pid: self._forking.ranks[0][0].process_id}
 
     def request_stacks(self, all_threads: bool) -> Collection[Importer]:
-        """Ask the server for its stack."""
-        return self._preloading.request_stacks(all_threads) if self._preloading is not None else ()
+        """Ask the server for its stack, if it can be asked."""
+        signum = self._dump_signals[all_threads]
+        for pid, rank in self.stand_ins.items():
+            if system.handles(pid, signum):
+                self._importer = Importer(rank, pid)
+                system.signal_process(pid, signum)
+                return [self._importer]
+        return ()
 
     def ranks_end(self) -> None:
-        """What is not forked yet will not be."""
-        if self._preloading is not None:
-            self._preloading.abandon()
+        """What is not forked yet will not be: it ends."""
+        if self._forking is not None:
+            self._forking.close()
+            self._forking = None
+        if self._server is not None:
+            self._server.hang_up()
 
 
-PART = PreloadPart
+def _reason_against(ranks: Sequence[Wanted]) -> str:
+    """Why a program can certainly not be forked by its own Python; "" if it may."""
+    if any(rank.wrapper_words for rank, _ in ranks):
+        return "ranks run under --wrap"
+    return _reason_against_command(*ranks[0])
+
+
+def _reason_against_command(rank: RankOrder, environ: dict[str, str]) -> str:
+    if not system.forks_ranks:
+        return "it needs Linux"
+    path = executable(rank.argv[0], rank.cwd, environ.get("PATH", os.defpath))
+    try:
+        with open(path or rank.argv[0], "rb") as file:
+            return "" if file.read(len(_ELF)) == _ELF else f"{rank.argv[0]} is a script"
+    except OSError:
+        return "its command cannot be read"
+
+
+def _fate(status: int) -> str:
+    return f"was killed by {signal_name(-status)}" if status < 0 else f"exited ({status})"
+
+
+PART = Preloading

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import time
 
+from ....kernel.agent.stacks import Pieces
 from ....kernel.agent.system import system
 from ....kernel.wire import hook_environ
 from ....kernel.wire.codec import Malformed, to_json
@@ -14,16 +16,13 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ....kernel.wire.messages import RankOrder
+    from ....kernel.agent.part import Wanted
     from ....kernel.wire.ulimits import Limit
-
-    #: A rank, and its whole environment.
-    Wanted = tuple[RankOrder, dict[str, str]]
 
 _MOST_PACKET = 1 << 16
 
 
-class ForkServer:
+class ForkServerLink:
     """A process that imports modules, and then forks ranks.
 
     Args:
@@ -114,6 +113,36 @@ class ForkServer:
             return False
         self._on_packet(_understood(data.decode("utf-8", "replace")))
         return True
+
+
+class Importer:
+    """The server as one who is asked for its stack (`stacks.Asked`), which comes in packets.
+
+    Args:
+        rank: the first of those.
+        pid: its own.
+
+    """
+
+    importing = True
+    joined = False
+    all_stacks = False
+
+    def __init__(self, rank: int, pid: int) -> None:
+        self.rank = rank
+        self.pid = pid
+        self.last_stack_at = 0.0
+        self._pieces = Pieces()
+
+    def take(self, text: str) -> None:
+        """A piece of its stack has come."""
+        self.last_stack_at = time.monotonic()
+        self._pieces.add(text)
+
+    @property
+    def stacks(self) -> list[str]:
+        """The lines of its stack."""
+        return "".join(self._pieces).splitlines()
 
 
 def _understood(text: str) -> ForkMessage | str:

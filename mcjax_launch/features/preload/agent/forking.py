@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import os
 
-from ..messages import Change, Different, Fork, Forked, Preloaded, StartedAfresh
+from ..messages import Change, Fork, Forked, NotForked, Preloaded, StartedAfresh
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from ....kernel.agent.part import Wanted
     from ....kernel.wire.codec import Message
     from ....kernel.wire.messages import RankOrder
-    from .fork_server import ForkServer, Wanted
+    from .fork_server import ForkServerLink
 
 
-class Outcome:
+class ForkResult:
     """How it went.
 
     Attributes:
@@ -73,15 +74,20 @@ class Forking:
         on_forked: Callable[[int, int], None],
     ) -> None:
         self.ranks = list(ranks)
-        self.outcome = Outcome()
+        self.outcome = ForkResult()
         self._standard = standard
         self._on_forked = on_forked
         self._ahead = list(ranks)
         self._asked: tuple[Wanted, tuple[int, ...]] | None = None  # with its streams
         self._first_ends: tuple[int, ...] | None = None
-        self._server: ForkServer | None = None
+        self._server: ForkServerLink | None = None
         # What the forked ranks read from before they begin.
         self._start, self._starting = os.pipe()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the server has imported all, and is asked for ranks."""
+        return self._server is not None
 
     @property
     def is_complete(self) -> bool:
@@ -94,7 +100,7 @@ class Forking:
             self._first_ends = self._standard(self.ranks[0][0])
         return self._first_ends
 
-    def begin(self, server: ForkServer, seconds: float) -> None:
+    def begin(self, server: ForkServerLink, seconds: float) -> None:
         """Ask for the first rank.
 
         Args:
@@ -105,7 +111,7 @@ class Forking:
         self._server, self.outcome.seconds = server, seconds
         self._ask()
 
-    def received(self, answer: Forked | Different) -> None:
+    def received(self, answer: Forked | NotForked) -> None:
         """The server has answered."""
         if self._asked is not None:
             self._answered(answer)
@@ -113,7 +119,7 @@ class Forking:
 
     def refuse_all(self, reason: str = "", *, expected: bool = False) -> None:
         """Have all started afresh; those that are forked end. No reason: they will tell it."""
-        self.outcome, self._ahead = Outcome(), []
+        self.outcome, self._ahead = ForkResult(), []
         if reason:
             self.outcome.refuse(self.ranks, reason, expected=expected)
         else:
@@ -158,7 +164,7 @@ class Forking:
         assert self._server is not None
         self._server.send(order, [*ends, self._start])
 
-    def _answered(self, message: Forked | Different) -> None:
+    def _answered(self, message: Forked | NotForked) -> None:
         assert self._asked is not None
         wanted, _ = self._asked
         self._settle()

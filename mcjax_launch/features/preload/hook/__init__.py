@@ -1,7 +1,306 @@
-"""A rank's Python that imports modules and forks the ranks."""
+"""The fork server: imports modules once, and forks the ranks of its host.
+
+It is a rank's own command, stopped by the hook at the last moment before Python runs the program.
+A rank that is forked here only has to go on: Python itself then runs its program, as in any other
+rank.
+
+The agent asks for rank after rank. When it closes the connection, the server ends, and the ranks
+are the children of the agent, which adopts orphans.
+"""
 
 from __future__ import annotations
 
-from .fork_server import ForkServer
+import os
+import sys
+
+from ....kernel.hook.agents_death import die_with_parent, unseen_prctl
+from ....kernel.wire import hook_environ
+from ....kernel.wire.codec import to_json
+from ....kernel.wire.line import receive
+from .. import messages as fork_messages
+from . import forked_rank
+from .environment_reads import EnvironmentReads
+from .forking import Unfit, check_devices, check_jax, check_threads, fork
+from .import_graph import ImportGraph, package_of
+from .jax_flags import JaxFlags
+from .unseen_modules import FirstImports, UnseenModules
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from ....kernel.hook.agent_link import AgentLink
+
+_MOST_PACKET = 1 << 20
+_LONGEST_REASON = 300
+
+
+class ForkServer:
+    """A process that is to fork ranks, and to become none itself.
+
+    Args:
+        order: `modules:the descriptor of the connection to the agent`.
+        link: of the hook, which is connected in each rank.
+        environ: of the hook, which becomes the rank's.
+
+    """
+
+    def __init__(self, order: str, link: AgentLink, environ: dict[str, str]) -> None:
+        modules, _, self._descriptor = order.partition(":")
+        self._modules = modules.split(",")
+        self._link = link
+        self._environ = environ
+        self._agent = os.getppid()
+        self._reads = EnvironmentReads()
+        self._flags = JaxFlags()
+        self._graph = ImportGraph(self._flags.imported)
+        self._seconds = 0.0
+        self._dump_signals = (0, 0)
+        self._prctl = unseen_prctl()
+
+    def run(self, step_aside: Callable[[], object]) -> None:
+        """Import, and fork; comes back in each rank.
+
+        Args:
+            step_aside: what a rank's hook does last: runs the user's own sitecustomize.
+
+        """
+        try:
+            connection = _connection(int(self._descriptor))
+            die_with_parent(self._agent, self._prctl)  # it may be deep in an import then
+            self._dump_signals = self._link.dump_stacks_on_signal(connection.fileno())
+            try:
+                with self._reads:
+                    _customize(step_aside)
+                    self._import(connection)
+                check_devices()
+                check_threads()
+            except Unfit as unfit:
+                _send(connection, fork_messages.NotForked(str(unfit)[:_LONGEST_REASON]))
+                _leave()
+            _send(connection, fork_messages.Imported(self._seconds))
+            order = self._serve(connection)
+        except BaseException as error:  # nothing may lead from here into the program
+            sys.stderr.write(f"mcjax-launch: the fork server failed: {error!r}; please report\n")
+            _leave(1)
+        try:
+            self._become(order)
+        except BaseException as error:
+            sys.stderr.write(f"mcjax-launch: a forked rank failed: {error!r}; please report\n")
+            _leave(1)
+
+    # --- importing ---
+
+    def _import(self, connection: socket.socket) -> None:
+        """Import the modules as the program would."""
+        import _signal  # without signal's own imports
+        import gc
+        import time
+
+        began = time.monotonic()
+        interrupt = _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # ends us without a traceback
+        gc_was_enabled = gc.isenabled()
+        gc.disable()  # nothing of what is imported is garbage
+        first = _first_of_path()
+        if first is not None:
+            sys.path.insert(0, first)
+        _import_usercustomize()
+        only_jax = True
+        with self._graph, self._flags:
+            for name in self._modules:
+                _send(connection, fork_messages.ImportBegins(name, *self._dump_signals))
+                _import_module(name)
+                only_jax = only_jax and package_of(name) == "jax"
+                if only_jax:
+                    _freeze()
+        if first is not None and (not sys.path or sys.path.pop(0) != first):
+            raise Unfit("an import has put another folder in front of sys.path")
+        if os.environ.get("PYTHONHASHSEED", "random") == "random":
+            raise Unfit("PYTHONHASHSEED=random asks for a seed of each rank's own")
+        if _signal.getsignal(_signal.SIGINT) == _signal.SIG_DFL:
+            _signal.signal(_signal.SIGINT, interrupt)
+        check_jax()
+        if gc_was_enabled:
+            gc.enable()
+        self._seconds = time.monotonic() - began
+
+    # --- forking ---
+
+    def _serve(self, connection: socket.socket) -> fork_messages.Fork:
+        """Fork what the agent asks for, until it has enough; comes back in a rank."""
+        import _socket
+
+        while True:
+            # With it come a rank's 0, 1 and 2, and what it waits on.
+            data, descriptors = receive(connection, _MOST_PACKET, _socket.MSG_CMSG_CLOEXEC)
+            if not data:
+                _leave()
+            order = fork_messages.Fork.of(data.decode())
+            reason = self._difference(order)
+            if reason:
+                _send(connection, fork_messages.NotForked(reason))
+            else:
+                pid = fork()
+                if pid == 0:
+                    connection.close()
+                    forked_rank.begin(descriptors, order.cores, self._agent, self._prctl)
+                    return order
+                _send(connection, fork_messages.Forked(pid))
+            for fd in descriptors:
+                os.close(fd)
+
+    def _difference(self, order: fork_messages.Fork) -> str:
+        """Why a rank cannot be forked; "" if it can."""
+        mine, count = _command(), len(sys.argv) - 1
+        its = list(order.argv)
+        if len(its) != len(mine) or its[: len(its) - count] != mine[: len(mine) - count]:
+            return "its command is another"
+        name = self._reads.used_of(_changes(order))
+        if name:
+            return f"{name} differs between ranks, and an import may have read it"
+        try:
+            os.chdir(order.cwd)  # which an import may have left
+        except OSError as error:
+            return f"{order.cwd}: {error.strerror}"
+        return ""
+
+    def _become(self, order: fork_messages.Fork) -> None:
+        """Be this rank: what Python has done so far is done again where ranks differ."""
+        changes = _changes(order)
+        self._reads.apply(changes)
+        for name, value in changes.items():
+            if value is None:
+                self._environ.pop(name, None)
+            else:
+                self._environ[name] = value
+        count = len(sys.argv) - 1
+        if count:
+            sys.argv[1:] = order.argv[-count:]
+            if hasattr(sys, "orig_argv"):
+                sys.orig_argv[-count:] = order.argv[-count:]
+            if list(order.argv) != _command():
+                forked_rank.show_command(order.argv)
+        forked_rank.renew()
+        try:
+            self._link.connect(
+                self._environ[hook_environ.SOCKET], self._environ.get("JAX_PROCESS_ID", "")
+            )
+        except OSError:  # there is no agent: it is about to end this rank
+            pass
+        self._hide_what_is_imported()
+
+    def _hide_what_is_imported(self) -> None:
+        packages = self._graph.loaded_for([package_of(name) for name in self._modules])
+        if "jax" not in packages:  # the program finds it imported, or imports it itself
+            self._link.send_held()
+        first_imports = FirstImports(self._reads, self._flags, self._link, self._environ)
+        UnseenModules(packages, self._graph, first_imports.take)
+
+
+def _changes(order: fork_messages.Fork) -> dict[str, str | None]:
+    return {change.name: change.value for change in order.changes}
+
+
+def _first_of_path() -> str | None:
+    """What Python is about to put in front of sys.path; None if it is nothing."""
+    if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
+        return None
+    program = sys.argv[0]
+    if program == "-m":
+        return os.getcwd()
+    if program in ("", "-", "-c"):
+        return ""
+    is_container = any(_accepts(hook, program) for hook in sys.path_hooks)
+    return program if is_container else os.path.dirname(os.path.realpath(program))
+
+
+def _accepts(hook: Callable[[str], object], path: str) -> bool:
+    """Whether a file or folder holds modules, to one of Python's ways of importing."""
+    try:
+        hook(path)
+    except ImportError:
+        return False
+    return True
+
+
+def _customize(step_aside: Callable[[], object]) -> None:
+    """Run the user's own sitecustomize.
+
+    Raises:
+        Unfit: it fails, of which Python tells each rank.
+
+    """
+    try:
+        step_aside()
+    except Exception as error:
+        raise Unfit(f"sitecustomize failed: {_in_words(error)}") from None
+
+
+def _import_module(name: str) -> None:
+    """Import a module.
+
+    Raises:
+        Unfit: that cannot be done.
+
+    """
+    try:
+        __import__(name)
+    except BaseException as error:
+        raise Unfit(f"cannot import {name}: {_in_words(error)}") from None
+
+
+def _freeze() -> None:
+    """Keep collections away from what is imported, of which they would write to every page.
+
+    That is for JAX alone: what is frozen is not finalized at the end of a program.
+    """
+    import gc
+
+    gc.collect()
+    gc.freeze()
+
+
+def _import_usercustomize() -> None:
+    """Run it before the imports, as in any other rank, and not again after them."""
+    if getattr(sys.modules.get("site"), "ENABLE_USER_SITE", False):
+        try:
+            import usercustomize  # noqa: F401
+        except ImportError:
+            pass
+
+
+def _in_words(error: BaseException) -> str:
+    text = str(error).strip()
+    lines = text.splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _command() -> list[str]:
+    """The command that this process was started with."""
+    with open("/proc/self/cmdline", "rb") as cmdline:
+        return [os.fsdecode(word) for word in cmdline.read().split(b"\0")[:-1]]
+
+
+# --- the connection ---
+
+
+def _connection(descriptor: int) -> socket.socket:
+    """The connection that this descriptor is, kept from all that is started from now on."""
+    import _socket
+
+    os.set_inheritable(descriptor, False)
+    return _socket.socket(fileno=descriptor)  # type: ignore[return-value]
+
+
+def _send(connection: socket.socket, message: fork_messages.ForkMessage) -> None:
+    connection.send(to_json(message).encode())
+
+
+def _leave(status: int = 0) -> NoReturn:
+    """End without what a program's end would do."""
+    os._exit(status)
+
 
 INSTEAD = ForkServer

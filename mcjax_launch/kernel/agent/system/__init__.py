@@ -1,7 +1,7 @@
 """What the agent asks of the operating system: spawn, signal, wait, look. No decisions.
 
 There are two ways to supervise, and nothing above this package asks which it is: Linux's, and what
-every Unix has (macOS), with psutil's help. `interface.py` says what both do.
+every Unix has (macOS), with psutil's help. `unix.py` says what both do.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from ...wire.system import LINUX
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from .interface import System
+    from .unix import Unix
 
 
-def _chosen() -> System:
+def _chosen() -> Unix:
     if LINUX:
-        from . import linux
+        from .linux import Linux
 
-        return linux
-    from . import portable
+        return Linux()
+    from .portable import Portable
 
-    return portable
+    return Portable()
 
 
 system = _chosen()

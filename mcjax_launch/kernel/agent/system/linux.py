@@ -5,17 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 
-from . import unix
 from .oom import OutOfMemory
-from .unix import (
-    ended_child,
-    group_of,
-    reap,
-    signal_group,
-    signal_process,
-    status_of,
-    wait,
-)
+from .unix import HostProcess, Unix
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -23,90 +14,185 @@ if TYPE_CHECKING:
 
     from ...wire.ulimits import Limit
 
-__all__ = [
-    "adopt_orphans",
-    "binds_cores",
-    "blocked_in",
-    "command",
-    "cores",
-    "descendants",
-    "describe",
-    "ended_child",
-    "ending",
-    "forks_ranks",
-    "group_of",
-    "handles",
-    "holds_ports",
-    "look_at",
-    "machine",
-    "main_thread",
-    "memory_kib",
-    "out_of_memory",
-    "processes",
-    "reap",
-    "rename",
-    "signal_group",
-    "signal_process",
-    "signal_undisturbed",
-    "spawn",
-    "status_of",
-    "unfit",
-    "usable_cores",
-    "wait",
-]
-
-forks_ranks = True
-binds_cores = True
-holds_ports = True
-
 _PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
+_STATES = {
+    "R": "running",
+    "S": "sleeping in the kernel",
+    "D": "in uninterruptible sleep",
+    "T": "stopped",
+}
 
 # Numbers of system calls, by machine.
 _FUTEX_AND_TGKILL = {"x86_64": ("202", 234), "aarch64": ("98", 131)}
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
-def unfit() -> str:
-    """Nothing stands against it."""
-    return ""
+class Linux(Unix):
+    """Asks the kernel."""
 
+    forks_ranks = binds_cores = holds_ports = True
 
-def adopt_orphans(folder: str) -> None:  # noqa: ARG001  the kernel finds them
-    """Make every orphan below this process its child, so that none can slip away."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    def rename(self, name: str) -> None:
+        """Have `ps` show this process as `name`: its command line is that of who has forked it.
 
+        Who ends that one by its name means that one alone.
+        """
+        _prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+        start, end = (int(field) for field in _stat_fields("self")[45:47])  # of the command line
+        if 0 < start < end:
+            text = name.encode()[: end - start - 1].ljust(end - start, b"\0")
+            ctypes.memmove(start, text, end - start)
 
-def rename(name: str) -> None:
-    """Have `ps` show this process as `name`: it was forked from one with a command line of its own.
+    def adopt_orphans(self, folder: str) -> None:  # noqa: ARG002  the kernel finds them
+        """Make every orphan below this process its child, so that none can slip away."""
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    Who ends that one by its name means that one alone.
-    """
-    _prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
-    start, end = (int(field) for field in stat_fields("self")[45:47])  # of the command line
-    if 0 < start < end:
-        ctypes.memmove(
-            start, name.encode()[: end - start - 1].ljust(end - start, b"\0"), end - start
-        )
+    def machine(self) -> str:
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as file:
+                boot = file.read().strip()
+            return f"{boot} {os.readlink('/proc/self/ns/net')}"
+        except OSError:
+            return os.uname().nodename
 
+    def cores(self) -> list[list[int]]:
+        """The physical cores that this process may use, each as its hardware threads."""
+        found: dict[str, list[int]] = {}
+        for cpu in sorted(os.sched_getaffinity(0)):
+            try:
+                path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+                with open(path) as file:
+                    key = file.read().strip()
+            except OSError:
+                key = str(cpu)
+            found.setdefault(key, []).append(cpu)
+        return list(found.values())
 
-def spawn(
-    argv: Sequence[str],
-    env: dict[str, str],
-    cwd: str,
-    standard: Sequence[int],
-    cores: Sequence[int] | None = None,
-    files_limit: Limit | None = None,
-) -> int:
-    """Start a process in a session of its own; see `interface.System`."""
-    own_cores = _move_to(cores)
-    try:
-        return unix.spawn(argv, env, cwd, standard, files_limit)
-    finally:
-        _move_to(own_cores)
+    def usable_cores(self) -> int:
+        return len(os.sched_getaffinity(0))
+
+    def memory_kib(self) -> tuple[int, int]:
+        try:
+            with open("/proc/meminfo") as file:
+                known = dict(line.split(":", 1) for line in file)
+            return int(known["MemTotal"].split()[0]), int(known["MemAvailable"].split()[0])
+        except (OSError, KeyError, ValueError):
+            return 0, 0
+
+    def out_of_memory(self) -> OutOfMemory:
+        return OutOfMemory()
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        env: dict[str, str],
+        cwd: str,
+        standard: Sequence[int],
+        cores: Sequence[int] | None = None,
+        files_limit: Limit | None = None,
+    ) -> int:
+        own_cores = _move_to(cores)
+        try:
+            return super().spawn(argv, env, cwd, standard, None, files_limit)
+        finally:
+            _move_to(own_cores)
+
+    def _is_ending(self, pid: int) -> bool:
+        try:
+            fields = _stat_fields(pid)
+            return fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING)
+        except OSError:
+            return False
+
+    def handles(self, pid: int, signum: int) -> bool:
+        """Whether a process has a handler of its own for a signal."""
+        try:
+            with open(f"/proc/{pid}/status") as status:
+                caught = next(line for line in status if line.startswith("SigCgt:"))
+            return bool(signum) and bool(int(caught.split()[1], 16) >> (signum - 1) & 1)
+        except (OSError, StopIteration):
+            return False
+
+    def signal_undisturbed(self, pid: int, signum: int) -> bool:
+        """Signal a thread that only waits for a futex, if the main one would be disturbed.
+
+        A signal ends most calls that wait (sleep, poll, select: see signal(7)), and C code may take
+        that for their end. Who waits for a futex always looks again.
+        """
+        futex, tgkill = _FUTEX_AND_TGKILL.get(os.uname().machine, ("", 0))
+        main = _call(pid, pid)
+        if not futex or not main.isdigit() or main == futex:
+            return False
+        try:
+            threads = [int(thread) for thread in os.listdir(f"/proc/{pid}/task")]
+        except OSError:
+            return False
+        calls = {thread: _call(pid, thread) for thread in threads}
+        thread = next((thread for thread, call in calls.items() if call == futex), 0)
+        if not thread or "running" in calls.values():  # whose frames change while it is looked at
+            return False
+        return bool(ctypes.CDLL(None).syscall(tgkill, pid, thread, signum) == 0)
+
+    def descendants(self) -> list[int]:
+        """All processes below this one, parents first, zombies too."""
+        children: dict[int, list[int]] = {}
+        for pid, fields in _all_stat_fields():
+            children.setdefault(int(fields[1]), []).append(pid)
+        found: list[int] = []
+        ahead = [os.getpid()]
+        while ahead:
+            below = children.get(ahead.pop(), [])
+            found += below
+            ahead += below
+        return found
+
+    def processes(self) -> Iterator[HostProcess]:
+        """All processes of this host; their time is with that of children they have waited for."""
+        for pid, fields in _all_stat_fields():
+            cpu_s = sum(map(int, fields[11:15])) * _TICK_S
+            rss_kib = int(fields[21]) * _PAGE_KIB
+            yield HostProcess(pid, int(fields[1]), int(fields[3]), cpu_s, rss_kib)
+
+    def main_thread(self, pid: int) -> tuple[float, int]:
+        try:
+            with open(f"/proc/{pid}/task/{pid}/schedstat") as schedstat:
+                used_s = int(schedstat.read().split()[0]) / 1e9
+            with open(f"/proc/{pid}/task/{pid}/status") as status:
+                line = next(line for line in status if line.startswith("voluntary_ctxt_switches:"))
+            return used_s, int(line.split()[1])
+        except (OSError, ValueError, IndexError, StopIteration):
+            return 0.0, 0
+
+    def command(self, pid: int) -> list[str]:
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+        except OSError:
+            return []
+
+    def describe(self, pid: int) -> str:
+        try:
+            state = _stat_fields(pid)[0].decode()
+        except OSError:
+            return "the process has ended"
+        name, place = _read_proc(pid, "comm"), _read_proc(pid, "wchan")
+        text = f'"{name}" is {_STATES.get(state, f"in state {state}")}'
+        return f"{text} ({place})" if place not in ("", "0") else text
+
+    def blocked_in(self, pid: int) -> str:
+        """Where in the kernel a process's main thread waits; "" if it runs, or that is not known.
+
+        It is the kernel's function, or `syscall 202` where the kernel keeps that to itself.
+        """
+        place = _read_proc(pid, "wchan")
+        if place not in ("", "0"):
+            return place
+        number = _read_proc(pid, "syscall").partition(" ")[0]
+        return f"syscall {number}" if number.isdigit() else ""
 
 
 def _move_to(cores: Collection[int] | None) -> Collection[int] | None:
@@ -118,81 +204,16 @@ def _move_to(cores: Collection[int] | None) -> Collection[int] | None:
     return before
 
 
-def cores() -> list[list[int]]:
-    """The physical cores that this process may use, each as its hardware threads."""
-    found: dict[str, list[int]] = {}
-    for cpu in sorted(os.sched_getaffinity(0)):
-        try:
-            with open(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") as file:
-                key = file.read().strip()
-        except OSError:
-            key = str(cpu)
-        found.setdefault(key, []).append(cpu)
-    return list(found.values())
-
-
-def usable_cores() -> int:
-    """On how many hardware threads this process may run."""
-    return len(os.sched_getaffinity(0))
-
-
-def memory_kib() -> tuple[int, int]:
-    """The memory of this machine, and what is free of it; see `interface.System`."""
-    try:
-        with open("/proc/meminfo") as file:
-            known = dict(line.split(":", 1) for line in file)
-        return int(known["MemTotal"].split()[0]), int(known["MemAvailable"].split()[0])
-    except (OSError, KeyError, ValueError):
-        return 0, 0
-
-
-def look_at() -> None:
-    """Never: SIGCHLD tells of every end."""
-    return
-
-
-def descendants() -> list[int]:
-    """All processes below this one, parents first, zombies too."""
-    children: dict[int, list[int]] = {}
-    for pid, fields in _all_stat_fields():
-        children.setdefault(int(fields[1]), []).append(pid)
-    found: list[int] = []
-    ahead = [os.getpid()]
-    while ahead:
-        below = children.get(ahead.pop(), [])
-        found += below
-        ahead += below
-    return found
-
-
-class Process:
-    """One process: its parent and session, what it has used, and how much memory it holds.
-
-    `cpu_s` is in seconds, with that of the children that it has waited for.
-    """
-
-    def __init__(self, pid: int, fields: list[bytes]) -> None:
-        self.pid = pid
-        self.parent, self.session = int(fields[1]), int(fields[3])
-        self.cpu_s = sum(map(int, fields[11:15])) * _TICK_S
-        self.rss_kib = int(fields[21]) * _PAGE_KIB
-
-
-def processes() -> Iterator[Process]:
-    """All processes of this host."""
-    return (Process(pid, fields) for pid, fields in _all_stat_fields())
-
-
 def _all_stat_fields() -> Iterator[tuple[int, list[bytes]]]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                yield int(name), stat_fields(name)
+                yield int(name), _stat_fields(name)
             except OSError:  # it has gone meanwhile
                 pass
 
 
-def stat_fields(pid: str | int) -> list[bytes]:
+def _stat_fields(pid: str | int) -> list[bytes]:
     """What /proc/PID/stat says after the process's name: its state, its parent, ...
 
     Raises:
@@ -206,100 +227,9 @@ def stat_fields(pid: str | int) -> list[bytes]:
     return fields
 
 
-def main_thread(pid: int) -> tuple[float, int]:
-    """The processor time of a process's main thread, and how often it has had to wait."""
-    try:
-        with open(f"/proc/{pid}/task/{pid}/schedstat") as schedstat:
-            used_s = int(schedstat.read().split()[0]) / 1e9
-        with open(f"/proc/{pid}/task/{pid}/status") as status:
-            waits = next(line for line in status if line.startswith("voluntary_ctxt_switches:"))
-        return used_s, int(waits.split()[1])
-    except (OSError, ValueError, IndexError, StopIteration):
-        return 0.0, 0
-
-
-def ending(processes: dict[int, int]) -> frozenset[int]:
-    """Those that have ended, or are about to: nothing that they are sent matters any more.
-
-    Their peers see their sockets closed a moment before their parent can wait for them.
-
-    Args:
-        processes: pid -> what to call it in the answer.
-
-    """
-    return frozenset(name for pid, name in processes.items() if _is_ending(pid))
-
-
-def _is_ending(pid: int) -> bool:
-    try:
-        fields = stat_fields(pid)
-        return fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING)
-    except OSError:
-        return False
-
-
-def handles(pid: int, signum: int) -> bool:
-    """Whether a process has a handler of its own for a signal."""
-    try:
-        with open(f"/proc/{pid}/status") as status:
-            caught = next(line for line in status if line.startswith("SigCgt:"))
-        return bool(signum) and bool(int(caught.split()[1], 16) >> (signum - 1) & 1)
-    except (OSError, StopIteration):
-        return False
-
-
-def signal_undisturbed(pid: int, signum: int) -> bool:
-    """Signal a thread that only waits for a futex, if the main one would be disturbed; whether so.
-
-    A signal ends most calls that wait (sleep, poll, select: see signal(7)), and C code may take
-    that for their end. Who waits for a futex always looks again.
-    """
-    futex, tgkill = _FUTEX_AND_TGKILL.get(os.uname().machine, ("", 0))
-    main = _call(pid, pid)
-    if not futex or not main.isdigit() or main == futex:
-        return False
-    try:
-        calls = {int(thread): _call(pid, int(thread)) for thread in os.listdir(f"/proc/{pid}/task")}
-    except OSError:
-        return False
-    thread = next((thread for thread, call in calls.items() if call == futex), 0)
-    if not thread or "running" in calls.values():  # whose frames change while they are looked at
-        return False
-    return bool(ctypes.CDLL(None).syscall(tgkill, pid, thread, signum) == 0)
-
-
 def _call(pid: int, thread: int) -> str:
     """The number of the system call that a thread is in, or "running"."""
     return _read_proc(pid, f"task/{thread}/syscall").partition(" ")[0]
-
-
-def describe(pid: int) -> str:
-    """A process for a person: `"sleep" is sleeping in the kernel (hrtimer_nanosleep)`."""
-    states = {
-        "R": "running",
-        "S": "sleeping in the kernel",
-        "D": "in uninterruptible sleep",
-        "T": "stopped",
-    }
-    try:
-        state = stat_fields(pid)[0].decode()
-    except OSError:
-        return "the process has ended"
-    name, place = _read_proc(pid, "comm"), _read_proc(pid, "wchan")
-    text = f'"{name}" is {states.get(state, f"in state {state}")}'
-    return f"{text} ({place})" if place not in ("", "0") else text
-
-
-def blocked_in(pid: int) -> str:
-    """Where in the kernel a process's main thread waits; "" if it runs, or that is not known.
-
-    It is the kernel's function, or `syscall 202` where the kernel keeps that to itself.
-    """
-    place = _read_proc(pid, "wchan")
-    if place not in ("", "0"):
-        return place
-    number = _read_proc(pid, "syscall").partition(" ")[0]
-    return f"syscall {number}" if number.isdigit() else ""
 
 
 def _read_proc(pid: int, name: str) -> str:
@@ -308,27 +238,3 @@ def _read_proc(pid: int, name: str) -> str:
             return file.read().strip()
     except OSError:
         return ""
-
-
-def command(pid: int) -> list[str]:
-    """The command line of a process; empty where it cannot be read."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
-    except OSError:
-        return []
-
-
-def out_of_memory() -> OutOfMemory:
-    """What the kernel's out-of-memory killer does from now on."""
-    return OutOfMemory()
-
-
-def machine() -> str:
-    """The same for two agents if and only if loopback is the same for both."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/net')}"
-    except OSError:
-        return os.uname().nodename

@@ -1,0 +1,103 @@
+"""Messages as lines of JSON over a unix socket: a connection of a rank's, beside its hook's own."""
+
+from __future__ import annotations
+
+import _socket  # without socket's own imports
+import os
+
+from .codec import Malformed, to_json
+from .hook_messages import Hello
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from .codec import Message
+
+    M = TypeVar("M", bound=Message)
+
+_CONNECT_S = 10
+_MOST_DESCRIPTORS = 4
+_DESCRIPTOR_BYTES = 4
+
+
+class AgentLine:
+    """A connection to the agent, for one thread at a time.
+
+    Args:
+        path: of the agent's unix socket.
+        process_id: JAX_PROCESS_ID, as this process was given it.
+        connect_s: so long the agent may take to accept it.
+
+    Attributes:
+        descriptors: that have come along with messages, and nobody has taken yet.
+
+    Raises:
+        OSError: there is no agent.
+
+    """
+
+    def __init__(self, path: str, process_id: str, connect_s: float = _CONNECT_S) -> None:
+        self.descriptors: list[int] = []
+        self._held = b""
+        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self._socket.settimeout(connect_s)
+        try:
+            self._socket.connect(path)
+        except OSError:
+            self._socket.close()
+            raise
+        self._socket.settimeout(None)
+        self.send(Hello(os.getpid(), process_id, 0))
+
+    def send(self, message: Message) -> None:
+        """Send a message; if the agent is gone, nowhere."""
+        try:
+            self._socket.sendall(to_json(message).encode("utf-8", "replace") + b"\n")
+        except OSError:
+            pass
+
+    def receive(self, family: type[M], timeout_s: float | None = None) -> M | None:
+        """The next message of a family; None if there will be none, or if none comes in time."""
+        while True:
+            while b"\n" not in self._held:
+                if timeout_s is not None and not self._is_ready(timeout_s):
+                    return None
+                try:
+                    data, descriptors = receive(self._socket, 4096)
+                except OSError:
+                    return None
+                if not data:
+                    return None
+                self._held += data
+                self.descriptors += descriptors
+            first, _, self._held = self._held.partition(b"\n")
+            try:
+                return family.of(first.decode("utf-8", "replace"))
+            except Malformed:
+                continue
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def _is_ready(self, timeout_s: float) -> bool:
+        """Wait; a signal's handler runs meanwhile, and what it raises is the program's own."""
+        import select
+
+        poll = select.poll()
+        poll.register(self._socket.fileno(), select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+
+
+def receive(connection: _socket.socket, most: int, flags: int = 0) -> tuple[bytes, list[int]]:
+    """What has come, none at the end, and the descriptors that came along.
+
+    Raises:
+        OSError: the connection is broken.
+
+    """
+    room = _socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR_BYTES)
+    data, ancillary, *_ = connection.recvmsg(most, room, flags)
+    received = ancillary[0][2] if ancillary else b""
+    return data, list(memoryview(received).cast("i"))

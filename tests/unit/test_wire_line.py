@@ -1,0 +1,73 @@
+"""A rank's connections to its agent beside its hook's own: lines of JSON, and descriptors."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.kernel.wire.codec import to_json
+from mcjax_launch.kernel.wire.hook_messages import GateOpens, Hello, HookMessage, HookReply, Leaving
+from mcjax_launch.kernel.wire.line import AgentLine
+
+
+@pytest.fixture
+def ends(tmp_path: Path) -> Iterator[tuple[AgentLine, socket.socket]]:
+    """A line, and the agent's end of it."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "hook"))
+        server.listen()
+        line = AgentLine(str(tmp_path / "hook"), "3")
+        agent, _ = server.accept()
+        with agent:
+            yield line, agent
+        line.close()
+
+
+def test_it_says_whose_it_is_and_then_what_it_is_given(
+    ends: tuple[AgentLine, socket.socket],
+) -> None:
+    line, agent = ends
+    line.send(Leaving())
+    said = agent.recv(4096).decode().splitlines()
+    assert [HookMessage.of(one) for one in said] == [Hello(os.getpid(), "3", 0), Leaving()]
+
+
+def test_replies_come_one_by_one_however_they_are_cut(
+    ends: tuple[AgentLine, socket.socket],
+) -> None:
+    line, agent = ends
+    data = "".join(f"{to_json(GateOpens(one))}\n" for one in "ab").encode()
+    agent.sendall(b"no message\n" + data[:-3])
+    assert line.receive(HookReply) == GateOpens("a")
+    assert line.receive(HookReply, 0.01) is None
+    agent.sendall(data[-3:])
+    assert line.receive(HookReply, 10) == GateOpens("b")
+
+
+def test_descriptors_come_with_a_message(ends: tuple[AgentLine, socket.socket]) -> None:
+    line, agent = ends
+    read, write = os.pipe()
+    socket.send_fds(agent, [to_json(GateOpens("a")).encode() + b"\n"], [write])
+    os.close(write)
+    assert line.receive(HookReply) == GateOpens("a")
+    [theirs] = line.descriptors
+    os.write(theirs, b"x")
+    os.close(theirs)
+    assert os.read(read, 2) == b"x"
+    os.close(read)
+
+
+def test_without_an_agent_nothing_comes_and_nothing_fails(
+    ends: tuple[AgentLine, socket.socket],
+) -> None:
+    line, agent = ends
+    agent.close()
+    line.send(Leaving())
+    assert line.receive(HookReply) is None
+
+
+def test_nobody_is_there(tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        AgentLine(str(tmp_path / "hook"), "3")
