@@ -20,6 +20,7 @@ from jobs import PORTABLE, Jobs, described, eventually
 
 if TYPE_CHECKING:
     from remote import Lab
+    from terminal import Terminal
 
 _HERE = Path(__file__).parent
 _FOLDERS_OF_TESTS = ("unit", "process", "jax", "lab")
@@ -45,21 +46,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         only = item.get_closest_marker("only_linux")
         if only is not None and (PORTABLE or sys.platform != "linux"):
             item.add_marker(pytest.mark.skip(f"only Linux can do that: {only.args[0]}"))
-    items[:] = _without_repeats(items)
+    for item in _forked([item for item in items if item.path.parent == _HERE / "jax"]):
+        item.add_marker(pytest.mark.forked("jax"))
 
 
-def _without_repeats(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    """Of a table that is run both ways, one row suffices for the second."""
+def _forked(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of the items those whose ranks are forked, which saves each of them an import of jax.
+
+    The first of each table starts them afresh, as what is marked `afresh` does.
+    """
     seen = set()
     for item in items:
-        callspec = getattr(item, "callspec", None)
-        way = callspec.params.get("jobs") if callspec is not None else ""
-        if way and item.get_closest_marker("both_ways"):
-            function = item.function  # type: ignore[attr-defined]
+        function = getattr(item, "function", None)
+        if "jobs" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("afresh"):
             if function in seen:
-                continue
+                yield item
             seen.add(function)
-        yield item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -77,14 +79,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         counts = {"python": platform.python_version(), "jax": version("jax"), "passed": passed}
         with open(path, "a", encoding="utf-8") as file:
             print(json.dumps(counts), file=file)
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what is marked so with ranks that are started afresh, and once with forked ones."""
-    marker = metafunc.definition.get_closest_marker("both_ways")
-    if marker is not None and "jobs" in metafunc.fixturenames:
-        ways = {"afresh": ""} if PORTABLE else {"afresh": "", "forked": marker.args[0]}
-        metafunc.parametrize("jobs", ways.values(), ids=ways, indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -105,16 +99,34 @@ def jobs(
 ) -> Iterator[Jobs]:
     """Starts launchers; afterwards no process and no folder of theirs may be left.
 
-    TEST_PRELOAD=jax has all tests preload that; those marked `both_ways` do it in any case.
+    TEST_PRELOAD=jax has all tests preload that; those marked `forked` do it in any case.
     """
     scratch = tmp_path_factory.mktemp("t")
     monkeypatch.setenv("TMPDIR", str(scratch))
-    started = Jobs(getattr(request, "param", "") or os.environ.get("TEST_PRELOAD", ""))
+    forked = request.node.get_closest_marker("forked")
+    modules = forked.args[0] if forked and not PORTABLE else os.environ.get("TEST_PRELOAD", "")
+    started = Jobs(modules)
     try:
         yield started
         check_nothing_left(started, scratch)
     finally:
         started.clean_up()
+
+
+@pytest.fixture
+def at_terminal(jobs: Jobs) -> "Iterator[Callable[..., Terminal]]":
+    """Starts launchers with these arguments, each in a terminal of its own."""
+    from terminal import Terminal
+
+    terminals: list[Terminal] = []
+
+    def start(*args: object, **how: object) -> Terminal:
+        terminals.append(Terminal(jobs, *args, **how))  # type: ignore[arg-type]
+        return terminals[-1]
+
+    yield start
+    for terminal in terminals:
+        terminal.close()
 
 
 @pytest.fixture

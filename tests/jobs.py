@@ -58,13 +58,6 @@ def eventually(check: Callable[[], object], limit: float = LIMIT_S) -> None:
         time.sleep(0.01)
 
 
-def at_once(script: str, folder: Path) -> list[str]:
-    """The command of two ranks that run a script at the same time, however late each was started."""
-    meeting = folder / "meeting"
-    os.mkfifo(meeting)  # whoever opens it waits for the other
-    return ["bash", "-c", f"[ {{process_id}} = 0 ] && : >{meeting} || : <{meeting}; {script}"]
-
-
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:
@@ -97,8 +90,7 @@ class Running:
         self.out += os.read(self.process.stdout.fileno(), 65536)
 
     def _rest(self) -> bytes:
-        assert self.process.stderr is not None
-        return self.process.stderr.read()
+        return self.process.stderr.read() if self.process.stderr is not None else b""
 
     def pids(self, word: str = "pid") -> list[int]:
         """The numbers that stand after `word` in what was printed so far."""

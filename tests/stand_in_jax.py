@@ -1,4 +1,4 @@
-"""What stands for jax where only the way to the coordinator matters."""
+"""Stands for jax where only the way into the job matters, or out of it."""
 
 from pathlib import Path
 

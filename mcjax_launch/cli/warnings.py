@@ -9,6 +9,7 @@ from mcjax_launch.cli.help import WORDS
 from mcjax_launch.cli.options import fits
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
+from mcjax_launch.kernel.wire import timers
 from mcjax_launch.options.options import Options
 
 _PREFIX = "MCJAX_"
@@ -19,8 +20,8 @@ _OTHERS = frozenset(
         "MCJAX_RESTART",
         "MCJAX_ENGINE_RESTART",
         "MCJAX_DEBUG",
-        "MCJAX_HANG_NOTE_AFTER_S",
         "MCJAX_PORTABLE",
+        timers.SCALE,
     }
 )
 _OTHER_FAMILIES = ("MCJAX_HOOK_", "MCJAX_LOCAL_")

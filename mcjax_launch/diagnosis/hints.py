@@ -5,8 +5,8 @@ from collections.abc import Callable
 from enum import Enum
 
 from mcjax_launch.jax_messages.known_errors import (
-    DeviceCount,
     KnownError,
+    MeshDevices,
     has_fault_traceback,
     known_error,
     lacks_coordinates,
@@ -107,7 +107,7 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool) -> str:
     return why_too_old(membership.imported.jax) if membership.imported is not None else ""
 
 
-def _of_devices(devices: DeviceCount, ranks: int) -> str:
+def _of_devices(devices: MeshDevices, ranks: int) -> str:
     """What gives a program the number of devices that it wants."""
     what = f"the program wants {counted(devices.wants, 'device')} and has {devices.has}"
     if ranks == 1:

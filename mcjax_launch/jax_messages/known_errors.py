@@ -133,7 +133,7 @@ def known_error(text: str) -> KnownError | None:
     return next(matches, None)
 
 
-class DeviceCount(NamedTuple):
+class MeshDevices(NamedTuple):
     """How many devices a program has, and how many it wants."""
 
     has: int
@@ -148,7 +148,7 @@ _OF_A_RESHAPE = r"cannot reshape array of size (\d{1,9}) into shape \(([\d, ]{1,
 _OF_PMAP = r"requires (\d{1,9}) (?:logical devices|replicas), but only (\d{1,9}) XLA devices"
 
 
-def wrong_devices(text: str, line: str) -> DeviceCount | None:
+def wrong_devices(text: str, line: str) -> MeshDevices | None:
     """How many devices there are and should be, if a text says that their number is wrong.
 
     Args:
@@ -157,13 +157,13 @@ def wrong_devices(text: str, line: str) -> DeviceCount | None:
 
     """
     if match := re.search(_OF_PMAP, text):
-        return DeviceCount(int(match[2]), int(match[1]))
+        return MeshDevices(int(match[2]), int(match[1]))
     match = re.search(_OF_A_MESH, text)
     if match is None and "dev" in line:
         match = re.search(_OF_A_RESHAPE, text)
     if match is None:
         return None
-    return DeviceCount(int(match[1]), math.prod(map(int, re.findall(r"\d+", match[2]))))
+    return MeshDevices(int(match[1]), math.prod(map(int, re.findall(r"\d+", match[2]))))
 
 
 def lacks_coordinates(text: str) -> bool:

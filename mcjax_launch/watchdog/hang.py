@@ -13,11 +13,11 @@ between them, has not moved. So a step has not, either: nobody can tell a long o
 """
 
 import math
-import os
 from collections.abc import Iterable
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.runs.rank_run import BUSY, RankRun
 from mcjax_launch.runs.state import RunState
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
 
 #: Seconds that ranks have to wait for others until that is told first.
-AFTER_S = 30.0
-#: Another number of seconds, for tests.
-AFTER_VARIABLE = "MCJAX_HANG_NOTE_AFTER_S"
+AFTER_S = scaled(30.0)
 # In parts of that: the silence that leads to a look, the time between two looks, and what hosts
 # have for their answers.
 _SILENCE, _PAUSE, _ANSWER = 1 / 6, 1 / 3, 1 / 60
@@ -94,9 +92,8 @@ class HangWatch:
         self._state = state
         self._stall_timeout = stall_timeout
         self._shows_stacks = shows_stacks
-        self._after_s = float(os.environ.get(AFTER_VARIABLE) or AFTER_S)
-        self._interval_s = self._after_s
-        self._next_at = now + self._after_s
+        self._interval_s = AFTER_S
+        self._next_at = now + AFTER_S
         self._looked_at = self._stacks_at = -math.inf
         self._next_stacks_at = -math.inf
         self._asked_at: float | None = None  # what ranks use
@@ -116,8 +113,8 @@ class HangWatch:
             return None
         if self._asked_at is not None or state.activity.heard_at <= self._looked_at:
             return self._next_at
-        silent_at = state.activity.heard_at + self._after_s * _SILENCE
-        return min(self._next_at, max(silent_at, self._looked_at + self._after_s * _PAUSE))
+        silent_at = state.activity.heard_at + AFTER_S * _SILENCE
+        return min(self._next_at, max(silent_at, self._looked_at + AFTER_S * _PAUSE))
 
     def expire(self, now: float) -> Ask | None:
         """What the hosts are to be asked now, if anything."""
@@ -131,7 +128,7 @@ class HangWatch:
             return self._judge(self._asked_at, now)
         self._asked_at = now
         looks = any(run.is_looked_at for run in self._state.running)
-        answer_s = _LONGEST_LOOK_S if looks else max(self._after_s * _ANSWER, _LEAST_ANSWER_S)
+        answer_s = _LONGEST_LOOK_S if looks else max(AFTER_S * _ANSWER, _LEAST_ANSWER_S)
         self._next_at = now + answer_s
         return Ask.USAGE
 
@@ -145,7 +142,7 @@ class HangWatch:
         from mcjax_launch.diagnosis.waits import waiting_since
 
         if self._state.activity.heard_at > self._looked_at:
-            self._interval_s = self._after_s
+            self._interval_s = AFTER_S
         self._asked_at, self._looked_at = None, now
         self._mark(asked_at)
         since = [mark.since for mark in self._marks.values()]
@@ -155,8 +152,8 @@ class HangWatch:
         first = max(first, self._state.pause.ended_at, self._compiled_at())
         if first >= asked_at:  # nobody stands still
             self._look_later(now)
-        elif now < first + self._after_s:
-            self._next_at = first + self._after_s
+        elif now < first + AFTER_S:
+            self._next_at = first + AFTER_S
         elif now < self._next_stacks_at and first <= self._stacks_at:
             self._next_at = self._next_stacks_at  # it is known already
         else:
@@ -167,7 +164,7 @@ class HangWatch:
     def _compiled_at(self) -> float:
         """When a rank had last compiled for long: what it compiled may run for long as well."""
         spent = (run.compilations for run in self._state.running)
-        long = self._after_s * _SILENCE
+        long = AFTER_S * _SILENCE
         return max((one.ended_at for one in spent if one.ended_at - one.began_at > long), default=0)
 
     def _mark(self, asked_at: float) -> None:
@@ -184,7 +181,7 @@ class HangWatch:
 
     def _look_later(self, now: float) -> None:
         self._next_at = now + self._interval_s
-        self._interval_s = min(2 * self._interval_s, _SELDOM * self._after_s)
+        self._interval_s = min(2 * self._interval_s, _SELDOM * AFTER_S)
 
     def stacks_came(self, stacks: Iterable["Stack"], now: float) -> list[str]:
         """The hosts have answered where their ranks are: lines for the user, if there is news."""
@@ -194,14 +191,14 @@ class HangWatch:
         self._looked_at = self._stacks_at = now
         still = {rank: mark.since for rank, mark in self._marks.items() if mark.since < mark.at}
         computing = {rank for rank, mark in self._marks.items() if mark.computes}
-        well = self._state.ending or now < self._compiled_at() + self._after_s
+        well = self._state.ending or now < self._compiled_at() + AFTER_S
         polling = {rank for rank, mark in self._marks.items() if mark.polls}
         wait = wait_of(self._state, stacks, still, computing, polling) if not well else None
         if wait is None:
             self._look_later(now)
             self._next_stacks_at = self._next_at
             return []
-        waited, least = now - wait.since, self._told.get(wait.key, self._after_s)
+        waited, least = now - wait.since, self._told.get(wait.key, AFTER_S)
         lines = [wait.line(now), self._advice()] if waited >= least else []
         while least <= waited:
             least *= 2

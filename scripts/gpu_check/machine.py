@@ -159,7 +159,7 @@ class Machine:
     def environ(self) -> dict[str, str]:
         """Of the runs."""
         environ = {**os.environ, "PYTHONPATH": with_root()}
-        environ["MCJAX_HANG_NOTE_AFTER_S"] = str(NOTE_S)
+        environ["MCJAX_TEST_TIME_SCALE"] = str(NOTE_S / 30)
         if self.visible:
             environ["CUDA_VISIBLE_DEVICES"] = self.visible
         return environ

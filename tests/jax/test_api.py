@@ -73,14 +73,6 @@ def test_the_cause_of_a_failure() -> None:
         result.check()
 
 
-def test_two_jobs_under_asyncio(called: Any) -> None:
-    async def main() -> list[Any]:
-        jobs = (mcjax_launch.run_async(called.total, processes=2, cpu_devices=n) for n in (1, 2))
-        return await asyncio.gather(*jobs)
-
-    assert asyncio.run(main()) == [[(2, 2, 1.0)] * 2, [(2, 4, 1.0)] * 2]
-
-
 def test_a_cancelled_job_of_ranks_that_wait(called: Any) -> None:
     async def main() -> float:
         joined = asyncio.Event()

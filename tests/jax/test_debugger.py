@@ -1,7 +1,7 @@
 """Debuggers in ranks of a JAX job, at a terminal."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,33 +40,24 @@ print("doubled", double(3.0))
 """
 
 
-class User:
-    """Starts programs in terminals."""
-
-    def __init__(self, jobs: Jobs, folder: Path) -> None:
-        self.jobs = jobs
-        self.folder = folder
-        self.terminals: list[Terminal] = []
-
-    def start(self, text: str, *options: object, stops: str = "") -> Terminal:
-        program = self.folder / "train.py"
-        program.write_text(text)
-        terminal = Terminal(self.jobs, *options, "-d", 1, program, stops)
-        self.terminals.append(terminal)
-        return terminal
+Start = Callable[..., Terminal]
 
 
 @pytest.fixture
-def user(jobs: Jobs, tmp_path: Path) -> Iterator[User]:
-    user = User(jobs, tmp_path)
-    yield user
-    for terminal in user.terminals:
-        terminal.close()
+def start(at_terminal: Start, tmp_path: Path) -> Start:
+    """Starts a program in a terminal, in which these ranks stop."""
+
+    def start(text: str, *options: object, stops: str = "") -> Terminal:
+        program = tmp_path / "train.py"
+        program.write_text(text)
+        return at_terminal(*options, "-d", 1, program, stops)
+
+    return start
 
 
-def test_in_a_training_loop(user: User) -> None:
+def test_in_a_training_loop(start: Start) -> None:
     """Also in steps over a collective, in which the others take part."""
-    terminal = user.start(TRAINING, "-n", 3, stops="1")
+    terminal = start(TRAINING, "-n", 3, stops="1")
     terminal.until("mcjax-launch: rank 1 stopped at ")
     terminal.until("JAX's own limits still count: ")
     terminal.answer(PROMPT, "p step, weight")
@@ -82,22 +73,13 @@ def test_in_a_training_loop(user: User) -> None:
     assert terminal.is_as_it_was
 
 
-def test_quitting_where_others_wait_in_a_collective(user: User) -> None:
-    terminal = user.start(TRAINING, "-n", 3, stops="1")
-    terminal.answer(PROMPT, "q")
-    assert terminal.finish() == 130
-    assert "stopped: the debugger of rank 1 was quit at " in terminal.shown
-    assert "Traceback" not in terminal.shown and "Gloo AllGather" not in terminal.shown
-    assert terminal.is_as_it_was
-
-
 @needs_sshd
-def test_over_ssh(user: User, tmp_path: Path) -> None:
+def test_over_ssh(start: Start, jobs: Jobs, tmp_path: Path) -> None:
     """Rank 0 is here, rank 1 there, and both stop."""
-    server = Sshd(tmp_path, user.jobs.token)
+    server = Sshd(tmp_path, jobs.token)
     try:
         options = ["--hosts", "localhost,a", "--via", server.via]
-        terminal = user.start(TRAINING, *options, stops="01")
+        terminal = start(TRAINING, *options, stops="01")
         terminal.until(" too: ")  # which of the two is first is chance
         first = int(re.findall(r"rank (\d) on \w+ stopped", terminal.shown)[0])
         places = ["rank 0 on localhost", "rank 1 on a"]
@@ -114,8 +96,8 @@ def test_over_ssh(user: User, tmp_path: Path) -> None:
         server.end()
 
 
-def test_jaxs_own_breakpoint(user: User) -> None:
-    terminal = user.start(IN_A_PROGRAM, "-n", 2)
+def test_jaxs_own_breakpoint(start: Start) -> None:
+    terminal = start(IN_A_PROGRAM, "-n", 2)
     terminal.until("mcjax-launch: rank 1 stopped at ")
     terminal.answer(JAX_PROMPT, "p y")
     terminal.until("Array(6., dtype=float32)")
@@ -124,8 +106,8 @@ def test_jaxs_own_breakpoint(user: User) -> None:
     assert "[1] doubled 6.0\r\n" in terminal.shown
 
 
-def test_several_that_stop_at_jaxs_own_breakpoint(user: User) -> None:
-    terminal = user.start(IN_A_PROGRAM.replace("if jax.process_index() == 1", "if True"), "-n", 2)
+def test_several_that_stop_at_jaxs_own_breakpoint(start: Start) -> None:
+    terminal = start(IN_A_PROGRAM.replace("if jax.process_index() == 1", "if True"), "-n", 2)
     terminal.until(" too: `rank ")
     first = re.findall(r"rank (\d) stopped", terminal.shown)[0]
     other = 1 - int(first)
@@ -142,10 +124,10 @@ def test_several_that_stop_at_jaxs_own_breakpoint(user: User) -> None:
         assert f"[{rank}] doubled 6.0\r\n" in terminal.shown
 
 
-def test_an_exception(user: User) -> None:
+def test_an_exception(start: Start) -> None:
     """The others wait in a collective; nothing is ended before the user has looked at it."""
     text = TRAINING.replace("breakpoint()", "raise ValueError(step)")
-    terminal = user.start(text, "-n", 2, "--pdb", stops="0")
+    terminal = start(text, "-n", 2, "--pdb", stops="0")
     terminal.until("mcjax-launch: rank 0 failed at ")
     assert "(ValueError: 1)" in terminal.until(PROMPT)
     terminal.type("p weight\r")

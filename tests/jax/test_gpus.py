@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from jobs import Ended, Jobs
 
+pytestmark = pytest.mark.afresh  # an import of jax reads what these set
+
 # The flag holds the devices that xla_bridge hands to the plugin (as `visible_devices`).
 SHOW = """
 import os, sys

@@ -13,10 +13,7 @@ import pytest
 from jobs import LAUNCHER, PROGRAMS, Jobs
 from remote import FAKE_SSH
 
-forked_too = pytest.mark.both_ways("jax")
 
-
-@forked_too
 @pytest.mark.every_jax
 @pytest.mark.parametrize(("n", "d"), [(4, 2), (1, 8)])
 def test_toy(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:
@@ -39,16 +36,6 @@ def logs(folder: Path, end: str) -> str:
 def hid_gloo(count: int) -> str:
     lines = f"{count} line{'s' * (count != 1)}"
     return f'hid {lines} from Gloo ("[Gloo] Rank 0 is connected ..."); -v shows them'
-
-
-def test_all_is_shown_or_nothing_said(jobs: Jobs, tmp_path: Path) -> None:
-    """The same lines of Gloo's with -v and with -q."""
-    script = ["-n", 2, "-d", 1, "--log-dir", tmp_path, PROGRAMS / "toy.py"]
-    ended = jobs.run("-v", *script)
-    assert ended.stdout.count("\n") == logs(tmp_path, "out").count("\n")
-    assert "hid " not in ended.report
-    ended = jobs.run("-q", *script)
-    assert (ended.stdout.count("\n"), ended.stderr) == (4, "")
 
 
 ORPHANS = """
@@ -137,7 +124,6 @@ WAYS = {
 }
 
 
-@forked_too
 @pytest.mark.parametrize("way", WAYS)
 def test_coordinates(jobs: Jobs, way: str) -> None:
     ended = jobs.run("-n", 2, "-d", 1, PROGRAMS / "coordinates.py", *WAYS[way])
@@ -155,7 +141,6 @@ ROUTES = {
 }  # fmt: skip
 
 
-@forked_too
 @pytest.mark.parametrize("route", ROUTES)
 def test_bare_initialize_below_another_program(jobs: Jobs, route: str) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -176,7 +161,6 @@ FAILURES = {
 }
 
 
-@forked_too
 @pytest.mark.every_jax
 @pytest.mark.parametrize("way", FAILURES)
 def test_failure_ends_the_job_with_its_status(jobs: Jobs, way: str) -> None:
@@ -188,13 +172,6 @@ def test_failure_ends_the_job_with_its_status(jobs: Jobs, way: str) -> None:
     assert ended.seconds < 30
 
 
-def test_traceback_is_shown_once(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 4, "--grace", "1", PROGRAMS / "fail.py", "raise")
-    assert ended.stderr.count("Traceback") == 1  # the rank's own
-    assert "fail.py:18 in fail: raise ValueError" in ended.report
-
-
-@forked_too
 @pytest.mark.parametrize("way", ["SIGKILL", "raise"])
 def test_failure_of_the_coordinators_rank(jobs: Jobs, way: str) -> None:
     ended = jobs.run("-n", 3, "--grace", "1", PROGRAMS / "fail.py", way, 0)
@@ -202,7 +179,6 @@ def test_failure_of_the_coordinators_rank(jobs: Jobs, way: str) -> None:
     assert "rank 0 failed" in ended.report
 
 
-@forked_too
 def test_atexit_handlers_run_before_the_end(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "--grace", "1", PROGRAMS / "fail.py", "atexit")
     assert ended.status == 1
@@ -238,7 +214,6 @@ jax.distributed.initialize()
     assert ended.stdout.count(f"get_distributed_runtime_service {week}\n") == 1
 
 
-@forked_too
 def test_term_reaches_the_preemption_service(jobs: Jobs) -> None:
     running = jobs.start("-n", 2, PROGRAMS / "preempted.py")
     running.read_until("training", 2)
@@ -342,7 +317,6 @@ def test_wherever_its_own_name_leads(jobs: Jobs) -> None:
     assert "[0] the coordinator has a port: True" in ended.stdout
 
 
-@forked_too
 def test_cpu_transfers(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "-d", 2, "--cpu-transfers", PROGRAMS / "transfer.py")
     if ended.status == 0:
@@ -352,7 +326,6 @@ def test_cpu_transfers(jobs: Jobs) -> None:
         assert "--cpu-transfers: not supported by jax" in ended.report
 
 
-@forked_too
 @pytest.mark.every_jax
 def test_stacks_of_ranks_blocked_in_a_collective(jobs: Jobs) -> None:
     running = jobs.start("-n", 3, PROGRAMS / "waiting.py", "collective")

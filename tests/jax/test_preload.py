@@ -12,6 +12,8 @@ from jobs import PROGRAMS, Jobs
 
 from mcjax_launch.features.preload.hook.jax_flags import USED_BY_JAX
 
+pytestmark = pytest.mark.afresh  # a test says itself which ranks are forked
+
 # Of each job its own.
 OF_A_JOB = {"JAX_COORDINATOR_ADDRESS", "MCJAX_JOB_ID"}
 OF_A_JOB |= {f"MCJAX_HOOK_{name}" for name in ("SOCKET", "BIND", "COORDINATOR")}

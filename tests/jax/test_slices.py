@@ -17,7 +17,6 @@ def seen(text: str) -> set[str]:
     return {line for line in lines if line}
 
 
-@pytest.mark.both_ways("jax")
 def test_equal_slices_in_order_of_rank(jobs: Jobs) -> None:
     ended = jobs.run("-n", 4, "-d", 2, "--slices", 2, PROGRAM)
     assert ended.status == 0, ended.stderr

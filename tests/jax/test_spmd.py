@@ -13,6 +13,8 @@ from jobs import PROGRAMS, Jobs, Running, eventually
 
 DIVERGING = PROGRAMS / "diverging.py"
 OVERTAKEN = PROGRAMS / "overtaken.py"
+# A single test whose ranks need not be afresh, as the first row of each table has them.
+FORKED = pytest.mark.forked("jax")
 OPTIONS = ["-n", 4, "-d", 1, "--grace", "1", "--verify-spmd"]
 
 # jax 0.6 keeps less of what its programs are made from.
@@ -81,6 +83,7 @@ def test_programs_that_a_rank_runs_in_turn(jobs: Jobs, tmp_path: Path) -> None:
     assert json.loads(report.read_text())["attempts"][0]["divergence"] == []
 
 
+@pytest.mark.long
 def test_programs_that_are_right_are_not_blamed(jobs: Jobs) -> None:
     """Some eighty of them; with the option they would be ended, without it there is no warning."""
     program = PROGRAMS / "legitimate.py"
@@ -148,6 +151,7 @@ def test_the_guides_programs_do_not_diverge(jobs: Jobs, program: str) -> None:
     assert ended.status == 0, ended.stderr
 
 
+@FORKED
 def test_without_the_option_a_divergence_is_only_reported(jobs: Jobs) -> None:
     ended = jobs.run("-n", 4, "-d", 1, DIVERGING, "shape", cwd=PROGRAMS)
     assert ended.status == 0, ended.stderr
@@ -160,11 +164,7 @@ def test_without_the_option_a_divergence_is_only_reported(jobs: Jobs) -> None:
     assert "rank 3: waiting for the others in JAX's exit barrier" in ended.report
 
 
-def test_verify_needs_the_hook(jobs: Jobs) -> None:
-    ended = jobs.run("--verify-spmd", "--no-hook", "true")
-    assert (ended.status, ended.report) == (2, "--verify-spmd cannot be combined with --no-hook")
-
-
+@FORKED
 def test_ranks_that_pass_a_program_by(jobs: Jobs) -> None:
     ended = jobs.run("-n", 3, *OPTIONS[2:], OVERTAKEN, "metric", cwd=PROGRAMS)
     assert ended.status == 1, ended.stderr
@@ -237,19 +237,7 @@ def test_what_differs_is_shown_and_saved(jobs: Jobs, tmp_path: Path, way: str) -
     assert not any("loc(" in text for text in texts)
 
 
-def test_another_order(jobs: Jobs) -> None:
-    """It is said where it is known: of ranks that have run on, or that have compiled ahead."""
-    at = places()["order"]
-    for options in (OPTIONS, OPTIONS[:-1]):
-        ended = jobs.run(*options, DIVERGING, "order", cwd=PROGRAMS)
-        assert f"rank 3 diverging.py:{at} jit(metric) f32[8,4]\n" in ended.report
-    order = "rank 3 runs jit(metric) where the others run jit(double), and jit(double) next"
-    assert f"{order}: another order" in ended.report
-    ended = jobs.run(*OPTIONS, GATED, "ahead, in another order")
-    order = "rank 2 runs jit(mean) where the others run jit(sum), and has compiled jit(sum) too"
-    assert f"{order}: another order" in ended.report
-
-
+@FORKED
 def test_programs_from_the_compilation_cache_are_held_too(jobs: Jobs, tmp_path: Path) -> None:
     for _ in range(2):
         ended = jobs.run(*OPTIONS, GATED, "cached", tmp_path)
@@ -259,6 +247,7 @@ def test_programs_from_the_compilation_cache_are_held_too(jobs: Jobs, tmp_path: 
     assert ended.stdout.count("cached\n") == 4  # in the first run some ranks may have been early
 
 
+@FORKED
 def test_a_program_for_which_the_others_wait_in_another_way(jobs: Jobs, tmp_path: Path) -> None:
     """It is let go after a while, with a note, and they are compared all the same."""
     ended = jobs.run(*OPTIONS, GATED, "held by a file", tmp_path / "file", cwd=PROGRAMS)
@@ -272,6 +261,7 @@ def test_a_program_for_which_the_others_wait_in_another_way(jobs: Jobs, tmp_path
     )
 
 
+@FORKED
 def test_a_rank_that_has_skipped_a_program_that_all_know(jobs: Jobs) -> None:
     """It is found when that rank comes to a new one, and the others wait for it in an old one."""
     ended = jobs.run(*OPTIONS, GATED, "skipped", cwd=PROGRAMS, limit=180)
@@ -283,6 +273,7 @@ def test_a_rank_that_has_skipped_a_program_that_all_know(jobs: Jobs) -> None:
     assert f"rank 2 {odd} jit(mean) f32[8,4]" in ended.report
 
 
+@FORKED
 def test_a_handler_that_raises_ends_the_wait(jobs: Jobs, tmp_path: Path) -> None:
     """What waited before waits on with its next call, and is let go when all are there."""
     ended = jobs.run(*OPTIONS, GATED, "interrupted", tmp_path)
@@ -292,6 +283,7 @@ def test_a_handler_that_raises_ends_the_wait(jobs: Jobs, tmp_path: Path) -> None
     assert "waited" not in ended.stderr
 
 
+@FORKED
 def test_a_stall_at_the_gate(jobs: Jobs) -> None:
     ended = jobs.run(*OPTIONS, "--stall-timeout", "3", GATED, "never", cwd=PROGRAMS)
     assert ended.status == 124, ended.stderr
@@ -301,6 +293,7 @@ def test_a_stall_at_the_gate(jobs: Jobs) -> None:
     assert "result" not in ended.stdout
 
 
+@FORKED
 def test_after_an_interrupt_no_program_is_held(jobs: Jobs) -> None:
     """A checkpoint may have to be written; the ranks do so at moments of their own."""
     options = ["-n", 4, "-d", 1, "--grace", "20", "--verify-spmd"]
@@ -319,6 +312,7 @@ def held(jobs: Jobs, *options: object) -> Running:
     return job
 
 
+@FORKED
 def test_the_launchers_death_holds_nobody_at_the_gate(jobs: Jobs) -> None:
     job = held(jobs)
     job.signal(signal.SIGKILL)

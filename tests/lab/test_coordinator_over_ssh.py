@@ -61,10 +61,3 @@ def test_collectives_where_hosts_reach_each_other(jobs: Jobs, lab: Lab, names: s
         lab.names()
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count("all arrays are right") == 3
-
-
-@pytest.mark.jax
-def test_a_failure_through_walls(jobs: Jobs, lab: Lab) -> None:
-    ended = lab.run(jobs, ALL, *OVER_SSH, "--grace", "1", PROGRAMS / "meeting.py", 2)
-    assert ended.status == 1, ended.stderr
-    assert "rank 2 on jh3 failed" in ended.report

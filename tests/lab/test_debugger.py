@@ -77,32 +77,3 @@ def test_a_host_is_cut_off(at_prompt: Callable[[], Terminal], lab: Lab, host: st
     assert f"mcjax-launch: host {host}: " in terminal.shown
     assert f"1 lost with host {host}" in terminal.shown
     lab.check_clean(limit=40)
-
-
-def test_a_host_crashes(at_prompt: Callable[[], Terminal], lab: Lab) -> None:
-    terminal = at_prompt()
-    lab.do("kill", "jh3")
-    try:
-        assert terminal.finish() == 255
-    finally:
-        lab.do("boot", "jh3")
-    assert terminal.is_as_it_was
-    assert "mcjax-launch: host jh3: " in terminal.shown
-    lab.check_clean()
-
-
-def test_the_rank_is_killed(at_prompt: Callable[[], Terminal], lab: Lab) -> None:
-    terminal = at_prompt()
-    terminal.type("os.kill(os.getpid(), 9)\r")
-    assert terminal.finish() == 137
-    assert terminal.is_as_it_was
-    assert "mcjax-launch: rank 2 on jh3 failed: killed by SIGKILL" in terminal.shown
-    lab.check_clean()
-
-
-def test_the_launcher_is_killed(at_prompt: Callable[[], Terminal], lab: Lab) -> None:
-    terminal = at_prompt()
-    lab.launcher(terminal).kill()
-    terminal.finish()
-    eventually(lambda: terminal.is_as_it_was)
-    lab.check_clean()

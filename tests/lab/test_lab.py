@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from jobs import PROGRAMS, Jobs, eventually
-from remote import Lab, needs_lab, transports
+from remote import Lab, needs_lab
 
 pytestmark = needs_lab
 ALL = "jh1,jh2,jh3"
@@ -46,12 +46,6 @@ def test_a_lost_host_is_the_cause_not_its_peers_errors(jobs: Jobs, lab: Lab) -> 
     assert "host jh2: " in ended.report
     assert "the 3 ranks: 2 failed as a consequence at " in ended.report
     assert ", 1 lost with host jh2" in ended.report
-
-
-def test_the_guides_tour_on_one_machine(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 4, "-d", 2, PROGRAMS / "tour.py")
-    assert ended.status == 0, ended.stderr
-    assert ended.stdout.count("all arrays are right") == 4
 
 
 @pytest.mark.jax
@@ -135,13 +129,6 @@ def test_a_coordinator_that_cannot_be_reached(jobs: Jobs, lab: Lab) -> None:
     assert ended.seconds < 15
 
 
-def test_a_host_that_is_not_there(jobs: Jobs, lab: Lab) -> None:
-    ended = lab.run(jobs, "jh1,10.77.0.99", "echo", "started")
-    assert (ended.status, ended.out) == (255, b"")
-    assert "host 10.77.0.99: ssh: connect to host 10.77.0.99 port 22: No route" in ended.report
-    assert ended.seconds < 20
-
-
 @pytest.mark.jax
 @pytest.mark.parametrize(("way", "status"), [("raise", 1), ("SIGKILL", 137)])
 @pytest.mark.parametrize("culprit", [0, 2])
@@ -164,17 +151,6 @@ def test_signals_reach_all_ranks_of_all_hosts(jobs: Jobs, lab: Lab, name: str) -
     lab.check_clean()
 
 
-@pytest.mark.parametrize("victim", ["launcher", "client"])
-def test_killed_on_this_side(jobs: Jobs, lab: Lab, victim: str) -> None:
-    running = lab.start(jobs, ALL, "--grace", "1", *DEAF)
-    running.read_until("ready", 3)
-    launcher = lab.launcher(running)
-    (launcher if victim == "launcher" else transports(launcher)[1]).kill()
-    ended = running.finish()
-    assert ended.status == (-signal.SIGKILL if victim == "launcher" else 255)
-    lab.check_clean()
-
-
 def test_a_cable_is_cut(jobs: Jobs, lab: Lab) -> None:
     """No reset, no end of file: silence. Both sides notice, and nothing comes back with it."""
     running = lab.start(jobs, ALL, *DEAF)
@@ -192,19 +168,6 @@ def test_a_cable_is_cut(jobs: Jobs, lab: Lab) -> None:
     assert "host jh3: " in ended.report
     assert "1 lost with host jh3" in ended.report
     lab.check_clean(limit=40)
-
-
-def test_a_host_loses_its_power(jobs: Jobs, lab: Lab) -> None:
-    running = lab.start(jobs, ALL, *DEAF)
-    running.read_until("ready", 3)
-    lab.do("poweroff", "jh3")
-    try:
-        ended = running.finish()
-    finally:
-        lab.do("boot", "jh3")
-    assert ended.status == 255
-    assert "host jh3: " in ended.report
-    lab.check_clean()
 
 
 def test_a_job_goes_on_without_a_lost_host(jobs: Jobs, lab: Lab) -> None:

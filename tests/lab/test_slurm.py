@@ -1,7 +1,6 @@
 """In a real Slurm: three nodes, each a host of its own, and in what passes for Kubernetes."""
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -110,26 +109,9 @@ def test_a_step_of_the_users_own(jobs: Jobs, cluster: Cluster) -> None:
     cluster.idle()
 
 
-@pytest.mark.jax
-def test_a_check_in_an_allocation(jobs: Jobs, cluster: Cluster) -> None:
-    ended = cluster.salloc(jobs, "-N2 --ntasks-per-node=2", "--check", "-d", 1).finish()
-    assert (ended.status, ended.stderr) == (0, ""), ended.stdout
-    assert ended.stdout.startswith("ok       hosts        2 of 2 reached in ")
-    assert "\nok       sum          10 over 4 devices, in " in ended.stdout
-    cluster.idle()
-
-
 def test_one_rank_a_node_by_default(jobs: Jobs, cluster: Cluster) -> None:
     ended = cluster.salloc(jobs, "-N2", "hostname").finish()
     assert sorted(ended.stdout.splitlines()) == ["[0 jh1] jh1", "[1 jh2] jh2"]
-    cluster.idle()
-
-
-def test_standard_input_goes_to_ranks_on_every_node(jobs: Jobs, cluster: Cluster) -> None:
-    launcher = [*cluster.env, "salloc", "--quiet", "-N2", *LAUNCHER]
-    running = jobs.start("--stdin", "all", "wc", "-c", launcher=launcher, stdin=subprocess.PIPE)
-    out, err = running.process.communicate(bytes(3 << 20), timeout=60)
-    assert sorted(out.decode().splitlines()) == ["[0 jh1] 3145728", "[1 jh2] 3145728"], err
     cluster.idle()
 
 
@@ -139,18 +121,6 @@ def test_the_input_of_a_batch_script(jobs: Jobs, cluster: Cluster, tmp_path: Pat
     submit(cluster, tmp_path, *options, "cat")
     cluster.idle()
     assert (tmp_path / "job.out").read_text() == "[1 jh2] from a file\n"
-
-
-@pytest.mark.jax
-def test_a_failure_is_the_root_cause(jobs: Jobs, cluster: Cluster) -> None:
-    ended = cluster.salloc(jobs, "-N3", "--grace", "1", PROGRAMS / "fail.py", "exit", 2).finish()
-    assert "rank 2 on jh3 failed: exit status 9" in ended.report
-    [others] = [
-        line for line in ended.report.splitlines() if line.startswith("the 2 other ranks: ")
-    ]
-    # That host's agent was the first to kill; its rank's end may make the other one fail.
-    assert "killed (still running after SIGTERM)" in others
-    cluster.idle()
 
 
 def test_one_launcher_in_each_task_by_mistake(jobs: Jobs, cluster: Cluster) -> None:
@@ -365,44 +335,6 @@ def test_an_emitted_job_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> No
 
 
 @needs_kubectl
-def test_words_of_a_pods_command(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
-    """Kubernetes reads `$` in them; the program gets what was written."""
-    script = 'a=$((1 + 1)); echo "$a $(echo sub) $$(HOME)" | sed s/$$/PID/'
-    program = ["bash", "-c", script, "$(HOSTNAME)", "$$"]
-    with kubernetes(cluster, tmp_path) as kubectl:
-        shown = run_in_pods(kubectl, emitted_job(jobs, "--", *program), "toy", tmp_path)
-    for rank in range(6):
-        assert f"[{rank}] 2 sub PID(HOME)" in shown, shown
-
-
-@needs_kubectl
-def test_a_pod_that_is_deleted_has_no_successor_beside_it(
-    jobs: Jobs, cluster: Cluster, tmp_path: Path
-) -> None:
-    """Both would have the same ranks. A drained one starts again; a deleted one fails the Job."""
-    manifest = emitted_job(jobs, "sh", "-c", "trap : TERM; echo begun; sleep 1000 & wait; wait")
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction"}
-    (tmp_path / "eviction").write_text(json.dumps(eviction))
-    where = "/api/v1/namespaces/default/pods/{}/eviction"
-    failed = ["get", "job", "toy", "-o", "jsonpath={.status.conditions[0].reason}"]
-    with kubernetes(cluster, tmp_path) as kubectl:
-        apply(kubectl, manifest, tmp_path)
-        eventually(lambda: "".join(shown_by_pods(tmp_path, "toy-*")).count("begun") == 6)
-        (pod,) = (log.stem for log in (tmp_path / "pods").glob("toy-2-*.log"))
-        kubectl("create", "--raw", where.format(pod), "-f", str(tmp_path / "eviction"))
-        eventually(lambda: "".join(shown_by_pods(tmp_path, "toy-*")).count("begun") == 8)
-        assert "SIGTERM" in shown_by_pods(tmp_path, pod)[0]
-        phase = ["get", "pod", pod, "-o", "jsonpath={.status.phase}"]
-        assert kubectl(*phase) == "Failed"
-        (pod,) = (log.stem for log in (tmp_path / "pods").glob("toy-1-*.log"))
-        kubectl("delete", "pod", pod, "--wait=false")
-        eventually(lambda: kubectl(*failed) == "BackoffLimitExceeded")
-        phases = ["get", "pods", "-o", "jsonpath={.items[*].status.phase}"]
-        eventually(lambda: kubectl(*phases) == "Failed Failed Failed Failed")
-        assert "SIGTERM" in shown_by_pods(tmp_path, pod)[0]
-
-
-@needs_kubectl
 def test_what_a_restricted_pod_can_write(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
     read_only = "container.securityContext.readOnlyRootFilesystem=true"
     script = """
@@ -435,34 +367,6 @@ def test_the_root_cause_outlives_the_pods(jobs: Jobs, cluster: Cluster, tmp_path
         apply(kubectl, emitted_job(jobs, "/no/such/program"), tmp_path)
         eventually(lambda: kubectl(*failed) == "PodFailurePolicy")
         eventually(lambda: "mcjax-launch: /no/such/program: " in kubectl(*message))
-
-
-@pytest.mark.jax
-@needs_kubectl
-def test_bare_initialize_in_pods_without_the_launcher(
-    jobs: Jobs, cluster: Cluster, tmp_path: Path
-) -> None:
-    """The guide's way, through the API, as the program of a lone rank with --no-hook."""
-    program = [LAUNCHER[0], str(PROGRAMS / "coordinates.py"), "nothing"]
-    container = {
-        "name": "main",
-        "image": "none",
-        "command": [IN_A_POD, "--no-hook", "-d", "1", *program],
-    }
-    pod = {"subdomain": "own", "restartPolicy": "Never", "containers": [container]}
-    spec = {"completions": 3, "parallelism": 3, "completionMode": "Indexed", "backoffLimit": 0}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "own"}}
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "own"}}
-    manifest = yaml.safe_dump_all(
-        [
-            {**service, "spec": {"clusterIP": "None", "selector": {"job-name": "own"}}},
-            {**job, "spec": {**spec, "template": {"spec": pod}}},
-        ]
-    )
-    with kubernetes(cluster, tmp_path) as kubectl:
-        shown = run_in_pods(kubectl, manifest, "own", tmp_path)
-    for rank in range(3):
-        assert f"process {rank} of 3 with 3 devices" in shown, shown
 
 
 @pytest.mark.jax

@@ -20,7 +20,7 @@ from mcjax_launch import Event, JobFailed, LaunchError, Line
 WAITS = "echo ready; exec sleep 1000"
 
 
-pytestmark = pytest.mark.usefixtures("in_this_process")
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("in_this_process")]
 
 
 def test_a_job_that_goes_well(tmp_path: Path) -> None:
@@ -98,12 +98,6 @@ def test_what_is_refused(message: str) -> None:
     with pytest.raises(LaunchError) as raised:
         mcjax_launch.launch("true", **REFUSED[message])
     assert (str(raised.value), raised.value.status) == (message, 2)
-
-
-def test_what_cannot_be_found() -> None:
-    with pytest.raises(LaunchError, match="no-such-program") as raised:
-        mcjax_launch.launch("no-such-program")
-    assert raised.value.status == 127
 
 
 @pytest.mark.parametrize(

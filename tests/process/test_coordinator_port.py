@@ -13,6 +13,8 @@ from mcjax_launch.kernel.agent import network, ports
 from mcjax_launch.kernel.hook import coordinator as meeting
 from mcjax_launch.kernel.wire.loop import Loop
 
+pytestmark = pytest.mark.quick
+
 
 @dataclass
 class Coordinator:

@@ -5,13 +5,13 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
 
 import pytest
-from jobs import PORTABLE, Jobs, eventually
-from remote import FAKE_SSH, Sshd, needs_sshd
+from jobs import Jobs, eventually
+from remote import FAKE_SSH
 from terminal import Terminal
 
 from mcjax_launch.features.debugging.messages import JOB_ENDS
@@ -41,20 +41,15 @@ START = Callable[..., Terminal]
 
 
 @pytest.fixture
-def start(jobs: Jobs, tmp_path: Path) -> Iterator[START]:
+def start(at_terminal: START, tmp_path: Path) -> START:
     """Starts a program in a terminal."""
-    terminals: list[Terminal] = []
 
-    def begin(options: str, text: str, *args: object) -> Terminal:
+    def start(options: str, text: str, *args: object) -> Terminal:
         program = tmp_path / "debugged.py"
         program.write_text(text)
-        terminal = Terminal(jobs, *shlex.split(options), program, *args)
-        terminals.append(terminal)
-        return terminal
+        return at_terminal(*shlex.split(options), program, *args)
 
-    yield begin
-    for terminal in terminals:
-        terminal.close()
+    return start
 
 
 def test_a_rank_stops_and_goes_on(start: START) -> None:
@@ -144,29 +139,6 @@ def test_what_a_rank_prints_in_a_step_is_seen_before_the_next_prompt(
     assert terminal.shown.count("[0] one\r\n") == 1
     assert terminal.shown.rstrip().endswith("[0] end")
     assert terminal.is_as_it_was
-
-
-def test_what_a_rank_has_printed_is_seen_before_it_has_the_terminal(start: START) -> None:
-    """Also while another one has it; what other ranks print waits."""
-    terminal = start(
-        "-n 2 --timestamps", PROGRAM.replace("if str(", "print(end='x')\nif str("), "01"
-    )
-    terminal.until(" too: `rank ")
-    first = re.search(r"rank (\d) stopped", terminal.shown)
-    assert first is not None
-    other = 1 - int(first[1])
-    terminal.answer(PROMPT, f"rank {other}")
-    terminal.until(f"rank {other} stopped at ")
-    for rank in range(2):
-        assert (
-            len(re.findall(rf"\d\d:\d\d:\d\d\S* \[{rank}\] ready {rank}\r\n", terminal.shown)) == 1
-        )
-        assert len(re.findall(rf"\d\d:\d\d:\d\d\S* \[{rank}\] x\r\n", terminal.shown)) == 1
-    terminal.answer(PROMPT, "c")
-    terminal.answer(PROMPT, "c")
-    assert terminal.finish() == 0
-    for rank in range(2):
-        assert f"[{rank}] value {41 + rank}\r\n" in terminal.shown
 
 
 def assert_lines(terminal: Terminal, rank: int, count: int = 100_000) -> None:
@@ -373,21 +345,6 @@ print("met", rank)
     assert "[0] met 0\r\n" in terminal.shown
 
 
-def test_a_line_where_pdb_was_told_to_stop(start: START) -> None:
-    text = "for i in range(3):\n    if i == 0: breakpoint()\n    x = i\n    y = i\n"
-    terminal = start("-n 1", text)
-    terminal.answer(PROMPT, "b 4")
-    terminal.answer(PROMPT, "c")
-    terminal.until("debugged.py:4\r\n")
-    terminal.answer(PROMPT, "x")
-    terminal.until("\r\n0\r\n")
-    terminal.answer(PROMPT, "c")
-    terminal.until("debugged.py:4\r\n")
-    terminal.answer(PROMPT, "cl 1")
-    terminal.answer(PROMPT, "c")
-    assert terminal.finish() == 0
-
-
 def test_the_output_of_others_waits(start: START, tmp_path: Path) -> None:
     """Without bound in time, but not in memory."""
     text = f"""
@@ -530,29 +487,6 @@ def test_the_launcher_is_ended_at_the_prompt(start: START, signum: int) -> None:
     eventually(lambda: terminal.is_as_it_was)
 
 
-def test_a_rank_is_killed_at_the_prompt(start: START) -> None:
-    terminal = start("-n 2", WITH_OTHERS, "1")
-    terminal.answer(PROMPT, "import os; os.kill(os.getpid(), 9)")
-    assert terminal.finish() == 137
-    assert "mcjax-launch: rank 1 failed: killed by SIGKILL" in terminal.shown
-    assert terminal.is_as_it_was
-
-
-def test_another_rank_fails_meanwhile(start: START, tmp_path: Path) -> None:
-    text = f"""
-import os, time
-if os.environ["JAX_PROCESS_ID"] == "0": breakpoint()
-while not os.path.exists({str(tmp_path / "there")!r}): time.sleep(0.01)
-raise ValueError("bad batch")
-"""
-    terminal = start("-n 2", text)
-    terminal.until(PROMPT)
-    (tmp_path / "there").touch()
-    assert terminal.finish() == 1
-    assert "mcjax-launch: rank 1 failed: ValueError: bad batch\r\n" in terminal.shown
-    assert terminal.is_as_it_was
-
-
 AS_IT_ENDS = """
 import os, signal, sys, time
 told = []
@@ -585,9 +519,9 @@ def test_a_rank_that_stops_as_the_job_ends(start: START, tmp_path: Path, reason:
 # --- elsewhere ---
 
 
-def on_other_hosts(start: START, via: str) -> None:
+def test_on_other_hosts(start: START) -> None:
     """A debugger there, another one, and the end of both by `q`."""
-    terminal = start(f"--hosts a,b --via {shlex.quote(via)}", PROGRAM, "01")
+    terminal = start(f"--hosts a,b --via {shlex.quote(FAKE_SSH)}", PROGRAM, "01")
     first = terminal.until(" too: ")[-1]
     assert " stopped at " in terminal.shown
     for rank, host in enumerate("ab"):
@@ -606,22 +540,6 @@ def on_other_hosts(start: START, via: str) -> None:
     assert terminal.finish() == 130
     assert "Traceback" not in terminal.shown
     assert terminal.is_as_it_was
-
-
-def test_on_other_hosts(start: START) -> None:
-    on_other_hosts(start, FAKE_SSH)
-
-
-@needs_sshd
-@pytest.mark.skipif(PORTABLE, reason="sshd does not hand on MCJAX_PORTABLE")
-def test_on_other_hosts_over_ssh(
-    start: START, jobs: Jobs, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    server = Sshd(tmp_path_factory.mktemp("sshd"), jobs.token)
-    try:
-        on_other_hosts(start, server.via)
-    finally:
-        server.end()
 
 
 def test_a_host_is_lost_at_the_prompt(start: START) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.quick
+
 FIND = Path(__file__).resolve().parents[2] / "scripts" / "find-python"
 
 

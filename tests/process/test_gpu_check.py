@@ -1,19 +1,17 @@
 """scripts/gpu-check: what it asks has a time limit, and what is missing is one line."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from gpu_check.command import result_of
-from gpu_check.limited import Started, ask
 from gpu_check.machine import Machine
 from gpu_check.probes import Missing, driver, jax_of, launcher_python
 from jobs import alive, eventually
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "scripts" / "gpu-check"
+pytestmark = pytest.mark.quick
+
 # Does not end by itself, nor by SIGTERM, nor does what it has started.
 HANGS = "trap '' TERM; echo started; sleep 1000 & echo $! > {0}/pid; wait; sleep 1000"
 
@@ -28,16 +26,6 @@ def gone(folder: Path) -> bool:
     return not alive(int((folder / "pid").read_text()))
 
 
-def test_what_takes_too_long_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
-    hangs = stand_in(tmp_path / "hangs", HANGS)
-    with Started([hangs], tmp_path / "out", grace_s=0.1) as started:
-        eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-        assert started.wait(0.01) is None
-    assert started.status == -9
-    eventually(lambda: gone(tmp_path))
-    assert (tmp_path / "out").read_text() == "started\n"
-
-
 def test_a_launcher_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, seconds in {"LIMIT_S": 1, "SPARE_S": 0.0, "GRACE_S": 0.1}.items():
         monkeypatch.setattr(f"gpu_check.machine.{name}", seconds)
@@ -47,12 +35,6 @@ def test_a_launcher_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert result.seen == "the launcher hung, and was ended after 1 s"
     eventually(lambda: gone(tmp_path))
     assert (tmp_path / "killed.txt").read_text().splitlines()[1:] == ["started"]
-
-
-def test_an_answer() -> None:
-    answer = ask(["sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3"], 20)
-    assert (answer.status, answer.out, answer.said) == (3, "out\n", "last")
-    assert ask(["/nowhere/program"], 20).status == 127
 
 
 def test_the_launchers_python(tmp_path: Path) -> None:
@@ -108,9 +90,3 @@ def test_a_driver(
     found = driver(1)
     assert [tuple(vars(card).values()) for card in found.cards] == cards
     assert why in found.why_none
-
-
-def test_no_such_check() -> None:
-    done = subprocess.run([sys.executable, SCRIPT, "nonsense"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "no such check: nonsense; there are devices bare " in done.stderr

@@ -33,24 +33,6 @@ print(here, sorted({'jax', 'json', 'socket', 'threading'} & set(sys.modules)))
     assert run(jobs, program) == "[] []\n"
 
 
-EXITS = {
-    "import sys; sys.exit(3)": 3,
-    "raise SystemExit(3)": 3,
-    "exit(3)": 3,
-    "import os; os._exit(3)": 3,
-    "from sys import exit; exit(None)": 0,
-    "import sys; sys.exit(0)": 0,
-    "import threading, sys; t = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()": 0,
-    "import sys\ntry: sys.exit(3)\nexcept SystemExit: pass": 0,
-}
-
-
-@pytest.mark.parametrize("program", EXITS)
-def test_exits_without_jax_are_unchanged(jobs: Jobs, program: str) -> None:
-    ended = jobs.run(sys.executable, "-c", program)
-    assert ended.status == EXITS[program]
-
-
 def test_a_pythonpath_of_the_users_own(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("")
     program = "import sys, mine; print('_mcjax_launch' in sys.modules)"
@@ -89,13 +71,6 @@ def test_ranks_without_the_hook_are_reported(jobs: Jobs, tmp_path: Path) -> None
         "the hook did not run in ranks 0-1 (2 of 2): "
         "initialize() finds no coordinates there; does something replace PYTHONPATH?"
     )
-
-
-@pytest.mark.parametrize(
-    "words", [["-I", "-c", "pass"], ["--version"], ["-BE", "-c", "pass"], ["-c", "pass", "-I"]]
-)
-def test_one_that_is_to_have_none_is_not(jobs: Jobs, words: list[str]) -> None:
-    assert jobs.run(sys.executable, *words).report == ""
 
 
 def test_of_a_command_nothing_is_expected(jobs: Jobs) -> None:

@@ -37,6 +37,8 @@ from mcjax_launch.kernel.wire.hook_messages import (
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import FromHook
 
+pytestmark = pytest.mark.quick
+
 HELLO = Hello(100, "1", 0)
 COMPILING = Compiling("jit_step", "train.py:9", "cpu")
 

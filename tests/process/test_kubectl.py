@@ -4,7 +4,6 @@ import os
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 from jobs import Ended, Jobs, eventually
 
@@ -95,18 +94,6 @@ def test_nothing_is_left_in_the_pods(pods: Jobs, signum: int) -> None:
     running.process.send_signal(signum)
     running.finish()
     eventually(lambda: not pods.left())
-
-
-def test_a_client_is_killed(pods: Jobs) -> None:
-    options = ["--hosts", "ws-[0-1]", "--via", "kubectl exec -i {host} --"]
-    running = pods.start(*options, "sh", "-c", "echo ready; exec sleep 1000", env=PODS)
-    running.read_until("ready", 2)
-    for child in psutil.Process(running.process.pid).children():
-        if "ws-1" in child.cmdline():
-            child.kill()
-    ended = running.finish()
-    assert ended.status == 255
-    assert "host ws-1: " in ended.report
 
 
 def test_a_client_without_input(pods: Jobs) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from mcjax_launch.kernel.wire.loop import GONE, READ, WRITE, Loop
 
+pytestmark = pytest.mark.quick
+
 
 class Pipe:
     """A pipe, and what a loop has called back for its ends."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from jobs import Jobs
 from remote import FAKE_SSH
+from stand_in_jax import make_stand_in
 
 import mcjax_launch
 from mcjax_launch.kernel.transport import bootstrap
@@ -16,26 +17,6 @@ OLDEST = (3, 9)
 VERSION = "import sys; print(*sys.version_info[:2])"
 PACKAGE = Path(mcjax_launch.__file__).parent
 
-# What the hook meets: enough of a jax for a call of initialize(), in which the others come to 0.
-FAKE_JAX = """
-import socket
-
-def initialize(coordinator_address=None, num_processes=None, process_id=None):
-    if process_id == 0:
-        host, port = coordinator_address.rsplit(":", 1)
-        with socket.socket() as service:
-            service.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            service.bind((host, int(port)))
-            service.listen()
-            service.accept()
-    print("process", process_id, "of", num_processes, "at", coordinator_address, flush=True)
-
-def shutdown():
-    pass
-
-def is_initialized():
-    return False
-"""
 PROGRAM = """
 import sys
 import jax.distributed
@@ -123,9 +104,7 @@ def test_a_python_program(
     jobs: Jobs, python: str, hosts: Path, tmp_path: Path, raises: str
 ) -> None:
     """The hook fills in the coordinates and reports the exception."""
-    (tmp_path / "jax").mkdir()
-    (tmp_path / "jax" / "__init__.py").write_text("")
-    (tmp_path / "jax" / "distributed.py").write_text(FAKE_JAX)
+    make_stand_in(tmp_path)
     (tmp_path / "program.py").write_text(PROGRAM)
     which = "none" if raises == "none" else "{process_id}"
     ended = jobs.run("--hosts", hosts, "--via", FAKE_SSH, "program.py", which, cwd=tmp_path)
@@ -133,9 +112,9 @@ def test_a_python_program(
     major, minor = version(python)
     for rank, host in enumerate("ab"):
         assert f"[{rank} {host}] python {major} {minor}\n" in ended.stdout
-    assert "[1 b] process 1 of 2 at " in ended.stdout
+    assert "[1 b] at " in ended.stdout
     assert "hook failed" not in ended.stderr
     if raises == "1":
         assert "rank 1 on b failed: ValueError: on purpose" in ended.report
     else:  # otherwise rank 0 may be stopped before it has printed this
-        assert "[0 a] process 0 of 2 at " in ended.stdout
+        assert "[0 a] listens on " in ended.stdout

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from jobs import PROGRAMS, Jobs, eventually
-from remote import FAKE_SSH, SYSTEM_PATH, needs_sshd
+from jobs import Jobs, eventually
+from remote import FAKE_SSH, SYSTEM_PATH
 
 from mcjax_launch.kernel.transport import bootstrap
+
+# The silence of hosts and the patience for their greetings: 2.4 and 2.8 s.
+SOON = {"MCJAX_TEST_TIME_SCALE": "0.2"}
 
 
 def test_all_that_the_agent_imports_is_streamed() -> None:
@@ -28,33 +31,16 @@ def test_all_that_the_agent_imports_is_streamed() -> None:
     assert done.stderr == b""
 
 
-@needs_sshd
-def test_a_bad_hosts_file(jobs: Jobs, tmp_path: Path) -> None:
-    (tmp_path / "hosts.txt").write_text("a\nb slots=none\n")
-    ended = jobs.run("--hosts", tmp_path / "hosts.txt", "true")
-    assert ended.status == 2
-    assert f"{tmp_path}/hosts.txt:2: slots=none" in ended.report
-    ended = jobs.run("--hosts", "no/hosts.txt", "true")
-    assert (ended.status, "no/hosts.txt: no such file" in ended.report) == (2, True)
-
-
 def test_a_slow_sync_is_not_taken_for_silence(jobs: Jobs, tmp_path: Path) -> None:
     """Over a transport that takes longer for it than the launcher waits for a sign of life."""
-    (tmp_path / "big").write_bytes(os.urandom(1_500_000))
+    (tmp_path / "big").write_bytes(os.urandom(300_000))
     slow = "import os, sys, time\nwhile b := os.read(0, 20_000): os.write(1, b); time.sleep(0.2)"
     (tmp_path / "slow.py").write_text(slow)
     via = f"bash -c '{sys.executable} {tmp_path}/slow.py | eval \"$1\"' - {{command}} {{host}}"
     options = ["--hosts", "a", "--via", via, "--sync", "big"]
-    ended = jobs.run(*options, "sh", "-c", "wc -c < big", cwd=tmp_path)
-    assert ended.stdout == "[0] 1500000\n", ended.stderr
-    assert ended.seconds > 13  # else it would prove nothing
-
-
-def test_clients_that_end_together_are_all_named(jobs: Jobs) -> None:
-    ended = jobs.run("--hosts", "h[1-8]", "--via", FAKE_SSH, "true", env={"FAKE_SSH": "key"})
-    assert ended.status == 255
-    assert "7 more: " in ended.report
-    assert ended.seconds < 10
+    ended = jobs.run(*options, "sh", "-c", "wc -c < big", cwd=tmp_path, env=SOON)
+    assert ended.stdout == "[0] 300000\n", ended.stderr
+    assert ended.seconds > 2.4  # else it would prove nothing
 
 
 def test_interrupt_of_a_start(jobs: Jobs) -> None:
@@ -85,7 +71,7 @@ def test_an_agent_that_is_on_its_way_at_an_interrupt_is_waited_for(
 def test_what_a_transport_has_started_ends_with_it(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "ssh").write_text("#!/bin/bash\nsleep 1000 & sleep 1000\n")
     (tmp_path / "ssh").chmod(0o755)
-    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    env = {**SOON, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     ended = jobs.run("--hosts", "a", "true", env=env, limit=40)
     assert ended.status == 255
 
@@ -133,11 +119,10 @@ def test_a_host_that_cannot_be_used(jobs: Jobs, mode: str) -> None:
 
 def test_a_host_that_swallows_the_connection(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "ssh").symlink_to(Path(__file__).parent.parent / "fake_ssh")
-    env = {"FAKE_SSH": "hang@b", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    env = {**SOON, "FAKE_SSH": "hang@b", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     ended = jobs.run("--hosts", "a,b", "true", env=env)
     assert ended.status == 255
-    assert "host b: no answer within 14 s (Welcome to the swamp)" in ended.report
-    assert ended.seconds < 25
+    assert "host b: no answer within 2.8 s (Welcome to the swamp)" in ended.report
 
 
 GCLOUD = "gcloud compute tpus tpu-vm ssh NAME --zone=Z --worker={host} --quiet --command={command}"
@@ -146,7 +131,7 @@ GCLOUD = "gcloud compute tpus tpu-vm ssh NAME --zone=Z --worker={host} --quiet -
 def test_the_workers_of_a_tpu_slice_by_gcloud(jobs: Jobs, tmp_path: Path) -> None:
     """It takes longer than ssh may, and has rules of its own for its arguments."""
     (tmp_path / "gcloud").symlink_to(Path(__file__).parent.parent / "fake_gcloud")
-    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "FAKE_GCLOUD_S": "16"}
+    env = {**SOON, "PATH": f"{tmp_path}:{os.environ['PATH']}", "FAKE_GCLOUD_S": "3.2"}
     program = ["sh", "-c", 'echo rank $JAX_PROCESS_ID of $JAX_NUM_PROCESSES on $FAKE_WORKER: "$1"']
     ended = jobs.run("--hosts", "0,1,2,3", "--via", GCLOUD, *program, "-", "a  'b'", env=env)
     assert ended.status == 0, ended.stderr
@@ -197,7 +182,6 @@ def test_an_old_python_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
         (["missing.py"], 127, "host a: missing.py: no such file in "),
         (["no-such-command"], 127, "host a: no-such-command: not found in PATH"),
         (["--python", "/no/python", "-m", "x"], 255, "host a: "),
-        (["-n", "9", "true"], 2, "-n 9: the hosts have 1 slot;"),
     ],
 )
 def test_what_a_host_lacks(jobs: Jobs, args: list[str], status: int, words: str) -> None:
@@ -270,14 +254,6 @@ def test_dry_run_connects_to_no_host(jobs: Jobs) -> None:
     assert "JAX_COORDINATOR_ADDRESS=a:PORT" in ended.stdout
 
 
-def test_no_jax_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
-    (tmp_path / "hosts").write_text(f"a\nb python={tmp_path}/bare/bin/python\n")
-    ended = jobs.run("--hosts", tmp_path / "hosts", "--via", FAKE_SSH, PROGRAMS / "toy.py")
-    assert ended.status == 2
-    assert f"host b: {tmp_path}/bare/bin/python has no jax" in ended.report
-
-
 # Clients that lead to this machine: what ends them ends the agent's guardian as well.
 LOCAL_CLIENTS = {
     "env": "env HOST={host}",
@@ -296,12 +272,14 @@ def test_nothing_is_left_of_a_host_that_is_given_up(jobs: Jobs, client: str, how
     """Neither what has left its session, nor the folder (see `jobs`)."""
     script = "setsid sleep 1000 & echo ready; exec sleep 1000"
     via = LOCAL_CLIENTS[client]
-    running = jobs.start("--via", via, "--hosts", "there", "bash", "-c", script)
+    # One that says nothing is given up after a fifth of the 12 s that it has else.
+    env = SOON if how == "all stopped" else {}
+    running = jobs.start("--via", via, "--hosts", "there", "bash", "-c", script, env=env)
     running.read_until("ready")
     (guardian,) = psutil.Process(running.process.pid).children()
     (agent,) = guardian.children()
     for process in (guardian, agent):
-        if how == "all stopped":  # an agent that says nothing is given up after 12 s
+        if how == "all stopped":
             process.suspend()
             eventually(lambda: process.status() == psutil.STATUS_STOPPED)  # noqa: B023
         elif process is (agent if how == "agent killed" else guardian):
@@ -311,7 +289,7 @@ def test_nothing_is_left_of_a_host_that_is_given_up(jobs: Jobs, client: str, how
     told = {
         "client killed": "its agent was stopped by SIGTERM",
         "agent killed": "its agent was killed by SIGKILL",
-        "all stopped": "no heartbeat for 12 s",
+        "all stopped": "no heartbeat for 2.4 s",
     }[how]
     assert f"host there: {told}" in ended.report
     assert jobs.left() == []

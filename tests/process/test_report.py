@@ -152,20 +152,6 @@ def test_restarts(jobs: Jobs, tmp_path: Path) -> None:
     assert first["job_id"] != second["job_id"]
 
 
-def test_a_signal(jobs: Jobs, tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    running = jobs.start("-n", 2, "--report", path, "bash", "-c", "echo up; exec sleep 100")
-    running.read_until("up", 2)
-    running.signal(signal.SIGINT)
-    assert running.finish().status == 130
-    found = read(path)
-    (attempt,) = found["attempts"]
-    assert found["words"] == attempt["cause"]["words"] == "stopped by SIGINT"
-    assert attempt["cause"]["kind"] == "stop"
-    assert attempt["cause"]["at_s"] <= attempt["ranks"][0]["ended_s"]
-    assert [rank["signal"] for rank in attempt["ranks"]] == ["SIGINT", "SIGINT"]
-
-
 def test_a_signal_between_two_attempts(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     running = jobs.start("--max-restarts", 3, "--report", path, "bash", "-c", "exit 7")
@@ -188,20 +174,6 @@ def test_a_timeout(jobs: Jobs, tmp_path: Path) -> None:
     assert 1 <= found["attempts"][0]["cause"]["at_s"] < 3
 
 
-def test_a_host_that_cannot_be_reached(jobs: Jobs, tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    done = jobs.run(
-        "--hosts", "a,b", "--via", FAKE_SSH, "--report", path, "true", env={"FAKE_SSH": "key@b"}
-    )  # fmt: skip
-    assert done.status == 255
-    found = read(path)
-    assert found["exit_status"] == 255
-    assert found["words"].startswith("host b: ")
-    (attempt,) = found["attempts"]
-    assert (attempt["hosts"], attempt["ranks"]) == (["a", "b"], [])
-    assert (attempt["cause"]["kind"], attempt["job_id"]) == ("stop", None)
-
-
 def test_a_host_that_is_lost(jobs: Jobs, tmp_path: Path) -> None:
     path = tmp_path / "run.html"
     program = "test $JAX_PROCESS_ID = 0 || kill -KILL $PPID; exec sleep 100"
@@ -214,17 +186,6 @@ def test_a_host_that_is_lost(jobs: Jobs, tmp_path: Path) -> None:
     assert found["words"].startswith("host b: ")
     assert [rank["outcome"] for rank in attempt["ranks"]] == ["stopped", "lost"]
     assert attempt["ranks"][1]["ended_s"] is None
-
-
-def test_a_program_that_cannot_be_started(jobs: Jobs, tmp_path: Path) -> None:
-    program, path = tmp_path / "program", tmp_path / "run.json"
-    program.write_bytes(b"\x7fELF no more")
-    program.chmod(0o755)
-    done = jobs.run("--report", path, program)
-    assert done.status == 126
-    found = read(path)
-    assert found["exit_status"] == 126
-    assert found["attempts"][0]["ranks"][0]["outcome"] == "unknown"
 
 
 # --- where it cannot be written ---
@@ -248,23 +209,6 @@ def test_an_unusable_path(jobs: Jobs, tmp_path: Path, path: str) -> None:
     assert (done.status, done.out) == (2, b"")
     assert done.report.startswith(BAD[path])
     assert done.report.count("\n") == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "variables"),
-    [
-        ("--report r.json --log-dir r.json", {}),
-        ("--report r.json", {"MCJAX_LOG_DIR": "r.json"}),
-        ("--emit slurm --report r.json --log-dir r.json", {}),
-    ],
-)
-def test_one_file_for_two(
-    jobs: Jobs, tmp_path: Path, words: str, variables: dict[str, str]
-) -> None:
-    done = jobs.run(*words.split(), "echo", "started", cwd=tmp_path, env=variables)
-    assert (done.status, done.out) == (2, b"")
-    assert done.report.startswith("--report r.json and --log-dir r.json name one path: ")
-    assert os.listdir(tmp_path) == []
 
 
 def test_one_file_for_two_from_python(launch: Launch, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import tempfile
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,11 +43,6 @@ def test_what_it_prints_is_shown(called: Any, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr() == ("", "[0] called\n")
     run(called.times, 1)
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_large_value(called: Any) -> None:
-    size = 5_000_000  # several messages
-    assert run(called.big, size) == [bytes(size), b"\1" * size]
 
 
 def test_what_it_raises_is_raised_again(called: Any) -> None:
@@ -325,11 +319,3 @@ def test_an_interrupt_while_a_value_is_on_its_way(called: Any) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run(called.beside, 50 << 20, processes=1, on_event=interrupt)
-
-
-def test_a_program_that_calls_it(called: Any) -> None:
-    """Nothing is left whatever comes of the call."""
-    assert run(called.times, 1) == [0, 1]
-    with pytest.raises(KeyError):
-        run(called.fails, "KeyError")
-    assert not list(Path(tempfile.gettempdir()).glob("mcjax-*"))

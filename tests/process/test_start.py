@@ -8,6 +8,8 @@ import psutil
 import pytest
 from jobs import Jobs
 
+pytestmark = pytest.mark.quick
+
 # What only some runs need, and any may import by an oversight: none of it is for `-n 1 true`.
 OF_SOME_RUNS = {
     *("argparse", "bisect", "dataclasses", "difflib", "hashlib", "inspect", "json"),

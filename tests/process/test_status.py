@@ -4,7 +4,7 @@ import os
 import re
 import select
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -15,20 +15,6 @@ from screen import Screen
 from terminal import COLUMNS, Terminal
 
 START = Callable[..., Terminal]
-
-
-@pytest.fixture
-def start(jobs: Jobs) -> Iterator[START]:
-    """Starts a launcher in a terminal."""
-    terminals: list[Terminal] = []
-
-    def begin(*args: object, **how: object) -> Terminal:
-        terminals.append(Terminal(jobs, *args, **how))  # type: ignore[arg-type]
-        return terminals[-1]
-
-    yield begin
-    for terminal in terminals:
-        terminal.close()
 
 
 def client(folder: Path, first: str) -> str:
@@ -46,23 +32,23 @@ def screen(terminal: Terminal) -> list[str]:
     return shown.rows
 
 
-def test_hosts_that_come_up(start: START, tmp_path: Path) -> None:
+def test_hosts_that_come_up(at_terminal: START, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     via = client(tmp_path, f"[ $1 != b ] || cat {gate}")
-    terminal = start("--hosts", "a,b,c", "--via", via, "echo", "hi")
+    terminal = at_terminal("--hosts", "a,b,c", "--via", via, "echo", "hi")
     terminal.until("2/3 hosts ready, waiting for b")
     gate.write_text("")
     assert terminal.finish() == 0
     assert sorted(screen(terminal)) == ["[0 a] hi", "[1 b] hi", "[2 c] hi"]
 
 
-def test_it_is_gone_when_ranks_print_and_comes_back(start: START, tmp_path: Path) -> None:
+def test_it_is_gone_when_ranks_print_and_comes_back(at_terminal: START, tmp_path: Path) -> None:
     gate, other = tmp_path / "gate", tmp_path / "other"
     os.mkfifo(gate)
     os.mkfifo(other)
     script = f"cat {gate}; cat {other}"
-    terminal = start("--status", "bash", "-c", script)
+    terminal = at_terminal("--status", "bash", "-c", script)
     terminal.until("mcjax-launch: 2 s")
     assert re.fullmatch(r"mcjax-launch: \d s.*", screen(terminal)[0])
     gate.write_text("hello\n")
@@ -80,9 +66,9 @@ def wakeups(pid: int) -> int:
     return psutil.Process(pid).num_ctx_switches().voluntary
 
 
-def test_an_idle_job_costs_nothing_on_a_terminal(start: START) -> None:
+def test_an_idle_job_costs_nothing_on_a_terminal(at_terminal: START) -> None:
     """Once it has been seen that it takes longer than a moment, and but for --status."""
-    terminal = start("bash", "-c", "echo ready; sleep 1000")
+    terminal = at_terminal("bash", "-c", "echo ready; sleep 1000")
     terminal.until("ready")
     assert not select.select([terminal.fd], [], [], 2.5)[0]
     before = wakeups(terminal.pid)
@@ -94,22 +80,21 @@ def test_an_idle_job_costs_nothing_on_a_terminal(start: START) -> None:
 
 @pytest.mark.parametrize("words", [["-q"], []])
 def test_there_is_none_in_a_pipe_or_with_quiet(
-    jobs: Jobs, tmp_path: Path, words: list[str]
+    jobs: Jobs, at_terminal: START, tmp_path: Path, words: list[str]
 ) -> None:
     options = ["--hosts", "a,b", "--via", client(tmp_path, "sleep 2")]
     if words:
-        terminal = Terminal(jobs, *words, *options, "true")
+        terminal = at_terminal(*words, *options, "true")
         assert terminal.finish() == 0
         assert terminal.shown == ""
-        terminal.close()
     else:
         ended = jobs.run("--status", *options, "true")
         assert (ended.status, ended.out, ended.err) == (0, b"", b"")
 
 
-def test_stacks_and_a_resize(start: START) -> None:
+def test_stacks_and_a_resize(at_terminal: START) -> None:
     """Lines of the launcher's own come above it, and it follows the size."""
-    terminal = start("--status", sys.executable, "-c", "import time; time.sleep(1000)")
+    terminal = at_terminal("--status", sys.executable, "-c", "import time; time.sleep(1000)")
     terminal.until("mcjax-launch: 2 s")
     terminal.type("\x1c")
     terminal.until("in <module>")
@@ -122,15 +107,3 @@ def test_stacks_and_a_resize(start: START) -> None:
     rows = screen(terminal)
     assert not [row for row in rows if re.match(r"mcjax-launch: \d+ s", row)]
     assert any("in <module>" in row for row in rows)
-
-
-def test_a_debugger_has_the_screen_to_itself(start: START, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text("breakpoint()\nimport time\ntime.sleep(1000)\n")
-    terminal = start("--status", program)
-    terminal.until("(Pdb) ")
-    assert not select.select([terminal.fd], [], [], 2.5)[0]  # nothing comes
-    terminal.type("c\r")
-    terminal.until("mcjax-launch: ")
-    terminal.type("\x03")
-    assert terminal.finish() == 130

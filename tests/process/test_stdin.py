@@ -14,6 +14,8 @@ import pytest
 from jobs import LAUNCHER, Jobs, Running, eventually
 from remote import FAKE_SSH
 
+pytestmark = pytest.mark.quick
+
 DIGEST = "import hashlib, sys; print(hashlib.file_digest(sys.stdin.buffer, 'md5').hexdigest())"
 MUCH = os.urandom(1 << 20) * 8
 PYTHON = sys.executable

@@ -10,6 +10,8 @@ import pytest
 from mcjax_launch.kernel.agent.system import system
 from mcjax_launch.kernel.agent.system.unix import SpawnError
 
+pytestmark = pytest.mark.quick
+
 # In an interpreter of its own: it waits for all children, whosever they are.
 WAITS = """
 import os, sys

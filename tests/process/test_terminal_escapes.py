@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from jobs import Jobs
 
+pytestmark = pytest.mark.quick
+
 RED = "\x1b[31m"
 SHOWN = "\\x1b[31m"
 SHELL = "env H={host} sh -c {command}"

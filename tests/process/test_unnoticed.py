@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from jobs import Jobs
 
-pytestmark = pytest.mark.both_ways("abc")
-
 # Of objects, and how long the tests of a test took.
 _VARYING = re.compile(" at 0x[0-9a-f]+| in [0-9.]+s")
 # What each prints on both outputs, and its status, must be the same.
@@ -95,7 +93,10 @@ def launched(jobs: Jobs, folder: Path, *words: object) -> tuple[int, str, str]:
     return ended.status, ended.stdout, "".join(programs)
 
 
-@pytest.mark.parametrize("name", [*PROGRAMS, "sub-interpreter"])
+FORKED = pytest.param("class of an exit", marks=pytest.mark.forked("abc"))
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, "sub-interpreter", FORKED])
 def test_a_program_alone_and_launched(jobs: Jobs, tmp_path: Path, name: str) -> None:
     body = SUB_INTERPRETER if name == "sub-interpreter" else PROGRAMS[name]
     program = [sys.executable, "-X", "dev", "-c", f"import sys\n{body}"]

@@ -1,7 +1,6 @@
 """--wrap: ranks under another command, whose end is theirs."""
 
 import json
-import os
 import shlex
 import shutil
 import signal
@@ -146,18 +145,6 @@ def test_several_and_placeholders(jobs: Jobs) -> None:
     options = ["--wrap", "env A={process_id} B=1", "--wrap", "1:env 'B=of {num_processes}'"]
     ended = jobs.run("-n", 2, *options, "sh", "-c", 'echo "$A $B"')
     assert sorted(ended.stdout.splitlines()) == ["[0] 0 1", "[1] 1 of 2"]
-
-
-def test_a_variable_holds_several(jobs: Jobs) -> None:
-    ended = jobs.run("sh", "-c", "echo $A $B", env={"MCJAX_WRAP": "env A=1 C=3\n0:env B=2"})
-    assert ended.stdout == "[0] 1 2\n"
-
-
-def test_the_program_is_checked_below_it(jobs: Jobs, tmp_path: Path) -> None:
-    ended = jobs.run("--wrap", "env A=1", "missing.py")
-    assert (ended.status, ended.report) == (127, f"missing.py: no such file in {os.getcwd()}")
-    ended = jobs.run("--wrap", "env A=1", "no-such-command")
-    assert (ended.status, ended.report) == (127, "no-such-command: not found in PATH")
 
 
 @pytest.mark.parametrize("where", [[], ["--hosts", "a,b", "--via", FAKE_SSH]], ids=["", "ssh"])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from benchmarks.measure import Grid, Measure, Result, Spread, from_json, to_json
-from benchmarks.table import markdown, number, put_into
+from benchmarks.table import markdown, put_into
 
 STARTUP = Measure("start", "ms", {"mcjax-launch": [80.0, 90.0, 100.0], "loop": [20.0, 45.0, 50.0]})
 FAULTS = Grid("left behind", {"a rank ends": {"ours": "none"}, "KILL": {"ours": "none", "b": "3"}})
@@ -24,21 +24,6 @@ def test_ratios_are_of_what_was_measured_in_the_same_round() -> None:
     assert Measure("", "", {"mcjax-launch": [1.0], "zero": [0.0]}).ratio("zero") is None
     other = Measure("", "", {"a": [6.0], "b": [2.0]}, base="a").ratio("b")
     assert other is not None and other.median == 3.0
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (1234.4, "1234"),
-        (99.96, "100"),
-        (12.34, "12.3"),
-        (9.996, "10.0"),
-        (0.593, "0.59"),
-        (0, "0.00"),
-    ],
-)
-def test_numbers_have_the_digits_that_mean_something(value: float, text: str) -> None:
-    assert number(value) == text
 
 
 def test_tables() -> None:

@@ -63,33 +63,12 @@ def test_lines_go_to_their_streams(console: Make, capfd: Capture) -> None:
     assert both.empty
 
 
-def test_a_prompt_is_shown_after_a_moment(console: Make, capfd: Capture) -> None:
-    both = console()
-    both.feed(0, STDERR, b"Name? ")
-    assert capfd.readouterr().err == ""
-    wait(both)
-    assert capfd.readouterr().err == "[0] Name? "
-    both.say("note")
-    both.feed(0, STDERR, b"Bob\n")
-    assert capfd.readouterr().err == "\nmcjax-launch: note\n[0] Name? Bob\n"
-
-
 def test_only_some_ranks_are_shown(console: Make, capfd: Capture) -> None:
     some = console(3, show=(1,))
     for rank in range(3):
         some.feed(rank, STDERR, b"x\n")
     assert capfd.readouterr().err == "[1] x\n"
     assert some.tails(0) == ("", "x\n")
-
-
-@pytest.mark.parametrize("verbose", [False, True])
-def test_gloos_lines(console: Make, capfd: Capture, verbose: bool) -> None:
-    both = console(verbose=verbose)
-    both.feed(0, STDOUT, GLOO + b"a\n")
-    both.finish_ranks()
-    note = 'mcjax-launch: hid 1 line from Gloo ("[Gloo] Rank 0 is connected ..."); -v shows them\n'
-    shown = "".join(f"[0] {line}\n" for line in (GLOO + b"a").decode().split("\n"))
-    assert capfd.readouterr() == ((shown, "") if verbose else ("[0] a\n", note))
 
 
 def test_hidden_lines_are_mentioned_in_time_but_not_with_quiet(
@@ -112,13 +91,6 @@ def test_follow_on_errors(console: Make, capfd: Capture, culprit: int) -> None:
     both.finish_ranks()
     note = "mcjax-launch: hid 1 line of follow-on errors; -v shows them\n"
     assert capfd.readouterr().err == (note if culprit else f"[0] {POLLED.decode()}")
-
-
-def test_without_a_failure_they_are_shown_after_a_moment(console: Make, capfd: Capture) -> None:
-    both = console()
-    both.feed(0, STDERR, POLLED)
-    wait(both)
-    assert capfd.readouterr().err == f"[0] {POLLED.decode()}"
 
 
 def test_equal_lines_are_shown_once(console: Make, capfd: Capture) -> None:

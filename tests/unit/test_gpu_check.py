@@ -4,31 +4,15 @@ from pathlib import Path
 
 import pytest
 from gpu_check.check import Check, NotRun, Seen
-from gpu_check.command import CHECKS
-from gpu_check.machine import Machine, Ran
+from gpu_check.machine import Machine
 from gpu_check.probes import Driver, Jax, no_gpu
-from gpu_check.result import FAILED, NOT_RUN, OK, Result, counts
 
-OUTPUT = """\
-[1] rank 1: [cuda:1] of 2
-[0] rank 0: [cuda:0] of 2
-mcjax-launch: hid 2 lines from Gloo, rank 1 failed
-mcjax-launch: rank 1 failed: ValueError: bad batch
-"""
 JAX = Jax("cpu", ("cpu",), "0.12.0", "0.12.0", {}, "3.13.0")
 PLUGIN = Jax("cpu", ("cpu",), "0.12.0", "0.12.0", {"jax-cuda12-plugin": "0.12.0"}, "3.13.0")
 
 
 def machine(count: int, *, rehearsal: bool = False) -> Machine:
     return Machine("python", "ranks", Path("out"), rehearsal, count)
-
-
-def test_what_a_run_has_said() -> None:
-    ran = Ran(1, OUTPUT, 3.2)
-    assert ran.first("rank 1", "failed") == "rank 1 failed: ValueError: bad batch"
-    assert ran.first("rank 2") == "nothing was said"
-    assert ran.of_ranks(" of ") == ["rank 0: [cuda:0] of 2", "rank 1: [cuda:1] of 2"]
-    assert ran.ended == "exit status 1 after 3 s"
 
 
 @pytest.mark.parametrize(
@@ -47,10 +31,6 @@ def test_ranks_that_meet(count: int, rehearsal: bool, options: str, meets: str) 
     assert words.endswith(f"on_gpus.py killed {meets} {platform}")
 
 
-def test_most_checks_need_one_gpu() -> None:
-    assert {name for name, check in CHECKS.items() if check.gpus > 1} == {"several", "verify"}
-
-
 def test_what_is_not_run() -> None:
     def run(machine: Machine) -> Seen:
         return Seen(True, "fine")
@@ -61,19 +41,6 @@ def test_what_is_not_run() -> None:
     with pytest.raises(NotRun, match="in a rehearsal: no GPU is there"):
         real.try_on(machine(2, rehearsal=True))
     assert real.try_on(machine(2)).text == "fine"
-
-
-def test_rows() -> None:
-    results = [
-        Result("a", OK, "what", "x | y\nz", 2.3),
-        Result("b", FAILED, "what", "w" * 500, 61.0),
-        Result("c", NOT_RUN, "what", "why", 0.0),
-    ]
-    rows = [result.row for result in results]
-    assert rows[0] == "| ok | a | what | x \\| y z | 2 s |"
-    assert rows[1].endswith("w ... | 61 s |")
-    assert rows[2] == "| not run | c | what | why |  |"
-    assert counts(results) == "1 ok, 1 FAILED, 1 not run"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import yaml
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.schedulers.manifest import change, to_yaml
 
-CONTAINER = {"name": "main", "env": [{"name": "A", "value": "1"}]}
 QUEUE = {"kueue.x-k8s.io/queue-name": "q"}
 
 

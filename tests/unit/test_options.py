@@ -61,6 +61,7 @@ GIVEN = {
     "--stdin all a.py": "--stdin all -- a.py",
     "--stdin none a.py": "--stdin none -- a.py",
     "--profile x --profile-after 90s a.py": "--profile x --profile-after 90 -- a.py",
+    "--preload jax,flax.linen a.py": "--preload jax,flax.linen -- a.py",
     "--wrap env --wrap 0:ltrace a.py": "--wrap env --wrap 0:ltrace -- a.py",
 }
 

@@ -315,14 +315,6 @@ def test_who_greets_after_a_stop_is_sent_away(start_on: Make) -> None:
     assert len(start.links[0].sent) == 1 and start.plans == []
 
 
-def test_an_answer_after_a_stop_makes_no_plan(start_on: Make) -> None:
-    start = start_on(LOCAL)
-    start.greet()
-    start.startup.stop()
-    start.answer(0)
-    assert start.plans == [] and start.errors == []
-
-
 def test_after_a_stop_there_is_no_plan(start_on: Make) -> None:
     start = start_on("a", "b")
     start.greet()

@@ -1,6 +1,5 @@
 """Says which ranks --preload has forked, where it cannot, and which imports take long."""
 
-import os
 from collections.abc import Iterable, Sequence
 
 from mcjax_launch.diagnosis.preloading import imports_under_way
@@ -18,7 +17,7 @@ from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.frames import Raw
 from mcjax_launch.kernel.wire.messages import FromHook, ToAgent, ToLauncher
 from mcjax_launch.ranks import these_ranks
-from mcjax_launch.watchdog.hang import AFTER_S, AFTER_VARIABLE
+from mcjax_launch.watchdog.hang import AFTER_S
 
 
 class PreloadNotes(LauncherPart):
@@ -30,7 +29,7 @@ class PreloadNotes(LauncherPart):
         self._state = launcher.state
         self._note = launcher.console.note
         self._detail = launcher.console.detail
-        self._pause_s = float(os.environ.get(AFTER_VARIABLE) or AFTER_S)
+        self._pause_s = AFTER_S
         self._said: set[str] = set()
 
     def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import have, these_ranks
 from mcjax_launch.runs.place import Stage
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
 
 #: When a rank has been held for so many seconds, all are asked where they are, and then again.
-LOOK_AFTER_S, LOOK_EVERY_S = 3.0, 7.0
+LOOK_AFTER_S, LOOK_EVERY_S = scaled(3.0), scaled(7.0)
 # Programs are judged by then though it is not known of all members which ranks they are.
-_MEMBERS_S = 10.0
+_MEMBERS_S = scaled(10.0)
 # A rank is let go after so long if another one is in no program; in any case after the longest.
-_HOLD_S, _LONGEST_HOLD_S = 10.0, 100.0
+_HOLD_S, _LONGEST_HOLD_S = scaled(10.0), scaled(100.0)
 # A rank that stands still uses no more of a processor than this.
 _MOST_IDLE = 0.01
 # When ranks diverge, the others get so many seconds to show which side they are on.

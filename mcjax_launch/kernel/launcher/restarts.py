@@ -16,13 +16,14 @@ from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.schedulers import restarts_before
 from mcjax_launch.kernel.wire.signals import ENDING
+from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.ranks import counted
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason, interrupted
 
 # Between a failure and the next start: doubled each time.
-_FIRST_PAUSE_S = 1.0
-_MOST_PAUSE_S = 30.0
+_FIRST_PAUSE_S = scaled(1.0)
+_MOST_PAUSE_S = scaled(30.0)
 
 
 def run(

@@ -13,9 +13,10 @@ from mcjax_launch.kernel.transport.pipes import NewPipes, Pipes
 from mcjax_launch.kernel.wire import ulimits
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.schedulers import CLIENTS
+from mcjax_launch.kernel.wire.timers import scaled
 
 #: From the start of a transport to the agent's greeting.
-GREETING_S = 14.0
+GREETING_S = scaled(14.0)
 #: The same by a template's client, which may have more to do: gcloud starts slowly, adds a key to
 #: the host's and may go through a tunnel.
 TEMPLATE_GREETING_S = 60.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 
 from .codec import Malformed, Message, to_json
+from .timers import scaled
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -45,9 +46,9 @@ _LONGEST = 1 << 32
 LONGEST_FROM_AGENT = 1 << 26
 
 #: Over a network each side sends something this often (seconds),
-PING_S = 3.0
+PING_S = scaled(3.0)
 #: and takes the other for lost after this much silence.
-SILENCE_S = 12.0
+SILENCE_S = scaled(12.0)
 
 
 class Data:
