@@ -1,6 +1,7 @@
 """Limits on functions and classes, beside those that ruff holds. Files may be of any length."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -176,3 +177,10 @@ def _asks_for_strings(module: ast.Module) -> bool:
     return any(
         isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in module.body
     )
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """One word for one thing, also for who looks for it."""
+    names = [node.name for _, node in nodes(ast.ClassDef, parsed())]
+    assert len(names) > 400
+    assert [name for name, times in Counter(names).items() if times > 1] == []
