@@ -45,6 +45,8 @@ class Host(Value, kw_only=True):
         python: interpreter of its ranks, if not the job's.
         chdir: working directory of its ranks, if not the job's.
         gpus: that a scheduler has assigned to the job there, where it says so.
+        devices: which these are, as CUDA_VISIBLE_DEVICES names them, where it says so.
+        here: it is this machine, by a name of its own.
 
     """
 
@@ -55,11 +57,13 @@ class Host(Value, kw_only=True):
     python: str | None = None
     chdir: str | None = None
     gpus: int | None = None
+    devices: str = ""
+    here: bool = False
 
     @property
     def is_local(self) -> bool:
         """Whether it is this machine, reached without a transport."""
-        return self.name == LOCAL and self.user is None and self.port is None
+        return self.here or (self.name == LOCAL and self.user is None and self.port is None)
 
     @property
     def login(self) -> str:

@@ -13,11 +13,7 @@ RELAYED = "ssh"
 
 _NO_LIMIT = "no limit"
 _TERMINAL = "the terminal is the calling program's"
-_EMITS = [f"--emit {kind}" for kind in KINDS]
-_OF_EMIT = {
-    "only_command": "is for --emit",
-    "needs": " or ".join(_EMITS).replace(" or ", ", ", len(_EMITS) - 2),
-}
+_OF_EMIT = {"only_command": "is for --emit", "needs": "--emit KIND"}
 
 
 class JobOptions(OptionGroup, title="Job", kw_only=True):
@@ -118,19 +114,19 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
 
     hosts: str | tuple[str, ...] | None = option(  # several: the lines of a hosts file
         kinds.HOSTS,
-        shown="Slurm's allocation, or this machine",
+        shown="a scheduler's allocation, or this machine",
         help="Hosts to run on: a hosts file, a list such as a,b,c, or - for standard input.",
     )
     procs_per_host: int | None = option(
         kinds.ONE_OR_MORE,
         metavar="K",
-        shown="1; Slurm's tasks per node in an allocation",
+        shown="1; in an allocation what the scheduler says",
         help="Ranks per host without slots=.",
     )
     via: str | None = option(
         kinds.TEXT,
         metavar="COMMAND",
-        shown="ssh; srun in a Slurm allocation",
+        shown="ssh; in an allocation the scheduler's client",
         help="How to reach a host: ssh, srun, or a template such as 'ssh -F cfg {host}'.",
     )
     sync: tuple[str, ...] = option(
@@ -313,8 +309,8 @@ class BatchOptions(OptionGroup, title="Batch scripts and manifests", kw_only=Tru
         default=(),
         repeats=True,
         **_OF_EMIT,
-        help="Change the manifest, as in pod.nodeSelector.disk=ssd; for Slurm, add an #SBATCH "
-        "option, such as --partition=gpu. Repeatable.",
+        help="Change the manifest, as in pod.nodeSelector.disk=ssd; for a batch script, add "
+        "an option such as --partition=gpu. Repeatable.",
     )
 
 

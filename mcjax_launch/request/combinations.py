@@ -130,6 +130,11 @@ def _check_lone(options: Options, given: Set[str], environ: Mapping[str, str]) -
 def _check_without_hosts(options: Options, given: Set[str]) -> None:
     """Refuse what is for other hosts where there are none."""
     if "via" in given:
+        if scheduler := schedulers.CLIENTS.get(options.via or ""):
+            raise LaunchError(
+                f"--via {options.via}: no {scheduler.title} allocation here: run mcjax-launch in a "
+                "job, not on a login node, or name hosts with --hosts"
+            )
         raise LaunchError(f"--via {options.via}: no hosts to reach; name them with --hosts")
     whole, each = options.num_processes, options.procs_per_host
     alone = options.num_hosts is None and "procs_per_host" in given

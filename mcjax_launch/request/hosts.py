@@ -5,12 +5,14 @@ import errno
 import os
 import re
 import select
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host, parse_file, parse_list
 from mcjax_launch.kernel.wire import schedulers
+from mcjax_launch.kernel.wire.schedulers import Scheduler
 from mcjax_launch.options.options import Options
+from mcjax_launch.ranks import counted
 
 _MOST_BYTES = 16 << 20  # of a hosts file
 # How long a named pipe may be without a writer.
@@ -30,10 +32,41 @@ def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]
     if options.hosts is not None:
         return _read(options.hosts, slots)
     if scheduler := schedulers.around(environ):
-        from mcjax_launch.schedulers import driver
-
-        return driver(scheduler).hosts(environ, options.procs_per_host)
+        return _of_allocation(options, environ, scheduler)
     return (Host(name=LOCAL, slots=options.num_processes or slots),)
+
+
+def _of_allocation(
+    options: Options, environ: Mapping[str, str], scheduler: Scheduler
+) -> tuple[Host, ...]:
+    from mcjax_launch.schedulers import driver
+
+    found = driver(scheduler)
+    hosts = found.hosts(environ, options.procs_per_host)
+    wanted = options.num_processes or 0
+    if wanted > sum(host.slots for host in hosts) and (why := found.lacks(environ)):
+        raise LaunchError(f"-n {wanted}: {why}")
+    return hosts
+
+
+def about_allocation(
+    options: Options, environ: Mapping[str, str], hosts: Sequence[Host], via: str
+) -> Iterator[str]:
+    """Where the hosts come from, in lines for --verbose, and what a job seems to lack."""
+    scheduler, why = schedulers.inner(environ)
+    if scheduler is None or options.hosts is not None or options.num_hosts:
+        return
+    from mcjax_launch.schedulers import driver
+
+    if options.verbose:
+        if why:
+            yield why
+        where = f"{counted(len(hosts), 'host')} of {scheduler.title}'s allocation"
+        elsewhere = [host for host in hosts if not host.is_local]
+        yield f"{where}, reached by {via}" if elsewhere else f"{where}: this machine"
+    lacks = driver(scheduler).lacks(environ)
+    if lacks and not options.quiet and not options.num_processes:
+        yield lacks
 
 
 def default_via(options: Options, environ: Mapping[str, str]) -> str:

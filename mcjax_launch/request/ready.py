@@ -16,7 +16,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.kernel.launcher.entry import run as run_job
 from mcjax_launch.request import ranks_python, this_machine
-from mcjax_launch.request.hosts import find_hosts
+from mcjax_launch.request.hosts import about_allocation, find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.request.program import check_program
 
@@ -42,6 +42,8 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
     """
     hosts = find_hosts(options, environ)
     job = make_job(options, hosts, this_machine.look_up(options, hosts, environ, say))
+    for line in about_allocation(options, environ, hosts, job.via):
+        say(line)
     if this_machine.runs_here(hosts) and not job.sync:
         check_program(job, hosts)
     if options.verbose and job.is_python:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
+from mcjax_launch.kernel.wire import schedulers
 from mcjax_launch.options.options import RELAYED, Options
 from mcjax_launch.request import ranks_python
 from mcjax_launch.request.hosts import default_via
@@ -78,7 +79,7 @@ def look_up(
     here = runs_here(hosts)
     if options.stdin and options.max_restarts and not options.dry_run:
         _check_input()
-    chdir = _folder(options, here)
+    chdir = _folder(options, environ, here)
     coordinator, coordinator_name = _coordinator(options, say)
     return ThisMachine(
         chdir=chdir,
@@ -109,9 +110,9 @@ def _check_input() -> None:
         ) from None
 
 
-def _folder(options: Options, here: bool) -> str:
+def _folder(options: Options, environ: Mapping[str, str], here: bool) -> str:
     try:
-        chdir = os.path.abspath(options.chdir or ".")
+        chdir = os.path.abspath(options.chdir or _submitted_from(options, environ) or ".")
     except FileNotFoundError:
         raise LaunchError("the current directory no longer exists; name one with -C") from None
     if options.sync:  # in the staging folder
@@ -119,6 +120,27 @@ def _folder(options: Options, here: bool) -> str:
     if here and not os.path.isdir(chdir):
         raise LaunchError(f"-C {options.chdir}: no such directory")
     return chdir
+
+
+def _submitted_from(options: Options, environ: Mapping[str, str]) -> str:
+    """Where a job was submitted, if its scheduler has begun its script in the user's home instead.
+
+    It has to be there, and PROGRAM must not be in the home alone.
+    """
+    scheduler = schedulers.around(environ)
+    folder = environ.get(scheduler.folder, "") if scheduler else ""
+    if not os.path.isdir(folder) or not _is_home(environ):
+        return ""
+    program = options.program[0] if options.program else ""
+    only_here = os.path.exists(program) and not os.path.exists(os.path.join(folder, program))
+    return "" if only_here else folder
+
+
+def _is_home(environ: Mapping[str, str]) -> bool:
+    try:
+        return os.path.samefile(".", environ.get("HOME", ""))
+    except OSError:
+        return False
 
 
 def variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:

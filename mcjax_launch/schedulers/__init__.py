@@ -17,10 +17,15 @@ class Driver:
 
     Attributes:
         kinds_with_tpus: the kinds of `--emit` that take `--tpu`.
+        calls_back: its clients start a program, and hand on no stream, or not reliably: the agent
+            connects to the launcher.
+        no_ssh: what to do where the job's hosts forbid ssh.
 
     """
 
     kinds_with_tpus: tuple[str, ...] = ()
+    calls_back = False
+    no_ssh = ""
 
     def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
         """The hosts of the allocation that the launcher runs in.
@@ -35,9 +40,24 @@ class Driver:
         """
         raise NotImplementedError
 
-    def client_argv(self, host: Host, script: str) -> list[str]:
-        """The command line that runs a shell script on a host of the allocation."""
+    def client_argv(self, host: Host, script: str, client: str = "") -> list[str]:
+        """The command line that runs a shell script on a host of the allocation.
+
+        Args:
+            host: one of `hosts`.
+            script: for a POSIX shell; there is no single quote in it.
+            client: which of the scheduler's clients.
+
+        """
         raise NotImplementedError
+
+    def lacks(self, environ: Mapping[str, str]) -> str:  # noqa: ARG002
+        """What the job should have asked for to have more slots; empty if that is not known."""
+        return ""
+
+    def restarts(self, environ: Mapping[str, str]) -> int:  # noqa: ARG002
+        """How often the job has been started again, where no variable says so."""
+        return 0
 
     def emit(self, submission: "Submission") -> str:
         """The script or manifest that runs a job, with `--engine-option` in the scheduler's terms.

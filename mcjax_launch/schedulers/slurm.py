@@ -1,21 +1,16 @@
 """Slurm: an allocation (the shell of salloc, or a batch script), srun, and a batch script."""
 
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host, parse_list
 from mcjax_launch.ranks import MOST_RANKS, whole_number
-from mcjax_launch.schedulers import Driver
+from mcjax_launch.schedulers import Driver, allocation, batch
 
 if TYPE_CHECKING:
     from mcjax_launch.schedulers.submission import Submission
-
-_SCONTROL_S = 20
-# Slurm counts them in 32 bits.
-_MOST_MINUTES = 1 << 31
 
 
 class Slurm(Driver):
@@ -27,40 +22,34 @@ class Slurm(Driver):
         A step has to ask for them by number: it would inherit what the job asked for each task.
         """
         nodes = allocated(environ, slots)
-        gpus = parse_gpus(_scontrol(environ["SLURM_JOB_ID"]))
+        gpus = parse_gpus(allocation.ask("scontrol", "show", "job", "-d", environ["SLURM_JOB_ID"]))
         return tuple(node.replaced(gpus=gpus.get(node.name)) for node in nodes)
 
-    def client_argv(self, host: Host, script: str) -> list[str]:
+    def client_argv(self, host: Host, script: str, client: str = "srun") -> list[str]:
         """A step of one task on one node of this allocation."""
         here = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}"]
         # Beside other steps, with all that the job has on the node, and nothing of MPI's.
         shared = ["--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--export=ALL"]
         mine = [f"--gpus={host.gpus}"] if host.gpus else []
-        return ["srun", *here, *mine, *shared, "sh", "-c", script]
+        return [client, *here, *mine, *shared, "sh", "-c", script]
 
     def emit(self, submission: "Submission") -> str:
         """The batch script; an `--engine-option` is one of sbatch's, such as `--partition=gpu`."""
-        import shlex
-
-        name, options = submission.name, submission.engine_options
-        _check(name, options)
+        batch.check(submission, "sbatch", "--partition=gpu")
         directives = [
-            f"--job-name={name}",
+            f"--job-name={submission.name}",
             f"--nodes={submission.hosts}",
             f"--ntasks-per-node={submission.ranks}",
         ]
         if submission.gpus:
             directives.append(f"--gpus-per-node={submission.gpus}")
         if submission.attempt_s is not None:
-            minutes = math.ceil(submission.attempt_s * (submission.restarts + 1) / 60) + 1
-            directives.append(f"--time={minutes if minutes < _MOST_MINUTES else 'UNLIMITED'}")
+            directives.append(f"--time={batch.minutes(submission) or 'UNLIMITED'}")
         if submission.restarts:
             directives.append("--requeue")
         if submission.can_shrink:
             directives.append("--no-kill")  # keeps the allocation when a node fails
-        lines = [f"#SBATCH {directive}" for directive in (*directives, *options)]
-        run = f"exec {shlex.join(submission.command())}"
-        return "\n".join(["#!/bin/bash", *lines, "", run, ""])
+        return batch.script("#SBATCH", directives, submission)
 
 
 DRIVER = Slurm()
@@ -116,18 +105,6 @@ def tasks_per_node(text: str) -> list[int]:
     return counts
 
 
-def _scontrol(job_id: str) -> str:
-    """What scontrol shows of a job; nothing if it cannot."""
-    import subprocess
-
-    show = ["scontrol", "show", "job", "-d", job_id]
-    try:
-        ended = subprocess.run(show, capture_output=True, text=True, timeout=_SCONTROL_S)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return ended.stdout
-
-
 def parse_gpus(shown: str) -> dict[str, int]:
     """Each node's GPUs, from the output of `scontrol show job -d`; pure."""
     gpus: dict[str, int] = {}
@@ -135,14 +112,3 @@ def parse_gpus(shown: str) -> dict[str, int]:
         count = sum(map(int, re.findall(r"\bgpu(?::[\w.-]+)?:(\d+)\(", resources)))
         gpus |= {node.name: count for node in parse_list(nodes, 1)}
     return gpus
-
-
-def _check(name: str, options: Sequence[str]) -> None:
-    if not re.fullmatch(r"[\w.:+@%-]+", name):
-        raise LaunchError(f"--name {name}: use letters, digits and . _ - only")
-    for option in options:
-        if not re.match(r"--?[A-Za-z]", option) or not option.isprintable():
-            raise LaunchError(
-                f"--engine-option {option}: not an option of sbatch; write it as in "
-                "--engine-option --partition=gpu"
-            )

@@ -16,7 +16,7 @@ OFFERED = {
     "--color ": ["auto", "always", "never"],
     "--color a": ["auto", "always"],
     "--color=n": ["never"],
-    "--emit ": ["slurm", "jobset", "job"],
+    "--emit ": ["slurm", "pbs", "lsf", "sge", "flux", "jobset", "job"],
     "--env-style ": ["torch"],
     "--bind-cores ": ["auto", "on", "off"],
     "--no-pre": ["--no-prefix"],

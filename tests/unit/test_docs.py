@@ -34,12 +34,12 @@ OPTIONS = ROOT / "docs" / "reference.md"
 # Of the programs and schedulers that the documentation shows beside ours.
 FOREIGN = set(
     """
-    --args --command --container-image --container-mounts --cpu --exclusive --gpus
-    --gpus-per-node --gres --host --hostfile --input --ipc --job-name --junitxml
-    --kill-on-bad-exit --lf --max-log-requests --mpi --nnodes --no-kill --nodes
-    --nproc-per-node --ntasks-per-node --open-mode --overlap --partition --prefix --requeue
-    --rm --setup-only --shm-size --signal --tail --time --to-the-end --trace --wdir --worker
-    --zone
+    --args --command --container-image --container-mounts --cores-per-slot --cpu --cpu-bind
+    --exclusive --gpus --gpus-per-node --gpus-per-slot --gres --host --hostfile --input --install
+    --ipc --job-name --junitxml --kill-on-bad-exit --lf --line-buffer --max-log-requests --mpi
+    --nnodes --no-kill --nodes --nproc-per-node --nslots --ntasks-per-node --open-mode --overlap
+    --partition --prefix --queue --requeue --rm --setup-only --shm-size --signal --tag --tail --time
+    --time-limit --to-the-end --trace --wdir --worker --zone
     """.split()
 )
 

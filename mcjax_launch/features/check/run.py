@@ -46,8 +46,7 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[F
 
     """
     transport = Transport(job, features.on_hosts(job))
-    if any(host.is_local for host in hosts):
-        transport.start_local()
+    transport.start_local(hosts)
     transport.allow_many_files()
     front = of_own_process()
     survey = HostSurvey(job, hosts, transport, front)

@@ -8,6 +8,7 @@ import signal
 
 from ..wire import exit_status, frames, messages, ulimits
 from ..wire.loop import READ, Loop
+from ..wire.schedulers import granted_gpus
 from ..wire.signals import ENDING, FORWARDED
 from ..wire.uplink import Uplink
 from . import guardian, private_folder
@@ -29,6 +30,7 @@ def main(hook: str | dict[str, str]) -> NoReturn:
 
     """
     signal.alarm(0)  # the loader's
+    os.environ.update(granted_gpus(os.environ))
     # Until the agent and its guardian can handle them: a folder may be there to be removed.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     for signum in FORWARDED:  # a scheduler that sends these to a whole step means the ranks

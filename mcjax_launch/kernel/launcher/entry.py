@@ -43,8 +43,7 @@ def run(
         _check_limit(job, len(hosts))
         transport.started = front.child_started
         return restarts.run(job, hosts, transport, ended=ended, front=front)
-    if any(host.is_local for host in hosts):
-        transport.start_local()
+    transport.start_local(hosts)
     transport.allow_many_files()
     _check_limit(job, len(hosts))
     from mcjax_launch.kernel.launcher import restarts  # while the agent here starts

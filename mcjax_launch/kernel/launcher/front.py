@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.sink import Target, standard
 from mcjax_launch.kernel.wire.loop import Loop, SignalPipe, Signals
+from mcjax_launch.kernel.wire.schedulers import around
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED, PROFILE
 
 if TYPE_CHECKING:
@@ -29,16 +30,25 @@ class Front:
     Args:
         loop: to wait in.
         signals: as events.
+        warnings: signals by which a scheduler says that it will end the job: as a SIGTERM.
 
     Attributes:
         listener: is told what happens; None if nobody wants to know.
 
     """
 
-    def __init__(self, loop: Loop, signals: SignalPipe) -> None:
+    def __init__(
+        self, loop: Loop, signals: SignalPipe, warnings: Collection[int] = frozenset()
+    ) -> None:
         self.loop = loop
         self.signals = signals
         self.listener: Listener | None = None
+        self._warnings = warnings
+
+    def read_signals(self) -> list[int]:
+        """The signals that have come, by what they mean."""
+        found = self.signals.read()
+        return [signal.SIGTERM if signum in self._warnings else signum for signum in found]
 
     def outputs(self, on_room: Callable[[], None]) -> tuple[Target, Target]:
         """Where the console's two streams go; both the same if they lead to the same file."""
@@ -66,7 +76,9 @@ def of_own_process() -> Front:
     wanted += [signal.SIGWINCH, PROFILE]
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
         wanted.remove(signal.SIGHUP)
-    return Front(Loop(), Signals(wanted))
+    scheduler = around(os.environ)
+    names = scheduler.warnings if scheduler else ()
+    return Front(Loop(), Signals(wanted), [signal.Signals[name] for name in names])
 
 
 def told(on_frame: OnFrame, listener: Listener | None) -> OnFrame:

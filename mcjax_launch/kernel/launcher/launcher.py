@@ -446,7 +446,7 @@ class Launcher:
                     self.console.note(text)
 
     def _read_signals(self) -> None:
-        for signum in self.front.signals.read():
+        for signum in self.front.read_signals():
             if signum in ENDING:
                 now = time.monotonic()
                 nothing_left = self.pool.nothing_left

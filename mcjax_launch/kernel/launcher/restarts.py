@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.diagnosis.summary import in_one_line, not_started
@@ -14,7 +14,7 @@ from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.launcher import Launcher
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.wire.loop import READ
-from mcjax_launch.kernel.wire.schedulers import restarts_before
+from mcjax_launch.kernel.wire.schedulers import around, restarts_before
 from mcjax_launch.kernel.wire.signals import ENDING
 from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.ranks import counted
@@ -46,7 +46,7 @@ def run(
     """
     kept: dict[str, object] = {}
     failures: list[str] = []
-    before = restarts_before(os.environ)
+    before = _restarts_before(os.environ)
     for restart in range(job.max_restarts + 1):
         began_at = time.monotonic()
         state = _state(job, len(hosts), began_at)
@@ -97,6 +97,16 @@ def run(
     return JobOutcome(summary.status, in_one_line(summary, state))
 
 
+def _restarts_before(environ: Mapping[str, str]) -> int:
+    """How often a scheduler has started the job again."""
+    scheduler = around(environ)
+    if scheduler is None or scheduler.restarts:
+        return restarts_before(environ)
+    from mcjax_launch.schedulers import driver
+
+    return driver(scheduler).restarts(environ)
+
+
 def _state(job: Job, hosts: int, began_at: float) -> RunState:
     state = RunState(began_at=began_at, hosts=hosts, num_processes=job.num_processes)
     if job.record:
@@ -143,9 +153,9 @@ def pause_s(restart: int) -> float:
 
 def _pause(seconds: float, front: Front) -> int | None:
     """Wait; return the signal that cut the wait short, if one did."""
-    loop, signals = front.loop, front.signals
+    loop = front.loop
     got: list[int] = []
-    loop.watch(signals.fd, READ, lambda ready: got.extend(signals.read()))
+    loop.watch(front.signals.fd, READ, lambda ready: got.extend(front.read_signals()))
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         loop.turn(deadline)

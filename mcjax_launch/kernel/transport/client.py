@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -47,6 +47,10 @@ _TAKES_WORDS = frozenset(
 _HAS_AN_SSH = frozenset({"az", "gcloud", "tsh", "vagrant"})
 # Clients whose `exec` hands on standard input only if it is told to.
 _NEEDS_I = frozenset({"crictl", "docker", "kubectl", "nerdctl", "oc", "podman"})
+# What starts an agent as quickly as the host does.
+_QUICK = ("ssh", "srun")
+_CUDA = "CUDA_VISIBLE_DEVICES"
+_NOTHING: Mapping[str, str] = {}
 # Characters that not every login shell takes inside the quotes used here.
 _UNQUOTABLE = frozenset("'\"\\$`!\n")
 
@@ -58,12 +62,21 @@ def local_argv() -> list[str]:
     return [sys.executable, "-I", "-S", "-c", code]
 
 
-def script(python: str, or_python3: bool, features: frozenset[str]) -> str:
+def script(
+    python: str,
+    or_python3: bool,
+    features: frozenset[str],
+    *,
+    first: str = "",
+    devices: str = "",
+) -> str:
     """What a POSIX shell on the host runs: the agent, from the payload on stdin.
 
     Args:
         python: path or name of an interpreter there.
         or_python3: python3 will do if there is no `python`.
+        first: Python code to run first.
+        devices: the GPUs to use, unless the host's environment says which.
 
     Raises:
         LaunchError: the path has characters that cannot be quoted for every shell.
@@ -76,7 +89,12 @@ def script(python: str, or_python3: bool, features: frozenset[str]) -> str:
     if python.startswith("~/"):
         python = f"$HOME{python[1:]}"
     other = 'test -x "$p" || p=python3; ' if or_python3 else ""
-    return f'p="{python}"; {other}exec "$p" -I -S -c "{bootstrap.loader(features)}"'
+    if bad := _UNQUOTABLE & set(devices):
+        raise LaunchError(f"GPUs {devices}: {min(bad)!r} is not allowed in their names")
+    chosen = f': "${{{_CUDA}={devices}}}"; export {_CUDA}; ' if devices else ""
+    loader = bootstrap.loader(features)
+    code = f"{first};{loader}" if first else loader
+    return f'p="{python}"; {other}{chosen}exec "$p" -I -S -c "{code}"'
 
 
 def ssh_argv(host: Host, script: str) -> list[str]:
@@ -168,13 +186,21 @@ def _check_input(template: str, words: Sequence[str]) -> None:
 def remote_argv(host: Host, job: Job, features: frozenset[str]) -> list[str]:
     """The agent on another host, with these features."""
     or_python3 = not (host.python or job.python_given)
-    text = script(host.python or job.python, or_python3, features)
-    via = job.via
-    if via in CLIENTS:
-        from mcjax_launch.schedulers import driver
+    python, via = host.python or job.python, job.via
+    if via not in CLIENTS:
+        text = script(python, or_python3, features, devices=host.devices)
+        return ssh_argv(host, text) if via == "ssh" else template_argv(via, host, text)
+    from mcjax_launch.schedulers import driver
 
-        return driver(CLIENTS[via]).client_argv(host, text)
-    return ssh_argv(host, text) if via == "ssh" else template_argv(via, host, text)
+    found = driver(CLIENTS[via])
+    if not found.calls_back:
+        text = script(python, or_python3, features, devices=host.devices)
+        return found.client_argv(host, text, via)
+    from mcjax_launch.kernel.transport import calling_back
+
+    text = script(python, or_python3, features, first=calling_back.CALL, devices=host.devices)
+    own = [sys.executable, "-I", "-S", calling_back.__file__, host.name]
+    return [*own, *found.client_argv(host, text, via)]
 
 
 def client_environ(program: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -183,7 +209,12 @@ def client_environ(program: str, environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(drops)}
 
 
-def start(argv: Sequence[str], files_limit: ulimits.Limit | None = None, client: str = "") -> Pipes:
+def start(
+    argv: Sequence[str],
+    files_limit: ulimits.Limit | None = None,
+    client: str = "",
+    extra: Mapping[str, str] = _NOTHING,
+) -> Pipes:
     """Start a transport.
 
     It gets a session of its own: a terminal's interrupt is for the launcher, which passes it on.
@@ -192,6 +223,7 @@ def start(argv: Sequence[str], files_limit: ulimits.Limit | None = None, client:
         argv: its command line.
         files_limit: of its open files; None for this process's.
         client: see Pipes.
+        extra: variables that it gets where this process has none of the name.
 
     Raises:
         LaunchError: there is no such program.
@@ -207,7 +239,7 @@ def start(argv: Sequence[str], files_limit: ulimits.Limit | None = None, client:
         pid = os.posix_spawnp(
             argv[0],
             list(argv),
-            client_environ(argv[0], os.environ),
+            client_environ(client or argv[0], {**extra, **os.environ}),
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(pipes.theirs)],
             setsid=True,
             setsigmask=(),
@@ -220,6 +252,11 @@ def start(argv: Sequence[str], files_limit: ulimits.Limit | None = None, client:
     finally:
         ulimits.limit_files(ours)
     return pipes.given_to(pid, client)
+
+
+def _devices(host: Host) -> dict[str, str]:
+    """The variable that names a host's GPUs, where a scheduler has said which."""
+    return {_CUDA: host.devices} if host.devices else {}
 
 
 class Transport:
@@ -249,13 +286,15 @@ class Transport:
         """How long it may take until the agent of a host greets."""
         if host.is_local:
             return LOCAL_GREETING_S
-        if self._job.via in ("ssh", *CLIENTS):
+        if self._job.via in _QUICK:
             return GREETING_S
         return max(TEMPLATE_GREETING_S, self._job.start_timeout or 0.0)
 
-    def start_local(self) -> None:
-        """Start the agent of this machine now, ahead of `start`, or go on with the early one."""
-        self._local = early.take() or start(local_argv())
+    def start_local(self, hosts: Iterable[Host]) -> None:
+        """Start this machine's agent now, ahead of `start`, if it is one of these hosts."""
+        host = next((host for host in hosts if host.is_local), None)
+        if host is not None:
+            self._local = early.take() or start(local_argv(), extra=_devices(host))
 
     def start(self, host: Host) -> Pipes:
         """Start the agent of a host, unless that has been done.
@@ -266,9 +305,11 @@ class Transport:
         """
         if not host.is_local:
             argv = remote_argv(host, self._job, self.features)
-            pipes = start(argv, self._files_limit, os.path.basename(argv[0]))
+            via = self._job.via
+            client = via if via in CLIENTS else os.path.basename(argv[0])
+            pipes = start(argv, self._files_limit, client)
         else:
             early, self._local = self._local, None
-            pipes = early or start(local_argv(), self._files_limit)
+            pipes = early or start(local_argv(), self._files_limit, extra=_devices(host))
         self.started(pipes)
         return pipes

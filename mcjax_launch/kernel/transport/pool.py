@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import signal
 import time
@@ -18,6 +19,7 @@ from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Content, Data, Raw
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import Bye, Greeting, NothingLeft, Ping
+from mcjax_launch.kernel.wire.schedulers import around
 from mcjax_launch.kernel.wire.signals import ENDING, signal_name
 from mcjax_launch.kernel.wire.value import Value
 
@@ -111,14 +113,26 @@ def why(link: AgentConnection) -> str:
     if (unfit := next((line for line in lines if line.startswith(frames.UNFIT)), None)) is not None:
         return unfit[len(frames.UNFIT) :]
     known = [(mark, hint) for mark, hint in _HINTS if mark in text]
+    instead = _instead_of_ssh() if link.client == "ssh" and link.status == 255 else ""
     if not known and (by := killed(link)) is not None:
         return str(by)
     if not known:
         status = f"exit status {link.status}" if link.status is not None else "no answer"
-        return lines[-1] if lines else f"its agent did not start (no output, {status})"
+        said = lines[-1] if lines else f"its agent did not start (no output, {status})"
+        return f"{said} ({instead})" if instead else said
     mark, hint = known[0]
     said = next((line for line in reversed(lines) if mark in line.lower()), lines[-1])
-    return f"{said} ({hint.format(host=link.host.login)})"
+    return f"{said} ({instead or hint.format(host=link.host.login)})"
+
+
+def _instead_of_ssh() -> str:
+    """What does without it in the allocation around, if there is such."""
+    scheduler = around(os.environ)
+    if scheduler is None:
+        return ""
+    from mcjax_launch.schedulers import driver
+
+    return driver(scheduler).no_ssh
 
 
 def _failure(link: AgentConnection) -> Failure:

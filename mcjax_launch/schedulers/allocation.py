@@ -1,0 +1,138 @@
+"""What the drivers of several schedulers share: the hosts of an allocation, as they list them."""
+
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host, parse_file
+
+#: How long a scheduler's own command may take to answer.
+ANSWER_S = 20.0
+# Who has started this launcher, and how many beside it.
+_STARTERS = {
+    "OMPI_COMM_WORLD_SIZE": "mpirun",
+    "PMI_SIZE": "mpiexec",
+    "MPI_LOCALNRANKS": "mpiexec",
+    "JSM_NAMESPACE_SIZE": "jsrun",
+}
+
+
+def check_alone(environ: Mapping[str, str], where: str) -> None:
+    """Refuse to be one of several launchers in one allocation.
+
+    Args:
+        environ: the launcher's own variables.
+        where: to start a single one, in words.
+
+    Raises:
+        LaunchError: an MPI library's starter has started several.
+
+    """
+    for name, starter in _STARTERS.items():
+        count = environ.get(name, "")
+        if count.isdecimal() and int(count) > 1:
+            raise several(f"{starter} has started {int(count)} launchers, one per task", where)
+
+
+def several(what: str, where: str) -> LaunchError:
+    """The error where there is one launcher for each task."""
+    return LaunchError(f"{what}: start a single one, in {where}")
+
+
+def read(variable: str, environ: Mapping[str, str], where: str) -> str:
+    """The file that a variable names.
+
+    Args:
+        variable: its name.
+        environ: the launcher's own variables.
+        where: the launcher ought to run, in words.
+
+    Raises:
+        LaunchError: it cannot be read: this may not be the host of the job's script.
+
+    """
+    path = environ[variable]
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError as error:
+        raise LaunchError(
+            f"{variable}={path}: {error.strerror}: run mcjax-launch in {where}, which has the "
+            "file, not on a login node or from another of its hosts"
+        ) from None
+
+
+def make_hosts(
+    counts: Iterable[tuple[str, int]],
+    origin: str,
+    slots: int | None,
+    devices: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[Host, ...]:
+    """Hosts by their names and slots; one that is named again has the slots of both.
+
+    Args:
+        counts: names and slots.
+        origin: where they come from, for errors.
+        slots: of each host, if the user says so.
+        devices: the GPUs of each host, where the scheduler says so.
+
+    Raises:
+        LaunchError: there are none, or names or numbers are wrong.
+
+    """
+    lines = [f"{name} slots={count}" for name, count in counts]
+    own = _own_names()
+    given = devices or {}
+    hosts = []
+    for host in parse_file("\n".join(lines), origin, 1):
+        listed = given.get(host.name)
+        hosts.append(
+            host.replaced(
+                slots=slots or host.slots,
+                gpus=None if listed is None else len(listed),
+                devices=",".join(listed or ()),
+                here=host.name.lower() in own or host.name.lower().partition(".")[0] in own,
+            )
+        )
+    return tuple(hosts)
+
+
+def own_name() -> str:
+    """The name of this machine, without its domain."""
+    return socket.gethostname().partition(".")[0]
+
+
+def _own_names() -> set[str]:
+    """The name of this machine, with its domain and without."""
+    return {socket.gethostname().lower(), own_name().lower()}
+
+
+def shell(script: str) -> list[str]:
+    """The words that run a script in a POSIX shell, whether or not a client's shell reads them.
+
+    A client may run words as they are, or join them for the user's login shell there, as ssh does:
+    that runs a `sh` that does nothing, and then what comes after the semicolon.
+    """
+    return ["/bin/sh", "-c", f":; exec /bin/sh -c '{script}'"]
+
+
+def ask(*argv: str, limit_s: float = ANSWER_S) -> str:
+    """What a scheduler's command says; nothing if it fails, or is not there."""
+    try:
+        ended = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit_s
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return ""
+    return ended.stdout if ended.returncode == 0 else ""
+
+
+def which_host(host: Host, names: Sequence[str]) -> int | None:
+    """The number of a host in a scheduler's list; None if it is not there."""
+    name = host.name.lower()
+    found = [other.lower() for other in names]
+    if name in found:
+        return found.index(name)
+    short = [other.partition(".")[0] for other in found]
+    return short.index(name.partition(".")[0]) if name.partition(".")[0] in short else None

@@ -1,0 +1,199 @@
+"""Flux: an instance (the script of `flux batch`, the shell of `flux alloc`), and `flux exec`.
+
+Such a script has no variables of a job, but those of its instance, which `flux` asks for the rest.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host, parse_list
+from mcjax_launch.schedulers import Driver, allocation, batch
+
+if TYPE_CHECKING:
+    from mcjax_launch.schedulers.submission import Submission
+
+_SCRIPT = "the script of flux batch, or in the shell of flux alloc"
+_MOST_NODES = 1 << 20
+# Between the end of the ranks' grace and that of the job's time.
+_MARGIN_S = 30
+
+
+class Node(NamedTuple):
+    """A host of an instance, by its broker's rank."""
+
+    name: str
+    rank: int
+    cores: int = 0
+    gpus: tuple[str, ...] | None = None
+
+
+class Flux(Driver):
+    """A broker on each host starts what `flux exec` says."""
+
+    calls_back = True
+
+    def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
+        """The hosts, with the slots that the batch job asked for; one where it named none."""
+        tasks = environ.get("FLUX_JOB_SIZE", "")
+        if "FLUX_TASK_RANK" in environ and tasks.isdecimal() and int(tasks) > 1:
+            raise allocation.several(
+                f"flux run has started {int(tasks)} launchers, one per task", _SCRIPT
+            )
+        allocation.check_alone(environ, _SCRIPT)
+        nodes = found(environ.get("FLUX_JOB_ID", ""))
+        asked = _asked(environ)
+        each = -(-int(tasks) // len(nodes)) if tasks.isdecimal() else 1
+        return allocation.make_hosts(
+            ((node.name, _slots(node, asked, each)) for node in nodes),
+            "flux resource",
+            slots,
+            {node.name: node.gpus for node in nodes if node.gpus is not None},
+        )
+
+    def client_argv(self, host: Host, script: str, client: str = "flux") -> list[str]:
+        """A process below the host's broker, or below the job's shell there."""
+        job = os.environ.get("FLUX_JOB_ID", "")
+        nodes = found(job)
+        number = allocation.which_host(host, [node.name for node in nodes])
+        if number is None:
+            raise LaunchError(f"--via {client}: {host.name} is not a host of this Flux instance")
+        if job and not _is_ours():
+            of_job = [f"--jobid={job}", f"--rank={number}"]
+            return [client, "exec", *of_job, *allocation.shell(script)]
+        return [client, "exec", f"--rank={nodes[number].rank}", *allocation.shell(script)]
+
+    def emit(self, submission: "Submission") -> str:
+        """The batch script; an `--engine-option` is one of flux batch's, such as `--queue=gpu`."""
+        batch.check(submission, "flux batch", "--queue=gpu")
+        directives = [
+            f"--job-name={submission.name}",
+            f"--nodes={submission.hosts}",
+            f"--nslots={submission.hosts * submission.ranks}",
+        ]
+        if submission.gpus:
+            directives.append(f"--gpus-per-slot={submission.gpus // submission.ranks}")
+        if minutes := batch.minutes(submission):
+            directives.append(f"--time-limit={minutes}m")
+        directives.append(f"--signal=USR1@{submission.grace + _MARGIN_S:g}s")
+        mine = ("--nslots", "--gpus-per-slot", "--time-limit", "--signal")
+        ours = batch.without(directives, submission, *mine)
+        ranks = [f"export MCJAX_PROCS_PER_HOST={submission.ranks}"]
+        return batch.script("#flux:", ours, submission, before=ranks)
+
+
+DRIVER = Flux()
+
+
+@cache
+def found(job: str) -> tuple[Node, ...]:
+    """The hosts of a job, or of the instance where there is none, in the order of their brokers.
+
+    Raises:
+        LaunchError: flux does not say; or the instance is the system's, and not a job of the user.
+
+    """
+    if not job and not _is_ours():
+        raise LaunchError(
+            "this is Flux's system instance, and no allocation of yours: run mcjax-launch in "
+            f"{_SCRIPT}"
+        )
+    ways = [("flux", "job", "info", job, "R")] if job else []
+    for way in (*ways, ("flux", "resource", "R")):
+        if nodes := parse(allocation.ask(*way)):
+            return nodes
+    for way in (("flux", "hostlist", "local"), ("flux", "getattr", "hostlist")):
+        if said := ",".join(allocation.ask(*way).split()):
+            names = [host.name for host in parse_list(said, 1, "flux hostlist: ")]
+            return tuple(Node(name, rank) for rank, name in enumerate(names))
+    if names := of_table(allocation.ask("flux", "resource", "list")):
+        return tuple(Node(name, rank) for rank, name in enumerate(names))
+    raise LaunchError(f"flux names no hosts: run mcjax-launch in {_SCRIPT}")
+
+
+@cache
+def _is_ours() -> bool:
+    """Whether the instance is the user's own, as far as it says."""
+    owner = allocation.ask("flux", "getattr", "security.owner").strip()
+    return not owner.isdecimal() or int(owner) == os.getuid()
+
+
+def parse(text: str) -> tuple[Node, ...]:
+    """The hosts of a resource set (R, version 1); none if it is no such thing; pure."""
+    try:
+        execution = json.loads(text)["execution"]
+        # A name may come twice, where several brokers share a host.
+        names = [name for part in execution["nodelist"] for name in names_of(part)]
+        nodes: dict[int, tuple[int, tuple[str, ...] | None]] = {}
+        for part in execution["R_lite"]:
+            children = part["children"]
+            gpus = tuple(map(str, ids(children["gpu"]))) if "gpu" in children else ()
+            for rank in ids(part["rank"]):
+                nodes[rank] = len(ids(children.get("core", ""))), gpus
+        if len(names) != len(nodes):
+            return ()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ()
+    return tuple(
+        Node(name, rank, *nodes[rank]) for name, rank in zip(names, sorted(nodes), strict=True)
+    )
+
+
+def of_table(text: str) -> list[str]:
+    """The hosts that `flux resource list` shows as free or allocated, each once; pure."""
+    names: dict[str, None] = {}
+    for line in text.splitlines():
+        words = line.split()
+        if words and words[0] in ("free", "allocated") and not words[-1].isdecimal():
+            names |= dict.fromkeys(names_of(words[-1]))
+    return list(names)
+
+
+def names_of(text: str) -> list[str]:
+    """The names of a list of hosts such as `a[0-3,5],b`; one that comes twice is twice there."""
+    parts = text.replace("],", "] ").split() if "[" in text else text.split(",")
+    return [host.name for part in parts for host in parse_list(part, 1, "flux: ")]
+
+
+def ids(text: str) -> list[int]:
+    """The numbers of an idset such as `0-3,7` or `[0-3,7]`.
+
+    Raises:
+        ValueError: it is none.
+
+    """
+    found_ids: list[int] = []
+    for part in str(text).strip("[]").split(",") if text else ():
+        low, _, high = part.partition("-")
+        first, last = int(low), int(high or low)
+        if not 0 <= first <= last < _MOST_NODES or len(found_ids) + last - first > _MOST_NODES:
+            raise ValueError(text)
+        found_ids += range(first, last + 1)
+    return found_ids
+
+
+def _asked(environ: Mapping[str, str]) -> Any:
+    """What the batch job asked for, of the instance that this one runs in; None if unknown."""
+    job = environ.get("FLUX_ENCLOSING_ID", "")
+    if not job or "FLUX_JOB_ID" in environ:
+        return None
+    try:
+        return json.loads(allocation.ask("flux", "--parent", "job", "info", job, "jobspec"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _slots(node: Node, jobspec: Any, otherwise: int = 1) -> int:
+    """How many slots of a job a node has: those of each, or as many as its cores are enough for."""
+    try:
+        (resource,) = jobspec["resources"]
+        if resource["type"] == "node":
+            (resource,) = resource["with"]
+            return int(resource["count"])
+        cores = next(part["count"] for part in resource["with"] if part["type"] == "core")
+        return max(node.cores // int(cores), 1)
+    except (KeyError, TypeError, ValueError, StopIteration):
+        return otherwise

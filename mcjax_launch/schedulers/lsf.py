@@ -1,0 +1,112 @@
+"""LSF: the hosts of a job in a file or in variables, blaunch, and a batch script."""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.ranks import MOST_RANKS, whole_number
+from mcjax_launch.schedulers import Driver, allocation, batch
+
+if TYPE_CHECKING:
+    from mcjax_launch.schedulers.submission import Submission
+
+_SCRIPT = "the job's script, or in the shell of bsub -Is"
+# How the names of nodes begin that only start jobs; ranks run on the others.
+_LAUNCH_NODES = ("batch", "login")
+# Between the warning and the end of a job's time, in minutes.
+_WARNING_MIN = 2
+
+
+class Lsf(Driver):
+    """The launcher runs in the job's script, and its ranks on the hosts for computing."""
+
+    calls_back = True
+
+    def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
+        """The hosts with their slots, without the node that only starts jobs."""
+        task = environ.get("LSF_PM_TASKID", environ.get("LSB_TASKINDEX", ""))
+        if task.isdecimal() and int(task) > 1:
+            raise allocation.several(f"blaunch has started this launcher as task {task}", _SCRIPT)
+        allocation.check_alone(environ, _SCRIPT)
+        origin, counts = _listed(environ)
+        if only_starts := _launch_node(counts, environ):
+            del counts[only_starts]
+        return allocation.make_hosts(counts.items(), origin, slots)
+
+    def client_argv(self, host: Host, script: str, client: str = "blaunch") -> list[str]:
+        """A task of the job, as rsh would start it."""
+        return [client, host.name, *allocation.shell(script)]
+
+    def emit(self, submission: "Submission") -> str:
+        """The batch script; an `--engine-option` is one of bsub's, such as `-q gpu`."""
+        batch.check(submission, "bsub", "'-q gpu'")
+        directives = [
+            f"-J {submission.name}",
+            f"-n {submission.hosts * submission.ranks}",
+            f'-R "span[ptile={submission.ranks}]"',
+        ]
+        if submission.gpus:
+            directives.append(f'-gpu "num={submission.gpus}"')
+        if minutes := batch.minutes(submission):
+            directives.append(f"-W {minutes}")
+        directives += [f"-wt {_WARNING_MIN}", "-wa TERM"]
+        if submission.restarts:
+            directives.append("-r")
+        ours = batch.without(directives, submission, "-n ", "-gpu ", "-W ", "-wt ", "-wa ")
+        return batch.script("#BSUB", ours, submission)
+
+
+DRIVER = Lsf()
+
+
+def _listed(environ: Mapping[str, str]) -> tuple[str, dict[str, int]]:
+    """Where the hosts come from, and their slots.
+
+    A list that is long is in the file alone, which only the first host may have.
+
+    Raises:
+        LaunchError: it cannot be read.
+
+    """
+    path = environ.get("LSB_DJOB_HOSTFILE")
+    alone = "LSB_MCPU_HOSTS" not in environ and "LSB_HOSTS" not in environ
+    if path is not None and (alone or os.path.exists(path)):
+        text = allocation.read("LSB_DJOB_HOSTFILE", environ, _SCRIPT)
+        return "LSB_DJOB_HOSTFILE", _summed(_of_lines(text))
+    if "LSB_MCPU_HOSTS" in environ:
+        return "LSB_MCPU_HOSTS", _summed(_of_pairs(environ["LSB_MCPU_HOSTS"]))
+    return "LSB_HOSTS", _summed((name, 1) for name in environ["LSB_HOSTS"].split())
+
+
+def _of_lines(text: str) -> Iterator[tuple[str, int]]:
+    """A host for each slot, or with their number after its name."""
+    for words in map(str.split, text.splitlines()):
+        if words:
+            yield words[0], int(words[1]) if words[1:] and words[1].isdecimal() else 1
+
+
+def _of_pairs(text: str) -> Iterator[tuple[str, int]]:
+    """Names, each with a number after it."""
+    words = text.split()
+    try:
+        for name, count in zip(words[::2], words[1::2], strict=True):
+            yield name, whole_number(count, 1, MOST_RANKS)
+    except ValueError:
+        raise LaunchError(f"LSB_MCPU_HOSTS={text}: expected names and numbers: a 4 b 4") from None
+
+
+def _summed(counts: Iterator[tuple[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, count in counts:
+        found[name] = found.get(name, 0) + count
+    return found
+
+
+def _launch_node(counts: Mapping[str, int], environ: Mapping[str, str]) -> str:
+    """The first host, if it only starts jobs; empty if it is as the others."""
+    first, *others = [*counts, ""]
+    alone = not any(others)
+    is_one = first.lower().startswith(_LAUNCH_NODES) or "CSM_ALLOCATION_ID" in environ
+    return first if is_one and not alone and counts[first] == 1 else ""

@@ -1,0 +1,103 @@
+"""PBS Pro, OpenPBS and Torque: the node file of a job, ssh or the task manager, a batch script.
+
+The task manager's clients (`pbsdsh`, `pbs_tmrsh`) hand on no stream: output of what they start goes
+to the job's own files.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.schedulers import Driver, allocation, batch
+
+if TYPE_CHECKING:
+    from mcjax_launch.schedulers.submission import Submission
+
+_SCRIPT = "the job's script, or in the shell of qsub -I"
+_QSTAT_S = 5.0
+_LONGEST_COUNT = 10
+
+
+class Pbs(Driver):
+    """A line of the node file for each slot; the job's first task runs the launcher."""
+
+    calls_back = True
+    no_ssh = "in a PBS job, --via pbs_tmrsh and --via pbsdsh need no ssh"
+
+    def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
+        """The hosts, each with as many slots as it has lines."""
+        lines = _lines(environ)
+        task = environ.get("PBS_TASKNUM", "").lstrip("0")
+        if len(lines) > 1 and task not in ("", "1"):
+            raise allocation.several(
+                f"pbsdsh has started this launcher as task {task} of the job", _SCRIPT
+            )
+        allocation.check_alone(environ, _SCRIPT)
+        return allocation.make_hosts(
+            ((line, 1) for line in lines), "PBS_NODEFILE", slots, _gpus(environ)
+        )
+
+    def client_argv(self, host: Host, script: str, client: str = "pbs_tmrsh") -> list[str]:
+        """A task of the job on one of its hosts: by name, or by the number of the host's line."""
+        if client == "pbs_tmrsh":
+            return [client, host.name, *allocation.shell(script)]
+        if "PBS_NODEFILE" not in os.environ:
+            raise LaunchError(f"--via {client}: run mcjax-launch in a PBS job: in {_SCRIPT}")
+        number = allocation.which_host(host, _lines(os.environ))
+        if number is None:
+            raise LaunchError(f"--via {client}: {host.name} is not in PBS_NODEFILE")
+        return [client, "-n", str(number), "--", *allocation.shell(script)]
+
+    def restarts(self, environ: Mapping[str, str]) -> int:
+        """What `qstat -f` counts: PBS Pro's run_count and Torque's start_count begin with 1."""
+        shown = allocation.ask("qstat", "-f", environ["PBS_JOBID"], limit_s=_QSTAT_S)
+        fields = dict(line.strip().partition(" = ")[::2] for line in shown.splitlines())
+        count = fields.get("run_count", fields.get("start_count", ""))
+        return max(int(count) - 1, 0) if count.isdecimal() and len(count) < _LONGEST_COUNT else 0
+
+    def emit(self, submission: "Submission") -> str:
+        """The batch script; an `--engine-option` is one of qsub's, such as `-q gpu`."""
+        batch.check(submission, "qsub", "'-q gpu'")
+        chunk = f"{submission.hosts}:ncpus={submission.ranks}:mpiprocs={submission.ranks}"
+        if submission.gpus:
+            chunk += f":ngpus={submission.gpus}"
+        directives = [f"-N {submission.name}", f"-l select={chunk}"]
+        if submission.hosts > 1:
+            directives.append("-l place=scatter")
+        if minutes := batch.minutes(submission):
+            directives.append(f"-l walltime={minutes // 60:02}:{minutes % 60:02}:00")
+        if submission.restarts:
+            directives.append("-r y")
+        given = {name for option in submission.engine_options for name in _resources(option)}
+        if given & {"select", "nodes"}:  # the second is Torque's
+            given |= {"select", "place"}
+        directives = [one for one in directives if not _resources(one) & given]
+        return batch.script("#PBS", directives, submission, before=['cd "$PBS_O_WORKDIR"'])
+
+
+DRIVER = Pbs()
+
+
+def _lines(environ: Mapping[str, str]) -> list[str]:
+    """The names in the node file, one for each slot."""
+    return allocation.read("PBS_NODEFILE", environ, _SCRIPT).split()
+
+
+def _resources(option: str) -> set[str]:
+    """The names in an option such as `-l select=2:ncpus=4,walltime=60`; none in another."""
+    listed = option[2:].split(",") if option.startswith("-l") else ()
+    return {part.partition("=")[0].strip() for part in listed}
+
+
+def _gpus(environ: Mapping[str, str]) -> dict[str, list[str]]:
+    """Each host's GPUs, where Torque has a file of lines such as `node1-gpu0`."""
+    if not os.path.exists(environ.get("PBS_GPUFILE", "")):
+        return {}
+    found: dict[str, list[str]] = {}
+    for line in allocation.read("PBS_GPUFILE", environ, _SCRIPT).split():
+        name, _, number = line.rpartition("-gpu")
+        if name and number.isdecimal():
+            found.setdefault(name, []).append(number)
+    return found

@@ -1,0 +1,84 @@
+"""Grid Engine: a job in a parallel environment, `qrsh -inherit`, and a batch script."""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.ranks import MOST_RANKS, whole_number
+from mcjax_launch.schedulers import Driver, allocation, batch
+
+if TYPE_CHECKING:
+    from mcjax_launch.schedulers.submission import Submission
+
+_SCRIPT = "the job's script"
+# The name that most sites have one of.
+_ENVIRONMENT = "mpi"
+
+
+class GridEngine(Driver):
+    """Tasks below the job; the builtin `qrsh` stalls once a host has been sent some 60 KB."""
+
+    calls_back = True
+
+    def hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
+        """The hosts of the parallel environment with their slots; this one if there is none."""
+        allocation.check_alone(environ, _SCRIPT)
+        if environ.get("JOB_SCRIPT") == "QRSH" and environ.get("JOB_NAME") == "petask":
+            raise allocation.several(
+                "qrsh -inherit has started this launcher as a task of the job", _SCRIPT
+            )
+        if "PE_HOSTFILE" not in environ:
+            return (Host(name=allocation.own_name(), slots=slots or 1, here=True),)
+        counts = []
+        for line in allocation.read("PE_HOSTFILE", environ, _SCRIPT).splitlines():
+            words = line.split()  # name, slots, queue, cores
+            if not words:
+                continue
+            try:
+                counts.append((words[0], whole_number("".join(words[1:2]), 1, MOST_RANKS)))
+            except ValueError:
+                raise LaunchError(
+                    f"PE_HOSTFILE={environ['PE_HOSTFILE']}: {line}: expected a name and its slots"
+                ) from None
+        return allocation.make_hosts(counts, "PE_HOSTFILE", slots)
+
+    def lacks(self, environ: Mapping[str, str]) -> str:
+        """A parallel environment, without which a job has one slot."""
+        if "PE_HOSTFILE" in environ:
+            return ""
+        job = f"Grid Engine's job {environ['JOB_ID']}"
+        return (
+            f"{job} has no parallel environment, and one slot: submit it with qsub -pe NAME SLOTS"
+        )
+
+    def client_argv(self, host: Host, script: str, client: str = "qrsh") -> list[str]:
+        """A task of the job with the environment of its script."""
+        return [client, "-inherit", "-V", host.name, *allocation.shell(script)]
+
+    def emit(self, submission: "Submission") -> str:
+        """The batch script; an `--engine-option` is one of qsub's, such as `-q gpu.q`.
+
+        `-pe NAME` is the site's own; the number of slots is ours where it gives none.
+        """
+        batch.check(submission, "qsub", "'-pe orte'")
+        slots = submission.hosts * submission.ranks
+        directives = [f"-N {submission.name}", "-S /bin/bash", "-cwd", "-notify"]
+        if slots > 1:
+            directives.append(f"-pe {_ENVIRONMENT} {slots}")
+        if submission.gpus:
+            directives.append(f"-l gpu={submission.gpus // submission.ranks}")  # of each slot
+        if minutes := batch.minutes(submission):
+            directives.append(f"-l h_rt={minutes // 60}:{minutes % 60:02}:00")
+        if submission.restarts:
+            directives.append("-r y")
+        given = [
+            f"{option} {slots}" if re.fullmatch(r"-pe\s+\S+", option) else option
+            for option in submission.engine_options
+        ]
+        ours = batch.without(directives, submission, "-pe ", "-l gpu=", "-l h_rt=", "-S ")
+        return batch.script("#$", ours, submission, options=given)
+
+
+DRIVER = GridEngine()

@@ -1,0 +1,159 @@
+"""In a real Grid Engine: a queue of three hosts with two slots each."""
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from jobs import LAUNCHER, PROGRAMS, eventually
+from remote import SYSTEM_PATH, Lab, needs_lab
+
+LIBRARY = "/usr/lib/gridengine"
+
+pytestmark = [
+    needs_lab,
+    pytest.mark.timeout(300),  # many small programs bring it up, each slow on a busy machine
+    pytest.mark.skipif(
+        not shutil.which("sge_execd", path=f"{SYSTEM_PATH}:{LIBRARY}"),
+        reason="needs Grid Engine: apt install gridengine-master gridengine-exec gridengine-client",
+    ),
+]
+
+
+class Cluster(Lab):
+    """The lab with Grid Engine on it."""
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(base)
+        command = ["env", f"LAB={self.folder}", "CPUS=2", str(Path(__file__).parent / "sge.sh")]
+        done = subprocess.run(
+            [*self._enter, *command, "up"], capture_output=True, text=True, timeout=200
+        )
+        assert done.returncode == 0, done.stderr
+        settings = (Path(self.folder) / "sge" / "env").read_text().split()[1:]
+        self._env = [*self._enter, "env", *settings]
+
+    def sge(self, *command: str) -> str:
+        done = subprocess.run([*self._env, *command], capture_output=True, text=True, timeout=90)
+        return done.stdout + done.stderr
+
+    def submit(self, folder: Path, text: str, *options: str) -> str:
+        """Submit a script, whose job prints to `out` in its folder; the job's number."""
+        (folder / "job.sh").write_text(text)
+        where = ["-terse", "-o", str(folder / "out"), "-j", "y", "-wd", str(folder), *options]
+        return self.sge("qsub", *where, str(folder / "job.sh")).strip()
+
+    def wait(self) -> None:
+        """All jobs are over, and nothing is left of them."""
+        eventually(lambda: not self.sge("qstat").strip(), 90)
+        self.check_clean()
+
+    def processes(self, host: str) -> list[str]:
+        shown = super().processes(host)
+        return [line for line in shown if "sge_execd" not in line and "nsenter" not in line]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.getbasetemp())
+    yield made
+    for process in psutil.Process(made._process.pid).children(recursive=True):
+        if process.name() in ("sge_qmaster", "sge_execd"):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+    made.end()
+
+
+def emitted(folder: Path, *arguments: object) -> str:
+    """The batch script of a command line."""
+    emit = [*LAUNCHER, "--emit", "sge", *map(str, arguments)]
+    return subprocess.run(emit, capture_output=True, text=True, check=True, cwd=folder).stdout
+
+
+# Their environment fills hosts one after another: the third is on another one.
+THREE = ("--num-hosts", 3)
+
+
+def script(*words: str) -> str:
+    return "\n".join(["#!/bin/bash", "#$ -S /bin/bash", *words, ""])
+
+
+@pytest.mark.jax
+def test_an_emitted_script_runs(cluster: Cluster, tmp_path: Path) -> None:
+    """On two hosts; all meet in JAX."""
+    cluster.submit(tmp_path, emitted(tmp_path, *THREE, "-d", 1, PROGRAMS / "meeting.py"))
+    cluster.wait()
+    shown = (tmp_path / "out").read_text()
+    assert shown.count("of 3 knows 0 1 4") == 3, shown
+
+
+def test_its_own_parser_takes_the_script(cluster: Cluster, tmp_path: Path) -> None:
+    options = ["--timeout", "2h", "--max-restarts", 1, "--name", "my-job"]
+    options += ["--engine-option", "-pe mpi", "--engine-option", "-l mem_free=1M"]
+    (tmp_path / "job.sh").write_text(emitted(tmp_path, *THREE, *options, "echo", "it's $HOME"))
+    said = cluster.sge("qsub", "-verify", str(tmp_path / "job.sh"))
+    fields = dict(line.split(":", 1) for line in said.splitlines() if ":" in line)
+    found = {name: value.strip() for name, value in fields.items()}
+    assert found["job_name"] == "my-job"
+    assert found["parallel environment"] == "mpi range: 3"
+    assert found["notify"] == "TRUE"
+    assert "h_rt=4:02:00" in found["hard resource_list"]
+    assert "mem_free=1M" in found["hard resource_list"]
+
+
+def test_slots_and_streams_in_both_directions(cluster: Cluster, tmp_path: Path) -> None:
+    """Of more than Grid Engine's own connection takes; modules of the script reach all hosts."""
+    (tmp_path / "in").write_bytes(bytes(3 << 20))
+    launcher = " ".join(LAUNCHER)
+    run = f"MODULES=loaded {launcher} --stdin all sh -c 'wc -c; echo $MODULES $QRSH_PORT' < in"
+    cluster.submit(tmp_path, script(run), "-pe", "mpi", "3")
+    cluster.wait()
+    shown = (tmp_path / "out").read_text()
+    assert (shown.count("3145728"), shown.count("] loaded\n")) == (3, 3), shown
+
+
+def test_a_failure_is_the_root_cause(cluster: Cluster, tmp_path: Path) -> None:
+    program = ["sh", "-c", "[ $JAX_PROCESS_ID = 2 ] && exit 9; exec sleep 1000"]
+    cluster.submit(tmp_path, emitted(tmp_path, *THREE, "--grace", 1, *program))
+    cluster.wait()
+    shown = (tmp_path / "out").read_text()
+    assert "rank 2 on jh" in shown and "failed: exit status 9" in shown, shown
+
+
+@pytest.mark.jax
+def test_qdel_reaches_the_preemption_service(cluster: Cluster, tmp_path: Path) -> None:
+    number = cluster.submit(tmp_path, emitted(tmp_path, *THREE, PROGRAMS / "preempted.py"))
+    out = tmp_path / "out"
+    eventually(lambda: out.exists() and out.read_text().count("training") == 3, 90)
+    cluster.sge("qdel", number)
+    cluster.wait()
+    assert out.read_text().count("saved") == 3, out.read_text()
+
+
+def test_nothing_is_left_after_a_forced_end(cluster: Cluster, tmp_path: Path) -> None:
+    """Without -notify, Grid Engine kills at once."""
+    stubborn = "trap '' TERM USR2; echo ready; while :; do sleep 1000; done"
+    run = f'exec {" ".join(LAUNCHER)} bash -c "{stubborn}"'
+    number = cluster.submit(tmp_path, script(run), "-pe", "mpi", "3")
+    out = tmp_path / "out"
+    eventually(lambda: out.exists() and out.read_text().count("ready") == 3, 90)
+    cluster.sge("qdel", number)
+    cluster.wait()
+
+
+def test_a_job_without_an_environment_for_parallel_jobs(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.submit(tmp_path, script(f"{' '.join(LAUNCHER)} -n 2 hostname"))
+    cluster.wait()
+    assert "submit it with qsub -pe NAME SLOTS" in (tmp_path / "out").read_text()
+
+
+def test_one_launcher_in_each_task_by_mistake(cluster: Cluster, tmp_path: Path) -> None:
+    other = "other=$(awk 'NR == 2 {print $1}' $PE_HOSTFILE)"
+    run = f"qrsh -inherit $other {' '.join(LAUNCHER)} hostname"
+    cluster.submit(tmp_path, script(other, run), "-pe", "mpi", "3")
+    cluster.wait()
+    shown = (tmp_path / "out").read_text()
+    assert "qrsh -inherit has started this launcher as a task of the job" in shown, shown

@@ -1,0 +1,223 @@
+"""In the allocations of PBS, LSF, Grid Engine and Flux, with clients that behave as documented."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from jobs import Ended, Jobs
+
+CLIENT = Path(__file__).parents[1] / "fake_client"
+SHOW = "echo $FAKE_HOST {process_id} of {num_processes} ${CUDA_VISIBLE_DEVICES--}"
+PBS = {"PBS_JOBID": "7.server", "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_TASKNUM": "1"}
+
+
+class Cluster:
+    """A folder with clients, files and answers; what they are told."""
+
+    def __init__(self, jobs: Jobs, folder: Path) -> None:
+        self._jobs = jobs
+        self._folder = folder
+        for name in ("bin", "answers"):
+            (folder / name).mkdir()
+        for name in ("pbs_tmrsh", "pbsdsh", "blaunch", "qrsh", "flux", "qstat"):
+            (folder / "bin" / name).symlink_to(CLIENT)
+        self.environ = {
+            "PATH": f"{folder}/bin:{os.environ['PATH']}",
+            "FAKE_LOG": str(folder / "log"),
+            "FAKE_OUT": str(folder / "job.out"),
+            "FAKE_ANSWERS": str(folder / "answers"),
+        }
+
+    def file(self, name: str, text: str) -> str:
+        (self._folder / name).write_text(text)
+        return str(self._folder / name)
+
+    def answer(self, words: str, text: str) -> None:
+        self.file("answers/" + words.replace(" ", "_"), text)
+
+    def run(self, environ: dict[str, str], *args: object, cwd: Path | None = None) -> Ended:
+        return self._jobs.run(*args, env={**self.environ, **environ}, cwd=cwd)
+
+    def clients(self) -> list[str]:
+        """Which has been asked for which host, with CUDA_VISIBLE_DEVICES."""
+        return sorted((self._folder / "log").read_text().splitlines())
+
+
+@pytest.fixture
+def cluster(jobs: Jobs, tmp_path: Path) -> Cluster:
+    return Cluster(jobs, tmp_path)
+
+
+def shown(ended: Ended) -> list[str]:
+    assert ended.status == 0, ended.stderr
+    return sorted(ended.stdout.splitlines())
+
+
+@pytest.mark.parametrize("via", ["pbs_tmrsh", "pbsdsh"])
+def test_pbs_without_ssh(cluster: Cluster, via: str) -> None:
+    """The clients hand on no stream, and what they start belongs to the job."""
+    nodes = cluster.file("nodes", "n1\nn1\nn2\nn2\n")
+    environ = {**PBS, "PBS_NODEFILE": nodes}
+    ended = cluster.run(environ, "--via", via, "sh", "-c", f"{SHOW} $PBS_TASKNUM; cat")
+    lines = [f"[{rank} n{rank // 2 + 1}] n{rank // 2 + 1} {rank} of 4 -" for rank in range(4)]
+    assert shown(ended) == lines
+    assert cluster.clients() == [f"{via} n1 -", f"{via} n2 -"]
+
+
+def test_pbs_over_ssh_by_default(cluster: Cluster) -> None:
+    nodes = cluster.file("nodes", "n1\nn2\n")
+    cluster.file("bin/ssh", "#!/bin/sh\necho 'Permission denied (publickey).' >&2\nexit 255\n")
+    os.chmod(cluster.environ["FAKE_LOG"].replace("log", "bin/ssh"), 0o755)
+    ended = cluster.run({**PBS, "PBS_NODEFILE": nodes}, "hostname")
+    assert ended.status == 255
+    assert "in a PBS job, --via pbs_tmrsh and --via pbsdsh need no ssh" in ended.report
+
+
+def test_a_host_that_is_this_machine_needs_no_client(cluster: Cluster) -> None:
+    nodes = cluster.file("nodes", f"{os.uname().nodename}\n" * 2)
+    ended = cluster.run({**PBS, "PBS_NODEFILE": nodes}, "sh", "-c", "echo {process_id}")
+    name = os.uname().nodename
+    assert shown(ended) in (["[0] 0", "[1] 1"], [f"[0 {name}] 0", f"[1 {name}] 1"])
+
+
+def test_pbs_counts_its_reruns(cluster: Cluster) -> None:
+    nodes = cluster.file("nodes", "n1\n")
+    cluster.answer("qstat -f 7.server", "Job Id: 7.server\n    run_count = 3\n")
+    environ = {**PBS, "PBS_NODEFILE": nodes}
+    ended = cluster.run(environ, "--via", "pbs_tmrsh", "sh", "-c", "echo $MCJAX_RESTART")
+    assert shown(ended) == ["[0] 2"]
+
+
+def test_where_a_job_was_submitted(cluster: Cluster, tmp_path: Path) -> None:
+    """PBS begins in the home; a script that has gone elsewhere stays there."""
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    nodes = cluster.file("nodes", "n1\n")
+    environ = {**PBS, "PBS_NODEFILE": nodes, "HOME": str(home), "PBS_O_WORKDIR": str(work)}
+    options = ["--via", "pbs_tmrsh", "pwd"]
+    assert shown(cluster.run(environ, *options, cwd=home)) == [f"[0] {work}"]
+    assert shown(cluster.run(environ, *options, cwd=tmp_path)) == [f"[0] {tmp_path}"]
+    assert shown(cluster.run(environ, "-C", ".", *options, cwd=home)) == [f"[0] {home}"]
+
+
+def test_lsf(cluster: Cluster) -> None:
+    """The batch host starts the launcher and gets no rank; each host has GPUs of its own."""
+    environ = {
+        "LSB_JOBID": "12",
+        "LSB_MCPU_HOSTS": "batch3 1 n1 1 n2 2",
+        "LSB_DJOB_HOSTFILE": "/no/such/file",
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
+    ended = cluster.run(environ, "-v", "sh", "-c", SHOW)
+    assert shown(ended) == ["[0 n1] n1 0 of 3 -", "[1 n2] n2 1 of 3 -", "[2 n2] n2 2 of 3 -"]
+    assert cluster.clients() == ["blaunch n1 -", "blaunch n2 -"]
+    assert "2 hosts of LSF's allocation, reached by blaunch" in ended.report
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_grid_engine(cluster: Cluster, shell: str) -> None:
+    hosts = cluster.file("hosts", "n1 2 all.q@n1 UNDEFINED\nn2 1 all.q@n2 <NULL>\n")
+    environ = {"JOB_ID": "5", "PE_HOSTFILE": hosts, "SGE_TASK_ID": "undefined", "NSLOTS": "3"}
+    environ |= {"RESTARTED": "1", "FAKE_SHELL": shell, "CUDA_VISIBLE_DEVICES": "0"}
+    ended = cluster.run(environ, "sh", "-c", f"{SHOW} $MCJAX_RESTART $QRSH_PORT")
+    lines = ["[0 n1] n1 0 of 3 2,3 1", "[1 n1] n1 1 of 3 2,3 1", "[2 n2] n2 2 of 3 2,3 1"]
+    assert shown(ended) == lines
+    assert cluster.clients() == ["qrsh n1 -", "qrsh n2 -"]
+
+
+def test_a_warning_of_grid_engine_is_a_preemption(cluster: Cluster, jobs: Jobs) -> None:
+    hosts = cluster.file("hosts", "n1 1 q UNDEFINED\nn2 1 q UNDEFINED\n")
+    environ = {**cluster.environ, "JOB_ID": "5", "PE_HOSTFILE": hosts}
+    script = "trap 'echo got TERM; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    running = jobs.start("bash", "-c", script, env=environ)
+    running.read_until("ready", 2)
+    running.signal(signal.SIGUSR2)
+    ended = running.finish()
+    assert ended.status == 143, ended.stderr
+    assert ended.stdout.count("got TERM") == 2
+
+
+def test_grid_engine_without_an_environment_for_parallel_jobs(cluster: Cluster) -> None:
+    environ = {"JOB_ID": "5", "SGE_TASK_ID": "undefined", "NSLOTS": "1"}
+    why = "Grid Engine's job 5 has no parallel environment, and one slot: submit it with qsub -pe"
+    ended = cluster.run(environ, "-n", 2, "true")
+    assert (ended.status, why in ended.report) == (2, True), ended.stderr
+    ended = cluster.run(environ, "true")
+    assert (ended.status, why in ended.report) == (0, True), ended.stderr
+
+
+R = {
+    "version": 1,
+    "execution": {
+        "R_lite": [
+            {"rank": "1", "children": {"core": "0-7", "gpu": "2-3"}},
+            {"rank": "3", "children": {"core": "0-7", "gpu": "0"}},
+        ],
+        "nodelist": ["n[1-2]"],
+        "starttime": 0,
+        "expiration": 0,
+    },
+}
+SLOTS = {"resources": [{"type": "node", "count": 2, "with": [{"type": "slot", "count": 2}]}]}
+
+
+def test_flux(cluster: Cluster) -> None:
+    """Inside of Slurm, in the script of a batch job."""
+    cluster.answer("flux resource R", json.dumps(R))
+    cluster.answer("flux --parent job info ƒ7 jobspec", json.dumps(SLOTS))
+    cluster.answer("flux getattr security.owner", f"{os.getuid()}\n")
+    environ = {"FLUX_URI": "local:///x", "FLUX_ENCLOSING_ID": "ƒ7", "FAKE_FLUX_HOSTS": "a n1 b n2"}
+    environ |= {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "x", "CUDA_VISIBLE_DEVICES": "9"}
+    ended = cluster.run(environ, "-v", "--gpus-per-process", "all", "sh", "-c", SHOW)
+    lines = ["[0 n1] n1 0 of 4 2,3", "[1 n1] n1 1 of 4 2,3"]
+    assert shown(ended) == [*lines, "[2 n2] n2 2 of 4 0", "[3 n2] n2 3 of 4 0"]
+    assert cluster.clients() == ["flux n1 -", "flux n2 -"]
+    assert "variables of Slurm and Flux: Flux's job is taken for the inner one" in ended.report
+
+
+def test_flux_that_names_only_hosts(cluster: Cluster) -> None:
+    cluster.answer("flux hostlist local", "n[1-2]\n")
+    environ = {"FLUX_URI": "local:///x", "FAKE_FLUX_HOSTS": "n1 n2"}
+    assert shown(cluster.run(environ, "sh", "-c", SHOW)) == [
+        "[0 n1] n1 0 of 2 -",
+        "[1 n2] n2 1 of 2 -",
+    ]
+
+
+def test_a_login_node(cluster: Cluster) -> None:
+    nodes = {**PBS, "PBS_NODEFILE": "/var/spool/pbs/aux/7.server"}
+    ended = cluster.run(nodes, "true")
+    assert ended.status == 2
+    assert "run mcjax-launch in the job's script, or in the shell of qsub -I" in ended.report
+    cluster.answer("flux getattr security.owner", f"{os.getuid() + 1}\n")
+    ended = cluster.run({"FLUX_URI": "local:///run/flux/local"}, "true")
+    assert "this is Flux's system instance, and no allocation of yours" in ended.report
+    ended = cluster.run({}, "--via", "blaunch", "true")
+    assert "--via blaunch: no LSF allocation here: run mcjax-launch in a job" in ended.report
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({**PBS, "PBS_TASKNUM": "3"}, "pbsdsh has started this launcher as task 3 of the job"),
+        ({**PBS, "OMPI_COMM_WORLD_SIZE": "4"}, "mpirun has started 4 launchers, one per task"),
+        ({"LSB_JOBID": "1", "LSB_HOSTS": "a b", "PMI_SIZE": "2"}, "mpiexec has started 2"),
+        ({"FLUX_URI": "x", "FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "2"}, "flux run has started 2"),
+    ],
+)
+def test_one_launcher_in_each_task_by_mistake(
+    cluster: Cluster, environ: dict[str, str], words: str
+) -> None:
+    nodes = cluster.file("nodes", "n1\nn2\n")
+    ended = cluster.run({"PBS_NODEFILE": nodes, **environ}, "true")
+    assert ended.status == 2
+    assert words in ended.report and ": start a single one, in the " in ended.report
+
+
+def test_hosts_of_the_users_own_win(cluster: Cluster) -> None:
+    environ = {"JOB_ID": "5", "PE_HOSTFILE": "/no/such/file"}
+    ended = cluster.run(environ, "--hosts", "localhost:2", "sh", "-c", "echo {process_id}")
+    assert shown(ended) == ["[0] 0", "[1] 1"]

@@ -1,0 +1,256 @@
+"""What PBS, LSF, Grid Engine and Flux say of an allocation, and the scripts that each is given."""
+
+import json
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcjax_launch import schedulers as drivers
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.command_line import CommandLine
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.kernel.transport import calling_back
+from mcjax_launch.kernel.wire import schedulers
+from mcjax_launch.schedulers import allocation, flux, lsf, pbs, sge
+from mcjax_launch.schedulers.submission import Submission
+
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a"}
+
+
+def counts(hosts: tuple[Host, ...]) -> list[tuple[str, int]]:
+    return [(host.name, host.slots) for host in hosts]
+
+
+def test_a_node_file_has_a_line_for_each_slot(tmp_path: Path) -> None:
+    nodes = tmp_path / "nodes"
+    nodes.write_text("n1.site\nn2\nn1.site\n\nn2\r\nn2")
+    environ = {"PBS_JOBID": "1[3].server", "PBS_NODEFILE": str(nodes), "PBS_NUM_PPN": "2"}
+    assert counts(pbs.DRIVER.hosts(environ, None)) == [("n1.site", 2), ("n2", 3)]
+    assert counts(pbs.DRIVER.hosts(environ, 8)) == [("n1.site", 8), ("n2", 8)]
+
+
+def test_the_gpus_of_torque(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text("n1\nn-2\n")
+    (tmp_path / "gpus").write_text("n1-gpu1\nn1-gpu3\nn-2-gpu0\n")
+    environ = {"PBS_JOBID": "1", "PBS_NODEFILE": str(tmp_path / "nodes")}
+    hosts = pbs.DRIVER.hosts({**environ, "PBS_GPUFILE": str(tmp_path / "gpus")}, None)
+    assert [(host.gpus, host.devices) for host in hosts] == [(2, "1,3"), (1, "0")]
+
+
+def test_an_empty_node_file(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text("\n")
+    with pytest.raises(LaunchError, match="PBS_NODEFILE: no hosts listed"):
+        pbs.DRIVER.hosts({"PBS_JOBID": "1", "PBS_NODEFILE": str(tmp_path / "nodes")}, None)
+
+
+@pytest.mark.parametrize(
+    ("environ", "hosts"),
+    [
+        ({"LSB_MCPU_HOSTS": "batch 1 host1 4 host2 4 "}, [("host1", 4), ("host2", 4)]),
+        ({"LSB_MCPU_HOSTS": "batch 2 host1 4"}, [("batch", 2), ("host1", 4)]),
+        ({"LSB_MCPU_HOSTS": "login1 1"}, [("login1", 1)]),
+        ({"LSB_MCPU_HOSTS": "a 1 b 2"}, [("a", 1), ("b", 2)]),
+        ({"LSB_MCPU_HOSTS": "a 1 b 2", "CSM_ALLOCATION_ID": "3"}, [("b", 2)]),
+        ({"LSB_HOSTS": "a a b", "LSB_DJOB_HOSTFILE": "/no/such"}, [("a", 2), ("b", 1)]),
+        ({"LSB_HOSTS": "a a", "LSB_MCPU_HOSTS": "a 2"}, [("a", 2)]),
+    ],
+)
+def test_hosts_of_lsf(environ: dict[str, str], hosts: list[tuple[str, int]]) -> None:
+    assert schedulers.around({"LSB_JOBID": "1", **environ}) is schedulers.CLIENTS["blaunch"]
+    assert counts(lsf.DRIVER.hosts({"LSB_JOBID": "1", **environ}, None)) == hosts
+
+
+def test_a_long_list_of_lsf_is_in_its_file(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("batch5\n" + "".join(f"n{i}\n" * 42 for i in range(900)))
+    environ = {"LSB_JOBID": "1", "LSB_DJOB_HOSTFILE": str(tmp_path / "hosts")}
+    found = lsf.DRIVER.hosts({**environ, "LSB_MCPU_HOSTS": "batch5 1 n0 42"}, None)
+    assert counts(found) == [(f"n{i}", 42) for i in range(900)]
+
+
+@pytest.mark.parametrize("text", ["a", "a 1 b", "a x", "a 0", "a 99999999"])
+def test_bad_variables_of_lsf(text: str) -> None:
+    with pytest.raises(LaunchError, match="LSB_MCPU_HOSTS"):
+        lsf.DRIVER.hosts({"LSB_JOBID": "1", "LSB_MCPU_HOSTS": text}, None)
+
+
+def test_hosts_of_grid_engine(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("a 4 all.q@a UNDEFINED\nb.site 2 b.q@b 0,0:0,1\na 1 b.q@a <NULL>\n\n")
+    environ = {"JOB_ID": "1", "PE_HOSTFILE": str(file), "SGE_TASK_ID": "3"}
+    assert counts(sge.DRIVER.hosts(environ, None)) == [("a", 5), ("b.site", 2)]
+    file.write_text("a all.q\n")
+    with pytest.raises(LaunchError, match=r"PE_HOSTFILE=.*: a all.q: expected a name and its"):
+        sge.DRIVER.hosts(environ, None)
+
+
+@pytest.mark.parametrize(
+    ("granted", "devices"),
+    [("0 1", "0,1"), ("gpu2 gpu3", "2,3"), ("cuda0,cuda1", "0,1"), ("a b", None), ("", None)],
+)
+def test_the_gpus_that_grid_engine_grants(granted: str, devices: str | None) -> None:
+    found = schedulers.granted_gpus({"SGE_HGR_gpu": granted})
+    assert found.get("CUDA_VISIBLE_DEVICES") == devices
+    assert schedulers.granted_gpus({"SGE_HGR_gpu": "1", "CUDA_VISIBLE_DEVICES": "0"}) == {}
+
+
+def resources(nodelist: list[str], **cores: str) -> str:
+    """R of brokers `_0`, `_1`, ... or ranges `_0_3` of them, with their cores."""
+    parts = [
+        {"rank": rank.strip("_").replace("_", "-"), "children": {"core": ids}}
+        for rank, ids in cores.items()
+    ]
+    return json.dumps({"version": 1, "execution": {"R_lite": parts, "nodelist": nodelist}})
+
+
+def test_resources_of_flux() -> None:
+    text = resources(["a[1-2,7]", "b"], _4="0-7", _0_2="0,2-3")
+    nodes = [(node.name, node.rank, node.cores) for node in flux.parse(text)]
+    assert nodes == [("a1", 0, 3), ("a2", 1, 3), ("a7", 2, 3), ("b", 4, 8)]
+    same = flux.parse(resources(["x,x"], _0_1="0"))
+    assert [node.name for node in same] == ["x", "x"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", '{"execution": 1}', "[" * 100_000),
+        resources(["a[1-2]"], _0="0"),
+        resources(["a"], _9_0="0"),
+        resources(["a"], _0="0-99999999999"),
+    ],
+)
+def test_what_are_no_resources(text: str) -> None:
+    assert flux.parse(text) == ()
+
+
+def test_the_table_of_flux() -> None:
+    shown = """     STATE NNODES NCORES NGPUS NODELIST
+      free      2      8     0 a[1-2]
+ allocated      2      8     0 a2,b
+      down      1      4     0 c
+"""
+    assert flux.of_table(shown) == ["a1", "a2", "b"]
+
+
+@pytest.mark.parametrize(
+    ("resource", "slots"),
+    [
+        ({"type": "node", "count": 2, "with": [{"type": "slot", "count": 4}]}, 4),
+        ({"type": "slot", "count": 6, "with": [{"type": "core", "count": 2}]}, 3),
+        ({"type": "slot", "count": 6}, 1),
+        (None, 1),
+    ],
+)
+def test_slots_of_flux(resource: Any, slots: int) -> None:
+    assert flux._slots(flux.Node("a", 0, cores=7), {"resources": [resource]}) == slots
+
+
+def test_the_inner_of_several_allocations(tmp_path: Path) -> None:
+    """By the daemon above the launcher, by a file that only the job's host has, else Flux."""
+    both = {**SLURM, "PBS_JOBID": "1.server", "PBS_NODEFILE": str(tmp_path / "nodes")}
+
+    def inner(environ: dict[str, str]) -> tuple[str, str]:
+        scheduler, why = schedulers.inner(environ, str(tmp_path))
+        assert scheduler is not None
+        return scheduler.name, why
+
+    assert inner(both)[0] == "slurm"  # the file is another host's
+    (tmp_path / "nodes").touch()
+    assert inner(both)[0] == "pbs"
+    assert inner({**both, "PBS_JOBID": "7"})[0] == "slurm"  # its own imitation
+    assert inner({**both, "FLUX_URI": "local:///x"})[0] == "flux"
+    assert inner(SLURM) == ("slurm", "")
+    process = tmp_path / "proc" / str(os.getppid())
+    process.mkdir(parents=True)
+    (process / "stat").write_text(f"{os.getppid()} (slurmstepd) S 1 0 0")
+    name, why = inner(both)
+    assert (name, why) == (
+        "slurm",
+        "variables of Slurm and PBS: slurmstepd is the nearest above this process",
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "count"),
+    [
+        ({"JOB_ID": "1", "PE_HOSTFILE": "x", "RESTARTED": "1"}, 1),
+        ({"RESTARTED": "1"}, 0),  # somebody's own
+        ({"LSB_JOBID": "1", "LSB_HOSTS": "a", "LSB_RESTART": "Y"}, 1),
+        ({"LSB_JOBID": "1", "LSB_HOSTS": "a", "LSB_RESTART": "N"}, 0),
+    ],
+)
+def test_jobs_that_have_been_started_again(environ: dict[str, str], count: int) -> None:
+    assert schedulers.restarts_before(environ) == count
+
+
+def test_a_clients_words_need_no_quoting_that_it_respects(tmp_path: Path) -> None:
+    """Some run words as they are, some join them for a shell: the script runs once in either."""
+    words = allocation.shell(f'echo "$0 ran" >>{tmp_path}/out')
+    for argv in (words, ["bash", "-c", " ".join(words)], ["dash", "-c", " ".join(words)]):
+        assert os.spawnvp(os.P_WAIT, argv[0], argv) == 0
+    assert (tmp_path / "out").read_text() == "/bin/sh ran\n" * 3
+
+
+def test_code_that_calls_back_goes_through_every_shell() -> None:
+    code = calling_back.call(["10.0.0.1", "fe80::1"], 5, b"0123456789abcdef")
+    assert not set("'\"\\$`!\n") & set(code)
+    compile(code, "call", "exec")
+
+
+LINE = CommandLine((("quiet", ("--quiet",)),), ("train.py", "it's $x"))
+JOB = Submission(kind="pbs", command_line=LINE, name="train", hosts=2, ranks=4)
+PREFIXES = {"pbs": "#PBS ", "lsf": "#BSUB ", "sge": "#$ ", "flux": "#flux: "}
+
+
+def directives(kind: str, **changes: Any) -> list[str]:
+    text = drivers.emit(replace(JOB, kind=kind, **changes))
+    assert text.startswith("#!/bin/bash\n")
+    last = shlex.split(text.splitlines()[-1])
+    assert last[0] == "exec" and last[-2:] == ["train.py", "it's $x"]
+    prefix = PREFIXES[kind]
+    lines = [line for line in text.splitlines()[1:] if line.startswith("#")]
+    assert all(line.startswith(prefix) and shlex.split(line[len(prefix) :]) for line in lines)
+    return [line.removeprefix(prefix) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("kind", "has"),
+    [
+        ("pbs", ["-l select=2:ncpus=4:mpiprocs=4:ngpus=8", "-l walltime=02:02:00", "-r y"]),
+        ("lsf", ["-n 8", '-R "span[ptile=4]"', '-gpu "num=8"', "-W 122", "-wa TERM", "-r"]),
+        ("sge", ["-pe mpi 8", "-l gpu=2", "-l h_rt=2:02:00", "-r y", "-notify"]),
+        ("flux", ["--nodes=2", "--nslots=8", "--gpus-per-slot=2", "--time-limit=122m"]),
+    ],
+)
+def test_directives(kind: str, has: list[str]) -> None:
+    found = directives(kind, gpus=8, timeout=3600.0, grace=30.0, restarts=1)
+    assert [one for one in has if one not in found] == []
+    plain = directives(kind)
+    assert not any("gpu" in one or "limit" in one or "02" in one for one in plain), plain
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "found", "gone"),
+    [
+        ("pbs", "-l nodes=2:ppn=4:gpus=1", "-l nodes=2:ppn=4:gpus=1", "select"),
+        ("pbs", "-l select=2:ncpus=64", "-l select=2:ncpus=64", "scatter"),
+        ("lsf", "-n 9", "-n 9", "-n 8"),
+        ("sge", "-pe orte", "-pe orte 8", "mpi"),
+        ("sge", "-pe orte 16", "-pe orte 16", "mpi"),
+        ("flux", "--nslots=3", "--nslots=3", "--nslots=8"),
+    ],
+)
+def test_options_of_the_site(kind: str, option: str, found: str, gone: str) -> None:
+    lines = directives(kind, engine_options=(option,))
+    assert lines[-1] == found
+    assert not any(gone in line for line in lines)
+
+
+@pytest.mark.parametrize("kind", PREFIXES)
+def test_a_bad_option_of_the_site(kind: str) -> None:
+    with pytest.raises(LaunchError, match="--engine-option q: not an option of "):
+        directives(kind, engine_options=("q",))
