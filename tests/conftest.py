@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from terminal import Terminal
 
 _HERE = Path(__file__).parent
-_FOLDERS_OF_TESTS = ("unit", "process", "jax", "lab")
+_KINDS = ("unit", "process", "jax", "lab")
 Launch = Callable[..., Any]
 #: What the agents make in the temporary folder.
 _FOLDERS = "mcjax-*"
@@ -38,16 +38,22 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with the name of its folder; some in programs/ are what a test runs."""
+    """Mark each test with its kind; some in programs/ are what a test runs."""
     for item in items:
-        folder = item.path.relative_to(_HERE).parts[0]
-        if folder in _FOLDERS_OF_TESTS:
-            item.add_marker(folder)
+        if (kind := kind_of(item.path.relative_to(_HERE))) is not None:
+            item.add_marker(kind)
         only = item.get_closest_marker("only_linux")
         if only is not None and (PORTABLE or sys.platform != "linux"):
             item.add_marker(pytest.mark.skip(f"only Linux can do that: {only.args[0]}"))
     for item in _forked([item for item in items if item.path.parent == _HERE / "jax"]):
         item.add_marker(pytest.mark.forked("jax"))
+
+
+def kind_of(path: Path) -> str | None:
+    """The kind of the tests in a file below tests/: its folder's name, or in features/ its own."""
+    first, name = path.parts[0], path.stem.split("_")
+    kind = name[1] if first == "features" and len(name) > 1 else first
+    return kind if kind in _KINDS else None
 
 
 def _forked(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
@@ -74,7 +80,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             file.writelines(f"{reason.removeprefix('Skipped: ')}\n" for reason in reasons)
     if path := os.environ.get("TEST_COUNTS"):
         passed = Counter(
-            report.nodeid.split("/")[1] for report in terminalreporter.getreports("passed")
+            kind_of(Path(*Path(report.nodeid.partition("::")[0]).parts[1:]))
+            for report in terminalreporter.getreports("passed")
         )
         counts = {"python": platform.python_version(), "jax": version("jax"), "passed": passed}
         with open(path, "a", encoding="utf-8") as file:

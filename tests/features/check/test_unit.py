@@ -337,7 +337,7 @@ def test_the_last_line() -> None:
 
 
 def test_every_topic_is_documented() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     sources = (root / "mcjax_launch/features/check").glob("*.py")
     named = r'(?:Finding|each|alike)\("([a-z ]+)"'
     topics = {topic for path in sources for topic in re.findall(named, path.read_text())}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jobs import LIMIT_S, Jobs
 
-DOCS = Path(__file__).parents[2] / "docs" / "failures.md"
+DOCS = Path(__file__).parents[3] / "docs" / "failures.md"
 PROGRAM = """\
 import jax
 from jax.experimental.multihost_utils import process_allgather
