@@ -52,7 +52,7 @@ def test_what_it_raises_is_raised_again(called: Any) -> None:
     text = str(raised.value.__cause__)
     assert f'File "{PROGRAMS}/called.py", line' in text
     assert 'raise KeyError("no such thing")' in text
-    assert "runpy" not in text and "mcjax_hook" not in text
+    assert "runpy" not in text and "mcjax_launch/kernel" not in text
 
 
 def test_a_traceback_begins_below_our_own_code(
