@@ -199,7 +199,7 @@ def test_nothing_is_started(jobs: Jobs) -> None:
         "os.fork = forked\n"
         "from mcjax_launch.__main__ import run; run()"
     )
-    asked = {"COMP_WORDS": "mcjax-launch -n 2 --emit s", "COMP_CWORD": "4"}
+    asked = {"COMP_WORDS": "mcjax-launch -n 2 --emit sl", "COMP_CWORD": "4"}
     for question, answer in (("complete", "plain,slurm\n"), ("source", "")):
         env = {"_MCJAX_LAUNCH_COMPLETE": f"bash_{question}", **asked}
         words = ["-n", "2", "true"] if question == "complete" else []

@@ -231,7 +231,8 @@ def granted_gpus(environ: Mapping[str, str]) -> dict[str, str]:
 
 def restarts_before(environ: Mapping[str, str]) -> int:
     """How often a scheduler has started the job again."""
-    ours = (one for one in SCHEDULERS if not one.inside or one.has(environ))
+    # `RESTARTED` may be anybody's where no scheduler is around; the others carry one's name.
+    ours = (one for one in SCHEDULERS if "_" in one.restarts or one.has(environ))
     counts = (environ.get(one.restarts, "") for one in ours)
     return next((_count(text) for text in counts if text.isdecimal() or text == "Y"), 0)
 
