@@ -92,8 +92,15 @@ for waits in (held.acquire, end):
     threading.Thread(target=waits, daemon=True).start()
 wanted = (ctypes.c_int * 2)(ours, 1)
 poll = ctypes.CDLL(None).poll
-print("poll returned", (print("ready", flush=True), poll(wanted, 1, -1))[1], flush=True)
+print("ready", os.getpid(), flush=True)
+print("poll returned", poll(wanted, 1, -1), flush=True)
 """
+
+
+def in_python(thread: Path) -> bool:
+    """Whether a thread runs, or is about to; a line is written before its call is."""
+    call = (thread / "syscall").read_text()
+    return call.startswith(("running", "1 "))
 
 
 @pytest.mark.only_linux("what a process waits for, and signals to a thread")
@@ -103,7 +110,10 @@ def test_a_call_that_waits_in_c_is_not_cut_short_by_a_look_at_the_stack(
     (tmp_path / "program.py").write_text(WAITS_IN_C)
     os.mkfifo(tmp_path / "end")
     running = jobs.start(tmp_path / "program.py", tmp_path / "end", stderr=subprocess.STDOUT)
-    running.read_until("ready")
+    pid = int(running.read_until("ready").split("ready ")[1].split()[0])
+    threads = Path(f"/proc/{pid}/task")
+    while any(in_python(thread) for thread in threads.iterdir()):
+        os.sched_yield()
     running.signal(signal.SIGQUIT)
     running.read_until('in <module>: print("poll returned"')
     (tmp_path / "end").write_text("now")
