@@ -166,7 +166,7 @@ def test_the_cookbooks_script_saves_and_is_queued_again(
 ) -> None:
     """The signal is the one that Slurm sends before a job's time is up."""
     for name, text in pages.files(pages.ROOT / "docs" / "cookbook.md").items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text.replace("step == 8", "step == 0"))  # it fails of nothing
     where = ["-D", str(tmp_path), "-o", str(tmp_path / "job.out"), "--ntasks-per-node=1"]
     bin_ = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = [*cluster.env, f"PATH={bin_}", "MCJAX_CPU_DEVICES=1", "sbatch"]
@@ -179,7 +179,8 @@ def test_the_cookbooks_script_saves_and_is_queued_again(
     job = lambda: cluster.slurm("scontrol", "show", "job", number)  # noqa: E731
     eventually(lambda: "JobState=PENDING" in job() or "JobState=CANCELLED" in job())
     assert ("Restarts=1" in job()) == bool(ends), job()
-    cluster.slurm("scancel", number)
+    if ends:  # a second one would have Slurm kill what the first one ends
+        cluster.slurm("scancel", number)
     cluster.idle()
     [begin] = re.findall(
         r"^\[0 jh1\] begins at step (\d+)", (tmp_path / "job.out").read_text(), re.M
