@@ -200,6 +200,7 @@ ADVICE = {
     "RPC failed: different incarnation": "two processes joined as one",
     "AssertionError: sync_global_devices name mismatch ('a')": "the ranks are at different places",
     "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating": "out of memory: use less per device",
+    "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 4.00 PiB": "the host's memory is what is missing",
     "F parse_flags Unknown flags in XLA_FLAGS: --xla_x": "XLA_FLAGS names a flag",
     "ValueError: Number of processes must be defined.": "the hook did not run in this Python",
 }  # fmt: skip
@@ -254,7 +255,7 @@ class Broken(str):
 
 
 def test_a_hint_that_fails_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KnownError.OUT_OF_MEMORY, "hint", Broken("x"))
+    monkeypatch.setattr(KnownError.HOST_MEMORY, "hint", Broken("x"))
     state = state_of(joined="012")
     ended(state, 1, 1, "MemoryError")
     lines = summarize(state).lines
