@@ -95,7 +95,7 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
             lines = [stop.message, *(stop.details or under_way), *_others(runs, ())]
         case RankFailed():
             lines, quote = _failure_lines(ending, state)
-            lines += _others(runs, ending.alike)
+            lines += [*_others(runs, ending.alike), *_lost(state, ending)]
     if isinstance(ending, RankFailed) and state.unhooked != [ending.culprit.process_id]:
         lines += _unhooked(state)
     if state.unkillable:
@@ -191,6 +191,16 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
         count, diverged = len(state.ranks), state.diverged
         lines += guarded(state, lambda: failure_hints(run, ranks=count, diverged=diverged))
     return lines, quote
+
+
+def _lost(state: RunState, ending: RankFailed) -> list[str]:
+    """What had gone wrong in threads before, and may be behind it."""
+    if not any(run.lost for run in state.ranks.values()):
+        return []
+    from mcjax_launch.diagnosis.lost import lost_errors
+
+    at = ending.first.failed_at or 0.0
+    return lost_errors(state, at, (ending.culprit.process_id,), ago="before")
 
 
 def _divergence(state: RunState) -> list[str]:

@@ -285,7 +285,7 @@ def test_the_picture_of_ranks_that_wait() -> None:
     state = state_of(joined="02", joining="02")
     for rank in (0, 2):
         compiled(state, rank, "jit_step")
-    assert whereabouts(state) == [
+    assert whereabouts(state, 9.0) == [
         "rank 1: never called initialize()",
         "ranks 0,2: last compiled jit(step) at train.py:8",
     ]
@@ -301,8 +301,8 @@ def test_the_picture_of_ranks_that_wait() -> None:
 
 
 def test_no_picture_of_a_job_without_jax() -> None:
-    assert whereabouts(state_of()) == []
-    assert whereabouts(state_of(), jax=True)[0] == "ranks 0-2: never called initialize()"
+    assert whereabouts(state_of(), 9.0) == []
+    assert whereabouts(state_of(), 9.0, jax=True)[0] == "ranks 0-2: never called initialize()"
 
 
 def job(**more: object) -> Job:

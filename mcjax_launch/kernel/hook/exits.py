@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ..wire.hook_messages import Failed
     from .agent_link import AgentLink
+    from .lost_errors import LostErrors
     from .part import Parts
 
 
@@ -43,6 +44,16 @@ class Exits:
         self._main_thread = _thread.get_ident()
         # Of the main thread, from initialize() on: with it the program is over.
         self._outermost: FrameType | None = None
+        self._lost: LostErrors | None = None
+
+    @property
+    def lost(self) -> LostErrors:
+        """What tells of exceptions that do not end the program."""
+        if self._lost is None:
+            from .lost_errors import LostErrors
+
+            self._lost = LostErrors(self._link, lambda: self._outermost is not None)
+        return self._lost
 
     def install(self) -> None:
         """See every way out of the program, from its first line on."""
@@ -60,6 +71,7 @@ class Exits:
             return
         self._outermost = _outermost(sys._current_frames()[self._main_thread])
         uncaught.watch_hard_exits(self._see_hard_exit)
+        self.lost.watch_threads()
         # When the main thread has ended, and before others are waited for.
         threading._register_atexit(self._see_shutdown)  # type: ignore[attr-defined]
         atexit.register(self._leave)  # after JAX's own, so it runs before

@@ -194,6 +194,24 @@ class Failed(HookMessage):
             raise Malformed(f"status {self.status}")
 
 
+class ErrorLost(HookMessage):
+    """An exception has ended a thread; or a future holds it (`of_future`), and nobody has read it.
+
+    `number` is its own in this process.
+    """
+
+    number: int
+    thread: str
+    raised: Raised
+    of_future: bool
+
+
+class ErrorRead(HookMessage):
+    """Somebody has read the exception of a future: it is lost no more."""
+
+    number: int
+
+
 # --- agent to hook ---
 
 
