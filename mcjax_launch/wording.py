@@ -1,4 +1,4 @@
-"""Text from elsewhere, made fit for a line of the launcher's own on a terminal; pure."""
+"""Words for lines of the launcher's own: times, and text from elsewhere made fit for it; pure."""
 
 from collections.abc import Sequence
 
@@ -27,6 +27,11 @@ def some(names: Sequence[str], most: int = _MOST_NAMES) -> str:
     """Names as `a, b`; of more than `most` only the first, as in `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
+
+
+def lasting(seconds: float) -> str:
+    """A time for a person: `40 s`, `3 min`."""
+    return f"{seconds:.0f} s" if seconds < 119.5 else f"{seconds / 60:.0f} min"
 
 
 def one_line(text: str) -> str:

@@ -187,9 +187,9 @@ class Reporter(Listener):
             case messages.FromHook(rank, hook_messages.Joined()):
                 self._tell(Event("joined", rank, host))
             case messages.FromHook(rank, hook_messages.Failed() as failure):
-                from mcjax_launch.diagnosis.summary import headline
+                from mcjax_launch.diagnosis.summary import words
 
-                self._tell(Event("failed", rank, host, headline(failure)))
+                self._tell(Event("failed", rank, host, words(failure)))
 
     def _tell(self, event: Event) -> None:
         if self._on_event is not None:

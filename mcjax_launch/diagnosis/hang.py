@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from mcjax_launch.diagnosis.backends import placed
 from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints
 from mcjax_launch.diagnosis.initialize_calls import kept_apart, wrong_call
+from mcjax_launch.diagnosis.lost import lost_errors
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.ranks import have, these_ranks
 from mcjax_launch.runs.place import Stage
@@ -20,17 +21,18 @@ _STAYS = {
 }
 
 
-def whereabouts(state: RunState, *, jax: bool = False) -> list[str]:
+def whereabouts(state: RunState, now: float, *, jax: bool = False) -> list[str]:
     """Lines on where the ranks of a job are.
 
     Args:
         state: of the run.
+        now: in time.monotonic's seconds.
         jax: it is known that they ought to use it.
 
     """
     if not jax and not _uses_jax(state):
         return []
-    lines = _stages(state) + _blames(state) + _compiled(state.running)
+    lines = _stages(state) + _blames(state) + _compiled(state.running) + lost_errors(state, now)
     if state.diverged:
         return [*lines, "the ranks ran different programs:", *divergence_lines(state.programs)]
     return lines + _behind(state)

@@ -23,7 +23,13 @@ _SLEEPS = ("nanosleep", "syscall 230", "syscall 35", "syscall 115", "syscall 101
 # JAX's own ways from the user's call to the one that waits.
 _INNER_CALLS = ("wrapper", "cache_miss", "reraise_with_filtered_traceback")
 # What waits for a person or for clients, and may do so for ever.
-_FOR_SOMEBODY = ("/pdb.py", "/bdb.py", "/asyncio/base_events.py", "/socketserver.py")
+_FOR_SOMEBODY = ("/pdb.py", "/bdb.py", "/socketserver.py")
+# What may be a server, unless others wait for it in a collective.
+_MAY_SERVE = "/asyncio/base_events.py"
+# Where a thread waits for another one.
+_FOR_THREADS = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/selectors.py")
+# Other threads that are named.
+_MOST_THREADS = 2
 _DEBUGGERS = ("debugpy", "IPython", "ipdb")
 # JAX's functions that make a program, before its hook sees that it is compiled.
 _COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w{0,40}computation|pjit_jaxpr|compile")
@@ -31,7 +37,7 @@ _COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w{0,40}computation|p
 _NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
 # What waits for a thread or a file of the user's own.
 _OWN_WAIT = re.compile(
-    r"^with |\b(?:acquire|get|join|wait|result|select|poll|recv|read|accept|put|sleep)\("
+    r"\bwith [^=]|\b(?:acquire|get|join|wait|result|select|poll|recv|read|accept|put|sleep)\b"
 )
 _RUN_PROGRAMS = ("jax", "jaxlib", source_lines.USER)
 
@@ -62,12 +68,12 @@ class Sighting:
         self.place = run.place
         found = threads(stack.text) if stack is not None else []
         self.frames: tuple[Frame, ...] = found[0] if found else ()
+        self.threads = threads(stack.others) if stack is not None else []
 
     @cached_property
     def _users(self) -> int | None:
         """Which of its calls is the innermost of the user's own."""
-        own = (at for at, frame in enumerate(self.frames) if frame.library == source_lines.USER)
-        return next(own, None)
+        return _users_own(self.frames)
 
     @cached_property
     def program(self) -> RanProgram | None:
@@ -95,6 +101,29 @@ class Sighting:
         return (spins or not blocked) and self.program is not None
 
     @property
+    def is_surely_in_jax(self) -> bool:
+        """Whether that is seen: by its innermost call, or by the program that it ran at its line.
+
+        Any other call into C of the user's may wait for something else.
+        """
+        return bool(self.frames) and (self.frames[0].library in _JAX or self.program is not None)
+
+    @property
+    def waits_for_a_thread(self) -> bool:
+        """Whether its main thread waits for something in Python, maybe for another thread."""
+        if not self.frames:
+            return False
+        innermost = self.frames[0]
+        if innermost.library == source_lines.USER:
+            return bool(_OWN_WAIT.search(innermost.source))
+        return innermost.file.endswith(_FOR_THREADS)
+
+    @property
+    def has_come_in_a_thread(self) -> bool:
+        """Whether it waits for a thread which is in JAX: in a collective, as far as one can see."""
+        return self.waits_for_a_thread and any(one[0].library in _JAX for one in self.threads)
+
+    @property
     def sleeps(self) -> bool:
         """Whether its main thread sleeps in the kernel for some time."""
         return self.stack is not None and any(name in self.stack.blocked for name in _SLEEPS)
@@ -112,6 +141,11 @@ class Sighting:
             frame.file.endswith(_FOR_SOMEBODY) or frame.library in _DEBUGGERS
             for frame in self.frames
         )
+
+    @property
+    def may_serve(self) -> bool:
+        """Whether it is in asyncio's loop, where a server waits for clients."""
+        return any(frame.file.endswith(_MAY_SERVE) for frame in self.frames)
 
     @property
     def in_program(self) -> InProgram | None:
@@ -149,7 +183,18 @@ class Sighting:
             return ""
         frame = self.frames[self._users or 0]
         line = self._line(frame)
-        return f"at {line}" if frame.name == "<module>" else f"in {frame.name} at {line}"
+        place = f"at {line}" if frame.name == "<module>" else f"in {frame.name} at {line}"
+        if self.may_serve and frame.library == source_lines.USER:
+            place = f"in asyncio's loop, {place}"
+        return place + (self._other_threads if self.waits_for_a_thread else "")
+
+    @property
+    def _other_threads(self) -> str:
+        """Where threads are for which its main thread may wait."""
+        found = ((one, _users_own(one)) for one in self.threads)
+        own = [one[at] for one, at in found if at is not None]
+        places = [f"{frame.name} at {self._line(frame)}" for frame in own[:_MOST_THREADS]]
+        return f"; another thread of it in {' and one in '.join(places)}" if places else ""
 
     def _line(self, frame: Frame) -> str:
         """A line, its file named as the rank's hook does, or without its folder."""
@@ -158,6 +203,12 @@ class Sighting:
         files = {where.rpartition(":")[0] for where in lines}
         file = next((one for one in files if one and f"/{frame.file}".endswith(f"/{one}")), None)
         return f"{file or frame.file.rpartition('/')[2]}:{frame.line}"
+
+
+def _users_own(frames: Iterable[Frame]) -> int | None:
+    """Which of a thread's calls is the innermost of the user's own."""
+    own = (at for at, frame in enumerate(frames) if frame.library == source_lines.USER)
+    return next(own, None)
 
 
 def _is_at(frame: Frame, where: str) -> bool:

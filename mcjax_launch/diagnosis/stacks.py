@@ -26,6 +26,7 @@ class Stack:
         helper: another process of the rank is the one that takes part in the job.
         blocked: where in the kernel its main thread waits, "" where that is not known.
         importing: it imports for ranks, and is none of theirs.
+        others: the stacks of other threads that run code of the user's, not for a person to read.
 
     """
 
@@ -37,6 +38,7 @@ class Stack:
     helper: bool = False
     blocked: str = ""
     importing: bool = False
+    others: str = ""
 
 
 @dataclass(frozen=True)

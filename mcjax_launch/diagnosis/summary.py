@@ -16,7 +16,8 @@ from mcjax_launch.diagnosis.root_cause import (
 )
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.kernel.wire import exit_status
-from mcjax_launch.kernel.wire.hook_messages import Failed
+from mcjax_launch.kernel.wire.embedded import embedded, with_words
+from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
 from mcjax_launch.kernel.wire.signals import signal_name
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import all_ranks, counted, these_ranks
@@ -34,6 +35,7 @@ _LONGEST = 1000
 _LATEST = 2000
 _LONGEST_HEADLINE = 400
 _MOST_FATES = 4
+_IN_A_CALLBACK = " (in a callback)"
 _ELSEWHERE = (
     "that is a consequence: a rank that another launcher started failed, left or did not come, as "
     "its summary says"
@@ -93,7 +95,7 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
             lines = [stop.message, *(stop.details or under_way), *_others(runs, ())]
         case RankFailed():
             lines, quote = _failure_lines(ending, state)
-            lines += _others(runs, ending.alike)
+            lines += [*_others(runs, ending.alike), *_lost(state, ending)]
     if isinstance(ending, RankFailed) and state.unhooked != [ending.culprit.process_id]:
         lines += _unhooked(state)
     if state.unkillable:
@@ -171,7 +173,7 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
     if elsewhere:
         lines.append(_ELSEWHERE)
     if failure is not None:
-        lines += _place(failure)
+        lines += [*_place(failure), *_behind(failure)]
     start = len(lines)
     if failure is None or failure.exited:
         lines += last_words(run)
@@ -191,6 +193,16 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
     return lines, quote
 
 
+def _lost(state: RunState, ending: RankFailed) -> list[str]:
+    """What had gone wrong in threads before, and may be behind it."""
+    if not any(run.lost for run in state.ranks.values()):
+        return []
+    from mcjax_launch.diagnosis.lost import lost_errors
+
+    at = ending.first.failed_at or 0.0
+    return lost_errors(state, at, (ending.culprit.process_id,), ago="before")
+
+
 def _divergence(state: RunState) -> list[str]:
     from mcjax_launch.diagnosis.spmd import divergence_lines
 
@@ -198,8 +210,23 @@ def _divergence(state: RunState) -> list[str]:
 
 
 def _place(failure: Failed) -> list[str]:
-    """The user's own line that failed."""
-    return [f"at {failure.where}: {failure.line or ''}".rstrip(": ")] if failure.where else []
+    """The user's own line that failed, or that of what was being handled at an exit."""
+    handled = failure.handled
+    of = failure if handled is None or handled.where is None else handled
+    return [f"at {_at(of)}"] if of.where else []
+
+
+def _behind(failure: Failed) -> list[str]:
+    """The exceptions that led to it, each with its line."""
+    return [
+        f"{'inside' if cause.inside else 'caused by'}: {headline(cause)}"
+        + (f", at {_at(cause)}" if cause.where else "")
+        for cause in failure.causes
+    ]
+
+
+def _at(raised: Failed | Raised) -> str:
+    return f"{raised.where}: {raised.line or ''}".rstrip(": ")
 
 
 def _printed_it(run: RankRun) -> bool:
@@ -288,7 +315,16 @@ def reason(run: RankRun) -> str:
     if failure is None:
         assert run.status is not None
         return status_text(run.status, run.process.killer)
-    return status_text(failure.status) if failure.exited else headline(failure)
+    return words(failure)
+
+
+def words(failure: Failed) -> str:
+    """Why a program failed: its exception, or its exit and what it handled then."""
+    if not failure.exited:
+        return headline(failure)
+    handled = failure.handled
+    while_ = f", while handling {headline(handled)}" if handled is not None else ""
+    return status_text(failure.status) + while_
 
 
 def status_text(status: int, killer: str | None = None) -> str:
@@ -325,10 +361,18 @@ def duration(seconds: float) -> str:
 # --- text of any length ---
 
 
-def headline(failure: Failed) -> str:
-    """The line of an exception's text that begins with its name; a SyntaxError's is the last."""
+def headline(failure: Failed | Raised) -> str:
+    """The line of an exception's text that says what happened, with its name.
+
+    As a rule that is the one which begins with the name, a SyntaxError's last; where that quotes
+    another exception with its stack, it is that one's.
+    """
     name, lines = failure.exception, failure.summary.splitlines()
-    line = next((line for line in lines if name in line.partition(":")[0]), name)
+    quoted = embedded(failure.summary)
+    first = (at for at, line in enumerate(lines) if name in line.partition(":")[0])
+    line = with_words(lines[next(first, len(lines)) :]) or name
+    if quoted is not None:
+        line = quoted.line + (_IN_A_CALLBACK if "callback" in line else "")
     return line if len(line) <= _LONGEST_HEADLINE else line[:_LONGEST_HEADLINE] + " ..."
 
 

@@ -4,7 +4,8 @@ import signal
 
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax
 from mcjax_launch.jax_messages.tracebacks import Traceback, tracebacks
-from mcjax_launch.kernel.wire.hook_messages import Failed
+from mcjax_launch.kernel.wire.embedded import embedded
+from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
 from mcjax_launch.runs.rank_run import RankRun
 
 # A rank that exits may say why in the last lines of its stderr.
@@ -17,8 +18,8 @@ def is_victim(run: RankRun) -> bool:
     if failure is not None and not failure.exited:
         # Later on a time-out may be the rank's own.
         joining = run.membership.joined_at is None
-        of_lost_peer = is_of_lost_peer(failure.exception, failure.summary, joining=joining)
-        return of_lost_peer or _has_victims_traceback(failure)
+        of_lost_peer = _is_of_lost_peer(failure, joining=joining)
+        return of_lost_peer or _has_victims_traceback(failure) or _raised_from_loss(failure)
     if run.status == -signal.SIGABRT and says_ended_by_jax(run.stderr):
         return True
     exited = failure is not None or (run.status or 0) > 0
@@ -30,10 +31,24 @@ def _has_victims_traceback(failure: Failed) -> bool:
     return any(each.is_victims for each in _tracebacks(failure.traceback))
 
 
+def _raised_from_loss(failure: Failed) -> bool:
+    """Whether all that failed in a group did because of a lost peer."""
+    inside = [cause for cause in failure.causes if cause.inside]
+    return bool(inside) and all(map(_is_of_lost_peer, inside))
+
+
 def _handled_loss(failure: Failed | None) -> bool:
     """Whether the program exited while it handled such an exception."""
     handled = failure.handled if failure is not None else None
-    return handled is not None and is_of_lost_peer(handled.exception, handled.summary)
+    return handled is not None and _is_of_lost_peer(handled)
+
+
+def _is_of_lost_peer(told: Failed | Raised, *, joining: bool = False) -> bool:
+    """Whether an exception is JAX's about the loss of a peer, and not what a callback raised."""
+    quoted = embedded(told.summary)
+    if quoted is None:
+        return is_of_lost_peer(told.exception, told.summary, joining=joining)
+    return is_of_lost_peer(quoted.line.partition(":")[0].rpartition(".")[2], quoted.line)
 
 
 def _ends_with_loss(stderr: str) -> bool:

@@ -17,6 +17,7 @@ from mcjax_launch.runs import waits
 from mcjax_launch.runs.place import Stage
 from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wording import lasting
 
 # So many kinds of places are shown.
 _MOST_GROUPS = 2
@@ -75,11 +76,25 @@ class _WhoWaits:
             for rank, since in still.items()
             if rank not in computing and self._is_blocked(self.ranks[rank], polls=rank in polling)
         }
+        self.spins = any(seen.run.compilations.on_accelerator for seen in self.ranks.values())
+        self.unsure = self._unsure()
+        self.blocked = {rank: at for rank, at in self.blocked.items() if rank not in self.unsure}
 
     def _is_blocked(self, seen: Sighting, *, polls: bool) -> bool:
         if seen.place.stage is not Stage.INSIDE or seen.run.compilations.under_way:
             return False
         return seen.is_blocked_by_jax or (polls and seen.sleeps)
+
+    def _unsure(self) -> Collection[int]:
+        """Those that wait in C, maybe on a lock of the user's, where others do so in JAX for sure.
+
+        On accelerators a program may run there.
+        """
+        sure = {rank for rank in self.blocked if self.ranks[rank].is_surely_in_jax}
+        if self.spins or not sure:
+            return ()
+        places = {self._where(rank) for rank in sure}
+        return {rank for rank in self.blocked if self._where(rank) not in places}
 
     def wait(self) -> BlockedOn | None:
         since_of, awaited = self._waiting()
@@ -99,7 +114,10 @@ class _WhoWaits:
         seen = self.ranks[rank]
         if rank in self.computing or seen.compiles or seen.waits_for_somebody:
             return True
-        return seen.place.stage is Stage.INSIDE and seen.is_blocked_by_jax
+        if seen.has_come_in_a_thread or (seen.may_serve and not self.blocked):
+            return True
+        inside = seen.place.stage is Stage.INSIDE and rank not in self.unsure
+        return inside and seen.is_blocked_by_jax
 
     def _waiting(self) -> tuple[dict[int, float], Callable[[int], bool]]:
         """Since when each rank that waits does so, and whether these wait for a rank."""
@@ -158,9 +176,8 @@ class _WhoWaits:
             calls = (one.run.membership.call for one in seen)
             address = next(call.coordinator_address for call in calls if call is not None)
             return f"one another: {blame or f'can they all reach {address}?'}"
-        spins = any(one.run.compilations.on_accelerator for one in self.ranks.values())
         apart = len(waiting) > 1 and not self.computing
-        return "one another" if self.blocked and apart and not spins else ""
+        return "one another" if self.blocked and apart and not self.spins else ""
 
 
 def _doing(seen: Sighting) -> str:
@@ -228,11 +245,6 @@ def last_wait(state: RunState, stacks: Iterable[Stack]) -> waits.PastWait | None
     )
     place = place.removeprefix("in ").rstrip()
     return waits.PastWait(place, where, tuple(arrived), wait.late, state.stop_at)
-
-
-def lasting(seconds: float) -> str:
-    """A time for a person: `40 s`, `3 min`."""
-    return f"{seconds:.0f} s" if seconds < 119.5 else f"{seconds / 60:.0f} min"
 
 
 def waiting_since(state: RunState) -> float | None:

@@ -72,8 +72,13 @@ class KnownError(enum.Enum):
         ["sync_global_devices name mismatch", "Mismatch in the number of", "op.preamble.length"],
         "the ranks are at different places in the program; --verify-spmd shows where they diverge",
     )
+    HOST_MEMORY = (  # Python's and NumPy's, and C++'s
+        ["MemoryError", "bad_alloc", "Cannot allocate memory"],
+        "the host's memory is what is missing, not a device's: use less in Python and NumPy, or "
+        "run fewer ranks per host",
+    )
     OUT_OF_MEMORY = (
-        ["RESOURCE_EXHAUSTED", "MemoryError", "Out of memory", "out of memory", "bad_alloc"],
+        ["RESOURCE_EXHAUSTED", "Out of memory", "out of memory"],
         "out of memory: use less per device, or run fewer ranks per host; for ranks that share "
         "GPUs, try --gpus-per-process or XLA_PYTHON_CLIENT_MEM_FRACTION",
     )

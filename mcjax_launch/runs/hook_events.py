@@ -4,9 +4,12 @@ from functools import partial
 
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import FromHook
-from mcjax_launch.runs.rank_run import Membership, RankRun
+from mcjax_launch.runs.rank_run import LostError, Membership, RankRun
 from mcjax_launch.runs.spmd import RanProgram
 from mcjax_launch.runs.state import RunState
+
+# Of a rank; its hook stops earlier.
+_MOST_LOST = 256
 
 
 def take(state: RunState, event: FromHook, at: float) -> bool:
@@ -50,6 +53,8 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
             code = state.comparison_of(run).codes.get(part.fingerprint)
             if code is not None:
                 code.add(part)
+        case hook.ErrorLost() | hook.ErrorRead() as said:
+            _lost(run, said, at)
         case hook.Blind(reason=reason):
             run.incomparable = reason
         case hook.Failed() as failure:
@@ -73,6 +78,14 @@ def _compiles(run: RankRun, said: hook.Compiling | hook.Compiled, at: float) -> 
         run.compilations.end(at)
 
 
+def _lost(run: RankRun, said: hook.ErrorLost | hook.ErrorRead, at: float) -> None:
+    """An exception is lost, or is not any more."""
+    if isinstance(said, hook.ErrorRead):
+        run.lost.pop(said.number, None)
+    elif len(run.lost) < _MOST_LOST:
+        run.lost[said.number] = LostError(at, said)
+
+
 def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining, at: float) -> None:
     """A process of a rank calls initialize()."""
     state.initialize_calls += 1
@@ -85,6 +98,7 @@ def _joining(state: RunState, run: RankRun, event: FromHook, call: hook.Joining,
             membership.backend = None
             membership.joined_at = membership.leaving_at = None
             membership.left = False
+            run.lost.clear()
         membership.joining_at, membership.call = at, call
 
 

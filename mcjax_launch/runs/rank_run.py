@@ -8,7 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.exit_status import of_wait
-from mcjax_launch.kernel.wire.hook_messages import Backend, Compiling, Failed, ImportedJax, Joining
+from mcjax_launch.kernel.wire.hook_messages import (
+    Backend,
+    Compiling,
+    ErrorLost,
+    Failed,
+    ImportedJax,
+    Joining,
+)
 from mcjax_launch.kernel.wire.value import Changing, Value, field
 from mcjax_launch.runs.place import Place, Stage
 
@@ -199,6 +206,13 @@ class RankResources(Changing):
         return main_used_s / seconds > _MAIN_BUSY if spins else used_s / seconds > BUSY
 
 
+class LostError(Value):
+    """An exception that has ended a thread, or that is in a future; see `ErrorLost`."""
+
+    at: float
+    error: ErrorLost
+
+
 class RankRun(Changing):
     """What is known of one rank's run.
 
@@ -207,6 +221,7 @@ class RankRun(Changing):
         after_signal: it ended, or failed, only after it had been sent a signal to end it.
         failure: what its hook said of an exception or exit, if it did.
         failed_at: when that, or its end with a failure, became known.
+        lost: the exceptions of its threads and futures that nobody has read, by their numbers.
         incomparable: why its programs cannot be compared; "" as a rule.
         stood: where it was when another one gave up waiting for it, in words; "" if none did.
         log_folder: where its log files are, if it has any.
@@ -223,6 +238,7 @@ class RankRun(Changing):
     after_signal: bool = False
     failure: Failed | None = None
     failed_at: float | None = None
+    lost: dict[int, LostError] = field(default_factory=dict)
     incomparable: str = ""
     stood: str = ""
     log_folder: str | None = None

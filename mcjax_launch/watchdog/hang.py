@@ -23,6 +23,7 @@ from mcjax_launch.runs.state import RunState
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
+    from mcjax_launch.diagnosis.waits import BlockedOn
 
 #: Seconds that ranks have to wait for others until that is told first.
 AFTER_S = scaled(30.0)
@@ -199,12 +200,17 @@ class HangWatch:
             self._next_stacks_at = self._next_at
             return []
         waited, least = now - wait.since, self._told.get(wait.key, AFTER_S)
-        lines = [wait.line(now), self._advice()] if waited >= least else []
+        lines = self._lines(wait, now) if waited >= least else []
         while least <= waited:
             least *= 2
         self._told[wait.key] = least
         self._next_at = self._next_stacks_at = wait.since + least
         return lines
+
+    def _lines(self, wait: "BlockedOn", now: float) -> list[str]:
+        from mcjax_launch.diagnosis.lost import lost_errors
+
+        return [wait.line(now), *lost_errors(self._state, now, wait.late), self._advice()]
 
     def _advice(self) -> str:
         if self._stall_timeout is not None:

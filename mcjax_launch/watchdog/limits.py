@@ -98,7 +98,7 @@ class Limits:
         from mcjax_launch.diagnosis.preloading import imports_under_way
 
         details = imports_under_way(self._state, now)
-        details += whereabouts(self._state, jax=jax) + hints(self._state)
+        details += whereabouts(self._state, now, jax=jax) + hints(self._state)
         return out_of_time(message, details, final=final)
 
 

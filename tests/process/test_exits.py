@@ -1,5 +1,6 @@
 """The ways in which a program that has joined a job may leave, on what stands for jax."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -154,3 +155,110 @@ def test_an_interrupt_is_seen(run: Run) -> None:
     ended = run(2, "start()\nraise KeyboardInterrupt")
     assert ended.status == 130, ended.stderr
     assert "rank 1 failed: KeyboardInterrupt" in ended.report
+
+
+# A program that handles its exception and then exits: with which status, and what is told.
+HANDLING = {
+    "logged": ("try: load()\nexcept Exception: print('failed', file=sys.stderr); sys.exit(1)", 1, ()),
+    "hydra": ("def run(call):\n try: call()\n except Exception:\n  try: raise OSError('no config')\n  except OSError: pass\n  sys.exit(1)\nrun(load)", 1, ()),
+    "click": ("import tool; tool.main(load)", 2, ()),
+    "os._exit": ("try: load()\nexcept Exception: os._exit(17)", 17, ()),
+    "own hook": ("sys.excepthook = lambda *args: os._exit(17)\nload()", 17, ()),
+    "in a thread": ("def worker():\n try: load()\n except Exception: os._exit(17)\nthreading.Thread(target=worker).start(); threading.Event().wait()", 17, ()),
+    "wrapped": (
+        "try:\n try: load()\n except KeyError as e: raise RuntimeError('no batch') from e\nexcept RuntimeError: sys.exit(4)",
+        4, ("RuntimeError: no batch", "caused by: KeyError: 'label', at <string>:"),
+    ),
+}  # fmt: skip
+LOAD = "def load(): return {}['label']\n"
+TOOL = """
+import re
+import sys
+def main(call):
+    try: call()
+    except KeyError as error: report = error
+    if report: sys.exit(2)
+"""
+
+
+@pytest.mark.every_jax
+@pytest.mark.parametrize("name", HANDLING)
+def test_what_was_handled_at_an_exit(run: Run, tmp_path: Path, name: str) -> None:
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "tool.py").write_text(TOOL)
+    program, status, words = HANDLING[name]
+    path = f"sys.path.append({str(tmp_path / 'site-packages')!r})\n"
+    ended = run(2, LOAD + path + "start()\n" + program)
+    assert ended.status == status, ended.stderr
+    first, place, *_ = ended.report.splitlines()
+    told = words[0] if words else "KeyError: 'label'"
+    assert first == f"rank 1 failed: exit status {status}, while handling {told}"
+    assert words or " in load" in place
+    assert all(word in ended.report for word in words)
+
+
+# An exit for which there is nothing that was handled.
+BARE = {
+    "caught before": "try: load()\nexcept KeyError: pass\nsys.exit(3)",
+    "kept": "try: load()\nexcept KeyError as e: held.append(e)\nsys.exit(3)",
+    "os._exit": "try: load()\nexcept KeyError: pass\nos._exit(3)",
+    "after an exit": "try: sys.exit(5)\nexcept SystemExit: sys.exit(3)",
+}
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_nothing_is_told_that_was_not_being_handled(run: Run, name: str) -> None:
+    ended = run(2, LOAD + "start()\n" + BARE[name])
+    assert ended.status == 3, ended.stderr
+    assert ended.report.splitlines()[0] == "rank 1 failed: exit status 3"
+
+
+# What an exception came of, each with its line.
+BEHIND = {
+    "from": (
+        "def wrap():\n try: load()\n except KeyError as e: raise RuntimeError('no batch') from e\nwrap()",
+        ["RuntimeError: no batch", "caused by: KeyError: 'label', at <string>: in load"],
+    ),
+    "from None": ("try: load()\nexcept KeyError: raise RuntimeError('x') from None", ["RuntimeError: x"]),
+    "while handling": ("try: load()\nexcept KeyError: 1/0", ["ZeroDivisionError: division by zero"]),
+    "circle": (
+        "a = ValueError('a'); b = ValueError('b'); b.__cause__ = a; a.__cause__ = b; raise a",
+        ["ValueError: a", "caused by: ValueError: b"],
+    ),
+    "without words": ("raise ValueError('\\n  shapes differ')", ["ValueError: shapes differ"]),
+    "empty": ("raise RuntimeError('')", ["RuntimeError"]),
+}  # fmt: skip
+NUMBER = re.compile(r"(?<=<string>:)\d+")
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_what_an_exception_came_of(run: Run, name: str) -> None:
+    program, told = BEHIND[name]
+    ended = run(2, LOAD + "start()\n" + program)
+    first, *rest = (NUMBER.sub("", line) for line in ended.report.splitlines())
+    assert first == f"rank 1 failed: {told[0]}"
+    behind = [line for line in rest if line.startswith(("caused by", "inside"))]
+    assert len(behind) == len(told) - 1
+    assert all(line.startswith(start) for line, start in zip(behind, told[1:], strict=True))
+
+
+GROUP = """
+async def fetch(shard):
+    await asyncio.sleep(0)
+    if shard: raise OSError(f'no shard {shard}')
+async def main():
+    async with asyncio.TaskGroup() as group:
+        for shard in range(3): group.create_task(fetch(shard))
+start(); import asyncio; asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no groups")
+def test_the_exceptions_of_a_group(run: Run) -> None:
+    ended = run(2, GROUP)
+    lines = [line for line in ended.report.splitlines() if line.startswith("inside: ")]
+    assert [line.partition(", at <string>:")[0] for line in lines] == [
+        "inside: OSError: no shard 1",
+        "inside: OSError: no shard 2",
+    ]
+    assert all(" in fetch" in line for line in lines)

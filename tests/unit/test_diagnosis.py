@@ -200,6 +200,7 @@ ADVICE = {
     "RPC failed: different incarnation": "two processes joined as one",
     "AssertionError: sync_global_devices name mismatch ('a')": "the ranks are at different places",
     "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating": "out of memory: use less per device",
+    "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 4.00 PiB": "the host's memory is what is missing",
     "F parse_flags Unknown flags in XLA_FLAGS: --xla_x": "XLA_FLAGS names a flag",
     "ValueError: Number of processes must be defined.": "the hook did not run in this Python",
 }  # fmt: skip
@@ -254,7 +255,7 @@ class Broken(str):
 
 
 def test_a_hint_that_fails_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KnownError.OUT_OF_MEMORY, "hint", Broken("x"))
+    monkeypatch.setattr(KnownError.HOST_MEMORY, "hint", Broken("x"))
     state = state_of(joined="012")
     ended(state, 1, 1, "MemoryError")
     lines = summarize(state).lines
@@ -284,7 +285,7 @@ def test_the_picture_of_ranks_that_wait() -> None:
     state = state_of(joined="02", joining="02")
     for rank in (0, 2):
         compiled(state, rank, "jit_step")
-    assert whereabouts(state) == [
+    assert whereabouts(state, 9.0) == [
         "rank 1: never called initialize()",
         "ranks 0,2: last compiled jit(step) at train.py:8",
     ]
@@ -300,8 +301,8 @@ def test_the_picture_of_ranks_that_wait() -> None:
 
 
 def test_no_picture_of_a_job_without_jax() -> None:
-    assert whereabouts(state_of()) == []
-    assert whereabouts(state_of(), jax=True)[0] == "ranks 0-2: never called initialize()"
+    assert whereabouts(state_of(), 9.0) == []
+    assert whereabouts(state_of(), 9.0, jax=True)[0] == "ranks 0-2: never called initialize()"
 
 
 def job(**more: object) -> Job:

@@ -1,31 +1,67 @@
-"""What a launcher in somebody else's process hears of its children."""
-
-import os
-import signal
+"""The exception that the text of another one quotes, and the line that tells a failure: tables."""
 
 import pytest
+from records import failure
 
-from mcjax_launch.api import embedded
-from mcjax_launch.api.embedded import Embedded
+from mcjax_launch.diagnosis.summary import headline
+from mcjax_launch.diagnosis.victims import is_victim
+from mcjax_launch.kernel.wire.embedded import embedded
+from mcjax_launch.kernel.wire.hook_messages import Raised
+from mcjax_launch.runs.rank_run import RankRun
+
+CALLBACK = (
+    "jax.errors.JaxRuntimeError: INTERNAL: CpuCallback error calling callback: Traceback (most recent call last):\n"
+    '  File "/me/train.py", line 8, in <module>\n  File "/v/site-packages/jax/_src/callback.py", line 72, in __call__\n'
+    '  File "/me/train.py", line 6, in check\n{}\n--------------------\nFor simplicity, JAX has removed its internal frames'
+)
+EQUINOX = (
+    "EquinoxRuntimeError: Above is the stack outside of JIT. Below is the stack inside of JIT:\n"
+    '  File "/me/train.py", line 24, in f\n    x = eqx.error_if(x, x < 0, "x must be >= 0")\n\n'
+    "equinox.EquinoxRuntimeError: x must be >= 0\n\n-------------------\n\nAn error occurred during"
+)
+LOST = "JaxRuntimeError: UNKNOWN: Gloo AllReduce failed: Connection closed by peer [::1]:5"
 
 
-@pytest.mark.parametrize("can_wait", [True, False])
-def test_an_end(monkeypatch: pytest.MonkeyPatch, can_wait: bool) -> None:
-    """Where nothing waits without reaping, the launcher looks again and again until its own end."""
-    front = Embedded(None)
-    told = []
+@pytest.mark.parametrize(("text", "line", "frame"), [
+    (CALLBACK.format("ValueError: not finite"), "ValueError: not finite", ("/me/train.py", 6, "check")),
+    (CALLBACK.format("ValueError: \n\n  not finite"), "ValueError: not finite", ("/me/train.py", 6, "check")),
+    (CALLBACK.format("KeyError"), "KeyError", ("/me/train.py", 6, "check")),
+    (EQUINOX, "equinox.EquinoxRuntimeError: x must be >= 0", ("/me/train.py", 24, "f")),
+])  # fmt: skip
+def test_what_is_quoted(text: str, line: str, frame: tuple[str, int, str]) -> None:
+    found = embedded(text)
+    assert found is not None
+    assert (found.line, found.frames[-1]) == (line, frame)
 
-    def put(signum: int) -> None:
-        told.append(signum)
-        front._closed = len(told) == 4
 
-    monkeypatch.setattr(front, "put", put)
-    monkeypatch.setattr(embedded, "_LOOK_S", 0)
-    if not can_wait:
-        monkeypatch.delattr(os, "waitid")
-    child = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 3"], os.environ)
-    front._tell_of_end(child)
-    assert told == [signal.SIGCHLD] * (1 if can_wait else 4)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-    front._closed = False
-    front.close()
+@pytest.mark.parametrize("text", [
+    "", "ValueError: x", "ValueError: Traceback (most recent call last):", 'SyntaxError: x:\n  File "a.py", line 3',
+    '  File "a.py", line 3\n    x = (\nSyntaxError: never closed', 'E: x:\n  File "a.py", line 3, in f\n    y',
+])  # fmt: skip
+def test_nothing_is_quoted(text: str) -> None:
+    assert embedded(text) is None
+
+
+@pytest.mark.parametrize(("name", "summary", "line"), [
+    ("JaxRuntimeError", CALLBACK.format("ValueError: not finite"), "ValueError: not finite (in a callback)"),
+    ("EquinoxRuntimeError", EQUINOX, "equinox.EquinoxRuntimeError: x must be >= 0"),
+    ("RuntimeError", "RuntimeError: \n\n  all is lost\nreally", "RuntimeError: all is lost"),
+    ("RuntimeError", "RuntimeError: ", "RuntimeError"),
+    ("SyntaxError", '  File "a.py", line 3\n    x = (\nSyntaxError: never closed', "SyntaxError: never closed"),
+])  # fmt: skip
+def test_the_line_that_says_it(name: str, summary: str, line: str) -> None:
+    assert headline(failure(summary, exception=name)) == line
+
+
+@pytest.mark.parametrize(("summary", "inside", "victim"), [
+    (CALLBACK.format("ValueError: not finite"), (), False),
+    (CALLBACK.format("ConnectionError: [Errno 111] Connection refused"), (), False),
+    (CALLBACK.format("jax.errors." + LOST), (), True),
+    ("ExceptionGroup: two failed (2 sub-exceptions)", (LOST, LOST), True),
+    ("ExceptionGroup: two failed (2 sub-exceptions)", (LOST, "KeyError: 3"), False),
+])  # fmt: skip
+def test_whose_fault_it_is(summary: str, inside: tuple[str, ...], victim: bool) -> None:
+    causes = tuple(Raised(one.partition(":")[0], one, inside=True) for one in inside)
+    name = summary.partition(":")[0].rpartition(".")[2]
+    failed = failure(summary, exception=name, traceback="", causes=causes)
+    assert is_victim(RankRun(0, "h", failure=failed)) is victim

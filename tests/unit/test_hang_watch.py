@@ -115,6 +115,24 @@ def test_one_rank_waits_and_the_other_has_not_come() -> None:
     assert advice.endswith(ADVICE)
 
 
+def test_a_thread_that_has_died_before() -> None:
+    watched = Watched()
+    raised = hook.Raised("ValueError", "ValueError: corrupt record", "data.py:12")
+    say(watched.state, 1, hook.ErrorLost(1, "loader", raised, False), 3.0)
+    say(watched.state, 1, hook.ErrorLost(2, "pool-0", raised, True), 4.0)
+    say(watched.state, 0, hook.ErrorLost(1, "pool-0", raised, True), 4.5)
+    say(watched.state, 0, hook.ErrorRead(1), 4.6)
+    watched.until(45)
+    wait, *lost, advice = watched.lines
+    assert wait.startswith("rank 0 has waited ")
+    told = "ValueError: corrupt record, at data.py:12"
+    assert [re.sub(r"\d+ s ago", "N s ago", line) for line in lost] == [
+        f"rank 1's thread pool-0 failed N s ago: {told} (nobody has read it from its future)",
+        f"rank 1's thread loader ended N s ago: {told}",
+    ]
+    assert advice.endswith(ADVICE)
+
+
 def test_told_after_twice_the_time_again() -> None:
     watched = Watched()
     watched.until(2000)

@@ -75,7 +75,7 @@ def test_said_once_and_where_ranks_stand() -> None:
     lines = [*notes.notes(state, 0), *notes.notes(state, 1)]
     assert [line.partition(" ")[2][:12] for line in lines] == ["0 called ini", "1 has jax 1,"]
     assert notes.notes(state, 0) == notes.notes(state, 1) == []
-    assert lines[1] in whereabouts(state)
+    assert lines[1] in whereabouts(state, 9.0)
 
 
 @pytest.mark.parametrize(("state", "line"), [

@@ -17,7 +17,7 @@ from mcjax_launch.kernel.wire.codec import (
     from_values,
     to_json,
 )
-from mcjax_launch.kernel.wire.hook_messages import Failed, HandledException, Hello, Joining, Program
+from mcjax_launch.kernel.wire.hook_messages import Failed, Hello, Joining, Program, Raised
 
 
 def classes_of(module: object) -> list[type[Nested]]:
@@ -205,7 +205,7 @@ def test_values_that_make_no_sense(cls: type[Nested], text: str) -> None:
 
 def test_what_is_left_out_has_its_default() -> None:
     assert Failed(1, True).handled is None
-    assert Failed(1, True, handled=HandledException("E", "e")).handled == HandledException("E", "e")
+    assert Failed(1, True, handled=Raised("E", "e")).handled == Raised("E", "e")
     for wrong in (
         lambda: Failed(1),
         lambda: Hello(1, "0", 2, 3, 4),

@@ -1,6 +1,7 @@
 """A dump of stacks has no end mark: when it is taken as complete."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -103,6 +104,23 @@ def test_beside_the_process_that_has_joined_the_others_are_helpers() -> None:
         Stacks(0, 99, "b", helper=True),
         Stacks(1, 71, "c"),
     ]
+
+
+def test_the_other_threads_that_run_code_of_the_users(tmp_path: Path) -> None:
+    source = tmp_path / "data.py"
+    source.write_text("load()\n")
+    begin = "Thread 0x7f [loader] (most recent call first):"
+    own, idle = (
+        f'  File "{source}", line 1 in load',
+        '  File "/usr/lib/python3.11/queue.py", line 9 in get',
+    )
+    asked = process(
+        0, begin, own, "", begin, idle, "", "Current thread 0x1 (most recent call first):", idle
+    )
+    for all_stacks, others in ((True, "\n".join([begin, own, "    load()", ""])), (False, "")):
+        asked.all_stacks = all_stacks
+        [told] = Dumped(asked).at(BEGAN + SLOWEST_S) or ()
+        assert told.others == others
 
 
 def test_the_main_threads_part_of_all_stacks() -> None:

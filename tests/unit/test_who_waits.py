@@ -1,13 +1,16 @@
 """Who waits for whom, by stacks and what hooks have reported: tables."""
 
+from dataclasses import replace
+
 import pytest
 from records import end_of, say
 
 from mcjax_launch.diagnosis.stacks import Stack
-from mcjax_launch.diagnosis.waits import last_wait, lasting, wait_of
+from mcjax_launch.diagnosis.waits import last_wait, wait_of
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.runs import waits
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wording import lasting
 
 SITE = "/v/lib/python3.11/site-packages"
 CALLS = {
@@ -16,7 +19,11 @@ CALLS = {
     "tracing": [f"{SITE}/numpy/core.py:3:f", f"{SITE}/jax/_src/pjit.py:3:trace_to_jaxpr_dynamic"],
     "queue": ["/usr/lib/python3.11/queue.py:171:get"],
     "pdb": ["/usr/lib/python3.11/cmd.py:126:cmdloop", "/usr/lib/python3.11/pdb.py:1:interaction"],
-    "server": ["/usr/lib/python3.11/asyncio/base_events.py:1922:_run_once"],
+    "server": ["/usr/lib/python3.11/socketserver.py:235:serve_forever"],
+    "asyncio": [
+        "/usr/lib/python3.11/selectors.py:468:select",
+        "/usr/lib/python3.11/asyncio/base_events.py:1922:_run_once",
+    ],
     "tensorflow": [f"{SITE}/tensorflow/data.py:3:next"],
     "own": [],
 }
@@ -61,11 +68,41 @@ WAITED = "ranks 0-1,3 have waited 40 s at train.py:12 for rank 2, which is in f 
     (stack(2, "tracing", "model.py:4"), ""),
     (stack(2, "pdb", "train.py:40"), ""),
     (stack(2, "server", "train.py:40"), ""),
+    (stack(2, "asyncio", "data.py:41"), WAITED.replace("which is in f", "which is in asyncio's loop, in f")),
     (stack(2, "jax"), ""),
     (Stack(2, "h", 72, "", '"python" is stopped'), WAITED.partition(", which")[0] + ', which shows no Python stack: "python" is stopped'),
 ])  # fmt: skip
 def test_who_has_not_come(late: Stack, line: str) -> None:
     assert told(joined(), *WAITING, late) == line
+
+
+def test_nobody_waits_in_a_collective_for_a_server() -> None:
+    """Those that have finished wait for it only as long as it serves."""
+    state = joined()
+    for rank in (0, 1, 3):
+        say(state, rank, hook.Leaving(), 10.0)
+    assert told(state, stack(2, "asyncio", "data.py:41")) == ""
+    assert told(state, stack(2, "own", "data.py:41")) != ""
+
+
+LOADING = stack(2, "own", "load.py:7").text.replace("Stack", "Thread 0x7f [loader]")
+STEPPING = stack(2, "jax", "load.py:7").text.replace("Stack", "Thread 0x7f [steps]")
+
+
+@pytest.mark.parametrize(("kind", "source", "others", "line"), [
+    ("queue", "", LOADING, WAITED + "; another thread of it in f at load.py:7"),
+    ("own", "with lock:", LOADING, WAITED + "; another thread of it in f at load.py:7"),
+    ("own", "crunch()", LOADING, WAITED),
+    ("queue", "", STEPPING, ""),
+    ("own", "future.result()", STEPPING, ""),
+    ("own", "crunch()", STEPPING, WAITED),
+])  # fmt: skip
+def test_the_threads_for_which_a_main_thread_waits(
+    kind: str, source: str, others: str, line: str
+) -> None:
+    """One that is in JAX has come, as far as one can see; any other may be what is late."""
+    late = stack(2, kind, "data.py:41", "futex_do_wait", source)
+    assert told(joined(), *WAITING, replace(late, others=others)) == line
 
 
 def at_a_limit(*stacks: Stack, idle_since: float | None = 20.0) -> waits.PastWait | None:
@@ -104,7 +141,7 @@ def test_a_call_into_c_from_the_users_own_line(blocked: str, waits: bool) -> Non
 
 
 @pytest.mark.parametrize("line", [
-    "with lock:", "batch = batches.get()", "loader.join()", "lock.acquire(timeout=9)",
+    "with lock:", "with self.lock, open(name):", "if ready: lock.acquire()", "for batch in iter(batches.get, None):", "batch = batches.get()", "loader.join()", "lock.acquire(timeout=9)",
     "select.select([pipe], [], [])", "rows = future.result()", "done.wait()", "results.put(loss)",
 ])  # fmt: skip
 def test_a_wait_in_the_users_own_line_is_none_in_jax(line: str) -> None:

@@ -22,6 +22,7 @@ _SLOWEST_S = 2.0
 _LONGEST_SOURCE = 1 << 24
 # How much of a line of the user's is shown.
 _MOST_SOURCE = 100
+_FRAME = '  File "'
 # Digits of a line's number.
 _LONGEST_NUMBER = 9
 
@@ -111,7 +112,30 @@ class StackDump:
                     helper=helper,
                     blocked=blocked,
                     importing=hook.importing,
+                    others="\n".join(with_source(_of_others(hook))),
                 )
+
+
+def _of_others(hook: Asked) -> list[str]:
+    """The stacks of a process's other threads, as far as they run code of the user's.
+
+    Where the main thread's alone is shown to the user, they may tell what that waits for.
+    """
+    if not hook.all_stacks or hook.importing:
+        return []
+    begins = _begins(hook.stacks)
+    others = (hook.stacks[at:end] for at, end in zip(begins, begins[1:]))
+    return [line for thread in others if _is_users(thread) for line in thread]
+
+
+def _is_users(thread: list[str]) -> bool:
+    files = (line[len(_FRAME) :].partition('", line ')[0] for line in thread)
+    return any(file[:1] == "/" and source_lines.is_users(file) for file in files)
+
+
+def _begins(dump: list[str]) -> list[int]:
+    """Where the stack of each thread begins in a dump."""
+    return [n for n, line in enumerate(dump) if line.startswith(("Thread ", "Current thread "))]
 
 
 def main_thread(dump: list[str]) -> list[str]:
@@ -119,7 +143,7 @@ def main_thread(dump: list[str]) -> list[str]:
 
     Of more than 100 threads the last are left out; then it is empty.
     """
-    begins = [n for n, line in enumerate(dump) if line.startswith(("Thread ", "Current thread "))]
+    begins = _begins(dump)
     if not begins or "..." in dump[begins[-1] :]:
         return []
     return ["Stack (most recent call first):", *dump[begins[-1] + 1 :]]
@@ -132,8 +156,8 @@ def with_source(dump: list[str]) -> list[str]:
     lines = []
     for line in dump:
         lines.append(line)
-        file, _, rest = line[len('  File "') :].partition('", line ')
-        if line.startswith('  File "/') and source_lines.is_users(file):
+        file, _, rest = line[len(_FRAME) :].partition('", line ')
+        if line.startswith(f"{_FRAME}/") and source_lines.is_users(file):
             number = rest.split(" ", 1)[0]
             is_number = number.isdecimal() and len(number) <= _LONGEST_NUMBER
             source = getline(file, int(number)).strip() if is_number and _is_source(file) else ""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ..wire.hook_messages import Failed
     from .agent_link import AgentLink
+    from .lost_errors import LostErrors
     from .part import Parts
 
 
@@ -43,6 +44,16 @@ class Exits:
         self._main_thread = _thread.get_ident()
         # Of the main thread, from initialize() on: with it the program is over.
         self._outermost: FrameType | None = None
+        self._lost: LostErrors | None = None
+
+    @property
+    def lost(self) -> LostErrors:
+        """What tells of exceptions that do not end the program."""
+        if self._lost is None:
+            from .lost_errors import LostErrors
+
+            self._lost = LostErrors(self._link, lambda: self._outermost is not None)
+        return self._lost
 
     def install(self) -> None:
         """See every way out of the program, from its first line on."""
@@ -59,6 +70,8 @@ class Exits:
         if self._outermost is not None:
             return
         self._outermost = _outermost(sys._current_frames()[self._main_thread])
+        uncaught.watch_hard_exits(self._see_hard_exit)
+        self.lost.watch_threads()
         # When the main thread has ended, and before others are waited for.
         threading._register_atexit(self._see_shutdown)  # type: ignore[attr-defined]
         atexit.register(self._leave)  # after JAX's own, so it runs before
@@ -74,6 +87,31 @@ class Exits:
             self._report(failure.of_exit(code, error, self._outermost, joined=self._in_job))
         except Exception as error:
             self._failed(error)
+
+    def _see_hard_exit(self, code: int) -> None:
+        """Report an os._exit() with a failure: of any thread, or of the program's sys.excepthook.
+
+        Its status comes at once; this says why.
+        """
+        if not self._link.is_of_this_process or not code & 0xFF:
+            return
+        try:
+            from . import failure, user_lines
+
+            error = sys.exc_info()[1] or self._uncaught()
+            frame = user_lines.here()
+            self._report(failure.of_hard_exit(code, error, frame, joined=False))
+        except ImportError:  # the program may have become a user who may not read us
+            pass
+        except Exception as error:
+            self._failed(error)
+
+    def _uncaught(self) -> BaseException | None:
+        """The exception that Python has given to the program's own sys.excepthook, if it has."""
+        if _thread.get_ident() != self._main_thread or self._outermost is None:
+            return None
+        value = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        return value if _outermost(sys._getframe()) is not self._outermost else None
 
     # --- what ends the program ---
 

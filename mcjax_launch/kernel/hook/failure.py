@@ -7,8 +7,9 @@ import sys
 import traceback as tb
 
 from ..wire import source_lines
+from ..wire.embedded import embedded
 from ..wire.exit_status import of_signal
-from ..wire.hook_messages import Failed, HandledException
+from ..wire.hook_messages import Failed, Raised
 from . import slices, user_lines
 
 TYPE_CHECKING = False
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_TEXT = 32_000
+# Of the exceptions behind another one.
+_MOST_CAUSES, _MOST_OF_CAUSE = 4, 4_000
 # In what jax.make_mesh raises where there are several slices.
 _SEVERAL_SLICES = "multi-slice topologies"
 # What `python -m` calls before the program.
@@ -41,23 +44,22 @@ def of_exception(
     """
     try:
         text = _formatted(tb.TracebackException(kind, value, traceback))
-        summary = "".join(tb.format_exception_only(kind, value)).strip()
     except Exception as error:  # an exception that cannot be printed
-        text = summary = f"{kind.__name__} (cannot be shown: {error!r})"
-    innermost_first = reversed(tb.extract_tb(traceback))
-    frame = user_lines.users(innermost_first, lambda frame: frame.filename)
+        text = f"{kind.__name__} (cannot be shown: {error!r})"
+    told = raised(value, traceback)
     module = getattr(value, "name", None) if isinstance(value, ImportError) else None
     return Failed(
         _status_of_exception(kind),
         joined,
-        exception=kind.__name__,
-        summary=summary[:_MOST_TEXT],
+        exception=told.exception,
+        summary=told.summary,
         traceback=text[-_MOST_TEXT:],
-        where=f"{frame.filename}:{frame.lineno} in {frame.name}" if frame else None,
-        line=frame.line if frame else None,
+        where=told.where,
+        line=told.line,
         module=module if isinstance(module, str) else None,
         python=sys.executable,
-        slices=slices.slices_of_processes() if _SEVERAL_SLICES in summary else (),
+        causes=_causes(value),
+        slices=slices.slices_of_processes() if _SEVERAL_SLICES in told.summary else (),
     )
 
 
@@ -71,7 +73,8 @@ def of_exit(code: Any, error: SystemExit, outermost: FrameType, *, joined: bool)
         joined: the program is in the job.
 
     """
-    places = _places(error.__traceback__ or _traceback_through(outermost))
+    traceback = error.__traceback__ or _traceback_through(outermost)
+    places = _places(traceback)
     place = user_lines.users(reversed(places), lambda place: place[0])
     where = line = None
     if place is not None:
@@ -83,8 +86,68 @@ def of_exit(code: Any, error: SystemExit, outermost: FrameType, *, joined: bool)
         exited=True,
         where=where,
         line=line,
-        handled=_handled(error.__context__),
+        **_handled(error.__context__ or _kept(traceback)),
     )
+
+
+def of_hard_exit(
+    code: int, error: BaseException | None, frame: FrameType | None, *, joined: bool
+) -> Failed:
+    """The failure of a program that ends its process by os._exit().
+
+    Args:
+        code: that it gives.
+        error: the exception that was being handled, if one was.
+        frame: the user's, that called it.
+        joined: the program is in the job.
+
+    """
+    where = line = None
+    if frame is not None:
+        code_of = frame.f_code
+        where = f"{code_of.co_filename}:{frame.f_lineno} in {code_of.co_name}"
+        line = linecache.getline(code_of.co_filename, frame.f_lineno).strip()
+    return Failed(
+        _status_of_code(code),
+        joined,
+        exited=True,
+        where=where,
+        line=line,
+        **_handled(error),
+    )
+
+
+def raised(
+    error: BaseException, traceback: TracebackType | None, *, inside: bool = False
+) -> Raised:
+    """An exception in short, with the innermost of the user's lines that it has come through.
+
+    Args:
+        error: the exception.
+        traceback: of it.
+        inside: it is in a group.
+
+    """
+    name = type(error).__name__
+    try:
+        summary = "".join(tb.format_exception_only(type(error), error)).strip()
+    except Exception as problem:  # it cannot be printed
+        summary = f"{name} (cannot be shown: {problem!r})"
+    return Raised(name, summary[:_MOST_TEXT], *_place(summary, traceback), inside)
+
+
+def _place(text: str, traceback: TracebackType | None) -> tuple[str | None, str | None]:
+    """Where an exception was raised, and that line of code."""
+    quoted = embedded(text)
+    if quoted is not None:  # by a callback: the traceback is of the call of the program
+        place = user_lines.users(reversed(quoted.frames), lambda place: place[0])
+        if place is not None and source_lines.is_users(place[0]):
+            file, number, name = place
+            return f"{file}:{number} in {name}", linecache.getline(file, number).strip()
+    frame = user_lines.users(reversed(tb.extract_tb(traceback)), lambda frame: frame.filename)
+    if frame is None:
+        return None, None
+    return f"{frame.filename}:{frame.lineno} in {frame.name}", frame.line
 
 
 def _status_of_exception(kind: type[BaseException]) -> int:
@@ -127,15 +190,55 @@ def _traceback_through(outermost: FrameType) -> TracebackType | None:
     return None
 
 
-def _handled(error: BaseException | None) -> HandledException | None:
-    """The exception that was being handled: maybe the reason for an exit."""
+def _handled(error: BaseException | None) -> dict[str, Any]:
+    """The exception that was being handled, maybe the reason for an exit, and what led to it."""
+    while isinstance(error, SystemExit):  # an exit that was caught says no more than this one
+        error = error.__context__
     if error is None:
+        return {}
+    return {"handled": raised(error, error.__traceback__), "causes": _causes(error)}
+
+
+def _kept(traceback: TracebackType | None) -> BaseException | None:
+    """The exception that a library has shown before it exits, as click does.
+
+    It exits below the `except`, where Python knows no more of it, and a variable still does.
+    """
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None or source_lines.is_users(traceback.tb_frame.f_code.co_filename):
         return None
-    try:
-        summary = str(error)[:_MOST_TEXT]
-    except Exception:
-        summary = ""
-    return HandledException(type(error).__name__, summary)
+    values = traceback.tb_frame.f_locals.values()
+    owners = {id(one): one for one in (getattr(value, "__self__", value) for value in values)}
+    kept = [one for one in owners.values() if isinstance(one, Exception) and one.__traceback__]
+    return kept[0] if len(kept) == 1 else None
+
+
+def _causes(error: BaseException | None) -> tuple[Raised, ...]:
+    """The exceptions that an exception was raised from, and those that it is a group of."""
+    found: list[Raised] = []
+    ahead = _behind(error)
+    seen = {id(error)}
+    while ahead and len(found) < _MOST_CAUSES:
+        one, inside = ahead.pop(0)
+        if id(one) in seen:  # a chain may be a circle
+            continue
+        seen.add(id(one))
+        if not hasattr(one, "exceptions") or not inside:
+            told = raised(one, one.__traceback__, inside=inside)
+            found.append(told.replaced(summary=told.summary[:_MOST_OF_CAUSE]))
+        ahead = _behind(one) + ahead
+    return tuple(found)
+
+
+def _behind(error: BaseException | None) -> list[tuple[BaseException, bool]]:
+    """What an exception was raised from, and what is inside of it: whether it is that."""
+    if error is None:
+        return []
+    cause = error.__cause__
+    behind = [(cause, False)] if cause is not None else []
+    inside = getattr(error, "exceptions", None) or ()  # of a group, also that of a package
+    return behind + [(one, True) for one in inside if isinstance(one, BaseException)]
 
 
 def _formatted(exception: tb.TracebackException) -> str:

@@ -102,6 +102,7 @@ class Hook:
             "jax._src.xla_bridge": self._patch_bridge,
             "jax._src.compiler": lambda module: self._compilation.patch_compiler(module),
             "jax._src.interpreters.pxla": lambda module: self._compilation.patch_execution(module),
+            "concurrent.futures._base": lambda module: self._exits.lost.patch_futures(module),
         }
         for name, feature in features.PATCHES.items():
             patches[name] = self._patch_of(feature)

@@ -6,6 +6,7 @@ but it asks the SystemExit for its `code`.
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class StandIn:
-    """What stands in for a function of `sys`, whose name and place it takes.
+    """What stands in for a function of `sys`, or the like, whose name and place it takes.
 
     As that, and unlike a function of Python's, it does not become a method where a class has it as
     an attribute, and it is pickled and copied by its name.
@@ -26,14 +27,17 @@ class StandIn:
     Args:
         original: what it stands in for.
         prepare: is called before, with the same arguments; gives those for `original`.
+        module: the name of the module that it is in.
 
     """
 
-    __module__ = "sys"  # where pickle looks for it
-
     def __init__(
-        self, original: Callable[..., Any], prepare: Callable[..., tuple[Any, ...]]
+        self,
+        original: Callable[..., Any],
+        prepare: Callable[..., tuple[Any, ...]],
+        module: str = "sys",
     ) -> None:
+        self.__module__ = module  # where pickle looks for it
         self.__doc__ = original.__doc__
         self.__wrapped__ = original
         self._prepare = prepare
@@ -73,6 +77,17 @@ def watch_exceptions(
     sys.excepthook = StandIn(sys.excepthook, prepare)
     if is_original:  # and still is, for who asks
         sys.__excepthook__ = sys.excepthook
+
+
+def watch_hard_exits(exits: Callable[[int], None]) -> None:
+    """Have `exits` called with the status of each os._exit(), before that."""
+
+    def prepare(*args: Any) -> tuple[Any, ...]:
+        if len(args) == 1 and isinstance(args[0], int):
+            exits(args[0])
+        return args
+
+    os._exit = StandIn(os._exit, prepare, "os")  # type: ignore[assignment]
 
 
 def watch_exits(exits: Exits) -> None:

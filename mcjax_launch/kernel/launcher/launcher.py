@@ -497,8 +497,9 @@ class Launcher:
         lines = stack_lines(stacks) if stacks else []
         self.state.stacks = tuple(lines)
         if not self.policy.wants_stacks:
-            lines += imports_under_way(self.state, time.monotonic())
-            lines += whereabouts(self.state) + hints(self.state)
+            now = time.monotonic()
+            lines += imports_under_way(self.state, now)
+            lines += whereabouts(self.state, now) + hints(self.state)
         elif self.state.waits is not None:
             from mcjax_launch.diagnosis.waits import last_wait
 

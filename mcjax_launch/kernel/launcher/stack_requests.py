@@ -90,6 +90,7 @@ class StackRequests:
                 stacks.helper,
                 stacks.blocked,
                 stacks.importing,
+                stacks.others,
             )
         )
 

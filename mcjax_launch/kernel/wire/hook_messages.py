@@ -151,19 +151,27 @@ class Blind(HookMessage):
     reason: str
 
 
-class HandledException(Nested):
-    """The exception that was being handled when a program exited."""
+class Raised(Nested):
+    """An exception that led to a failure: its class, its text, and the user's line.
+
+    `inside`: it is in a group, one of those that failed together.
+    """
 
     exception: str
     summary: str
+    where: str | None = None
+    line: str | None = None
+    inside: bool = False
 
 
 class Failed(HookMessage):
     """The program has failed, whatever status its process ends with.
 
     `joined`: in the job, so that JAX holds up the exit; `exited`: by sys.exit() or the like,
-    otherwise by an exception. `module` is what an ImportError could not find; `slices` is the
-    slice of each process, where several of them are what is wrong.
+    otherwise by an exception. `module` is what an ImportError could not find; `handled` was being
+    handled at the exit; `causes` are the exceptions from which that one, or the program's, was
+    raised, and those in a group; `slices` is the slice of each process, where several of them are
+    what is wrong.
     """
 
     status: int
@@ -176,13 +184,32 @@ class Failed(HookMessage):
     line: str | None = None
     module: str | None = None
     python: str = ""
-    handled: HandledException | None = None
+    handled: Raised | None = None
+    causes: tuple[Raised, ...] = ()
     slices: tuple[int, ...] = ()
 
     def check(self) -> None:
         """A failure never ends with 0."""
         if not 0 < self.status <= MOST_STATUS:
             raise Malformed(f"status {self.status}")
+
+
+class ErrorLost(HookMessage):
+    """An exception has ended a thread; or a future holds it (`of_future`), and nobody has read it.
+
+    `number` is its own in this process.
+    """
+
+    number: int
+    thread: str
+    raised: Raised
+    of_future: bool
+
+
+class ErrorRead(HookMessage):
+    """Somebody has read the exception of a future: it is lost no more."""
+
+    number: int
 
 
 # --- agent to hook ---

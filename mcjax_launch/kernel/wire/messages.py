@@ -438,7 +438,7 @@ class RankUsage(Nested):
     """What the processes of a rank use: processor time in all, and memory.
 
     Args:
-        main_s: the processor time of main threads.
+        main_s: the processor time of main threads; a hundredth of that for which they are starved.
         main_waits: how often these have had to wait for something.
 
     """
@@ -470,6 +470,8 @@ class Stacks(ToLauncher):
         helper: another process of the rank is the one that takes part in the job.
         blocked: where in the kernel its main thread waits, "" where that is not known.
         importing: it is no process of the rank's yet, but one that imports for ranks (--preload).
+        others: where only the main thread's stack was asked for, those of other threads in code of
+            the user's, as far as they could be had without a risk.
 
     """
 
@@ -480,6 +482,7 @@ class Stacks(ToLauncher):
     helper: bool = False
     blocked: str = ""
     importing: bool = False
+    others: str = ""
 
 
 class StacksComplete(ToLauncher):

@@ -19,6 +19,11 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
+# How much of the time in which a thread wants a processor, and gets none, counts as used: one that
+# is starved for a second has not stood still, one that is woken on a busy machine has.
+_STARVED = 0.01
+# faulthandler shows no more threads.
+_MOST_DUMPED = 100
 _STATES = {
     "R": "running",
     "S": "sleeping in the kernel",
@@ -118,21 +123,24 @@ class Linux(Unix):
             return False
 
     def signal_undisturbed(self, pid: int, signum: int) -> bool:
-        """Signal a thread that only waits for a futex, if the main one would be disturbed.
+        """Signal a thread that only waits for a futex, the main one if it does; whether one does.
 
         A signal ends most calls that wait (sleep, poll, select: see signal(7)), and C code may take
         that for their end. Who waits for a futex always looks again.
         """
         futex, tgkill = _FUTEX_AND_TGKILL.get(os.uname().machine, ("", 0))
         main = _call(pid, pid)
-        if not futex or not main.isdigit() or main == futex:
+        if not futex or not main.isdigit():
             return False
         try:
             threads = [int(thread) for thread in os.listdir(f"/proc/{pid}/task")]
         except OSError:
             return False
         calls = {thread: _call(pid, thread) for thread in threads}
-        thread = next((thread for thread, call in calls.items() if call == futex), 0)
+        if main == futex and len(threads) > _MOST_DUMPED:  # a dump may be without the main one
+            return False
+        waiting = (thread for thread in (pid, *threads) if calls.get(thread) == futex)
+        thread = next(waiting, 0)
         if not thread or "running" in calls.values():  # whose frames change while it is looked at
             return False
         return bool(ctypes.CDLL(None).syscall(tgkill, pid, thread, signum) == 0)
@@ -160,7 +168,7 @@ class Linux(Unix):
     def main_thread(self, pid: int) -> tuple[float, int]:
         try:
             with open(f"/proc/{pid}/task/{pid}/schedstat") as schedstat:
-                used_s = int(schedstat.read().split()[0]) / 1e9
+                used_s = used_or_starved_s(schedstat.read())
             with open(f"/proc/{pid}/task/{pid}/status") as status:
                 line = next(line for line in status if line.startswith("voluntary_ctxt_switches:"))
             return used_s, int(line.split()[1])
@@ -193,6 +201,12 @@ class Linux(Unix):
             return place
         number = _read_proc(pid, "syscall").partition(" ")[0]
         return f"syscall {number}" if number.isdigit() else ""
+
+
+def used_or_starved_s(schedstat: str) -> float:
+    """What a thread has used, in seconds, by its schedstat: `RAN DELAYED TIMES`, nanoseconds."""
+    ran, delayed = map(int, schedstat.split()[:2])
+    return (ran + delayed * _STARVED) / 1e9
 
 
 def _move_to(cores: Collection[int] | None) -> Collection[int] | None:

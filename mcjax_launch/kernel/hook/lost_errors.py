@@ -1,0 +1,104 @@
+"""Exceptions that end a thread, or that a future holds and nobody reads: no failures by themselves.
+
+The main thread may wait for ever for what such a thread was to do. The launcher is told of them,
+and tells them in its turn where the job hangs or fails.
+"""
+
+from __future__ import annotations
+
+from ..wire.hook_messages import ErrorLost, ErrorRead
+from . import failure, uncaught, user_lines
+from .wrapping import in_place_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .agent_link import AgentLink
+
+# A program may go through more of them on purpose.
+_MOST = 32
+_MOST_TEXT = 2_000
+# The attribute of a future that holds one: its number.
+_NUMBER = "_mcjax_launch_error"
+
+
+class LostErrors:
+    """Reports those of this process.
+
+    Args:
+        link: to the agent.
+        is_wanted: whether the program takes part in a job, or is about to.
+
+    """
+
+    def __init__(self, link: AgentLink, is_wanted: Callable[[], bool]) -> None:
+        self._link = link
+        self._is_wanted = is_wanted
+        self._count = 0
+
+    def watch_threads(self) -> None:
+        """See the exceptions that end threads, from now on."""
+        import threading
+
+        def prepare(*args: Any) -> tuple[Any, ...]:
+            if len(args) == 1 and not issubclass(args[0].exc_type, SystemExit):
+                thread = getattr(args[0].thread, "name", "")
+                self._report(thread, args[0].exc_value, of_future=False)
+            return args
+
+        threading.excepthook = uncaught.StandIn(threading.excepthook, prepare, "threading")
+
+    def patch_futures(self, base: Any) -> None:
+        """See the exceptions that futures hold, and who reads them.
+
+        Args:
+            base: the module concurrent.futures._base.
+
+        """
+        future = base.Future
+        keep = future.set_exception
+
+        def set_exception(self: Any, exception: BaseException | None) -> Any:
+            number = errors.of_future(exception) if exception is not None else 0
+            if number:
+                setattr(self, _NUMBER, number)
+            return keep(self, exception)
+
+        errors = self
+        future.set_exception = in_place_of(keep, set_exception)
+        for name in ("result", "exception"):
+            setattr(future, name, self._reading(getattr(future, name)))
+
+    def _reading(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def read(future: Any, timeout: float | None = None) -> Any:
+            try:
+                return real(future, timeout)
+            finally:
+                if _NUMBER in future.__dict__:
+                    self._link.send(ErrorRead(future.__dict__.pop(_NUMBER)))
+
+        return in_place_of(real, read)
+
+    def of_future(self, error: BaseException) -> int:
+        """A future has been given an exception; its number, 0 if it is not reported."""
+        import threading
+
+        return self._report(threading.current_thread().name, error, of_future=True)
+
+    def _report(self, thread: str, error: BaseException | None, *, of_future: bool) -> int:
+        if error is None or self._count >= _MOST or not self._is_wanted():
+            return 0
+        try:
+            told = failure.raised(error, error.__traceback__)
+            file, _, line = (told.where or "").rpartition(" in ")[0].rpartition(":")
+            told = told.replaced(
+                summary=told.summary[:_MOST_TEXT],
+                where=f"{user_lines.shown(file)}:{line}" if file else None,
+            )
+        except Exception:  # an exception that cannot be looked at: the program comes first
+            return 0
+        self._count += 1
+        self._link.send(ErrorLost(self._count, thread, told, of_future))
+        return self._count

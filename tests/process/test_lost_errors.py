@@ -1,0 +1,56 @@
+"""Exceptions that end threads, or stay in futures: told where a job fails, on what stands for jax."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import Jobs
+from stand_in_jax import make_stand_in
+
+START = """
+import concurrent.futures as futures, os, sys, threading
+import jax
+jax.distributed.initialize()
+odd = os.environ["JAX_PROCESS_ID"] == "1"
+def load(): raise ValueError("corrupt record")
+def in_thread(call):
+    thread = threading.Thread(target=call, name="loader"); thread.start(); thread.join()
+pool = futures.ThreadPoolExecutor(1, "pool")
+def submit(): return pool.submit(load)
+"""
+THREAD = "rank 1's thread loader ended {} before: ValueError: corrupt record, at <string>:6"
+FUTURE = "rank 1's thread pool_0 failed {} before: ValueError: corrupt record, at <string>:6 (nobody has read it from its future)"
+LOST = {
+    "a thread": ("in_thread(load)", [THREAD]),
+    "a thread, own hook": ("threading.excepthook, old = lambda args: old(args), threading.excepthook\nin_thread(load)", [THREAD]),
+    "a future": ("futures.wait([submit()])", [FUTURE]),
+    "one that exits": ("in_thread(sys.exit)", []),
+    "one that handles it": ("def f():\n try: load()\n except ValueError: pass\nin_thread(f)", []),
+    "a future that is read": ("try: submit().result()\nexcept ValueError: pass", []),
+    "a future that is asked": ("submit().exception()", []),
+    "a future of asyncio's": (
+        "import asyncio\nasync def f():\n try: await asyncio.get_running_loop().run_in_executor(None, load)\n except ValueError: pass\nasyncio.run(f())",
+        [],
+    ),
+    "a forked process": (
+        "import multiprocessing as m; p = m.get_context('fork').Process(target=lambda: in_thread(load)); p.start(); p.join()",
+        [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.every_jax
+@pytest.mark.parametrize("name", LOST)
+def test_what_is_lost_is_told_when_another_fails(jobs: Jobs, tmp_path: Path, name: str) -> None:
+    make_stand_in(tmp_path)
+    program, told = LOST[name]
+    program = START + f"if odd:\n exec({program!r})\n done = open('done', 'w')\n sys.stdin.read()\n"
+    program += "else:\n import time\n while not os.path.exists('done'): time.sleep(0.01)\n raise KeyError('label')"
+    words = ["-n", 2, "--stdin", "1", "--grace", "0.2", sys.executable, "-c", program]
+    ended = jobs.run(*words, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    assert ended.status == 1, ended.stderr
+    assert ended.report.startswith("rank 0 failed: KeyError: 'label'\n")
+    lines = [line for line in ended.report.splitlines() if "thread " in line]
+    start, _, end = told[0].partition("{}") if told else ("", "", "")
+    assert len(lines) == len(told), ended.report
+    assert all(line.startswith(start) and line.endswith(end) for line in lines), lines
