@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from mcjax_launch.diagnosis.compiling import IdleCompilation, idle_compilations
 from mcjax_launch.diagnosis.initialize_calls import kept_apart, wrong_call
 from mcjax_launch.diagnosis.sightings import Sighting, sightings
 from mcjax_launch.diagnosis.stacks import Stack
@@ -17,6 +18,7 @@ from mcjax_launch.runs import waits
 from mcjax_launch.runs.place import Stage
 from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wording import lasting
 
 # So many kinds of places are shown.
 _MOST_GROUPS = 2
@@ -30,6 +32,7 @@ class BlockedOn(Value):
         since: when the first of them began to, in time.monotonic's seconds.
         absent: the ranks that have not come, and where these are, in words.
         late: the same ranks; none where all of them wait for one another.
+        compiling: further ranks, which wait in compilations.
 
     """
 
@@ -37,14 +40,28 @@ class BlockedOn(Value):
     since: float
     absent: str
     late: tuple[int, ...]
+    compiling: tuple[IdleCompilation, ...] = ()
 
     @property
     def key(self) -> tuple[str, ...]:
         """The same for two waits at the same places."""
-        return tuple(where for where, _ in self.waiting)
+        compiling = (f"{one.program} {one.where}" for one in self.compiling)
+        return (*(where for where, _ in self.waiting), *compiling)
 
     def line(self, now: float) -> str:
         """The wait in one line."""
+        told = [one.line(now) for one in self.compiling[:_MOST_GROUPS]]
+        if self.waiting:
+            told.append(self._line(now))
+        elif self.absent:
+            told[-1] += f": {'it waits' if self._is_one else 'they wait'} for {self.absent}"
+        return "; ".join(told)
+
+    @property
+    def _is_one(self) -> bool:
+        return sum(len(one.ranks) for one in self.compiling) == 1
+
+    def _line(self, now: float) -> str:
         groups = [f"{these_ranks(ranks)} {where}" for where, ranks in self.waiting[:_MOST_GROUPS]]
         if others := [rank for _, ranks in self.waiting[_MOST_GROUPS:] for rank in ranks]:
             groups.append(f"{these_ranks(others)} elsewhere")
@@ -70,11 +87,14 @@ class _WhoWaits:
         self.ranks = {rank: Sighting(run) for rank, run in state.ranks.items()}
         self.ranks |= sightings(state, stacks)
         self.computing = computing
+        idle = state.idle_compilations
+        inside = [rank for rank, seen in self.ranks.items() if seen.place.stage is Stage.INSIDE]
+        self.compiling = {rank: idle[rank] for rank in inside if rank in idle}
         self.blocked = {
             rank: since
             for rank, since in still.items()
             if rank not in computing and self._is_blocked(self.ranks[rank], polls=rank in polling)
-        }
+        } | self.compiling
 
     def _is_blocked(self, seen: Sighting, *, polls: bool) -> bool:
         if seen.place.stage is not Stage.INSIDE or seen.run.compilations.under_way:
@@ -88,11 +108,19 @@ class _WhoWaits:
         compiling = any(self.ranks[rank].compiles for rank in others)
         if len(absent) < len(others) and (not absent or compiling):
             return None
-        waiting = _grouped((rank, self._where(rank)) for rank in since_of)
-        words = self._absent(absent) if absent else self._nobody_absent(waiting)
-        if not since_of or not words:
+        waiting = _grouped(
+            (rank, self._where(rank)) for rank in since_of if rank not in self.compiling
+        )
+        compiling = tuple(idle_compilations(self.state)) if self.compiling else ()
+        if absent:
+            words = self._absent(absent)
+        elif compiling and waiting:
+            words = these_ranks(self.compiling)
+        else:
+            words = self._nobody_absent(waiting)
+        if not since_of or not (words or compiling):
             return None
-        return BlockedOn(waiting, min(since_of.values()), words, tuple(absent))
+        return BlockedOn(waiting, min(since_of.values()), words, tuple(absent), compiling)
 
     def _may_be_well(self, rank: int) -> bool:
         """Whether a rank that has not come may be about to, or may take its time."""
@@ -216,7 +244,7 @@ def last_wait(state: RunState, stacks: Iterable[Stack]) -> waits.PastWait | None
         if run.membership.joined_at is not None
     }
     wait = wait_of(state, stacks, still)
-    if wait is None or not wait.late:
+    if wait is None or not wait.late or not wait.waiting:
         return None
     waiting = (rank for _, ranks in wait.waiting for rank in ranks)
     arrived = sorted(
@@ -228,11 +256,6 @@ def last_wait(state: RunState, stacks: Iterable[Stack]) -> waits.PastWait | None
     )
     place = place.removeprefix("in ").rstrip()
     return waits.PastWait(place, where, tuple(arrived), wait.late, state.stop_at)
-
-
-def lasting(seconds: float) -> str:
-    """A time for a person: `40 s`, `3 min`."""
-    return f"{seconds:.0f} s" if seconds < 119.5 else f"{seconds / 60:.0f} min"
 
 
 def waiting_since(state: RunState) -> float | None:

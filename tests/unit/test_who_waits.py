@@ -4,10 +4,11 @@ import pytest
 from records import end_of, say
 
 from mcjax_launch.diagnosis.stacks import Stack
-from mcjax_launch.diagnosis.waits import last_wait, lasting, wait_of
+from mcjax_launch.diagnosis.waits import last_wait, wait_of
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.runs import waits
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wording import lasting
 
 SITE = "/v/lib/python3.11/site-packages"
 CALLS = {
