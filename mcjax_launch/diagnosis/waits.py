@@ -105,8 +105,8 @@ class _WhoWaits:
         since_of, awaited = self._waiting()
         others = [rank for rank in self.ranks if rank not in since_of and awaited(rank)]
         absent = [rank for rank in others if not self._may_be_well(rank)]
-        compiling = any(self.ranks[rank].compiles for rank in others)
-        if len(absent) < len(others) and (not absent or compiling):
+        compile_too = any(self.ranks[rank].compiles for rank in others)
+        if len(absent) < len(others) and (not absent or compile_too):
             return None
         waiting = _grouped(
             (rank, self._where(rank)) for rank in since_of if rank not in self.compiling

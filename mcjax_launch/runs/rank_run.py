@@ -8,7 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.exit_status import of_wait
-from mcjax_launch.kernel.wire.hook_messages import Backend, Compiling, Failed, ImportedJax, Joining
+from mcjax_launch.kernel.wire.hook_messages import (
+    Backend,
+    Compiling,
+    Failed,
+    ImportedJax,
+    Joining,
+    Program,
+)
 from mcjax_launch.kernel.wire.value import Changing, Value, field
 from mcjax_launch.runs.place import Place, Stage
 
@@ -103,6 +110,7 @@ class Compilations(Changing):
         platform: of its programs: the first that is not "cpu", if there is one.
         ran: the latest program that spans processes which it first ran at each of the user's lines.
         began_at, ended_at: of the latest time that it spent on them; see `hook_events.take`.
+        program: the one that began last, if it spans processes and programs are compared.
         busy_at: when one last began or ended, or the rank was last seen to use a processor.
         seen_at: when it was last known what the rank uses.
 
@@ -114,6 +122,7 @@ class Compilations(Changing):
     ran: dict[str, RanProgram] = field(default_factory=dict)
     began_at: float = 0.0
     ended_at: float = 0.0
+    program: Program | None = None
     busy_at: float = 0.0
     seen_at: float = 0.0
 
@@ -134,6 +143,8 @@ class Compilations(Changing):
     def end(self, at: float) -> None:
         """A compilation ends."""
         self.under_way -= 1
+        if self.under_way == 0:
+            self.program = None
         self.ended_at = self.busy_at = at
 
     def used(self, share: float, at: float) -> None:

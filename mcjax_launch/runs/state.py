@@ -349,12 +349,18 @@ class RunState(Changing):
     @property
     def _lets_all_run(self) -> bool:
         """Whether the job ends for no rank's reason: it may have a checkpoint to write."""
-        return self.stop is not None and not self.diverged
+        return self.stop is not None and not self.differs
 
     @property
     def diverged(self) -> bool:
         """Whether the ranks have run different programs."""
         return self._diverged is not None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the ranks have run different programs, or would have run one on other data."""
+        turns = self._comparisons.values()
+        return self.diverged or any(turn.copies.unequal is not None for turn in turns)
 
     @property
     def _diverged(self) -> Comparison | None:
@@ -375,4 +381,4 @@ class RunState(Changing):
     @property
     def compares(self) -> bool:
         """Whether programs still count: after a divergence they show who is on which side."""
-        return self.diverged or not self.ending
+        return self.differs or not self.ending
