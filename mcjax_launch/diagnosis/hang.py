@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from mcjax_launch.diagnosis.backends import placed
+from mcjax_launch.diagnosis.compiling import idle_compilation_lines
 from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints
 from mcjax_launch.diagnosis.initialize_calls import kept_apart, wrong_call
 from mcjax_launch.diagnosis.lost import lost_errors
@@ -32,7 +33,9 @@ def whereabouts(state: RunState, now: float, *, jax: bool = False) -> list[str]:
     """
     if not jax and not _uses_jax(state):
         return []
-    lines = _stages(state) + _blames(state) + _compiled(state.running) + lost_errors(state, now)
+    idle = idle_compilation_lines(state)
+    others = (run for run in state.running if run.process_id not in state.idle_compilations)
+    lines = _stages(state) + _blames(state) + idle + _compiled(others) + lost_errors(state, now)
     if state.diverged:
         return [*lines, "the ranks ran different programs:", *divergence_lines(state.programs)]
     return lines + _behind(state)
@@ -45,10 +48,11 @@ def hints(state: RunState) -> list[str]:
 
 def _hints(state: RunState) -> list[str]:
     runs = state.running
-    compiling = any(run.compilations.under_way for run in runs)
-    if state.pause.is_on or state.diverged or compiling or not _uses_jax(state):
+    compiling = {run.process_id for run in runs if run.compilations.under_way}
+    idle = state.idle_compilations.keys()
+    if state.pause.is_on or state.diverged or compiling - idle or not _uses_jax(state):
         return []
-    hang = _hang(state)
+    hang = Hang.COMPILING if idle else _hang(state)
     on_cpu = any(run.compilations.platform == "cpu" for run in runs)
     return hang_hints(hang, on_cpu=on_cpu) if hang is not None else []
 

@@ -37,6 +37,10 @@ class Hang(Enum):
     RANK_BEHIND = (  # ranks wait in a program that others do not run
         "a rank that does not run the same program took another branch, or waits for something else"
     )
+    COMPILING = (  # ranks wait in a compilation
+        "on GPUs, and where one compiles for all, ranks compile together: each waits for all "
+        "others to compile the same program; --verify-spmd tells where they part"
+    )
     UNKNOWN = (
         "a rank whose stack differs from the others' took another branch, or skipped a program "
         "that it had run before"

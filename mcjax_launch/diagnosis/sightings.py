@@ -20,6 +20,8 @@ _LOCKS = ("syscall 202", "syscall 98")
 # Who sleeps in the kernel, by its function or the system calls (x86-64, Arm), and yet uses a
 # processor, polls, as NCCL does with usleep(1).
 _SLEEPS = ("nanosleep", "syscall 230", "syscall 35", "syscall 115", "syscall 101")
+# Who waits for a file, by the kernel's function.
+_FILES = re.compile(r"io_schedule|folio|page|nfs|rpc_|fuse|ceph")
 # JAX's own ways from the user's call to the one that waits.
 _INNER_CALLS = ("wrapper", "cache_miss", "reraise_with_filtered_traceback")
 # What waits for a person or for clients, and may do so for ever.
@@ -35,6 +37,7 @@ _DEBUGGERS = ("debugpy", "IPython", "ipdb")
 _COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w{0,40}computation|pjit_jaxpr|compile")
 # What waits for other processes in JAX without a program.
 _NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
+_WORDS = re.compile(r"\w+")
 # What waits for a thread or a file of the user's own.
 _OWN_WAIT = re.compile(
     r"\bwith [^=]|\b(?:acquire|get|join|wait|result|select|poll|recv|read|accept|put|sleep)\b"
@@ -83,6 +86,29 @@ class Sighting:
         frame, ran = self.frames[self._users], self.run.compilations.ran.items()
         return next((program for where, program in ran if _is_at(frame, where)), None)
 
+    @cached_property
+    def likely_program(self) -> RanProgram | None:
+        """The program that spans processes in which it is, if it is in a known one.
+
+        JAX runs that without Python: by the line at which it ran first, or by its name there.
+        """
+        if self.program is not None or self._users is None:
+            return self.program
+        frame = self.frames[self._users]
+        words, where = set(_WORDS.findall(frame.source)), self._line(frame)
+        known = {one.fingerprint: one for one in self.run.compilations.ran.values()}
+        named = [one for one in known.values() if one.name.removeprefix("jit_") in words]
+        alike = named if len({one.name for one in named}) == 1 else list(known.values())
+        if len({one.name for one in alike}) != 1:
+            return RanProgram("", "", self._ranks_of(alike), where=where) if alike else None
+        latest = alike[-1]
+        shapes = latest.shapes if len(alike) == 1 else ()
+        return RanProgram(latest.name, "", latest.ranks, shapes, where, latest.devices)
+
+    @staticmethod
+    def _ranks_of(programs: Iterable[RanProgram]) -> frozenset[int]:
+        return frozenset().union(*(program.ranks for program in programs))
+
     @property
     def is_blocked_by_jax(self) -> bool:
         """Whether its main thread, if it stands still, does so in JAX."""
@@ -124,6 +150,11 @@ class Sighting:
         return self.waits_for_a_thread and any(one[0].library in _JAX for one in self.threads)
 
     @property
+    def waits_for_files(self) -> bool:
+        """Whether its main thread waits in the kernel for a disk or a file server."""
+        return self.stack is not None and _FILES.search(self.stack.blocked) is not None
+
+    @property
     def sleeps(self) -> bool:
         """Whether its main thread sleeps in the kernel for some time."""
         return self.stack is not None and any(name in self.stack.blocked for name in _SLEEPS)
@@ -160,7 +191,7 @@ class Sighting:
             return None
         if self.program is None and not self.frames[0].source:
             return None
-        return InProgram(self.blocked_at, self.program)
+        return InProgram(self.blocked_at, self.likely_program)
 
     # --- in words ---
 

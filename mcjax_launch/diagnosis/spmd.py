@@ -33,6 +33,27 @@ def divergence_lines(comparison: Comparison) -> list[str]:
     return lines + more
 
 
+def unequal_lines(comparison: Comparison) -> list[str]:
+    """Which argument of a program some ranks have otherwise than others; there has to be one."""
+    from mcjax_launch.diagnosis.program_code import parsed
+
+    unequal = comparison.copies.unequal
+    assert unequal is not None
+    program, code = unequal.program, comparison.codes.get(unequal.program.fingerprint)
+    arguments = parsed(code.text).arguments if code is not None and code.text else ()
+    name = f"argument {unequal.argument + 1}"
+    if unequal.argument < len(arguments):
+        argument = arguments[unequal.argument]
+        name = f"argument {argument.name} {argument.shape}"
+    groups = " · ".join(these_ranks(ranks) for ranks in unequal.groups[:_MOST_GROUPS])
+    at = f" at {program.where}" if program.where else ""
+    return [
+        f"{program.title}{at}: {name} is replicated, and differs between {groups}",
+        "hint: each process has made it from values of its own (a seed, process_index(), data that "
+        "it has read); JAX takes it to be the same on all",
+    ]
+
+
 def _action(side: Side, shown: Collection[int]) -> str:
     program = side.program
     if program is None:
@@ -41,6 +62,8 @@ def _action(side: Side, shown: Collection[int]) -> str:
     if omitted := len(program.shapes) - len(shapes):
         shapes.append(f"(and {omitted} more)")
     what = " ".join(filter(None, (program.where, program.title, *shapes)))
+    if side.again and not program.name:
+        return f"stood still at {program.where} instead, in what they had run before"
     return f"ran {what} again instead" if side.again else what
 
 

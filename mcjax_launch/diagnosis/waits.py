@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from mcjax_launch.diagnosis.compiling import IdleCompilation, idle_compilations
 from mcjax_launch.diagnosis.initialize_calls import kept_apart, wrong_call
 from mcjax_launch.diagnosis.sightings import Sighting, sightings
 from mcjax_launch.diagnosis.stacks import Stack
@@ -31,6 +32,7 @@ class BlockedOn(Value):
         since: when the first of them began to, in time.monotonic's seconds.
         absent: the ranks that have not come, and where these are, in words.
         late: the same ranks; none where all of them wait for one another.
+        compiling: further ranks, which wait in compilations.
 
     """
 
@@ -38,14 +40,28 @@ class BlockedOn(Value):
     since: float
     absent: str
     late: tuple[int, ...]
+    compiling: tuple[IdleCompilation, ...] = ()
 
     @property
     def key(self) -> tuple[str, ...]:
         """The same for two waits at the same places."""
-        return tuple(where for where, _ in self.waiting)
+        compiling = (f"{one.program} {one.where}" for one in self.compiling)
+        return (*(where for where, _ in self.waiting), *compiling)
 
     def line(self, now: float) -> str:
         """The wait in one line."""
+        told = [one.line(now) for one in self.compiling[:_MOST_GROUPS]]
+        if self.waiting:
+            told.append(self._line(now))
+        elif self.absent:
+            told[-1] += f": {'it waits' if self._is_one else 'they wait'} for {self.absent}"
+        return "; ".join(told)
+
+    @property
+    def _is_one(self) -> bool:
+        return sum(len(one.ranks) for one in self.compiling) == 1
+
+    def _line(self, now: float) -> str:
         groups = [f"{these_ranks(ranks)} {where}" for where, ranks in self.waiting[:_MOST_GROUPS]]
         if others := [rank for _, ranks in self.waiting[_MOST_GROUPS:] for rank in ranks]:
             groups.append(f"{these_ranks(others)} elsewhere")
@@ -71,11 +87,14 @@ class _WhoWaits:
         self.ranks = {rank: Sighting(run) for rank, run in state.ranks.items()}
         self.ranks |= sightings(state, stacks)
         self.computing = computing
+        idle = state.idle_compilations
+        inside = [rank for rank, seen in self.ranks.items() if seen.place.stage is Stage.INSIDE]
+        self.compiling = {rank: idle[rank] for rank in inside if rank in idle}
         self.blocked = {
             rank: since
             for rank, since in still.items()
             if rank not in computing and self._is_blocked(self.ranks[rank], polls=rank in polling)
-        }
+        } | self.compiling
         self.spins = any(seen.run.compilations.on_accelerator for seen in self.ranks.values())
         self.unsure = self._unsure()
         self.blocked = {rank: at for rank, at in self.blocked.items() if rank not in self.unsure}
@@ -94,20 +113,29 @@ class _WhoWaits:
         if self.spins or not sure:
             return ()
         places = {self._where(rank) for rank in sure}
-        return {rank for rank in self.blocked if self._where(rank) not in places}
+        others = self.blocked.keys() - self.compiling.keys()
+        return {rank for rank in others if self._where(rank) not in places}
 
     def wait(self) -> BlockedOn | None:
         since_of, awaited = self._waiting()
         others = [rank for rank in self.ranks if rank not in since_of and awaited(rank)]
         absent = [rank for rank in others if not self._may_be_well(rank)]
-        compiling = any(self.ranks[rank].compiles for rank in others)
-        if len(absent) < len(others) and (not absent or compiling):
+        compile_too = any(self.ranks[rank].compiles for rank in others)
+        if len(absent) < len(others) and (not absent or compile_too):
             return None
-        waiting = _grouped((rank, self._where(rank)) for rank in since_of)
-        words = self._absent(absent) if absent else self._nobody_absent(waiting)
-        if not since_of or not words:
+        waiting = _grouped(
+            (rank, self._where(rank)) for rank in since_of if rank not in self.compiling
+        )
+        compiling = tuple(idle_compilations(self.state)) if self.compiling else ()
+        if absent:
+            words = self._absent(absent)
+        elif compiling and waiting:
+            words = these_ranks(self.compiling)
+        else:
+            words = self._nobody_absent(waiting)
+        if not since_of or not (words or compiling):
             return None
-        return BlockedOn(waiting, min(since_of.values()), words, tuple(absent))
+        return BlockedOn(waiting, min(since_of.values()), words, tuple(absent), compiling)
 
     def _may_be_well(self, rank: int) -> bool:
         """Whether a rank that has not come may be about to, or may take its time."""
@@ -233,7 +261,7 @@ def last_wait(state: RunState, stacks: Iterable[Stack]) -> waits.PastWait | None
         if run.membership.joined_at is not None
     }
     wait = wait_of(state, stacks, still)
-    if wait is None or not wait.late:
+    if wait is None or not wait.late or not wait.waiting:
         return None
     waiting = (rank for _, ranks in wait.waiting for rank in ranks)
     arrived = sorted(

@@ -47,6 +47,8 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
             membership.left = True
         case hook.Compiling() | hook.Compiled() as said:
             _compiles(run, said, at)
+        case hook.Program(compiling=True) as program:
+            run.compilations.program = program
         case hook.Program() as program:
             _program(state, run, program, at)
         case hook.ProgramText() as part:
@@ -117,6 +119,7 @@ def _judge(state: RunState, run: RankRun, program: hook.Program, at: float) -> N
         ranks = state.members_of(run, program.platform, program.processes)
         ran = comparison.known(RanProgram.from_hook(program, ranks))
         run.compilations.ran[ran.where] = ran
+        comparison.copies.came(rank, ran, program.copies)
         comparison.ran(rank, ran, held=program.held)
         if state.waits is not None:
             state.waits.came(rank, ran, at)

@@ -15,6 +15,7 @@ from mcjax_launch.kernel.wire.hook_messages import (
     Failed,
     ImportedJax,
     Joining,
+    Program,
 )
 from mcjax_launch.kernel.wire.value import Changing, Value, field
 from mcjax_launch.runs.place import Place, Stage
@@ -110,6 +111,9 @@ class Compilations(Changing):
         platform: of its programs: the first that is not "cpu", if there is one.
         ran: the latest program that spans processes which it first ran at each of the user's lines.
         began_at, ended_at: of the latest time that it spent on them; see `hook_events.take`.
+        program: the one that began last, if it spans processes and programs are compared.
+        busy_at: when one last began or ended, or the rank was last seen to use a processor.
+        seen_at: when it was last known what the rank uses.
 
     """
 
@@ -119,6 +123,9 @@ class Compilations(Changing):
     ran: dict[str, RanProgram] = field(default_factory=dict)
     began_at: float = 0.0
     ended_at: float = 0.0
+    program: Program | None = None
+    busy_at: float = 0.0
+    seen_at: float = 0.0
 
     @property
     def on_accelerator(self) -> bool:
@@ -130,14 +137,26 @@ class Compilations(Changing):
         if self.under_way == 0:
             self.began_at = at
         self.under_way += 1
-        self.latest = compiling
+        self.latest, self.busy_at = compiling, at
         if not self.on_accelerator:  # one that uses an accelerator may use the CPU as well
             self.platform = compiling.platform
 
     def end(self, at: float) -> None:
         """A compilation ends."""
         self.under_way -= 1
-        self.ended_at = at
+        if self.under_way == 0:
+            self.program = None
+        self.ended_at = self.busy_at = at
+
+    def used(self, share: float, at: float) -> None:
+        """The rank has used so much of a core until now."""
+        self.seen_at = at
+        if share > BUSY:
+            self.busy_at = at
+
+    def idle_s(self, since: float = 0.0) -> float:
+        """For how long one has been under way without a processor; counted from `since` at most."""
+        return self.seen_at - max(self.busy_at, since) if self.under_way > 0 else 0.0
 
 
 class Standing(Changing):
@@ -172,12 +191,14 @@ class RankResources(Changing):
 
     Attributes:
         samples: of all its processes, over time.
+        share: of a core, that it used between the last two of them.
         cpu_s, peak_kib: of its own process in all, once it has ended.
         main_s, main_waits: of the main threads of its Python processes, at the last sample.
 
     """
 
     samples: list[Sample] = field(default_factory=list)
+    share: float = 0.0
     cpu_s: float | None = None
     peak_kib: int | None = None
     main_s: float = 0.0
@@ -197,13 +218,14 @@ class RankResources(Changing):
 
         """
         before = self.samples[-1] if self.samples else Sample(since, 0.0, 0)
-        used_s, main_used_s = sample.cpu_s - before.cpu_s, main_s - self.main_s
+        seconds = max(sample.at - before.at, 1e-3)
+        self.share = (sample.cpu_s - before.cpu_s) / seconds
+        main_used_s = main_s - self.main_s
         self.main_s, self.main_waits = main_s, main_waits
         if len(self.samples) >= _MOST_SAMPLES:
             del self.samples[1::2]
         self.samples.append(sample)
-        seconds = max(sample.at - before.at, 1e-3)
-        return main_used_s / seconds > _MAIN_BUSY if spins else used_s / seconds > BUSY
+        return main_used_s / seconds > _MAIN_BUSY if spins else self.share > BUSY
 
 
 class LostError(Value):

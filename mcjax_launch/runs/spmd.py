@@ -270,6 +270,63 @@ class ProcessRanks:
         return {}
 
 
+class Unequal(Value):
+    """Ranks have other values of an argument than others that should have the same.
+
+    Args:
+        program: about to be run.
+        argument: its number.
+        groups: of ranks that have the same.
+
+    """
+
+    program: RanProgram
+    argument: int
+    groups: tuple[tuple[int, ...], ...]
+
+
+class Copies:
+    """Takes checksums of the arguments that all ranks of a program should have alike, once each.
+
+    Attributes:
+        unequal: the first that some have not; known better as more ranks come.
+
+    """
+
+    def __init__(self) -> None:
+        self.unequal: Unequal | None = None
+        self._known: dict[str, dict[int, tuple[str, ...]]] = {}  # by fingerprint and rank
+
+    def came(self, rank: int, program: RanProgram, checksums: tuple[str, ...]) -> None:
+        """A rank is about to run a program."""
+        if not any(checksums) or self.unequal not in (None, self._about(program)):
+            return
+        known = self._known.setdefault(program.fingerprint, {})
+        known[rank] = checksums
+        for number in range(max(map(len, known.values()))):
+            groups: dict[str, list[int]] = {}
+            for one, sums in sorted(known.items()):
+                if sums[number : number + 1] not in ((), ("",)):
+                    groups.setdefault(sums[number], []).append(one)
+            if len(groups) > 1:
+                by_size = sorted(groups.values(), key=len, reverse=True)
+                self.unequal = Unequal(program, number, tuple(map(tuple, by_size)))
+                return
+        if known.keys() >= program.ranks or len(self._known) > _MOST_PROGRAMS:
+            del self._known[program.fingerprint]
+
+    def _about(self, program: RanProgram) -> Unequal | None:
+        found = self.unequal
+        return found if found and found.program.fingerprint == program.fingerprint else None
+
+    @property
+    def settled(self) -> bool:
+        """Whether all ranks of the program that are to have the same have come."""
+        assert self.unequal is not None
+        come = self._known[self.unequal.program.fingerprint]
+        return come.keys() >= self.unequal.program.ranks
+
+
 class Comparison:
     """Takes each rank's programs in order, from all ranks in any order, and compares.
 
@@ -281,10 +338,12 @@ class Comparison:
         codes: of programs in which ranks diverge, by fingerprint; whoever asked for them has put
             them here.
         members: which ranks the processes of programs are.
+        copies: the arguments of programs that all ranks should have alike.
 
     """
 
     def __init__(self) -> None:
+        self.copies = Copies()
         self.members = ProcessRanks()
         self.divergence: Divergence | None = None
         self.count = 0
@@ -324,8 +383,8 @@ class Comparison:
         for pair in self._pairs_of.get(rank, ()):
             if program.ranks.issuperset((pair.first, pair.second)):
                 self._compare(pair, rank, program)
-        if self.divergence is not None:  # from now on arrivals show who is where
-            return
+        if self.divergence is not None or self.copies.unequal is not None:
+            return  # from now on arrivals show who is where
         if not arrivals.missing:
             self._arrivals.pop(program.fingerprint, None)
         if arrivals.opened or not arrivals.missing - self._late:
@@ -394,6 +453,8 @@ class Comparison:
 
     def passed_by(self, program: RanProgram, instead: Mapping[int, RanProgram]) -> None:
         """Ranks will not reach a program: they are in others, which they had run before.
+
+        One without a name is known by its line alone.
 
         Args:
             program: that they have passed by.

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.messages import Exited, Usage
+from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.kernel.wire.value import Changing, field
 from mcjax_launch.runs.rank_run import Import, RankRun, Sample
 from mcjax_launch.runs.stop_reasons import StopReason
@@ -18,6 +19,9 @@ from mcjax_launch.runs.stop_reasons import StopReason
 if TYPE_CHECKING:
     from mcjax_launch.runs.spmd import Comparison
     from mcjax_launch.runs.waits import PastWaits
+
+# A compilation that uses no processor for so long waits for something; the first where others do.
+IDLE_TOGETHER_S, IDLE_S = scaled(30.0), scaled(60.0)
 
 
 class Activity:
@@ -171,6 +175,7 @@ class RunState(Changing):
             sample = Sample(at, used.cpu_s, used.rss_kib)
             since, spins = run.process.started_at or 0.0, run.compilations.on_accelerator
             moved = run.usage.add(sample, used.main_s, used.main_waits, since, spins)
+            run.compilations.used(run.usage.share, at)
             if moved and not run.is_looked_at:
                 self.activity.active_at = at
 
@@ -274,6 +279,19 @@ class RunState(Changing):
         failed = any(run.status not in (None, 0) for run in self.ranks.values())
         return bool(running) and failed and all(run.place.waits_for_others for run in running)
 
+    @property
+    def idle_compilations(self) -> dict[int, float]:
+        """Since when ranks have compiled without using a processor, which wait in that."""
+        since = self.pause.ended_at
+        idle = {run: run.compilations.idle_s(since) for run in self.running}
+        waiting = [run for run, idle_s in idle.items() if idle_s >= IDLE_TOGETHER_S]
+        least_s = IDLE_TOGETHER_S if len(waiting) > 1 else IDLE_S
+        return {
+            run.process_id: max(run.compilations.busy_at, since)
+            for run in waiting
+            if idle[run] >= least_s
+        }
+
     def rank_of(self, process: int | None) -> RankRun | None:
         """The rank that has joined as this JAX process."""
         run = None if process is None else self.ranks.get(self._rank_of.get(process, -1))
@@ -331,12 +349,18 @@ class RunState(Changing):
     @property
     def _lets_all_run(self) -> bool:
         """Whether the job ends for no rank's reason: it may have a checkpoint to write."""
-        return self.stop is not None and not self.diverged
+        return self.stop is not None and not self.differs
 
     @property
     def diverged(self) -> bool:
         """Whether the ranks have run different programs."""
         return self._diverged is not None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the ranks have run different programs, or would have run one on other data."""
+        turns = self._comparisons.values()
+        return self.diverged or any(turn.copies.unequal is not None for turn in turns)
 
     @property
     def _diverged(self) -> Comparison | None:
@@ -357,4 +381,4 @@ class RunState(Changing):
     @property
     def compares(self) -> bool:
         """Whether programs still count: after a divergence they show who is on which side."""
-        return self.diverged or not self.ending
+        return self.differs or not self.ending

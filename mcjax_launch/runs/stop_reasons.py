@@ -110,6 +110,17 @@ def diverged(details: Sequence[str]) -> StopReason:
     return StopReason(message, exit_status.FAILED, tuple(details))
 
 
+def unequal(details: Sequence[str]) -> StopReason:
+    """The end of a job whose ranks are about to run a program on data that should be the same.
+
+    Args:
+        details: which.
+
+    """
+    message = "--verify-spmd: the ranks have different values of what should be the same on all"
+    return StopReason(message, exit_status.FAILED, tuple(details))
+
+
 def incomparable(why: str) -> StopReason:
     """The end of a job whose programs should be compared and cannot be."""
     message = f"--verify-spmd: not supported with this jax version: {why}"

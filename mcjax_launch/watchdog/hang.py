@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.runs.rank_run import BUSY, RankRun
-from mcjax_launch.runs.state import RunState
+from mcjax_launch.runs.state import IDLE_S, RunState
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
@@ -197,6 +197,7 @@ class HangWatch:
         wait = wait_of(self._state, stacks, still, computing, polling) if not well else None
         if wait is None:
             self._look_later(now)
+            self._next_at = min(self._next_at, self._compiles_too_long_at(now))
             self._next_stacks_at = self._next_at
             return []
         waited, least = now - wait.since, self._told.get(wait.key, AFTER_S)
@@ -211,6 +212,12 @@ class HangWatch:
         from mcjax_launch.diagnosis.lost import lost_errors
 
         return [wait.line(now), *lost_errors(self._state, now, wait.late), self._advice()]
+
+    def _compiles_too_long_at(self, now: float) -> float:
+        """When a compilation that uses no processor by now will have done so for too long."""
+        runs = ((run.compilations, self._state.pause.ended_at) for run in self._state.running)
+        due = (now - one.idle_s(since) + IDLE_S + 1 for one, since in runs if one.idle_s(since) > 0)
+        return min((at for at in due if at > now), default=math.inf)
 
     def _advice(self) -> str:
         if self._stall_timeout is not None:

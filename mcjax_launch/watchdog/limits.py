@@ -63,7 +63,8 @@ class Limits:
 
     @property
     def _compiling(self) -> bool:
-        return any(run.compilations.under_way > 0 for run in self._state.ranks.values())
+        compiling = {run.process_id for run in self._state.running if run.compilations.under_way}
+        return bool(compiling) and not compiling <= self._state.idle_compilations.keys()
 
     def expire(self, now: float) -> StopReason | None:
         """The reason to end the job, if there is one by now."""

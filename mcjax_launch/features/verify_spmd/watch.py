@@ -8,7 +8,7 @@ them ever goes on: some have skipped a program which the others are in.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.timers import scaled
@@ -18,7 +18,7 @@ from mcjax_launch.runs.place import Stage
 from mcjax_launch.runs.rank_run import RankRun, Sample
 from mcjax_launch.runs.spmd import Code, RanProgram
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import StopReason, diverged, incomparable
+from mcjax_launch.runs.stop_reasons import StopReason, diverged, incomparable, unequal
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.sightings import InProgram
@@ -96,12 +96,13 @@ class SpmdWatch:
         self._before: _Snapshot | None = None
         self._diverged_at: float | None = None
         self._is_over = False
+        self._in_compilers: list[int] = []  # where they are as if held
 
     @property
     def deadline(self) -> float | None:
         """When to call `expire` at the latest."""
         if self._diverged_at is not None and not self._is_over:
-            shown = self._state.programs.shown
+            shown = self._shown
             return self._diverged_at + (_SETTLING_S if shown else _LONGEST_SHOW_S)
         times = [] if self._state.ending else [self._look_at, self._judges_at]
         return min((at for at in times if at is not None), default=None)
@@ -118,9 +119,10 @@ class SpmdWatch:
     def expire(self, now: float) -> list[Decision]:
         """What is to be done after what has become known meanwhile."""
         decisions: list[Decision] = []
-        if not self._state.ending and self._state.programs.divergence is None:
+        if not self._state.ending and not self._state.differs:
             decisions += self._watch(now)
-        decisions += self._released()
+        if self._state.programs.copies.unequal is None:
+            decisions += self._released()
         return decisions + self._judge(now)
 
     def _released(self) -> list[Decision]:
@@ -136,6 +138,8 @@ class SpmdWatch:
         if self._seen != (programs, programs.count):
             self._seen = programs, programs.count
             self._update(now)
+        elif self._look_at is None and any(self._compilers):
+            self._look_at = now + LOOK_AFTER_S
         if self._look_at is None or now < self._look_at:
             return []
         self._asked_at, self._look_at = now, now + LOOK_EVERY_S
@@ -145,7 +149,7 @@ class SpmdWatch:
         """Note which programs ranks are held at by now."""
         held = (program.fingerprint for program, _, _ in self._state.programs.held())
         self._held_since = {one: self._held_since.get(one, now) for one in held}
-        if not self._held_since:
+        if not self._held_since and not any(self._compilers):
             self._look_at = self._before = None
         elif self._look_at is None:
             self._look_at = now + LOOK_AFTER_S
@@ -155,7 +159,7 @@ class SpmdWatch:
         from mcjax_launch.diagnosis.sightings import sightings
 
         state, programs = self._state, self._state.programs
-        if state.ending or programs.divergence is not None:
+        if state.ending or state.differs:
             return []
         in_time = now <= self._asked_at + LOOK_EVERY_S
         before = self._before if in_time else None
@@ -164,6 +168,10 @@ class SpmdWatch:
         # A host that is late with its answer leaves its ranks where they were.
         seen = sightings(state, stacks)
         places = {**before.places, **{rank: one.in_program for rank, one in seen.items()}}
+        for run in self._compilers:
+            one = seen.get(run.process_id)
+            reads = one is not None and one.waits_for_files
+            places[run.process_id] = None if reads else self._at_compiler(run)
         samples = {run.process_id: run.usage.samples for run in state.running}
         used = {rank: own[-1] for rank, own in samples.items() if own}
         self._before = _Snapshot(now, places, used)
@@ -174,12 +182,53 @@ class SpmdWatch:
             if waited >= _LONGEST_HOLD_S or (waited >= _HOLD_S and not coming):
                 decisions.append(Say(self._note(program, there, missing, waited)))
                 programs.release(program)
+        stands_still = self._stand_still(before, self._before)
+        if stands_still:
+            self._wait_in_compilers(places)
         self._update(now)
         stuck = self._stuck(places)
-        if stuck is not None and self._stand_still(before, self._before):
+        if stuck is not None and stands_still and programs.divergence is None:
             inside = {rank: place.program for rank in stuck.ranks if (place := places.get(rank))}
             programs.passed_by(stuck, {rank: p for rank, p in inside.items() if p is not None})
         return decisions + self.expire(now)
+
+    @property
+    def _compilers(self) -> Iterator[RankRun]:
+        """The ranks that compile a program that spans processes."""
+        return (run for run in self._state.running if run.compilations.program is not None)
+
+    def _at_compiler(self, run: RankRun) -> InProgram | None:
+        """What a rank compiles, as a place where it may wait for others."""
+        from mcjax_launch.diagnosis.sightings import InProgram
+
+        program, latest = run.compilations.program, run.compilations.latest
+        if program is None or latest is None or latest.name != program.name:
+            return None  # it compiles one of its own meanwhile
+        ranks = self._state.members_of(run, program.platform, program.processes)
+        ran = self._state.programs.known(RanProgram.from_hook(program, ranks))
+        return InProgram(f"in the compilation of {ran.title} at {ran.where}", ran)
+
+    def _wait_in_compilers(self, places: Mapping[int, InProgram | None]) -> None:
+        """All stand still: ranks in compilations to which others will not come are as if held."""
+        programs = self._state.programs
+        at: dict[int, set[RanProgram | None]] = {}
+        for rank, place in places.items():
+            at[rank] = {place.program} if place is not None else set()
+        for held, there, _ in programs.held():
+            for rank in there:
+                at.setdefault(rank, set()).add(held)
+
+        def is_apart(rank: int, program: RanProgram) -> bool:
+            known = [one for one in at.get(rank, ()) if one is not None]
+            here = any(one.fingerprint == program.fingerprint for one in known)
+            return not here and (not known or any(one.meets(program) for one in known))
+
+        for run in list(self._compilers):
+            place = places.get(run.process_id)
+            program = None if place is None else place.program
+            if program is not None and any(is_apart(rank, program) for rank in program.ranks):
+                programs.ran(run.process_id, program, held=True)
+                self._in_compilers.append(run.process_id)
 
     def _stuck(self, places: Mapping[int, InProgram | None]) -> RanProgram | None:
         """A program at which ranks are held, and another one is in a program on the same devices.
@@ -210,9 +259,10 @@ class SpmdWatch:
         place, then, used = now.places.get(rank), before.used.get(rank), now.used.get(rank)
         if place is None or place != before.places.get(rank) or then is None or used is None:
             return False
-        if self._compiles(rank):
+        compiles = run.compilations.program is not None
+        if self._compiles(rank) and not compiles:
             return False
-        if used.at < self._asked_at or run.compilations.on_accelerator:
+        if used.at < self._asked_at or (run.compilations.on_accelerator and not compiles):
             return False  # its host is late, or its processor says nothing
         return used.cpu_s - then.cpu_s <= _MOST_IDLE * (used.at - then.at)
 
@@ -238,36 +288,63 @@ class SpmdWatch:
 
     def _judge(self, now: float) -> list[Decision]:
         """The reason to end a job whose ranks diverge, or cannot be compared."""
-        state, programs = self._state, self._state.programs
+        state = self._state
         if self._is_over:
             return []
         if why := next((run.incomparable for run in state.ranks.values() if run.incomparable), ""):
             self._is_over = True
             return [Diverged(incomparable(why), is_settled=True)]
-        if programs.divergence is None:
+        if not state.differs:
             return []
         decisions: list[Decision] = [*self._code_to_show()]
         is_new = self._diverged_at is None
         if self._diverged_at is None:
             self._diverged_at = now
-        settled = programs.settled or now >= self._diverged_at + _SETTLING_S
-        shown = programs.shown or now >= self._diverged_at + _LONGEST_SHOW_S
+        settled = self._settled or now >= self._diverged_at + _SETTLING_S
+        shown = self._shown or now >= self._diverged_at + _LONGEST_SHOW_S
         self._is_over = settled and shown
         if is_new or self._is_over:  # it counts from its first moment on
-            from mcjax_launch.diagnosis.spmd import divergence_lines
-
-            stop = diverged(divergence_lines(programs))
-            decisions.append(Diverged(stop, self._is_over))
+            decisions.append(Diverged(self._reason(), self._is_over))
         return decisions
+
+    def _reason(self) -> StopReason:
+        from mcjax_launch.diagnosis.spmd import divergence_lines, unequal_lines
+
+        programs = self._state.programs
+        if programs.divergence is None:
+            return unequal(unequal_lines(programs))
+        lines = divergence_lines(programs)
+        if self._in_compilers:
+            waits = "waits" if len(self._in_compilers) == 1 else "wait"
+            lines.append(f"{these_ranks(self._in_compilers)} {waits} in its compilation")
+        return diverged(lines)
+
+    @property
+    def _settled(self) -> bool:
+        """Whether all ranks have come that it concerns."""
+        programs = self._state.programs
+        return programs.copies.settled if programs.divergence is None else programs.settled
+
+    @property
+    def _shown(self) -> bool:
+        """Whether the code that has been asked for has come."""
+        programs = self._state.programs
+        if programs.divergence is not None:
+            return programs.shown
+        return all(code.complete for code in programs.codes.values())
 
     def _code_to_show(self) -> list[ShowCode]:
         """Of each program in which ranks diverge, one rank that is held at it, to show its code."""
         programs = self._state.programs
+        if programs.divergence is not None:
+            concerned = [(side.program, side.ranks) for side in programs.sides()]
+        elif (unequal := programs.copies.unequal) is not None:
+            concerned = [(unequal.program, unequal.groups[0])]
         wanted = []
-        for side in programs.sides():
-            if side.program is not None and programs.is_held(side.program):
-                fingerprint = side.program.fingerprint
+        for program, ranks in concerned:
+            if program is not None and programs.is_held(program):
+                fingerprint = program.fingerprint
                 if fingerprint not in programs.codes:
                     programs.codes[fingerprint] = Code()
-                    wanted.append(ShowCode(fingerprint, side.ranks[0]))
+                    wanted.append(ShowCode(fingerprint, ranks[0]))
         return wanted

@@ -362,7 +362,7 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
         hook.rerun_signal = _signal_number(message.rerun_signal)
         hook.profiles = message.profiles
     elif isinstance(message, hook_messages.Program):
-        hook.held = message.fingerprint if message.held else ""
+        hook.held = message.fingerprint if message.held or message.compiling else ""
     elif isinstance(message, hook_messages.Compiling):
         hook.compilations += 1
     elif isinstance(message, hook_messages.Compiled):

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any, TypeVar
 
+    from ..wire.hook_messages import Program
     from .agent_link import AgentLink
-    from .part import Parts
+    from .part import Parts, RankPart
 
     T = TypeVar("T")
 
@@ -74,11 +75,14 @@ class Compilation:
             where = self._try(user_lines.place) or ""
             begun = self._report_begin(backend, computation, where)
             program = self._spanning(backend, computation, devices, where)
+            parts = self._try(self._announce_compilation, program) or ()
             try:
                 executable = real(backend, computation, devices, *args, **kwargs)
             finally:
                 if begun:
                     self._link.send(Compiled())
+                for part, message in parts:
+                    part.compiled(message)
             self._keep(program, executable)
             return executable
 
@@ -118,6 +122,17 @@ class Compilation:
         except Exception as error:
             self._report_blind(repr(error))
             return None
+
+    def _announce_compilation(
+        self, program: SpanningProgram | None
+    ) -> list[tuple[RankPart, Program]]:
+        """Tell parts what is compiled; those, and what they were told."""
+        if program is None or not (parts := self._parts.asked()):
+            return []
+        message = program.message(program.where, compiling=True)
+        for part in parts:
+            part.compiles(message, partial(self._kept_text, program))
+        return [(part, message) for part in parts]
 
     def _keep(self, program: SpanningProgram | None, executable: Any) -> None:
         """Remember what has been compiled until it runs, or report it where runs are not seen."""
@@ -159,7 +174,9 @@ class Compilation:
             self._reruns.ran()
             return
         if self._try(self._concerns_others, program, execution, args):
-            self._announce(program)  # outside of any `try`: what is raised there is the program's
+            self._announce(
+                program, execution, args
+            )  # outside of any `try`: what is raised there is the program's
         self._waiting.pop(number, None)
         program.forget_code()
 
@@ -171,7 +188,7 @@ class Compilation:
         program.runs(args, user_lines.place())
         return True
 
-    def _announce(self, program: SpanningProgram) -> None:
+    def _announce(self, program: SpanningProgram, execution: Any, args: Sequence[Any]) -> None:
         """Say that a program is about to run for the first time; come back when it may."""
         fingerprint = program.fingerprint
         if fingerprint in self._reported:
@@ -180,19 +197,23 @@ class Compilation:
             if fingerprint in self._reported:  # another thread has come with it meanwhile
                 return
             message = program.message(program.where, held=True)
-            show = partial(self._show, program)
-            held = any(part.hold(message, show) for part in self._parts.asked())
+            show = partial(self._show, program, program.text)
+            given = partial(program.given, execution, args)
+            held = any(part.hold(message, show, given) for part in self._parts.asked())
             if not held:
                 self._link.send(program.message(program.where))
             self._reported.add(fingerprint)
         self._entrances.pop(fingerprint, None)
 
-    def _show(self, program: SpanningProgram) -> Iterator[ProgramText]:
+    def _kept_text(self, program: SpanningProgram) -> Callable[[], Iterator[ProgramText]]:
+        return partial(self._show, program, program.kept_text())
+
+    def _show(self, program: SpanningProgram, text_of: Callable[[], str]) -> Iterator[ProgramText]:
         """The text of a program, in parts."""
-        text, fingerprint = program.text(), program.fingerprint
+        text, fingerprint = text_of(), program.fingerprint
         for at in range(0, len(text), _MOST_PART):
             yield ProgramText(fingerprint, text[at : at + _MOST_PART], last=False)
-        others = {other.fingerprint for other in self._waiting.values()} - {fingerprint}
+        others = {other.fingerprint for other in list(self._waiting.values())} - {fingerprint}
         yield ProgramText(fingerprint, "", last=True, compiled=tuple(sorted(others))[:_MOST_OTHERS])
 
     def _try(self, look: Callable[..., T], *args: Any) -> T | None:

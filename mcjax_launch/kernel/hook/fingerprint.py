@@ -159,12 +159,40 @@ def program_text(computation: Any, devices: Sequence[int]) -> str:
         devices: the ids of the devices that it runs on.
 
     """
-    import re
-
     with computation.context:
         copy, _ = canonical(computation)
         _sum_up_constants(copy)
-        text = copy.get_asm(enable_debug_info=True, large_elements_limit=_MOST_ELEMENTS)
+        return _text(copy, devices)
+
+
+def frozen(computation: Any) -> bytes:
+    """A program as `frozen_text` takes it, in any thread, whatever is done to it meanwhile."""
+    import io
+
+    code = io.BytesIO()
+    with computation.context:
+        canonical(computation)[0].write_bytecode(code)
+    return code.getvalue()
+
+
+def frozen_text(code: bytes, devices: Sequence[int]) -> str:
+    """The text of a program that was kept; "" where that cannot be shown. See `program_text`."""
+    try:
+        from jax._src.interpreters import mlir
+        from jaxlib.mlir import ir
+
+        with mlir.make_ir_context():
+            module = ir.Module.parse(code)
+            _sum_up_constants(module.operation)
+            return _text(module.operation, devices)
+    except Exception:  # another JAX than we know
+        return ""
+
+
+def _text(program: Any, devices: Sequence[int]) -> str:
+    import re
+
+    text = program.get_asm(enable_debug_info=True, large_elements_limit=_MOST_ELEMENTS)
     files: dict[str, str] = {}
 
     def shown(match: Any) -> str:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ..wire.hook_messages import Program, ProgramText
     from .agent_link import AgentLink
 
+    ShownText = Callable[[], Iterable[ProgramText]]
+
 
 class RankPart:
     """By default it does nothing. `features.<name>.hook` has the class, as PART.
@@ -37,12 +39,27 @@ class RankPart:
         """initialize() has returned; whether the signal PROFILE is heeded from now on."""
         return False
 
-    def hold(self, program: Program, show: Callable[[], Iterable[ProgramText]]) -> bool:
+    def compiles(self, program: Program, keep: Callable[[], ShownText]) -> None:
+        """Note that this thread is about to compile a program that spans processes.
+
+        Args:
+            program: which.
+            keep: makes what gives its text, in any thread, while it is compiled.
+
+        """
+
+    def compiled(self, program: Program) -> None:
+        """Note that it has compiled it, or failed to."""
+
+    def hold(
+        self, program: Program, show: ShownText, given: Callable[[], Iterable[tuple[Any, Any]]]
+    ) -> bool:
         """Announce a program that spans processes, and come back when it may run.
 
         Args:
             program: which.
             show: gives its text, if that is wanted.
+            given: gives its arguments, each with the sharding that it has in the program.
 
         Returns:
             Whether it has been announced.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..wire.hook_messages import Program
 from . import replica_groups
-from .fingerprint import program_text
+from .fingerprint import frozen, frozen_text, program_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from .fingerprint import Fingerprint
@@ -58,13 +60,13 @@ class SpanningProgram:
         self._ids = [int(device.id) for device in devices]
         self._devices = None if of_all else tuple(sorted(self._ids))
 
-    def message(self, where: str, *, held: bool = False) -> Program:
-        """What the launcher is to know of it, run at this line of the user's."""
+    def message(self, where: str, *, held: bool = False, compiling: bool = False) -> Program:
+        """What the launcher is to know of it, run or compiled at this line of the user's."""
         everywhere = self._devices is None
         processes = None if everywhere else tuple(sorted(set(self.places)))
         code = self.name, self.fingerprint
         devices, platform = self._devices, self._platform
-        return Program(*code, processes, self.shapes, where, devices, held, platform)
+        return Program(*code, processes, self.shapes, where, devices, held, platform, compiling)
 
     def text(self) -> str:
         """Its code, for a person; empty where that cannot be shown."""
@@ -72,6 +74,10 @@ class SpanningProgram:
             return program_text(self._computation, self._ids)
         except Exception:
             return ""
+
+    def kept_text(self) -> Callable[[], str]:
+        """What gives its code, for a person, while JAX's own is the compiler's."""
+        return partial(frozen_text, frozen(self._computation), self._ids)
 
     def forget_code(self) -> None:
         """Keep its code no longer: it runs."""
@@ -100,6 +106,14 @@ class SpanningProgram:
         if not self._is_mapped and not _are_whole(execution, used):
             return True
         return self._exchanges(execution.xla_executable)
+
+    def given(self, execution: Any, args: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """The arguments of this run that matter, each with the sharding that it has in it."""
+        if self._is_mapped:
+            return []
+        kept = execution.kept_var_idx
+        used = [arg for number, arg in enumerate(args) if number in kept]
+        return list(zip(used, execution.in_handler.in_shardings))
 
     @property
     def _is_mapped(self) -> bool:

@@ -111,11 +111,12 @@ class Compiled(HookMessage):
 
 
 class Program(HookMessage):
-    """A program that spans processes is about to run for the first time.
+    """A program that spans processes is about to run for the first time, or to be compiled.
 
     `fingerprint` is of its code and its devices; `processes` and `devices` are those of its mesh,
     None for all, by the numbers that the backend of `platform` gives them. `held`: it does not
-    before a GateOpens comes, on the same connection.
+    before a GateOpens comes, on the same connection. `compiling`: it is about to be compiled;
+    `copies` are checksums of those arguments that all processes have alike, "" for others.
     """
 
     name: str
@@ -126,10 +127,12 @@ class Program(HookMessage):
     devices: tuple[int, ...] | None = None
     held: bool = False
     platform: str = ""
+    compiling: bool = False
+    copies: tuple[str, ...] = ()
 
 
 class ProgramText(HookMessage):
-    """Asked by a ShowProgram: a part of the text of the program at which a thread is held.
+    """Asked by a ShowProgram: a part of the text of the program at which a thread is.
 
     `last`: it is the last part; `compiled` are then the fingerprints of what else the process has
     compiled and not run.

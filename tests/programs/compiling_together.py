@@ -1,0 +1,82 @@
+"""Ranks that compile together, as on GPUs: each waits in its compilation for all others to share.
+
+argv: how the last rank differs from the others.
+"""
+
+import hashlib
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax._src import compiler
+from jax._src.distributed import global_state
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+DAY_MS = 24 * 3600 * 1000
+name = next(n for n in ("backend_compile_and_load", "backend_compile") if hasattr(compiler, n))
+alone = getattr(compiler, name)
+
+
+def together(backend, module, *args, **kwargs):
+    """Compile, and exchange what was tuned with all others, by the program's fingerprint."""
+    key = hashlib.sha256(str(module).encode()).hexdigest()[:16]
+    executable = alone(backend, module, *args, **kwargs)
+    if "mhlo.num_partitions = 1 " not in str(module):
+        global_state.client.key_value_set(f"tuned/{key}/{me}", "1")
+        for rank in range(count):
+            global_state.client.blocking_key_value_get(f"tuned/{key}/{rank}", DAY_MS)
+    return executable
+
+
+setattr(compiler, name, together)
+jax.distributed.initialize()
+way = sys.argv[1]
+me, count = jax.process_index(), jax.process_count()
+odd = me == count - 1
+sharding = NamedSharding(Mesh(np.array(jax.devices()), ("all",)), P("all"))
+shape = (4 * jax.device_count(), 4)
+x = jax.make_array_from_callback(shape, sharding, lambda index: np.ones(shape)[index])
+
+
+@jax.jit
+def step(x: jax.Array) -> jax.Array:
+    return (x * 2).sum()
+
+
+@jax.jit
+def evaluate(x: jax.Array) -> jax.Array:
+    return (x * x).mean()
+
+
+@jax.jit
+def big(x: jax.Array) -> jax.Array:
+    for number in range(int(sys.argv[2])):
+        x = jnp.sin(x @ jnp.ones((4, 4))) * number
+    return x.sum()
+
+
+def load() -> None:
+    print("loading", flush=True)
+    time.sleep(1000)
+
+
+print("first", step(x), flush=True)
+if way == "program":
+    print((evaluate if odd else big)(x))  # at: program
+elif way == "seed":
+    offset = float(me)
+    print(jax.jit(lambda x: (x + offset).sum())(x))  # at: seed
+elif way == "late":
+    if odd:
+        load()
+    print(evaluate(x))  # at: late
+elif way == "known":  # the others go on without it
+    print((evaluate if odd else step)(x))  # at: known
+elif way == "slow":
+    if odd:
+        big(x.addressable_data(0))
+    print(big(x))
+print("end")
