@@ -55,6 +55,7 @@ class Keywords(TypedDict, total=False):
     start_timeout: Duration | None
     stall_timeout: Duration | None
     grace: Duration | None
+    on_rank_failure: Literal["stop", "continue", "restart"] | str
     max_restarts: int
     min_hosts: int | None
     debugpy: int | None

@@ -282,6 +282,11 @@ class Console:
         """The last of what a rank wrote to stdout, where that is kept, and to stderr."""
         return self._tails.of(rank)
 
+    def next_life(self, rank: int) -> tuple[str, str]:
+        """A rank is started again: end its lines, and take what it wrote last, as `tails`."""
+        self._filter(self._unfinished.finish(rank), time.monotonic())
+        return self._tails.take(rank)
+
     def in_sight(self, rank: int) -> bool:
         """Whether the last of a rank's stderr has been shown, and only little after it."""
         at = self._errors_at.get(rank)

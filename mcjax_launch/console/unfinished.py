@@ -86,9 +86,10 @@ class UnfinishedLines:
         self._ended.update(piece.stream for piece in out)
         return out
 
-    def finish(self) -> list[Piece]:
-        """All streams have ended: the lines that have no newline get one."""
-        return self._end({*self._waiting, *self._begun})
+    def finish(self, rank: int | None = None) -> list[Piece]:
+        """A rank's streams have ended, or all: the lines that have no newline get one."""
+        streams = {*self._waiting, *self._begun}
+        return self._end({one for one in streams if rank in (None, one.rank)})
 
     def _end(self, streams: set[Stream]) -> list[Piece]:
         out: list[Piece] = [

@@ -67,9 +67,13 @@ def ending_of(state: RunState) -> Ending:
     if state.stop is not None:
         return JobStopped(state.stop, state.stop_at)
     first = first_failure(runs)
+    if state.host_lost is not None:  # and the job went on
+        lost = min(run.order for run in runs if run.process.lost)
+        if first is None or lost < first.order:
+            return JobStopped(state.host_lost, None)
     if first is not None:
         return _rank_failed(state, first)
-    assert all(run.status is not None for run in runs), "the end of a rank was not reported"
+    assert all(run.is_gone for run in runs), "the end of a rank was not reported"
     return Completed(next((run.exit_status for run in runs if run.status), 0))
 
 

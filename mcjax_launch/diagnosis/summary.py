@@ -36,6 +36,7 @@ _LATEST = 2000
 _LONGEST_HEADLINE = 400
 _MOST_FATES = 4
 _IN_A_CALLBACK = " (in a callback)"
+_MOST_LIVES = 8
 _ELSEWHERE = (
     "that is a consequence: a rank that another launcher started failed, left or did not come, as "
     "its summary says"
@@ -96,6 +97,8 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
         case RankFailed():
             lines, quote = _failure_lines(ending, state)
             lines += [*_others(runs, ending.alike), *_lost(state, ending)]
+    if lines:
+        lines += lives(state)
     if isinstance(ending, RankFailed) and state.unhooked != [ending.culprit.process_id]:
         lines += _unhooked(state)
     if state.unkillable:
@@ -115,6 +118,39 @@ def not_started(message: str, status: int) -> Summary:
     """The end of a run that could not be started: a host that is away now may come back."""
     final = status != exit_status.HOST_LOST
     return Summary(NotStarted(message, status), (message,), final)
+
+
+def first_report(state: RunState, run: RankRun, *, quoted: bool) -> Sequence[str]:
+    """What to say at once of a failure that the job outlives.
+
+    Args:
+        state: of the run.
+        run: of the rank that has failed.
+        quoted: with what it printed last.
+
+    """
+    ending = RankFailed(run, run, (run,))
+    lines, quote = _failure_lines(ending, state)
+    summary = Summary(ending, tuple(map(_printable, lines)), quote=quote)
+    return summary.lines if quoted else summary.without_quote
+
+
+def lives(state: RunState) -> list[str]:
+    """What became of each life of those ranks that have had several."""
+    several = [run for run in state.ranks.values() if run.past]
+    lines = [
+        f"rank {run.process_id}, {len(run.lives)} lives: {', then '.join(map(_life, run.lives))}"
+        for run in several[:_MOST_LIVES]
+    ]
+    rest = [run.process_id for run in several[_MOST_LIVES:]]
+    return [*lines, f"and {these_ranks(rest)}"] if rest else lines
+
+
+def _life(run: RankRun) -> str:
+    process, end = run.process, fate(run)
+    if process.started_at is None or process.ended_at is None:
+        return end
+    return f"{end} after {duration(process.ended_at - process.started_at)}"
 
 
 def in_one_line(summary: Summary, state: RunState) -> str:
@@ -180,6 +216,8 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
     else:
         lines += [f"  | {line}" for line in shortened(failure.traceback.rstrip().splitlines())]
     quote = (start, len(lines)) if _printed_it(run) else (0, 0)
+    if state.ended_all:
+        lines.append(f"--on-rank-failure: the job ended all the same: {state.ended_all}")
     killer = run.process.killer
     if killer and run.status != -signal.SIGKILL:
         lines.append(f"meanwhile {killer}")

@@ -164,7 +164,7 @@ class _WhoWaits:
     def _has_left(self, rank: int) -> bool:
         """Whether a rank is gone for good, and has been reported for that."""
         run = self.ranks[rank].run
-        return run.membership.left or (run.status or 0) != 0
+        return run.membership.left or (not self.state.survives and (run.status or 0) != 0)
 
     def _taking_part(self) -> Collection[int]:
         """The ranks of the programs in which others are blocked, where all of these are known."""
@@ -212,11 +212,14 @@ def _doing(seen: Sighting) -> str:
     """What a rank does that has not come; `{0}` is "is" or "are", `{1}` "has" or "have"."""
     if seen.run.status == 0:
         return "exited with 0"
+    if seen.run.is_gone:
+        return "{0} being started again" if seen.run.process.restarts else "{1} failed"
     if seen.place.stage is Stage.LEAVING:
         return f"{{1}} finished, and waits {seen.place}"
     standing = _literal(seen.standing)
     if seen.place.stage in (Stage.ABSENT, Stage.IMPORTING):
-        return "{1} not called it" + (f" and {{0}} {standing}" if standing else "")
+        doing = "{0} being started again" if seen.run.past else "{1} not called it"
+        return doing + (f" and {{0}} {standing}" if standing else "")
     if not standing:
         state = seen.stack.state if seen.stack is not None else None
         return "{0} elsewhere" if state is None else f"shows no Python stack: {_literal(state)}"

@@ -31,6 +31,8 @@ def common_settings(
         settings[hook_environ.BIND] = coordinator
     if job.hook and job.start_timeout is not None:
         settings[hook_environ.JOIN_TIMEOUT] = str(job.start_timeout)
+    if job.hook and job.on_rank_failure != "stop":
+        settings[hook_environ.SURVIVES] = "1"
     if job.hook and job.verify_spmd:
         settings[hook_environ.VERIFY_SPMD] = "1"
     return settings

@@ -16,6 +16,7 @@ HIGHEST_PORT = 65535
 _SLICES = ("auto", "one", "host")
 
 _MOST_GPUS = 1024
+_RANK_RESTARTS = 3
 # As a manifest writes it, which cannot calculate.
 _GROUPED = r"([0-9]{1,9})\*([0-9]{1,9})\+([0-9]{1,9})"
 
@@ -48,6 +49,16 @@ def host_rank(value: Any) -> int:
         return int(COUNT.read(value))
     group, size, number = map(int, grouped.groups())
     return group * size + number
+
+
+def on_rank_failure(value: Any) -> str:
+    """`stop`, `continue` or `restart:N`, where `restart` alone stands for three times."""
+    how, colon, most = str(value).partition(":")
+    if how in ("stop", "continue") and not colon:
+        return how
+    if how == "restart":
+        return f"{how}:{ONE_OR_MORE.read(most) if colon else _RANK_RESTARTS}"
+    raise ValueError(f"{value!r} is not one of stop, continue, restart, restart:N")
 
 
 def limit(value: Any) -> float | None:
@@ -204,6 +215,7 @@ RANKS = Kind(ranks, "RANKS", "str | int | Set[int] | Sequence[int]")
 SOME_RANKS = Kind(some_ranks, "RANKS|all|none", offers="ranks")
 DURATION = Kind(duration, "D", "Duration")
 LIMIT = Kind(limit, "D", "Duration")
+ON_RANK_FAILURE = Kind(on_rank_failure, "stop|continue|restart[:N]")
 GPUS = Kind(gpus, "K|all")
 SLICES = Kind(slices, "auto|one|host|K")
 HOST_RANK = Kind(host_rank, "I")

@@ -213,6 +213,13 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         shown="2s after a failure, 5s after INT, 30s after TERM or HUP",
         help="Time that ranks get to exit before they are killed.",
     )
+    on_rank_failure: Literal["stop", "continue", "restart"] | str = option(
+        kinds.ON_RANK_FAILURE,
+        default="stop",
+        excludes=("--verify-spmd: a rank's next life runs other programs",),
+        help="What a rank's failure does: stop the job, let the others continue, or restart that "
+        "rank, at most N times (3).",
+    )
     max_restarts: int = option(
         kinds.COUNT,
         default=0,

@@ -208,6 +208,7 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "gpus": run.gpus or None,
         "cores": run.cores or None,
         "compiled_last": _compiled_last(run),
+        "past_lives": [_past(life, began_at) for life in run.past],
         "cpu_s": round(cpu_s, 2) if used else None,
         "peak_kib": peak_kib if used else None,
         "samples": [[round(s.at - began_at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],
@@ -216,6 +217,22 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
             "stderr": last_lines(run.stderr, tail),
         },
         "log_files": _log_files(run),
+    }
+
+
+def _past(run: RankRun, began_at: float) -> Json:
+    """A life of a rank that was started again after it."""
+    process, membership = run.process, run.membership
+    return {
+        "pid": process.pid,
+        "started_s": _since(began_at, process.started_at),
+        "joined_s": _since(began_at, membership.joined_at),
+        "failed_s": _since(began_at, run.failed_at),
+        "ended_s": _since(began_at, process.ended_at),
+        "outcome": _outcome(run),
+        "words": reason(run) if run.failed and not is_victim(run) else fate(run),
+        "exit_status": run.exit_status,
+        "exception": _exception(run),
     }
 
 

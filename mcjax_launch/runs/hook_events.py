@@ -123,6 +123,10 @@ def _judge(state: RunState, run: RankRun, program: hook.Program, at: float) -> N
         comparison.ran(rank, ran, held=program.held)
         if state.waits is not None:
             state.waits.came(rank, ran, at)
+    elif state.has_lost:  # those that go on need not do the same
+        ranks = state.members_of(run, program.platform, program.processes)
+        ran = RanProgram.from_hook(program, ranks)
+        run.compilations.ran[ran.where] = ran
     elif program.held and state.stop is not None:
         comparison.released.setdefault(program.fingerprint, set()).add(rank)
 

@@ -54,6 +54,7 @@ class RankProcess(Changing):
         signals: those it was sent to end it, before it ended.
         killer: what the out-of-memory killer did to it; "" for nothing, None: not known.
         lost: with its host, so that nothing more is known of it.
+        restarts: it has failed, and the rank is about to be started again.
         hooked: the hook was in its Python, as became known at its end.
 
     """
@@ -67,6 +68,7 @@ class RankProcess(Changing):
     signals: tuple[int, ...] = ()
     killer: str | None = None
     lost: bool = False
+    restarts: bool = False
     hooked: bool = False
 
 
@@ -236,7 +238,9 @@ class LostError(Value):
 
 
 class RankRun(Changing):
-    """What is known of one rank's run.
+    """What is known of one rank's run: of its life, where it has had several.
+
+    A life is one process of the rank's and all that it does, from its start to its end.
 
     Attributes:
         order: its place in the order in which ends and failures became known; 0 before.
@@ -251,6 +255,7 @@ class RankRun(Changing):
         cores: those that it is bound to, as `0-15,128-143`; "" where it may use all.
         uneven_gpus: what to say if it uses one, where its host's cannot be shared equally.
         stdout, stderr: the last of its output; stdout only for a job's record.
+        past: its earlier lives, see `--on-rank-failure`.
 
     """
 
@@ -274,6 +279,22 @@ class RankRun(Changing):
     compilations: Compilations = field(default_factory=Compilations)
     usage: RankResources = field(default_factory=RankResources)
     standing: Standing = field(default_factory=Standing)
+    past: tuple[RankRun, ...] = ()
+
+    def next_life(self) -> RankRun:
+        """The same rank, about to be started again in its place."""
+        same = ("process_id", "host", "log_folder", "gpus", "cores", "uneven_gpus")
+        return RankRun(**{name: getattr(self, name) for name in same}, past=(*self.past, self))
+
+    @property
+    def lives(self) -> tuple[RankRun, ...]:
+        """All of its lives, this one last."""
+        return (*self.past, self)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended, or is lost with its host."""
+        return self.status is not None or self.process.lost
 
     @property
     def is_looked_at(self) -> bool:
@@ -283,7 +304,7 @@ class RankRun(Changing):
     @property
     def place(self) -> Place:
         """Where it is, as its agent and its hook have reported."""
-        if self.status is not None:
+        if self.is_gone:
             return Place(Stage.ENDED)
         member = self.membership
         if member.left:

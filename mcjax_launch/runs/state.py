@@ -33,12 +33,13 @@ class Activity:
         printed_at: a rank printed; None where none has.
         usage_at: an agent reported what ranks use.
         looked_at: it was last seen where ranks on accelerators stand.
-        failed_at: a rank failed; None where none has.
+        failed_at: a rank failed, and the job with it; None where none has.
+        life_at: a rank that has failed was started again, or all ranks were started.
 
     """
 
     def __init__(self) -> None:  # making a dataclass of it would slow down every start
-        self.active_at = self.heard_at = self.usage_at = self.looked_at = 0.0
+        self.active_at = self.heard_at = self.usage_at = self.looked_at = self.life_at = 0.0
         self.printed_at: float | None = None
         self.failed_at: float | None = None
 
@@ -97,6 +98,9 @@ class RunState(Changing):
         initialize_calls: of all ranks together.
         waits: who waited for whom; only for a job's record.
         expects_hooks: each rank's own process is a Python that the hook gets into.
+        survives: a rank's failure need not end the job: see `kernel.launcher.survival`.
+        ended_all: why a rank's failure ended it all the same, in words; "" if none can go on.
+        host_lost: the first host that the job went on without; None while there is none.
 
     """
 
@@ -118,6 +122,9 @@ class RunState(Changing):
     initialize_calls: int = 0
     waits: PastWaits | None = None
     expects_hooks: bool = False
+    survives: bool = False
+    ended_all: str = ""
+    host_lost: StopReason | None = None
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn
     _events: int = 0
@@ -201,7 +208,21 @@ class RunState(Changing):
 
     def fails(self, run: RankRun, at: float) -> None:
         """A rank has failed, as has become known now."""
-        run.failed_at = self.activity.failed_at = at
+        run.failed_at = at
+        if not self.survives:
+            self.activity.failed_at = at
+
+    def next_life(self, rank: int, at: float) -> RankRun:
+        """A rank that has failed is started again."""
+        run = self.ranks[rank] = self.ranks[rank].next_life()
+        self.activity.active_at = self.activity.life_at = at
+        return run
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether the job has gone on after the failure of a rank: it may be without that one."""
+        runs = self.ranks.values()
+        return self.survives and any(run.past or run.failed or run.process.lost for run in runs)
 
     def stopped(self, stop: StopReason, at: float) -> None:
         """The job ends for this reason, or more is known of that."""
@@ -243,7 +264,7 @@ class RunState(Changing):
     @property
     def running(self) -> list[RankRun]:
         """The ranks whose process has not ended."""
-        return [run for run in self.ranks.values() if run.status is None]
+        return [run for run in self.ranks.values() if not run.is_gone]
 
     @property
     def unhooked(self) -> list[int]:
@@ -381,4 +402,4 @@ class RunState(Changing):
     @property
     def compares(self) -> bool:
         """Whether programs still count: after a divergence they show who is on which side."""
-        return self.differs or not self.ending
+        return self.differs or not (self.ending or self.has_lost)

@@ -40,6 +40,11 @@ _SELDOM = 4.0
 _STILL_S, _STILL_WAITS = 0.01, 3
 # Looks within --stall-timeout, and the shortest time between two: a stack takes a moment to come.
 _LOOKS = 4
+_CPU_COLLECTIVES = (
+    "hint: on CPU a collective with a rank that has died does not end: "
+    "-x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=20 makes it an error, unless the program "
+    "sets XLA_FLAGS itself; a rank that was started again cannot take part in one"
+)
 _SHORTEST_S = 0.5
 
 
@@ -202,6 +207,8 @@ class HangWatch:
             return []
         waited, least = now - wait.since, self._told.get(wait.key, AFTER_S)
         lines = self._lines(wait, now) if waited >= least else []
+        if lines and self._state.has_lost and _on_cpu(self._state):
+            lines.append(_CPU_COLLECTIVES)
         while least <= waited:
             least *= 2
         self._told[wait.key] = least
@@ -226,6 +233,10 @@ class HangWatch:
             end = "--stall-timeout 10m would end a job in which nothing moves"
         see = f"{self._shows_stacks} shows where all ranks are; " if self._shows_stacks else ""
         return f"{see}{end}"
+
+
+def _on_cpu(state: RunState) -> bool:
+    return any(run.compilations.platform == "cpu" for run in state.running)
 
 
 class StandingLooks:

@@ -38,7 +38,7 @@ class AbsentRanks:
         self._lines: list[str] = []
         self._reported_size = False
         # All ranks, and the place among them of one that does not wait, as far as is known.
-        self._runs: list[RankRun] = []
+        self._ranks: list[int] = []
         self._first = 0
         self._waiting: RankRun | None = None  # one that does
 
@@ -80,12 +80,12 @@ class AbsentRanks:
         """The reason to end the job, if all that run wait for one that is gone."""
         if not self._gone or not state.initialize_calls or state.ending:
             return None
-        self._runs = self._runs or list(state.ranks.values())
-        for _ in self._runs:
-            run = self._runs[self._first]
+        self._ranks = self._ranks or list(state.ranks)
+        for _ in self._ranks:
+            run = state.ranks[self._ranks[self._first]]
             if run.status is None and not _waits(run, state):
                 return None
-            self._first = (self._first + 1) % len(self._runs)
+            self._first = (self._first + 1) % len(self._ranks)
         running = state.running
         if not running:
             return None

@@ -26,6 +26,7 @@ class Limits:
         self._state = state
         self._job_s = job.timeout
         self._start_s = job.start_timeout
+        self._joined = -1.0  # of the ranks that were started by then, that is settled
         self._stall_s = job.stall_timeout
         self._began_at = now
         state.activity.active_at = now
@@ -33,10 +34,11 @@ class Limits:
     @property
     def deadline(self) -> float | None:
         """When to call `expire` again."""
-        if self._state.pause.is_on:
+        state = self._state
+        if state.pause.is_on:
             return None
         times = [] if self._job_s is None else [self._began + self._job_s]
-        if self._start_s is not None:
+        if self._start_s is not None and state.activity.life_at > self._joined:
             times.append(self._start_began + self._start_s)
         if self._stall_s is not None and not self._compiling:
             times.append(self._stalled_at(self._stall_s))
@@ -49,8 +51,12 @@ class Limits:
 
     @property
     def _start_began(self) -> float:
-        """The same for joining; what came while the launcher was stopped, it has yet to read."""
-        return max(self._began, self._state.pause.resumed_at)
+        """The same for joining, and for the latest rank that was started again.
+
+        What came while the launcher was stopped, it has yet to read.
+        """
+        state = self._state
+        return max(self._began, state.pause.resumed_at, state.activity.life_at)
 
     def _stalled_at(self, seconds: float) -> float:
         """When it will have stalled; later, where agents are late with what they know."""
@@ -74,12 +80,13 @@ class Limits:
             seconds, self._job_s = self._job_s, None
             message = f"--timeout: still running after {seconds:g} s"
             return self._out_of_time(message, now, final=True)
-        if self._start_s is not None:
+        life_at = self._state.activity.life_at
+        if self._start_s is not None and life_at > self._joined:
             seconds = self._start_s
             if all(run.place.is_through for run in self._state.ranks.values()):
-                self._start_s = None
+                self._joined = life_at
             elif now >= self._start_began + seconds:
-                self._start_s = None
+                self._joined = life_at
                 message = f"--start-timeout: not all ranks have joined after {seconds:g} s"
                 return self._out_of_time(message, now, final=False, jax=True)
         return self._stalled(now)

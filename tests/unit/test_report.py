@@ -145,6 +145,7 @@ def test_times_and_use_of_a_rank() -> None:
         "gpus": None,
         "cores": None,
         "compiled_last": {"name": "jit(f)", "where": None},
+        "past_lives": [],
         "cpu_s": 1.75,
         "peak_kib": 2048,
         "samples": [[1.0, 1.5, 2048]],

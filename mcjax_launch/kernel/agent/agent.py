@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ..wire.codec import Message
     from .hook_server import HookConnection
+    from .lives import Lives
     from .part import AgentPart, Wanted
     from .staging import Staging
     from .system.oom import OutOfMemory
@@ -95,6 +96,7 @@ class Agent:
         self._stacks = StackDump(self._send_stacks)
         self._memory: OutOfMemory | None = None
         self._usage: UsageSampler | None = None
+        self._lives: Lives | None = None  # where ranks survive the failure of another
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
 
@@ -105,7 +107,9 @@ class Agent:
         self.link.open()
         while not self._finished():
             usage = (self._usage,) if self._usage is not None else ()
-            self.loop.run_once((self, self._stacks, *self._parts.values(), *usage, self.link))
+            lives = (self._lives,) if self._lives is not None else ()
+            timers = (self, self._stacks, *self._parts.values(), *usage, *lives, self.link)
+            self.loop.run_once(timers)
 
     @property
     def deadline(self) -> float | None:
@@ -190,6 +194,8 @@ class Agent:
             self.link.send(network.try_peers(message.peers))
         elif isinstance(message, messages.Start):
             self._start(message)
+        elif isinstance(message, messages.StartAgain):
+            self._start_again(message.rank)
         else:
             raise TypeError(f"no message to an agent: {message!r}")
 
@@ -227,6 +233,8 @@ class Agent:
             self._perform(self._supervisor.child_gone())
         except Childless:
             self._perform(self._supervisor.childless())
+        if self._lives is not None and not self._supervisor.stopping:
+            self._lives.look()
 
     def _ended_child(self) -> EndedChild | None:
         for part in self._parts.values():
@@ -240,6 +248,9 @@ class Agent:
         sent = list(self._supervisor.sent[rank])
         self._perform(self._supervisor.exited(rank, ended.status, time.monotonic()))
         del self._pids[ended.pid]
+        if self._lives is not None:
+            self._lives.ended(rank, ended.pid)
+            self.streams.read_out(rank)  # its failure is reported at once, with its last lines
         used = system.reap(ended.pid)
         for part in self._parts.values():
             part.rank_ended()
@@ -324,7 +335,10 @@ class Agent:
         assert self.prepared is not None
         self.prepared.stop_listening()
         self._supervisor = supervisor.Supervisor(
-            order.grace_s, lambda: system.ending(self._pids), order.term_grace_s
+            order.grace_s,
+            lambda: system.ending(self._pids),
+            order.term_grace_s,
+            order.on_failure,
         )
         self._memory = system.out_of_memory()
         inherited = rank_environ.without_outer_job(os.environ)
@@ -332,6 +346,8 @@ class Agent:
             for name in rank_environ.misleading(inherited):
                 del inherited[name]
             self._serve_hooks(order, inherited)
+        if order.on_failure != "stop":
+            self._survive(order, inherited)
         for part in self._parts.values():
             part.starts(order, inherited)
         joined = self._joined_pythons
@@ -339,6 +355,26 @@ class Agent:
         ranks = [(rank, self._environ(rank, order, inherited)) for rank in order.ranks]
         if not any(part.starts_ranks(ranks) for part in self._parts.values()):
             self.start_ranks(ranks)
+
+    def _survive(self, order: messages.Start, inherited: dict[str, str]) -> None:
+        """Be ready for ranks that are started again, and for what those have left that failed."""
+        from .lives import Lives
+
+        def begin(rank: messages.RankOrder) -> None:
+            if self.hooks is not None:
+                self.hooks.forget(rank.process_id)
+            self.start_ranks([(rank, self._environ(rank, order, inherited))])
+
+        def stuck(rank: int, pids: list[int]) -> None:
+            left = "; ".join(_described(pids))
+            why = f"rank {rank} cannot be started again, as this could not be killed: {left}"
+            self.link.send(messages.Refused(why, exit_status.HOST_LOST))
+
+        self._lives = Lives(self._pids, begin, stuck)
+
+    def _start_again(self, rank: messages.RankOrder) -> None:
+        if self._lives is not None and not self._supervisor.stopping:
+            self._lives.begin(rank)
 
     def _serve_hooks(self, order: messages.Start, environ: dict[str, str]) -> None:
         path = os.path.join(self.folder, "hook")
@@ -473,11 +509,14 @@ class Agent:
     # --- effects ---
 
     def _perform(self, effects: list[supervisor.HostEffect]) -> None:
-        if effects:
+        if any(not isinstance(effect, supervisor.KillRank) for effect in effects):
             for part in self._parts.values():
                 part.ranks_end()
         for effect in effects:
-            if isinstance(effect, supervisor.Leave):
+            if isinstance(effect, supervisor.KillRank):
+                if self._lives is not None:
+                    self._stragglers += self._lives.kill(effect.rank)
+            elif isinstance(effect, supervisor.Leave):
                 self._leaving = effect
                 self.link.send(messages.NothingLeft())
             elif isinstance(effect, supervisor.NameLeft):

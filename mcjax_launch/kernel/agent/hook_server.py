@@ -187,6 +187,12 @@ class HookServer:
                 if not mine or not self._read(hook):
                     break
 
+    def forget(self, rank: int) -> None:
+        """A rank's life is over: nothing that its processes have yet to say is of its next."""
+        self.seen.discard(rank)
+        for hook in [hook for hook in self._hooks.values() if hook.rank == rank]:
+            self._forget(hook)
+
     def read_beside(self, rank: int) -> None:
         """Read what processes of a rank have said of features up to now, on their own sockets."""
         for hook in list(self._hooks.values()):

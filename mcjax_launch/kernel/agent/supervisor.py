@@ -41,6 +41,13 @@ class Kill(HostEffect):
     """SIGKILL to every process below the agent."""
 
 
+class KillRank(HostEffect):
+    """SIGKILL to every process of one rank, whose life is over or does not end."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+
 class NameLeft(HostEffect):
     """Say which killed processes have not ended yet."""
 
@@ -64,6 +71,7 @@ class Supervisor:
         ending: the ranks that can be seen to end by themselves: what ends the others does not end
             them. Asked only when ranks are to be ended, for it looks at each of them.
         term_grace_s: the same as `grace_s`, where somebody ends the agent.
+        on_failure: as in `messages.Start`.
 
     """
 
@@ -72,8 +80,9 @@ class Supervisor:
         grace_s: float,
         ending: Callable[[], Collection[int]] = lambda: (),
         term_grace_s: float = 0.0,
+        on_failure: str = "stop",
     ) -> None:
-        self.deadline: float | None = None
+        self._due: float | None = None  # when all that are left are to end, or be named
         self.sent: dict[int, list[int]] = {}  # rank -> the signals it got to end it
         self._ending = ending
         self._grace_s = grace_s  # after a failure, or when the launcher is gone
@@ -84,6 +93,16 @@ class Supervisor:
         self._asked_by: int | None = None  # the signal that asks the ranks to end
         self._killed_at = 0.0
         self._patience_s = UNKILLABLE_S
+        self._on_failure = on_failure
+        self._failing: set[int] = set()  # have failed, and are still there; the others go on
+        self._open: set[int] = set()  # have failed and ended: the launcher may start them again
+        self._sweeps: dict[int, float] = {}  # when what is left of a rank that failed is killed
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `expire` next."""
+        times = [*self._sweeps.values(), *([] if self._due is None else [self._due])]
+        return min(times, default=None)
 
     @property
     def stopping(self) -> bool:
@@ -92,28 +111,40 @@ class Supervisor:
 
     def started(self, rank: int) -> None:
         self._alive.add(rank)
+        self._open.discard(rank)
+        self._sweeps.pop(rank, None)
         self.sent[rank] = []
 
     def exited(self, rank: int, status: int, now: float) -> list[HostEffect]:
         """A rank's process ended: with an exit status, or (below 0) by a signal."""
+        failed = status != 0 or rank in self._failing
         self._alive.discard(rank)
+        self._failing.discard(rank)
         if self._killing:
             return []
-        if status != 0 and not self._stopping:
-            return self._stop(signal.SIGTERM, now + self._grace_s, now)
-        if self._alive:
+        if failed and not self._stopping:
+            if self._on_failure == "stop":
+                return self._stop(signal.SIGTERM, now + self._grace_s, now)
+            self._sweeps[rank] = now + LINGER_S
+            if self._on_failure == "restart":
+                self._open.add(rank)
+        if self._alive or self._open:
             return []
         if self._stopping:
             # Strays may not know the signal that ended the ranks (`sleep &` ignores an INT).
             return [] if self._asked_by == signal.SIGTERM else [SignalRanks(signal.SIGTERM)]
-        self.deadline = now + LINGER_S
+        self._due = now + LINGER_S
         return []
 
     def failed(self, rank: int, now: float) -> list[HostEffect]:
         """A rank has failed but JAX holds up its exit: stop the others, let it finish its own."""
         if self._stopping or rank not in self._alive:
             return []
-        return self._stop(signal.SIGTERM, now + self._grace_s, now, frozenset([rank]))
+        if self._on_failure == "stop":
+            return self._stop(signal.SIGTERM, now + self._grace_s, now, frozenset([rank]))
+        self._failing.add(rank)
+        self._sweeps.setdefault(rank, now + self._grace_s)
+        return []
 
     def stop(
         self, signum: int, grace_s: float, now: float, patience_s: float = UNKILLABLE_S
@@ -129,10 +160,10 @@ class Supervisor:
 
         """
         self._patience_s = patience_s
-        if self._killing and self.deadline is not None:
+        if self._killing and self._due is not None:
             ends_at = max(now, self._killed_at + patience_s)
-            self.deadline = min(self.deadline, ends_at)
-        return self._stop(signum, now + grace_s, now)
+            self._due = min(self._due, ends_at)
+        return self._stop(signum, now + grace_s, now, frozenset(self._failing))
 
     def ended_by_signal(self, now: float) -> list[HostEffect]:
         """Somebody, such as a scheduler, ends the agent by a signal."""
@@ -146,12 +177,20 @@ class Supervisor:
 
     def expire(self, now: float) -> list[HostEffect]:
         """Act if `deadline` has come."""
-        if self.deadline is None or now < self.deadline:
+        swept = [rank for rank, at in self._sweeps.items() if now >= at]
+        for rank in swept:
+            del self._sweeps[rank]
+            if rank in self._alive:
+                self.sent[rank].append(signal.SIGKILL)
+        return [*map(KillRank, swept), *self._expire(now)]
+
+    def _expire(self, now: float) -> list[HostEffect]:
+        if self._due is None or now < self._due:
             return []
         if self._killing:
             gives_up_at = self._killed_at + self._patience_s
-            self.deadline = gives_up_at if now < gives_up_at else None
-            return [NameLeft() if self.deadline is not None else Leave(unkillable=True)]
+            self._due = gives_up_at if now < gives_up_at else None
+            return [NameLeft() if self._due is not None else Leave(unkillable=True)]
         if self._stopping:
             return self._kill(now)
         return self._stop(signal.SIGTERM, now + self._grace_s, now)  # stragglers of a good end
@@ -164,7 +203,10 @@ class Supervisor:
         """No process is left below us."""
         if not self.sent and not self._stopping:
             return []  # nothing was started yet: what ended was a helper of the agent's own
-        self.deadline = None
+        if self._open:
+            return []  # the launcher has yet to say what becomes of those
+        self._due = None
+        self._sweeps.clear()
         return [Leave(unkillable=False)]
 
     def _stop(
@@ -173,7 +215,9 @@ class Supervisor:
         if self._killing:
             return []
         again, self._stopping = self._stopping, True
-        self.deadline = min(deadline, self.deadline) if again and self.deadline else deadline
+        self._open.clear()
+        self._sweeps.clear()
+        self._due = min(deadline, self._due) if again and self._due else deadline
         if deadline <= now:
             return self._kill(now)
         if again:
@@ -186,7 +230,7 @@ class Supervisor:
     def _kill(self, now: float) -> list[HostEffect]:
         self._killing = True
         self._killed_at = now
-        self.deadline = now + UNKILLABLE_S
+        self._due = now + UNKILLABLE_S
         for rank in self._alive - set(self._ending()):
             self.sent[rank].append(signal.SIGKILL)
         return [Kill()]

@@ -6,7 +6,7 @@ import sys
 from functools import partial
 
 from ..wire.address import EVERYWHERE, is_loopback, join_address
-from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, TRANSFER
+from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, SURVIVES, TRANSFER
 from ..wire.hook_messages import ImportedJax, Joined, Joining, Leaving, Left, Listening
 from ..wire.jax_version import why_too_old
 from . import coordinator, gpus, slices, user_lines
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # A rank that is done waits in JAX's shutdown barrier for its peers, and JAX aborts all of them
 # when that takes longer than this. With a launcher watching there is no reason to: a week.
 _SHUTDOWN_TIMEOUT_S = 7 * 24 * 3600
+# Where ranks are to outlive one another: so long they do not know of a loss. JAX's own is 100 s.
+_HEARTBEAT_TIMEOUT_S = 10
 
 
 class Initialization:
@@ -89,8 +91,11 @@ class Initialization:
         elsewhere = process_id == 0 and _is_elsewhere(filled, self._environ)
         partition = slices.partition_of(filled)
         place = user_lines.place()
+        recoverable = _is_recoverable()
         self._link.send(
-            Joining(address, count, process_id, place, *_versions(), elsewhere, partition)
+            Joining(
+                address, count, process_id, place, *_versions(), elsewhere, partition, recoverable
+            )
         )
         _set_transfer_address(self._environ)
         silence_proxy_warning(self._environ)
@@ -131,6 +136,12 @@ def _versions() -> tuple[str, str]:
 
 def _version(package: str) -> str:
     return str(getattr(sys.modules.get(f"{package}.version"), "__version__", ""))
+
+
+def _is_recoverable() -> bool:
+    """Whether the program has asked JAX for processes that outlive one another."""
+    config = getattr(sys.modules.get("jax"), "config", None)
+    return bool(getattr(config, "jax_enable_recoverability", False))
 
 
 def _whole_number(value: Any) -> int | None:
@@ -176,6 +187,8 @@ def fill_in(
     if environ.get(JOIN_TIMEOUT):
         fill("initialization_timeout", max(1, int(float(environ[JOIN_TIMEOUT]))))
     fill("shutdown_timeout_seconds", _SHUTDOWN_TIMEOUT_S)
+    if environ.get(SURVIVES):
+        fill("heartbeat_timeout_seconds", _HEARTBEAT_TIMEOUT_S)
     return {**given, **slices.default_partition(given, known, environ)}
 
 

@@ -91,17 +91,7 @@ def start_order(
         sample_every_s: how often it reports what they use, in seconds; 0: never.
 
     """
-    orders = tuple(
-        messages.RankOrder(
-            rank.process_id,
-            rank.argv,
-            dict(rank.env),
-            rank.cwd,
-            rank.cores,
-            rank.wrapper_words,
-        )
-        for rank in ranks
-    )
+    orders = tuple(map(_rank_order, ranks))
     return messages.Start(
         ranks=orders,
         env=dict(plan.env),
@@ -112,4 +102,28 @@ def start_order(
         sample_every_s=sample_every_s,
         grace_s=job.grace_s("failure"),
         term_grace_s=job.grace_s("TERM"),
+        on_failure=job.on_rank_failure.partition(":")[0],
+    )
+
+
+def start_again(rank: Rank, life: int) -> messages.StartAgain:
+    """What an agent needs to start a rank again.
+
+    Args:
+        rank: as it was started first.
+        life: how many times it has been started before.
+
+    """
+    again = rank.replaced(env={**rank.env, "MCJAX_RANK_RESTART": str(life)})
+    return messages.StartAgain(_rank_order(again))
+
+
+def _rank_order(rank: Rank) -> messages.RankOrder:
+    return messages.RankOrder(
+        rank.process_id,
+        rank.argv,
+        dict(rank.env),
+        rank.cwd,
+        rank.cores,
+        rank.wrapper_words,
     )

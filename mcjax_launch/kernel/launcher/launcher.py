@@ -13,7 +13,15 @@ from mcjax_launch.console.console import Console
 from mcjax_launch.console.log_files import remove_leftovers
 from mcjax_launch.console.prefix import common_folder, labels
 from mcjax_launch.diagnosis.root_cause import RankFailed
-from mcjax_launch.diagnosis.summary import LONG_S, Summary, duration, fate, summarize, warnings
+from mcjax_launch.diagnosis.summary import (
+    LONG_S,
+    Summary,
+    duration,
+    fate,
+    lives,
+    summarize,
+    warnings,
+)
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job import cores, gpus
@@ -68,6 +76,7 @@ if TYPE_CHECKING:
     from mcjax_launch.console.status_line import StatusLine
     from mcjax_launch.diagnosis.stacks import Stack
     from mcjax_launch.kernel.launcher.part import LauncherPart
+    from mcjax_launch.kernel.launcher.survivors import Survivors
     from mcjax_launch.kernel.wire.loop import Timer
     from mcjax_launch.watchdog.hang import Ask, HangWatch
     from mcjax_launch.watchdog.joining import JoiningRanks
@@ -142,6 +151,7 @@ class Launcher:
         self._hang: HangWatch | None = None
         self._absent_ranks = AbsentRanks()
         self._joining_ranks: JoiningRanks | None = None
+        self._survivors: Survivors | None = None  # where a rank's failure need not end the job
         policy = Acting(self.policy, self.perform)
         self._timers: list[Timer] = [
             self.console,
@@ -205,6 +215,8 @@ class Launcher:
         limits = Limits(self.job, self.state, time.monotonic())
         self._timers.append(Acting(limits, self._limit_reached))
         self.policy.ranks_starting()
+        if self.job.on_rank_failure != "stop":
+            self._survive(plan)
         parts = [self._part(feature) for feature in features.used(self.job)]
         on_host = plan.by_host()
         line = self.console.status_line
@@ -223,6 +235,13 @@ class Launcher:
         self._tell_of_devices(plan)
         for host in self._startup.portable:
             self.console.detail(f"{host.name}: portable, without what only Linux has")
+
+    def _survive(self, plan: Plan) -> None:
+        from mcjax_launch.kernel.launcher.survivors import Survivors
+
+        self.state.survives = True
+        self._survivors = Survivors(self, plan)
+        self._timers.append(self._survivors)
 
     def _tell_of_devices(self, plan: Plan) -> None:
         """Say what devices the ranks get, and remember it."""
@@ -289,6 +308,8 @@ class Launcher:
             case messages.Exited(rank):
                 if self.state.exited(message, time.monotonic()):
                     self._rank_ended(rank)
+                if self._survivors is not None:
+                    self._survivors.ended(rank)
                 self.console.detail(f"rank {rank}: {fate(self.state.ranks[rank])}")
                 self._note_absent_ranks(self._absent_ranks.ended(self.state, rank))
                 self._note_waiting()
@@ -308,6 +329,8 @@ class Launcher:
             self._rank_ended(rank)
         if isinstance(said, hook_messages.Joining):
             self._joining(rank)
+            if self._survivors is not None:
+                self._survivors.called()
             self._note_absent_ranks(self._absent_ranks.called(self.state, rank))
         elif isinstance(said, hook_messages.Backend) and self._joining_ranks is not None:
             self._note_if_any(self._joining_ranks.backend_note(self.state))
@@ -363,6 +386,8 @@ class Launcher:
     def _rank_ended(self, rank: int) -> None:
         """A rank has ended, or will end, otherwise than with 0."""
         run = self.state.ranks[rank]
+        if self._survivors is not None and self._survivors.outlive(run):
+            return
         failure = None
         if run.failed and not run.after_signal:
             run.stderr = self.console.tails(rank)[1]  # what shows whether it is a victim
@@ -412,10 +437,16 @@ class Launcher:
         self._says_no_more(link)
         if self.policy.error is not None:
             return
-        for rank in self._plan.ranks if self._plan is not None else ():
-            if rank.host is link.host:
-                self.state.ranks[rank.process_id].process.lost = True
-        self.stop(stop_reasons.host_lost(link.host.name, why))
+        there = [
+            rank for rank in (self._plan.ranks if self._plan else ()) if rank.host is link.host
+        ]
+        lost = [self.state.ranks[rank.process_id] for rank in there]
+        lost = [run for run in lost if self._survivors is None or not run.is_gone]
+        for run in lost:
+            run.process.lost = True
+        stop = stop_reasons.host_lost(link.host.name, why)
+        if self._survivors is None or not self._survivors.outlive_host(stop, lost):
+            self.stop(stop)
 
     def _says_no_more(self, link: AgentConnection) -> None:
         for part in self._parts.values():
@@ -588,6 +619,8 @@ class Launcher:
         else:
             say = self.console.note if seconds >= LONG_S else self.console.detail
             say(f"the job ran for {duration(seconds)}")
+            for line in lives(self.state):
+                self.console.say(line)
             if lines := warnings(self.state):
                 self.console.say("\n".join(lines))
             if self.state.log_dir and not self.job.record:
@@ -610,6 +643,7 @@ class Launcher:
         """The summary, without what the failed rank itself has said just before."""
         alike = summary.ending.alike if isinstance(summary.ending, RankFailed) else ()
         said = any(self.console.in_sight(run.process_id) for run in alike)
+        said = said or (self.state.survives and not self.state.ended_all)
         return summary.without_quote if said else summary.lines
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from mcjax_launch.console.status_line import StatusLine
 from mcjax_launch.diagnosis.summary import duration
 from mcjax_launch.kernel.launcher.startup import Startup
-from mcjax_launch.ranks import counted, ranges
+from mcjax_launch.ranks import counted, ranges, these_ranks
 from mcjax_launch.runs.place import Stage
 from mcjax_launch.runs.rank_run import BUSY, RankRun
 from mcjax_launch.runs.state import RunState
@@ -95,6 +95,8 @@ def use(state: RunState, now: float) -> str:
         parts.append(f"ending, {counted(len(running), 'rank')} left")
     elif len(running) < len(runs):
         parts.append(f"{len(running)}/{len(runs)} ranks run")
+    if again := [run.process_id for run in runs if run.process.restarts]:
+        parts.append(f"{these_ranks(again)} to be started again")
     cores = {run.process_id: many for run in running if (many := _cores(run)) is not None}
     if cores:
         busy = [rank for rank, many in cores.items() if many > BUSY]

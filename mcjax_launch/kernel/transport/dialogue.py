@@ -28,6 +28,8 @@ class Dialogue:
         """The launcher sends a message."""
         if isinstance(message, messages.Start):
             self._ranks = frozenset(order.process_id for order in message.ranks)
+        elif isinstance(message, messages.StartAgain):
+            self._exited.discard(message.rank.process_id)
         elif isinstance(message, Question):
             self._asked.append(message)
 

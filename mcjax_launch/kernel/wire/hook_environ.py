@@ -12,6 +12,8 @@ COORDINATOR = "MCJAX_HOOK_COORDINATOR"
 RELAYED = "MCJAX_HOOK_RELAYED"
 #: Seconds that initialize() may take in all, where the user gave a limit.
 JOIN_TIMEOUT = "MCJAX_HOOK_JOIN_TIMEOUT"
+#: Set where ranks are to outlive one another (--on-rank-failure).
+SURVIVES = "MCJAX_HOOK_SURVIVES"
 #: This rank's own address for jax.device_put between CPU processes.
 TRANSFER = "MCJAX_HOOK_TRANSFER"
 #: The first rank of each slice, where the user has asked for slices (--slices): `0,4`.

@@ -41,6 +41,7 @@ class Joining(HookMessage):
 
     `jax` and `jaxlib` are their versions; `elsewhere`: it is process 0, and the coordinator's
     address that it gives is not one of its machine; `partition` is its partition index, if any.
+    `recoverable`: it has set jax_enable_recoverability, so processes outlive one another.
     """
 
     coordinator_address: str
@@ -51,6 +52,7 @@ class Joining(HookMessage):
     jaxlib: str = ""
     elsewhere: bool = False
     partition: int | None = None
+    recoverable: bool = False
 
 
 class Listening(HookMessage):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import ClassVar
 
-VERSION = 5
+VERSION = 6
 
 _MOST_SIGNAL = 64
 _MOST_PORT = 65_535
@@ -177,6 +177,8 @@ class Start(ToAgent):
         sample_every_s: so often report what ranks use; 0: never.
         grace_s, term_grace_s: between asking them to end and killing them, after a failure, or
             when somebody ends the agent.
+        on_failure: what a rank's does to the others: "stop" ends them; with "continue" they go on,
+            and with "restart" the launcher says what becomes of that rank.
 
     """
 
@@ -189,6 +191,13 @@ class Start(ToAgent):
     sample_every_s: float
     grace_s: float
     term_grace_s: float
+    on_failure: str = "stop"
+
+
+class StartAgain(ToAgent):
+    """Start a rank again that has failed, as soon as nothing is left of it."""
+
+    rank: RankOrder
 
 
 class Credit(ToAgent, ToLauncher):

@@ -175,6 +175,15 @@ class Linux(Unix):
         except (OSError, ValueError, IndexError, StopIteration):
             return 0.0, 0
 
+    def environ(self, pid: int) -> dict[str, str]:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                entries = file.read().split(b"\0")
+        except OSError:
+            return {}
+        pairs = (os.fsdecode(entry).partition("=") for entry in entries)
+        return {name: value for name, _, value in pairs}
+
     def command(self, pid: int) -> list[str]:
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:

@@ -280,6 +280,10 @@ class Unix:
         """The processor time of a process's main thread, and how often it has had to wait."""
         raise NotImplementedError
 
+    def environ(self, pid: int) -> Mapping[str, str]:  # noqa: ARG002
+        """The environment that a process was started with; empty where it cannot be read."""
+        return {}
+
     def command(self, pid: int) -> list[str]:
         """The command line of a process; empty where it cannot be read."""
         raise NotImplementedError

@@ -1,0 +1,162 @@
+"""Whether the others outlive a rank that fails, and when it is started again: events -> effects.
+
+That is for --on-rank-failure; how a job ends is `stop_policy`'s.
+"""
+
+from __future__ import annotations
+
+from mcjax_launch.kernel.launcher.stop_policy import JobEffect
+from mcjax_launch.kernel.wire.timers import scaled
+from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.ranks import counted, these_ranks
+
+_RECOVERABILITY = 'jax.config.update("jax_enable_recoverability", True)'
+# Before a rank's second life, and doubled for each further one.
+_FIRST_PAUSE_S = scaled(1.0)
+_MOST_PAUSE_S = scaled(30.0)
+# All ranks together may be started again so many times as often as one.
+_OF_ALL = 4
+
+
+class Loss(Value):
+    """A rank has failed, or is lost.
+
+    Args:
+        rank: which one.
+        joined: its program has called initialize(), and has not left the job since.
+        serves: it has done so as process 0.
+        recoverable: it had asked JAX for processes that outlive one another.
+        awaited: others are in initialize(), and cannot come through without it.
+        with_host: its host is lost.
+        unserved: process 0 has ended before it.
+
+    """
+
+    rank: int
+    joined: bool = False
+    serves: bool = False
+    recoverable: bool = False
+    awaited: bool = False
+    with_host: bool = False
+    unserved: bool = False
+
+
+class GoOn(JobEffect):
+    """The others go on without this rank."""
+
+    rank: int
+
+
+class BeginAgain(JobEffect):
+    """A rank is to be started again: say so.
+
+    Args:
+        rank: which one.
+        pause_s: between its end and its next start, in seconds.
+        number: of its next life, from 1.
+        most: so many may follow its first one.
+
+    """
+
+    rank: int
+    pause_s: float
+    number: int
+    most: int
+
+
+class EndAll(JobEffect):
+    """The job ends for this failure, as it would without the option; `why`."""
+
+    why: str
+
+
+class StartNow(JobEffect):
+    """Start this rank again, in its life of this number."""
+
+    rank: int
+    number: int
+
+
+Effects = list[JobEffect]
+
+
+class SurvivalPolicy:
+    """What the failure of a rank does to it and to the others, in one run of a job.
+
+    Times (`now`, `deadline`) are seconds of any steady clock. Methods return what is to be done.
+
+    Args:
+        on_rank_failure: the option, "continue" or "restart:N".
+
+    """
+
+    def __init__(self, on_rank_failure: str) -> None:
+        how, _, most = on_rank_failure.partition(":")
+        self._restarts = how == "restart"
+        self._most = int(most or 0)
+        self._begun: dict[int, int] = {}  # how many further lives a rank has had, or is to have
+        self._open: set[int] = set()  # have failed: what becomes of them is decided
+        self._due: dict[int, float] = {}  # when a rank is started again
+
+    def failed(self, loss: Loss) -> Effects:
+        """A rank has failed, whether its process has ended already or not; once is enough."""
+        rank = loss.rank
+        if rank in self._open:
+            return []
+        if why := self._why_not(loss):
+            return [EndAll(why)]
+        self._open.add(rank)
+        if not self._restarts:
+            return [GoOn(rank)]
+        number = self._begun[rank] = self._begun.get(rank, 0) + 1
+        return [BeginAgain(rank, self._pause_s(number), number, self._most)]
+
+    def goes_on(self, rank: int) -> bool:
+        """Whether the job has outlived the failure of a rank."""
+        return rank in self._open
+
+    def ended(self, rank: int, now: float) -> None:
+        """The process of a rank has ended."""
+        if self._restarts and rank in self._open:
+            self._due[rank] = now + self._pause_s(self._begun[rank])
+
+    def called(self, absent: list[int]) -> Effects:
+        """A rank calls initialize(), and these have failed before they could."""
+        if self._restarts or not absent:
+            return []
+        return [EndAll(f"{these_ranks(absent)} failed before initialize(), where others wait")]
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `expire` next."""
+        return min(self._due.values(), default=None)
+
+    def expire(self, now: float) -> Effects | None:
+        """Start again what is due."""
+        due = [rank for rank, at in self._due.items() if now >= at]
+        for rank in due:
+            del self._due[rank]
+            self._open.discard(rank)
+        return [StartNow(rank, self._begun[rank]) for rank in due] or None
+
+    def _why_not(self, loss: Loss) -> str:
+        """Why the job cannot go on; "" if it can."""
+        if loss.serves:
+            return "process 0 holds JAX's coordination service, without which no other can go on"
+        if loss.unserved:
+            return "process 0, and JAX's coordination service with it, has ended: let it end last"
+        if loss.joined and not loss.recoverable:
+            return f"the program has not asked for that: {_RECOVERABILITY} before initialize()"
+        if not self._restarts:
+            return "it failed before initialize(), where others wait for it" if loss.awaited else ""
+        if loss.with_host:
+            return "it was lost with its host, and only --max-restarts starts it elsewhere"
+        if self._begun.get(loss.rank, 0) >= self._most:
+            return f"it has been started again {counted(self._most, 'time')} already"
+        if sum(self._begun.values()) >= _OF_ALL * self._most:
+            again = counted(_OF_ALL * self._most, "time")
+            return f"the ranks have been started again {again} in all already"
+        return ""
+
+    def _pause_s(self, number: int) -> float:
+        return min(_FIRST_PAUSE_S * float(2 ** min(number - 1, 10)), _MOST_PAUSE_S)

@@ -1,0 +1,175 @@
+"""Does what the survival policy decides: says it, and has ranks started again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mcjax_launch.diagnosis.summary import fate, first_report
+from mcjax_launch.diagnosis.victims import is_victim
+from mcjax_launch.kernel.launcher.agent_orders import start_again
+from mcjax_launch.kernel.launcher.stop_policy import RankFailure
+from mcjax_launch.kernel.launcher.survival import (
+    BeginAgain,
+    Effects,
+    EndAll,
+    GoOn,
+    Loss,
+    StartNow,
+    SurvivalPolicy,
+)
+from mcjax_launch.ranks import these_ranks
+from mcjax_launch.runs.place import Stage
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.stop_reasons import StopReason
+
+if TYPE_CHECKING:
+    from mcjax_launch.job.plan import Plan
+    from mcjax_launch.kernel.launcher.launcher import Launcher
+
+# What a rank prints about its failure may come after the hook's word of it.
+_LAST_WORDS_S = 0.3
+
+
+class Survivors:
+    """The ranks that outlive others, for --on-rank-failure: a timer of the launcher's loop.
+
+    Args:
+        launcher: of the job.
+        plan: which ranks run where.
+
+    """
+
+    def __init__(self, launcher: Launcher, plan: Plan) -> None:
+        self._launcher = launcher
+        self._state = launcher.state
+        self._ranks = {rank.process_id: rank for rank in plan.ranks}
+        self._policy = SurvivalPolicy(launcher.job.on_rank_failure)
+        # What follows the failures that have not been told, and when they are at the latest.
+        self._untold: dict[int, tuple[str, float]] = {}
+
+    def outlive(self, run: RankRun) -> bool:
+        """A rank has failed: whether the job goes on; it has been reported then."""
+        if self._launcher.policy.ending or not run.failed or run.after_signal:
+            return False
+        run.stderr = self._launcher.console.tails(run.process_id)[1]
+        self._perform(self._policy.failed(self._loss(run)))
+        if run.status is not None:  # before, it may have its last words to print
+            self._report(run)
+        return self._policy.goes_on(run.process_id)
+
+    def outlive_host(self, stop: StopReason, lost: Sequence[RankRun]) -> bool:
+        """A host is lost with these ranks, which have not ended: whether the job goes on."""
+        state = self._state
+        if self._launcher.policy.ending or not lost:
+            return False
+        effects = [
+            one
+            for run in lost
+            for one in self._policy.failed(self._loss(run).replaced(with_host=True))
+        ]
+        ends = [effect for effect in effects if isinstance(effect, EndAll)]
+        if ends:
+            state.ended_all = ends[0].why
+            return False
+        for run in lost:
+            run.order = state.next_order()
+        state.host_lost = state.host_lost or stop
+        ranks = these_ranks(run.process_id for run in lost)
+        self._launcher.console.summary(
+            [stop.message, f"going on without {ranks} (--on-rank-failure)"], alarm=True
+        )
+        return True
+
+    def ended(self, rank: int) -> None:
+        """The process of a rank has ended."""
+        self._report(self._state.ranks[rank])
+        self._policy.ended(rank, time.monotonic())
+
+    def called(self) -> None:
+        """A rank calls initialize()."""
+        gone = [run for run in self._state.ranks.values() if run.failed or run.process.lost]
+        absent = [run.process_id for run in gone if run.membership.joining_at is None]
+        if not self._launcher.policy.ending:
+            self._perform(self._policy.called(absent))
+            if self._state.ended_all:
+                stop = self._launcher.policy.rank_ended(RankFailure(absent[0]))
+                self._launcher.perform(stop)
+
+    @property
+    def deadline(self) -> float | None:
+        """When a rank is to be started again, or a failure to be told."""
+        if self._launcher.policy.ending:
+            return None
+        tell_at = (at for _, at in self._untold.values())
+        times = (self._policy.deadline, min(tell_at, default=None))
+        return min((at for at in times if at is not None), default=None)
+
+    def expire(self, now: float) -> None:
+        """Start it, if it is time."""
+        if self._launcher.policy.ending:
+            return
+        for rank in [rank for rank, (_, at) in self._untold.items() if now >= at]:
+            self._report(self._state.ranks[rank])
+        self._perform(self._policy.expire(now) or [])
+
+    def _loss(self, run: RankRun) -> Loss:
+        member, call = run.membership, run.membership.call
+        joined = call is not None and not member.left
+        others = (other for other in self._state.ranks.values() if other is not run)
+        return Loss(
+            run.process_id,
+            joined=joined,
+            serves=joined and call is not None and call.process_id == 0,
+            recoverable=call is not None and call.recoverable,
+            awaited=any(other.place.stage is Stage.JOINING for other in others),
+            unserved=joined and self._unserved,
+        )
+
+    @property
+    def _unserved(self) -> bool:
+        """Whether process 0, which has JAX's coordination service, is gone."""
+        first = self._state.rank_of(0)
+        return first is not None and (first.is_gone or first.membership.left)
+
+    def _perform(self, effects: Effects) -> None:
+        state, now = self._state, time.monotonic()
+        for effect in effects:
+            match effect:
+                case GoOn(rank):
+                    text = f"going on without rank {rank} (--on-rank-failure)"
+                    self._untold[rank] = text, now + _LAST_WORDS_S
+                case BeginAgain(rank, pause_s, number, most):
+                    state.ranks[rank].process.restarts = True
+                    of = f"({number} of {most})"
+                    text = f"starting rank {rank} again in {pause_s:g} s {of}"
+                    self._untold[rank] = text, now + _LAST_WORDS_S
+                case EndAll(why):
+                    state.ended_all = why
+                    state.activity.failed_at = now
+                case StartNow(rank, number):
+                    self._start(rank, number, now)
+
+    def _report(self, run: RankRun) -> None:
+        """Say why a rank has failed, if that has not been said."""
+        console, rank = self._launcher.console, run.process_id
+        what_follows, _ = self._untold.pop(rank, ("", 0.0))
+        if not what_follows:
+            return
+        run.stderr = console.tails(rank)[1]
+        if is_victim(run):
+            lines: Sequence[str] = [f"rank {rank} {fate(run)}"]
+        else:
+            lines = first_report(self._state, run, quoted=not console.in_sight(rank))
+        console.summary([*lines, what_follows], alarm=True)
+
+    def _start(self, rank: int, number: int, now: float) -> None:
+        console = self._launcher.console
+        ended = self._state.ranks[rank]
+        ended.stdout, ended.stderr = console.next_life(rank)
+        self._state.next_life(rank, now)
+        order = self._ranks[rank]
+        for link in self._launcher.links:
+            if link.host is order.host:
+                link.send(start_again(order, number))

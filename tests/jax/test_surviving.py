@@ -1,0 +1,52 @@
+"""Processes of JAX that outlive others (--on-rank-failure)."""
+
+import re
+from pathlib import Path
+
+import pytest
+from jobs import PROGRAMS, Jobs
+
+PROGRAM = PROGRAMS / "surviving.py"
+
+
+def run(
+    jobs: Jobs, folder: Path, option: str, failing: int, how: str, until: str
+) -> tuple[int, str]:
+    ended = jobs.run(
+        *("-n", 3, "-d", 1, "--on-rank-failure", option),
+        *(PROGRAM, failing, how, until, folder),
+        limit=180,
+    )
+    return ended.status, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(("how", "status"), [("kill", 137), ("raise", 1)])
+def test_survivors_go_on(jobs: Jobs, tmp_path: Path, how: str, status: int) -> None:
+    got, said = run(jobs, tmp_path, "continue", 1, how, "alone")
+    assert (got, "living: [0, 2]" in said) == (status, True), said
+    assert sorted(re.findall(r"rank (\d) life 0 ends", said)) == ["0", "2"]
+    assert "going on without rank 1" in said
+
+
+def test_a_rank_comes_back(jobs: Jobs, tmp_path: Path) -> None:
+    got, said = run(jobs, tmp_path, "restart", 1, "kill", "all")
+    assert (got, "living: [0, 1, 2]" in said) == (0, True), said
+    assert "rank 1 life 1 joined" in said
+    assert "rank 1, 2 lives: killed by SIGKILL" in said
+
+
+@pytest.mark.parametrize(
+    ("failing", "how", "why"),
+    [
+        (0, "kill", "process 0 holds JAX's coordination service, without which no other can go on"),
+        (1, "unasked", 'asked for that: jax.config.update("jax_enable_recoverability", True)'),
+    ],
+    ids=["process 0", "unasked"],
+)
+def test_what_nobody_can_outlive(
+    jobs: Jobs, tmp_path: Path, failing: int, how: str, why: str
+) -> None:
+    got, said = run(jobs, tmp_path, "restart", failing, how, "all")
+    assert (got, said.count("life 1")) == (137, 0), said
+    assert f"rank {failing} failed: killed by SIGKILL" in said
+    assert why in said

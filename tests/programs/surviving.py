@@ -1,0 +1,49 @@
+"""Goes on when another process dies, and takes it back: `FAILING HOW UNTIL FOLDER`.
+
+Rank FAILING fails in its first life, HOW says in which way. Each step is a barrier of those that
+live; process 0 says that the job is over: when one is missed (UNTIL `alone`), or has come back
+(`all`). It leaves last, for it has the coordination service. What they say to one another are files
+in FOLDER.
+"""
+
+import os
+import sys
+import time
+
+import jax
+from jax.experimental import multihost_utils
+
+failing, how, until, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+life = int(os.environ.get("MCJAX_RANK_RESTART", 0))
+if how != "unasked":
+    jax.config.update("jax_enable_recoverability", True)
+jax.distributed.initialize()
+rank, ranks = jax.process_index(), jax.process_count()
+print(f"rank {rank} life {life} joined", flush=True)
+
+over = f"{folder}/over"
+steps, lost, living = 0, False, []
+while not os.path.exists(over):
+    if rank == failing and life == 0 and steps == 3:
+        if how == "raise":
+            raise ValueError("bad batch")
+        os.kill(os.getpid(), 9)
+    if rank == 0 and lost and (until == "alone" or len(living) == ranks):
+        open(over, "w").close()  # before the barrier, so that all see it after that
+    try:
+        with multihost_utils.live_devices(jax.devices()) as devices:
+            living = sorted({device.process_index for device in devices})
+    except Exception as error:
+        print(f"rank {rank}: {type(error).__name__}", flush=True)
+        lost = True
+        continue
+    steps += 1
+    lost = lost or len(living) < ranks
+print(f"rank {rank} life {life} ends", flush=True)
+if rank:
+    jax.distributed.shutdown()
+    open(f"{folder}/{rank}", "w").close()
+if rank == 0:
+    print("living:", living, flush=True)
+    while len(os.listdir(folder)) < ranks - (until == "alone"):
+        time.sleep(0.1)

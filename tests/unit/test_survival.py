@@ -1,0 +1,152 @@
+"""What a rank's failure does to it and to the others, as histories: events in, effects out."""
+
+from typing import Any
+
+import pytest
+
+from mcjax_launch.kernel.launcher.survival import (
+    BeginAgain,
+    EndAll,
+    GoOn,
+    Loss,
+    StartNow,
+    SurvivalPolicy,
+)
+from mcjax_launch.options.kinds import on_rank_failure
+
+PLAIN = Loss(1)
+JAX = Loss(1, joined=True, recoverable=True)
+SERVES = "process 0 holds JAX's coordination service, without which no other can go on"
+UNSERVED = "process 0, and JAX's coordination service with it, has ended: let it end last"
+UNASKED = (
+    "the program has not asked for that: "
+    'jax.config.update("jax_enable_recoverability", True) before initialize()'
+)
+
+#: For each option: a step is a method, its arguments, and what it returns.
+HISTORIES: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], Any]]]] = {
+    "a program without JAX": ("continue", [("failed", (PLAIN,), [GoOn(1)])]),
+    "a failure is known before the end, and once is enough": (
+        "continue",
+        [("failed", (JAX,), [GoOn(1)]), ("failed", (JAX,), []), ("ended", (1, 1.0), None)],
+    ),
+    "several, one after another": (
+        "continue",
+        [("failed", (JAX,), [GoOn(1)]), ("failed", (JAX.replaced(rank=2),), [GoOn(2)])],
+    ),
+    "a host": ("continue", [("failed", (JAX.replaced(with_host=True),), [GoOn(1)])]),
+    "process 0": (
+        "continue",
+        [("failed", (Loss(0, joined=True, serves=True, recoverable=True),), [EndAll(SERVES)])],
+    ),
+    "process 0 has ended before": (
+        "restart:3",
+        [("failed", (JAX.replaced(unserved=True),), [EndAll(UNSERVED)])],
+    ),
+    "a program that has not asked for it": (
+        "restart:3",
+        [("failed", (Loss(1, joined=True),), [EndAll(UNASKED)])],
+    ),
+    "others wait for it in initialize()": (
+        "continue",
+        [
+            (
+                "failed",
+                (Loss(1, awaited=True),),
+                [EndAll("it failed before initialize(), where others wait for it")],
+            )
+        ],
+    ),
+    "others will wait for it there": (
+        "continue",
+        [
+            ("failed", (PLAIN,), [GoOn(1)]),
+            ("called", ([],), []),
+            ("called", ([1],), [EndAll("rank 1 failed before initialize(), where others wait")]),
+        ],
+    ),
+    "or for its next life": (
+        "restart:1",
+        [
+            ("failed", (Loss(0, awaited=True),), [BeginAgain(0, 1.0, 1, 1)]),
+            ("called", ([0],), []),
+        ],
+    ),
+    "it is started again after its end, and ever later": (
+        "restart:2",
+        [
+            ("failed", (JAX,), [BeginAgain(1, 1.0, 1, 2)]),
+            ("expire", (100.0,), None),
+            ("ended", (1, 100.0), None),
+            ("expire", (100.9,), None),
+            ("expire", (101.0,), [StartNow(1, 1)]),
+            ("failed", (JAX,), [BeginAgain(1, 2.0, 2, 2)]),
+            ("ended", (1, 110.0), None),
+            ("expire", (112.0,), [StartNow(1, 2)]),
+            ("failed", (JAX,), [EndAll("it has been started again 2 times already")]),
+        ],
+    ),
+    "an end with 0 is followed by none": (
+        "restart:2",
+        [("ended", (1, 1.0), None), ("expire", (100.0,), None)],
+    ),
+    "all ranks together": (
+        "restart:1",
+        [
+            *(("failed", (Loss(rank),), [BeginAgain(rank, 1.0, 1, 1)]) for rank in range(4)),
+            (
+                "failed",
+                (Loss(4),),
+                [EndAll("the ranks have been started again 4 times in all already")],
+            ),
+        ],
+    ),
+    "a lost host": (
+        "restart:3",
+        [
+            (
+                "failed",
+                (JAX.replaced(with_host=True),),
+                [EndAll("it was lost with its host, and only --max-restarts starts it elsewhere")],
+            )
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_history(name: str) -> None:
+    option, history = HISTORIES[name]
+    policy = SurvivalPolicy(option)
+    for method, arguments, effects in history:
+        assert getattr(policy, method)(*arguments) == effects, (method, arguments)
+
+
+def test_the_deadline_is_the_next_start() -> None:
+    policy = SurvivalPolicy("restart:3")
+    assert policy.deadline is None
+    for rank, at in ((1, 10.0), (2, 5.0)):
+        policy.failed(Loss(rank))
+        policy.ended(rank, at)
+    assert policy.deadline == 6.0
+    policy.expire(6.0)
+    assert policy.deadline == 11.0
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("stop", "stop"),
+        ("continue", "continue"),
+        ("restart", "restart:3"),
+        ("restart:7", "restart:7"),
+    ],
+)
+def test_the_option(text: str, value: str) -> None:
+    assert on_rank_failure(text) == value
+
+
+@pytest.mark.parametrize("text", ["go", "stop:1", "continue:2", "restart:", "restart:0", "RESTART"])
+def test_what_the_option_refuses(text: str) -> None:
+    with pytest.raises(ValueError, match="is"):
+        on_rank_failure(text)
