@@ -498,7 +498,9 @@ class Launcher:
         self.state.stacks = tuple(lines)
         if not self.policy.wants_stacks:
             lines += imports_under_way(self.state, time.monotonic())
-            lines += whereabouts(self.state) + hints(self.state)
+            lines += whereabouts(self.state)
+            if self._hang is not None and self._hang.suspects(time.monotonic()):
+                lines += hints(self.state)
         elif self.state.waits is not None:
             from mcjax_launch.diagnosis.waits import last_wait
 
