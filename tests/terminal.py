@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import sys
@@ -13,6 +14,8 @@ from collections.abc import Sequence
 from jobs import LAUNCHER, LIMIT_S, Jobs
 
 ROWS, COLUMNS = 30, 120
+#: pdb's in any rank.
+PROMPT = re.compile(r"\(Pdb \d+\) ")
 
 
 class Terminal:
@@ -49,18 +52,19 @@ class Terminal:
     def resize(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def until(self, text: str) -> str:
+    def until(self, text: "str | re.Pattern[str]") -> str:
         """Read until `text` has come, behind what earlier calls have waited for; all up to there."""
         deadline = time.monotonic() + LIMIT_S
-        while (at := self.shown.find(text, self._seen)) < 0:
+        wanted = re.compile(re.escape(text)) if isinstance(text, str) else text
+        while (found := wanted.search(self.shown, self._seen)) is None:
             assert self._read(deadline - time.monotonic()), f"no {text!r} in {self.shown[-2000:]}"
-        before, self._seen = self.shown[self._seen : at], at + len(text)
+        before, self._seen = self.shown[self._seen : found.start()], found.end()
         return before
 
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
 
-    def answer(self, prompt: str, text: str) -> None:
+    def answer(self, prompt: "str | re.Pattern[str]", text: str) -> None:
         """Type a line at a prompt."""
         self.until(prompt)
         self.type(f"{text}\r")
@@ -68,7 +72,7 @@ class Terminal:
     def step_past_breakpoint(self) -> None:
         """Go on to the line below breakpoint(), where Python stops by itself until 3.12."""
         if sys.version_info >= (3, 13):
-            self.answer("(Pdb) ", "n")
+            self.answer(PROMPT, "n")
 
     def _read(self, seconds: float) -> bool:
         if not select.select([self.fd], [], [], max(0, seconds))[0]:

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from mcjax_launch.cli.help import GroupedCommand
 from mcjax_launch.cli.options import GROUPS, PROGRAM
-from mcjax_launch.cli.warnings import warnings
+from mcjax_launch.cli.warnings import misplaced, warnings
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
@@ -131,6 +131,9 @@ def _run(options: Options, context: click.Context) -> int:
         _say,
         recorders=tuple(_recorders(options)),
     )
+    if outcome.status == exit_status.USAGE and not options.quiet:
+        for line in misplaced(options, context):
+            _say(line)
     return outcome.status
 
 

@@ -1,4 +1,4 @@
-"""Options of torchrun, mpirun and srun, and what does the same here; pure."""
+"""Options of torchrun, mpirun, srun and sbatch, and what does the same here; pure."""
 
 import re
 from collections.abc import Sequence
@@ -18,6 +18,10 @@ _CORES = "use --bind-cores on"
 _GPUS = "use --gpus-per-process K"
 _DIRECTORY = "use -C DIR"
 _NEEDLESS = "leave it out: it is not needed here"
+_SBATCH = (
+    "it is sbatch's, as in an allocation; --emit slurm --engine-option {option}=VALUE puts it into "
+    "a batch script"
+)
 
 # By the option's name without its hyphens in front, and with `-` for `_`.
 _ADVICE = {
@@ -61,8 +65,8 @@ _ADVICE = {
     "bind-to": _CORES,
     "map-by": _CORES,
     "cpu-bind": _CORES,
-    "cpus-per-task": _CORES,
-    "c": _CORES,
+    "cpus-per-task": f"{_SBATCH}; --bind-cores on gives each rank its share of a host's cores",
+    "c": "use --bind-cores on: each rank gets its share of its host's cores",
     "gpus": _GPUS,
     "gpus-per-task": _GPUS,
     "gpus-per-node": _GPUS,
@@ -87,6 +91,26 @@ _ADVICE = {
     "allow-run-as-root": _NEEDLESS,
     "mca": _NEEDLESS,
     "kill-on-bad-exit": "leave it out: the first failure ends the job",
+    "help": "use -h, or --help for all options",
+    # sbatch's, which are not srun's alone
+    "time": "use --timeout D",
+    "job-name": "use --name NAME, with --emit slurm",
+    "J": "use --name NAME, with --emit slurm",
+    "error": _LOGS,
+    "requeue": "use --max-restarts N",
+    "input": "use --stdin RANKS < FILE",
+    "i": "use --stdin RANKS < FILE",
+    "A": _SBATCH.format(option="--account"),
+    "p": _SBATCH.format(option="--partition"),
+    **dict.fromkeys(
+        (
+            *("account", "partition", "qos", "gres", "gpus-per-socket", "constraint", "exclusive"),
+            *("mem", "mem-per-cpu", "mem-per-gpu", "licenses", "reservation", "exclude", "array"),
+            *("dependency", "mail-type", "mail-user", "comment", "begin", "deadline", "nice"),
+            *("switches", "clusters", "hint", "signal", "threads-per-core", "cpus-per-gpu"),
+        ),
+        _SBATCH,
+    ),
 }
 
 
@@ -106,5 +130,5 @@ def advice(name: str, words: Sequence[str]) -> tuple[str, str] | None:
         option = word.partition("=")[0]
         key = option.lstrip("-").replace("_", "-")
         if key in _ADVICE and (len(key) > 1) <= (len(option) > 2):
-            return option, _ADVICE[key]
+            return option, _ADVICE[key].format(option=option)
     return None

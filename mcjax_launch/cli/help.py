@@ -1,4 +1,4 @@
-"""`--help`: the options in their groups, and examples at the end."""
+"""`--help`: the options in their groups, and examples at the end; `-h`: on one screen."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +22,23 @@ EXAMPLES = (
     ),
 )
 
+#: What -h shows.
+SHORT = """\
+Usage: mcjax-launch [OPTIONS] PROGRAM [ARGS]...
+
+Run PROGRAM (a *.py file, a module with -m, or any command) as one JAX job.
+
+  mcjax-launch -n 4 -d 2 train.py           # 4 ranks here, 2 CPU devices each
+  mcjax-launch -n 8 train.py                # 8 ranks here, on 8 GPUs one each
+  mcjax-launch --hosts a,b train.py         # a rank on each host, over ssh
+  mcjax-launch train.py                     # in an allocation of Slurm's: there
+  mcjax-launch -n 4 --pdb train.py          # a debugger where a rank fails
+  mcjax-launch --hosts a,b --check          # would a job work on these hosts?
+  mcjax-launch --emit slurm --num-hosts 2 train.py > job.sh
+
+--log-dir DIR keeps each rank's output, --timeout D ends the job after D,
+--status shows how it comes along, --report run.html writes it down.
+--help lists all options."""
 
 #: Where a context keeps the words of its command line.
 WORDS = "mcjax_launch.words"

@@ -130,6 +130,14 @@ def _show_help(context: click.Context, _: click.Parameter, asked: bool) -> None:
         context.exit()
 
 
+def _show_examples(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        from mcjax_launch.cli.help import SHORT
+
+        click.echo(SHORT)
+        context.exit()
+
+
 def _action(*names: str, callback: Any, help: str) -> ClickOption:  # noqa: A002  click's word
     """An option that does something instead of a run."""
     settings: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
@@ -142,7 +150,8 @@ for _option in Options.declared.values():
 GROUPS["Other"] = [
     _action("--version", callback=_show_version, help="Show the version and exit."),
     # click's own would be made with a look at the user's language, at every start.
-    _action("-h", "--help", callback=_show_help, help="Show this message and exit."),
+    _action("-h", callback=_show_examples, help="Show some examples and exit."),
+    _action("--help", callback=_show_help, help="Show this message and exit."),
 ]
 
 PROGRAM = click.Argument(["program"], nargs=-1, type=Typed(kinds.FILE), metavar="PROGRAM [ARGS]...")

@@ -32,6 +32,8 @@ _NOT_PROGRAMS = frozenset(
     | {"hosts", "procs_per_host", "num_hosts", "host_rank", "no_hook", "verify_spmd"}
     | {"start_timeout", "stall_timeout", "no_prefix"}
 )
+# All of them; of their short names those that most programs use for themselves are no sign.
+_OPTIONS = frozenset(Options.declared)
 
 
 def warnings(options: Options, context: click.Context, environ: Mapping[str, str]) -> Iterator[str]:
@@ -73,7 +75,22 @@ def _near(name: str, known: Collection[str]) -> str:
     return f"; did you mean {_PREFIX}{near[0]}?" if near else " and has no effect"
 
 
-def _options_after_program(options: Options, context: click.Context) -> Iterator[str]:
+def misplaced(options: Options, context: click.Context) -> Iterator[str]:
+    """A line on options of ours behind PROGRAM, which has refused its arguments, or so it seems.
+
+    Args:
+        options: of the command line.
+        context: click's.
+
+    """
+    warned = options.num_processes is None and any(_options_after_program(options, context))
+    lines = _options_after_program(options, context, _OPTIONS) if not warned else ()
+    yield from (f"hint: {line}" for line in lines)
+
+
+def _options_after_program(
+    options: Options, context: click.Context, among: Collection[str] = _NOT_PROGRAMS
+) -> Iterator[str]:
     """Options of ours among the arguments of a Python program, with no `--` before it."""
     name, *arguments = options.program
     is_python_command = os.path.basename(name).startswith("python")
@@ -82,7 +99,7 @@ def _options_after_program(options: Options, context: click.Context) -> Iterator
         return
     if words[: -len(options.program)][-1:] == ("--",):
         return
-    found = " ".join(_misplaced(arguments, context.command.params))
+    found = " ".join(_misplaced(arguments, context.command.params, among))
     if found:
         program = f"-m {name}" if options.module else name
         yield (
@@ -91,12 +108,12 @@ def _options_after_program(options: Options, context: click.Context) -> Iterator
         )
 
 
-def _misplaced(arguments: Sequence[str], options: Sequence[click.Parameter]) -> Iterator[str]:
+def _misplaced(
+    arguments: Sequence[str], options: Sequence[click.Parameter], among: Collection[str]
+) -> Iterator[str]:
     """The options among a program's arguments that look like the launcher's, with their values."""
     known = [option for option in options if isinstance(option, click.Option)]
-    ours = {
-        name: option for option in known if option.name in _NOT_PROGRAMS for name in option.opts
-    }
+    ours = {name: option for option in known if option.name in among for name in option.opts}
     for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
         if word == "--":
             return

@@ -1,8 +1,8 @@
-"""Hides what JAX and Gloo print that tells the user nothing, and counts it; pure.
+"""Hides what JAX and Gloo print that tells the user nothing; pure.
 
 Gloo announces each connection on stdout, and libraries say on stderr that CUDA has no driver: those
-lines are hidden at any time. The ranks that end
-because another has failed report that at length on stderr: it is hidden once the job ends. Such a
+lines are hidden at any time, without a word. The ranks that end because another has failed report
+that at length on stderr: it is hidden, and counted, once the job ends. Such a
 rank can be faster with its errors than the kernel is with the news of the other's death, so from
 the first of them on its stderr is held back for a moment. So is a traceback, until its last line
 shows whether it is a follow-on error; if the job ends because a rank has failed, one that another
@@ -56,18 +56,16 @@ class NoiseFilter:
     """
 
     def __init__(self) -> None:
-        gloo = 'from Gloo ("[Gloo] Rank 0 is connected ...")'
-        self._gloo = LineFilter(gloo, GlooListener)
-        stubs = 'of libraries about CUDA ("Could not find cuda drivers ...")'
-        self._stubs = LineFilter(stubs, StubListener)
+        self._gloo = LineFilter(GlooListener)
+        self._stubs = LineFilter(StubListener)
         self._follow_on = FollowOnFilter()
-        self.hidden = (self._gloo.hidden, self._stubs.hidden, *self._follow_on.hidden)
+        self.hidden = self._follow_on.hidden
 
     def feed(self, piece: Piece, now: float) -> list[Piece]:
         """What to show when another piece of a stream comes."""
         if piece.stream.number == frames.STDOUT:
-            return self._gloo.feed(piece, now)
-        kept = self._stubs.feed(piece, now)
+            return self._gloo.feed(piece)
+        kept = self._stubs.feed(piece)
         return list(chain.from_iterable(self._follow_on.feed(one, now) for one in kept))
 
     def fold_victims(
@@ -82,8 +80,9 @@ class NoiseFilter:
         return self._follow_on.deadline
 
     def expire(self, now: float) -> list[Piece]:
-        """What was held back for long enough, to be shown as it is."""
-        return self._follow_on.expire(now)
+        """What was held back for long enough, to be shown as it is; all at infinity, the end."""
+        ends = self._gloo.finish() if now == math.inf else []
+        return [*ends, *self._follow_on.expire(now)]
 
 
 class HiddenLines:
@@ -125,39 +124,86 @@ class HiddenLines:
 class LineFilter:
     """Hides lines of one kind, at any time.
 
-    Args:
-        kind: of them, see HiddenLines.
-        listener: makes what finds them in a stream.
+    Where such a line follows an unfinished one, as a progress bar's, that one goes on behind it.
 
-    Attributes:
-        hidden: counts them.
+    Args:
+        listener: makes what finds them in a stream.
 
     """
 
-    def __init__(self, kind: str, listener: Callable[[], GlooListener | StubListener]) -> None:
-        self.hidden = HiddenLines(kind)
+    def __init__(self, listener: Callable[[], GlooListener | StubListener]) -> None:
         self._listener = listener
         self._listeners: dict[Stream, GlooListener | StubListener] = {}
         self._begun = _BegunLines()
+        self._held: dict[Stream, bytes] = {}  # the beginning of noise, behind an unfinished line
+        self._cut: set[Stream] = set()  # whose unfinished line has lost its newline with the noise
 
-    def feed(self, piece: Piece, now: float) -> list[Piece]:
+    def feed(self, piece: Piece) -> list[Piece]:
         """What to show when another piece of a stream comes."""
-        listener = self._listeners.get(piece.stream)
+        stream = piece.stream
+        listener = self._listeners.get(stream)
         if listener is None:
-            listener = self._listeners[piece.stream] = self._listener()
+            listener = self._listeners[stream] = self._listener()
         if isinstance(piece, Fragment):
-            if (line := self._begun.add(piece)) is not None:
-                listener.unwanted(line)
-            return [piece]
+            return self._part(Fragment(stream, self._held.pop(stream, b"") + piece.text), listener)
+        if stream in self._cut:
+            first, _, rest = piece.text.partition(b"\n")
+            shown = self._part(Fragment(stream, first + b"\n"), listener)
+            return shown + (self.feed(whole_lines(stream, rest)) if rest else [])
         if len(piece.data) >= _FLOOD:
-            del self._listeners[piece.stream]
+            del self._listeners[stream]
             return [piece]
         text = piece.text
         if not listener.may_be_in(text):
             return [piece]
-        kept, hidden = _sift(piece, listener.unwanted)
-        self.hidden.add(hidden, now)
-        return kept
+        return self._lines(text, stream, listener)
+
+    def _lines(
+        self, text: bytes, stream: Stream, listener: GlooListener | StubListener
+    ) -> list[Piece]:
+        """What to show of whole lines."""
+        kept = bytearray()
+        for line in text[:-1].split(b"\n"):
+            if listener.unwanted(line):
+                continue
+            at = listener.place_in(line)
+            if at > 0 and listener.may_be_in(line[at:]) and listener.unwanted(line[at:]):
+                kept += line[:at]  # the next line goes on with it
+            else:
+                kept += line + b"\n"
+        end = kept.rfind(b"\n") + 1
+        shown: list[Piece] = [whole_lines(stream, bytes(kept[:end]))] if end else []
+        if end < len(kept):
+            self._cut.add(stream)
+            shown += self._part(Fragment(stream, bytes(kept[end:])), listener)
+        return shown
+
+    def _part(self, part: Fragment, listener: GlooListener | StubListener) -> list[Piece]:
+        """What to show of a part of a line."""
+        text, stream = part.text, part.stream
+        if (at := listener.place_in(text)) >= 0:
+            noise = text[at:]
+            if not part.ends and len(noise) <= _LONGEST_NOISE:
+                self._held[stream] = noise
+                text = text[:at]
+            elif listener.may_be_in(noise) and listener.unwanted(noise[:-1]):
+                text = text[:at]
+                if text or self._begun.of(stream):
+                    self._cut.add(stream)
+        if not text:
+            return []
+        shown = Fragment(stream, text)
+        if (line := self._begun.add(shown)) is not None:
+            self._cut.discard(stream)
+            listener.unwanted(line)
+        return [shown]
+
+    def finish(self) -> list[Piece]:
+        """All streams have ended: what was held back, and the ends of lines that have lost them."""
+        held = [Fragment(stream, text) for stream, text in self._held.items()]
+        ends = [Fragment(stream, b"\n") for stream in self._cut]
+        self._held, self._cut = {}, set()
+        return [*held, *ends]
 
 
 class _Held:
@@ -267,7 +313,7 @@ class FollowOnFilter:
             if (line := self._begun.add(piece)) is not None:
                 listener.kind(line)
             return [piece]
-        return _sift(piece, lambda line: self._counted(listener.kind(line), now))[0]
+        return _sift(piece, lambda line: self._counted(listener.kind(line), now))
 
     def _counted(self, kind: Noise | None, now: float) -> bool:
         """Whether a line of this kind is hidden; then it is counted."""
@@ -346,8 +392,8 @@ class _BegunLines:
         return None
 
 
-def _sift(lines: Lines, unwanted: Callable[[bytes], bool]) -> tuple[list[Piece], int]:
-    """The lines without those that are unwanted, and how many these are.
+def _sift(lines: Lines, unwanted: Callable[[bytes], bool]) -> list[Piece]:
+    """The lines without those that are unwanted.
 
     Args:
         lines: lines of one stream.
@@ -357,6 +403,6 @@ def _sift(lines: Lines, unwanted: Callable[[bytes], bool]) -> tuple[list[Piece],
     every = lines.text[:-1].split(b"\n")
     kept = [line for line in every if not unwanted(line)]
     if len(kept) == len(every):
-        return [lines], 0
+        return [lines]
     text = b"".join(line + b"\n" for line in kept)
-    return [whole_lines(lines.stream, text)] if kept else [], len(every) - len(kept)
+    return [whole_lines(lines.stream, text)] if kept else []

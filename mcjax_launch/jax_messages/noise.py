@@ -114,6 +114,10 @@ class GlooListener:
         """A quick check: whether the lines of `data` need a look."""
         return self._owed > 0 or (_GLOO_BYTE in data and _GLOO_MARK in data)
 
+    def place_in(self, line: bytes) -> int:
+        """Where in a line such a one may begin; below 0: nowhere."""
+        return line.find(GLOO_START)
+
 
 class StubListener:
     """Finds on stderr what libraries say where CUDA has no driver."""
@@ -125,6 +129,10 @@ class StubListener:
     def may_be_in(self, data: bytes) -> bool:
         """A quick check: whether the lines of `data` need a look."""
         return any(mark in data for mark in _STUB_MARKS)
+
+    def place_in(self, line: bytes) -> int:  # noqa: ARG002  a whole line comes in one piece
+        """Where in a line such a one may begin; below 0: nowhere."""
+        return -1
 
 
 class LineClassifier:

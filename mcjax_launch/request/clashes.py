@@ -15,7 +15,7 @@ from mcjax_launch.options.options import Options
 
 # What is written into the folders of options.
 _LOG_FILES = r"\d+\.(out|err)"
-_TRACES = r"\d+(/.*)?|trace(-\d+)?\.json\.gz(\.part)?"
+_TRACES = r"(\d+|plugins)(/.*)?|trace(-\d+)?\.json\.gz(\.part)?"
 
 
 class _Named(NamedTuple):

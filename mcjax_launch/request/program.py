@@ -36,6 +36,11 @@ def check_program(job: Job, hosts: Sequence[Host]) -> None:
         checked(lambda: find_command(name, job.chdir, path))
     elif not job.module:
         checked(lambda: check_python_file(name, job.chdir))
+    else:
+        from mcjax_launch.request.module import check_module  # as only -m needs
+
+        environ = {**os.environ, **dict(job.env)}
+        checked(lambda: check_module(name, job.python, job.chdir, environ))
 
 
 def hint_where_missing(program: Sequence[str], module: bool, sync: Sequence[str]) -> str:

@@ -143,6 +143,15 @@ class HangWatch:
         if self._asked_at is not None:
             self._next_at = now
 
+    def suspects(self, now: float) -> bool:
+        """Whether ranks have waited, or stood still, for so long that something may hang."""
+        from mcjax_launch.diagnosis.waits import waiting_since
+
+        since = [mark.since for mark in self._marks.values() if mark.since < mark.at]
+        known = waiting_since(self._state)
+        first = min([*since, *([known] if known is not None else [])], default=now)
+        return now - max(first, self._compiled_at()) >= AFTER_S * _PAUSE
+
     def _judge(self, asked_at: float, now: float) -> Ask | None:
         """Hosts have answered what their ranks use: ask for stacks, or look again later."""
         from mcjax_launch.diagnosis.waits import waiting_since

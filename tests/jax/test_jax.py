@@ -24,18 +24,13 @@ def test_toy(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:
         assert f"[{rank}] process {rank} of {n}: sum {total:.6f}"[:-2] in ended.stdout
     shown, logged = ended.stdout.count("\n"), logs(tmp_path, "out").count("\n")
     assert shown == n * (d + 1)
-    hidden = [hid_gloo(logged - shown)] if logged > shown else []
-    assert ended.report.splitlines() == [*hidden, f"logs: {tmp_path}"]
+    assert logged >= shown  # but for Gloo's lines
+    assert ended.report.splitlines() == [f"logs: {tmp_path}"]
 
 
 def logs(folder: Path, end: str) -> str:
     """All that the ranks have written to one stream."""
     return "".join(path.read_text() for path in sorted(folder.glob(f"*.{end}")))
-
-
-def hid_gloo(count: int) -> str:
-    lines = f"{count} line{'s' * (count != 1)}"
-    return f'hid {lines} from Gloo ("[Gloo] Rank 0 is connected ..."); -v shows them'
 
 
 ORPHANS = """

@@ -18,7 +18,7 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     "missing command": (["no-such-command"], 127, "no-such-command: not found in PATH"),
     "missing path": (["./run.sh"], 127, "./run.sh: no such file"),
     "not executable": (["/etc/passwd"], 126, "/etc/passwd: not executable"),
-    "a folder": (["/etc"], 126, "/etc: is a directory"),
+    "a folder": (["/etc"], 126, "/etc: is a directory; name a program in it"),
     "missing python": (["--python", "/no/python", "-m", "x"], 127, "--python /no/python"),
     "missing folder": (["-C", "/no/where", "echo"], 2, "-C /no/where: no such directory"),
     "unset variable": (["-x", "NOT_SET_HERE", "echo"], 2, "-x NOT_SET_HERE: not set here"),

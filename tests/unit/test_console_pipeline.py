@@ -76,10 +76,19 @@ def test_hidden_lines_are_mentioned_in_time_but_not_with_quiet(
 ) -> None:
     for quiet in (False, True):
         both = console(quiet=quiet)
-        both.feed(0, STDOUT, GLOO)
+        both.fold_victims(1, own_term=True)
+        both.feed(0, STDERR, POLLED)
         wait(both)
         assert both.deadline is None
         assert ("hid 1 line" in capfd.readouterr().err) is not quiet
+
+
+def test_of_gloos_lines_nothing_is_said(console: Make, capfd: Capture) -> None:
+    both = console()
+    both.feed(0, STDOUT, GLOO)
+    assert both.deadline is None
+    both.finish_ranks()
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("culprit", [0, 1])

@@ -133,11 +133,15 @@ def test_examples_can_be_copied(
     assert {path.name for path in tmp_path.iterdir()} == {"train.py", "hosts.txt"}
 
 
-@pytest.mark.parametrize("option", ["-h", "--help"])
-def test_both_names_of_help(
-    option: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_all_and_some_of_it(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main([option]) == 0
+    assert main(["--help"]) == 0
     out, err = capfd.readouterr()
     assert (out.strip(), err) == (command.get_help(context()).strip(), "")
+    assert main(["-h"]) == 0
+    out, err = capfd.readouterr()
+    assert (len(out.splitlines()), max(map(len, out.splitlines())) <= 80, err) == (15, True, "")
+    known = {name for option in click_options() for name in option.opts}
+    assert set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", out)) <= known

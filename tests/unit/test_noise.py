@@ -10,6 +10,7 @@ from mcjax_launch.console.noise_filter import (
     HOLD_S,
     MOST_HELD,
     QUIET_S,
+    HiddenLines,
     NoiseFilter,
     patience_s,
 )
@@ -48,7 +49,6 @@ TERM_CAUGHT = (
 STREAMS: dict[str, list[tuple[str, Noise | None]]] = {
     "Gloo": [
         (CONNECTED, GLOO),
-        ("say: " + CONNECTED, None),
         (CONNECTED + " ", None),
         (CONNECTED.replace("3", "x"), None),
         ("", None),
@@ -344,7 +344,7 @@ def test_chunk_borders_do_not_matter(name: str) -> None:
     stream = OUT if "Gloo" in name else ERR
     lines = [(line.encode(), kind) for line, kind in STREAMS[name]]
     kept = b"".join(b"0: " + line + b"\n" for line, kind in lines if kind is None)
-    count = sum(kind is not None for _, kind in lines)
+    count = sum(kind not in (None, Noise.GLOO, Noise.STUB) for _, kind in lines)
     for chunks in cuts(b"".join(line + b"\n" for line, _ in lines)):
         noise = NoiseFilter()
         noise.fold_victims(None, own_term=True, now=0.0)
@@ -391,27 +391,44 @@ def test_a_flood_goes_through_as_it_is() -> None:
     assert same is flood
 
 
+def test_an_unfinished_line_goes_on_behind_gloos() -> None:
+    line = CONNECTED.encode() + b"\n"
+    for chunks in (
+        [b"a 50%" + line, b" 100%\nb\n"],
+        [b"a 50%", line[:12], line[12:14], line[14:], b" 100%\nb\n"],
+    ):
+        for wait in (False, True):  # until the line is shown in part
+            unfinished, noise, plain, out = UnfinishedLines(), NoiseFilter(), Plain(), b""
+            for chunk in chunks:
+                pieces = unfinished.feed(OUT, chunk, 0.0)
+                pieces += unfinished.expire(MOMENT_S) if wait else []
+                for piece in pieces:
+                    out += rendered(noise.feed(piece, 0.0), plain)
+            assert out == b"0: a 50% 100%\n0: b\n"
+            assert noise.expire(math.inf) == []
+    noise = NoiseFilter()
+    [begun] = noise.feed(whole_lines(OUT, b"a " + line), 0.0)
+    assert (begun, noise.expire(math.inf)) == (Fragment(OUT, b"a "), [Fragment(OUT, b"\n")])
+    assert noise.feed(Fragment(OUT, b"b [Gloo] Rank "), 0.0) == [Fragment(OUT, b"b ")]
+    assert noise.expire(math.inf) == [Fragment(OUT, b"[Gloo] Rank ")]
+
+
 def test_hidden_lines_are_mentioned_after_a_moment_and_then_at_the_end() -> None:
-    noise, line = NoiseFilter(), CONNECTED.encode() + b"\n"
-    for at in (0.0, 1.0):
-        assert passed(noise, OUT, line, at) == b""
-    gloo, *_ = noise.hidden
-    assert (noise.deadline, gloo.deadline) == (None, 1.0 + QUIET_S)
-    assert gloo.expire(1.5) == []
-    kind = 'from Gloo ("[Gloo] Rank 0 is connected ..."); -v shows them'
-    assert gloo.expire(1.0 + QUIET_S) == [f"hid 2 lines {kind}"]
-    passed(noise, OUT, line, 9.0)
-    assert noise.deadline is None
-    assert last_notes(noise) == [f"hid 1 more line {kind}"]
-    assert last_notes(noise) == []
+    hidden = HiddenLines("of a kind")
+    hidden.add(1, 0.0)
+    hidden.add(1, 1.0)
+    assert (hidden.deadline, hidden.expire(1.5)) == (1.0 + QUIET_S, [])
+    assert hidden.expire(1.0 + QUIET_S) == ["hid 2 lines of a kind; -v shows them"]
+    hidden.add(1, 9.0)
+    assert hidden.deadline is None
+    assert hidden.take() == ["hid 1 more line of a kind; -v shows them"]
+    assert hidden.take() == []
 
 
 def test_that_there_is_no_driver_is_hidden_at_any_time() -> None:
     noise = NoiseFilter()
     line = f"I0000 00:00:1777215668.929972  450463 cudart_stub.cc:31] {NO_DRIVER}\n".encode()
     assert passed(noise, ERR, b"one\n" + line + b"two\n", 0.0) == b"one\ntwo\n"
-    words = 'of libraries about CUDA ("Could not find cuda drivers ...")'
-    assert last_notes(noise) == [f"hid 1 line {words}; -v shows them"]
 
 
 def test_nothing_is_hidden_before_a_failure() -> None:

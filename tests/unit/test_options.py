@@ -7,7 +7,7 @@ import pytest
 
 from mcjax_launch.cli import familiar
 from mcjax_launch.cli.command import command, command_line, main
-from mcjax_launch.cli.warnings import warnings
+from mcjax_launch.cli.warnings import misplaced, warnings
 from mcjax_launch.options.options import Options
 
 
@@ -93,7 +93,7 @@ def test_the_environment_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None
 
 WRONG = {
     "--xyz a.py": "--xyz: no such option",
-    "--time 5 a.py": "--time: no such option; did you mean --timeout?",
+    "--timeot 5 a.py": "--timeot: no such option; did you mean --timeout?",
     "-n": "-n: requires an argument",
     "-n 0 a.py": "--num-processes: '0' is not a whole number of 1 or more",
     "--host-rank -1 a.py": "--host-rank: '-1' is not a whole number of 0 or more",
@@ -215,6 +215,23 @@ def test_options_after_program(words: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert "; ".join(warnings(options, context, {})) == AFTER_PROGRAM[words]
 
 
+# As AFTER_PROGRAM, where the ranks have ended with 2.
+REFUSED = {
+    "-n 2 a.py --timeout 5 --lr 1": "hint: --timeout 5: passed on to a.py; options of mcjax-launch "
+    "go before PROGRAM: mcjax-launch --timeout 5 a.py ...",
+    "-n 2 -m pkg.a --status": "hint: --status: passed on to pkg.a; options of mcjax-launch go "
+    "before PROGRAM: mcjax-launch --status -m pkg.a ...",
+    "a.py -n 2": "",  # has been said at the start
+    "-n 2 -- a.py --timeout 5": "",
+    "-n 2 a.py --lr 1": "",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_options_that_a_program_refuses(words: str) -> None:
+    assert "; ".join(misplaced(*read(*words.split()))) == REFUSED[words]
+
+
 # Words of other launchers, and the option that does it, which the error names.
 FAMILIAR = {
     "--nproc-per-node=4": "-n N",
@@ -236,6 +253,16 @@ FAMILIAR = {
     "--rdzv_backend c10d": "--coordinator HOST:PORT",
     "--max_restarts 3": "--max-restarts",
     "--ntasks-per-node=2": "--procs-per-host K",
+    "--account x": "--engine-option --account=VALUE",
+    "--partition=gpu": "--engine-option --partition=VALUE",
+    "--gres gpu:2": "--engine-option --gres=VALUE",
+    "--mem_per_cpu=4G": "--engine-option --mem_per_cpu=VALUE",
+    "-p gpu": "--engine-option --partition=VALUE",
+    "-c 4": "--bind-cores on",
+    "--cpus-per-task 4": "--bind-cores on",
+    "--time 60": "--timeout D",
+    "-J x": "--name NAME",
+    "-help": "--help",
 }
 
 
@@ -251,7 +278,9 @@ def test_familiar_words(words: str, capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_the_advice_names_options_that_exist() -> None:
     known = {name for option in command.params for name in option.opts}
-    for text in familiar._ADVICE.values():
+    for advice in familiar._ADVICE.values():
+        text = advice.replace("--engine-option {option}", "--engine-option")
+        text = re.sub("--engine-option --(account|partition)", "--engine-option", text)
         assert set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", text)) <= known, text
 
 

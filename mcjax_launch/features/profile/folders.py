@@ -3,10 +3,11 @@
 import contextlib
 import gzip
 import json
+import math
 import os
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.ranks import these_ranks
@@ -18,6 +19,14 @@ _MERGED = "trace.json.gz"
 _LATER = re.compile(r"trace-\d+\.json\.gz")
 # Of a rank's own numbers for its tracks (701 is the host, 1 and more are devices).
 _MOST_PIDS = 1000
+_XPLANE = ".xplane.pb"
+# XLA's names of them on CPU, and those of NCCL's kernels. An asynchronous one is between its two.
+_COLLECTIVE = re.compile(
+    r"(all-reduce|all-gather|all-to-all|ragged-all-to-all|reduce-scatter|collective-permute"
+    r"|collective-broadcast)(-start|-done)?(\.\d+)*$|nccl\w*Kernel"
+)
+# So many are told one by one; a smaller difference means nothing.
+_MOST_SHARES, _APART = 8, 0.05
 
 Event = dict[str, Any]
 
@@ -43,7 +52,15 @@ def prepare(folder: str) -> None:
         raise LaunchError(f"--profile {folder}: {error.strerror}") from None
 
 
-def merge(folder: str, ranks: Iterable[int], here: bool) -> Iterator[str]:
+class _Trace(NamedTuple):
+    """What a rank says of a trace: when it began and how long it took, in seconds; the file."""
+
+    began: float
+    path: str
+    seconds: float
+
+
+def merge(folder: str, ranks: Sequence[int], here: bool) -> Iterator[str]:
     """Write the traces of these ranks as one; what to say of it.
 
     Args:
@@ -52,45 +69,104 @@ def merge(folder: str, ranks: Iterable[int], here: bool) -> Iterator[str]:
         here: all of them were on this machine.
 
     """
-    times: list[dict[int, tuple[float, str]]] = []
-    missing = []
+    times: list[dict[int, _Trace]] = []
+    why: dict[str, list[int]] = {}
+    elsewhere = "" if here else "on other hosts it is in their own folder of that name"
     for rank in ranks:
         try:
             with open(os.path.join(folder, str(rank), _BEGAN)) as file:
                 said = json.load(file)
         except (OSError, ValueError):
-            missing.append(rank)
+            why.setdefault(elsewhere, []).append(rank)
             continue
+        if isinstance(said[-1], str):
+            why.setdefault(said.pop(), []).append(rank)
         times += [{} for _ in said[len(times) :]]
-        for began, (at, trace) in zip(times, said, strict=False):
-            began[rank] = at, os.path.join(folder, str(rank), trace)
-    for number, began in enumerate(times, 1):
+        for traces, (at, path, seconds) in zip(times, said, strict=False):
+            traces[rank] = _Trace(at, os.path.join(folder, str(rank), path), seconds)
+    for number, traces in enumerate(times, 1):
         path = os.path.join(folder, _MERGED if number == 1 else f"trace-{number}.json.gz")
         try:
-            _write(path, began)
+            shares = _write(path, traces)
+            _gather(folder, traces)
         except (OSError, EOFError, ValueError) as error:
             yield f"--profile: cannot write {path}: {error}"
             return
-        yield f"profile of {these_ranks(began)}: {path} (open it at ui.perfetto.dev)"
-    if missing:
-        why = "" if here else "; on other hosts it is in their own folder of that name"
-        yield f"no profile of {these_ranks(missing)} in {folder}{why}"
+        yield f"profile of {these_ranks(traces)}: {path} (open it at ui.perfetto.dev)"
+        if line := in_collectives(shares):
+            yield line
+    for reason, missing in why.items():
+        yield f"no profile of {these_ranks(missing)} in {folder}{reason and f'; {reason}'}"
 
 
-def _write(path: str, began: dict[int, tuple[float, str]]) -> None:
-    """One rank after the other: a trace may be large."""
-    first = min(at for at, _ in began.values())
+def _write(path: str, traces: Mapping[int, _Trace]) -> dict[int, float]:
+    """One rank after the other: a trace may be large; the share of each in collectives."""
+    first = min(trace.began for trace in traces.values())
+    shares: dict[int, float] = {}
     with gzip.open(f"{path}.part", "wt", compresslevel=6) as merged:
         merged.write('{"displayTimeUnit":"ns","traceEvents":[\n')
         comma = ""
-        for rank, (at, trace) in sorted(began.items()):
-            with gzip.open(trace) as file:
+        for rank, trace in sorted(traces.items()):
+            with gzip.open(trace.path) as file:
                 events = json.load(file)["traceEvents"]
-            for event in of_rank(rank, events, (at - first) * 1e6):
+            shares[rank] = _busy_us(events) / 1e6 / max(trace.seconds, 1e-3)
+            for event in of_rank(rank, events, (trace.began - first) * 1e6):
                 merged.write(comma + json.dumps(event, separators=(",", ":")))
                 comma = ",\n"
         merged.write("\n]}\n")
     os.replace(f"{path}.part", path)
+    return shares
+
+
+def _gather(folder: str, traces: Mapping[int, _Trace]) -> None:
+    """Put what XProf reads of all ranks into one folder, as it expects it of the hosts of a job."""
+    when = os.path.basename(os.path.dirname(traces[min(traces)].path))
+    run = os.path.join(folder, "plugins", "profile", when)
+    for rank, trace in traces.items():
+        own = os.path.dirname(trace.path)
+        for name in os.listdir(own):
+            if name.endswith(_XPLANE):
+                os.makedirs(run, exist_ok=True)
+                os.replace(os.path.join(own, name), os.path.join(run, f"rank{rank}{_XPLANE}"))
+
+
+def _busy_us(events: Iterable[Event]) -> float:
+    """For how many microseconds at least one collective was under way."""
+    spans = sorted(
+        (event["ts"], event["ts"] + event["dur"])
+        for event in events
+        if event.get("ph") == "X" and _COLLECTIVE.match(event["name"])
+    )
+    total, until = 0.0, -math.inf
+    for begin, end in spans:
+        total += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return total
+
+
+def in_collectives(shares: Mapping[int, float]) -> str:
+    """The share of time that each rank spends in collectives, and who waits least.
+
+    Args:
+        shares: by rank, of 1.
+
+    Returns:
+        "" where there are none, or no others to compare with.
+
+    """
+    if len(shares) < 2 or not any(shares.values()):
+        return ""
+    least, most = min(shares, key=lambda rank: shares[rank]), max(shares.values())
+    groups: dict[int, list[int]] = {}
+    for rank, share in shares.items():
+        groups.setdefault(round(100 * share), []).append(rank)
+    parts = [f"{these_ranks(ranks)} {percent} %" for percent, ranks in groups.items()]
+    if len(parts) > _MOST_SHARES:
+        lowest, highest = min(groups), max(groups)
+        parts = [f"{these_ranks(groups[at])} {at} %" for at in (lowest, highest)]
+        parts.insert(1, "others between")
+    waits = f"; rank {least} waits least" if most - shares[least] >= _APART else ""
+    return f"in collectives: {', '.join(parts)} of the time{waits}"
 
 
 def of_rank(rank: int, events: Iterable[Event], later_us: float) -> Iterator[Event]:

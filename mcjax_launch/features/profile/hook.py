@@ -1,12 +1,16 @@
-"""--profile: JAX's profiler, on for the same few seconds in every rank."""
+"""--profile: JAX's profiler, on for the same few seconds in every rank.
+
+Nothing is printed: `folders.merge` tells at the end what there is, once for all ranks.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-import sys
 import threading
 import time
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from ...kernel.hook.part import RankPart
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Profiling(RankPart):
-    """Has a trace written while the program goes on; what goes wrong is said."""
+    """Has a trace written while the program goes on."""
 
     def joined(self) -> bool:
         """Begin; whether the launcher's signal begins another."""
@@ -42,7 +46,7 @@ class _Profile:
         self._program_is_over = threading.Event()
         # A trace is wanted now, or none any more. A queue that a signal's handler may use.
         self._asked: SimpleQueue[bool] = SimpleQueue()
-        self._traces: list[tuple[float, str]] = []
+        self._traces: list[tuple[float, str, float]] = []
         self._pid = os.getpid()
         self.thread = threading.Thread(target=self._run, name="mcjax-profile", daemon=True)
 
@@ -75,21 +79,18 @@ class _Profile:
         except Empty:
             wanted = True
         if not wanted:
-            _say(
-                f"no profile: the program was over within {self._after_s:g} s; see --profile-after"
-            )
+            within = f"the program was over within {self._after_s:g} s; see --profile-after"
+            self._note(why=within)
         while wanted:
             try:
                 self._trace()
             except Exception as error:  # the program may have started the profiler itself
-                _say(f"no profile: {error!r}")
+                self._note(why=repr(error))
             while not self._asked.empty() and wanted:  # they came during that trace
                 wanted = self._asked.get()
             wanted = wanted and self._asked.get()
 
     def _trace(self) -> None:
-        import json
-
         import jax
 
         os.makedirs(self._folder, exist_ok=True)
@@ -97,12 +98,17 @@ class _Profile:
         began = time.time()
         jax.profiler.start_trace(self._folder, **_without_python(jax))
         self._program_is_over.wait(self._length_s)
+        seconds = time.time() - began
         jax.profiler.stop_trace()
-        trace = _newest_trace(self._folder)
-        self._traces.append((began, trace))
-        with open(os.path.join(self._folder, "began.json"), "w") as file:
-            json.dump(self._traces, file)
-        _say(f"profile: {os.path.join(self._folder, trace)}")
+        self._traces.append((began, _newest_trace(self._folder), seconds))
+        self._note()
+
+    def _note(self, why: str = "") -> None:
+        """Write down what there is, and why there is not more."""
+        with suppress(OSError):
+            os.makedirs(self._folder, exist_ok=True)
+            with open(os.path.join(self._folder, "began.json"), "w") as file:
+                json.dump([*self._traces, *([why] if why else [])], file)
 
 
 def _without_python(jax: Any) -> dict[str, Any]:
@@ -123,10 +129,6 @@ def _newest_trace(folder: str) -> str:
         if name.endswith(".trace.json.gz")
     ]
     return os.path.relpath(max(found, key=os.path.getmtime), folder)
-
-
-def _say(message: str) -> None:
-    print(f"mcjax-launch: {message}", file=sys.stderr, flush=True)
 
 
 PART = Profiling

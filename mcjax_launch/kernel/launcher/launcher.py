@@ -530,7 +530,9 @@ class Launcher:
         if not self.policy.wants_stacks:
             now = time.monotonic()
             lines += imports_under_way(self.state, now)
-            lines += whereabouts(self.state, now) + hints(self.state)
+            lines += whereabouts(self.state, now)
+            if self._hang is not None and self._hang.suspects(now):
+                lines += hints(self.state)
         elif self.state.waits is not None:
             from mcjax_launch.diagnosis.waits import last_wait
 

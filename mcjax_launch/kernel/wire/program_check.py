@@ -36,7 +36,9 @@ def check_python_file(name: str, cwd: str, hint: str = "") -> None:
     if not os.path.exists(path):
         raise Unusable(f"{name}: no such file in {cwd}{hint or cure(name, path)}", NOT_FOUND)
     if not os.path.isfile(path) or not os.access(path, os.R_OK):
-        raise Unusable(f"{name}: not a readable file", NOT_EXECUTABLE)
+        is_folder = os.path.isdir(path)
+        what = f"is a directory{_in_folder(name, path)}" if is_folder else "not a readable file"
+        raise Unusable(f"{name}: {what}", NOT_EXECUTABLE)
 
 
 def cure(name: str, path: str) -> str:
@@ -63,6 +65,8 @@ def _near_file(folder: str, name: str) -> str:
     """A file whose name is nearly this one, if it can be a program."""
     import difflib
 
+    if os.path.isfile(os.path.join(folder, f"{name}.py")):
+        return f"{name}.py"
     try:
         names = os.listdir(folder)
     except OSError:
@@ -72,6 +76,27 @@ def _near_file(folder: str, name: str) -> str:
         if os.path.isfile(path) and (near.endswith(".py") or os.access(path, os.X_OK)):
             return near
     return ""
+
+
+def _in_folder(name: str, path: str) -> str:
+    """What helps where PROGRAM is a folder.
+
+    Args:
+        name: of it, as the user wrote it.
+        path: where it is.
+
+    """
+    try:
+        files = sorted(file for file in os.listdir(path) if file.endswith(".py"))
+    except OSError:
+        return ""
+    module = os.path.normpath(name).replace(os.sep, ".")
+    if "__main__.py" in files and not os.path.isabs(name) and module[0] != ".":
+        return f"; write -m {module}"
+    likely = [file for file in files if file in ("train.py", "main.py")] or files
+    if likely and (len(files) == 1 or likely != files):
+        return f"; did you mean {os.path.join(name, likely[-1])}?"
+    return "; name a program in it"
 
 
 def executable(name: str, cwd: str, path: str) -> str | None:
@@ -102,13 +127,14 @@ def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "
     found = executable(name, cwd, path)
     if found is not None:
         return found
-    if os.sep in name and os.path.isdir(os.path.join(cwd, name)):
-        raise Unusable(f"{option}{name}: is a directory", NOT_EXECUTABLE)
+    beside = os.path.join(cwd, name)
+    if os.path.isdir(beside) and (os.sep in name or not os.path.exists(f"{beside}.py")):
+        hint = "" if option else _in_folder(name, beside)
+        raise Unusable(f"{option}{name}: is a directory{hint}", NOT_EXECUTABLE)
     if _files(name, cwd, path):
         hint = "" if option else f"; chmod +x it, or run it with its interpreter: bash {name}"
         raise Unusable(f"{option}{name}: not executable{hint}", NOT_EXECUTABLE)
     where = "no such file" if os.sep in name else "not found in PATH"
-    beside = os.path.join(cwd, name)
     if os.sep not in name and os.path.isfile(beside):
         hint = f"; did you mean ./{name}?"
     elif not option:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from jobs import Jobs
 from remote import Sshd, needs_sshd
-from terminal import Terminal
+from terminal import PROMPT, Terminal
 
-PROMPT, JAX_PROMPT = "(Pdb) ", "(jdb) "
+JAX_PROMPT = re.compile(r"\(jdb \d\) ")
 TRAINING = """\
 import sys
 import jax, jax.numpy as jnp

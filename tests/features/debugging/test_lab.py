@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from jobs import Jobs, eventually
 from remote import Lab, needs_lab
-from terminal import Terminal
+from terminal import PROMPT, Terminal
 
 pytestmark = [needs_lab, pytest.mark.jax]
-PROMPT = "(Pdb) "
 # Rank 2 stops in its second step; the others wait for it in a collective.
 TRAINING = """\
 import os

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from jobs import Jobs, eventually
 from remote import FAKE_SSH
-from terminal import Terminal
+from terminal import PROMPT, Terminal
 
 from mcjax_launch.features.debugging.messages import JOB_ENDS
 
-PROMPT = "(Pdb) "
 # Every rank says that it runs; those in sys.argv[1] stop, and then all say that they end.
 PROGRAM = """\
 import os, sys, time
@@ -95,12 +94,13 @@ def without_moves(shown: str) -> str:
 def test_an_import_of_preload_that_stops_and_then_each_rank(start: START, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("imported = 1\nbreakpoint()\n")
     terminal = start(f"-n 2 -C {tmp_path} --preload mine", PROGRAM, "0,1")
-    assert "mine.py:2" in terminal.until(PROMPT)
+    assert "mine.py:2" in terminal.until("(Pdb 0) ")
     terminal.type("c\r")
     for _ in range(2):
         shown = terminal.until(PROMPT)
         terminal.type("('rank', rank)\r")
-        assert f"mcjax-launch: rank {rank_in(terminal.until(PROMPT))} stopped" in shown
+        rank = rank_in(terminal.until(PROMPT))
+        assert f"mcjax-launch: rank {rank} stopped" in shown
         terminal.type("c\r")
     assert terminal.finish() == 0
     assert "[0] value 41\r\n" in terminal.shown and "[1] value 42\r\n" in terminal.shown
@@ -283,7 +283,8 @@ def test_leaving_the_debugger_ends_the_job(start: START, keys: str) -> None:
     terminal.until(PROMPT)
     terminal.type(keys)
     assert terminal.finish() == 130
-    end = terminal.shown.partition(PROMPT)[2]
+    assert "(Pdb 1) " in terminal.shown
+    *_, end = PROMPT.split(terminal.shown, maxsplit=1)
     assert "mcjax-launch: stopped: the debugger of rank 1 was quit at " in end
     assert "all 3 ranks: ended by SIGTERM" in end
     assert "Traceback" not in terminal.shown and "BdbQuit" not in terminal.shown
@@ -425,7 +426,7 @@ def test_an_exception_in_several_ranks(start: START) -> None:
 def test_an_exception_in_another_rank_opens_none(start: START) -> None:
     terminal = start("-n 2 --pdb 0", "import os\nassert os.environ['JAX_PROCESS_ID'] != '1'\n")
     assert terminal.finish() == 1
-    assert PROMPT not in terminal.shown
+    assert not PROMPT.search(terminal.shown)
 
 
 def test_a_post_mortem_of_the_programs_own(start: START) -> None:
@@ -450,7 +451,7 @@ print("goes on")
 def test_breakpoints_that_are_ignored(start: START) -> None:
     terminal = start("-n 2 -x PYTHONBREAKPOINT=0", PROGRAM, "01")
     assert terminal.finish() == 0
-    assert PROMPT not in terminal.shown
+    assert not PROMPT.search(terminal.shown)
 
 
 def test_a_process_below_a_rank(start: START, tmp_path: Path) -> None:
@@ -510,7 +511,7 @@ def test_a_rank_that_stops_as_the_job_ends(start: START, tmp_path: Path, reason:
         assert "SIGTERM forwarded" in terminal.until(f"RuntimeError: {JOB_ENDS}\r\n")
     (tmp_path / "there").touch()
     assert terminal.finish() == (143 if reason == "TERM" else 1)
-    assert "stopped at" not in terminal.shown and PROMPT not in terminal.shown
+    assert "stopped at" not in terminal.shown and not PROMPT.search(terminal.shown)
     if reason == "failure":
         assert "mcjax-launch: rank 1 failed: ValueError: bad batch\r\n" in terminal.shown
     assert terminal.is_as_it_was

@@ -8,19 +8,24 @@ from typing import Any
 import pytest
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.profile.folders import merge, prepare
+from mcjax_launch.features.profile.folders import in_collectives, merge, prepare
 
 NAME = {"ph": "M", "pid": 701, "name": "process_name", "args": {"name": "/host:CPU"}}
 ORDER = {"ph": "M", "pid": 701, "name": "process_sort_index", "args": {"sort_index": 701}}
 
 
-def write(folder: Path, rank: int, began: float, at_us: float) -> None:
-    event = {"ph": "X", "pid": 701, "tid": 7, "ts": at_us, "dur": 2.0, "name": f"work {rank}"}
+def event_of(name: str, at_us: float, us: float) -> dict[str, object]:
+    return {"ph": "X", "pid": 701, "tid": 7, "ts": at_us, "dur": us, "name": name}
+
+
+def write(folder: Path, rank: int, began: float, at_us: float, *more: dict[str, object]) -> None:
+    event = event_of(f"work {rank}", at_us, 2.0)
     own = folder / str(rank)
     own.mkdir()
     with gzip.open(own / "x.trace.json.gz", "wt") as file:
-        json.dump({"traceEvents": [NAME, ORDER, event, {}]}, file)
-    (own / "began.json").write_text(json.dumps([[began, "x.trace.json.gz"]]))
+        json.dump({"traceEvents": [NAME, ORDER, event, *more, {}]}, file)
+    (own / "began.json").write_text(json.dumps([[began, "x.trace.json.gz", 5.0]]))
+    (own / "host.xplane.pb").write_text(str(rank))
 
 
 def merged(folder: Path) -> list[dict[str, Any]]:
@@ -45,12 +50,40 @@ def test_each_rank_has_tracks_of_its_own_on_one_axis(tmp_path: Path) -> None:
     }
 
 
+def test_what_xprof_reads_lies_in_one_folder(tmp_path: Path) -> None:
+    write(tmp_path, 1, 0.0, 0.0)
+    write(tmp_path, 2, 0.0, 0.0)
+    assert len(list(merge(str(tmp_path), [1, 2], here=True))) == 1
+    found = sorted((tmp_path / "plugins" / "profile").glob("*/*.xplane.pb"))
+    assert [(path.name, path.read_text()) for path in found] == [
+        ("rank1.xplane.pb", "1"),
+        ("rank2.xplane.pb", "2"),
+    ]
+
+
+def test_who_waits_least_in_collectives(tmp_path: Path) -> None:
+    write(tmp_path, 0, 0.0, 0.0, event_of("all-reduce.1", 0.0, 4e6), event_of("all", 4e6, 1e6))
+    both = event_of("ncclDevKernel_AllGather_RING_LL", 0.0, 3e5), event_of("all-gather", 1e5, 4e5)
+    write(tmp_path, 1, 0.0, 0.0, *both)
+    write(tmp_path, 2, 0.0, 0.0, event_of("all-to-all-start", 1.0, 4e6))
+    assert list(merge(str(tmp_path), [0, 1, 2], here=True))[1:] == [
+        "in collectives: ranks 0,2 80 %, rank 1 10 % of the time; rank 1 waits least"
+    ]
+    assert in_collectives({0: 0.5, 1: 0.51}).endswith("rank 1 51 % of the time")
+    many = in_collectives({rank: rank / 10 for rank in range(10)})
+    assert "rank 0 0 %, others between, rank 9 90 % of the time; rank 0" in many
+    assert in_collectives({0: 0.5}) == in_collectives({0: 0.0, 1: 0.0}) == ""
+
+
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     write(tmp_path, 1, 0.0, 0.0)
     said = list(merge(str(tmp_path), [0, 1, 2], here=False))
     assert said[0].startswith("profile of rank 1: ")
     elsewhere = "on other hosts it is in their own folder of that name"
     assert said[1:] == [f"no profile of ranks 0,2 in {tmp_path}; {elsewhere}"]
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "began.json").write_text('["too soon"]')
+    assert f"no profile of rank 0 in {tmp_path}; too soon" in merge(str(tmp_path), [0, 1], True)
     (tmp_path / "1" / "x.trace.json.gz").write_bytes(b"no gzip")
     assert next(merge(str(tmp_path), [1], here=True)).startswith("--profile: cannot write ")
 
@@ -59,7 +92,7 @@ def test_each_time_has_a_file_of_its_own(tmp_path: Path) -> None:
     """A rank may have missed the second one."""
     for rank, times in ((0, [1.0, 9.0]), (1, [1.5])):
         write(tmp_path, rank, 0.0, 0.0)
-        said = [[at, "x.trace.json.gz"] for at in times]
+        said = [[at, "x.trace.json.gz", 5.0] for at in times]
         (tmp_path / str(rank) / "began.json").write_text(json.dumps(said))
     first, second = merge(str(tmp_path), [0, 1], here=True)
     assert first.startswith(f"profile of ranks 0-1: {tmp_path}/trace.json.gz (")

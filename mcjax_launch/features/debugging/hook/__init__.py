@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Characters of an exception's message.
 _MOST_REASON = 300
+_PROMPTS = ("(Pdb) ", "(jdb) ")
 _HELP_ON_RANK = """rank N
 
 Go to the debugger of rank N, if that has stopped as well.
@@ -143,6 +144,7 @@ class Debuggers(RankPart):
             this.nosigint = True  # a Ctrl-C is the job's again when the program goes on
             if refused := self._terminal.take(where):
                 raise RuntimeError(refused)
+            self._name_rank(this)
             waiting, self._waiting = self._waiting, []
             try:
                 for message in waiting:
@@ -158,6 +160,12 @@ class Debuggers(RankPart):
                 self._terminal.give_back(steps=_steps(this))
 
         return interaction
+
+    def _name_rank(self, debugger: Any) -> None:
+        """Have the prompt say whose it is: (Pdb 1)."""
+        rank = self.environ.get("JAX_PROCESS_ID")
+        if rank is not None and getattr(debugger, "prompt", None) in _PROMPTS:
+            debugger.prompt = f"{debugger.prompt[:-2]} {rank}) "
 
     def _when_in_terminal(self, real: Callable[..., None]) -> Callable[..., None]:
         """`message`: what pdb says of how it has stopped ("--Return--") comes before it asks."""
