@@ -47,8 +47,3 @@ def _cut(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     return f"{text[: most // 2]}...{text[-most // 4 :]}"
-
-
-def lasting(seconds: float) -> str:
-    """A time for a person: `40 s`, `3 min`."""
-    return f"{seconds:.0f} s" if seconds < 119.5 else f"{seconds / 60:.0f} min"

@@ -205,8 +205,8 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "exception": _exception(run),
         "killer": process.killer or None,
         "platform": run.compilations.platform or None,
-        "gpus": run.gpus or None,
-        "cores": run.cores or None,
+        "gpus": run.share.gpus or None,
+        "cores": run.share.cores or None,
         "compiled_last": _compiled_last(run),
         "past_lives": [_past(life, began_at) for life in run.past],
         "cpu_s": round(cpu_s, 2) if used else None,
@@ -237,9 +237,9 @@ def _past(run: RankRun, began_at: float) -> Json:
 
 
 def _log_files(run: RankRun) -> Json | None:
-    if run.log_folder is None:
+    if run.share.log_folder is None:
         return None
-    start = os.path.join(run.log_folder, str(run.process_id))
+    start = os.path.join(run.share.log_folder, str(run.process_id))
     return {"stdout": f"{start}.out", "stderr": f"{start}.err"}
 
 

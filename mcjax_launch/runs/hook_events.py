@@ -45,10 +45,8 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
             state.finished_programs(run, at)
         case hook.Left():
             membership.left = True
-        case hook.Compiling() | hook.Compiled() as said:
+        case hook.Compiling() | hook.Compiled() | hook.Program(compiling=True) as said:
             _compiles(run, said, at)
-        case hook.Program(compiling=True) as program:
-            run.compilations.program = program
         case hook.Program() as program:
             _program(state, run, program, at)
         case hook.ProgramText() as part:
@@ -72,9 +70,11 @@ def _of_jax(membership: Membership, said: hook.ImportedJax | hook.Backend) -> No
         membership.imported = said
 
 
-def _compiles(run: RankRun, said: hook.Compiling | hook.Compiled, at: float) -> None:
-    """A compilation begins, or is over."""
-    if isinstance(said, hook.Compiling):
+def _compiles(run: RankRun, said: hook.Compiling | hook.Compiled | hook.Program, at: float) -> None:
+    """A compilation begins, of a program that may be said, or is over."""
+    if isinstance(said, hook.Program):
+        run.compilations.program = said
+    elif isinstance(said, hook.Compiling):
         run.compilations.begin(said, at)
     else:
         run.compilations.end(at)

@@ -230,6 +230,23 @@ class RankResources(Changing):
         return main_used_s / seconds > _MAIN_BUSY if spins else self.share > BUSY
 
 
+class RankShare(Changing):
+    """What a rank has of its host, in each of its lives.
+
+    Attributes:
+        log_folder: where its log files are, if it has any.
+        gpus: those that it is to use, as JAX_LOCAL_DEVICE_IDS; "" where it may use all.
+        cores: those that it is bound to, as `0-15,128-143`; "" where it may use all.
+        uneven_gpus: what to say if it uses one, where its host's cannot be shared equally.
+
+    """
+
+    log_folder: str | None = None
+    gpus: str = ""
+    cores: str = ""
+    uneven_gpus: str = ""
+
+
 class LostError(Value):
     """An exception that has ended a thread, or that is in a future; see `ErrorLost`."""
 
@@ -250,10 +267,6 @@ class RankRun(Changing):
         lost: the exceptions of its threads and futures that nobody has read, by their numbers.
         incomparable: why its programs cannot be compared; "" as a rule.
         stood: where it was when another one gave up waiting for it, in words; "" if none did.
-        log_folder: where its log files are, if it has any.
-        gpus: those that it is to use, as JAX_LOCAL_DEVICE_IDS; "" where it may use all.
-        cores: those that it is bound to, as `0-15,128-143`; "" where it may use all.
-        uneven_gpus: what to say if it uses one, where its host's cannot be shared equally.
         stdout, stderr: the last of its output; stdout only for a job's record.
         past: its earlier lives, see `--on-rank-failure`.
 
@@ -268,12 +281,9 @@ class RankRun(Changing):
     lost: dict[int, LostError] = field(default_factory=dict)
     incomparable: str = ""
     stood: str = ""
-    log_folder: str | None = None
-    gpus: str = ""
-    cores: str = ""
-    uneven_gpus: str = ""
     stdout: str = ""
     stderr: str = ""
+    share: RankShare = field(default_factory=RankShare)
     process: RankProcess = field(default_factory=RankProcess)
     membership: Membership = field(default_factory=Membership)
     compilations: Compilations = field(default_factory=Compilations)
@@ -283,8 +293,7 @@ class RankRun(Changing):
 
     def next_life(self) -> RankRun:
         """The same rank, about to be started again in its place."""
-        same = ("process_id", "host", "log_folder", "gpus", "cores", "uneven_gpus")
-        return RankRun(**{name: getattr(self, name) for name in same}, past=(*self.past, self))
+        return RankRun(self.process_id, self.host, share=self.share, past=(*self.past, self))
 
     @property
     def lives(self) -> tuple[RankRun, ...]:

@@ -143,13 +143,13 @@ class RunState(Changing):
     def uneven_gpus(self, rank: int) -> str:
         """What to say once a host, if its GPUs are not shared and this rank uses one."""
         run = self.ranks[rank]
-        line, backend = run.uneven_gpus, run.membership.backend
+        line, backend = run.share.uneven_gpus, run.membership.backend
         platform = backend.platform if backend is not None else run.compilations.platform
         if not line or platform in ("", "cpu"):
             return ""
         for other in self.ranks.values():
             if other.host == run.host:
-                other.uneven_gpus = ""
+                other.share.uneven_gpus = ""
         return f"host {run.host}: {line}"
 
     def started(self, rank: int, pid: int, at: float) -> None:

@@ -250,7 +250,7 @@ def test_a_line_once_a_host_where_gpus_are_used_and_not_shared() -> None:
     state = RunState()
     state.planned("j", "h:1", {0: "a", 1: "a", 2: "b", 3: "b"}, None)
     for run in state.ranks.values():
-        run.uneven_gpus = "how to share them"
+        run.share.uneven_gpus = "how to share them"
     for rank, platform in ((0, "cpu"), (1, "cuda"), (3, "rocm")):
         state.ranks[rank].membership.backend = Backend(platform, 8)
     lines = [state.uneven_gpus(rank) for rank in (0, 1, 0, 2, 3)]

@@ -49,7 +49,7 @@ FOREIGN = {
     "features.check": {"jax", "numpy"},  # its program runs in ranks
     "features.function": {"cloudpickle"},
     "kernel.hook": {"cloudpickle", "jax", "jaxlib", "sitecustomize", "usercustomize"},
-    "hook": {"cloudpickle", "jax", "jaxlib", "sitecustomize", "usercustomize"},
+    "hook": {"cloudpickle", "jax", "jaxlib", "numpy", "sitecustomize", "usercustomize"},
     "pytest_plugin": {"pytest", "_pytest", "pytest_cov", "coverage", "jax"},
 }
 OURS = "mcjax_launch"

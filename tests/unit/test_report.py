@@ -73,7 +73,7 @@ def test_the_end_of_a_rank(name: str) -> None:
 def test_times_and_use_of_a_rank() -> None:
     state = RunState(began_at=105.0)
     state.planned("ab12", "127.0.0.1:1", {0: "h"}, None)
-    state.ranks[0].log_folder = "/logs"
+    state.ranks[0].share.log_folder = "/logs"
     state.used(Usage((RankUsage(0, 9.5, 9999, 9.0),)), 105.05)  # what it is forked from
     state.started(0, 77, 105.1)
     say(state, 0, ImportedJax("0.10.2", "0.10.1", "3.11.2"), 105.15)

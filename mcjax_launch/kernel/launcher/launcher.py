@@ -211,7 +211,7 @@ class Launcher:
         places = {rank.process_id: rank.host.name for rank in plan.ranks}
         self.state.planned(plan.job_id, plan.coordinator, places, common_folder(named))
         for label in named:
-            self.state.ranks[label.process_id].log_folder = label.folder
+            self.state.ranks[label.process_id].share.log_folder = label.folder
         limits = Limits(self.job, self.state, time.monotonic())
         self._timers.append(Acting(limits, self._limit_reached))
         self.policy.ranks_starting()
@@ -247,8 +247,8 @@ class Launcher:
         """Say what devices the ranks get, and remember it."""
         for rank in plan.ranks:
             run = self.state.ranks[rank.process_id]
-            run.gpus, run.uneven_gpus = rank.gpus, plan.gpus[rank.host].uneven
-            run.cores = rank.bound_to
+            run.share.gpus, run.share.uneven_gpus = rank.gpus, plan.gpus[rank.host].uneven
+            run.share.cores = rank.bound_to
         for line in gpus.described(plan.gpus):
             self.console.detail(line)
         if line := cores.described(plan.ranks, self.job.bind_cores):

@@ -16,7 +16,7 @@ _MOST_OF_ONE = 1 << 22
 _MOST_ARGUMENTS = 1024
 
 
-def checksums(given: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
+def of_arguments(given: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
     """Of each argument its checksum; "" where processes may differ, and where it is too long.
 
     Args:
