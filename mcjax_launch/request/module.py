@@ -8,6 +8,8 @@ from mcjax_launch.kernel.wire.exit_status import NOT_FOUND
 from mcjax_launch.kernel.wire.program_check import Unusable
 
 _MOST_S = 8.0
+# The package that ranks have of us, which is nowhere until they start.
+_OF_RANKS = "_mcjax_launch"
 _FINDS = (
     "import importlib.util as u, sys; s = u.find_spec(sys.argv[1]); s or sys.exit(1); "
     "print(*(s.submodule_search_locations or ()), sep='\\n')"
@@ -30,6 +32,8 @@ def check_module(name: str, python: str, cwd: str, environ: Mapping[str, str]) -
 
     """
     top, *parts = name.split(".")
+    if top == _OF_RANKS:
+        return
     own = [cwd, *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
     spec = PathFinder.find_spec(top, own)
     if spec is not None and spec.loader is not None:
