@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import threading
 
-from ...kernel.hook.part import RankPart
-from ...kernel.wire import hook_environ
-from ...kernel.wire.hook_messages import GateOpens, HookReply, ShowProgram
-from ...kernel.wire.line import AgentLine
+from ....kernel.hook.part import RankPart
+from ....kernel.wire import hook_environ
+from ....kernel.wire.hook_messages import GateOpens, HookReply, ShowProgram
+from ....kernel.wire.line import AgentLine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-    from ...kernel.hook.agent_link import AgentLink
-    from ...kernel.hook.part import ShownText
-    from ...kernel.wire.hook_messages import Program
+    from ....kernel.hook.agent_link import AgentLink
+    from ....kernel.hook.part import ShownText
+    from ....kernel.wire.hook_messages import Program
 
 # The launcher answers much sooner; if it cannot, the program goes on.
 _LONGEST_S = 150
