@@ -62,6 +62,7 @@ class Keywords(TypedDict, total=False):
     verify_spmd: bool
     profile: Path | None
     profile_after: Duration
+    black_box: Path | None
     report: Path | None
 
     # Only for a program.

@@ -116,11 +116,12 @@ class Tails:
         return found
 
 
-def check_folder(log_dir: str) -> None:
-    """Check that the folder for log files is there or can be made, as far as can be known now.
+def check_folder(log_dir: str, option: str = "--log-dir") -> None:
+    """Check that a folder to write to is there or can be made, as far as can be known now.
 
     Args:
         log_dir: as the user gave it; may hold placeholders.
+        option: by which.
 
     Raises:
         LaunchError: it is something else, or it cannot be made.
@@ -131,9 +132,9 @@ def check_folder(log_dir: str) -> None:
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
         what = "" if folder == whole else f"{folder} is "
-        raise LaunchError(f"--log-dir {log_dir}: {what}not a directory; give another name")
+        raise LaunchError(f"{option} {log_dir}: {what}not a directory; give another name")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise LaunchError(f"--log-dir {log_dir}: {folder}: no permission to write there")
+        raise LaunchError(f"{option} {log_dir}: {folder}: no permission to write there")
 
 
 def remove_leftovers(labels: Iterable[RankLabel], num_processes: int) -> None:

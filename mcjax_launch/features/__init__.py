@@ -40,6 +40,7 @@ def exists(name: str) -> bool:
 def used(job: "Job") -> "list[str]":
     """Those whose part is there before the ranks are."""
     uses = {
+        "black_box": job.black_box is not None,
         "debugging": job.debugpy is not None,
         "preload": bool(job.preload),
         "relay": job.relay,

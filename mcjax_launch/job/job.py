@@ -47,6 +47,7 @@ class Job(Options, kw_only=True):
     call: tuple[bytes | memoryview, ...] = ()  # of a function, see features/function/messages.py
     pdb: frozenset[int] = frozenset()  # the ranks in which an exception opens a debugger
     record: bool = False  # for --report: keep what the ranks use over time, and print last
+    black_box: str | None = None  # the folder for what hosts see of a failure, absolute
     profile: str | None = None  # the folder for JAX's profiles, absolute
 
     def grace_s(self, reason: str) -> float:

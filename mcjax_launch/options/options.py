@@ -263,6 +263,10 @@ class DiagnosisOptions(OptionGroup, title="Diagnosis", kw_only=True):
         needs="--profile DIR",
         help="Begin the profile D after initialize().",
     )
+    black_box: str | None = option(
+        kinds.FOLDER,
+        help="When the job fails or hangs, put what each host can see of it into DIR.",
+    )
     report: str | None = option(
         kinds.FILE,
         help="Write a record of the run to FILE (.json or .html).",

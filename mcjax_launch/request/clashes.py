@@ -28,7 +28,7 @@ class _Named(NamedTuple):
 
     @property
     def is_folder(self) -> bool:
-        return self.option in ("--log-dir", "--profile")
+        return self.option in ("--log-dir", "--profile", "--black-box")
 
     def __str__(self) -> str:
         return f"{self.option} {self.given}"
@@ -59,6 +59,7 @@ def _named(options: Options) -> Iterator[_Named]:
         ("--report", options.report),
         ("--log-dir", options.log_dir),
         ("--profile", options.profile),
+        ("--black-box", options.black_box),
     ):
         if given:
             yield _Named(option, given, os.path.realpath(placeholders.fill(given, known)), True)

@@ -41,7 +41,7 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
     _check_declared(options, given)
     if options.emit is None:
         _check_lone(options, given, environ)
-    if options.report or options.profile:  # a run without need not import it
+    if options.report or options.profile or options.black_box:  # a run without need not import it
         from mcjax_launch.request import clashes
 
         clashes.check(options)

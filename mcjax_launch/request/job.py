@@ -42,6 +42,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         "wrappers": _wrappers(options, num_processes),
         "pdb": _some_ranks("--pdb", options.pdb, num_processes),
         "record": options.report is not None,
+        "black_box": options.black_box and os.path.abspath(options.black_box),
         "profile": options.profile and os.path.abspath(options.profile),
     }
     return Job(**{**vars(options), **here._asdict(), **here.python._asdict(), **completed})

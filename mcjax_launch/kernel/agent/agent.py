@@ -480,6 +480,16 @@ class Agent:
         if not self._pids:
             self.reap()  # without children no death will wake us
 
+    @property
+    def running(self) -> Mapping[int, int]:
+        """The ranks whose ends have not been told, by the pids of their processes."""
+        return self._pids
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the ranks are ended, for whatever reason."""
+        return self._supervisor.stopping
+
     def _at_work(self) -> Mapping[int, int]:
         """The processes of ranks, and those that work for some that have not begun."""
         at_work = dict(self._pids)

@@ -68,6 +68,11 @@ class LauncherLink:
         self.said_bye = True
 
     @property
+    def is_remote(self) -> bool:
+        """Whether it leads over a network, and may not be silent for long."""
+        return self._remote
+
+    @property
     def empty(self) -> bool:
         """Whether everything has been sent."""
         return self.uplink.empty

@@ -125,7 +125,12 @@ class Launcher:
         self.policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
         targets = front.outputs(self._give_credit)
         self.console = Console(
-            job, targets, self._reader_gone, self._give_credit, job.record, front.listener
+            job,
+            targets,
+            self._reader_gone,
+            self._give_credit,
+            job.record or job.black_box is not None,
+            front.listener,
         )
         trace = self.console.say if "frames" in os.environ.get(_DEBUG, "") else None
         self.pool = AgentPool(
@@ -569,6 +574,8 @@ class Launcher:
         assert self._hang is not None
         if lines := self._hang.stacks_came(of_ranks(stacks), time.monotonic()):
             self.console.note("\n".join(lines))
+            for part in self._parts.values():
+                part.hangs()
 
     # --- time ---
 
@@ -633,6 +640,8 @@ class Launcher:
             folder = os.path.join(self.state.log_dir, "")
             for line in files.save_programs(self.state.programs, folder):
                 self.console.say(line)
+        for part in self._parts.values():
+            part.concluded(summary)
         self._write_all()
         return summary
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.summary import Summary
     from mcjax_launch.job.plan import Plan, Rank
     from mcjax_launch.kernel.launcher.launcher import Launcher
     from mcjax_launch.kernel.transport.connection import AgentConnection
@@ -43,6 +44,9 @@ class LauncherPart:
     def signalled(self, signum: int) -> None:
         """The launcher has received a signal that does not end the job."""
 
+    def hangs(self) -> None:
+        """Ranks wait for one another, as has just been said; nothing is ended for that."""
+
     def stops(self, now: float) -> None:
         """The ranks are being ended."""
 
@@ -55,6 +59,9 @@ class LauncherPart:
 
     def expire(self, now: float) -> None:
         """Do what is due."""
+
+    def concluded(self, summary: Summary) -> None:
+        """How the job ended has been said."""
 
     def close(self, now: float) -> None:
         """The attempt is over."""

@@ -1,0 +1,129 @@
+"""What can be seen of processes on this host: by the kernel, and by tools where they are."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+
+from ....kernel.agent.system import system
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import IO
+
+_MOST_TEXT = 1 << 20
+_MOST_THREADS = 512
+_MOST_NATIVE = 64
+# Of the kernel's log.
+_TELLING = re.compile(
+    r"out of memory|oom-kill|killed process|xid|nvrm|segfault|mce:|i/o error", re.I
+)
+_MOST_LINES = 200
+_SHOWN = ("State", "Threads", "VmPeak", "VmRSS", "VmSwap", "SigPnd", "SigBlk", "SigCgt")
+
+
+def collected(ranks: Mapping[int, int], most_s: float) -> Iterator[tuple[str, str]]:
+    """Files by name, with what they hold: none where there is nothing to be seen.
+
+    Args:
+        ranks: by the pid of each one's process.
+        most_s: what all tools together get.
+
+    """
+    until = time.monotonic() + most_s
+    below = [pid for pid in system.descendants() if pid not in ranks]
+    named = {**{pid: f"rank {rank}, " for pid, rank in ranks.items()}, **dict.fromkeys(below, "")}
+    tools = list(_begun(named))
+    yield "processes.txt", "\n".join(_processes(ranks, below))
+    for name, heading, process, out in tools:
+        text = _said(process, out, until)
+        if name.startswith("native."):  # gdb begins with what it loads
+            text = text[max(text.find("\nThread "), 0) :]
+        if name == "dmesg.txt":
+            lines = [line for line in text.splitlines() if _TELLING.search(line)]
+            text = "\n".join(lines[-_MOST_LINES:])
+        if text:
+            yield name, f"{heading}{text[:_MOST_TEXT]}"
+
+
+def _begun(
+    named: Mapping[int, str],
+) -> Iterator[tuple[str, str, subprocess.Popen[bytes], IO[bytes]]]:
+    """The tools that this host has, all at once."""
+    if spy := shutil.which("py-spy"):
+        natively = [spy, "dump", "--native", "--pid"]
+    elif gdb := shutil.which("gdb"):
+        natively = [gdb, "-batch", "-nx", "-ex", "thread apply all backtrace", "-p"]
+    else:
+        natively = []
+    alive = [pid for pid in named if _file(f"/proc/{pid}/cmdline")]  # zombies have none
+    commands = [
+        (f"native.{pid}.txt", f"{named[pid]}pid {pid}\n", [*natively, str(pid)])
+        for pid in (alive[:_MOST_NATIVE] if natively else ())
+    ]
+    commands += [
+        ("dmesg.txt", "", ["dmesg", "--ctime"]),
+        ("nvidia-smi.txt", "", ["nvidia-smi", "-q"]),
+        ("ncclras.txt", "", ["ncclras", "-v"]),
+    ]
+    for name, heading, command in commands:
+        out = tempfile.TemporaryFile()  # noqa: SIM115
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+            )
+        except OSError:  # it is not there
+            out.close()
+            continue
+        yield name, heading, process, out
+
+
+def _said(process: subprocess.Popen[bytes], out: IO[bytes], until: float) -> str:
+    """What a tool has written by then."""
+    try:
+        process.wait(max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()  # one that waits for a driver does not even die: nobody waits for it
+    with out:
+        out.seek(0)
+        return out.read(_MOST_TEXT).decode("utf-8", "replace")
+
+
+def _processes(ranks: Mapping[int, int], below: Iterable[int]) -> Iterator[str]:
+    """The ranks, and what they have started, each with its threads."""
+    for pid, rank in sorted(ranks.items(), key=lambda one: one[1]):
+        yield from _process(pid, f"rank {rank}, pid {pid}")
+    for pid in below:
+        yield from _process(pid, f"pid {pid}")
+
+
+def _process(pid: int, title: str) -> Iterator[str]:
+    yield f"{title}: {system.describe(pid)}"
+    if command := system.command(pid):
+        yield f"    {' '.join(command)[:300]}"
+    status = dict(line.partition(":")[::2] for line in _file(f"/proc/{pid}/status").splitlines())
+    known = (f"{name} {' '.join(status[name].split())}" for name in _SHOWN if name in status)
+    yield f"    {', '.join(known)}"
+    try:
+        threads = sorted(os.listdir(f"/proc/{pid}/task"), key=int)
+    except OSError:
+        threads = []
+    for thread in threads[:_MOST_THREADS]:
+        at = f"/proc/{pid}/task/{thread}"
+        place = _file(f"{at}/wchan") or f"syscall {_file(f'{at}/syscall').partition(' ')[0]}"
+        state = _file(f"{at}/stat").rpartition(")")[2].strip()[:1]
+        yield f"    thread {thread} {_file(f'{at}/comm').strip()}: {state} {place}"
+    yield ""
+
+
+def _file(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return file.read(1 << 16).decode("utf-8", "replace")
+    except OSError:
+        return ""

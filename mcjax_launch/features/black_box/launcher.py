@@ -1,0 +1,101 @@
+"""Has hosts collect what they can see, and writes what comes."""
+
+import html
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from mcjax_launch.features.black_box.messages import Attend, Collect, Found
+from mcjax_launch.kernel.launcher.part import LauncherPart
+
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.summary import Summary
+    from mcjax_launch.job.plan import Plan, Rank
+    from mcjax_launch.kernel.launcher.launcher import Launcher
+    from mcjax_launch.kernel.transport.connection import AgentConnection
+    from mcjax_launch.kernel.wire.frames import Raw
+    from mcjax_launch.kernel.wire.messages import ToAgent, ToLauncher
+
+_WHAT = {
+    "processes.txt": "the ranks, what they have started, and where their threads are in the kernel",
+    "stacks.txt": "Python stacks",
+    "dmesg.txt": "the kernel's log: out of memory, GPUs, disks, crashes",
+    "nvidia-smi.txt": "the GPUs",
+    "ncclras.txt": "NCCL's communicators",
+}
+
+
+class BlackBox(LauncherPart):
+    """Asks once when the job is noticed to hang, and once when it ends otherwise than it should."""
+
+    def __init__(self, launcher: "Launcher") -> None:
+        super().__init__(launcher)
+        assert launcher.job.black_box is not None
+        again = f"restart{launcher.restart}" if launcher.restart else ""
+        self._folder = os.path.join(launcher.job.black_box, again)
+        self._files: dict[str, str] = {}  # path below the folder -> what it is
+        self._is_asked = self._is_over = False
+
+    def orders(self, ranks: Sequence["Rank"], plan: "Plan") -> Iterable["ToAgent"]:
+        """A host may be the first to know of a failure."""
+        return (Attend(),)
+
+    def hangs(self) -> None:
+        """Ask, the first time."""
+        if not self._is_asked:
+            self._is_asked = True
+            self.launcher.pool.send_all(Collect(goes_on=True))
+
+    def stops(self, now: float) -> None:
+        """Ask, unless the user has ended the job."""
+        if not self._is_over and not self.launcher.policy.interrupts:
+            self.launcher.pool.send_all(Collect(goes_on=False))
+        self._is_over = True
+
+    def received(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
+        """A host has seen something."""
+        assert isinstance(message, Found)
+        name = os.path.basename(message.name)  # of this folder, whatever the agent says
+        what = _WHAT.get(name, "native stacks")
+        self._write(os.path.join(link.host.name.replace(os.sep, "_"), name), message.text, what)
+
+    def concluded(self, summary: "Summary") -> None:
+        """Write what is known here, and a page that lists it all."""
+        if not self._files:
+            return
+        for rank, run in self.launcher.state.ranks.items():
+            for name, text in (("out", run.stdout), ("err", run.stderr)):
+                if text:
+                    what = f"the last that rank {rank} has written"
+                    self._write(os.path.join("output", f"{rank}.{name}"), text, what)
+        lines = summary.lines or ("the job has ended well",)
+        self._write("index.html", _page(lines, self._files), "")
+        path = os.path.join(self._folder, "index.html")
+        self.launcher.console.note(f"black box: {path}")
+
+    def _write(self, name: str, text: str, what: str) -> None:
+        path = os.path.join(self._folder, name)
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+            self._files[name] = what
+        except OSError as error:
+            self.launcher.console.note(f"--black-box: cannot write {path}: {error.strerror}")
+
+
+def _page(lines: Iterable[str], files: dict[str, str]) -> str:
+    """HTML that says how the job ended, and lists what there is."""
+    said = "\n".join(html.escape(line) for line in lines)
+    rows = "\n".join(
+        f'<tr><td><a href="{html.escape(name)}">{html.escape(name)}</a><td>{html.escape(what)}'
+        for name, what in sorted(files.items())
+    )
+    return (
+        '<!doctype html>\n<meta charset="utf-8">\n<title>mcjax-launch: black box</title>\n'
+        "<style>body{font:14px sans-serif;margin:2em}td{padding:.2em 1em .2em 0}</style>\n"
+        f"<h1>Black box</h1>\n<pre>{said}</pre>\n<table>\n{rows}\n</table>\n"
+    )
+
+
+PART = BlackBox
