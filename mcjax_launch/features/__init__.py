@@ -42,6 +42,7 @@ def used(job: "Job") -> "list[str]":
     uses = {
         "debugging": job.debugpy is not None,
         "preload": bool(job.preload),
+        "rehearse": bool(job.rehearse),
         "relay": job.relay,
         "stdin": bool(job.stdin),
         "verify_spmd": job.verify_spmd,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.summary import Summary
     from mcjax_launch.job.plan import Plan, Rank
     from mcjax_launch.kernel.launcher.launcher import Launcher
     from mcjax_launch.kernel.transport.connection import AgentConnection
@@ -55,6 +56,9 @@ class LauncherPart:
 
     def expire(self, now: float) -> None:
         """Do what is due."""
+
+    def concluded(self, summary: Summary, *, last: bool) -> None:
+        """The attempt's summary has been printed; there is no other if it is the `last`."""
 
     def close(self, now: float) -> None:
         """The attempt is over."""
