@@ -56,7 +56,10 @@ class Keywords(TypedDict, total=False):
     stall_timeout: Duration | None
     grace: Duration | None
     on_rank_failure: Literal["stop", "continue", "restart"] | str
+    rehearse: Words | None
     max_restarts: int
+    restart_on: Words
+    preempted_status: int | None
     min_hosts: int | None
     debugpy: int | None
     verify_spmd: bool

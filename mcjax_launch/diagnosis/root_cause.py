@@ -65,7 +65,10 @@ def ending_of(state: RunState) -> Ending:
     """What ended a run that is over."""
     runs = state.ranks.values()
     if state.stop is not None:
-        return JobStopped(state.stop, state.stop_at)
+        stop, preempted = state.stop, state.preempted_status
+        if preempted is not None and stop.told and _all_left(state):
+            stop = stop.replaced(status=preempted)
+        return JobStopped(stop, state.stop_at)
     first = first_failure(runs)
     if state.host_lost is not None:  # and the job went on
         lost = min(run.order for run in runs if run.process.lost)
@@ -75,6 +78,11 @@ def ending_of(state: RunState) -> Ending:
         return _rank_failed(state, first)
     assert all(run.is_gone for run in runs), "the end of a rank was not reported"
     return Completed(next((run.exit_status for run in runs if run.status), 0))
+
+
+def _all_left(state: RunState) -> bool:
+    """Whether all ranks, of which some ran, have ended with 0 by themselves."""
+    return bool(state.ranks) and all(run.status == 0 for run in state.ranks.values())
 
 
 def first_failure(runs: Iterable[RankRun]) -> RankRun | None:

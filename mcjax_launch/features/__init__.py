@@ -43,6 +43,7 @@ def used(job: "Job") -> "list[str]":
         "black_box": job.black_box is not None,
         "debugging": job.debugpy is not None,
         "preload": bool(job.preload),
+        "rehearse": bool(job.rehearse),
         "relay": job.relay,
         "stdin": bool(job.stdin),
         "verify_spmd": job.verify_spmd,

@@ -17,6 +17,7 @@ _SLICES = ("auto", "one", "host")
 
 _MOST_GPUS = 1024
 _RANK_RESTARTS = 3
+_FAILURES = ("host", "signal", "any")
 # As a manifest writes it, which cannot calculate.
 _GROUPED = r"([0-9]{1,9})\*([0-9]{1,9})\+([0-9]{1,9})"
 
@@ -59,6 +60,31 @@ def on_rank_failure(value: Any) -> str:
     if how == "restart":
         return f"{how}:{ONE_OR_MORE.read(most) if colon else _RANK_RESTARTS}"
     raise ValueError(f"{value!r} is not one of stop, continue, restart, restart:N")
+
+
+def rehearsal(value: Any) -> str:
+    """`kill:R@D`, `stop:R@D`, `term@D` or `lose:HOST@D`; with D in seconds."""
+    what, _, after = text(value).rpartition("@")
+    kind, _, target = what.partition(":")
+    of_rank = kind in ("kill", "stop") and target.isdecimal()
+    if not of_rank and what != "term" and not (kind == "lose" and target):
+        raise ValueError(f"{value!r} is not one of kill:R@D, stop:R@D, term@D, lose:HOST@D")
+    if of_rank:
+        what = f"{kind}:{whole_number(target, 0, MOST_RANKS - 1)}"
+    return f"{what}@{duration(after):g}"
+
+
+def _rehearsals(value: Any) -> tuple[str, ...]:
+    return tuple(map(rehearsal, _texts(value)))
+
+
+def restart_on(value: Any) -> tuple[str, ...]:
+    """Some of _FAILURES, also written as `host,signal`."""
+    words = value.split(",") if isinstance(value, str) else map(str, value)
+    names = tuple(dict.fromkeys(word.strip() for word in words))
+    if not names or not set(names) <= set(_FAILURES):
+        raise ValueError(f"{value!r} is not some of {', '.join(_FAILURES)}")
+    return names
 
 
 def limit(value: Any) -> float | None:
@@ -210,6 +236,7 @@ PATHS = Kind(text, "PATH", "Path | Sequence[Path]", of_keyword=_texts, offers="f
 VARIABLES = Kind(text, "NAME[=VALUE]", "Mapping[str, object]", of_keyword=_variables)
 HOSTS = Kind(text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_hosts, offers="hosts")
 WRAPPERS = Kind(wrapper, "[RANKS:]COMMAND", "Words", of_keyword=_wrappers)
+REHEARSAL = Kind(rehearsal, "FAULT@D", "Words", of_keyword=_rehearsals)
 MODULES = Kind(modules, "MODULES", "Words")
 RANKS = Kind(ranks, "RANKS", "str | int | Set[int] | Sequence[int]")
 SOME_RANKS = Kind(some_ranks, "RANKS|all|none", offers="ranks")
@@ -221,4 +248,6 @@ SLICES = Kind(slices, "auto|one|host|K")
 HOST_RANK = Kind(host_rank, "I")
 COUNT = number(0, 10**9)
 ONE_OR_MORE = number(1, MOST_RANKS)
+STATUS = number(0, 255, "STATUS")
+RESTART_ON = Kind(restart_on, "host,signal,any", "Words")
 PORT = number(1, HIGHEST_PORT, "PORT")

@@ -220,16 +220,37 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         help="What a rank's failure does: stop the job, let the others continue, or restart that "
         "rank, at most N times (3).",
     )
+    rehearse: tuple[str, ...] = option(
+        kinds.REHEARSAL,
+        default=(),
+        repeats=True,
+        help="D after all ranks have joined kill or stop a rank, TERM the job or lose a host, and "
+        "say at the end what came of it. Repeatable.",
+    )
     max_restarts: int = option(
         kinds.COUNT,
         default=0,
         help="Restart the whole job after a failure, at most N times.",
     )
+    restart_on: tuple[str, ...] = option(
+        kinds.RESTART_ON,
+        default=("any",),
+        shown="any",
+        needs="--max-restarts N",
+        help="Restart the job only after these: host (one was lost), signal (it killed a rank) or "
+        "any failure.",
+    )
+    preempted_status: int | None = option(
+        kinds.STATUS,
+        shown="as a signal's",
+        help="Exit status of a job that was told to end, and whose ranks all left with 0.",
+    )
     min_hosts: int | None = option(
         kinds.ONE_OR_MORE,
         shown="all hosts",
         needs="--max-restarts N",
-        help="Restart without the hosts that were lost if at least N are left.",
+        help="Restart without hosts that were lost, or on which two attempts failed by a signal, "
+        "if at least N are left.",
     )
 
 

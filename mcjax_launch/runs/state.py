@@ -100,6 +100,7 @@ class RunState(Changing):
         expects_hooks: each rank's own process is a Python that the hook gets into.
         survives: a rank's failure need not end the job: see `kernel.launcher.survival`.
         ended_all: why a rank's failure ended it all the same, in words; "" if none can go on.
+        preempted_status: the status of a run that was told to end and did, without a failure.
         host_lost: the first host that the job went on without; None while there is none.
 
     """
@@ -124,6 +125,7 @@ class RunState(Changing):
     expects_hooks: bool = False
     survives: bool = False
     ended_all: str = ""
+    preempted_status: int | None = None
     host_lost: StopReason | None = None
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn

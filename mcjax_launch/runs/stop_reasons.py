@@ -22,6 +22,7 @@ class StopReason(Value):
         needs_stacks: the ranks' stacks are to be shown first.
         unread: nobody reads the output any more: one line on the end is enough.
         rank: the one to blame, if one is.
+        told: a signal, as a scheduler sends it, has told the job to end.
 
     """
 
@@ -32,12 +33,13 @@ class StopReason(Value):
     needs_stacks: bool = False
     unread: bool = False
     rank: int | None = None
+    told: bool = False
 
 
 def interrupted(signum: int) -> StopReason:
     """The end of a job by a signal to the launcher."""
     name = signal.Signals(signum).name
-    return StopReason(f"stopped by {name}", exit_status.of_signal(signum))
+    return StopReason(f"stopped by {name}", exit_status.of_signal(signum), told=True)
 
 
 def quit_debugger(rank: str, where: str) -> StopReason:
@@ -66,7 +68,7 @@ def host_lost(host: str, why: str) -> StopReason:
 
 def agent_stopped(host: str, why: str) -> StopReason:
     """The end of a job one of whose agents was stopped, by a scheduler as a rule."""
-    return StopReason(f"host {host}: {why}", exit_status.HOST_LOST)
+    return StopReason(f"host {host}: {why}", exit_status.HOST_LOST, told=True)
 
 
 def internal_error(message: str) -> StopReason:

@@ -467,6 +467,14 @@ class Agent:
         for pid, rank in self._pids.items():
             system.signal_process(self._program(rank, pid), signum)
 
+    def signal_rank(self, number: int, signum: int) -> None:
+        """Send one rank a signal that its agent knows nothing of; to stop it, to its group."""
+        for pid, rank in self._pids.items():
+            if rank == number and signum == signal.SIGSTOP:
+                system.signal_group(pid, signum)
+            elif rank == number:
+                system.signal_process(self._program(rank, pid), signum)
+
     def _program(self, rank: int, pid: int) -> int:
         """The process of a rank, or the one below its wrapper if that is known."""
         wrapped = self.hooks.wrapped if self.hooks is not None else None

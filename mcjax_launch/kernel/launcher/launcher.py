@@ -484,12 +484,7 @@ class Launcher:
     def _read_signals(self) -> None:
         for signum in self.front.read_signals():
             if signum in ENDING:
-                now = time.monotonic()
-                nothing_left = self.pool.nothing_left
-                effects = self.policy.interrupted(
-                    signum, now, nothing_left=nothing_left, caught=self.state.catches_term
-                )
-                self.perform(effects)
+                self.interrupt(signum)
             elif signum in FORWARDED:
                 self.pool.send_all(messages.Forward(signum))
             elif signum == signal.SIGQUIT and self._plan is not None:
@@ -498,6 +493,12 @@ class Launcher:
                 self.pool.reap()
             else:
                 self._notice(signal.Signals(signum))
+
+    def interrupt(self, signum: int) -> None:
+        """The user, or a scheduler, wants the job to end."""
+        now, nothing_left = time.monotonic(), self.pool.nothing_left
+        caught = self.state.catches_term
+        self.perform(self.policy.interrupted(signum, now, nothing_left=nothing_left, caught=caught))
 
     def _notice(self, signum: signal.Signals) -> None:
         """A signal that changes nothing in the ranks."""
@@ -641,7 +642,7 @@ class Launcher:
             for line in files.save_programs(self.state.programs, folder):
                 self.console.say(line)
         for part in self._parts.values():
-            part.concluded(summary)
+            part.concluded(summary, last=self._last or summary.final)
         self._write_all()
         return summary
 

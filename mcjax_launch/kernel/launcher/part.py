@@ -60,8 +60,8 @@ class LauncherPart:
     def expire(self, now: float) -> None:
         """Do what is due."""
 
-    def concluded(self, summary: Summary) -> None:
-        """How the job ended has been said."""
+    def concluded(self, summary: Summary, *, last: bool) -> None:
+        """The attempt's summary has been printed; there is no other if it is the `last`."""
 
     def close(self, now: float) -> None:
         """The attempt is over."""

@@ -1,8 +1,11 @@
 """A job and, if it fails, the same job again."""
 
+from __future__ import annotations
+
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.diagnosis.summary import in_one_line, not_started
@@ -21,9 +24,32 @@ from mcjax_launch.ranks import counted
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason, interrupted
 
+if TYPE_CHECKING:
+    from mcjax_launch.kernel.launcher.restart_policy import RestartPolicy
+
 # Between a failure and the next start: doubled each time.
 _FIRST_PAUSE_S = scaled(1.0)
 _MOST_PAUSE_S = scaled(30.0)
+
+
+class _Judge:
+    """The policy of restarts, imported where an attempt has failed and another may follow."""
+
+    def __init__(self, restart_on: Sequence[str]) -> None:
+        self._restart_on = restart_on
+        self._policy: RestartPolicy | None = None
+
+    def failed(self, attempt: Attempt, lost: Collection[Host]) -> str:
+        """Why there is to be no other attempt; "" if there may be."""
+        from mcjax_launch.kernel.launcher.restart_policy import RestartPolicy, end_of
+
+        self._policy = self._policy or RestartPolicy(self._restart_on)
+        return self._policy.failed(end_of(attempt, {host.name for host in lost}))
+
+    @property
+    def worn_out(self) -> Collection[str]:
+        """The hosts on which too many attempts have failed."""
+        return self._policy.worn_out if self._policy is not None else ()
 
 
 def run(
@@ -46,6 +72,7 @@ def run(
     """
     kept: dict[str, object] = {}
     failures: list[str] = []
+    judge = _Judge(job.restart_on)
     before = _restarts_before(os.environ)
     for restart in range(job.max_restarts + 1):
         began_at = time.monotonic()
@@ -74,6 +101,9 @@ def run(
         )
         ended(attempt)
         last = summary.final or restart == job.max_restarts
+        if not last and (why := judge.failed(attempt, launcher.lost)):
+            launcher.say(why)
+            last = True
         if refused is not None:
             if last:
                 _say_what_was(failures, launcher)
@@ -83,9 +113,11 @@ def run(
             break
         failures.append(f"attempt {restart + 1}: {summary.lines[0]}")
         all_hosts = hosts
-        job, hosts = without(job, hosts, launcher.lost)
+        worn = judge.worn_out
+        without_worn = {host for host in hosts if host.name in worn}
+        job, hosts = without(job, hosts, launcher.lost | without_worn)
         if missing := [host.name for host in all_hosts if host not in hosts]:
-            launcher.say(smaller(missing, job, hosts))
+            launcher.say(smaller(missing, job, hosts, worn))
         seconds = pause_s(restart)
         launcher.say(f"restarting in {seconds:g} s ({restart + 1} of {job.max_restarts})")
         if (signum := _pause(seconds, front)) is not None:
@@ -109,6 +141,7 @@ def _restarts_before(environ: Mapping[str, str]) -> int:
 
 def _state(job: Job, hosts: int, began_at: float) -> RunState:
     state = RunState(began_at=began_at, hosts=hosts, num_processes=job.num_processes)
+    state.preempted_status = job.preempted_status
     if job.record:
         from mcjax_launch.runs.waits import PastWaits
 
@@ -129,11 +162,15 @@ def _say_what_was(failures: Sequence[str], launcher: Launcher) -> None:
         launcher.say("\n".join(["earlier attempts:", *(f"  {failure}" for failure in failures)]))
 
 
-def smaller(missing: Sequence[str], job: Job, hosts: Sequence[Host]) -> str:
-    """What --min-hosts makes of the job."""
+def smaller(
+    missing: Sequence[str], job: Job, hosts: Sequence[Host], worn: Collection[str] = ()
+) -> str:
+    """What --min-hosts makes of the job; `worn`: hosts where attempts have failed twice."""
     ranks, left = counted(job.num_processes, "rank"), counted(len(hosts), "host")
     without = f"host{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-    return f"--min-hosts: going on without {without}: {ranks} on {left}"
+    twice = [name for name in missing if name in worn]
+    why = f" (two attempts failed on {', '.join(twice)})" if twice else ""
+    return f"--min-hosts: going on without {without}{why}: {ranks} on {left}"
 
 
 def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequence[Host]]:

@@ -1,0 +1,1 @@
+"""--rehearse: faults that are made on purpose, to see what comes of them."""

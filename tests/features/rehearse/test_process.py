@@ -1,0 +1,89 @@
+"""Faults that are made on purpose (--rehearse): what follows is as in earnest."""
+
+import pytest
+from jobs import Jobs
+from remote import FAKE_SSH
+
+WAIT = "echo ready; exec sleep 1000"
+LEAVE = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
+DEAF = "trap '' TERM; while :; do sleep 0.05; done"
+
+HOSTS = ("--hosts", "localhost,b", "--via", FAKE_SSH)
+
+RUNS = {
+    "kill": (["--rehearse", "kill:1@0.2s"], WAIT, 137, "kill:1 at 0.2 s: the job ended after"),
+    "term": (["--rehearse", "term@0.2s"], LEAVE, 143, "term at 0.2 s: both ranks left with 0"),
+    "term, and preempted": (
+        ["--rehearse", "term@0.2s", "--preempted-status", 75],
+        LEAVE,
+        75,
+        "term at 0.2 s: both ranks left with 0 within",
+    ),
+    "term, and the deaf": (
+        ["--rehearse", "term@0.2s", "--grace", "0.3s"],
+        DEAF,
+        143,
+        "term at 0.2 s: ranks 0-1: killed after the grace",
+    ),
+    "stop": (
+        ["--rehearse", "stop:1@0.2s", "--timeout", "1s"],
+        WAIT,
+        124,
+        "stop:1 at 0.2 s: the job ended after",
+    ),
+    "a host": (
+        ["--rehearse", "lose:localhost@0.2s"],
+        WAIT,
+        255,
+        "lose:localhost at 0.2 s: the job ended after",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_fault(jobs: Jobs, name: str) -> None:
+    options, script, status, said = RUNS[name]
+    ended = jobs.run("-n", 2, *options, "bash", "-c", script)
+    assert ended.status == status, ended.stderr
+    assert f"rehearsed {said}" in ended.report.splitlines()[-1]
+
+
+def test_each_once_in_the_first_attempt_that_gets_so_far(jobs: Jobs) -> None:
+    faults = ("--rehearse", "kill:0@0.2s", "--rehearse", "kill:1@0.6s")
+    ended = jobs.run("-n", 2, "--max-restarts", 1, *faults, "bash", "-c", WAIT)
+    report = ended.report
+    first, second = report.index("rehearsed kill:0 at"), report.index("rehearsed kill:1 at")
+    assert first < report.index("restarting in 1 s") < second
+    assert "not rehearsed" not in report
+
+
+def test_with_ranks_that_outlive_others(jobs: Jobs) -> None:
+    options = ("--on-rank-failure", "restart", "--rehearse", "kill:1@0.2s")
+    ended = jobs.run("-n", 2, *options, "sleep", 3)
+    assert ended.status == 0
+    assert "rehearsed kill:1 at 0.2 s: rank 1 was back after" in ended.report
+
+
+def test_a_host_that_others_outlive(jobs: Jobs) -> None:
+    options = ("--on-rank-failure", "continue", "--rehearse", "lose:b@0.2s")
+    ended = jobs.run(*HOSTS, *options, "sleep", 1)
+    assert ended.status == 255, ended.stderr
+    assert "going on without rank 1 (--on-rank-failure)" in ended.report
+    assert "1 lost with host b" in ended.report
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("kill:5@1s", "--rehearse kill:5: there is no such rank here"),
+        ("lose:b@1s", "--rehearse lose:b: there is no such host here; there are localhost"),
+    ],
+)
+def test_what_is_not_there(jobs: Jobs, fault: str, said: str) -> None:
+    ended = jobs.run("-n", 2, "--rehearse", fault, "echo", "started")
+    assert (ended.status, ended.report, ended.stdout) == (2, said, "")
+
+
+def test_a_job_that_ends_before(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 2, "--rehearse", "term@60s", "true")
+    assert (ended.status, ended.report) == (0, "not rehearsed: term at 60 s: the job had ended")

@@ -1,0 +1,105 @@
+"""When a rehearsal is due, and what is said to have come of it."""
+
+import pytest
+
+from mcjax_launch.diagnosis.summary import summarize
+from mcjax_launch.features.rehearse.rehearsals import Rehearsal, came_of, joined_at, parse
+from mcjax_launch.kernel.wire.hook_messages import Joined, Joining
+from mcjax_launch.kernel.wire.messages import Exited, FromHook
+from mcjax_launch.options.kinds import rehearsal
+from mcjax_launch.runs import hook_events, stop_reasons
+from mcjax_launch.runs.state import RunState
+
+TERM = Rehearsal("term", "", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "shown"),
+    [
+        ("kill:1@30s", Rehearsal("kill", "1", 30.0), "kill:1 at 30 s"),
+        ("term@1m", Rehearsal("term", "", 60.0), "term at 60 s"),
+        ("stop:02@0.5", Rehearsal("stop", "2", 0.5), "stop:2 at 0.5 s"),
+        ("lose:u@h:22@5", Rehearsal("lose", "u@h:22", 5.0), "lose:u@h:22 at 5 s"),
+    ],
+)
+def test_what_is_asked_for(text: str, known: Rehearsal, shown: str) -> None:
+    assert parse(rehearsal(text)) == known
+    assert str(known) == shown
+    assert rehearsal(rehearsal(text)) == rehearsal(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["term", "kill@5s", "kill:@5s", "kill:a@5s", "term:1@5s", "burn:1@5s", "kill:1@soon"]
+)
+def test_what_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is"):
+        rehearsal(text)
+
+
+def begun(ranks: int = 2, *, hooks: bool = True) -> RunState:
+    state = RunState(num_processes=ranks, expects_hooks=hooks)
+    state.planned("1", "", {rank: "ab"[rank % 2] for rank in range(ranks)}, None)
+    for rank in range(ranks):
+        state.started(rank, 7, 1.0 + rank)
+    return state
+
+
+def test_it_counts_from_the_last_join() -> None:
+    state = begun()
+    for rank in range(2):
+        assert joined_at(state) is None
+        hook_events.take(state, FromHook(rank, Joining("", 2, rank)), 3.0)
+        hook_events.take(state, FromHook(rank, Joined(rank)), 5.0 + rank)
+    assert joined_at(state) == 6.0
+
+
+@pytest.mark.parametrize("state", [begun(hooks=False), begun(1)], ids=["no Python", "one rank"])
+def test_or_from_the_start(state: RunState) -> None:
+    assert joined_at(state) == float(len(state.ranks))
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ({0: (0, ()), 1: (0, ())}, "both ranks left with 0 within 2 s"),
+        (
+            {0: (0, ()), 1: (-9, (15, 9))},
+            "rank 1: killed after the grace; rank 0 left with 0 within 1 s",
+        ),
+        ({0: (-15, (15,)), 1: (-15, (15,))}, "ranks 0-1: ended by SIGTERM"),
+        (
+            {0: (3, (15,)), 1: (0, ())},
+            "rank 0: exited with status 3; rank 1 left with 0 within 2 s",
+        ),
+    ],
+)
+def test_what_comes_of_a_term(ends: dict[int, tuple[int, tuple[int, ...]]], said: str) -> None:
+    state = begun()
+    state.stopped(stop_reasons.interrupted(15), 10.0)
+    for rank, (status, sent) in ends.items():
+        state.exited(Exited(rank, status, sent, None, 0.0, 0), 11.0 + rank)
+    assert came_of(TERM, 10.0, state, summarize(state), 20.0) == f"term at 2 s: {said}"
+
+
+def test_what_comes_of_a_kill() -> None:
+    kill = Rehearsal("kill", "1", 2.0)
+    state = begun()
+    state.exited(Exited(1, -9, (), "", 0.0, 0), 10.0)
+    state.exited(Exited(0, -15, (15,), "", 0.0, 0), 11.0)
+    ended = "kill:1 at 2 s: the job ended after 1 s, with status 137: rank 1 failed: killed by "
+    assert came_of(kill, 10.0, state, summarize(state), 11.0).startswith(ended)
+
+
+def test_what_comes_of_a_kill_that_others_outlive() -> None:
+    kill = Rehearsal("kill", "1", 2.0)
+    state = begun()
+    state.survives = True
+    state.exited(Exited(1, -9, (), "", 0.0, 0), 10.0)
+    state.exited(Exited(0, 0, (), "", 0.0, 0), 14.0)
+    alone = "kill:1 at 2 s: the other rank ended with 0; the job ended after 4 s, with status 137"
+    assert came_of(kill, 10.0, state, summarize(state), 14.0) == alone
+    state.next_life(1, 11.0)
+    state.started(1, 8, 12.0)
+    state.exited(Exited(1, 0, (), "", 0.0, 0), 15.0)
+    back = "kill:1 at 2 s: rank 1 was back after 2 s; the job ended after 5 s, with status 0"
+    assert came_of(kill, 10.0, state, summarize(state), 15.0) == back

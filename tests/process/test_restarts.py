@@ -1,0 +1,73 @@
+"""Restarts that use their head, and the exit status of a job that was told to end."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Launch
+from jobs import Jobs
+
+from mcjax_launch.kernel.wire.timers import SCALE
+
+QUICK = {SCALE: "0.1"}
+
+
+def test_the_same_bug_twice_is_enough(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "bug.py").write_text("import os\nraise ValueError(os.environ['MCJAX_RESTART'])")
+    ended = jobs.run("-n", 2, "--max-restarts", 5, "bug.py", cwd=tmp_path, env=QUICK)
+    assert ended.status == 1
+    assert ended.report.count("restarting in") == 1
+    assert f"not restarted: ValueError at {tmp_path}/bug.py:2 in <module> twice" in ended.report
+    assert "earlier attempts:\n  attempt 1: " in ended.report
+
+
+@pytest.mark.parametrize(
+    ("option", "script", "restarts"),
+    [("signal", "kill -9 $$", 1), ("signal", "exit 3", 0), ("host,signal", "kill -11 $$", 1)],
+)
+def test_restart_on(jobs: Jobs, option: str, script: str, restarts: int) -> None:
+    options = ("--max-restarts", 1, "--restart-on", option)
+    ended = jobs.run(*options, "bash", "-c", script, env=QUICK)
+    assert ended.status != 0
+    assert ended.report.count("restarting in") == restarts
+    assert ("not restarted: --restart-on" in ended.report) == (not restarts)
+
+
+LEAVES = "trap 'exit {}' TERM INT; echo ready; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize(
+    ("script", "how", "status"),
+    [
+        (LEAVES.format(0), "SIGTERM", 75),
+        (LEAVES.format(0), "SIGINT", 75),
+        (LEAVES.format(3), "SIGTERM", 143),
+        ("echo ready; exec sleep 1000", "SIGTERM", 143),
+    ],
+    ids=["TERM", "INT", "a rank with 3", "by the signal"],
+)
+def test_preempted(jobs: Jobs, script: str, how: str, status: int) -> None:
+    import signal
+
+    job = jobs.start("-n", 2, "--preempted-status", 75, "bash", "-c", script)
+    job.read_until("ready", 2)
+    job.signal(signal.Signals[how])
+    assert job.finish().status == status
+
+
+def test_no_preemption(launch: Launch) -> None:
+    options = {"processes": 2, "preempted_status": 75}
+    assert launch("true", **options).exit_status == 0  # type: ignore[arg-type]
+    assert launch("bash", "-c", "exit 3", **options).exit_status == 3  # type: ignore[arg-type]
+    assert launch("sleep", 1000, timeout=0.5, **options).exit_status == 124  # type: ignore[arg-type]
+
+
+def test_who_is_killed_after_the_grace_was_not_preempted_well(jobs: Jobs) -> None:
+    deaf = "trap '' TERM; echo ready; while :; do sleep 1000; done"
+    job = jobs.start(
+        *("-n", 2, "--grace", "0.3", "--preempted-status", 75, "bash", "-c", deaf),
+        stderr=subprocess.STDOUT,
+    )
+    job.read_until("ready", 2)
+    job.signal(15)
+    assert job.finish().status == 143

@@ -1,0 +1,110 @@
+"""Which failures are worth another attempt, as histories of attempts."""
+
+import pytest
+
+from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.diagnosis.summary import not_started, summarize
+from mcjax_launch.kernel.launcher.restart_policy import AttemptEnd, Crash, RestartPolicy, end_of
+from mcjax_launch.kernel.wire.hook_messages import Failed
+from mcjax_launch.kernel.wire.messages import Exited, FromHook
+from mcjax_launch.options.kinds import restart_on
+from mcjax_launch.runs import hook_events, stop_reasons
+from mcjax_launch.runs.state import RunState
+
+BUG = Crash("ValueError", "/work/train.py:18 in load", joined=True, age_s=10.0)
+OTHER, HOST, SIGNAL = AttemptEnd("other"), AttemptEnd("host", ("b",)), AttemptEnd("signal", ("a",))
+
+
+def crash(**changes: object) -> AttemptEnd:
+    return AttemptEnd("other", crash=BUG.replaced(**changes))
+
+
+TWICE = "not restarted: ValueError at /work/train.py:18 in load twice in a row, "
+#: By what --restart-on says: the ends of attempts, and what is said of the last; "": another one.
+HISTORIES: dict[str, tuple[str, list[AttemptEnd], str]] = {
+    "any failure": ("any", [OTHER, OTHER, SIGNAL, HOST], ""),
+    "one exception": ("any", [crash()], ""),
+    "twice": ("any", [crash(), crash(age_s=11.0)], f"{TWICE}10 s and 11 s after initialize(): "),
+    "twice, before initialize()": (
+        "any",
+        [crash(joined=False), crash(joined=False)],
+        f"{TWICE}10 s and 10 s after the start: ",
+    ),
+    "later": ("any", [crash(), crash(age_s=20.0)], ""),
+    "sooner": ("any", [crash(), crash(age_s=5.0)], ""),
+    "sooner, twice": ("any", [crash(), crash(age_s=5.0), crash(age_s=5.5)], TWICE),
+    "elsewhere": ("any", [crash(), crash(where="/work/train.py:19")], ""),
+    "another": ("any", [crash(), crash(exception="KeyError")], ""),
+    "not in a row": ("any", [crash(), SIGNAL, crash()], ""),
+    "host, and a host": ("host", [HOST], ""),
+    "host, and a signal": ("host", [SIGNAL], "not restarted: --restart-on host is for a lost host"),
+    "two of three": (
+        "host,signal",
+        [SIGNAL, OTHER],
+        "not restarted: --restart-on host,signal is for a lost host or a signal",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_history(name: str) -> None:
+    option, ends, said = HISTORIES[name]
+    policy = RestartPolicy(restart_on(option))
+    assert [policy.failed(end) for end in ends[:-1]] == [""] * (len(ends) - 1)
+    last = policy.failed(ends[-1])
+    assert last.startswith(said) and bool(last) == bool(said)
+
+
+def test_a_host_is_worn_out_by_two_failures() -> None:
+    policy = RestartPolicy(("any",))
+    for end, worn in ((HOST, set()), (SIGNAL, set()), (OTHER, set()), (HOST, {"b"})):
+        policy.failed(end)
+        assert policy.worn_out == worn
+
+
+@pytest.mark.parametrize("text", ["", "host,", "hosts", "any,bug"])
+def test_what_the_option_refuses(text: str) -> None:
+    with pytest.raises(ValueError, match="is not some of host, signal, any"):
+        restart_on(text)
+
+
+def ended(status: int, *hook: Failed, sent: tuple[int, ...] = ()) -> AttemptEnd:
+    state = RunState()
+    state.planned("1", "", {0: "a", 1: "b"}, None)
+    state.started(1, 7, 1.0)
+    for said in hook:
+        hook_events.take(state, FromHook(1, said), 3.0)
+    state.exited(Exited(1, status, sent, None, 0.0, 0), 3.0)
+    state.exited(Exited(0, -15, (15,), None, 0.0, 0), 4.0)
+    return end_of(Attempt(0, ("a", "b"), 5.0, state, summarize(state)), ())
+
+
+@pytest.mark.parametrize(
+    ("end", "known"),
+    [
+        (lambda: ended(-9), AttemptEnd("signal", ("b",))),
+        (lambda: ended(3), OTHER),
+        (
+            lambda: ended(1, Failed(1, False, False, "ValueError", where="t.py:1")),
+            AttemptEnd("other", crash=Crash("ValueError", "t.py:1", False, 2.0)),
+        ),
+        (
+            lambda: ended(-9, Failed(1, True, False, "ValueError", where="t.py:1")),
+            AttemptEnd("other", crash=Crash("ValueError", "t.py:1", False, 2.0)),
+        ),
+    ],
+    ids=["a signal", "an exit", "an exception", "an exception, and JAX held up the exit"],
+)
+def test_how_a_rank_has_ended_an_attempt(end: object, known: AttemptEnd) -> None:
+    assert end() == known  # type: ignore[operator]
+
+
+def test_how_else_an_attempt_has_ended() -> None:
+    state = RunState()
+    away = Attempt(0, ("a",), 1.0, state, not_started("host b: timed out", 255))
+    assert end_of(away, {"b"}) == HOST
+    state.stopped(stop_reasons.host_lost("b", "gone"), 1.0)
+    assert end_of(Attempt(0, ("a",), 1.0, state, summarize(state)), {"b"}) == HOST
+    state = RunState()
+    state.stopped(stop_reasons.out_of_time("--stall-timeout", [], final=False), 1.0)
+    assert end_of(Attempt(0, ("a",), 1.0, state, summarize(state)), ()) == OTHER
