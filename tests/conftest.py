@@ -112,6 +112,8 @@ def jobs(
     monkeypatch.setenv("TMPDIR", str(scratch))
     forked = request.node.get_closest_marker("forked")
     modules = forked.args[0] if forked and not PORTABLE else os.environ.get("TEST_PRELOAD", "")
+    if request.node.get_closest_marker("afresh"):
+        modules = "none"
     started = Jobs(modules)
     try:
         yield started

@@ -147,9 +147,11 @@ def check_slices(slices: str | int, ranks: int) -> None:
 
 
 def modules(value: Any) -> tuple[str, ...]:
-    """Names of Python modules, also written as `jax` or `jax,flax.linen`."""
+    """Names of Python modules, also written as `jax` or `jax,flax.linen`; `auto`; `none` for ()."""
     words = value.split(",") if isinstance(value, str) else map(str, value)
     names = tuple(name.strip() for name in words if name.strip())
+    if names == ("none",):
+        return ()
     for name in names:
         if not all(part.isidentifier() for part in name.split(".")):
             raise ValueError(f"{name!r} is not the name of a module: write jax,flax")

@@ -67,7 +67,9 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
     preload: tuple[str, ...] = option(
         kinds.MODULES,
         default=(),
-        help="Import these modules once per host and fork the ranks from there: jax,flax.",
+        metavar="auto|none|MODULES",
+        help="Import modules (jax,flax) once per host and fork the ranks from there; "
+        "auto: jax, for programs that import it.",
     )
 
 

@@ -72,7 +72,7 @@ class RankGroup:
                 processes=shape.processes,
                 cpu_devices=shape.cpu_devices,
                 slices=shape.slices,  # type: ignore[arg-type]  # checked with the mark
-                preload=preload or None,
+                preload=preload or "none",
                 python=sys.executable,
                 start_timeout=_MOST_JOINING_S,
                 quiet=True,

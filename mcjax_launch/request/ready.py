@@ -49,7 +49,20 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
     if options.verbose and job.is_python:
         say(ranks_python.described(job, hosts))
     _check_files(options)
-    return job, tuple(used_hosts(job.processes_here, hosts))
+    hosts = tuple(used_hosts(job.processes_here, hosts))
+    if job.preload == ("auto",):
+        job = _without_needless_preload(job, hosts, say if options.verbose else None)
+    return job, hosts
+
+
+def _without_needless_preload(job: Job, hosts: Sequence[Host], say: Say | None) -> Job:
+    """The job as it is, or with nothing to preload."""
+    from mcjax_launch.features.preload.choice import unsuited
+
+    why = unsuited(job, hosts)
+    if why and say is not None:
+        say(f"--preload auto: {why}; the ranks are started afresh")
+    return job.replaced(preload=()) if why else job
 
 
 def _check_files(options: Options) -> None:

@@ -65,7 +65,7 @@ def test_an_agent_speaks_of_its_ranks(dialogue: Dialogue, frame: Frame) -> None:
         (messages.Usage((USAGE, USAGE.replaced(rank=5))), "Usage of rank 5, which"),
         (messages.Stacks(-1, 1, ""), "Stacks of rank -1, which"),
         (RelayListens(), "RelayListens of rank 0, which"),
-        (Preloaded((1,), 0.0), "Preloaded of rank 1, which"),
+        (Preloaded((1,), 0.0, ""), "Preloaded of rank 1, which"),
         (Data(3, 0, b"x"), "Data, which agents do not send"),
         (Raw("relays", 3, b"x"), "Raw of 'relays', which is no feature"),
         (Raw("..", 3, b"x"), "which is no feature"),

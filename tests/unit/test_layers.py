@@ -39,7 +39,7 @@ STREAMED = {
 BECOMES = {
     "__main__": {"kernel.agent"},
     "__init__": {"api"},
-    "request": {"features.profile"},
+    "request": {"features.preload", "features.profile"},
     "features": {"job"},
 }
 FOREIGN = {

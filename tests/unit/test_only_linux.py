@@ -20,6 +20,8 @@ PLACES = {
     "features/preload/hook/__init__.py",
     "features/preload/hook/forked_rank.py",
     "features/preload/hook/forking.py",
+    "features/preload/hook/fresh_start.py",
+    "features/preload/hook/identity.py",
     "schedulers/kubernetes.py",  # it names a folder of pods, which run Linux wherever this does
 }
 NAMES = re.compile(

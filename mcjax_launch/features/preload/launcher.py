@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from mcjax_launch.diagnosis.preloading import imports_under_way
+from mcjax_launch.features.preload.choice import AUTO, LIBRARIES, MODULES
 from mcjax_launch.features.preload.messages import (
     Importing,
     Preload,
@@ -25,7 +26,8 @@ class PreloadNotes(LauncherPart):
 
     def __init__(self, launcher: Launcher) -> None:
         super().__init__(launcher)
-        self._modules = ",".join(launcher.job.preload)
+        self._is_auto = launcher.job.preload == AUTO
+        self._modules = MODULES if self._is_auto else launcher.job.preload
         self._state = launcher.state
         self._note = launcher.console.note
         self._detail = launcher.console.detail
@@ -34,8 +36,8 @@ class PreloadNotes(LauncherPart):
 
     def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
         """What to import, where the hook can do it."""
-        job = self.launcher.job
-        return [Preload(job.preload)] if job.preload and job.expects_hooks else []
+        libraries = tuple(sorted(LIBRARIES)) if self._is_auto else ()
+        return [Preload(self._modules, libraries)] if self.launcher.job.expects_hooks else []
 
     def begins(self, plan: Plan, now: float) -> None:
         """Say that it is for no such PROGRAM."""
@@ -50,18 +52,20 @@ class PreloadNotes(LauncherPart):
             if self.deadline is None:
                 self.deadline = now + self._pause_s
         elif isinstance(message, Preloaded):
-            how = f"after importing {self._modules} in {message.seconds:.2f} s"
-            self._detail(f"{these_ranks(message.ranks)} forked {how}")
+            how = f"after importing {','.join(self._modules)} in {message.seconds:.2f} s"
+            why = f" ({message.why})" if message.why else ""
+            self._detail(f"{these_ranks(message.ranks)} forked {how}{why}")
         elif isinstance(message, StartedAfresh):
             say = self._detail if message.expected or message.reason in self._said else self._note
             self._said.add(message.reason)
             where = host if self._state.hosts > 1 else ""
             say(started_afresh(message, where, len(self._state.ranks)))
         elif isinstance(message, FromHook) and isinstance(message.message, SetTooLate):
+            say = self._detail if message.message.afresh else self._note
             line = set_too_late(message.message)
             if line not in self._said:
                 self._said.add(line)
-                self._note(line)
+                say(line)
 
     def expire(self, now: float) -> None:
         """Say what is still being imported, if it is time."""
@@ -92,11 +96,12 @@ def started_afresh(message: StartedAfresh, host: str, num_ranks: int) -> str:
 
 
 def set_too_late(message: SetTooLate) -> str:
-    """The line on variables that what was imported has not seen; pure."""
-    return (
-        f"--preload: {message.package} had been imported when the program changed "
-        f"{', '.join(message.variables)}, and has not seen that: use -x NAME=VALUE, or no --preload"
-    )
+    """The line on what was imported before the program has set other variables; pure."""
+    had = f"--preload: {message.package} had been imported when the program changed "
+    names = ", ".join(message.variables)
+    if message.afresh:
+        return f"{had}{names}; what ran so far runs again, in a rank that is started afresh"
+    return f"{had}{names}, and has not seen that: use -x NAME=VALUE, or --preload none"
 
 
 PART = PreloadNotes

@@ -84,17 +84,23 @@ class Fork(ForkMessage):
 class SetTooLate(HookMessage):
     """A package that --preload had imported has not seen what the program has set since.
 
-    `variables` are those that its import has read.
+    `variables` are those that its import has read; or `sys.path`, by which the program would find
+    another. `afresh`: so the rank starts afresh, of which nothing has been seen yet.
     """
 
     package: str
     variables: tuple[str, ...]
+    afresh: bool
 
 
 class Preload(ToAgent):
-    """Before the start: import these once, in a process from which the ranks are forked."""
+    """Before the start: import these once, in a process from which the ranks are forked.
+
+    `libraries`: only where PROGRAM imports one of these, and nothing can be seen of it.
+    """
 
     modules: tuple[str, ...]
+    libraries: tuple[str, ...]
 
 
 class Importing(ToLauncher):
@@ -104,10 +110,14 @@ class Importing(ToLauncher):
 
 
 class Preloaded(ToLauncher):
-    """These ranks have been forked, after so many seconds of imports (--preload)."""
+    """These ranks have been forked, after so many seconds of imports (--preload).
+
+    `why`: what PROGRAM has for that, if it was not asked for.
+    """
 
     ranks: tuple[int, ...]
     seconds: float
+    why: str
 
     @property
     def about(self) -> Iterable[int]:

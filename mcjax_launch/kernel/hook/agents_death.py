@@ -10,6 +10,7 @@ from ..wire.system import LINUX
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from .agent_link import AgentLink
 
@@ -39,12 +40,10 @@ def die_with_parent(parent: int, prctl: Prctl) -> None:
         os.kill(os.getpid(), _signal.SIGKILL)
 
 
-def unseen_prctl() -> Prctl:
-    """The system's function; no module that it takes is left for the program to find."""
+def unseen(name: str) -> Any:
+    """A module; it, and what it takes, is not left for the program to find."""
     before = set(sys.modules)
-    import ctypes
-
-    prctl: Prctl = ctypes.CDLL(None).prctl
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
-    return prctl
+    module = __import__(name)
+    for one in set(sys.modules) - before:
+        del sys.modules[one]
+    return module

@@ -128,7 +128,7 @@ MINE = "import jax, numpy, jax.numpy as jnp; X64 = jax.config.jax_enable_x64"
 X64 = "os.environ['JAX_ENABLE_X64'] = '1'"
 SHOWN = "print(jax.numpy.arange(2.).dtype, len(jax.devices()), jax.config.jax_platforms)"
 NOT_SEEN = "--preload: {} had been imported when the program changed {}, and has not seen that: "
-NOT_SEEN += "use -x NAME=VALUE, or no --preload"
+NOT_SEEN += "use -x NAME=VALUE, or --preload none"
 ORDERS = {
     f"import numpy; {X64}; import jax; {SHOWN}": "float64 2 cpu",
     f"import jax; {X64}; import numpy; {SHOWN}": "float32 2 cpu",
@@ -161,8 +161,9 @@ MISSED = {
 
 @pytest.mark.parametrize("program", MISSED)
 def test_what_cannot_be_made_up_for_is_told(jobs: Jobs, tmp_path: Path, program: str) -> None:
+    """Where the rank has printed something; otherwise it is started afresh."""
     (tmp_path / "mine.py").write_text(MINE)
-    (tmp_path / "program.py").write_text("import os; " + program)
+    (tmp_path / "program.py").write_text("import os; print('seen'); " + program)
     ended = jobs.run("-n", 2, "--preload", "jax,mine", "program.py", cwd=tmp_path)
     assert ended.status == 0, ended.stderr
     missed = MISSED[program]

@@ -237,7 +237,8 @@ READING = {
     "os.environ.setdefault('OWN', 'x')": "OWN",
     "os.getenv('JAX_PROCESS_ID')": "JAX_PROCESS_ID",
     "os.environb.get(b'OWN')": "OWN",
-    "dict(os.environ)": "JAX_PROCESS_ID",
+    "dict(os.environ)": "JAX_PROCESS_ID",  # which is kept
+    "{name: value for name, value in os.environ.items() if int(value[0] == '<')}": "JAX_PROCESS_ID",
     "'OWN' in os.environ": "OWN",
 }
 
@@ -257,6 +258,20 @@ def test_a_variable_that_an_import_has_read(jobs: Jobs, folder: Path, expression
     )
 
 
+LOOKS = [
+    "dict(os.environ).get('NO')",
+    "{name: value for name, value in os.environ.items() if name.startswith('NO_')}",
+    "os.environ.copy() and None",
+    "[os.environ[name] for name in os.environ if name == 'HOME']",
+]
+
+
+@pytest.mark.parametrize("expression", LOOKS)
+def test_a_look_at_all_variables_uses_none(jobs: Jobs, folder: Path, expression: str) -> None:
+    (folder / "mine.py").write_text(f"import os; by = os.getpid(); read = {expression}")
+    assert lines(preload(jobs, folder, "-n", 2, "program.py")) == ranks(True, 0, 1)
+
+
 @pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG"])
 def test_a_variable_that_a_library_may_have_read(jobs: Jobs, folder: Path, name: str) -> None:
     ended = preload(jobs, folder, "-n", 2, "-x", f"{name}={{process_id}}", "program.py")
@@ -264,17 +279,18 @@ def test_a_variable_that_a_library_may_have_read(jobs: Jobs, folder: Path, name:
 
 
 def test_variables_of_each_rank_are_set(jobs: Jobs, folder: Path) -> None:
-    """In Python, and for what it starts; an import's own settings last."""
+    """In Python, and for what it starts; an import's own settings come with that import."""
     (folder / "mine.py").write_text("import os; os.environ['SET'] = 'by import'")
     (folder / "program.py").write_text(
         "import os, subprocess; print(os.environ['OWN'], os.environ['SET'], flush=True);"
+        "import mine; print(os.environ['OWN'], os.environ['SET'], flush=True);"
         "subprocess.run('echo $OWN $SET $MCJAX_LOCAL_PROCESS_ID', shell=True)"
     )
     own = ["-x", "OWN=<{process_id}>", "-x", "SET={process_id}"]
     ended = preload(jobs, folder, "-n", 2, *own, "program.py")
     assert lines(ended) == [
-        *("[0] <0> by import", "[0] <0> by import 0"),
-        *("[1] <1> by import", "[1] <1> by import 1"),
+        *("[0] <0> 0", "[0] <0> by import", "[0] <0> by import 0"),
+        *("[1] <1> 1", "[1] <1> by import", "[1] <1> by import 1"),
     ]
     assert ended.err == b""
 
@@ -289,28 +305,77 @@ CHANGES = {
     "import other; os.environ['OWN'] = 'x'; import mine": "",
     "os.environ['OWN'] = 'x'; import json, this_folder": "",
     "os.environ['OMP_NUM_THREADS'] = os.environ['UNREAD'] = 'x'; import other": "",
-    "os.environ['SET'] = 'by import'; import mine": "",
+    "os.environ['SET'] = 'by import'; import mine": "SET",
     "os.environ['SET'] = 'x'; import mine": "SET",
 }
 
 
 @pytest.mark.parametrize("program", CHANGES)
-def test_a_variable_that_the_program_sets_too_late(jobs: Jobs, folder: Path, program: str) -> None:
-    """Before it imports what has read it, in whichever way; one line for all ranks."""
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_variable_that_the_program_sets_too_late(
+    jobs: Jobs, folder: Path, program: str, seen: bool
+) -> None:
+    """Before it imports what has read it: it runs again if nobody can know, or one line says so."""
     (folder / "mine.py").write_text(
         MODULE + "; os.environ.get('OWN'), os.environ.get('ADDED');"
         "os.environ.setdefault('SET', 'by import')"
     )
     (folder / "other.py").write_text(OTHER)
     (folder / "this_folder.py").write_text("")
-    (folder / "program.py").write_text("import os; " + program)
-    words = ["-n", 2, "-x", "OWN=own", "program.py"]
+    (folder / "program.py").write_text(("print('seen');" if seen else "") + "import os; " + program)
+    words = ["-v", "-n", 2, "-x", "OWN=own", "program.py"]
     ended = preload(jobs, folder, *words, module="mine,other,this_folder")
-    assert lines(ended) == ["[0] imported"]
     name = CHANGES[program]
-    line = f"--preload: mine had been imported when the program changed {name}, and has not seen "
-    line += "that: use -x NAME=VALUE, or no --preload"
-    assert ended.report == (line if name else "")
+    afresh = ["[0] imported", "[1] imported"] if name and not seen else []
+    assert lines(ended) == sorted(["[0] imported", *afresh, *(["[0] seen", "[1] seen"] * seen)])
+    said = [line for line in ended.report.splitlines() if line.startswith("--preload")]
+    line = f"--preload: mine had been imported when the program changed {name}"
+    then = ", and has not seen that: use -x NAME=VALUE, or --preload none"
+    again = "; what ran so far runs again, in a rank that is started afresh"
+    assert said == ([line + (then if seen else again)] if name else [])
+
+
+DONE = {
+    "print('x')": False,
+    "os.write(1, b'x')": False,
+    "open(str(os.getpid()), 'w')": False,
+    "kept = open('made', 'a')": False,
+    "subprocess.run(['true'])": False,
+    "kept = subprocess.Popen(['sleep', '9'])": False,
+    "kept = socket.socket()": False,
+    "kept = os.pipe()": False,
+    "os.mkdir(str(os.getpid()))": False,
+    "os.close(0)": False,
+    "open('program.py').read()": True,
+    "import settings": True,
+    "os.chdir('/'); os.umask(0o77); signal.signal(15, signal.SIG_IGN)": True,
+    "signal.alarm(5); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])": True,
+    "kept = [threading.Thread(target=time.sleep, args=(99,), daemon=True)]; kept[0].start()": True,
+    "kept = os.open('program.py', os.O_RDONLY); os.set_inheritable(kept, True)": True,
+}
+
+
+@pytest.mark.parametrize("done", DONE)
+def test_what_can_be_seen_of_a_rank(jobs: Jobs, folder: Path, done: str) -> None:
+    """Such a rank goes on with what it has; any other is started afresh, as it was at first."""
+    (folder / "mine.py").write_text("import os; seen = os.environ.get('OWN')")
+    (folder / "settings.py").write_text("")
+    (folder / "program.py").write_text(
+        "import os, signal, socket, subprocess, sys, threading, time\n"
+        "state = [os.getcwd(), os.umask(0o22), signal.getsignal(15), len(os.listdir('/proc/self/fd')),"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, ())]\n"
+        f"{done}\nos.environ['OWN'] = 'own'\nimport mine\n"
+        "print('seen', mine.seen, state)\n"
+        "os.kill(kept.pid, 9) if 'kept' in vars() and hasattr(kept, 'pid') else None\n"
+    )
+    fresh = preload(jobs, folder, "-n", 1, "program.py", module="none")
+    forked = preload(jobs, folder, "-n", 1, "program.py")
+    shown = [line for line in lines(forked) if "seen" in line]
+    if DONE[done]:
+        assert shown == [line for line in lines(fresh) if "seen" in line]
+    else:
+        assert "seen None" in shown[0]
+    assert forked.report.startswith("--preload: mine had been") is not DONE[done]
 
 
 @pytest.mark.parametrize("value", ["os/path", "a b", "1a", "jax,-v"])

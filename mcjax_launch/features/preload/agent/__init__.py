@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from ....kernel.agent.agent import NO_INPUT
 from ....kernel.agent.part import AgentPart
@@ -10,9 +11,18 @@ from ....kernel.agent.system import system
 from ....kernel.agent.system.unix import SpawnError
 from ....kernel.wire.program_check import executable
 from ....kernel.wire.signals import signal_name
-from ..messages import Forked, ImportBegins, Imported, Importing, NotForked, Preload
-from .fork_server import ForkServerLink, Importer
+from ..messages import (
+    Forked,
+    ImportBegins,
+    Imported,
+    Importing,
+    NotForked,
+    Preload,
+    StartedAfresh,
+)
+from .fork_server import ForkServerLink, HiddenOutput, Importer
 from .forking import Forking
+from .program import Choice, Unsuited, choose
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -34,17 +44,18 @@ class Preloading(AgentPart):
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
-        self._modules: tuple[str, ...] = ()
+        self._order: Preload | None = None
         self._forking: Forking | None = None  # under way
         self._server: ForkServerLink | None = None  # its process has not been reaped
         self._dump_signals = (0, 0)  # what has it send its stack, and those of all threads
         self._unfit = ""  # why the server cannot fork
         self._importer: Importer | None = None  # that has been asked for its stack
+        self._hidden: HiddenOutput | None = None
 
     def received(self, message: Message | Raw) -> None:
         """What to import comes before the start."""
         assert isinstance(message, Preload)
-        self._modules = message.modules
+        self._order = message
 
     def hook_said(self, hook: HookConnection, said: FromHook) -> None:
         """Pass on what a forked rank has noticed."""
@@ -52,19 +63,26 @@ class Preloading(AgentPart):
 
     def starts_ranks(self, ranks: Sequence[Wanted]) -> bool:
         """Start the server, from which these are forked."""
-        if not self._modules:
+        if self._order is None:
             return False
-        agent = self.agent
-        self._forking = Forking(ranks, agent.standard_streams, agent.started)
+        agent, choice = self.agent, None
+        try:
+            if self._order.libraries:
+                choice = _choice(ranks, self._order.libraries)
+        except Unsuited as unsuited:
+            numbers = tuple(rank.process_id for rank, _ in ranks)
+            agent.link.send(StartedAfresh(numbers, str(unsuited), expected=True))
+            return False
+        why = choice.why if choice is not None else ""
+        self._forking = Forking(ranks, agent.standard_streams, agent.started, why)
         if reason := _reason_against(ranks):
             self._forking.refuse_all(reason, expected=system.forks_ranks)
             self._over()
             return True
         try:
-            modules = ",".join(self._modules)
+            modules = ",".join(self._order.modules)
             self._server = ForkServerLink(modules, ranks[0], agent.loop, self._said)
-            ends = self._forking.first_ends()
-            self._server.start((NO_INPUT, *ends[1:]), agent.files_limit)
+            self._server.start(self._streams(choice), agent.files_limit, choice)
         except (OSError, SpawnError):  # of which the ranks themselves will tell
             if self._server is not None:
                 self._server.hang_up()
@@ -73,9 +91,26 @@ class Preloading(AgentPart):
             self._over()
         return True
 
+    def _streams(self, choice: Choice | None) -> tuple[int, int, int]:
+        """What the server has as 0, 1 and 2: those of the first rank, or nobody's."""
+        assert self._forking is not None
+        if choice is None:
+            _, out, err = self._forking.first_ends()
+            return NO_INPUT, out, err
+        self._hidden = HiddenOutput(self.agent.loop, self._has_printed)
+        return NO_INPUT, self._hidden.end, self._hidden.end
+
+    def _has_printed(self, text: str) -> None:
+        """What is imported prints: in each rank, if nobody has asked for an import of all."""
+        if self._forking is not None and self._server is not None:
+            self._unfit = f"an import prints: {text}"
+            self._forking.refuse_all(self._unfit)
+            system.signal_process(self._server.pid, signal.SIGKILL)
+
     def _over(self) -> None:
         forking, self._forking = self._forking, None
         assert forking is not None
+        self._close_hidden()
         forking.end()
         for report in forking.outcome.reports():
             self.agent.link.send(report)
@@ -93,8 +128,10 @@ class Preloading(AgentPart):
             self._dump_signals = packet.dump_signal, packet.dump_all_signal
             self.agent.link.send(Importing(packet.module))
         elif isinstance(packet, Imported):
-            assert self._server is not None
-            self._forking.begin(self._server, packet.seconds)
+            if self._hidden is not None:
+                self._hidden.read()
+            if self._server is not None and not self._unfit:
+                self._forking.begin(self._server, packet.seconds)
         elif isinstance(packet, NotForked) and not self._forking.has_begun:
             self._unfit = packet.reason
         elif isinstance(packet, (Forked, NotForked)):
@@ -148,8 +185,27 @@ class Preloading(AgentPart):
         if self._forking is not None:
             self._forking.close()
             self._forking = None
+            self._close_hidden()
         if self._server is not None:
             self._server.hang_up()
+
+    def _close_hidden(self) -> None:
+        if self._hidden is not None:
+            self._hidden.close()
+            self._hidden = None
+
+
+def _choice(ranks: Sequence[Wanted], libraries: Collection[str]) -> Choice:
+    """What is to be done for these ranks, if nobody has asked for anything.
+
+    Raises:
+        Unsuited: nothing; why.
+
+    """
+    if len(ranks) == 1:
+        raise Unsuited("a single rank on its host")
+    rank, environ = ranks[0]
+    return choose(rank.argv[rank.wrapper_words :], rank.cwd, environ, libraries)
 
 
 def _reason_against(ranks: Sequence[Wanted]) -> str:

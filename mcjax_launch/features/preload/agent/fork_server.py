@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 
     from ....kernel.agent.part import Wanted
     from ....kernel.wire.ulimits import Limit
+    from .program import Choice
 
 _MOST_PACKET = 1 << 16
+_MOST_TEXT = 200
 
 
 class ForkServerLink:
@@ -50,23 +53,28 @@ class ForkServerLink:
         loop.watch(ours.fileno(), READ, lambda ready: self._receive())
         self._connection: socket.socket | None = ours
 
-    def start(self, standard: Sequence[int], files_limit: Limit | None) -> None:
+    def start(
+        self, standard: Sequence[int], files_limit: Limit | None, choice: Choice | None
+    ) -> None:
         """Start it.
 
         Args:
             standard: its 0, 1 and 2.
             files_limit: see `System.spawn`.
+            choice: if nobody has asked for it.
 
         Raises:
             OSError, SpawnError: it cannot be started.
 
         """
         rank, environ = self._first
-        order = f"{self._modules}:{self._theirs.fileno()}"
+        guesses = "\n".join(f"{n}={v}" for n, v in choice.settings.items()) if choice else ""
+        auto = "auto" if choice else ""
+        order = f"{self._modules}:{self._theirs.fileno()}:{auto}:{guesses}"
         environ = {**environ, hook_environ.INSTEAD: f"{NAME}:{order}"}
         self._theirs.set_inheritable(True)
         try:
-            self.pid = system.spawn(rank.argv, environ, rank.cwd, standard, (), files_limit)
+            self.pid = system.spawn(rank.argv, environ, rank.cwd, standard, rank.cores, files_limit)
         finally:
             self._theirs.close()
 
@@ -113,6 +121,42 @@ class ForkServerLink:
             return False
         self._on_packet(_understood(data.decode("utf-8", "replace")))
         return True
+
+
+class HiddenOutput:
+    """A pipe for what the server prints, where none of that is to be seen.
+
+    Args:
+        loop: calls when something is printed.
+        on_text: is given the beginning of it, in one line.
+
+    Attributes:
+        end: that the server gets.
+
+    """
+
+    def __init__(self, loop: Loop, on_text: Callable[[str], object]) -> None:
+        self._loop = loop
+        self._on_text = on_text
+        self._read_end, self.end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        loop.watch(self._read_end, READ, lambda ready: self.read())
+
+    def read(self) -> None:
+        """See whether something has been printed."""
+        try:
+            data = os.read(self._read_end, _MOST_TEXT)
+        except BlockingIOError:
+            return
+        self._loop.forget(self._read_end)
+        if data:
+            self._on_text(data.decode("utf-8", "replace").strip().partition("\n")[0])
+
+    def close(self) -> None:
+        """Nothing is expected any more."""
+        self._loop.forget(self._read_end)
+        os.close(self._read_end)
+        os.close(self.end)
 
 
 class Importer:

@@ -28,11 +28,13 @@ class ForkResult:
         seconds: that the imports have taken.
         forked: pids of the ranks that have been forked, by rank.
         afresh: those that have to be started otherwise.
+        why: PROGRAM is forked, if nobody has asked for it.
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, why: str = "") -> None:
         self.seconds = 0.0
+        self.why = why
         self.forked: dict[int, int] = {}
         self.afresh: list[Wanted] = []
         self._reasons: dict[str, list[int]] = {}
@@ -49,9 +51,10 @@ class ForkResult:
     def reports(self) -> Iterator[Message]:
         """What the launcher is to know of that."""
         if self.forked:
-            yield Preloaded(tuple(self.forked), self.seconds)
+            yield Preloaded(tuple(self.forked), self.seconds, self.why)
         for reason, ranks in self._reasons.items():
-            yield StartedAfresh(tuple(ranks), reason, reason in self._expected)
+            expected = bool(self.why) or reason in self._expected
+            yield StartedAfresh(tuple(ranks), reason, expected)
 
 
 class Forking:
@@ -61,6 +64,7 @@ class Forking:
         ranks: to be forked, at least one.
         standard: makes the streams of a rank; gives the ends that are to be its 0, 1 and 2.
         on_forked: called with each rank that has been forked, and its pid, before it begins.
+        why: see ForkResult.
 
     Attributes:
         outcome: so far.
@@ -72,9 +76,10 @@ class Forking:
         ranks: Sequence[Wanted],
         standard: Callable[[RankOrder], tuple[int, int, int]],
         on_forked: Callable[[int, int], None],
+        why: str,
     ) -> None:
         self.ranks = list(ranks)
-        self.outcome = ForkResult()
+        self.outcome = ForkResult(why)
         self._standard = standard
         self._on_forked = on_forked
         self._ahead = list(ranks)
@@ -119,7 +124,7 @@ class Forking:
 
     def refuse_all(self, reason: str = "", *, expected: bool = False) -> None:
         """Have all started afresh; those that are forked end. No reason: they will tell it."""
-        self.outcome, self._ahead = ForkResult(), []
+        self.outcome, self._ahead = ForkResult(self.outcome.why), []
         if reason:
             self.outcome.refuse(self.ranks, reason, expected=expected)
         else:

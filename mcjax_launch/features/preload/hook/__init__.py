@@ -13,22 +13,24 @@ from __future__ import annotations
 import os
 import sys
 
-from ....kernel.hook.agents_death import die_with_parent, unseen_prctl
+from ....kernel.hook.agents_death import die_with_parent
 from ....kernel.wire import hook_environ
 from ....kernel.wire.codec import to_json
 from ....kernel.wire.line import receive
 from .. import messages as fork_messages
 from . import forked_rank
-from .environment_reads import EnvironmentReads
-from .forking import Unfit, check_devices, check_jax, check_threads, fork
-from .import_graph import ImportGraph, package_of
-from .jax_flags import JaxFlags
+from .forking import Unfit, check_devices, check_jax, check_options, check_threads, fork
+from .fresh_start import FreshStart
+from .identity import System
+from .import_graph import package_of
+from .own_modules import OwnModules
+from .recording import Recording
 from .unseen_modules import FirstImports, UnseenModules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from typing import NoReturn
 
     from ....kernel.hook.agent_link import AgentLink
@@ -41,24 +43,26 @@ class ForkServer:
     """A process that is to fork ranks, and to become none itself.
 
     Args:
-        order: `modules:the descriptor of the connection to the agent`.
+        order: what `ForkServerLink.start` writes.
         link: of the hook, which is connected in each rank.
         environ: of the hook, which becomes the rank's.
 
     """
 
     def __init__(self, order: str, link: AgentLink, environ: dict[str, str]) -> None:
-        modules, _, self._descriptor = order.partition(":")
+        modules, self._descriptor, auto, guesses = order.split(":", 3)
         self._modules = modules.split(",")
+        self._is_auto = bool(auto)
         self._link = link
         self._environ = environ
         self._agent = os.getppid()
-        self._reads = EnvironmentReads()
-        self._flags = JaxFlags()
-        self._graph = ImportGraph(self._flags.imported)
+        self._system = System()
+        lines = (line.partition("=") for line in guesses.splitlines())
+        guessed = {name: value for name, _, value in lines}
+        self._recording = Recording(guessed, self._system.environment)
+        self._cores = len(os.sched_getaffinity(0))
         self._seconds = 0.0
         self._dump_signals = (0, 0)
-        self._prctl = unseen_prctl()
 
     def run(self, step_aside: Callable[[], object]) -> None:
         """Import, and fork; comes back in each rank.
@@ -69,10 +73,11 @@ class ForkServer:
         """
         try:
             connection = _connection(int(self._descriptor))
-            die_with_parent(self._agent, self._prctl)  # it may be deep in an import then
+            die_with_parent(self._agent, self._system.prctl)  # it may be deep in an import then
             self._dump_signals = self._link.dump_stacks_on_signal(connection.fileno())
             try:
-                with self._reads:
+                check_options()
+                with self._recording.reads:
                     _customize(step_aside)
                     self._import(connection)
                 check_devices()
@@ -108,7 +113,7 @@ class ForkServer:
             sys.path.insert(0, first)
         _import_usercustomize()
         only_jax = True
-        with self._graph, self._flags:
+        with self._recording, OwnModules(first if self._is_auto else None):
             for name in self._modules:
                 _send(connection, fork_messages.ImportBegins(name, *self._dump_signals))
                 _import_module(name)
@@ -145,7 +150,8 @@ class ForkServer:
                 pid = fork()
                 if pid == 0:
                     connection.close()
-                    forked_rank.begin(descriptors, order.cores, self._agent, self._prctl)
+                    prctl = self._system.prctl
+                    forked_rank.begin(descriptors, order.cores, self._agent, prctl)
                     return order
                 _send(connection, fork_messages.Forked(pid))
             for fd in descriptors:
@@ -157,7 +163,9 @@ class ForkServer:
         its = list(order.argv)
         if len(its) != len(mine) or its[: len(its) - count] != mine[: len(mine) - count]:
             return "its command is another"
-        name = self._reads.used_of(_changes(order))
+        if order.cores and len(order.cores) != self._cores:
+            return "it has another number of cores"
+        name = self._recording.reads.used_of(_changes(order))
         if name:
             return f"{name} differs between ranks, and an import may have read it"
         try:
@@ -169,7 +177,9 @@ class ForkServer:
     def _become(self, order: fork_messages.Fork) -> None:
         """Be this rank: what Python has done so far is done again where ranks differ."""
         changes = _changes(order)
-        self._reads.apply(changes)
+        hidden = self._recording.packages(self._modules)
+        self._recording.reads.begin(changes, hidden)
+        self._recording.effects.undo(hidden)
         for name, value in changes.items():
             if value is None:
                 self._environ.pop(name, None)
@@ -180,8 +190,7 @@ class ForkServer:
             sys.argv[1:] = order.argv[-count:]
             if hasattr(sys, "orig_argv"):
                 sys.orig_argv[-count:] = order.argv[-count:]
-            if list(order.argv) != _command():
-                forked_rank.show_command(order.argv)
+        self._system.show(order.argv, self._environ)
         forked_rank.renew()
         try:
             self._link.connect(
@@ -189,14 +198,15 @@ class ForkServer:
             )
         except OSError:  # there is no agent: it is about to end this rank
             pass
-        self._hide_what_is_imported()
+        self._hide(hidden, FreshStart(order.argv, self._environ))
 
-    def _hide_what_is_imported(self) -> None:
-        packages = self._graph.loaded_for([package_of(name) for name in self._modules])
+    def _hide(self, packages: Collection[str], fresh_start: FreshStart) -> None:
+        """Have the program find nothing of what is imported, until it imports it."""
         if "jax" not in packages:  # the program finds it imported, or imports it itself
             self._link.send_held()
-        first_imports = FirstImports(self._reads, self._flags, self._link, self._environ)
-        UnseenModules(packages, self._graph, first_imports.take)
+        recording = self._recording
+        first_imports = FirstImports(recording, self._link, self._environ, fresh_start)
+        UnseenModules(packages, recording.graph, first_imports.take)
 
 
 def _changes(order: fork_messages.Fork) -> dict[str, str | None]:

@@ -6,10 +6,12 @@ import os
 import sys
 
 from .import_graph import executing_module, package_of
+from .lent_value import LentValue, lent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    import weakref
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from typing import Any
 
 # Read when a program starts, by Python or the C library: to set them in a program is too late.
@@ -28,26 +30,38 @@ _MAY_HAVE_BEEN_READ = (*_READ_AT_START, *_READ_BY_LIBRARIES, *_READ_BY_DRIVERS)
 
 
 class EnvironmentReads:
-    """A `with` in which each look at os.environ is noticed.
+    """A `with` in which each look at os.environ is noticed, and each change of it.
 
     A read has a place: the module whose import has led to it, and the line of that.
+
+    Args:
+        guesses: variables that the program is likely to set before its imports, with the values:
+            set meanwhile.
+        in_c: gives the environment as C has it.
+
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, guesses: Mapping[str, str], in_c: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
+        self._guesses = guesses
+        self._in_c = in_c
         self._read: dict[str, str | None] = {}  # as it was at the first read, None: not set
         self._places: dict[str, set[tuple[str, int]]] = {}
         self._listed: set[tuple[str, int]] = set()  # where it was asked which variables there are
+        self._set: list[tuple[str, str, str | None]] = []  # by imports: the package, name, value
         self._before: dict[str, str] = {}
-        self._after: dict[str, str] = {}
         self._begun_with: dict[str, str] = {}  # by the rank, before its program
+        self._lent: list[tuple[weakref.ref[LentValue], Callable[[], None]]] = []
         self._real: Any = None
 
     def __enter__(self) -> EnvironmentReads:
         self._before = dict(os.environ)
+        os.environ.update(self._guesses)
         cls: Any = type(os.environ)
         # Bound here: these are called often, and os.environ has to remain the object it is.
-        self._real = cls.__getitem__, cls.__iter__
-        getitem, iterate = self._real
+        self._real = cls.__getitem__, cls.__iter__, cls.__setitem__, cls.__delitem__
+        getitem, iterate, setitem, delitem = self._real
 
         def read(environ: Any, name: Any) -> Any:
             value = None
@@ -55,24 +69,53 @@ class EnvironmentReads:
                 value = getitem(environ, name)
             finally:
                 if isinstance(name, (str, bytes)):
-                    self._note(os.fsdecode(name), None if value is None else os.fsdecode(value))
+                    value = self._given(os.fsdecode(name), value)
             return value
 
         def list_all(environ: Any) -> Iterator[Any]:
             self._listed.add(executing_module())
             return iterate(environ)  # type: ignore[no-any-return]
 
+        def change(environ: Any, name: Any, value: Any) -> None:
+            setitem(environ, name, value)
+            self._note_change(os.fsdecode(name), os.fsdecode(value))
+
+        def delete(environ: Any, name: Any) -> None:
+            delitem(environ, name)
+            self._note_change(os.fsdecode(name), None)
+
         cls.__getitem__, cls.__iter__ = read, list_all
+        cls.__setitem__, cls.__delitem__ = change, delete
         return self
 
     def __exit__(self, *exception: object) -> None:
         cls: Any = type(os.environ)
-        cls.__getitem__, cls.__iter__ = self._real
-        self._after = dict(os.environ)
+        cls.__getitem__, cls.__iter__, cls.__setitem__, cls.__delitem__ = self._real
+        for reference, use in self._lent:
+            if reference() is not None:  # somebody has kept it
+                use()
 
-    def _note(self, name: str, value: str | None) -> None:
-        self._read.setdefault(name, value)
-        self._places.setdefault(name, set()).add(executing_module())
+    def _given(self, name: str, value: Any) -> Any:
+        """What a reader gets for a value, None if there is none, once that has been noted."""
+        import _weakref
+
+        place = executing_module()
+        text = None if value is None else os.fsdecode(value)
+
+        def use() -> None:
+            if name in self._read or all(name != one for _, one, _ in self._set):
+                self._read.setdefault(name, text)  # it is not what an import has set
+                self._places.setdefault(name, set()).add(place)
+
+        if place not in self._listed or not isinstance(value, str):
+            use()
+            return value
+        value = lent(value, use)
+        self._lent.append((_weakref.ref(value), use))
+        return value
+
+    def _note_change(self, name: str, value: str | None) -> None:
+        self._set.append((package_of(executing_module()[0]), name, value))
 
     def used_of(self, changes: Mapping[str, str | None]) -> str:
         """A variable among these that has been used with another value; "" if there is none.
@@ -103,37 +146,52 @@ class EnvironmentReads:
         """
         found: dict[str, set[tuple[str, int]]] = {}
         environ = dict(os.environ)
-        if environ == self._begun_with:
-            return found
-        for name in {*environ, *self._begun_with}:
-            value, begun_with = environ.get(name), self._begun_with.get(name)
-            if value in (begun_with, self._read.get(name, begun_with)):
-                continue
-            places = self._places.get(name, set())
-            if (value is None) is not (begun_with is None):
-                places = places | self._listed
+        in_c = self._in_c() or environ
+        for name in {*environ, *in_c, *self._begun_with, *self._guesses}:
+            was = self._guesses.get(name, self._begun_with.get(name))
+            value = environ.get(name)
+            if value != self._read.get(name, was):
+                found[name] = set(self._places.get(name, ()))
+            if (value is None) is not (was is None):
+                found.setdefault(name, set()).update(self._listed)
+            if name.startswith(_READ_BY_LIBRARIES) and in_c.get(name) != was:
+                found.setdefault(name, set()).update([(imported, 0)] if are_in_c(packages) else ())
+        for name, places in found.items():
             found[name] = {place for place in places if package_of(place[0]) in packages}
-            if name.startswith(_READ_BY_LIBRARIES) and _are_in_c(packages):
-                found[name].add((imported, 0))
         return {name: places for name, places in found.items() if places}
 
-    def apply(self, changes: Mapping[str, str | None]) -> None:
-        """Begin a rank: set these, but for those that the imports have set, whatever they were."""
-        for name, value in changes.items():
-            if self._after.get(name) != self._before.get(name):
-                continue
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    def begin(self, changes: Mapping[str, str | None], packages: Collection[str]) -> None:
+        """Begin a rank with its own variables.
+
+        Args:
+            changes: those that differ from the first rank's.
+            packages: that the program has not imported yet, nor seen what they set.
+
+        """
+        lasting = {name: value for package, name, value in self._set if package not in packages}
+        _assign({**dict.fromkeys(os.environ), **self._before, **changes, **lasting})
         self._begun_with = dict(os.environ)
 
+    def redo(self, packages: Collection[str]) -> None:
+        """Set what the imports of packages have set."""
+        _assign({name: value for package, name, value in self._set if package in packages})
 
-def _are_in_c(packages: Collection[str]) -> bool:
-    """Whether some module of them is a library."""
+
+def _assign(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        elif os.environ.get(name) != value:
+            os.environ[name] = value
+
+
+def are_in_c(packages: Collection[str]) -> bool:
+    """Whether some module of them is a library, and not Python's own."""
+    standard: Collection[str] = getattr(sys, "stdlib_module_names", ())
+    others = set(packages).difference(standard)
     return any(
-        package_of(name) in packages and _file_of(module).endswith(".so")
-        for name, module in list(sys.modules.items())
+        package_of(name) in others and _file_of(module).endswith(".so")
+        for name, module in (list(sys.modules.items()) if others else ())
     )
 
 

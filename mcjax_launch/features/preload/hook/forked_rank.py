@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from ....kernel.hook.agents_death import Prctl
 
-_ARG_START = 45  # of what /proc/PID/stat says after the process's name
-
 
 def begin(descriptors: Sequence[int], cores: Sequence[int], agent: int, prctl: Prctl) -> None:
     """Take a session, streams and cores of its own; then wait until it may begin.
@@ -77,21 +75,6 @@ def _reader_of(stdin: Any) -> Any:
     )
     reader.mode = "r"
     return reader
-
-
-def show_command(argv: Sequence[str]) -> None:
-    """Have `ps` show a rank's own command, if there is room for it where the first one's was."""
-    text = b"".join(os.fsencode(word) + b"\0" for word in argv)
-    try:
-        with open("/proc/self/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        start, end = int(fields[_ARG_START]), int(fields[_ARG_START + 1])
-        if len(text) <= end - start:
-            with open("/proc/self/mem", "r+b", buffering=0) as memory:
-                memory.seek(start)
-                memory.write(text.ljust(end - start, b"\0"))
-    except OSError:  # this user may not
-        pass
 
 
 def _copy(main: ModuleType) -> ModuleType:

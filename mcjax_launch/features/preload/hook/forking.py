@@ -13,10 +13,29 @@ _MOST_NAMES = 3
 # Of NVIDIA's driver, of AMD's, of both and Intel's, of TPUs: once such a driver has begun in a
 # process, it works in no child of that.
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel", "/dev/vfio/")
+# Options of Python's, and variables: PYTHONPROFILEIMPORTTIME has another name.
+_ABOUT_IMPORTS = ("importtime", "tracemalloc", "perf", "perf_jit")
+_MONITORS = 6
 
 
 class Unfit(Exception):
     """No rank can be forked; why."""
+
+
+def check_options() -> None:
+    """Refuse to fork where Python itself is to show what each process imports.
+
+    Raises:
+        Unfit: by an option or a variable, or since something traces this process.
+
+    """
+    for name in _ABOUT_IMPORTS:
+        if name in sys._xoptions or os.environ.get(f"PYTHON{name.replace('_', '').upper()}"):
+            raise Unfit(f"-X {name} is about each process's own imports")
+    monitoring: Any = getattr(sys, "monitoring", None)
+    tools = [monitoring.get_tool(at) for at in range(_MONITORS)] if monitoring else []
+    if sys.flags.verbose or sys.gettrace() or sys.getprofile() or any(tools):
+        raise Unfit("something observes each process from its start (coverage, -v, ...)")
 
 
 def check_jax() -> None:

@@ -15,12 +15,13 @@ class ImportGraph:
     """A `with` in which each import is recorded, that of a module already loaded too.
 
     Args:
-        imported: called with each package that another one has imported.
+        ran: called with a package whenever its modules have run a while: it begins or ends an
+            import of another one.
 
     """
 
-    def __init__(self, imported: Callable[[str], object]) -> None:
-        self._imported = imported
+    def __init__(self, ran: Callable[[str], object]) -> None:
+        self._ran = ran
         self._edges: dict[str, set[str]] = {}
         self._before: set[str] = set()
         self._patches: list[tuple[Any, str, Any, Any]] = []  # where, its name, what was there, ours
@@ -43,14 +44,14 @@ class ImportGraph:
             crosses = not level and self._record(name)
             module = statement(name, globals, locals, fromlist, level)
             if crosses:
-                self._imported(package_of(name))
+                self._ran(package_of(name))
             return module
 
         def import_function(name: str, package: Any = None, level: int = 0) -> object:
             crosses = not level and self._record(name)
             module = function(name, package, level)
             if crosses:
-                self._imported(package_of(name))
+                self._ran(package_of(name))
             return module
 
         self._patches = [
@@ -82,11 +83,8 @@ class ImportGraph:
         return found
 
     def loaded_for(self, roots: Collection[str]) -> set[str]:
-        """The packages that were loaded for these, but for the standard library's."""
-        # Python 3.9 has no list of them, and no jax: there everything counts as such.
-        standard: Collection[str] = getattr(sys, "stdlib_module_names", sys.modules)
-        new = self.reach(roots) - self._before
-        return {name for name in new if name in sys.modules and name not in standard}
+        """The packages that were loaded for these, the standard library's too."""
+        return {name for name in self.reach(roots) - self._before if name in sys.modules}
 
     def _record(self, name: str) -> bool:
         """Record that the module whose body is executed imports this; whether across packages."""
@@ -94,6 +92,7 @@ class ImportGraph:
         if importer == imported:
             return False
         self._edges.setdefault(importer, set()).add(imported)
+        self._ran(importer)
         return True
 
 

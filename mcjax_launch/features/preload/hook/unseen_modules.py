@@ -2,15 +2,18 @@
 
 So a forked rank knows when its program imports JAX, and so does who looks into sys.modules. By then
 the program may have set variables or JAX's flags that the import has not seen. The flags are read
-from the environment again; nothing else can be undone in a process that lives: the user is told.
+from the environment again; nothing else can be undone in a process that lives. So the rank starts
+afresh, if nothing of it has been seen yet; otherwise the user is told.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 from ....kernel.hook import gpus
 from ..messages import SetTooLate
+from .environment_reads import are_in_c
 from .import_graph import package_of
 from .jax_flags import USED_BY_JAX
 
@@ -22,9 +25,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ....kernel.hook.agent_link import AgentLink
-    from .environment_reads import EnvironmentReads
+    from .fresh_start import FreshStart
     from .import_graph import ImportGraph
-    from .jax_flags import JaxFlags
+    from .recording import Recording
 
 
 class UnseenModules:
@@ -35,9 +38,9 @@ class UnseenModules:
     Args:
         packages: to put out of sight.
         graph: which of them import which.
-        first_imported: called with the name of one that the program imports, and with all that
-            come into sight with it. What it raises comes out of that import, as if that had
-            failed.
+        first_imported: called with the name of one that the program imports, with all that come
+            into sight with it, and with those of which another would be found now. What it raises
+            comes out of that import, as if that had failed.
 
     """
 
@@ -45,16 +48,16 @@ class UnseenModules:
         self,
         packages: Collection[str],
         graph: ImportGraph,
-        first_imported: Callable[[str, Collection[str]], object],
+        first_imported: Callable[[str, Collection[str], Collection[str]], object],
     ) -> None:
         self._graph = graph
         self._first_imported = first_imported
-        named = {name for name in packages if _spec_of(sys.modules[name]) is not None}
-        self._modules: dict[str, dict[str, ModuleType]] = {name: {} for name in named}
+        self._modules: dict[str, dict[str, ModuleType]] = {name: {} for name in packages}
         for name in list(sys.modules):
-            if package_of(name) in named:
+            if package_of(name) in self._modules:
                 self._modules[package_of(name)][name] = sys.modules.pop(name)
-        if named:
+        self._path = list(sys.path), os.getcwd()
+        if packages:
             sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, *_: Sequence[str] | ModuleType | None) -> ModuleSpec | None:
@@ -62,10 +65,14 @@ class UnseenModules:
         if name not in self._modules:
             return None
         shown = {one: self._modules[one] for one in self._graph.reach([name]) & {*self._modules}}
+        others = self._others(shown)
+        for other in others:
+            self._modules.pop(other, None)
+            shown.pop(other)
         for modules in shown.values():
             sys.modules.update(modules)
         try:
-            self._first_imported(name, shown)
+            self._first_imported(name, shown, others)
         except BaseException:
             for modules in shown.values():
                 for module in modules:
@@ -75,7 +82,32 @@ class UnseenModules:
             self._modules.pop(package, None)
         if not self._modules and self in sys.meta_path:
             sys.meta_path.remove(self)
-        return _as_it_is(sys.modules[name])
+        return None if name in others else _as_it_is(sys.modules[name])
+
+    def _others(self, packages: Collection[str]) -> list[str]:
+        """Those that an import would find in another place, since the program has changed paths."""
+        if self._path == (sys.path, os.getcwd()):
+            return []
+        finders = [finder for finder in sys.meta_path if finder is not self]
+        return [name for name in packages if not _is_found(self._modules[name][name], finders)]
+
+
+def can_be_hidden(name: str) -> bool:
+    """Whether a module that is loaded can be given to who imports it later."""
+    return _spec_of(sys.modules[name]) is not None
+
+
+def _is_found(module: ModuleType, finders: Collection[Any]) -> bool:
+    """Whether these find a top-level module where this one is from."""
+    origin = getattr(module.__spec__, "origin", None)
+    specs = (finder.find_spec(module.__name__, None, None) for finder in finders)
+    found = next((spec for spec in specs if spec is not None), None)
+    # A finder of some build's own may name it otherwise, or not find it a second time.
+    return found is None or origin is None or _file(found.origin) == _file(origin)
+
+
+def _file(origin: str | None) -> str:
+    return os.path.realpath(origin or "")
 
 
 def _spec_of(module: ModuleType) -> ModuleSpec | None:
@@ -105,27 +137,34 @@ class FirstImports:
     """Compares what the imports have used with what the program has set since.
 
     Args:
-        reads: of variables.
-        flags: of the jax that is imported, if it is.
+        recording: of the imports.
         link: to the agent.
         environ: as this rank was given it.
+        fresh_start: of this rank.
 
     """
 
     def __init__(
-        self, reads: EnvironmentReads, flags: JaxFlags, link: AgentLink, environ: Mapping[str, str]
+        self,
+        recording: Recording,
+        link: AgentLink,
+        environ: Mapping[str, str],
+        fresh_start: FreshStart,
     ) -> None:
-        self._reads = reads
-        self._flags = flags
+        self._reads = recording.reads
+        self._flags = recording.flags
+        self._effects = recording.effects
         self._link = link
         self._environ = environ
+        self._fresh_start = fresh_start
 
-    def take(self, imported: str, packages: Collection[str]) -> None:
+    def take(self, imported: str, packages: Collection[str], others: Collection[str]) -> None:
         """The program imports a package, and with it others.
 
         Args:
             imported: the one that it names.
             packages: all of them.
+            others: packages that are imported, of which the program would get another.
 
         Raises:
             ValueError: a variable has a value that jax refuses.
@@ -134,15 +173,30 @@ class FirstImports:
         changed = self._reads.changed(imported, packages)
         read_again = self._read_again({place for places in changed.values() for place in places})
         missed = self._flags.changed(packages)
+        missed.update((other, {"sys.path"}) for other in others)
+        for package in self._effects.missed(packages):
+            missed.setdefault(package, set()).add("its loggers")
+        if self._fresh_start.cores_are_others() and are_in_c(packages):
+            missed.setdefault(imported, set()).add("its cores")
         for name, places in changed.items():
             rest = places if name in USED_BY_JAX else places - read_again
             for module, _ in sorted(rest)[:1]:
                 missed.setdefault(package_of(module), set()).add(name)
-        for package, names in sorted(missed.items()):
-            self._link.send(SetTooLate(package, tuple(sorted(names))))
+        if missed:
+            self._tell({package: tuple(sorted(names)) for package, names in missed.items()})
+        self._reads.redo(packages)
+        self._effects.redo(packages)
         if "jax" in packages:
             self._link.send_held()
             gpus.assign(self._environ)
+
+    def _tell(self, missed: Mapping[str, tuple[str, ...]]) -> None:
+        """Start afresh, or say what the imports have not seen."""
+        afresh = self._fresh_start.is_possible()
+        for package, names in sorted(missed.items()):
+            self._link.send(SetTooLate(package, names, afresh))
+        if afresh:
+            self._fresh_start.go()
 
     def _read_again(self, places: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
         """Set those of jax's flags that are defined in these places; where that was."""

@@ -1,0 +1,165 @@
+"""Whether a program imports a library that imports jax: by its source, without running it."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from typing import Any
+
+_ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without ast
+_WITH_VALUE = "WX"  # options of Python's that take another word
+_MOST_BYTES = 1 << 22
+
+
+class Choice:
+    """A program for which jax is to be imported.
+
+    Args:
+        why: in words.
+        settings: variables that it sets before its imports, with their values.
+
+    """
+
+    def __init__(self, why: str, settings: Mapping[str, str]) -> None:
+        self.why = why
+        self.settings = settings
+
+
+class Unsuited(Exception):
+    """Nothing is to be imported for it; why."""
+
+
+def choose(
+    argv: Sequence[str], cwd: str, environ: Mapping[str, str], libraries: Collection[str]
+) -> Choice:
+    """Decide for a command.
+
+    Args:
+        argv: of a rank: Python, its options, a program.
+        cwd: its folder.
+        environ: its environment.
+        libraries: names of packages.
+
+    Raises:
+        Unsuited: it does not import one of them, or that cannot be known.
+
+    """
+    path = _source(argv, cwd, environ)
+    name = os.path.basename(path)
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_MOST_BYTES)
+    except OSError as error:
+        raise Unsuited(f"{name}: {error.strerror}") from None
+    if not any(library.encode() in text for library in libraries):
+        raise Unsuited(f"{name} imports nothing of JAX")
+    try:
+        tree: Any = compile(text, path, "exec", _ONLY_AST, dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError):  # maybe it is newer than this Python
+        raise Unsuited(f"{name} cannot be parsed") from None
+    found = next((package for package in _imports(tree) if package in libraries), None)
+    if found is None:
+        raise Unsuited(f"{name} imports nothing of JAX")
+    return Choice(f"{name} imports {found}", _settings(tree, libraries, environ))
+
+
+def _source(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> str:
+    """The file of a program.
+
+    Raises:
+        Unsuited: it is none.
+
+    """
+    words = iter(argv[1:])
+    for word in words:
+        if word.startswith("-m"):
+            return _module(word[2:] or next(words, ""), argv[0], cwd, environ)
+        if word.startswith("-c") or word == "-":
+            raise Unsuited("PROGRAM is no file")
+        if not word.startswith("-"):
+            path = os.path.join(cwd, word)
+            return os.path.join(path, "__main__.py") if os.path.isdir(path) else path
+        if word[-1] in _WITH_VALUE and not word.startswith("--"):
+            next(words, None)
+    raise Unsuited("PROGRAM is no file")
+
+
+def _module(name: str, python: str, cwd: str, environ: Mapping[str, str]) -> str:
+    """The file of a module, where most are: beside PROGRAM, on PYTHONPATH, installed."""
+    from glob import escape, iglob
+
+    prefix = os.path.dirname(os.path.dirname(os.path.join(cwd, python)))
+    folders = [cwd, *(folder for folder in environ.get("PYTHONPATH", "").split(":") if folder)]
+    folders += iglob(os.path.join(escape(prefix), "lib", "python3*", "site-packages"))
+    for folder in folders:
+        path = os.path.join(cwd, folder, *name.split("."))
+        for file in (f"{path}.py", os.path.join(path, "__main__.py")):
+            if os.path.isfile(file):
+                return file
+    raise Unsuited(f"the source of {name} is not found")
+
+
+def _imports(node: Any) -> Iterator[str]:
+    """The packages that are imported, wherever that is, but where it is for type checkers."""
+    kind = type(node).__name__
+    if kind == "Import":
+        yield from (alias.name.partition(".")[0] for alias in node.names)
+    elif kind == "ImportFrom" and not node.level:
+        yield node.module.partition(".")[0]
+    parts = node.orelse if kind == "If" and _is_for_types(node.test) else _parts(node)
+    for part in parts:
+        yield from _imports(part)
+
+
+def _parts(node: Any) -> Iterator[Any]:
+    """The statements in a statement."""
+    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+        parts = getattr(node, field, ())
+        if isinstance(parts, list):
+            yield from parts
+
+
+def _is_for_types(test: Any) -> bool:
+    return "TYPE_CHECKING" in (getattr(test, "id", ""), getattr(test, "attr", ""))
+
+
+def _settings(tree: Any, libraries: Collection[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are set to constants at the top, before the first import of these."""
+    found: dict[str, str] = {}
+    for statement in tree.body:
+        if any(package in libraries for package in _imports(statement)):
+            break
+        name, value, is_default = _setting(statement)
+        if name and not (is_default and name in {**environ, **found}):
+            found[name] = value
+    return {name: value for name, value in found.items() if environ.get(name) != value}
+
+
+def _setting(statement: Any) -> tuple[str, str, bool]:
+    """The variable that a statement sets, to what, and whether only by default; "" for none."""
+    value = getattr(statement, "value", None)
+    pair: list[Any] = []
+    if is_default := type(statement).__name__ == "Expr":
+        function = getattr(value, "func", None)
+        if getattr(function, "attr", "") == "setdefault" and _is_environ(function.value):  # type: ignore[union-attr]
+            pair = value.args  # type: ignore[union-attr]
+    elif type(statement).__name__ == "Assign":
+        target = statement.targets[0]
+        if type(target).__name__ == "Subscript" and _is_environ(target.value):
+            pair = [target.slice, value]
+    words: list[Any] = [getattr(node, "value", None) for node in pair]
+    if len(words) == 2 and all(map(_is_text, words)):
+        return words[0], words[1], is_default
+    return "", "", False
+
+
+def _is_text(word: object) -> bool:
+    return isinstance(word, str) and "\n" not in word and "\0" not in word
+
+
+def _is_environ(node: Any) -> bool:
+    """Whether this is `os.environ` or `environ`."""
+    return "environ" in (getattr(node, "attr", ""), getattr(node, "id", ""))

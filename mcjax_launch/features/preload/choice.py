@@ -1,0 +1,57 @@
+"""--preload auto: for which jobs modules are imported once, as far as this machine knows; pure.
+
+What is left to know the hosts find out from PROGRAM's source (`agent/program.py`).
+"""
+
+import os
+from collections.abc import Sequence
+
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+
+#: The option's value.
+AUTO = ("auto",)
+#: What is imported then.
+MODULES = ("jax",)
+#: A program that imports one of these imports jax.
+LIBRARIES = frozenset(
+    {
+        *("jax", "flax", "optax", "orbax", "equinox", "haiku", "chex", "diffrax", "lineax"),
+        *("optimistix", "numpyro", "netket", "blackjax", "brax", "distrax", "rlax", "jaxopt"),
+        *("jraph", "penzai", "levanter", "haliax", "MaxText", "maxtext", "t5x", "praxis", "paxml"),
+        *("evosax", "ott", "e3nn_jax", "jax_md", "mujoco_playground", "tunix", "axlearn"),
+        *("mpi4jax", "jaxlie", "quax", "eqxvision", "treescope", "clu"),
+    }
+)
+
+
+def unsuited(job: Job, hosts: Sequence[Host]) -> str:
+    """Why nothing need be imported for a job; "" if it may be.
+
+    Args:
+        job: that asks for AUTO.
+        hosts: that get ranks.
+
+    """
+    if job.processes_here <= len(hosts):
+        return "no host has two ranks"
+    if not job.expects_hooks:
+        return "PROGRAM is no Python with the hook"
+    if job.wrappers:
+        return "ranks run under --wrap"
+    is_here = any(host.is_local and not host.chdir for host in hosts)
+    if is_here and job.is_python and not job.module:
+        return _unsuited_file(os.path.join(job.chdir, job.program[0]))
+    return ""
+
+
+def _unsuited_file(path: str) -> str:
+    """The same of a file, by its text: a word in it is cheaper to find than its imports."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError:
+        return ""
+    if any(name.encode() in text for name in LIBRARIES):
+        return ""
+    return f"{os.path.basename(path)} imports nothing of JAX"

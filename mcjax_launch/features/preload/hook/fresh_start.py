@@ -1,0 +1,156 @@
+"""A forked rank becomes one that was started afresh, as long as nobody can have seen anything.
+
+That is Python itself, run again in the same process: for what cannot be undone in one that lives.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from ....kernel.wire.program_check import executable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_MOST_SIGNAL = 64
+_CHILDREN_FAULTS = 8  # of what /proc/PID/stat says after the process's name
+_COARSE_NS = 20_000_000  # by which a file's time may be behind the clock
+
+
+class FreshStart:
+    """What a rank was when it began, and whether it can begin again.
+
+    It cannot once it has written something, has had a child, or has a file open for writing, a pipe
+    or a socket. What Python compiles of the program's modules does not count.
+
+    Args:
+        argv: its command.
+        environ: its environment.
+
+    """
+
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+        import _signal
+        import time
+
+        self._argv = argv
+        self._environ = environ
+        self._pid = os.getpid()
+        self._folder = os.getcwd()
+        self._umask = os.umask(0)
+        os.umask(self._umask)
+        self._cores = os.sched_getaffinity(0)
+        self._ignored = {at for at in range(1, _MOST_SIGNAL) if _ignores(at)}
+        self._blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
+        self._files = _files()
+        self._began_ns = time.time_ns() - _COARSE_NS
+        self._written = _written()
+        self._changed_ns = os.stat(self._folder).st_mtime_ns
+
+    def cores_are_others(self) -> bool:
+        """Whether it may not run on as many as at first."""
+        return len(os.sched_getaffinity(0)) != len(self._cores)
+
+    def is_possible(self) -> bool:
+        """Whether nobody can have seen anything."""
+        try:
+            return self._nothing_seen()
+        except (OSError, ValueError):  # a /proc that says less
+            return False
+
+    def go(self) -> None:
+        """Do it; comes back if that fails."""
+        import _signal
+
+        path = self._environ.get("PATH", os.defpath)
+        file = executable(self._argv[0], self._folder, path) or self._argv[0]
+        os.chdir(self._folder)
+        os.umask(self._umask)
+        os.sched_setaffinity(0, self._cores)
+        _signal.setitimer(_signal.ITIMER_REAL, 0)
+        for signum in range(1, _MOST_SIGNAL):
+            if signum not in self._ignored and _ignores(signum):
+                _signal.signal(signum, _signal.SIG_DFL)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._blocked)
+        for fd in _files():
+            os.set_inheritable(fd, fd <= 2)
+        os.execve(file, list(self._argv), self._environ)
+
+    def _nothing_seen(self) -> bool:
+        import _thread
+
+        if os.getpid() != self._pid or _thread.get_native_id() != self._pid:
+            return False
+        if not stat.S_ISCHR(os.fstat(0).st_mode) or _has_had_children():
+            return False
+        files = _files()
+        if any(files.get(fd) != file for fd, file in self._files.items()):
+            return False
+        if any(_can_be_seen(fd) for fd in files.keys() - self._files.keys()):
+            return False
+        compiled = _compiled_since(self._began_ns)
+        calls, length = (now - then for now, then in zip(_written(), self._written))
+        if compiled:
+            return (calls, length) in ((0, 0), (len(compiled), sum(compiled)))
+        return calls == 0 and os.stat(self._folder).st_mtime_ns == self._changed_ns
+
+
+def _ignores(signum: int) -> bool:
+    import _signal
+
+    return bool(_signal.getsignal(signum) == _signal.SIG_IGN)
+
+
+def _written() -> tuple[int, int]:
+    """How often this process has written, and how many bytes."""
+    with open("/proc/self/io") as file:
+        counts = dict(line.split(": ") for line in file)
+    return int(counts["syscw"]), int(counts["wchar"])
+
+
+def _has_had_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        with open("/proc/self/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[_CHILDREN_FAULTS] != b"0"
+    return True
+
+
+def _files() -> dict[int, tuple[int, int]]:
+    """The open descriptors, and what each is."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            its = os.fstat(int(name))
+        except OSError:  # the one that was used to list them
+            continue
+        found[int(name)] = its.st_dev, its.st_ino
+    return found
+
+
+def _can_be_seen(fd: int) -> bool:
+    """Whether it is anything but a file that is only read."""
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode) and not stat.S_ISCHR(mode):
+        return True
+    with open(f"/proc/self/fdinfo/{fd}") as file:
+        flags = dict(line.split(":\t", 1) for line in file)["flags"]
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+
+
+def _compiled_since(began_ns: int) -> list[int]:
+    """The lengths of the files that Python has made of modules since."""
+    lengths = []
+    for module in list(sys.modules.values()):
+        spec = getattr(module, "__spec__", None)
+        try:
+            made = os.stat(getattr(spec, "cached", None) or "")
+        except OSError:
+            continue
+        if made.st_mtime_ns >= began_ns:
+            lengths.append(made.st_size)
+    return lengths

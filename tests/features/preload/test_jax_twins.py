@@ -1,0 +1,132 @@
+"""The same program twice: its ranks started afresh, and forked by default. Nothing may differ."""
+
+import re
+from pathlib import Path
+
+import pytest
+from jobs import Jobs
+
+pytestmark = pytest.mark.afresh  # a test says itself which ranks are forked
+
+# What a program sees before its import of jax, and after it.
+SEES = """
+import atexit, faulthandler, gc, importlib.metadata, json, locale, logging, os, random, resource, signal, sys, warnings
+from pathlib import Path
+
+def seen():
+    loggers = logging.root.manager.loggerDict
+    status = Path("/proc/self/status").read_text()
+    own = {"JAX_COORDINATOR_ADDRESS", "MCJAX_JOB_ID"}
+    return {
+        "variables": {n: v for n, v in os.environ.items() if n not in own and "MCJAX_HOOK" not in n},
+        "filters": [repr(one) for one in warnings.filters],
+        "loggers": sorted((n, str(l), getattr(l, "disabled", 0), len(getattr(l, "handlers", ()))) for n, l in loggers.items()),
+        "handlers": [repr(one()) for one in logging._handlerList],
+        "exits": atexit._ncallbacks(),
+        "limits": [sys.getrecursionlimit(), sys.getswitchinterval(), resource.getrlimit(resource.RLIMIT_NOFILE)],
+        "gc": [gc.isenabled(), gc.get_threshold(), [str(one).split(" at ")[0] for one in gc.callbacks]],
+        "folder": [os.getcwd(), status.partition("Umask:")[2].split()[0], sys.path],
+        "signals": [str(signal.getsignal(one)).split(" at ")[0] for one in (1, 2, 10, 12, 13, 14, 15)],
+        "blocked": sorted(map(str, signal.pthread_sigmask(signal.SIG_BLOCK, ()))),
+        "fault": faulthandler.is_enabled(),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "random": random.random() if SEEDED else 0,
+        "points": len(importlib.metadata.entry_points()),
+        "modules": sorted({n.partition(".")[0] for n in sys.modules} - {*sys.stdlib_module_names, "cython_runtime"}),
+        "command": [Path("/proc/self/cmdline").read_text(), Path("/proc/self/comm").read_text()],
+        "environ": sorted(one for one in Path("/proc/self/environ").read_text().split(chr(0)) if one and not one.startswith(("MCJAX_", *own))),
+        "cores": len(os.sched_getaffinity(0)),
+    }
+
+def show(what, shown):
+    for name, value in shown.items():
+        print(what, name, json.dumps(value, default=str))
+"""
+BEFORE = """
+SEEDED = False
+{before}
+show("before", first := seen()) if {shows} else None
+"""
+AFTER = """
+import jax, multiprocessing
+show("after", seen())
+show("jax", {n: repr(v) for n, v in jax.config.values.items()})
+print(jax.__file__, multiprocessing.get_start_method(), jax.numpy.arange(3).sum())
+import numpy; numpy.ones((300, 300)) @ numpy.ones((300, 300))
+print("threads", len(os.listdir("/proc/self/task")))
+logging.getLogger("jax").warning("from a logger of jax's own")
+warnings.warn("numpy.dtype size changed", UserWarning)
+warnings.warn("mine", UserWarning)
+"""
+# What a program does before it imports jax.
+BEFORES = {
+    "nothing": "",
+    "warnings": "warnings.simplefilter('error'); warnings.filterwarnings('ignore', 'mine'); warnings.filterwarnings('always', append=True, category=ImportWarning)",
+    "basic logging": "logging.basicConfig(level='INFO', format='%(name)s %(message)s')",
+    "loggers disabled": "import logging.config; logging.config.dictConfig({'version': 1})",
+    "a logger of jax's": "logging.getLogger('jax').setLevel('ERROR'); logging.getLogger('jax._src').disabled = True",
+    "logging's class": "logging.setLoggerClass(type('Mine', (logging.Logger,), {}))",
+    "limits": "sys.setrecursionlimit(4321); sys.setswitchinterval(0.01); resource.setrlimit(resource.RLIMIT_NOFILE, (512, 1024))",
+    "processes": "import multiprocessing; multiprocessing.set_start_method('spawn')",
+    "faults": "faulthandler.enable()",
+    "a locale": "locale.setlocale(locale.LC_ALL, 'C.UTF-8')",
+    "gc": "gc.disable(); gc.set_threshold(5, 6, 7)",
+    "another jax": "sys.path.insert(0, os.path.abspath('other'))",
+    "signals": "signal.signal(signal.SIGUSR1, print); signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])",
+    "a folder": "os.mkdir(f'own{os.getpid()}'); os.chdir('/'); os.umask(0o77)",
+    "random": "random.seed(1); SEEDED = True",
+    "standard error": "sys.stderr = sys.stdout",
+    "cores": "os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])",
+    "an exit": "atexit.register(print, 'registered first')",
+    "a constant": "os.environ['OMP_NUM_THREADS'] = '1'; os.environ.setdefault('JAX_ENABLE_X64', '1'); os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')",
+    "a constant not set": "if len(sys.argv) > 9: pass\nelse: os.environ.pop('NO', None)\nos.environ['JAX_ENABLE_X64'] = '1'\ndel os.environ['JAX_ENABLE_X64']",
+    "a variable": "os.environ.update(OMP_NUM_THREADS='1', TF_CPP_MIN_LOG_LEVEL='3', JAX_ENABLE_X64='1')",
+    "a variable in C": "import ctypes; ctypes.CDLL(None).setenv(b'OMP_NUM_THREADS', b'1', 1)",
+    "putenv": "os.putenv('OMP_NUM_THREADS', '1'); os.putenv('JAX_ENABLE_X64', '1')",
+    "variables gone": "del os.environ['JAX_PLATFORMS'], os.environ['PYTHONUNBUFFERED']",
+    "all variables gone": "os.environ.clear()",
+    "settings": "import settings",
+    "a shadow": "sys.path.insert(0, os.path.abspath('other')); import difflib; print(difflib.MINE)",
+}  # fmt: skip
+FILES = {
+    "settings.py": "import os; os.environ['MKL_NUM_THREADS'] = os.environ['OMP_NUM_THREADS'] = '1'",
+    "other/jax.py": "from types import SimpleNamespace as N; config = N(values={}); numpy = __import__('numpy')",
+    "other/difflib.py": "MINE = 'of the program'",
+}
+
+
+COMMON = ["-v", "-n", 2, "-d", 2, "-x", "PYTHONHASHSEED=7"]
+
+
+def twins(jobs: Jobs, folder: Path, *words: object) -> list[list[str]]:
+    """What each way prints, with what differs between any two jobs left out."""
+    found = []
+    for way in ("none", "auto"):
+        ended = jobs.run(*COMMON, "--preload", way, *words, "program.py", cwd=folder)
+        lines = [*ended.stdout.splitlines(), *ended.stderr.splitlines()]
+        report = [
+            line for line in ended.report.splitlines() if "--preload" in line or "fork" in line
+        ]
+        assert way == "none" or report, ended.stderr
+        found.append(sorted(re.sub(r"0x\w+|own\d+", "X", line) for line in lines if line[0] == "["))
+        found[-1].append(f"status {ended.status}")
+    return [*found, report]
+
+
+def differences(fresh: list[str], forked: list[str]) -> list[tuple[str, str]]:
+    """The lines that are not the same."""
+    if len(fresh) != len(forked):
+        return [(line, "") for line in {*fresh} ^ {*forked}]
+    return [(one, other) for one, other in zip(fresh, forked, strict=True) if one != other]
+
+
+@pytest.mark.parametrize("name", BEFORES)
+def test_a_forked_rank_is_as_a_fresh_one(jobs: Jobs, tmp_path: Path, name: str) -> None:
+    (tmp_path / "other").mkdir()
+    for file, text in FILES.items():
+        (tmp_path / file).write_text(text)
+    before = BEFORE.format(before=BEFORES[name], shows=name == "nothing")
+    (tmp_path / "program.py").write_text(SEES + before + AFTER)
+    fresh, forked, report = twins(jobs, tmp_path)
+    assert differences(fresh, forked) == [], report
+    assert "after importing jax" in report[0], report
