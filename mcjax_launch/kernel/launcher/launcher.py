@@ -157,14 +157,8 @@ class Launcher:
         self._absent_ranks = AbsentRanks()
         self._joining_ranks: JoiningRanks | None = None
         self._survivors: Survivors | None = None  # where a rank's failure need not end the job
-        policy = Acting(self.policy, self.perform)
-        self._timers: list[Timer] = [
-            self.console,
-            self.pool,
-            self._startup,
-            self.stacks,
-            policy,
-        ]
+        acting = Acting(self.policy, self.perform)
+        self._timers: list[Timer] = [self.console, self.pool, self._startup, self.stacks, acting]
         self._parts: dict[str, LauncherPart] = {}  # by the names of their features
 
     def run(self) -> Summary:
