@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import signal
 
+from ..wire.messages import ALIKE_S
+
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -81,6 +83,7 @@ class Supervisor:
         self._alive: set[int] = set()
         self._stopping = False
         self._killing = False
+        self._settles = False  # a rank has failed: others get a moment to fail alike
         self._asked_by: int | None = None  # the signal that asks the ranks to end
         self._killed_at = 0.0
         self._patience_s = UNKILLABLE_S
@@ -88,19 +91,30 @@ class Supervisor:
     @property
     def stopping(self) -> bool:
         """Whether the ranks have been asked to end, or would have been."""
-        return self._stopping
+        return self._stopping or self._settles
 
     def started(self, rank: int) -> None:
         self._alive.add(rank)
         self.sent[rank] = []
 
-    def exited(self, rank: int, status: int, now: float) -> list[HostEffect]:
-        """A rank's process ended: with an exit status, or (below 0) by a signal."""
+    def exited(self, rank: int, status: int, now: float, *, alone: bool = True) -> list[HostEffect]:
+        """A rank's process ended: with an exit status, or (below 0) by a signal.
+
+        Args:
+            rank: whose.
+            status: its exit status.
+            now: the time.
+            alone: the others are ended for a failure at once; else they may be about to fail alike,
+                as where their program refuses its arguments, and get a moment for that.
+
+        """
         self._alive.discard(rank)
         if self._killing:
             return []
         if status != 0 and not self._stopping:
-            return self._stop(signal.SIGTERM, now + self._grace_s, now)
+            if alone or status < 0:
+                return self._stop(signal.SIGTERM, now + self._grace_s, now)
+            self._settle(now, ALIKE_S)
         if self._alive:
             return []
         if self._stopping:
@@ -116,7 +130,13 @@ class Supervisor:
         return self._stop(signal.SIGTERM, now + self._grace_s, now, frozenset([rank]))
 
     def stop(
-        self, signum: int, grace_s: float, now: float, patience_s: float = UNKILLABLE_S
+        self,
+        signum: int,
+        grace_s: float,
+        now: float,
+        patience_s: float = UNKILLABLE_S,
+        *,
+        settles: bool = False,
     ) -> list[HostEffect]:
         """End all ranks: `signum` now, SIGKILL after `grace_s`. A later stop can only hasten.
 
@@ -126,9 +146,13 @@ class Supervisor:
             now: the time.
             patience_s: what the kernel gets to end what was killed. The driver of a GPU may need
                 long, and what comes next on this host needs the memory.
+            settles: a rank of any host has failed as others may be about to: see `exited`.
 
         """
         self._patience_s = patience_s
+        if settles and not self._stopping:
+            self._settle(now, ALIKE_S)
+            return []
         if self._killing and self.deadline is not None:
             ends_at = max(now, self._killed_at + patience_s)
             self.deadline = min(self.deadline, ends_at)
@@ -167,12 +191,17 @@ class Supervisor:
         self.deadline = None
         return [Leave(unkillable=False)]
 
+    def _settle(self, now: float, seconds: float) -> None:
+        """Leave the ranks a moment, once, before they are asked to end."""
+        if not self._settles:
+            self._settles, self.deadline = True, now + seconds
+
     def _stop(
         self, signum: int, deadline: float, now: float, spare: frozenset[int] = frozenset()
     ) -> list[HostEffect]:
         if self._killing:
             return []
-        again, self._stopping = self._stopping, True
+        again, self._stopping, self._settles = self._stopping, True, False
         self.deadline = min(deadline, self.deadline) if again and self.deadline else deadline
         if deadline <= now:
             return self._kill(now)
