@@ -7,8 +7,9 @@ rank can be faster with its errors than the kernel is with the news of the other
 the first of them on its stderr is held back for a moment. So is a traceback, until its last line
 shows whether it is a follow-on error; if the job ends because a rank has failed, one that another
 rank did not finish, as it was killed meanwhile, is one. The rank that failed may live to see the
-others end: what JAX's C++ says of that is hidden too, if its own failure is known. A Ctrl-C raises
-the same exception in all ranks: of those at one place the first is shown.
+others end: what JAX's C++ says of that is hidden too, if its own failure is known. Where the job
+ends with the same exception in several ranks, at the same lines of the user's, the first traceback
+is shown; so is that of a Ctrl-C.
 """
 
 import math
@@ -24,10 +25,16 @@ from mcjax_launch.jax_messages.noise import (
     StubListener,
     VictimSearch,
 )
-from mcjax_launch.jax_messages.tracebacks import Reader, Traceback
+from mcjax_launch.jax_messages.tracebacks import START, Reader, Traceback, tracebacks
 from mcjax_launch.kernel.wire import frames
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import counted, these_ranks
 
+#: A traceback like another rank's waits so long for the job's end, or is shown.
+SAME_S = 2.0
+#: Behind the last line of one others may come so soon, which say what it has led to.
+CHAIN_S = 0.1
+# So many lines behind a traceback may be part of its message.
+_MOST_BEHIND = 200
 # A rank that prints so much at once prints more than anybody reads: it is not searched.
 _FLOOD = 1 << 16
 #: Stderr is held back for so many seconds,
@@ -100,11 +107,21 @@ class HiddenLines:
         self.deadline: float | None = None
         self._kind = kind
         self._count = 0
+        self._ranks: set[int] = set()
         self._mentioned = False
 
-    def add(self, count: int, now: float) -> None:
-        """Count more lines; the first are mentioned after a moment, later ones at the end."""
+    def add(self, count: int, now: float, rank: int | None = None) -> None:
+        """Count more lines; the first are mentioned after a moment, later ones at the end.
+
+        Args:
+            count: how many.
+            now: the time.
+            rank: whose, if that is to be said.
+
+        """
         self._count += count
+        if rank is not None:
+            self._ranks.add(rank)
         if count and not self._mentioned:
             self.deadline = now + QUIET_S
 
@@ -118,7 +135,8 @@ class HiddenLines:
         if not count:
             return []
         more, self._mentioned = "more " if self._mentioned else "", True
-        return [f"hid {counted(count, more + 'line')} {self._kind}; -v shows them"]
+        whose = f" in {these_ranks(sorted(self._ranks))}" if self._ranks else ""
+        return [f"hid {counted(count, more + 'line')} {self._kind}{whose}; -v shows them"]
 
 
 class LineFilter:
@@ -209,10 +227,11 @@ class LineFilter:
 class _Held:
     """Pieces of a stream that are held back; each is searched once, however small they are."""
 
-    __slots__ = ("_tracebacks", "_victim", "pieces", "text", "until")
+    __slots__ = ("_tracebacks", "_victim", "pieces", "text", "told", "until")
 
     def __init__(self, until: float) -> None:
         self.until = until
+        self.told = 0  # tracebacks, each of which had its time to be followed
         self.pieces: list[Piece] = []
         self.text = bytearray()
         self._tracebacks = Reader()
@@ -224,6 +243,11 @@ class _Held:
         self.text += text
         self._tracebacks.feed(text)
         self._victim.feed(text)
+
+    @property
+    def tracebacks(self) -> list[Traceback]:
+        """Those that are in it."""
+        return self._tracebacks.found
 
     def is_open(self, ending: bool) -> bool:
         """Whether it is not clear yet whether all of this is to be shown."""
@@ -245,19 +269,21 @@ class FollowOnFilter:
     def __init__(self) -> None:
         follow_on = HiddenLines("of follow-on errors")
         interrupts = HiddenLines("of the same KeyboardInterrupt")
-        self.hidden = (follow_on, interrupts)
+        self._same_error = HiddenLines("of the same error")
+        self.hidden = (follow_on, interrupts, self._same_error)
         self._counts: dict[Noise | None, HiddenLines] = {
             Noise.VICTIM: follow_on,
             Noise.STACK: follow_on,
             Noise.TRACEBACK: follow_on,
             Noise.TERM: follow_on,
             Noise.INTERRUPT: interrupts,
+            Noise.SAME: self._same_error,
         }
         self._ending = False
         self._culprit: int | None = None
         self._reported = False
         self._at_end = False  # nothing more will come
-        self._interrupted: set[tuple[bytes, ...]] = set()  # where ranks were, as has been shown
+        self._errors = _SameErrors()
         self._listeners: dict[Stream, LineClassifier] = {}
         self._held: dict[Stream, _Held] = {}
         self._begun = _BegunLines()
@@ -265,47 +291,61 @@ class FollowOnFilter:
     def feed(self, piece: Piece, now: float) -> list[Piece]:
         """What to show when another piece of a stream comes."""
         stream = piece.stream
-        if self._ending and stream.rank == self._culprit:
-            return self._sifted([piece], piece.text, now) if self._reported else [piece]
         held = self._held.pop(stream, None)
         if held is None:
             if isinstance(piece, Fragment):  # it has waited already
                 return self._sifted([piece], piece.text, now)
-            waits = self._ending and self._culprit is not None  # until it is over, or its rank is
+            # Until it is over, or its rank is.
+            waits = self._ending and self._culprit not in (None, stream.rank)
             held = _Held(math.inf if waits else now + HOLD_S)
         held.add(piece)
-        if len(held.text) > MOST_HELD or not held.is_open(self._ending):
-            return self._sifted(held.pieces, bytes(held.text), now)
-        self._held[stream] = held
-        return []
+        if len(held.text) <= MOST_HELD and self._waits(held, stream, now):
+            self._held[stream] = held
+            return []
+        return self._sifted(held.pieces, bytes(held.text), now)
+
+    def _waits(self, held: _Held, stream: Stream, now: float) -> bool:
+        """Whether it is not clear yet what of it is to be shown."""
+        if held.is_open(self._ending):
+            return True
+        if not held.tracebacks or held.tracebacks[-1].is_victims:
+            return False
+        same = any(self._errors.is_known(one, stream) for one in held.tracebacks)
+        if self._ending and (same or held.tracebacks[-1].is_interrupt):
+            return False
+        if held.told != len(held.tracebacks):  # what comes behind the last does not delay it
+            held.told = len(held.tracebacks)
+            held.until = now + (SAME_S if same else CHAIN_S)
+        return now < held.until
 
     def _sifted(self, pieces: list[Piece], text: bytes, now: float) -> list[Piece]:
         """These pieces of one stream, once the job ends without its follow-on errors."""
-        if not self._ending:
-            return self._as_they_are(pieces)
         stream = pieces[0].stream
+        if not self._ending:
+            return self._as_they_are(pieces, text)
+        if stream.rank == self._culprit and not self._reported and START not in text:
+            return self._as_they_are(pieces, text)
         listener = self._listeners.setdefault(stream, LineClassifier())
         begun = self._begun.of(stream)
-        if stream.rank != self._culprit:
-            listener.expect(begun + text, self._kind)
+        listener.expect(begun + text, lambda traceback: self._kind(traceback, stream))
+        behind = self._errors.behind(stream)
+        listener.same = behind
         if not listener.may_be_in(begun + text):
-            return self._as_they_are(pieces)
-        return list(chain.from_iterable(self._sift(piece, listener, now) for piece in pieces))
+            return self._as_they_are(pieces, text)
+        kept = list(chain.from_iterable(self._sift(piece, listener, now) for piece in pieces))
+        self._errors.passed(stream, b"".join(piece.text for piece in kept))
+        return kept
 
-    def _kind(self, traceback: Traceback) -> Noise | None:
+    def _kind(self, traceback: Traceback, stream: Stream) -> Noise | None:
         """The kind of noise that a traceback is; None if it is none."""
-        if traceback.is_victims or (self._at_end and not traceback.is_over):
+        is_cut = self._at_end and not traceback.is_over
+        if stream.rank != self._culprit and (traceback.is_victims or is_cut):
             return Noise.TRACEBACK
-        if not traceback.is_interrupt:
+        if not traceback.is_over:
             return None
-        from mcjax_launch.kernel.wire.source_lines import is_users  # as only an interrupt needs
-
-        frames = traceback.frames
-        own = tuple(line for file, line in frames if is_users(file))
-        place = own or tuple(line for _, line in frames)
-        if place in self._interrupted:
-            return Noise.INTERRUPT
-        self._interrupted.add(place)
+        if self._errors.is_known(traceback, stream):
+            return Noise.INTERRUPT if traceback.is_interrupt else Noise.SAME
+        self._errors.shown(traceback, stream)
         return None
 
     def _sift(self, piece: Piece, listener: LineClassifier, now: float) -> list[Piece]:
@@ -313,16 +353,21 @@ class FollowOnFilter:
             if (line := self._begun.add(piece)) is not None:
                 listener.kind(line)
             return [piece]
-        return _sift(piece, lambda line: self._counted(listener.kind(line), now))
+        rank = piece.stream.rank
+        return _sift(piece, lambda line: self._counted(listener.kind(line), rank, now))
 
-    def _counted(self, kind: Noise | None, now: float) -> bool:
+    def _counted(self, kind: Noise | None, rank: int, now: float) -> bool:
         """Whether a line of this kind is hidden; then it is counted."""
         hidden = self._counts.get(kind)
-        if hidden is not None:
-            hidden.add(1, now)
-        return hidden is not None
+        if hidden is None:
+            return False
+        if rank == self._culprit and kind is not Noise.SAME and not self._reported:
+            return False
+        hidden.add(1, now, rank if hidden is self._same_error else None)
+        return True
 
-    def _as_they_are(self, pieces: list[Piece]) -> list[Piece]:
+    def _as_they_are(self, pieces: list[Piece], text: bytes) -> list[Piece]:
+        self._errors.passed(pieces[0].stream, text)
         for piece in pieces:
             if isinstance(piece, Fragment):
                 self._begun.add(piece)
@@ -364,11 +409,52 @@ class FollowOnFilter:
         due = [stream for stream, held in self._held.items() if held.until <= now]
         pieces: list[Piece] = []
         for held in [self._held.pop(stream) for stream in due]:
-            if held.until == math.inf:
-                pieces += self._sifted(held.pieces, bytes(held.text), now)
-            else:
-                pieces += self._as_they_are(held.pieces)
+            pieces += self._sifted(held.pieces, bytes(held.text), now)
         return pieces
+
+
+class _SameErrors:
+    """Remembers which tracebacks have been shown, and what the rank said behind them."""
+
+    def __init__(self) -> None:
+        self._shown: dict[object, Stream] = {}
+        self._behind: dict[Stream, set[bytes]] = {}  # by the stream that was the first to say it
+
+    def is_known(self, traceback: Traceback, stream: Stream) -> bool:
+        """Whether another rank has shown the same exception, at the same lines of the user's."""
+        first = self._shown.get(_place(traceback)) if traceback.is_over else None
+        return first is not None and first is not stream
+
+    def shown(self, traceback: Traceback, stream: Stream) -> None:
+        """It is shown."""
+        if traceback.is_over and not traceback.is_victims:
+            self._shown.setdefault(_place(traceback), stream)
+
+    def passed(self, stream: Stream, text: bytes) -> None:
+        """All of this is shown: the tracebacks in it, and the lines that may go on with one."""
+        if START in text:
+            for traceback in tracebacks(text):
+                if not traceback.is_interrupt:  # of a Ctrl-C more will be known
+                    self.shown(traceback, stream)
+            self._behind[stream] = set()
+            text = text[text.index(START) :]
+        behind = self._behind.get(stream)
+        if behind is not None and len(behind) < _MOST_BEHIND:
+            behind.update(text.split(b"\n")[:_MOST_BEHIND])
+
+    def behind(self, stream: Stream) -> frozenset[bytes]:
+        """Lines that other ranks have shown behind a traceback, where they may be part of it."""
+        others = (lines for first, lines in self._behind.items() if first is not stream)
+        return frozenset(chain.from_iterable(others))
+
+
+def _place(traceback: Traceback) -> tuple[object, ...]:
+    """The same for the same exception at the same lines of the user's code."""
+    from mcjax_launch.kernel.wire.source_lines import is_users  # as only tracebacks need
+
+    frames = traceback.frames
+    own = tuple(line for file, line in frames if is_users(file))
+    return traceback.exception, own or tuple(line for _, line in frames)
 
 
 class _BegunLines:

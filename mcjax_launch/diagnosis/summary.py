@@ -200,7 +200,9 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
     name = f"rank {run.process_id}" + (f" on {run.host}" if state.hosts > 1 else "")
     if ending.action:
         return [f"{name} {ending.action}"], (0, 0)
-    if len(ending.alike) > 1:
+    if 1 < len(ending.alike) == len(state.ranks):  # which one was the first is chance
+        name = f"{len(ending.alike)} ranks failed"
+    elif len(ending.alike) > 1:
         name = f"{len(ending.alike)} ranks failed, {name} first"
     else:
         name = f"{name} failed"

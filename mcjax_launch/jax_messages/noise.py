@@ -83,6 +83,7 @@ class Noise(enum.Enum):
     STACK = enum.auto()  # the C++ stack of a process that ends for that reason
     TRACEBACK = enum.auto()  # an exception for that reason
     INTERRUPT = enum.auto()  # a Ctrl-C's traceback, like that of another rank
+    SAME = enum.auto()  # a traceback like that of another rank
     STUB = enum.auto()  # there is no driver of CUDA's
 
 
@@ -136,9 +137,16 @@ class StubListener:
 
 
 class LineClassifier:
-    """Classifies the lines of one stream, in their order."""
+    """Classifies the lines of one stream, in their order.
+
+    Attributes:
+        same: lines that others have said behind a traceback, which is the same here.
+
+    """
 
     def __init__(self) -> None:
+        self.same: frozenset[bytes] = frozenset()
+        self._is_behind = False  # such a traceback
         # Only a victim's stack is noise: another may be the only trace of a second failure.
         self._victim = False
         self._goes_on = False
@@ -157,7 +165,12 @@ class LineClassifier:
     def kind(self, line: bytes) -> Noise | None:
         """The kind of noise that the next line is; None if it is none."""
         kind = self._jax(line)  # also in the middle of a traceback's line
-        return self._of_traceback(line) or kind
+        of_traceback = self._of_traceback(line)
+        if of_traceback is None and self._is_behind:
+            self._is_behind = line in self.same
+            return Noise.SAME if self._is_behind else kind
+        self._is_behind = of_traceback is Noise.SAME
+        return of_traceback or kind
 
     def _of_traceback(self, line: bytes) -> Noise | None:
         """The kind of the traceback that a line belongs to, if that is noise."""
@@ -217,7 +230,7 @@ class LineClassifier:
 
     def may_be_in(self, data: bytes) -> bool:
         """A quick check: whether the lines of `data` need a look."""
-        inside = self._goes_on or self._gap or self._in_traceback
+        inside = self._goes_on or self._gap or self._in_traceback or self._is_behind
         return inside or any(mark in data for mark in _ANY_MARKS)
 
 

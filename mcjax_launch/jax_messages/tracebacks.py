@@ -23,6 +23,7 @@ class Traceback:
         is_over: its last line has come; it may still turn out to have an effect.
         is_victims: it is about the loss of a peer, or came of that.
         is_interrupt: it is that of a Ctrl-C.
+        exception: the name of the last one.
 
     """
 
@@ -30,6 +31,7 @@ class Traceback:
         self.is_over = False
         self.is_victims = False
         self.is_interrupt = False
+        self.exception = ""
         self._lines: list[bytes] = []
 
     def add(self, line: bytes) -> None:
@@ -39,6 +41,7 @@ class Traceback:
         self.is_over = exception is not None
         if exception is not None:
             name, text = exception[1].decode(), line.decode("utf-8", "replace")
+            self.exception = name
             self.is_victims = self.is_victims or is_of_lost_peer(name, text)
             self.is_interrupt = self.is_interrupt or name == KeyboardInterrupt.__name__
 

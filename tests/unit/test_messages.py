@@ -176,7 +176,7 @@ def test_seconds_are_finite_numbers(number: str) -> None:
 
 
 def test_seconds_may_be_whole() -> None:
-    assert decoded(messages.Stop, "[15,5,60]") == messages.Stop(15, 5.0, 60.0)
+    assert decoded(messages.Stop, "[15,5,60,false]") == messages.Stop(15, 5.0, 60.0)
 
 
 def test_a_message_of_a_hook_within_one_of_the_agent() -> None:

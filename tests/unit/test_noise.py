@@ -6,10 +6,12 @@ import random
 import pytest
 
 from mcjax_launch.console.noise_filter import (
+    CHAIN_S,
     GLOO_S,
     HOLD_S,
     MOST_HELD,
     QUIET_S,
+    SAME_S,
     HiddenLines,
     NoiseFilter,
     patience_s,
@@ -18,6 +20,7 @@ from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, whole_li
 from mcjax_launch.console.renderers import Plain
 from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
 from mcjax_launch.jax_messages.noise import LineClassifier, Noise, without_noise
+from mcjax_launch.jax_messages.tracebacks import CHAINS
 from mcjax_launch.kernel.wire import frames
 
 GLOO, TERM, VICTIM, STACK = Noise.GLOO, Noise.TERM, Noise.VICTIM, Noise.STACK
@@ -348,7 +351,8 @@ def test_chunk_borders_do_not_matter(name: str) -> None:
     for chunks in cuts(b"".join(line + b"\n" for line, _ in lines)):
         noise = NoiseFilter()
         noise.fold_victims(None, own_term=True, now=0.0)
-        assert shown(chunks, stream, noise) == kept
+        plain, said = Plain(), shown(chunks, stream, noise)
+        assert said + rendered(noise.expire(CHAIN_S), plain) == kept
         notes = last_notes(noise)
         assert [note.split()[1] for note in notes] == ([str(count)] if count else [])
 
@@ -483,7 +487,11 @@ def test_a_traceback_waits_for_its_last_line() -> None:
         if ending:
             noise.fold_victims(1, own_term=True, now=0.0)
         assert passed(noise, ERR, begun, 5.0) == b""
-        assert passed(noise, ERR, b"ValueError: 3\n", 5.1) == begun + b"ValueError: 3\n"
+        shown = passed(noise, ERR, b"ValueError: 3\n", 5.1)
+        assert (shown, noise.deadline) == (b"", 5.1 + CHAIN_S)
+        assert passed(noise, ERR, b"end\n", 5.15) == b""
+        shown = bytes_of(noise.expire(5.1 + CHAIN_S))
+        assert shown == begun + b"ValueError: 3\nend\n"
         assert noise.deadline is None
         assert passed(noise, ERR, begun, 6.0) == b""
         assert by_rank(noise.expire(6.0 + HOLD_S)) == ([] if ending else [(0, begun)])
@@ -561,7 +569,8 @@ def interrupt(line: int, library: int = 1) -> bytes:
 def test_an_interrupt_at_one_place_is_shown_once() -> None:
     noise = NoiseFilter()
     streams = [Stream(rank, frames.STDERR) for rank in range(4)]
-    assert passed(noise, streams[0], interrupt(9), 0.0) == interrupt(9)  # the program's own
+    passed(noise, streams[0], interrupt(1), -1.0)
+    assert bytes_of(noise.expire(0.0)) == interrupt(1)  # the program's own
     noise.fold_victims(None, own_term=False, now=0.0)
     for stream, place in zip(streams, [interrupt(1), interrupt(2), interrupt(1, 5)], strict=False):
         shown = b"" if place == interrupt(1, 5) else place
@@ -569,6 +578,56 @@ def test_an_interrupt_at_one_place_is_shown_once() -> None:
     assert passed(noise, streams[3], interrupt(2) + b"next\n", 0.0) == b"next\n"
     kind = "of the same KeyboardInterrupt; -v shows them"
     assert last_notes(noise) == [f"hid 10 lines {kind}"]
+
+
+def error(line: int, rank: int, name: str = "ValueError") -> bytes:
+    """A traceback as one rank prints it: its own file in the library, a message of two lines."""
+    return (
+        "Traceback (most recent call last):\n"
+        f'  File "train.py", line {line}, in <module>\n'
+        f"{name}: of rank {rank}\nmore of it\n"
+    ).encode()
+
+
+@pytest.mark.parametrize("culprit", [0, 1, 2])
+@pytest.mark.parametrize("late", [False, True])
+def test_an_error_of_all_ranks_is_shown_once(culprit: int, late: bool) -> None:
+    """Whoever is known to have failed first, and whether that is known before they say so."""
+    noise, said = NoiseFilter(), b""
+    if not late:
+        noise.fold_victims(culprit, own_term=True, now=1.0)
+    for rank in range(3):
+        said += passed(noise, Stream(rank, frames.STDERR), error(9, rank), 1.0)
+        said += bytes_of(noise.expire(1.0 + CHAIN_S))
+    said += bytes_of(noise.fold_victims(culprit, own_term=True, now=1.0)) if late else b""
+    assert said == error(9, 0)
+    other = Stream(3, frames.STDERR)
+    passed(noise, other, error(8, 3) + error(9, 3, "KeyError"), 2.0)
+    assert bytes_of(noise.expire(3.0)).count(b"\n") == 8
+    assert passed(noise, other, error(9, 3) + b"end\n", 1.0) == b"end\n"
+    assert last_notes(noise) == ["hid 12 lines of the same error in ranks 1-3; -v shows them"]
+
+
+def test_an_error_that_does_not_end_the_job_is_shown_by_each_rank() -> None:
+    noise, streams = NoiseFilter(), [Stream(rank, frames.STDERR) for rank in range(2)]
+    passed(noise, streams[0], error(9, 0), 1.0)
+    assert bytes_of(noise.expire(1.0 + CHAIN_S)) == error(9, 0)
+    passed(noise, streams[1], error(9, 1), 2.0)
+    assert noise.deadline == 2.0 + SAME_S
+    assert bytes_of(noise.expire(2.0 + SAME_S)) == error(9, 1)
+    assert last_notes(noise) == []
+
+
+def test_what_an_error_leads_to_belongs_to_it() -> None:
+    """However a traceback comes: in pieces, as Python writes it."""
+    chained = b"%s\n%s\n\n%s" % (error(1, 0), CHAINS[0], error(9, 0))
+    for cut in range(0, len(chained), 7):
+        noise, streams = NoiseFilter(), [Stream(rank, frames.STDERR) for rank in range(2)]
+        said = shown([chained[:cut], chained[cut:]], streams[0], noise, 1.0)
+        said += bytes_of(noise.expire(1.5))
+        assert said.replace(b"0: ", b"") == chained
+        noise.fold_victims(0, own_term=True, now=2.0)
+        assert shown([chained[cut:], chained[:cut]][::-1], streams[1], noise, 2.0) == b""
 
 
 def test_the_culprits_traceback_is_shown() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mcjax_launch.kernel.agent.supervisor import (
+    ALIKE_S,
     LINGER_S,
     UNKILLABLE_S,
     HostEffect,
@@ -225,3 +226,32 @@ def test_an_exiting_rank_is_not_blamed_on_our_signal() -> None:
         ranks.started(rank)
     assert ranks.failed(0, 0.0) == [SignalRanks(signal.SIGTERM, frozenset([0]))]
     assert ranks.sent == {0: [], 1: [], 2: [signal.SIGTERM]}
+
+
+def test_others_get_a_moment_to_fail_alike() -> None:
+    three = Supervisor(2.0)
+    for rank in range(3):
+        three.started(rank)
+    assert three.exited(0, 2, 10.0, alone=False) == []
+    assert three.stopping and three.deadline == 10.0 + ALIKE_S
+    assert three.exited(1, 2, 10.1, alone=False) == []  # the moment is not longer for that
+    assert three.stop(signal.SIGTERM, 2.0, 10.2, settles=True) == []  # the launcher knows by now
+    assert three.expire(11.0) == [SignalRanks(signal.SIGTERM)]
+    assert (three.sent[1], three.sent[2], three.deadline) == ([], [signal.SIGTERM], 13.0)
+
+
+@pytest.mark.parametrize("how", ["signal", "user", "all"])
+def test_the_moment_is_cut_short(how: str) -> None:
+    two = Supervisor(2.0)
+    for rank in range(2):
+        two.started(rank)
+    assert two.stop(signal.SIGTERM, 2.0, 10.0, settles=True) == []
+    if how == "signal":
+        assert two.exited(0, -9, 10.1, alone=False) == [SignalRanks(signal.SIGTERM)]
+    elif how == "user":
+        assert two.stop(signal.SIGINT, 5.0, 10.1) == [SignalRanks(signal.SIGINT)]
+    else:
+        for rank in range(2):
+            assert two.exited(rank, 2, 10.1, alone=False) == []
+        assert two.deadline == 10.1 + LINGER_S
+        assert two.childless() == [Leave(unkillable=False)]

@@ -246,7 +246,10 @@ class Agent:
         if self.hooks is not None:
             self.hooks.drain(rank)
         sent = list(self._supervisor.sent[rank])
-        self._perform(self._supervisor.exited(rank, ended.status, time.monotonic()))
+        hooked = self.hooks is not None and rank in self.hooks.seen
+        alone = not hooked or (self.hooks is not None and rank in self.hooks.members)
+        now = time.monotonic()
+        self._perform(self._supervisor.exited(rank, ended.status, now, alone=alone))
         del self._pids[ended.pid]
         if self._lives is not None:
             self._lives.ended(rank, ended.pid)
@@ -259,7 +262,6 @@ class Agent:
         killer: str | None = ""
         if failed:
             killer = self._memory.evidence(pid) if self._memory is not None else None
-        hooked = self.hooks is not None and rank in self.hooks.seen
         self.link.send(messages.Exited(rank, ended.status, tuple(sent), killer, *used, hooked))
 
     def _hooked(self, hook: HookConnection, said: messages.FromHook) -> None:
@@ -484,7 +486,8 @@ class Agent:
         for part in self._parts.values():
             part.stops()
         now = time.monotonic()
-        self._perform(self._supervisor.stop(order.signum, order.grace_s, now, order.patience_s))
+        stop = order.signum, order.grace_s, now, order.patience_s
+        self._perform(self._supervisor.stop(*stop, settles=order.settles))
         if not self._pids:
             self.reap()  # without children no death will wake us
 

@@ -162,6 +162,7 @@ class HookServer:
         on_gone: Callable[[HookConnection, Collection[str]], None],
     ) -> None:
         self.seen: set[int] = set()
+        self.members: set[int] = set()  # ranks that have joined, at any time
         self.wrapped: WrappedPrograms | None = None
         self._hooks: dict[int, HookConnection] = {}
         self._loop = loop
@@ -347,6 +348,8 @@ class HookServer:
         )
         _note(hook, message)
         if hook.rank >= 0:
+            if hook.joined:
+                self.members.add(hook.rank)
             if message.feature:
                 hook.features.add(message.feature)
             self._on_message(hook, from_hook)

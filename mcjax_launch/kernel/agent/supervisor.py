@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import signal
 
+from ..wire.messages import ALIKE_S
+
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -90,6 +92,7 @@ class Supervisor:
         self._alive: set[int] = set()
         self._stopping = False
         self._killing = False
+        self._settles = False  # a rank has failed: others get a moment to fail alike
         self._asked_by: int | None = None  # the signal that asks the ranks to end
         self._killed_at = 0.0
         self._patience_s = UNKILLABLE_S
@@ -107,7 +110,7 @@ class Supervisor:
     @property
     def stopping(self) -> bool:
         """Whether the ranks have been asked to end, or would have been."""
-        return self._stopping
+        return self._stopping or self._settles
 
     def started(self, rank: int) -> None:
         self._alive.add(rank)
@@ -115,17 +118,29 @@ class Supervisor:
         self._sweeps.pop(rank, None)
         self.sent[rank] = []
 
-    def exited(self, rank: int, status: int, now: float) -> list[HostEffect]:
-        """A rank's process ended: with an exit status, or (below 0) by a signal."""
+    def exited(self, rank: int, status: int, now: float, *, alone: bool = True) -> list[HostEffect]:
+        """A rank's process ended: with an exit status, or (below 0) by a signal.
+
+        Args:
+            rank: whose.
+            status: its exit status.
+            now: the time.
+            alone: the others are ended for a failure at once; else they may be about to fail alike,
+                as where their program refuses its arguments, and get a moment for that.
+
+        """
         failed = status != 0 or rank in self._failing
         self._alive.discard(rank)
         self._failing.discard(rank)
         if self._killing:
             return []
         if failed and not self._stopping:
-            if self._on_failure == "stop":
+            if self._on_failure == "stop" and (alone or status < 0):
                 return self._stop(signal.SIGTERM, now + self._grace_s, now)
-            self._sweeps[rank] = now + LINGER_S
+            if self._on_failure == "stop":
+                self._settle(now, ALIKE_S)
+            else:
+                self._sweeps[rank] = now + LINGER_S
             if self._on_failure == "restart":
                 self._open.add(rank)
         if self._alive or self._open:
@@ -147,7 +162,13 @@ class Supervisor:
         return []
 
     def stop(
-        self, signum: int, grace_s: float, now: float, patience_s: float = UNKILLABLE_S
+        self,
+        signum: int,
+        grace_s: float,
+        now: float,
+        patience_s: float = UNKILLABLE_S,
+        *,
+        settles: bool = False,
     ) -> list[HostEffect]:
         """End all ranks: `signum` now, SIGKILL after `grace_s`. A later stop can only hasten.
 
@@ -157,9 +178,13 @@ class Supervisor:
             now: the time.
             patience_s: what the kernel gets to end what was killed. The driver of a GPU may need
                 long, and what comes next on this host needs the memory.
+            settles: a rank of any host has failed as others may be about to: see `exited`.
 
         """
         self._patience_s = patience_s
+        if settles and not self._stopping:
+            self._settle(now, ALIKE_S)
+            return []
         if self._killing and self._due is not None:
             ends_at = max(now, self._killed_at + patience_s)
             self._due = min(self._due, ends_at)
@@ -209,12 +234,17 @@ class Supervisor:
         self._sweeps.clear()
         return [Leave(unkillable=False)]
 
+    def _settle(self, now: float, seconds: float) -> None:
+        """Leave the ranks a moment, once, before they are asked to end."""
+        if not self._settles:
+            self._settles, self._due = True, now + seconds
+
     def _stop(
         self, signum: int, deadline: float, now: float, spare: frozenset[int] = frozenset()
     ) -> list[HostEffect]:
         if self._killing:
             return []
-        again, self._stopping = self._stopping, True
+        again, self._stopping, self._settles = self._stopping, True, False
         self._open.clear()
         self._sweeps.clear()
         self._due = min(deadline, self._due) if again and self._due else deadline

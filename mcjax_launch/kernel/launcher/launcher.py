@@ -390,7 +390,7 @@ class Launcher:
         failure = None
         if run.failed and not run.after_signal:
             run.stderr = self.console.tails(rank)[1]  # what shows whether it is a victim
-            failure = RankFailure(rank, is_victim(run), _is_signalled(run))
+            failure = RankFailure(rank, is_victim(run), _is_signalled(run), _is_early(run))
             if failure.is_victim:
                 self._see_who_is_late(run)
         self.perform(self.policy.rank_ended(failure))
@@ -461,15 +461,15 @@ class Launcher:
             match effect:
                 case SetReason(stop):
                     self.state.stopped(stop, time.monotonic())
-                case StopRanks(signum, grace_s, culprit, by_user):
+                case StopRanks(signum, grace_s, culprit, by_user, settles):
                     self._startup.stop()
                     for part in self._parts.values():
                         part.stops(time.monotonic())
                     reported = culprit is not None and self.state.ranks[culprit].failure is not None
                     self.console.fold_victims(culprit, reported=reported, own_term=not by_user)
                     patience_s = _PATIENCE_S if self._last or self.policy.final else FREED_S
-                    self.pool.stop(grace_s + patience_s)
-                    self.pool.send_all(messages.Stop(int(signum), grace_s, patience_s))
+                    self.pool.stop(grace_s + patience_s + messages.ALIKE_S * settles)
+                    self.pool.send_all(messages.Stop(int(signum), grace_s, patience_s, settles))
                 case ShowStacks():
                     self.stacks.request(self.links, self._show_stacks, all_threads=True)
                 case Note(text):
@@ -648,7 +648,8 @@ class Launcher:
     def _unsaid(self, summary: Summary) -> Sequence[str]:
         """The summary, without what the failed rank itself has said just before."""
         alike = summary.ending.alike if isinstance(summary.ending, RankFailed) else ()
-        said = any(self.console.in_sight(run.process_id) for run in alike)
+        annotated = self.job.github == "always"  # which quotes it
+        said = annotated or any(self.console.in_sight(run.process_id) for run in alike)
         said = said or (self.state.survives and not self.state.ended_all)
         return summary.without_quote if said else summary.lines
 
@@ -656,6 +657,12 @@ class Launcher:
 def _is_signalled(run: RankRun) -> bool:
     """Whether a rank has ended of a signal that ends jobs."""
     return run.exit_status in map(exit_status.of_signal, ENDING)
+
+
+def _is_early(run: RankRun) -> bool:
+    """Whether a Python program has failed before it joined, as the others may be about to."""
+    hooked = run.process.hooked and (run.status or 0) > 0
+    return hooked and run.membership.joined_at is None
 
 
 def _bug_in(host: Host, error: str, traceback: str) -> str:

@@ -38,6 +38,7 @@ class StopRanks(JobEffect):
     Args:
         culprit: the rank that failed, if one did; the others' messages are follow-on errors.
         by_user: the signal is the user's, and what ranks say of it is news.
+        settles: other ranks may be about to fail as this one, and get a moment for that.
 
     """
 
@@ -45,6 +46,7 @@ class StopRanks(JobEffect):
     grace_s: float
     culprit: int | None = None
     by_user: bool = False
+    settles: bool = False
 
 
 class ShowStacks(JobEffect):
@@ -67,12 +69,14 @@ class RankFailure(Value):
         rank: that failed.
         is_victim: it follows from the failure of another rank.
         is_signalled: a signal that ends jobs ended it; its agent may have got one as well.
+        is_early: its program ended before it called initialize(), as others may be about to.
 
     """
 
     rank: int
     is_victim: bool = False
     is_signalled: bool = False
+    is_early: bool = False
 
     @property
     def may_follow(self) -> bool:
@@ -141,7 +145,9 @@ class StopPolicy:
         if self.stopping or (self.ending and (failure is None or failure.may_follow)):
             return []
         culprit = None if failure is None or failure.is_victim else failure.rank
-        return self._stop(StopRanks(signal.SIGTERM, self._grace_s("failure"), culprit))
+        settles = failure is not None and failure.is_early
+        grace = self._grace_s("failure")
+        return self._stop(StopRanks(signal.SIGTERM, grace, culprit, settles=settles))
 
     def stopped(self, stop: StopReason) -> Effects:
         """There is a reason that allows no waiting: a host is lost, a limit is reached."""

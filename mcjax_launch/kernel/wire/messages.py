@@ -219,15 +219,21 @@ class Forward(ToAgent):
     signum: int
 
 
+#: How long ranks that have not joined yet may fail alike, until they are ended for the first one.
+ALIKE_S = 1.0
+
+
 class Stop(ToAgent):
     """End the ranks: this signal now, SIGKILL after the grace.
 
-    `patience_s`: what the kernel then gets to end them, before they are taken for unkillable.
+    `patience_s`: what the kernel then gets to end them, before they are taken for unkillable;
+    `settles`: a rank has failed, and others may be about to fail alike: they get a moment.
     """
 
     signum: int
     grace_s: float
     patience_s: float = 5.0
+    settles: bool = False
 
 
 class RequestStacks(ToAgent):
