@@ -47,7 +47,7 @@ from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
-from mcjax_launch.watchdog.joining import AbsentRanks
+from mcjax_launch.watchdog.joining import AbsentRanks, SeparateRanks
 from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
 # Less than the pipe from the agent holds, so the agent seldom has to wait for room.
@@ -141,6 +141,7 @@ class Launcher:
         self.stacks = StackRequests()
         self._hang: HangWatch | None = None
         self._absent_ranks = AbsentRanks()
+        self._told_of_separate = False
         self._joining_ranks: JoiningRanks | None = None
         policy = Acting(self.policy, self.perform)
         self._timers: list[Timer] = [
@@ -306,7 +307,9 @@ class Launcher:
         rank, said = message.rank, message.message
         if hook_events.take(self.state, message, time.monotonic()):
             self._rank_ended(rank)
-        if isinstance(said, hook_messages.Joining):
+        if isinstance(said, hook_messages.Compiling):
+            self._watch_for_separate_ranks()
+        elif isinstance(said, hook_messages.Joining):
             self._joining(rank)
             self._note_absent_ranks(self._absent_ranks.called(self.state, rank))
         elif isinstance(said, hook_messages.Backend) and self._joining_ranks is not None:
@@ -353,6 +356,13 @@ class Launcher:
                 self._timers.append(Acting(looks, self._look_where_ranks_stand))
         for line in self._joining_ranks.notes(self.state, rank):
             self.console.note(line)
+
+    def _watch_for_separate_ranks(self) -> None:
+        """A rank compiles: one that has not joined by now never will."""
+        if not (self.state.initialize_calls or self._told_of_separate):
+            self._told_of_separate = True
+            separate = SeparateRanks(self.state, time.monotonic())
+            self._timers.append(Acting(separate, self.console.say))
 
     def _note_absent_ranks(self, hopeless: StopReason | None) -> None:
         if hopeless is not None:
@@ -458,6 +468,9 @@ class Launcher:
                 self.pool.send_all(messages.Forward(signum))
             elif signum == signal.SIGQUIT and self._plan is not None:
                 self.request_stacks()
+            elif signum == signal.SIGTSTP:
+                self.console.suspended()
+                os.kill(os.getpid(), signal.SIGSTOP)
             elif signum == signal.SIGCHLD:
                 self.pool.reap()
             else:
