@@ -9,9 +9,14 @@ from operator import attrgetter
 from mcjax_launch.console.pieces import Lines, Piece, Stream
 
 #: How long a line waits for the other ranks to print it too.
-MOMENT_S = 0.2
+MOMENT_S = 1.0
+# A stream that has had no match so often in a row does not wait for one, until it has one again;
+# where no other rank has printed anything the first time tells.
+_UNMATCHED = 3
+# Lines that did not wait: so many are kept to find out whether other ranks print them too.
+_MOST_RECENT = 256
 #: At most so many bytes are held back for all ranks together, the overhead of each line included.
-MOST_HELD = 1 << 20
+MOST_HELD = 4 << 20
 _LINE_TAKES = 500
 #: More bytes than this within FLOOD_S are a flood: nobody reads them, so they are shown at once.
 FLOOD = 4 << 20
@@ -85,6 +90,7 @@ class Collapse:
     The lines wait in one row that keeps the order of each rank: a line joins an equal one
     behind the rank's last, or one before that which may as well stand behind it. If there is none,
     it gets its place directly behind the rank's last, so that the rank can still join all others.
+    A rank whose lines have no match, as where process 0 alone prints, does not wait.
 
     Args:
         ranks: how many ranks may print.
@@ -102,6 +108,8 @@ class Collapse:
         self._held = 0
         self._next = 0
         self._flood = Flood()
+        self._unmatched: dict[Stream, int] = {}  # lines in a row without a match
+        self._recent: dict[tuple[int, bytes], tuple[Stream, float]] = {}
 
     @property
     def deadline(self) -> float | None:
@@ -115,14 +123,34 @@ class Collapse:
         out: list[LineGroup] = []
         stamp = self._stamp()
         for text in lines.text[:-1].split(b"\n"):
-            group = self._add(lines.stream, text, stamp, now + MOMENT_S)
+            group = self._add(lines.stream, text, stamp, now)
             if len(group.streams) == self._all:  # no rank can join those before it any more
                 out += self._take(self._row[: bisect_right(self._row, group.place, key=_PLACE)])
+            elif group.due <= now:
+                out += self._take_due(now)
             elif self._held > MOST_HELD:
                 out += self.flush()
         return out
 
-    def _add(self, stream: Stream, text: bytes, stamp: bytes, due: float) -> LineGroup:
+    def _is_alone(self, stream: Stream) -> bool:
+        """Whether no other rank prints what this stream has."""
+        others = len(self._last) > 1
+        return self._unmatched.get(stream, 0) >= (_UNMATCHED if others else 1)
+
+    def _due(self, stream: Stream, key: tuple[int, bytes], now: float) -> float:
+        """When a line that has no match yet is to be shown."""
+        before = self._recent.get(key)
+        if before is not None and before[0] is not stream and now - before[1] <= MOMENT_S:
+            self._unmatched[stream] = self._unmatched[before[0]] = 0
+        if not self._is_alone(stream):
+            return now + MOMENT_S
+        self._recent.pop(key, None)
+        self._recent[key] = stream, now
+        if len(self._recent) > _MOST_RECENT:
+            del self._recent[next(iter(self._recent))]
+        return now
+
+    def _add(self, stream: Stream, text: bytes, stamp: bytes, now: float) -> LineGroup:
         """Put a line into the row, or let its rank join an equal one."""
         last = self._last_waiting(stream.rank)
         equal = self._equal.setdefault((stream.number, text), [])
@@ -130,7 +158,9 @@ class Collapse:
         group = equal[at] if at < len(equal) else self._moved(equal, stream.rank, last)
         if group is not None:
             group.streams.append(stream)
+            self._unmatched.update(dict.fromkeys(group.streams, 0))
         else:
+            due = self._due(stream, (stream.number, text), now)
             group = LineGroup(self._next, text, stamp, due, stream)
             self._put(group, last)
             insort(equal, group, key=_PLACE)
@@ -202,12 +232,18 @@ class Collapse:
         """The lines that have waited long enough, and what their ranks have printed before."""
         if self.deadline is None or self._came[0].due > now:
             return []
+        return self._take_due(now)
+
+    def _take_due(self, now: float) -> list[LineGroup]:
         taken: list[LineGroup] = []
         needed: set[int] = set()
         for group in reversed(self._row):
             if group.due <= now or not needed.isdisjoint(group.ranks):
                 needed.update(group.ranks)
                 taken.append(group)
+                if len(group.streams) == 1 and group.due <= now:
+                    stream = group.streams[0]
+                    self._unmatched[stream] = self._unmatched.get(stream, 0) + 1
         return self._take(taken[::-1])
 
     def flush(self) -> list[LineGroup]:

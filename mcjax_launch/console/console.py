@@ -101,6 +101,10 @@ class _Output:
         row = self.prefixes.status(visible(text), self.sink.columns()) if text else ""
         self.sink.write(self._renderer.status(row.encode("utf-8", "replace")))
 
+    def suspended(self) -> None:
+        """The launcher is about to be stopped."""
+        self.sink.write(self._renderer.make_room())
+
     def resumed(self) -> None:
         """The launcher was stopped, and runs again."""
         self.sink.write(self._renderer.resumed())
@@ -230,8 +234,14 @@ class Console:
             for label in shown:
                 prefix = output.prefixes.of_rank(label, width)
                 self._streams[label.process_id, number] = Stream(label.process_id, number, prefix)
-            if self._style.collapse:
+            if len(shown) > 1 and self._collapses(output):
                 output.collapse(len(shown))
+
+    def _collapses(self, output: _Output) -> bool:
+        """Whether what several ranks print alike is shown there once."""
+        if self._style.collapse != "auto":
+            return self._style.collapse == "always"
+        return output.sink.is_terminal and not self._style.no_prefix
 
     def feed(self, rank: int, stream: int, data: bytes) -> None:
         """Take more bytes of a rank's stream."""
@@ -358,6 +368,11 @@ class Console:
         """The terminal has another size."""
         if self._status is not None:
             self._status.redraw()
+
+    def suspended(self) -> None:
+        """The launcher is about to be stopped: leave no row behind."""
+        for output in set(self._outputs.values()):
+            output.suspended()
 
     def resumed(self) -> None:
         """The launcher was stopped, and runs again: others may have written to the terminal."""

@@ -1,4 +1,7 @@
-"""The row at the bottom of a terminal that says how the job comes along."""
+"""The row at the bottom of a terminal that says how the job comes along.
+
+With --status it is always there, below the output: the renderer draws it anew behind each piece.
+"""
 
 import math
 from collections.abc import Callable
@@ -8,13 +11,13 @@ SILENCE_S = 1.0
 
 
 class StatusLine:
-    """A line that makes way when a rank prints, and comes back when it is silent.
+    """A line that makes way when a rank prints, and comes back when it is silent; or stays.
 
     Times are in time.monotonic's seconds.
 
     Args:
         draw: draws it as it is from now on, "" for none.
-        is_live: it is wanted all the time, not only while ranks are awaited.
+        is_live: it stays, and is wanted all the time, not only while ranks are awaited.
 
     """
 
@@ -31,18 +34,22 @@ class StatusLine:
             self._show(text)
 
     def make_way(self, now: float) -> None:
-        """Remove the row before output of a rank is shown."""
+        """Remove the row before output of a rank is shown, unless it stays below that."""
+        if not self.is_live:
+            self._hide_until(now + SILENCE_S)
+
+    def _hide_until(self, until: float) -> None:
         if self._silent_until < math.inf:
-            self._silent_until = now + SILENCE_S
+            self._silent_until = until
             self._show("")
 
     def hold(self) -> None:
         """Remove the row until `release` is called: a debugger has the screen."""
-        self.make_way(math.inf)
+        self._hide_until(math.inf)
 
     def release(self, now: float) -> None:
         """Show the row again when ranks are silent."""
-        self._silent_until = now + SILENCE_S
+        self._silent_until = now + (0.0 if self.is_live else SILENCE_S)
 
     @property
     def deadline(self) -> float | None:

@@ -166,8 +166,11 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
     show: frozenset[int] | None = option(
         kinds.RANKS, shown="all", help="Show the output of these ranks only."
     )
-    collapse: bool = flag(
-        "Merge equal lines of several ranks into one: [0-7] text.", excludes=("--no-prefix",)
+    collapse: Literal["auto", "always", "never"] = option(
+        kinds.one_of("auto", "always", "never"),
+        default="auto",
+        help="Show lines that several ranks print alike once: [0-7] text; auto means on a "
+        "terminal only.",
     )
     timestamps: bool = flag("Prefix each line with the time of day.")
     no_prefix: bool = flag("Do not prefix lines with their rank.")
@@ -181,7 +184,7 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
         "Print each step of the launcher and all of JAX's log lines.", short=("-v",)
     )
     status: bool = flag(
-        "Show how the job comes along, on a terminal, while ranks are silent.",
+        "Show how the job comes along, in a last row of the terminal that stays.",
         only_command=_TERMINAL,
     )
     github: Literal["auto", "always", "never"] = option(

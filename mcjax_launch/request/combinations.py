@@ -75,6 +75,8 @@ def _check_contradictions(options: Options) -> None:
             f"--slices {options.slices} cannot be combined with --min-hosts: fewer ranks may not "
             "be so many equal slices; try --slices host"
         )
+    if options.collapse == "always" and options.no_prefix:
+        raise LaunchError("--collapse always cannot be combined with --no-prefix")
     if options.coordinator == RELAYED and options.no_hook:
         raise LaunchError(
             "--coordinator ssh cannot be combined with --no-hook: the hook leads ranks there"

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.place import Stage
@@ -21,6 +22,8 @@ _GONE = (
     "hint: every rank has to call initialize(), or none: did this one take another branch, or did "
     "its shell hide a failure?"
 )
+#: Ranks that compile without having joined are told of after so many seconds.
+SEPARATE_S = scaled(10.0)
 # So many numbers of processes are shown.
 _MOST_NUMBERS = 8
 
@@ -118,6 +121,34 @@ def _waits(run: RankRun, state: RunState) -> bool:
     call = run.membership.call
     size = call.num_processes if call is not None else None
     return size == state.num_processes and run.place.stage is Stage.JOINING
+
+
+class SeparateRanks:
+    """Tells, once and early, of ranks that compile programs and have not joined: they never will.
+
+    Args:
+        now: when the first of them has compiled one, in time.monotonic's seconds.
+        state: of the run.
+
+    """
+
+    def __init__(self, state: RunState, now: float) -> None:
+        self._state = state
+        self.deadline: float | None = now + SEPARATE_S
+
+    def expire(self, now: float) -> str | None:
+        """The line, if it is time, and if it is so."""
+        if self.deadline is None or now < self.deadline:
+            return None
+        self.deadline = None
+        alone = [run for run in self._state.running if run.compilations.latest is not None]
+        if self._state.initialize_calls or self._state.ending or len(alone) < 2:
+            return None
+        return (
+            "no rank has called jax.distributed.initialize(): these run as "
+            f"{self._state.num_processes} separate single-process jobs; call it before anything "
+            "else of JAX's"
+        )
 
 
 class JoiningRanks:

@@ -37,8 +37,8 @@ _OPTIONS: dict[str, tuple[int, tuple[str, ...]]] = {
     "--no-prefix": (4, ("--no-prefix",)),
     "--log-dir": (4, ("--log-dir", "{}")),
     "--timestamps": (4, ("--timestamps",)),
-    "--collapse": (4, ("--collapse",)),
-    "--collapse --timestamps": (4, ("--collapse", "--timestamps")),
+    "--collapse": (4, ("--collapse", "always")),
+    "--collapse --timestamps": (4, ("--collapse", "always", "--timestamps")),
     "64 ranks": (64, ()),
 }
 

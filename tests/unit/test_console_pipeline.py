@@ -103,7 +103,7 @@ def test_follow_on_errors(console: Make, capfd: Capture, culprit: int) -> None:
 
 
 def test_equal_lines_are_shown_once(console: Make, capfd: Capture) -> None:
-    three = console(3, collapse=True)
+    three = console(3, collapse="always")
     for rank in range(3):
         three.feed(rank, STDOUT, b"same\n")
     three.feed(1, STDOUT, b"alone\nName? ")
@@ -115,7 +115,7 @@ def test_equal_lines_are_shown_once(console: Make, capfd: Capture) -> None:
 
 
 def test_the_end_shows_all_that_waits(console: Make, capfd: Capture) -> None:
-    three = console(3, collapse=True)
+    three = console(3, collapse="always")
     three.feed(0, STDOUT, b"a\nb")
     three.feed(0, STDERR, b"Traceback (most recent call last):")
     three.feed(1, STDERR, b"Name? ")
@@ -130,10 +130,10 @@ def test_the_end_shows_all_that_waits(console: Make, capfd: Capture) -> None:
     assert three.deadline is None
 
 
-@pytest.mark.parametrize("collapse", [False, True])
+@pytest.mark.parametrize("collapse", ["never", "always"])
 @pytest.mark.parametrize("verbose", [False, True])
 def test_nothing_is_lost_torn_or_reordered_by_chance(
-    console: Make, capfd: Capture, collapse: bool, verbose: bool
+    console: Make, capfd: Capture, collapse: str, verbose: bool
 ) -> None:
     """A line that was shown in part and then interrupted is shown once more, whole."""
     rng = random.Random(3)

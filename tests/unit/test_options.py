@@ -111,7 +111,7 @@ WRONG = {
     "-x A-B=1 true": "-x A-B=1: 'A-B' is not a valid variable name",
     "--start-timeout 1 --no-hook true": "--start-timeout cannot be combined with --no-hook",
     "--verify-spmd --no-hook true": "--verify-spmd cannot be combined with --no-hook",
-    "--collapse --no-prefix true": "--collapse cannot be combined with --no-prefix",
+    "--collapse always --no-prefix true": "--collapse always cannot be combined with --no-prefix",
     "--hosts - --stdin 0 true": "--hosts - reads standard input itself: with --stdin, name a file",
     "--hosts a:1 -n 2 true": "-n 2: the hosts have 1 slot; add hosts or slots (slots=K in the "
     "hosts file, --procs-per-host K)",

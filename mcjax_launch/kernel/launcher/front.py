@@ -74,6 +74,8 @@ def of_own_process() -> Front:
     """The launcher's, where the whole process is: all of its signals, but an ignored SIGHUP."""
     wanted = [*ENDING, *FORWARDED, signal.SIGQUIT, signal.SIGCONT, signal.SIGCHLD]
     wanted += [signal.SIGWINCH, PROFILE]
+    if sys.stderr is not None and sys.stderr.isatty():
+        wanted.append(signal.SIGTSTP)  # no row of ours may stay behind
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
         wanted.remove(signal.SIGHUP)
     scheduler = around(os.environ)

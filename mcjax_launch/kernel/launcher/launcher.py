@@ -55,7 +55,7 @@ from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
-from mcjax_launch.watchdog.joining import AbsentRanks
+from mcjax_launch.watchdog.joining import AbsentRanks, SeparateRanks
 from mcjax_launch.watchdog.limits import Limits, usage_every_s
 
 # Less than the pipe from the agent holds, so the agent seldom has to wait for room.
@@ -155,6 +155,7 @@ class Launcher:
         self.stacks = StackRequests()
         self._hang: HangWatch | None = None
         self._absent_ranks = AbsentRanks()
+        self._told_of_separate = False
         self._joining_ranks: JoiningRanks | None = None
         self._survivors: Survivors | None = None  # where a rank's failure need not end the job
         acting = Acting(self.policy, self.perform)
@@ -326,7 +327,9 @@ class Launcher:
         rank, said = message.rank, message.message
         if hook_events.take(self.state, message, time.monotonic()):
             self._rank_ended(rank)
-        if isinstance(said, hook_messages.Joining):
+        if isinstance(said, hook_messages.Compiling):
+            self._watch_for_separate_ranks()
+        elif isinstance(said, hook_messages.Joining):
             self._joining(rank)
             if self._survivors is not None:
                 self._survivors.called()
@@ -375,6 +378,13 @@ class Launcher:
                 self._timers.append(Acting(looks, self._look_where_ranks_stand))
         for line in self._joining_ranks.notes(self.state, rank):
             self.console.note(line)
+
+    def _watch_for_separate_ranks(self) -> None:
+        """A rank compiles: one that has not joined by now never will."""
+        if not (self.state.initialize_calls or self._told_of_separate):
+            self._told_of_separate = True
+            separate = SeparateRanks(self.state, time.monotonic())
+            self._timers.append(Acting(separate, self.console.say))
 
     def _note_absent_ranks(self, hopeless: StopReason | None) -> None:
         if hopeless is not None:
@@ -483,6 +493,9 @@ class Launcher:
                 self.pool.send_all(messages.Forward(signum))
             elif signum == signal.SIGQUIT and self._plan is not None:
                 self.request_stacks()
+            elif signum == signal.SIGTSTP:
+                self.console.suspended()
+                os.kill(os.getpid(), signal.SIGSTOP)
             elif signum == signal.SIGCHLD:
                 self.pool.reap()
             else:
