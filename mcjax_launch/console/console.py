@@ -297,6 +297,11 @@ class Console:
         self._filter(self._unfinished.finish(rank), time.monotonic())
         return self._tails.take(rank)
 
+    def stop_holding(self, rank: int) -> None:
+        """Show what is held back of a rank's, as more is about to be said of it."""
+        now = time.monotonic()
+        self._show(self._noise.stop_holding(rank, now), now)
+
     def in_sight(self, rank: int) -> bool:
         """Whether the last of a rank's stderr has been shown, and only little after it."""
         at = self._errors_at.get(rank)

@@ -81,6 +81,10 @@ class NoiseFilter:
         """The job ends; see `FollowOnFilter.fold_victims`."""
         return self._follow_on.fold_victims(culprit, reported=reported, own_term=own_term, now=now)
 
+    def stop_holding(self, rank: int, now: float) -> list[Piece]:
+        """What was held back of a rank's, to be shown as it is."""
+        return self._follow_on.stop_holding(rank, now)
+
     @property
     def deadline(self) -> float | None:
         """When something has waited long enough."""
@@ -406,7 +410,14 @@ class FollowOnFilter:
     def expire(self, now: float) -> list[Piece]:
         """What was held back for long enough, to be shown; all if `now` is infinity, the end."""
         self._at_end = now == math.inf
-        due = [stream for stream, held in self._held.items() if held.until <= now]
+        return self._show_held(lambda stream, held: held.until <= now, now)
+
+    def stop_holding(self, rank: int, now: float) -> list[Piece]:
+        """What was held back of a rank's."""
+        return self._show_held(lambda stream, held: stream.rank == rank, now)
+
+    def _show_held(self, wanted: Callable[[Stream, _Held], bool], now: float) -> list[Piece]:
+        due = [stream for stream, held in self._held.items() if wanted(stream, held)]
         pieces: list[Piece] = []
         for held in [self._held.pop(stream) for stream in due]:
             pieces += self._sifted(held.pieces, bytes(held.text), now)

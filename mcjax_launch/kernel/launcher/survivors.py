@@ -157,6 +157,7 @@ class Survivors:
         what_follows, _ = self._untold.pop(rank, ("", 0.0))
         if not what_follows:
             return
+        console.stop_holding(rank)
         run.stderr = console.tails(rank)[1]
         if is_victim(run):
             lines: Sequence[str] = [f"rank {rank} {fate(run)}"]
