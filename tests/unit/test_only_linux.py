@@ -8,6 +8,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # Where it may be: the two seams, and --preload, which is for Linux.
 PLACES = {
+    "features/black_box/agent/sights.py",
     "features/check/agent/gpu_survey.py",
     "features/check/agent/survey.py",
     "kernel/agent/tpu.py",

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.features.black_box.messages import Attend, Collect, Found
+from mcjax_launch.features.black_box.messages import Attend, Collect, Evidence
 from mcjax_launch.kernel.launcher.part import LauncherPart
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class BlackBox(LauncherPart):
 
     def received(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
         """A host has seen something."""
-        assert isinstance(message, Found)
+        assert isinstance(message, Evidence)
         name = os.path.basename(message.name)  # of this folder, whatever the agent says
         what = _WHAT.get(name, "native stacks")
         self._write(os.path.join(link.host.name.replace(os.sep, "_"), name), message.text, what)

@@ -12,12 +12,12 @@ class Attend(ToAgent):
 
 
 class Collect(ToAgent):
-    """Collect now: answered by what was Found. `goes_on`: the job hangs, and is not ended."""
+    """Collect now: answered by Evidence. `goes_on`: the job hangs, and is not ended."""
 
     goes_on: bool
 
 
-class Found(ToLauncher):
+class Evidence(ToLauncher):
     """A file, by its name, of this host; a later one of that name takes its place."""
 
     name: str

@@ -7,7 +7,7 @@ import time
 
 from ....kernel.agent.part import AgentPart
 from ....kernel.agent.stacks import with_source
-from ..messages import Attend, Collect, Found
+from ..messages import Attend, Collect, Evidence
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _MOST_S, _MOST_FAR_S = 12.0, 8.0
 _REST_S = 0.5
 
 
-class BlackBox(AgentPart):
+class Collecting(AgentPart):
     """Collects while nothing else is done on this host: it is the ranks' last moment."""
 
     def __init__(self, agent: Agent) -> None:
@@ -67,7 +67,7 @@ class BlackBox(AgentPart):
             self._asked = hooks.request_stacks(all_threads=not goes_on)
         most_s = _MOST_FAR_S if self.agent.link.is_remote else _MOST_S
         for name, text in sights.collected(self.agent.running, most_s):
-            self.agent.link.send(Found(name, text))
+            self.agent.link.send(Evidence(name, text))
         _await_answers([hook.fd for hook in self._asked])
         self.deadline = time.monotonic() + _REST_S
 
@@ -89,7 +89,7 @@ class BlackBox(AgentPart):
             if hook.stacks
         ]
         if parts:
-            self.agent.link.send(Found("stacks.txt", "\n\n".join(parts) + "\n"))
+            self.agent.link.send(Evidence("stacks.txt", "\n\n".join(parts) + "\n"))
 
 
 def _await_answers(files: Sequence[int]) -> None:
@@ -104,4 +104,4 @@ def _await_answers(files: Sequence[int]) -> None:
             waiting.discard(fd)
 
 
-PART = BlackBox
+PART = Collecting
