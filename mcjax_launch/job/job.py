@@ -66,6 +66,11 @@ class Job(Options, kw_only=True):
         return range(first, first + self.processes_here)
 
     @property
+    def keeps_output(self) -> bool:
+        """Whether the last of all that ranks print is wanted at the end."""
+        return self.record or self.black_box is not None
+
+    @property
     def uses_cpu(self) -> bool:
         """Whether the ranks are known to use JAX's CPU devices."""
         return self.cpu_devices is not None or dict(self.env).get("JAX_PLATFORMS") == "cpu"

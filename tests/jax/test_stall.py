@@ -1,5 +1,6 @@
 """--stall-timeout on JAX: what stands still, and what is only slow."""
 
+import re
 import signal
 import subprocess
 
@@ -44,3 +45,17 @@ def test_asking_for_stacks_does_not_disturb_ranks_that_compile(jobs: Jobs) -> No
         running.signal(signal.SIGQUIT)
         running.read_some()
     assert running.finish().status == 0
+
+
+def test_a_compilation_that_waits_is_a_stall(jobs: Jobs) -> None:
+    """As on GPUs, where ranks compile together; within a fifteenth of the time."""
+    ended = jobs.run(
+        "-n", 3, "-d", 1, "--grace", "1", "--stall-timeout", "6", "compiling_together.py", "program", 3,
+        cwd=PROGRAMS, env={"MCJAX_TEST_TIME_SCALE": str(2 / 30)},
+    )  # fmt: skip
+    assert ended.status == 124, ended.stderr
+    assert re.search(
+        r"ranks 0-1 have compiled jit\(big\) for \d+ s without using a processor, at compiling_together.py:\d+; rank 2 has compiled jit\(evaluate\) for ",
+        ended.report,
+    )
+    assert "hint: on GPUs, and where one compiles for all, ranks compile together" in ended.report

@@ -279,3 +279,50 @@ def test_a_helper_is_not_the_rank() -> None:
 )
 def test_times(seconds: float, words: str) -> None:
     assert lasting(seconds) == words
+
+
+def compile_(state: RunState, rank: int, name: str, *, idle_s: float) -> None:
+    """The rank compiles, and has used no processor for so long, until 100 s."""
+    say(state, rank, hook.Compiling(name, STEP, "gpu"), 100.0 - idle_s)
+    state.ranks[rank].compilations.used(0.0, 100.0)
+
+
+IDLE = "compiled jit(step) for {} s without using a processor, at train.py:12"
+
+
+@pytest.mark.parametrize(
+    ("idle", "others", "line"),
+    [
+        ({2: 70}, "jax", f"rank 2 has {IDLE.format(70)}; ranks 0-1,3 have waited 98 s at "
+         "train.py:12 for rank 2"),
+        ({2: 50}, "jax", ""),  # not yet
+        ({1: 40, 2: 50}, "jax", f"ranks 1-2 have {IDLE.format(50)}; ranks 0,3 have waited 98 s at "
+         "train.py:12 for ranks 1-2"),
+        ({0: 40, 1: 40, 2: 40, 3: 40}, "", f"ranks 0-3 have {IDLE.format(40)}"),
+        ({1: 40, 2: 40, 3: 40}, "own", f"ranks 1-3 have {IDLE.format(40)}: they wait for rank 0, "
+         "which is in f at train.py:12"),
+        ({2: 70}, "tracing", ""),  # what others compute, it may need
+    ],
+)  # fmt: skip
+def test_a_compilation_that_uses_no_processor_is_a_wait(
+    idle: dict[int, float], others: str, line: str
+) -> None:
+    state = joined()
+    for rank, seconds in idle.items():
+        compile_(state, rank, "jit_step", idle_s=seconds)
+    stacks = [stack(rank, others) for rank in range(4) if rank not in idle]
+    still = dict.fromkeys(range(4), 2.0)
+    wait = wait_of(state, stacks, still)
+    assert (wait.line(100.0) if wait is not None else "") == line
+
+
+def test_a_compilation_that_computes_is_none() -> None:
+    state = joined()
+    compile_(state, 2, "jit_step", idle_s=70)
+    for at in (110.0, 150.0):
+        state.ranks[2].compilations.used(0.06, at)
+        assert not state.idle_compilations
+    state.ranks[2].compilations.used(0.04, 211.0)
+    assert state.idle_compilations == {2: 150.0}
+    say(state, 2, hook.Compiled(), 212.0)
+    assert not state.idle_compilations

@@ -12,7 +12,7 @@ class Attend(ToAgent):
 
 
 class Collect(ToAgent):
-    """Collect now: answered by pieces of Evidence. `goes_on`: the job hangs, and is not ended."""
+    """Collect now: answered by Evidence. `goes_on`: the job hangs, and is not ended."""
 
     goes_on: bool
 

@@ -125,12 +125,7 @@ class Launcher:
         self.policy = StopPolicy(job.grace_s, has_keys=bool(front.shows_stacks))
         targets = front.outputs(self._give_credit)
         self.console = Console(
-            job,
-            targets,
-            self._reader_gone,
-            self._give_credit,
-            job.record or job.black_box is not None,
-            front.listener,
+            job, targets, self._reader_gone, self._give_credit, job.keeps_output, front.listener
         )
         trace = self.console.say if "frames" in os.environ.get(_DEBUG, "") else None
         self.pool = AgentPool(

@@ -55,6 +55,49 @@ def test_divergence_ends_the_job(jobs: Jobs, way: str) -> None:
         assert f"they part at: {values}\n" in ended.report
 
 
+TOGETHER = PROGRAMS / "compiling_together.py"
+ODD, OTHERS = "rank 2 {file}:{way} jit(%s)", "ranks 0-1 {file}:{way} jit(%s)"
+COMPILED_APART = {
+    "program": f"program #2: {OTHERS % 'big'} · {ODD % 'evaluate'}\n",
+    "seed": "program #2: ranks 0-2 {file}:{way} jit(",
+    "known": "program #2: ranks 0-1 ran {file}:{way} jit(step) f32[12,4] again instead · "
+    f"{ODD % 'evaluate'}\n",
+}
+
+
+@pytest.mark.parametrize("way", COMPILED_APART)
+def test_programs_that_could_only_be_compiled_together(jobs: Jobs, way: str) -> None:
+    """Their ranks wait in the compiler, which none of them leaves."""
+    options = ["-n", 3, *OPTIONS[2:], TOGETHER, way, 3]
+    ended = jobs.run(*options, cwd=PROGRAMS, limit=120)
+    assert ended.status == 1, ended.stderr
+    where = {"file": TOGETHER.name, "way": places(TOGETHER)[way]}
+    assert COMPILED_APART[way].format(**where) in ended.report
+    assert "in its compilation\n" in ended.report
+    if way == "seed" and not OLDEST:
+        assert "they part at: rank 0: stablehlo.constant 0 f32[]" in ended.report
+
+
+def test_a_compilation_that_others_wait_for_is_not_blamed(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 3, *OPTIONS[2:], TOGETHER, "slow", 60, limit=300)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("] end\n") == 3
+
+
+UNEQUAL = {"seeds": "argument params['w'] f32[4,4]", "keys": "argument key "}
+
+
+@pytest.mark.parametrize("way", ["one", *UNEQUAL])
+def test_replicated_arguments_are_compared(jobs: Jobs, way: str) -> None:
+    ended = jobs.run(*OPTIONS, "replicated.py", way, cwd=PROGRAMS)
+    assert ended.status == (1 if way in UNEQUAL else 0), ended.stderr
+    assert ("loss" in ended.stdout) == (way not in UNEQUAL)
+    if way in UNEQUAL:
+        at = places(PROGRAMS / "replicated.py")["step"]
+        assert f"jit(step) at replicated.py:{at}: {UNEQUAL[way]}" in ended.report
+        assert "differs between rank 0 · rank 1 · rank 2 · rank 3\n" in ended.report
+
+
 HARMLESS = [
     "on some",
     "at other moments",

@@ -272,3 +272,54 @@ def test_ranks_that_are_too_far_apart_are_not_compared() -> None:
     assert comparison.number(programs[-1]) > 0
     comparison.passed_by(programs[-1], {})
     assert comparison.divergence is None
+
+
+NEW = hook_messages.Program("jit_new", "n", None, (), "train.py:30", compiling=True)
+
+
+def compile_(job: Job, *ranks: int, program: hook_messages.Program = NEW) -> None:
+    for rank in ranks:
+        for said in (hook_messages.Compiling(program.name, program.where, "gpu"), program):
+            take(job.state, FromHook(rank, said), job.now)
+        job.places[rank] = "result"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "computes", "told"),
+    [
+        ((1, 2), (), True),  # while the first is held at another
+        ((1, 2), (1,), False),  # whoever computes will come
+        ((1,), (), True),
+    ],
+)
+def test_a_rank_that_stands_still_in_a_compilation(
+    job: Job, ranks: tuple[int, ...], computes: tuple[int, ...], *, told: bool
+) -> None:
+    """It will not come to where others are held, or stand still as well."""
+    for rank in range(3):
+        take(job.state, FromHook(rank, hook_messages.Joined(rank)), 1.0)
+        job.state.joined_as(rank, rank)
+    compile_(job, *ranks)
+    decided = job.wait(4)
+    for rank in computes:
+        job.cpu_s[rank] += 3
+    decided += job.wait(8)
+    assert any(isinstance(one, Diverged) for one in decided) == told
+    if told:
+        assert "program #2: rank 0 train.py:20 jit(held)" in divergence_lines(job.programs)[0]
+
+
+def test_arguments_that_differ_end_the_job_before_the_program_runs(job: Job) -> None:
+    for rank, checksum in enumerate(["a", "b", "a"]):
+        job.programs.copies.came(rank, HELD, ("", "7", checksum))
+        if rank:
+            job.programs.ran(rank, HELD, held=True)
+    show, early = job.wait(0.5)
+    assert show == ShowCode("h", 0)
+    assert isinstance(early, Diverged) and not early.is_settled
+    assert early.stop.details[0] == (
+        "jit(held) at train.py:20: argument 3 is replicated, and differs between ranks 0,2 · rank 1"
+    )
+    [settled] = job.wait(11)
+    assert isinstance(settled, Diverged) and settled.is_settled
+    assert not job.state.take_released()

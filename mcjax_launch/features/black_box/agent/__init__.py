@@ -27,7 +27,7 @@ _MOST_S, _MOST_FAR_S = 12.0, 8.0
 _REST_S = 0.5
 
 
-class EvidenceOfHost(AgentPart):
+class Collecting(AgentPart):
     """Collects while nothing else is done on this host: it is the ranks' last moment."""
 
     def __init__(self, agent: Agent) -> None:
@@ -104,4 +104,4 @@ def _await_answers(files: Sequence[int]) -> None:
             waiting.discard(fd)
 
 
-PART = EvidenceOfHost
+PART = Collecting

@@ -43,7 +43,8 @@ def collected(ranks: Mapping[int, int], most_s: float) -> Iterator[tuple[str, st
     for name, heading, process, out in tools:
         text = _said(process, out, until)
         if name.startswith("native."):  # gdb begins with what it loads
-            text = text[max(text.find("\nThread "), 0) :]
+            begin = text.find("\nThread ")
+            text = text[begin:] if begin >= 0 else f"nothing within {most_s:g} s"
         if name == "dmesg.txt":
             lines = [line for line in text.splitlines() if _TELLING.search(line)]
             text = "\n".join(lines[-_MOST_LINES:])

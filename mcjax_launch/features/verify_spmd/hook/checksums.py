@@ -72,10 +72,10 @@ def _is_far(sharding: Any) -> bool:
 
 def _pieces(data: Any) -> Iterator[memoryview]:
     """The bytes of an array, of a long one its beginning and its end."""
-    import numpy
-
-    array = numpy.ascontiguousarray(numpy.asarray(data)).reshape(-1)
-    whole = memoryview(array.view(numpy.uint8))
+    if not hasattr(data, "__array__"):  # a number of Python's
+        yield memoryview(repr(data).encode())
+        return
+    whole = memoryview(data.__array__().reshape(-1).view("uint8"))
     if len(whole) <= _MOST_OF_ONE:
         yield whole
     else:
