@@ -98,6 +98,8 @@ def _failed(runs: Iterable[RankRun]) -> list[RankRun]:
 
 def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
     runs = list(state.ranks.values())
+    if is_victim(first) and (ended := _failed_before(runs)) is not None:
+        return RankFailed(first, ended, (ended,))
     # A second process of a rank may fail in its own way before JAX ends them for it.
     if is_victim(first) or first.membership.second_process is not None:
         from mcjax_launch.diagnosis.culprit import culprit_of  # as all that only a failure needs
@@ -110,6 +112,12 @@ def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
     victim = is_victim(first)
     alike = tuple(run for run in failing if _alike(run, first) and is_victim(run) == victim)
     return RankFailed(first, first, alike)
+
+
+def _failed_before(runs: Iterable[RankRun]) -> RankRun | None:
+    """The last life that failed by itself, of the ranks that were started again."""
+    lives = (life for run in runs for life in run.past if not is_victim(life))
+    return max(lives, key=lambda life: life.order, default=None)
 
 
 def _alike(run: RankRun, other: RankRun) -> bool:

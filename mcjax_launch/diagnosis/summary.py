@@ -93,7 +93,8 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
             lines = [stop.message]
         case JobStopped(stop):
             under_way = imports_under_way(state, state.stop_at) if state.stop_at else []
-            lines = [stop.message, *(stop.details or under_way), *_others(runs, ())]
+            lines = [stop.message, *_ended_all(state), *(stop.details or under_way)]
+            lines += _others(runs, ())
         case RankFailed():
             lines, quote = _failure_lines(ending, state)
             lines += [*_others(runs, ending.alike), *_lost(state, ending)]
@@ -218,8 +219,7 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
     else:
         lines += [f"  | {line}" for line in shortened(failure.traceback.rstrip().splitlines())]
     quote = (start, len(lines)) if _printed_it(run) else (0, 0)
-    if state.ended_all:
-        lines.append(f"--on-rank-failure: the job ended all the same: {state.ended_all}")
+    lines += _ended_all(state)
     killer = run.process.killer
     if killer and run.status != -signal.SIGKILL:
         lines.append(f"meanwhile {killer}")
@@ -241,6 +241,12 @@ def _lost(state: RunState, ending: RankFailed) -> list[str]:
 
     at = ending.first.failed_at or 0.0
     return lost_errors(state, at, (ending.culprit.process_id,), ago="before")
+
+
+def _ended_all(state: RunState) -> list[str]:
+    """Why the others did not outlive a failure, though they were to."""
+    why = state.ended_all
+    return [f"--on-rank-failure: the job ended all the same: {why}"] if why else []
 
 
 def _divergence(state: RunState) -> list[str]:
@@ -297,8 +303,9 @@ def last_words(run: RankRun) -> list[str]:
 def _others(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
     """What became of the other ranks, counted, in one line."""
     counts: dict[str, int] = {}
+    those = {run.process_id for run in described}
     for run in runs:
-        if run not in described:
+        if run.process_id not in those:
             end = fate(run)
             counts[end] = counts.get(end, 0) + 1
     if not counts:

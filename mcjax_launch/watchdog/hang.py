@@ -104,7 +104,7 @@ class HangWatch:
         self._next_stacks_at = -math.inf
         self._asked_at: float | None = None  # what ranks use
         self._awaits_stacks = False
-        self._is_over = False
+        self._is_over = self._hinted = False
         self._marks: dict[int, _Mark] = {}
         # By the places where ranks wait: how long they have to wait there to be told of again.
         self._told: dict[tuple[str, ...], float] = {}
@@ -216,7 +216,8 @@ class HangWatch:
             return []
         waited, least = now - wait.since, self._told.get(wait.key, AFTER_S)
         lines = self._lines(wait, now) if waited >= least else []
-        if lines and self._state.has_lost and _on_cpu(self._state):
+        if lines and not self._hinted and self._state.has_lost and _on_cpu(self._state):
+            self._hinted = True
             lines.append(_CPU_COLLECTIVES)
         while least <= waited:
             least *= 2

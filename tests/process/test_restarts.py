@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import Launch
 from jobs import Jobs
+from remote import FAKE_SSH
 
 from mcjax_launch.kernel.wire.timers import SCALE
 
@@ -31,6 +32,16 @@ def test_restart_on(jobs: Jobs, option: str, script: str, restarts: int) -> None
     assert ended.status != 0
     assert ended.report.count("restarting in") == restarts
     assert ("not restarted: --restart-on" in ended.report) == (not restarts)
+
+
+def test_a_host_on_which_two_attempts_failed_is_left_out(jobs: Jobs) -> None:
+    hosts = ("--hosts", "localhost,b", "--via", FAKE_SSH, "--min-hosts", 1, "--max-restarts", 2)
+    script = "[ $JAX_PROCESS_ID = 1 ] && kill -9 $$; [ $MCJAX_RESTART = 2 ] || exec sleep 1000"
+    ended = jobs.run(*hosts, "bash", "-c", script, env=QUICK)
+    assert ended.status == 0
+    left = "--min-hosts: going on without host b (two attempts failed on b): 1 rank on 1 host"
+    assert ended.report.count(left) == 1
+    assert "attempt 3 succeeded" in ended.report
 
 
 LEAVES = "trap 'exit {}' TERM INT; echo ready; while :; do sleep 0.05; done"

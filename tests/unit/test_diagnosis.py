@@ -321,6 +321,22 @@ def test_start_limit() -> None:
     assert limits.expire(11.0) is None
 
 
+def test_the_start_limit_counts_for_a_ranks_next_life_too() -> None:
+    state = state_of(joined="012")
+    state.survives = True
+    limits = Limits(job(start_timeout=10.0), state, 0.0)
+    assert (limits.expire(1.0), limits.deadline) == (None, None)
+    ended(state, 2, -9)
+    assert limits.deadline is None
+    state.next_life(2, 100.0)
+    assert (limits.expire(109.0), limits.deadline) == (None, 110.0)
+    stop = limits.expire(110.0)
+    assert stop is not None and stop.message.startswith(
+        "--start-timeout: not all ranks have joined"
+    )
+    assert limits.deadline is None
+
+
 def test_stall_limit() -> None:
     state = state_of(joined="012")
     limits = Limits(job(stall_timeout=10.0), state, 0.0)

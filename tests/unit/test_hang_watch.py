@@ -8,7 +8,7 @@ from records import say
 
 from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.kernel.wire.messages import RankUsage, Usage
+from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog import hang
 from mcjax_launch.watchdog.hang import Ask, HangWatch, StandingLooks
@@ -131,6 +131,18 @@ def test_a_thread_that_has_died_before() -> None:
         f"rank 1's thread loader ended N s ago: {told}",
     ]
     assert advice.endswith(ADVICE)
+
+
+@pytest.mark.parametrize("survives", [True, False])
+def test_the_flag_that_ends_a_collective_on_cpu_is_told_once(*, survives: bool) -> None:
+    watched = Watched()
+    watched.state.survives = survives
+    say(watched.state, 0, hook.Compiling("jit_step", "train.py:9", "cpu"), 0.0)
+    say(watched.state, 0, hook.Compiled(), 0.0)
+    watched.state.exited(Exited(1, -9, (), None, 0.0, 0), 1.0)
+    watched.until(200)
+    hints = [line for line in watched.lines if "--xla_cpu_collective_timeout_seconds" in line]
+    assert len(hints) == int(survives)
 
 
 def test_told_after_twice_the_time_again() -> None:

@@ -130,6 +130,25 @@ def test_a_programs_own_partition_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "partition_index" not in hook.fill_in(jax_with_partitions, (), {}, SLICES)
 
 
+@pytest.mark.parametrize(
+    ("survives", "given", "seconds"), [("1", None, 10), ("", None, None), ("1", 7, 7)]
+)
+def test_ranks_that_outlive_others_soon_know_of_a_loss(
+    survives: str, given: int | None, seconds: int | None
+) -> None:
+    def initialize(  # as of jax 0.7
+        coordinator_address: str | None = None,
+        num_processes: int | None = None,
+        process_id: int | None = None,
+        heartbeat_timeout_seconds: int = 100,
+    ) -> None: ...
+
+    environ = {**ENVIRON, "MCJAX_HOOK_SURVIVES": survives}
+    keywords = {} if given is None else {"heartbeat_timeout_seconds": given}
+    filled = hook.fill_in(initialize, (), keywords, environ)
+    assert filled.get("heartbeat_timeout_seconds") == seconds
+
+
 def test_the_start_timeout_is_passed_to_jax() -> None:
     environ = {**ENVIRON, "MCJAX_HOOK_JOIN_TIMEOUT": "40.0"}
     assert hook.fill_in(new_jax, (), {}, environ)["initialization_timeout"] == 40

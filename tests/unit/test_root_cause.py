@@ -184,3 +184,32 @@ def test_a_python_without_jax_gets_advice() -> None:
 )  # fmt: skip
 def test_status_text(status: int, words: str) -> None:
     assert status_text(status) == words
+
+
+def test_a_life_that_is_over_takes_the_others_down() -> None:
+    """Process 0 fails of a peer that has been started again meanwhile."""
+    state = RunState(survives=True, ended_all="process 0 cannot be outlived")
+    before = end(1, 1, -KILL)
+    lost = failure("ValueError: UNKNOWN: Gloo failed: Connection reset by peer")
+    state.ranks = {
+        0: end(0, 2, -KILL, (KILL,), failure=lost),
+        1: end(1, 3, -TERM, (TERM,), past=(before,)),
+    }
+    summary = summarize(state)
+    assert (summary.status, summary.lines[0]) == (
+        1,
+        "rank 1 failed: killed by SIGKILL (an external kill -9, or the OOM killer)",
+    )
+    assert "the other rank: failed as a consequence" in " ".join(summary.lines)
+    assert any(line.startswith("rank 1, 2 lives: killed by SIGKILL") for line in summary.lines)
+
+
+@pytest.mark.parametrize(("order", "status"), [(1, 255), (3, 7)])
+def test_a_host_that_the_job_went_on_without(order: int, status: int) -> None:
+    """The first failure's status counts, and a lost host is one."""
+    lost = StopReason("host b: gone", 255)
+    state = RunState(survives=True, host_lost=lost)
+    gone = rank_run(1, None, (), order=order)
+    gone.process.lost = True
+    state.ranks = {0: end(0, 2, 7), 1: gone, 2: end(2, 4, 0)}
+    assert summarize(state).status == status

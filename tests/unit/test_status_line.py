@@ -14,7 +14,7 @@ from mcjax_launch.console.status_line import SILENCE_S, StatusLine
 from mcjax_launch.kernel.launcher import progress
 from mcjax_launch.kernel.launcher.progress import Progress
 from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.kernel.wire.messages import RankUsage, Usage
+from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 
@@ -215,6 +215,16 @@ def test_without_status_it_changes_with_events_alone() -> None:
     say(state, 1, hook.Joined(1), 21.0)
     part.expire(21.0)
     assert (drawn.all[-1], part.deadline) == ("", None)
+
+
+def test_a_rank_that_is_to_be_started_again() -> None:
+    state = joining(2, 2, 2)
+    state.survives = True
+    state.exited(Exited(1, -9, (), None, 0.0, 0), 3.0)
+    state.ranks[1].process.restarts = True
+    assert progress.use(state, 5.0) == "1/2 ranks run | rank 1 to be started again"
+    state.next_life(1, 6.0)
+    assert progress.awaited(Hosts(), state) == "1/2 ranks started"  # type: ignore[arg-type]
 
 
 def test_with_status_it_ticks() -> None:

@@ -8,6 +8,7 @@ from records import end_of, say
 from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.diagnosis.waits import last_wait, wait_of
 from mcjax_launch.kernel.wire import hook_messages as hook
+from mcjax_launch.kernel.wire.messages import Exited
 from mcjax_launch.runs import waits
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import lasting
@@ -198,6 +199,18 @@ def test_the_name_of_the_call_and_what_was_compiled_last() -> None:
         "ranks 0-1,3 have waited 40 s in sync_global_devices() at train.py:12 for rank 2, "
         "which is in f at src/train.py:41 (last compiled jit(loss) at src/train.py:7)"
     )
+
+
+def test_a_rank_that_others_outlive() -> None:
+    state = joined()
+    state.survives = True
+    state.exited(Exited(2, -9, (), None, 0.0, 0), 4.0)
+    where = "ranks 0-1,3 have waited 40 s at train.py:12 for rank 2, which"
+    assert told(state, *WAITING) == f"{where} has failed"
+    state.ranks[2].process.restarts = True
+    assert told(state, *WAITING) == f"{where} is being started again"
+    state.next_life(2, 5.0)
+    assert told(state, *WAITING) == f"{where} is being started again"
 
 
 def test_a_compilation_is_waited_for() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # What the kernel gets to end what an ended life has left; the driver of a GPU may need long.
 _PATIENCE_S = scaled(60.0)
+_LOOK_S = 0.1
 
 
 class Lives:
@@ -40,6 +41,7 @@ class Lives:
         self._begin = begin
         self._stuck = stuck
         self._ended: dict[int, int] = {}  # rank -> the pid that it had last
+        self._look_at = 0.0
         self._next: dict[int, tuple[RankOrder, float]] = {}  # and how long that may wait
 
     def ended(self, rank: int, pid: int) -> None:
@@ -68,10 +70,14 @@ class Lives:
     @property
     def deadline(self) -> float | None:
         """When to give up on what cannot be killed."""
-        return min((limit for _, limit in self._next.values()), default=None)
+        limit = min((limit for _, limit in self._next.values()), default=None)
+        return limit if limit is None or system.adopts_orphans else min(limit, self._look_at)
 
     def expire(self, now: float) -> None:
-        """Give up on it, if it is time."""
+        """Give up on it, if it is time; look again where nobody tells of the ends of orphans."""
+        if not system.adopts_orphans and self._next and now >= self._look_at:
+            self._look_at = now + _LOOK_S
+            self.look()
         for rank, (_, limit) in list(self._next.items()):
             if now >= limit:
                 del self._next[rank]

@@ -46,6 +46,7 @@ class Survivors:
         self._state = launcher.state
         self._ranks = {rank.process_id: rank for rank in plan.ranks}
         self._policy = SurvivalPolicy(launcher.job.on_rank_failure)
+        self._absent: list[int] = []  # the ranks that failed before they called initialize()
         # What follows the failures that have not been told, and when they are at the latest.
         self._untold: dict[int, tuple[str, float]] = {}
 
@@ -62,13 +63,12 @@ class Survivors:
     def outlive_host(self, stop: StopReason, lost: Sequence[RankRun]) -> bool:
         """A host is lost with these ranks, which have not ended: whether the job goes on."""
         state = self._state
-        if self._launcher.policy.ending or not lost:
+        if self._launcher.policy.ending:
             return False
-        effects = [
-            one
-            for run in lost
-            for one in self._policy.failed(self._loss(run).replaced(with_host=True))
-        ]
+        if not lost:  # one of those that have ended may be about to be started again
+            return self._launcher.job.on_rank_failure == "continue"
+        losses = [self._loss(run).replaced(with_host=True) for run in lost]
+        effects = [one for loss in losses for one in self._policy.failed(loss)]
         ends = [effect for effect in effects if isinstance(effect, EndAll)]
         if ends:
             state.ended_all = ends[0].why
@@ -89,12 +89,10 @@ class Survivors:
 
     def called(self) -> None:
         """A rank calls initialize()."""
-        gone = [run for run in self._state.ranks.values() if run.failed or run.process.lost]
-        absent = [run.process_id for run in gone if run.membership.joining_at is None]
-        if not self._launcher.policy.ending:
-            self._perform(self._policy.called(absent))
+        if self._absent and not self._launcher.policy.ending:
+            self._perform(self._policy.called(self._absent))
             if self._state.ended_all:
-                stop = self._launcher.policy.rank_ended(RankFailure(absent[0]))
+                stop = self._launcher.policy.rank_ended(RankFailure(self._absent[0]))
                 self._launcher.perform(stop)
 
     @property
@@ -117,6 +115,8 @@ class Survivors:
     def _loss(self, run: RankRun) -> Loss:
         member, call = run.membership, run.membership.call
         joined = call is not None and not member.left
+        if call is None and run.process_id not in self._absent:
+            self._absent.append(run.process_id)
         others = (other for other in self._state.ranks.values() if other is not run)
         return Loss(
             run.process_id,

@@ -39,7 +39,7 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 class Linux(Unix):
     """Asks the kernel."""
 
-    forks_ranks = binds_cores = holds_ports = True
+    forks_ranks = binds_cores = adopts_orphans = holds_ports = True
 
     def rename(self, name: str) -> None:
         """Have `ps` show this process as `name`: its command line is that of who has forked it.

@@ -144,6 +144,11 @@ class Portable(Unix):
             return bool(process.environ().get(_MARK) == self._folder)
         return False
 
+    def environ(self, pid: int) -> dict[str, str]:
+        with contextlib.suppress(psutil.Error, OSError):
+            return dict(psutil.Process(pid).environ())
+        return {}
+
     def processes(self) -> list[HostProcess]:
         found = []
         for pid in self.descendants():

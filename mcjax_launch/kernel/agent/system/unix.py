@@ -66,12 +66,13 @@ class Unix:
     Attributes:
         forks_ranks: --preload can fork ranks.
         binds_cores: a process can be bound to cores.
+        adopts_orphans: SIGCHLD tells of the end of an orphan too.
         holds_ports: a bound port stays ours, and a rank can listen there beside us. BSD gives a
             connection to any of the sockets that share a port, also to one that does not listen.
 
     """
 
-    forks_ranks = binds_cores = holds_ports = False
+    forks_ranks = binds_cores = adopts_orphans = holds_ports = False
 
     def __init__(self) -> None:
         # Where an end cannot be seen without being reaped: what each of those has used, and how
