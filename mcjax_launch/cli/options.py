@@ -79,7 +79,7 @@ def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list
         option = options.get(word)
         if isinstance(option, click.Option) and not option.is_flag:
             if may_be_left_out(option) and not (ahead and fits(option, ahead[0])):
-                word = f"{word}={_ALL}"
+                word = f"{word}={_left_out(option)}"
             elif ahead:
                 done.append(word)
                 word = ahead.pop(0)
@@ -91,6 +91,11 @@ def may_be_left_out(option: click.Option) -> bool:
     """Whether its value may be: where all of its metavar is in brackets."""
     metavar = str(option.metavar)
     return metavar.startswith("[") and metavar.endswith("]")
+
+
+def _left_out(option: click.Option) -> str:
+    """The value that stands for none."""
+    return str(option.type.choices[0]) if isinstance(option.type, click.Choice) else _ALL
 
 
 def fits(option: click.Option, word: str) -> bool:

@@ -97,9 +97,12 @@ class _Output:
         return isinstance(self._renderer, Live)
 
     def status(self, text: str) -> None:
-        """Show this text in the last row; "" removes the row."""
-        row = self.prefixes.status(visible(text), self.sink.columns()) if text else ""
-        self.sink.write(self._renderer.status(row.encode("utf-8", "replace")))
+        """Show this text in the last row, and its further lines below; "" removes all that."""
+        first, *more = map(visible, text.split("\n"))
+        columns = self.sink.columns()
+        rows = [self.prefixes.status(first, columns), *(line[: columns - 1] for line in more)]
+        shown = "\n".join(rows) if text else ""
+        self.sink.write(self._renderer.status(shown.encode("utf-8", "replace")))
 
     def suspended(self) -> None:
         """The launcher is about to be stopped."""
@@ -214,7 +217,8 @@ class Console:
             return None
         from mcjax_launch.console.status_line import StatusLine  # as only a terminal needs
 
-        return StatusLine(err.status, self._style.status)
+        table_rows = err.sink.rows if self._style.status == "table" else None
+        return StatusLine(err.status, self._style.status is not None, table_rows)
 
     # --- the ranks ---
 

@@ -290,12 +290,13 @@ class Live(_Renderer):
             for row in in_order
             if row.shown and (text := re.sub(_MOVES, b"", _last_drawn(row.text)))
         ]
-        most = max(1, self._height() - 2)
+        status = self._status.split(b"\n") if self._status else []
+        most = max(1, self._height() - 1 - max(1, len(status)))
         if len(shown) > most:
             shown[most - 1 :] = [b"(and %d more)" % (len(shown) - most + 1)]
         # A terminal that gets narrower wraps rows, and the cursor stays at the start of this one.
         back = b"\r" if self._status else b""
-        shown += [self._status] if self._status else []
+        shown += status
         self._drawn = len(shown)
         # Without automatic wrapping a long row stays one row.
         whole = b"\x1b[?7l" + b"\x1b[0m\n".join(shown) + b"\x1b[0m\x1b[?7h" + back

@@ -18,11 +18,18 @@ class StatusLine:
     Args:
         draw: draws it as it is from now on, "" for none.
         is_live: it stays, and is wanted all the time, not only while ranks are awaited.
+        table_rows: says how many rows the terminal has, where a table of ranks is wanted too.
 
     """
 
-    def __init__(self, draw: Callable[[str], None], is_live: bool) -> None:
+    def __init__(
+        self,
+        draw: Callable[[str], None],
+        is_live: bool,
+        table_rows: Callable[[], int] | None = None,
+    ) -> None:
         self.is_live = is_live
+        self.table_rows = table_rows
         self._draw = draw
         self._text = self._drawn = ""
         self._silent_until = 0.0

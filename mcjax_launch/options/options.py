@@ -183,9 +183,12 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
     verbose: bool = flag(
         "Print each step of the launcher and all of JAX's log lines.", short=("-v",)
     )
-    status: bool = flag(
-        "Show how the job comes along, in a last row of the terminal that stays.",
+    status: Literal["line", "table"] | None = option(
+        kinds.one_of("line", "table"),
+        metavar="[line|table]",
         only_command=_TERMINAL,
+        help="Show how the job comes along, in a last row of the terminal that stays, or in one "
+        "for each rank.",
     )
     github: Literal["auto", "always", "never"] = option(
         kinds.one_of("auto", "always", "never"),

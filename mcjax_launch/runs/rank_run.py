@@ -63,6 +63,7 @@ class RankProcess(Changing):
     pid: int | None = None
     started_at: float | None = None
     first_output_at: float | None = None
+    last_output_at: float | None = None
     ended_at: float | None = None
     status: int | None = None
     signals: tuple[int, ...] = ()

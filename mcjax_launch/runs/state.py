@@ -173,6 +173,7 @@ class RunState(Changing):
         process = self.ranks[rank].process
         if process.first_output_at is None:
             process.first_output_at = at
+        process.last_output_at = at
         activity = self.activity
         activity.active_at = activity.heard_at = activity.printed_at = at
 

@@ -72,6 +72,25 @@ def test_lines_of_one_rank_in_between_do_not_matter() -> None:
     assert feed(collapse, 2, "c") == ["[0] v0", "[0-2] c"]
 
 
+def test_a_rank_that_prints_alone_does_not_wait() -> None:
+    collapse = Collapse(3)
+    assert feed(collapse, 0, "a", 1.0) == []
+    assert lines(collapse.expire(1.0 + MOMENT_S)) == ["[0] a"]
+    assert feed(collapse, 0, "b", 3.0) == ["[0] b"]
+    assert feed(collapse, 1, "b", 3.1) == []  # it does not print alone any more
+    assert feed(collapse, 0, "c", 3.2) == []
+    assert feed(collapse, 1, "c", 3.3) == []
+    assert feed(collapse, 2, "b c", 3.4) == ["[1-2] b", "[0-2] c"]
+
+
+def test_where_others_print_something_else_the_third_time_tells() -> None:
+    collapse = Collapse(2)
+    for at in (1.0, 3.0, 5.0):
+        assert feed(collapse, 0, f"a{at}", at) == feed(collapse, 1, f"b{at}", at) == []
+        assert len(collapse.expire(at + MOMENT_S)) == 2
+    assert (feed(collapse, 0, "x", 7.0), feed(collapse, 1, "y", 7.0)) == (["[0] x"], ["[1] y"])
+
+
 def test_a_line_that_has_waited_does_not_hurry_those_of_others() -> None:
     collapse = Collapse(3)
     feed(collapse, 0, "a", 1.0)

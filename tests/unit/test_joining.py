@@ -10,7 +10,7 @@ from mcjax_launch.diagnosis.initialize_calls import elsewhere, other_version, wi
 from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.runs.state import RunState
-from mcjax_launch.watchdog.joining import JoiningRanks
+from mcjax_launch.watchdog.joining import SEPARATE_S, JoiningRanks, SeparateRanks
 
 NEEDED = ": all processes of a job need the same"
 FATAL = (
@@ -87,3 +87,19 @@ def test_to_blame_where_all_that_failed_are_victims(state: RunState, line: str) 
         state.exited(end_of(rank, -signal.SIGABRT), 300.0)
         state.ranks[rank].stderr = FATAL
     assert summarize(state).lines[0] == line
+
+
+def test_ranks_that_compile_without_having_joined() -> None:
+    state = RunState(num_processes=3)
+    state.planned("j", "h:1", dict.fromkeys(range(3), "h"), None)
+    for joins in (False, True):
+        separate = SeparateRanks(state, 5.0)
+        for rank in (0, 1):
+            say(state, rank, hook.Compiling("jit_f", "a.py:1", "cpu"), 5.0)
+        assert separate.expire(5.0 + SEPARATE_S - 1) is None
+        if joins:
+            say(state, 2, hook.Joining("h:1", 3, 2), 6.0)
+        line = separate.expire(5.0 + SEPARATE_S)
+        assert (line or "").startswith("" if joins else "no rank has called ")
+        assert (line is None) is joins
+        assert separate.deadline is separate.expire(99.0) is None

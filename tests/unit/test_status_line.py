@@ -11,7 +11,7 @@ from mcjax_launch.console.pieces import Fragment, Stream, whole_lines
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.console.renderers import Live
 from mcjax_launch.console.status_line import SILENCE_S, StatusLine
-from mcjax_launch.kernel.launcher import progress
+from mcjax_launch.kernel.launcher import progress, rank_table
 from mcjax_launch.kernel.launcher.progress import Progress
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
@@ -58,6 +58,52 @@ def test_it_stays_away_while_somebody_else_has_the_screen() -> None:
     drawn.line.release(1e9)
     drawn.line.expire(1e9 + SILENCE_S)
     assert drawn.all[-1] == "b"
+
+
+def test_with_status_it_stays() -> None:
+    drawn = Drawn(live=True)
+    drawn.line.say("a", 0.0)
+    drawn.line.make_way(1.0)
+    assert (drawn.all, drawn.line.deadline) == (["a"], None)
+    drawn.line.hold()
+    drawn.line.release(2.0)
+    assert (drawn.all, drawn.line.deadline) == (["a", ""], 2.0)
+    drawn.line.expire(2.0)
+    assert drawn.all == ["a", "", "a"]
+
+
+def test_a_table_below_the_output() -> None:
+    screen, live = Screen(40), Live(lambda: 24)
+    for written in (
+        live.status(b"status\n[0] a\n[1] b"),
+        live.own(b"one\n"),
+        live.fragment(Fragment(Stream(0, 1, b"[0] "), b"50 %"), 0.0),
+        live.own(b"two\n"),
+    ):
+        screen.write(b"".join(written).decode())
+    assert screen.rows == ["one", "two", "[0] 50 %", "status", "[0] a", "[1] b"]
+    screen.write(b"".join([*live.make_room()]).decode())  # as before Ctrl-Z stops it
+    assert screen.rows == ["one", "two"]
+
+
+def test_a_row_for_each_rank() -> None:
+    state = joining(3, 2)
+    used(state, 10.0, 1.0, 1.0, 1.0)
+    used(state, 12.0, 2.0, 1.0, 1.0)
+    state.printed(2, 9.0)
+    assert rank_table.rows(state, 12.0, 20) == [
+        "[0] waiting for rank 2   0.5 cores   512 MiB",
+        "[1] waiting for rank 2   0.0 cores   512 MiB",
+        "[2] running              0.0 cores   512 MiB  last line 3 s ago",
+    ]
+    say(state, 2, hook.Compiling("jit_f", "a.py:1", "cpu"), 13.0)
+    assert rank_table.rows(state, 13.0, 20)[2].startswith("[2] compiling  ")
+    many = joining(100)
+    many.printed(7, 1.0)
+    many.ranks[9].process.status = 0
+    found = rank_table.rows(many, 2.0, 50)
+    assert found[-1] == "the other 98 ranks: 98 importing"
+    assert [row[:12] for row in found[:-1]] == ["[ 7] running", "[ 9] exited "]
 
 
 def test_a_row_fits_any_terminal() -> None:

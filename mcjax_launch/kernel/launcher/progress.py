@@ -16,6 +16,8 @@ _EVENTS_S = 0.2
 # and with --status it is at least as often.
 _TICK_S = 1.0
 _MOST_HOSTS = 4
+# Rows of the terminal that a table leaves to the output, and to this line.
+_LEFT_FREE = 6
 _LONGEST_RANKS = 24
 
 
@@ -48,7 +50,14 @@ class Progress:
         if self.deadline is not None and now >= self.deadline:
             self._made_at = now
             self.deadline = now + _TICK_S if self._line.is_live else None
-            self._line.say(self._text(now), now)
+            self._line.say("\n".join([self._text(now), *self._table(now)]), now)
+
+    def _table(self, now: float) -> list[str]:
+        if not self._line.table_rows or not self._state.ranks:
+            return []
+        from mcjax_launch.kernel.launcher import rank_table  # as only --status=table needs
+
+        return rank_table.rows(self._state, now, self._line.table_rows() - _LEFT_FREE)
 
     def _text(self, now: float) -> str:
         waiting = "" if self._state.ending else awaited(self._startup, self._state)
@@ -73,7 +82,7 @@ def awaited(startup: Startup, state: RunState) -> str:
     if state.num_processes == 1 or not joined:
         return ""  # it may be no job of JAX's
     if missing:
-        return f"{joined}/{len(runs)} joined, waiting for {_short(missing)}"
+        return f"{joined}/{len(runs)} joined, waiting for {short(missing)}"
     if any(run.place.stage is Stage.JOINING for run in runs):
         return f"{joined}/{len(runs)} joined, in initialize()"
     return ""
@@ -97,13 +106,13 @@ def use(state: RunState, now: float) -> str:
         parts.append(f"{len(running)}/{len(runs)} ranks run")
     if again := [run.process_id for run in runs if run.process.restarts]:
         parts.append(f"{these_ranks(again)} to be started again")
-    cores = {run.process_id: many for run in running if (many := _cores(run)) is not None}
-    if cores:
-        busy = [rank for rank, many in cores.items() if many > BUSY]
-        used = f", {sum(cores.values()):.1f} cores" if busy else ""
+    used_by = {run.process_id: many for run in running if (many := cores(run)) is not None}
+    if used_by:
+        busy = [rank for rank, many in used_by.items() if many > BUSY]
+        used = f", {sum(used_by.values()):.1f} cores" if busy else ""
         parts.append(_busy(busy, len(runs)) + used)
         last = [run.usage.samples[-1] for run in running if run.usage.samples]
-        parts.append(_memory(sum(sample.rss_kib for sample in last)))
+        parts.append(memory(sum(sample.rss_kib for sample in last)))
     printed_at = state.activity.printed_at
     if printed_at is not None:
         parts.append(f"last line {duration(max(1, int(now - printed_at)))} ago")
@@ -115,10 +124,10 @@ def _busy(busy: Sequence[int], ranks: int) -> str:
         return "idle"
     if len(busy) == ranks:
         return f"all {ranks} busy" if ranks > 1 else "busy"
-    return f"rank{'s' if len(busy) > 1 else ''} {_short(busy)} busy"
+    return f"rank{'s' if len(busy) > 1 else ''} {short(busy)} busy"
 
 
-def _cores(run: RankRun) -> float | None:
+def cores(run: RankRun) -> float | None:
     """How many cores a rank has used between its last two samples; None before there are two."""
     if len(run.usage.samples) < 2:
         return None
@@ -126,11 +135,13 @@ def _cores(run: RankRun) -> float | None:
     return max(0.0, last.cpu_s - before.cpu_s) / max(last.at - before.at, 1e-3)
 
 
-def _memory(kib: int) -> str:
+def memory(kib: int) -> str:
+    """A size for a person."""
     return f"{kib / (1 << 20):.1f} GiB" if kib >= 1 << 20 else f"{kib >> 10} MiB"
 
 
-def _short(ranks: Sequence[int]) -> str:
+def short(ranks: Sequence[int]) -> str:
+    """Ranks, of many only the first."""
     text = ranges(ranks)
     if len(text) <= _LONGEST_RANKS:
         return text

@@ -1,0 +1,91 @@
+"""--status=table: a row for each rank, what it does and uses; pure."""
+
+from collections.abc import Mapping
+
+from mcjax_launch.diagnosis.summary import duration, fate
+from mcjax_launch.kernel.launcher.progress import cores, memory, short
+from mcjax_launch.ranks import counted, these_ranks
+from mcjax_launch.runs.place import Stage
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
+
+#: So many ranks have rows at most.
+MOST_ROWS = 64
+
+
+def rows(state: RunState, now: float, most: int) -> list[str]:
+    """A row for each rank; where there is no room for all, for those that differ from most others.
+
+    Args:
+        state: of the run.
+        now: in time.monotonic's seconds.
+        most: so many rows there may be.
+
+    """
+    awaited = _awaited(state)
+    doing = {rank: _doing(run, awaited.get(rank, "")) for rank, run in state.ranks.items()}
+    wide = max(map(len, doing.values()), default=0)
+    width = len(str(len(doing) - 1))
+    most = max(2, min(most, MOST_ROWS))
+    shown = list(doing)
+    rest: list[str] = []
+    if len(shown) > most:
+        words = list(doing.values())
+        common = max(set(words), key=lambda one: (words.count(one), one))
+        shown = [rank for rank in shown if doing[rank] != common][: most - 1]
+        left = len(doing) - len(shown)
+        alike = words.count(common)
+        more = f", {left - alike} elsewhere" if left > alike else ""
+        rest = [f"the other {counted(left, 'rank')}: {alike} {common}{more}"]
+    runs = state.ranks
+    return [
+        f"[{rank:>{width}}] {doing[rank]:<{wide}}  {_use(runs[rank], now)}".rstrip()
+        for rank in shown
+    ] + rest
+
+
+def _doing(run: RankRun, awaits: str) -> str:
+    stage = run.place.stage
+    if stage is Stage.ENDED:
+        return fate(run)
+    if run.compilations.under_way:
+        return "compiling"
+    if awaits:
+        return f"waiting for {awaits}"
+    if stage is Stage.JOINING:
+        return "joining"
+    if stage is Stage.LEAVING:
+        return "finished"
+    used = run.compilations.latest is not None or run.process.first_output_at is not None
+    if stage in (Stage.ABSENT, Stage.IMPORTING) and not used:
+        return "importing"
+    return "running"
+
+
+def _awaited(state: RunState) -> Mapping[int, str]:
+    """For whom each rank waits, where that is known."""
+    found: dict[int, str] = {}
+    for _, there, missing in state.programs.waiting():
+        found.update(dict.fromkeys(there, these_ranks(missing)))
+    for stage, late in (
+        (Stage.JOINING, (Stage.ABSENT, Stage.IMPORTING)),
+        (Stage.LEAVING, (Stage.INSIDE,)),
+    ):
+        waiting = [rank for rank, run in state.ranks.items() if run.place.stage is stage]
+        awaited = [rank for rank, run in state.ranks.items() if run.place.stage in late]
+        if waiting and awaited:
+            name = "rank" if len(awaited) == 1 else "ranks"
+            found.update(dict.fromkeys(waiting, f"{name} {short(awaited)}"))
+    return found
+
+
+def _use(run: RankRun, now: float) -> str:
+    """What a rank uses, and how long ago it printed."""
+    if run.status is not None:
+        return ""
+    many = cores(run)
+    kib = run.usage.samples[-1].rss_kib if run.usage.samples else None
+    parts = ["" if many is None else f"{many:.1f} cores", "" if kib is None else memory(kib)]
+    text = f"{parts[0]:>10}  {parts[1]:>8}"
+    at = run.process.last_output_at
+    return text + (f"  last line {duration(max(1, int(now - at)))} ago" if at is not None else "")
