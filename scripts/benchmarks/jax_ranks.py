@@ -32,7 +32,7 @@ _QUIET = subprocess.DEVNULL
 
 
 def jax(bench: Bench) -> list[Measure]:
-    """Ranks that reach jax.devices(), and a toy program; with --preload too, if that is known."""
+    """Ranks that reach jax.devices(), and a toy program; also with --preload none."""
     devices, toy = bench.write("devices.py", _DEVICES), bench.write("guide.py", _TOY)
     preload = bench.knows("--preload")
     found = []
@@ -56,6 +56,6 @@ def _ways(bench: Bench, program: str, count: int) -> dict[str, Way]:
 
     ways: dict[str, Way] = bench.of_each(lambda ours: run(*ours))
     if bench.knows("--preload"):
-        ways[f"{OURS} --preload jax"] = lambda: run(*bench.ours, "--preload", "jax")
+        ways[f"{OURS} --preload none"] = lambda: run(*bench.ours, "--preload", "none")
     ways[LOOP] = loop
     return ways

@@ -32,7 +32,7 @@ def seen():
         "locale": locale.setlocale(locale.LC_ALL),
         "random": random.random() if SEEDED else 0,
         "points": len(importlib.metadata.entry_points()),
-        "modules": sorted({n.partition(".")[0] for n in sys.modules} - {*sys.stdlib_module_names, "cython_runtime"}),
+        "modules": sorted({n.partition(".")[0] for n in sys.modules} - {*sys.stdlib_module_names, "cython_runtime", "_cython_3_3_1"}),
         "command": [Path("/proc/self/cmdline").read_text(), Path("/proc/self/comm").read_text()],
         "environ": sorted(one for one in Path("/proc/self/environ").read_text().split(chr(0)) if one and not one.startswith(("MCJAX_", *own))),
         "cores": len(os.sched_getaffinity(0)),
@@ -130,3 +130,33 @@ def test_a_forked_rank_is_as_a_fresh_one(jobs: Jobs, tmp_path: Path, name: str) 
     fresh, forked, report = twins(jobs, tmp_path)
     assert differences(fresh, forked) == [], report
     assert "after importing jax" in report[0], report
+
+
+# A plugin as those for GPUs are: it writes down who calls it.
+PLUGIN = """
+import os
+
+def called(what):
+    with open(os.environ["CALLS"], "a") as file:
+        print(os.getpid(), what, file=file)
+
+called("import")
+
+def initialize():
+    called("initialize")
+"""
+
+
+def test_the_import_touches_no_device(jobs: Jobs, tmp_path: Path) -> None:
+    """A plugin, which would start a GPU's driver, is called in the ranks and nowhere else."""
+    plugin, calls = tmp_path / "library" / "jax_plugins" / "stand_in", tmp_path / "calls"
+    plugin.mkdir(parents=True)
+    (plugin / "__init__.py").write_text(PLUGIN)
+    (tmp_path / "program.py").write_text("import jax, os; jax.devices(); print('pid', os.getpid())")
+    env = {"PYTHONPATH": str(tmp_path / "library"), "CALLS": str(calls)}
+    ended = jobs.run(*COMMON, "--preload", "auto", "program.py", cwd=tmp_path, env=env)
+    assert "ranks 0-1 forked after importing jax" in ended.report
+    ranks = {line.split()[-1] for line in ended.stdout.splitlines() if "pid" in line}
+    said = [line.split() for line in calls.read_text().splitlines()]
+    assert len(ranks) == 2 and {pid for pid, _ in said} == ranks
+    assert {what for _, what in said} == {"import", "initialize"}

@@ -59,7 +59,7 @@ class ImportEffects:
 
     def ran(self, package: str) -> None:
         """Modules of a package have run: what is new is theirs."""
-        if package and package not in sys.builtin_module_names:
+        if package and package[0] != "_" and package not in sys.builtin_module_names:
             self._running = package
         for place in _LISTS:
             found = getattr(sys.modules.get(place[0]), place[1], None)

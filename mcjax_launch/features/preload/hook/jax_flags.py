@@ -50,7 +50,9 @@ class JaxFlags:
         """A package has been imported: if it is jax, begin."""
         if package != "jax" or self._imported or sys.modules["jax"].__spec__._initializing:  # type: ignore[union-attr]
             return
-        config: Any = sys.modules[_CONFIG]
+        config: Any = sys.modules.get(_CONFIG)
+        if config is None:  # of that name only
+            return
         self._imported = dict(config.config.values)
         real = config.State.value  # jaxlib's property
 

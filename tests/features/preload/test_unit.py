@@ -1,0 +1,89 @@
+"""--preload auto: which programs import jax, read from their source."""
+
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.features.preload.agent.program import Unsuited, choose
+from mcjax_launch.features.preload.choice import LIBRARIES
+
+IMPORTS = {
+    "import jax": "jax",
+    "import os, jax.numpy as jnp": "jax",
+    "from flax import linen": "flax",
+    "def main():\n    import optax": "optax",
+    "try:\n    import jax\nexcept ImportError:\n    jax = None": "jax",
+    "import sys\nif len(sys.argv) > 1:\n    pass\nelse:\n    import equinox": "equinox",
+    "with open('x') as f:\n    from jax import jit": "jax",
+    "match 1:\n    case 1:\n        import haiku": "haiku",
+    "import typing\nif typing.TYPE_CHECKING:\n    pass\nelse:\n    import jax": "jax",
+    "'''import jax'''": "",
+    "import jaxtyping": "",
+    "from . import jax": "",
+    "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import jax": "",
+    "# jax": "",
+}
+
+
+def chosen(folder: Path, text: str, *argv: str) -> tuple[str, dict[str, str]]:
+    (folder / "program.py").write_text(text)
+    choice = choose(argv or ("python", "program.py"), str(folder), {"SET": "1"}, LIBRARIES)
+    return choice.why, dict(choice.settings)
+
+
+@pytest.mark.parametrize("text", IMPORTS)
+def test_programs_that_import_jax(tmp_path: Path, text: str) -> None:
+    if IMPORTS[text]:
+        assert chosen(tmp_path, text)[0] == f"program.py imports {IMPORTS[text]}"
+    else:
+        with pytest.raises(Unsuited, match=r"program\.py imports nothing of JAX"):
+            chosen(tmp_path, text)
+
+
+COMMANDS = {
+    "python -X dev -W error -O program.py -m x": "",
+    "python -m program": "",
+    "python -mprogram": "",
+    "python -m package.program": "",
+    "python package": "",
+    "python -c jax": "PROGRAM is no file",
+    "python -": "PROGRAM is no file",
+    "python": "PROGRAM is no file",
+    "python none.py": "none.py: No such file or directory",
+    "python -m none": "the source of none is not found",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_where_the_source_is(tmp_path: Path, command: str) -> None:
+    (tmp_path / "package").mkdir()
+    for name in ("program", "__main__"):
+        (tmp_path / "package" / f"{name}.py").write_text("import jax")
+    if COMMANDS[command]:
+        with pytest.raises(Unsuited, match=COMMANDS[command]):
+            chosen(tmp_path, "import jax", *command.split())
+    else:
+        assert chosen(tmp_path, "import jax", *command.split())[0].endswith("imports jax")
+
+
+def test_what_cannot_be_parsed(tmp_path: Path) -> None:
+    with pytest.raises(Unsuited, match="cannot be parsed"):
+        chosen(tmp_path, "import jax\nprint 1")
+
+
+SETTINGS = {
+    "os.environ['A'] = '1'\nenviron['B'] = '2'": {"A": "1", "B": "2"},
+    "os.environ.setdefault('A', '1')\nos.environ.setdefault('SET', '2')": {"A": "1"},
+    "os.environ['A'] = '1'\nos.environ.setdefault('A', '2')": {"A": "1"},
+    "os.environ['SET'] = '1'": {},
+    "os.environ['A'] = str(1)\nos.environ[A] = '1'\nother['A'] = '1'": {},
+    "if A:\n    os.environ['A'] = '1'": {},
+    "import jax\nos.environ['A'] = '1'": {},
+    "os.environ['A'] = 'two\\nlines'": {},
+}
+
+
+@pytest.mark.parametrize("text", SETTINGS)
+def test_variables_that_it_sets_before(tmp_path: Path, text: str) -> None:
+    """Constants only, and for certain."""
+    assert chosen(tmp_path, f"import os\n{text}\nimport jax")[1] == SETTINGS[text]
