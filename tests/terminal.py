@@ -40,7 +40,10 @@ class Terminal:
         self.resize(ROWS, COLUMNS)
         self.settings = termios.tcgetattr(self._theirs)
         words = [*within, *LAUNCHER, "--color", "never", *map(str, args)]
-        environment = jobs.environment(TERM="xterm", **(env or {}))
+        # Lines are counted by rank, but where --collapse is given.
+        environment = jobs.environment(
+            **{"TERM": "xterm", "MCJAX_COLLAPSE": "never", **(env or {})}
+        )
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self.fd)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import click
 
 from mcjax_launch.cli.help import WORDS
-from mcjax_launch.cli.options import fits
+from mcjax_launch.cli.options import fits, may_be_left_out
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
 from mcjax_launch.kernel.wire import timers
@@ -123,7 +123,7 @@ def _misplaced(
             yield word
         elif (option := ours.get(name)) is None:
             continue
-        elif option.is_flag:
+        elif option.is_flag or (may_be_left_out(option) and not (value and fits(option, value))):
             yield word
         elif value and fits(option, value):
             yield word if equals else f"{word} {after}"

@@ -36,7 +36,7 @@ def test_hosts_that_come_up(at_terminal: START, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     via = client(tmp_path, f"[ $1 != b ] || cat {gate}")
-    terminal = at_terminal("--hosts", "a,b,c", "--via", via, "echo", "hi")
+    terminal = at_terminal("--collapse", "auto", "--hosts", "a,b,c", "--via", via, "echo", "hi")
     terminal.until("2/3 hosts ready, waiting for b")
     gate.write_text("")
     assert terminal.finish() == 0

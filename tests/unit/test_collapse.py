@@ -1,5 +1,6 @@
 """Equal lines of several ranks, shown once."""
 
+import functools
 import random
 
 import pytest
@@ -30,8 +31,13 @@ def lines(groups: list[LineGroup]) -> list[str]:
     return [f"[{ranges(group.ranks)}] {group.text.decode()}" for group in groups]
 
 
+@functools.cache
+def of_rank(rank: int, stream: int) -> Stream:
+    return Stream(rank, stream)
+
+
 def printed(rank: int, *texts: bytes, stream: int = STDOUT) -> Lines:
-    return whole_lines(Stream(rank, stream), b"".join(text + b"\n" for text in texts))
+    return whole_lines(of_rank(rank, stream), b"".join(text + b"\n" for text in texts))
 
 
 def feed(collapse: Collapse, rank: int, text: str, now: float = 0.0) -> list[str]:
@@ -161,10 +167,10 @@ def test_one_rank_alone_never_waits() -> None:
 def test_a_flood_is_not_held_back() -> None:
     collapse, out = Collapse(2), 0
     for _ in range(3):
-        out += len(collapse.feed(printed(0, *[b"x" * 100] * 1000), 0.0))
-        assert (3000 - out) * 100 <= MOST_HELD
+        out += len(collapse.feed(printed(0, *[b"x" * 100] * 4000), 0.0))
+        assert (12000 - out) * 100 <= MOST_HELD
     assert out > 0
-    assert len(collapse.feed(printed(0, b"y" * MOST_HELD), 0.0)) == 3000 - out + 1
+    assert len(collapse.feed(printed(0, b"y" * MOST_HELD), 0.0)) == 12000 - out + 1
 
 
 def test_lines_of_a_flood_make_way_for_what_its_rank_has_printed_before() -> None:
