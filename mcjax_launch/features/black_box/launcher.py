@@ -28,6 +28,8 @@ _WHAT = {
 class BlackBox(LauncherPart):
     """Asks once when the job is noticed to hang, and once when it ends otherwise than it should."""
 
+    ending_s = 30.0
+
     def __init__(self, launcher: "Launcher") -> None:
         super().__init__(launcher)
         assert launcher.job.black_box is not None

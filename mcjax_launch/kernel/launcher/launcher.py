@@ -473,7 +473,9 @@ class Launcher:
                     reported = culprit is not None and self.state.ranks[culprit].failure is not None
                     self.console.fold_victims(culprit, reported=reported, own_term=not by_user)
                     patience_s = _PATIENCE_S if self._last or self.policy.final else FREED_S
-                    self.pool.stop(grace_s + patience_s + messages.ALIKE_S * settles)
+                    more_s = max((part.ending_s for part in self._parts.values()), default=0.0)
+                    more_s += messages.ALIKE_S * settles
+                    self.pool.stop(grace_s + patience_s + more_s)
                     self.pool.send_all(messages.Stop(int(signum), grace_s, patience_s, settles))
                 case ShowStacks():
                     self.stacks.request(self.links, self._show_stacks, all_threads=True)

@@ -24,9 +24,14 @@ class LauncherPart:
     Args:
         launcher: whose part it is.
 
+    Attributes:
+        deadline: when to call `expire`, in time.monotonic's seconds.
+        ending_s: so much longer hosts may take to end the ranks, for its sake.
+
     """
 
     deadline: float | None = None
+    ending_s: float = 0.0
 
     def __init__(self, launcher: Launcher) -> None:
         self.launcher = launcher

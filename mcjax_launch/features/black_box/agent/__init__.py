@@ -7,6 +7,7 @@ import time
 
 from ....kernel.agent.part import AgentPart
 from ....kernel.agent.stacks import with_source
+from ....kernel.wire.messages import Ping
 from ..messages import Attend, Collect, Evidence
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 # What ranks get to write their stacks before they are sent a signal that ends them.
 _STACKS_S = 0.5
 # What debuggers get, for which ranks wait: gdb takes 7 s of a core to know where a JAX process is.
-# The launcher gives a silent host up: 12 s over a network, 17 s after it has ended the job.
+# This agent would take a launcher for lost that it does not hear for 12 s over a network.
 _MOST_S, _MOST_FAR_S = 12.0, 8.0
 # What comes of them later is read until then.
 _REST_S = 0.5
@@ -66,8 +67,10 @@ class Collecting(AgentPart):
             # Those of running threads may crash a rank, which matters while it is to go on.
             self._asked = hooks.request_stacks(all_threads=not goes_on)
         most_s = _MOST_FAR_S if self.agent.link.is_remote else _MOST_S
-        for name, text in sights.collected(self.agent.running, most_s):
-            self.agent.link.send(Evidence(name, text))
+        link = self.agent.link
+        seen = sights.collected(self.agent.running, most_s, lambda: link.send(Ping()))
+        for name, text in seen:
+            link.send(Evidence(name, text))
         _await_answers([hook.fd for hook in self._asked])
         self.deadline = time.monotonic() + _REST_S
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -13,10 +14,11 @@ from ....kernel.agent.system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import IO
 
 _MOST_TEXT = 1 << 20
+_TOUCH_S = 2.0
 _MOST_THREADS = 512
 _MOST_NATIVE = 64
 # Of the kernel's log.
@@ -27,12 +29,15 @@ _MOST_LINES = 200
 _SHOWN = ("State", "Threads", "VmPeak", "VmRSS", "VmSwap", "SigPnd", "SigBlk", "SigCgt")
 
 
-def collected(ranks: Mapping[int, int], most_s: float) -> Iterator[tuple[str, str]]:
+def collected(
+    ranks: Mapping[int, int], most_s: float, keep_in_touch: Callable[[], None]
+) -> Iterator[tuple[str, str]]:
     """Files by name, with what they hold: none where there is nothing to be seen.
 
     Args:
         ranks: by the pid of each one's process.
         most_s: what all tools together get.
+        keep_in_touch: is called again and again while they work.
 
     """
     until = time.monotonic() + most_s
@@ -41,7 +46,10 @@ def collected(ranks: Mapping[int, int], most_s: float) -> Iterator[tuple[str, st
     tools = list(_begun(named))
     yield "processes.txt", "\n".join(_processes(ranks, below))
     for name, heading, process, out in tools:
-        text = _said(process, out, until)
+        while process.poll() is None and time.monotonic() < until:
+            keep_in_touch()
+            _wait(process, min(_TOUCH_S, until - time.monotonic()))
+        text = _said(process, out)
         if name.startswith("native."):  # gdb begins with what it loads
             begin = text.find("\nThread ")
             text = text[begin:] if begin >= 0 else f"nothing within {most_s:g} s"
@@ -84,11 +92,14 @@ def _begun(
         yield name, heading, process, out
 
 
-def _said(process: subprocess.Popen[bytes], out: IO[bytes], until: float) -> str:
-    """What a tool has written by then."""
-    try:
-        process.wait(max(0.0, until - time.monotonic()))
-    except subprocess.TimeoutExpired:
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(max(seconds, 0.0))
+
+
+def _said(process: subprocess.Popen[bytes], out: IO[bytes]) -> str:
+    """What a tool has written, which gets no more time."""
+    if process.poll() is None:
         process.kill()  # one that waits for a driver does not even die: nobody waits for it
     with out:
         out.seek(0)
