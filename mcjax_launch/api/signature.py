@@ -29,7 +29,7 @@ class Keywords(TypedDict, total=False):
     env_style: Literal["torch"] | None
     wrap: Words | None
     no_hook: bool
-    preload: Words | None
+    preload: Words
     cpu_devices: int | None
     gpus_per_process: int | Literal["all"] | None
     tpu_chips_per_process: int | None

@@ -66,7 +66,8 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
     no_hook: bool = flag("Only set variables; load no hook into the ranks' Python.")
     preload: tuple[str, ...] = option(
         kinds.MODULES,
-        default=(),
+        default=("auto",),
+        shown="auto",
         metavar="auto|none|MODULES",
         help="Import modules (jax,flax) once per host and fork the ranks from there; "
         "auto: jax, for programs that import it.",

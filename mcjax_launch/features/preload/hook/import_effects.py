@@ -28,6 +28,7 @@ class ImportEffects:
         self._loggers: dict[str, tuple[str, Any]] = {}  # the package, and what has that name
         self._handlers: list[tuple[str, Callable[..., object], Any, Any]] = []  # of the exit
         self._streams = sys.stdout, sys.stderr
+        self._logger_class: Any = None  # of new loggers
         self._register: Any = None  # atexit's own
         self._running = ""  # the package that was last known to run
 
@@ -54,6 +55,7 @@ class ImportEffects:
 
         self.ran("")
         atexit.register = self._register
+        self._logger_class = _logger_class()
         for name, (package, _) in self._loggers.items():  # some of which were placeholders
             self._loggers[name] = package, _manager().loggerDict[name]
 
@@ -89,12 +91,13 @@ class ImportEffects:
         if not loggers:
             return set()
         logging: Any = sys.modules["logging"]
-        its_class = _manager().loggerClass or logging.getLoggerClass()
+        if _logger_class() is not self._logger_class:
+            return {package for _, (package, _) in loggers}
+        made = _made(_manager().loggerDict)
         return {
             package
             for name, (package, logger) in loggers
-            if isinstance(logger, logging.Logger)
-            and (type(logger) is not its_class or name in _made(_manager().loggerDict))
+            if isinstance(logger, logging.Logger) and name in made
         }
 
     def redo(self, packages: Collection[str]) -> None:
@@ -183,6 +186,11 @@ def _manager() -> Any:
     """Who has all loggers; None where nobody has imported logging."""
     logging: Any = sys.modules.get("logging")
     return getattr(getattr(logging, "Logger", None), "manager", None)
+
+
+def _logger_class() -> Any:
+    logging: Any = sys.modules.get("logging")
+    return logging and (_manager().loggerClass or logging.getLoggerClass())
 
 
 def _made(known: Mapping[str, Any]) -> Collection[str]:
