@@ -52,7 +52,8 @@ class EnvironmentReads:
         self._set: list[tuple[str, str, str | None]] = []  # by imports: the package, name, value
         self._before: dict[str, str] = {}
         self._begun_with: dict[str, str] = {}  # by the rank, before its program
-        self._lent: list[tuple[weakref.ref[LentValue], Callable[[], None]]] = []
+        self._lent: list[tuple[weakref.ref[LentValue], str, Callable[[], None]]] = []
+        self._copies: list[tuple[dict[str, str], str]] = []  # kept, of the whole environment
         self._real: Any = None
 
     def __enter__(self) -> EnvironmentReads:
@@ -91,9 +92,7 @@ class EnvironmentReads:
     def __exit__(self, *exception: object) -> None:
         cls: Any = type(os.environ)
         cls.__getitem__, cls.__iter__, cls.__setitem__, cls.__delitem__ = self._real
-        for reference, use in self._lent:
-            if reference() is not None:  # somebody has kept it
-                use()
+        self._look_for_copies()
 
     def _given(self, name: str, value: Any) -> Any:
         """What a reader gets for a value, None if there is none, once that has been noted."""
@@ -111,8 +110,29 @@ class EnvironmentReads:
             use()
             return value
         value = lent(value, use)
-        self._lent.append((_weakref.ref(value), use))
+        self._lent.append((_weakref.ref(value), name, use))
         return value
+
+    def _look_for_copies(self) -> None:
+        """Find the dictionaries that keep values; one that is kept otherwise counts as used."""
+        import gc
+
+        kept = [(reference(), name, use) for reference, name, use in self._lent]
+        kept = [one for one in kept if one[0] is not None]
+        holders = gc.get_referrers(*(value for value, _, _ in kept)) if kept else []
+        holders = [one for one in holders if type(one) is dict]
+        nobodys = object()
+        free = 0  # references to what nobody holds but this function
+        for value, name, use in [(nobodys, "", None), *kept]:
+            count = sys.getrefcount(value)
+            if use is None:
+                free = count - 1
+                continue
+            its = [one for one in holders if one.get(name) is value]
+            if its and count - free == len(its):
+                self._copies += [(one, name) for one in its]
+            else:
+                use()
 
     def _note_change(self, name: str, value: str | None) -> None:
         self._set.append((package_of(executing_module()[0]), name, value))
@@ -171,6 +191,9 @@ class EnvironmentReads:
         lasting = {name: value for package, name, value in self._set if package not in packages}
         _assign({**dict.fromkeys(os.environ), **self._before, **changes, **lasting})
         self._begun_with = dict(os.environ)
+        for copy, name in self._copies:
+            if name in self._begun_with:
+                copy[name] = self._begun_with[name]
 
     def redo(self, packages: Collection[str]) -> None:
         """Set what the imports of packages have set."""
