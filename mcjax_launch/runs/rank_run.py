@@ -54,6 +54,7 @@ class RankProcess(Changing):
         killer: what the out-of-memory killer did to it; "" for nothing, None: not known.
         lost: with its host, so that nothing more is known of it.
         hooked: the hook was in its Python, as became known at its end.
+        stack: of its main thread, as it crashed; "" if it has not.
 
     """
 
@@ -67,6 +68,7 @@ class RankProcess(Changing):
     killer: str | None = None
     lost: bool = False
     hooked: bool = False
+    stack: str = ""
 
 
 class Membership(Changing):

@@ -41,6 +41,7 @@ class Joining(HookMessage):
 
     `jax` and `jaxlib` are their versions; `elsewhere`: it is process 0, and the coordinator's
     address that it gives is not one of its machine; `partition` is its partition index, if any.
+    `settings`: what has to be the same in all processes, by the names of the variables.
     """
 
     coordinator_address: str
@@ -51,6 +52,7 @@ class Joining(HookMessage):
     jaxlib: str = ""
     elsewhere: bool = False
     partition: int | None = None
+    settings: dict[str, str] | None = None
 
 
 class Listening(HookMessage):
@@ -115,7 +117,8 @@ class Program(HookMessage):
 
     `fingerprint` is of its code and its devices; `processes` and `devices` are those of its mesh,
     None for all, by the numbers that the backend of `platform` gives them. `held`: it does not
-    before a GateOpens comes, on the same connection.
+    before a GateOpens comes, on the same connection. `order`: the first of its devices, where they
+    are not in the order of their numbers.
     """
 
     name: str
@@ -126,6 +129,7 @@ class Program(HookMessage):
     devices: tuple[int, ...] | None = None
     held: bool = False
     platform: str = ""
+    order: tuple[int, ...] = ()
 
 
 class ProgramText(HookMessage):
@@ -210,6 +214,15 @@ class ErrorRead(HookMessage):
     """Somebody has read the exception of a future: it is lost no more."""
 
     number: int
+
+
+class Crashed(HookMessage):
+    """The process has died of a fault or of abort(): the stack of its main thread, then.
+
+    Its agent says so, of what faulthandler has written.
+    """
+
+    stack: str
 
 
 # --- agent to hook ---
