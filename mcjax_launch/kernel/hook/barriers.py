@@ -21,8 +21,8 @@ _MOST_NAME = 80
 def name_in_stacks() -> None:
     """See the barriers of this process's program; call it before JAX makes its client."""
     distributed: Any = sys.modules.get("jax._src.distributed")
-    library = getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
-    client = getattr(library, "DistributedRuntimeClient", None)
+    library: Any = getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
+    client: Any = getattr(library, "DistributedRuntimeClient", None)
     real = getattr(client, "wait_at_barrier", None)
     if real is None or isinstance(real, FunctionType):  # an earlier call has done it
         return

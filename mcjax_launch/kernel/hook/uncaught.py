@@ -87,7 +87,7 @@ def watch_hard_exits(exits: Callable[[int], None]) -> None:
             exits(args[0])
         return args
 
-    os._exit = StandIn(os._exit, prepare, "os")  # type: ignore[assignment]
+    os._exit = StandIn(os._exit, prepare, "os")
 
 
 def watch_exits(exits: Exits) -> None:
