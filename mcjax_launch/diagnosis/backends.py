@@ -33,7 +33,7 @@ def unlike_others(state: RunState) -> str:
         return _on_cpu(state, backends, on_cpu, others)
     if len(backends) < len(state.ranks):
         return ""
-    return _fell_back(backends) if on_cpu else _other_counts(state, backends)
+    return (_fell_back(backends) if on_cpu else "") or _other_counts(state, backends)
 
 
 def _on_cpu(
@@ -59,7 +59,7 @@ def _fell_back(backends: Mapping[int, Backend]) -> str:
 
 
 def _other_counts(state: RunState, backends: Mapping[int, Backend]) -> str:
-    """Ranks that have fewer or more accelerators than most."""
+    """Ranks that have fewer or more devices than most."""
     counts = {rank: backend.devices for rank, backend in backends.items()}
     if 0 in counts.values() or len(set(counts.values())) < 2:
         return ""
@@ -86,4 +86,4 @@ def placed(state: RunState, ranks: Collection[int]) -> str:
 
 
 def _named(platform: str) -> str:
-    return "GPU" if platform in _GPUS else platform.upper()
+    return "GPU" if platform in _GPUS else "CPU device" if platform == _CPU else platform.upper()

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from mcjax_launch.diagnosis.backends import placed
 from mcjax_launch.diagnosis.compiling import idle_compilation_lines
 from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints
-from mcjax_launch.diagnosis.initialize_calls import kept_apart, wrong_call
+from mcjax_launch.diagnosis.initialize_calls import kept_apart, other_setting, wrong_call
 from mcjax_launch.diagnosis.lost import lost_errors
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.ranks import have, these_ranks
@@ -93,7 +93,7 @@ def _stage(run: RankRun) -> str:
 def _blames(state: RunState) -> list[str]:
     """Why ranks may wait for one another, in initialize() or later."""
     joining = any(run.place.stage is Stage.JOINING for run in state.running)
-    blames = [wrong_call(state) if joining else None, kept_apart(state)]
+    blames = [wrong_call(state) if joining else None, kept_apart(state), other_setting(state)]
     return [str(blame) for blame in blames if blame is not None]
 
 

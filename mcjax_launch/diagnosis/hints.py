@@ -19,6 +19,8 @@ from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+# What comes of different programs, and says less than these.
+_OF_DIVERGENCE = (KnownError.OUT_OF_STEP, KnownError.KEY_NEVER_SET)
 
 
 class Hang(Enum):
@@ -68,20 +70,23 @@ def guarded(state: RunState, hints: Callable[[], list[str]]) -> list[str]:
         return []
 
 
-def failure_hints(run: RankRun, *, ranks: int = 1, diverged: bool = False) -> list[str]:
+def failure_hints(
+    run: RankRun, *, ranks: int = 1, diverged: bool = False, verified: bool = False
+) -> list[str]:
     """A line on what to do about a rank's failure, if it is a known mistake.
 
     Args:
         run: of the rank.
         ranks: how many the job has.
         diverged: where the ranks' programs diverge has been shown.
+        verified: with --verify-spmd, which has not found out.
 
     """
-    hint = _failure_hint(run, ranks, diverged=diverged)
+    hint = _failure_hint(run, ranks, diverged=diverged, verified=verified)
     return [f"hint: {hint}"] if hint else []
 
 
-def _failure_hint(run: RankRun, ranks: int, *, diverged: bool) -> str:
+def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -> str:
     failure, membership = run.failure, run.membership
     text = run.stderr
     if failure is not None and not failure.exited:  # what was printed before does not count
@@ -105,8 +110,12 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool) -> str:
     if error is KnownError.SEVERAL_SLICES and failure is not None and failure.slices:
         return f"JAX sees {slices_text(failure.slices)}: {error.hint}"
     if error is not None:
-        return "" if error is KnownError.OUT_OF_STEP and diverged else error.hint
-    if -(run.status or 0) in _FAULTS and not has_fault_traceback(run.stderr):
+        known = (diverged and error in _OF_DIVERGENCE) or (
+            verified and error is KnownError.OUT_OF_STEP
+        )
+        return "" if known else error.hint
+    shown = run.process.stack or has_fault_traceback(run.stderr)
+    if -(run.status or 0) in _FAULTS and not shown:
         return "rerun with -x PYTHONFAULTHANDLER=1 to see the line that crashed"
     return why_too_old(membership.imported.jax) if membership.imported is not None else ""
 

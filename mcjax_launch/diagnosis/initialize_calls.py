@@ -1,7 +1,8 @@
 """Ranks that called initialize() with what cannot work, alone or with the others; pure."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from mcjax_launch.kernel.wire.address import is_loopback, split_text
@@ -184,17 +185,57 @@ def _other_package(runs: Sequence[RankRun], package: str) -> Blame | None:
     groups: dict[str, list[RankRun]] = {}
     for run in runs:
         if version := getattr(run.membership.call, package):
-            groups.setdefault(version, []).append(run)
+            groups.setdefault(f"{package} {version}", []).append(run)
+    return _odd(groups, lambda has, other: (has, other.partition(" ")[2]))
+
+
+def _odd(
+    groups: Mapping[str, Sequence[RankRun]], words: Callable[[str, str], tuple[str, str]]
+) -> Blame | None:
+    """A rank that has something else than most; None if all have the same.
+
+    Args:
+        groups: the ranks by what they have.
+        words: what it and the others have, in words, of two that differ.
+
+    """
     if len(groups) < 2:
         return None
     # Of two that are as many, the one that rank 0 is in is the usual.
-    usual = max(groups, key=lambda version: (len(groups[version]), -groups[version][0].process_id))
-    odd = next(version for version in groups if version != usual)
+    usual = max(groups, key=lambda value: (len(groups[value]), -groups[value][0].process_id))
+    odd = next(value for value in groups if value != usual)
     others = [run.process_id for run in groups[odd][1:]]
     also = f" (as {have(others)} {these_ranks(others)})" if others else ""
     rest = [run.process_id for run in groups[usual]]
-    versions = f"has {package} {odd}{also}, {these_ranks(rest)} {have(rest)} {usual}"
-    return Blame(groups[odd][0], f"{versions}: all processes of a job need the same")
+    own, theirs = words(odd, usual)
+    has = f"has {own}{also}, {these_ranks(rest)} {have(rest)} {theirs}"
+    return Blame(groups[odd][0], f"{has}: all processes of a job need the same")
+
+
+def other_setting(state: RunState) -> Blame | None:
+    """A rank with another JAX_PLATFORMS, JAX_ENABLE_X64 or XLA_FLAGS than most have."""
+    calls = [(run, run.membership.call) for run in state.ranks.values()]
+    known = [
+        (run, call.settings)
+        for run, call in calls
+        if call is not None and call.settings is not None
+    ]
+    for name in sorted({name for _, settings in known for name in settings}):
+        groups: dict[str, list[RankRun]] = {}
+        for run, settings in sorted(known, key=lambda one: one[0].process_id):
+            groups.setdefault(settings.get(name, ""), []).append(run)
+        if (blame := _odd(groups, partial(_settings, name))) is not None:
+            return blame
+    return None
+
+
+def _settings(name: str, own: str, theirs: str) -> tuple[str, str]:
+    """Two values of a setting, in words: of flags those that differ."""
+    common = {*own.split()} & {*theirs.split()}
+    first, second = (
+        " ".join(word for word in value.split() if word not in common) for value in (own, theirs)
+    )
+    return (f"{name}={first}", second or "none") if first else (f"no {name}", f"{name}={second}")
 
 
 def without_partition(state: RunState) -> Blame | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 
 from mcjax_launch.diagnosis.victims import is_victim
+from mcjax_launch.jax_messages.known_errors import says_other_collective
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
@@ -19,6 +21,7 @@ class RankFailed(Value):
         culprit: the rank to blame: that one, or the one that took it down.
         alike: the ranks that failed in the same way as the culprit, itself included.
         action: what the culprit did to the others, in words that follow its name; "": it failed.
+        shared: what the ranks did together, in words: then none of them is to blame.
 
     """
 
@@ -26,6 +29,7 @@ class RankFailed(Value):
     culprit: RankRun
     alike: tuple[RankRun, ...]
     action: str = ""
+    shared: str = ""
 
     @property
     def status(self) -> int:
@@ -98,6 +102,10 @@ def _failed(runs: Iterable[RankRun]) -> list[RankRun]:
 
 def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
     runs = list(state.ranks.values())
+    if ran_apart(first):
+        from mcjax_launch.diagnosis.collectives import different_collectives
+
+        return RankFailed(first, first, (), shared=different_collectives(state, first))
     if is_victim(first) and (ended := _failed_before(runs)) is not None:
         return RankFailed(first, ended, (ended,))
     # A second process of a rank may fail in its own way before JAX ends them for it.
@@ -118,6 +126,15 @@ def _failed_before(runs: Iterable[RankRun]) -> RankRun | None:
     """The last life that failed by itself, of the ranks that were started again."""
     lives = (life for run in runs for life in run.past if not is_victim(life))
     return max(lives, key=lambda life: life.order, default=None)
+
+
+def ran_apart(run: RankRun) -> bool:
+    """Whether a rank has failed since another one ran another collective."""
+    failure = run.failure
+    told = run.stderr if failure is None or failure.exited else failure.summary
+    if run.status != -signal.SIGABRT and failure is None:
+        return False
+    return says_other_collective(told)
 
 
 def _alike(run: RankRun, other: RankRun) -> bool:

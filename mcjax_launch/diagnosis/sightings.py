@@ -35,6 +35,8 @@ _MOST_THREADS = 2
 _DEBUGGERS = ("debugpy", "IPython", "ipdb")
 # JAX's functions that make a program, before its hook sees that it is compiled.
 _COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w{0,40}computation|pjit_jaxpr|compile")
+# What the hook calls the wait at a barrier (kernel/hook/barriers.py).
+_BARRIER = re.compile(r"wait_at_barrier\((.*)\)")
 # What waits for other processes in JAX without a program.
 _NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
 _WORDS = re.compile(r"\w+")
@@ -198,11 +200,19 @@ class Sighting:
     @property
     def blocked_at(self) -> str:
         """Where it waits in JAX."""
+        barrier = _BARRIER.fullmatch(self.frames[0].name)
+        if barrier is None:
+            return self._called_at
+        return f"at the barrier {barrier[1]}" + (f" {self._called_at}" if self._users else "")
+
+    @property
+    def _called_at(self) -> str:
+        """Where the user has called what waits in JAX."""
         if self._users is None:
             return f"in {self.frames[0].name} at {self._line(self.frames[0])}"
         line = self._line(self.frames[self._users])
         calls = (frame.name for frame in reversed(self.frames[: self._users]))
-        call = next((name for name in calls if name not in _INNER_CALLS and name[:1] != "_"), None)
+        call = next(filter(_is_telling, calls), None)
         if call is not None:
             return f"in {call}() at {line}"
         return f"in {self.program.title} at {line}" if self.program is not None else f"at {line}"
@@ -236,6 +246,10 @@ class Sighting:
         return f"{file or frame.file.rpartition('/')[2]}:{frame.line}"
 
 
+def _is_telling(call: str) -> bool:
+    return call not in _INNER_CALLS and call[:1] != "_" and not call.startswith("wait_at_barrier")
+
+
 def _users_own(frames: Iterable[Frame]) -> int | None:
     """Which of a thread's calls is the innermost of the user's own."""
     own = (at for at, frame in enumerate(frames) if frame.library == source_lines.USER)
@@ -245,6 +259,13 @@ def _users_own(frames: Iterable[Frame]) -> int | None:
 def _is_at(frame: Frame, where: str) -> bool:
     file, _, line = where.rpartition(":")
     return frame.line == line and f"/{frame.file}".endswith(f"/{file}")
+
+
+def crashed_at(run: RankRun) -> Frame | None:
+    """The innermost of the user's calls of a rank that has crashed, if that is known."""
+    [frames, *_] = threads(run.process.stack) or [()]
+    at = _users_own(frames)
+    return frames[at] if at is not None else None
 
 
 def sightings(state: RunState, stacks: Iterable[Stack]) -> dict[int, Sighting]:

@@ -22,7 +22,8 @@ def divergence_lines(comparison: Comparison) -> list[str]:
         for action, same in groups.items()
     ]
     lines = [f"program #{comparison.divergence.count + 1}: {' · '.join(parts)}"]
-    more = [*_other_order(comparison, sides), *_code(comparison, sides)]
+    order = other_device_order(comparison)
+    more = [*_other_order(comparison, sides), *([order] if order else _code(comparison, sides))]
     for same in groups.values():
         if len(same) > 1 and not more:  # only their code differs, and is not known
             between = " · ".join(these_ranks(side.ranks) for side in same[:_MOST_GROUPS])
@@ -103,6 +104,34 @@ def _other_order(comparison: Comparison, sides: Sequence[Side]) -> Iterator[str]
                     f"{_run(usual)} {theirs.title}, and {then}: another order"
                 )
                 return
+
+
+def other_device_order(comparison: Comparison) -> str:
+    """A line on ranks whose mesh has the same devices in another order; "" if that is not it."""
+    sides = comparison.sides()
+    known = [(side, side.program) for side in sides if side.program is not None and not side.again]
+    if not known:
+        return ""
+    usual, theirs = max(known, key=lambda one: len(one[0].ranks))
+    for side, program in known:
+        same = (program.name, program.ranks, program.devices, program.where)
+        alike = same == (theirs.name, theirs.ranks, theirs.devices, theirs.where)
+        if program.order != theirs.order and alike and program.shapes == theirs.shapes:
+            at = f" at {program.where}" if program.where else ""
+            others = f"{these_ranks(usual.ranks)} {have(usual.ranks)} {_ordered(theirs)}"
+            return (
+                f"{these_ranks(side.ranks)} {_run(side)} {program.title}{at} on a mesh whose "
+                f"devices are {_ordered(program)}, {others}: all ranks need the same"
+            )
+    return ""
+
+
+def _ordered(program: RanProgram) -> str:
+    if not program.order:
+        return "in their own order"
+    shown = ",".join(map(str, program.order[:_MOST_GROUPS]))
+    more = ",..." if len(program.order) > _MOST_GROUPS else ""
+    return f"in the order {shown}{more}"
 
 
 def _run(side: Side) -> str:

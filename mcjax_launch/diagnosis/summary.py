@@ -97,7 +97,7 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
             lines += _others(runs, ())
         case RankFailed():
             lines, quote = _failure_lines(ending, state)
-            lines += [*_others(runs, ending.alike), *_lost(state, ending)]
+            lines += [*_others(runs, ending.alike), *_unlike(state), *_lost(state, ending)]
     if lines:
         lines += lives(state)
     if isinstance(ending, RankFailed) and state.unhooked != [ending.culprit.process_id]:
@@ -201,6 +201,8 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
     name = f"rank {run.process_id}" + (f" on {run.host}" if state.hosts > 1 else "")
     if ending.action:
         return [f"{name} {ending.action}"], (0, 0)
+    if ending.shared:
+        return [ending.shared, *_of_programs(ending, state)], (0, 0)
     if 1 < len(ending.alike) == len(state.ranks):  # which one was the first is chance
         name = f"{len(ending.alike)} ranks failed"
     elif len(ending.alike) > 1:
@@ -215,7 +217,7 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
         lines += [*_place(failure), *_behind(failure)]
     start = len(lines)
     if failure is None or failure.exited:
-        lines += last_words(run)
+        lines += [*_crash(run), *last_words(run)]
     else:
         lines += [f"  | {line}" for line in shortened(failure.traceback.rstrip().splitlines())]
     quote = (start, len(lines)) if _printed_it(run) else (0, 0)
@@ -229,8 +231,22 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
 
     if not elsewhere:
         count, diverged = len(state.ranks), state.diverged
-        lines += guarded(state, lambda: failure_hints(run, ranks=count, diverged=diverged))
+        verified = state.programs.held_any
+        lines += guarded(
+            state,
+            lambda: failure_hints(run, ranks=count, diverged=diverged, verified=verified),
+        )
     return lines, quote
+
+
+def _unlike(state: RunState) -> list[str]:
+    """What is not the same in all ranks, and was said when they joined."""
+    from mcjax_launch.diagnosis.backends import unlike_others
+    from mcjax_launch.diagnosis.initialize_calls import other_setting
+
+    setting = other_setting(state)
+    found = [str(setting) if setting is not None else "", unlike_others(state)]
+    return [line for line in found if line]
 
 
 def _lost(state: RunState, ending: RankFailed) -> list[str]:
@@ -249,6 +265,15 @@ def _ended_all(state: RunState) -> list[str]:
     return [f"--on-rank-failure: the job ended all the same: {why}"] if why else []
 
 
+def _of_programs(ending: RankFailed, state: RunState) -> list[str]:
+    """Where the ranks' programs parted, or what would show that."""
+    from mcjax_launch.diagnosis.hints import failure_hints, guarded
+
+    if state.diverged:
+        return _divergence(state)
+    return guarded(state, lambda: failure_hints(ending.first, verified=state.programs.held_any))
+
+
 def _divergence(state: RunState) -> list[str]:
     from mcjax_launch.diagnosis.spmd import divergence_lines
 
@@ -260,6 +285,16 @@ def _place(failure: Failed) -> list[str]:
     handled = failure.handled
     of = failure if handled is None or handled.where is None else handled
     return [f"at {_at(of)}"] if of.where else []
+
+
+def _crash(run: RankRun) -> list[str]:
+    """The user's own line at which a rank crashed."""
+    if not run.process.stack:
+        return []
+    from mcjax_launch.diagnosis.sightings import crashed_at
+
+    frame = crashed_at(run)
+    return [f"at {frame}"] if frame is not None else []
 
 
 def _behind(failure: Failed) -> list[str]:

@@ -171,6 +171,11 @@ def wrong_devices(text: str, line: str) -> MeshDevices | None:
     return MeshDevices(int(match[1]), math.prod(map(int, re.findall(r"\d+", match[2]))))
 
 
+def says_other_collective(text: str) -> bool:
+    """Whether Gloo has met another collective than its own: of another size, or kind."""
+    return "op.preamble.length" in text
+
+
 def lacks_coordinates(text: str) -> bool:
     """Whether initialize() had to do without what the hook fills in."""
     return any(part in text for part in _NO_COORDINATES)

@@ -136,6 +136,8 @@ def _cause(ended: Attempt) -> Json:
     culprit: RankRun | None = None
     alike: tuple[RankRun, ...] = ()
     match ended.summary.ending:
+        case RankFailed(first, shared=shared) if shared:
+            kind, at = "stop", first.failed_at
         case RankFailed(first, culprit, alike):
             kind, at = "rank", first.failed_at
         case JobStopped(StopReason(rank=int(rank)), at):

@@ -53,7 +53,7 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
             code = state.comparison_of(run).codes.get(part.fingerprint)
             if code is not None:
                 code.add(part)
-        case hook.ErrorLost() | hook.ErrorRead() as said:
+        case hook.ErrorLost() | hook.ErrorRead() | hook.Crashed() as said:
             _lost(run, said, at)
         case hook.Blind(reason=reason):
             run.incomparable = reason
@@ -80,9 +80,11 @@ def _compiles(run: RankRun, said: hook.Compiling | hook.Compiled | hook.Program,
         run.compilations.end(at)
 
 
-def _lost(run: RankRun, said: hook.ErrorLost | hook.ErrorRead, at: float) -> None:
-    """An exception is lost, or is not any more."""
-    if isinstance(said, hook.ErrorRead):
+def _lost(run: RankRun, said: hook.ErrorLost | hook.ErrorRead | hook.Crashed, at: float) -> None:
+    """An exception is lost, or is not any more; or the process is."""
+    if isinstance(said, hook.Crashed):
+        run.process.stack = said.stack
+    elif isinstance(said, hook.ErrorRead):
         run.lost.pop(said.number, None)
     elif len(run.lost) < _MOST_LOST:
         run.lost[said.number] = LostError(at, said)

@@ -56,6 +56,7 @@ class RankProcess(Changing):
         lost: with its host, so that nothing more is known of it.
         restarts: it has failed, and the rank is about to be started again.
         hooked: the hook was in its Python, as became known at its end.
+        stack: of its main thread, as it crashed; "" if it has not.
 
     """
 
@@ -71,6 +72,7 @@ class RankProcess(Changing):
     lost: bool = False
     restarts: bool = False
     hooked: bool = False
+    stack: str = ""
 
 
 class Membership(Changing):

@@ -31,6 +31,7 @@ class RanProgram(Value):
         devices: that it runs on; None for all of the job.
         shapes: of its arguments.
         where: the user's line that ran it.
+        order: the first of its devices, where they are not in the order of their numbers.
 
     """
 
@@ -40,6 +41,7 @@ class RanProgram(Value):
     shapes: tuple[str, ...] = ()
     where: str = ""
     devices: frozenset[int] | None = None
+    order: tuple[int, ...] = ()
 
     def meets(self, other: RanProgram) -> bool:
         """Whether both use the same device, so that their order matters."""
@@ -63,7 +65,7 @@ class RanProgram(Value):
         """
         devices = None if message.devices is None else frozenset(message.devices)
         code = message.name, message.fingerprint
-        return cls(*code, ranks, message.shapes, message.where, devices)
+        return cls(*code, ranks, message.shapes, message.where, devices, message.order)
 
 
 def titled(name: str) -> str:
@@ -339,6 +341,7 @@ class Comparison:
             them here.
         members: which ranks the processes of programs are.
         copies: the arguments of programs that all ranks should have alike.
+        held_any: ranks have been held at programs (--verify-spmd).
 
     """
 
@@ -347,6 +350,7 @@ class Comparison:
         self.members = ProcessRanks()
         self.divergence: Divergence | None = None
         self.count = 0
+        self.held_any = False
         self.released: dict[str, set[int]] = {}
         self.codes: dict[str, Code] = {}
         self._instead: dict[int, RanProgram] = {}
@@ -372,6 +376,7 @@ class Comparison:
             held: the rank does not run it before it is released.
 
         """
+        self.held_any |= held
         if rank not in program.ranks:
             if held:
                 self.released.setdefault(program.fingerprint, set()).add(rank)

@@ -156,7 +156,7 @@ class JoiningRanks:
 
     def __init__(self) -> None:
         self._reported: set[object] = set()
-        self._are_numbered = False
+        self._are_numbered = self._is_ordered = False
         # Of the first rank: all are looked at only where another's are different.
         self._first: Joining | None = None
 
@@ -164,6 +164,7 @@ class JoiningRanks:
         """Lines on what has not been reported yet; call it whenever a rank calls initialize()."""
         from mcjax_launch.diagnosis.initialize_calls import (
             elsewhere,
+            other_setting,
             other_version,
             without_partition,
         )
@@ -177,6 +178,7 @@ class JoiningRanks:
             other_version: (call.jax, call.jaxlib) != (first.jax, first.jaxlib),
             without_partition: (call.partition is None) is not (first.partition is None),
             elsewhere: call.elsewhere,
+            other_setting: call.settings != first.settings,
         }
         for find, is_suspected in suspected.items():
             blame = find(state) if is_suspected and find not in self._reported else None
@@ -200,6 +202,15 @@ class JoiningRanks:
             return ""
         self._reported |= {unlike_others, line}
         return line
+
+    def mesh_note(self, state: RunState) -> str:
+        """The line on a mesh whose devices are in another order; call it when programs differ."""
+        from mcjax_launch.diagnosis.spmd import other_device_order
+
+        if self._is_ordered or not state.diverged or state.ending:
+            return ""
+        self._is_ordered = True
+        return other_device_order(state.programs)
 
     def numbers(self, state: RunState, rank: int) -> list[str]:
         """The line on processes whose numbers are not their ranks; call it when one is known."""

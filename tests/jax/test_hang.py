@@ -22,7 +22,6 @@ def at(code: str) -> str:
 SLEEP, STEP, SYNC = at("time.sleep("), at("= step(x)"), at('("begun")')
 COLLECTIVE, MORE = at('("collective")'), at('("one more")')
 LEFT = "rank 1, which has finished, and waits in JAX's exit barrier"
-IN_KERNEL = pytest.mark.only_linux("where in the kernel a process waits")
 # What sync_global_devices() runs.
 SUM = "_psum" if version("jax").startswith("0.6.") else "_identity_fn"
 LATE = f"rank 1, which is in load_batch at {SLEEP} (last compiled jit({SUM}) at {SYNC})"
@@ -45,7 +44,7 @@ def first_note(jobs: Jobs, way: str) -> str:
     ("initialize", f"in initialize() at {at('initialize()')}", f"rank 1, which has not called it and is in load_batch at {SLEEP}"),
     ("train", f"in jit(step) at {STEP}", f"rank 1, which is in load_batch at {SLEEP} (last compiled jit(step) at {STEP})"),
     ("collective", f"in sync_global_devices() at {COLLECTIVE}", LATE),
-    pytest.param("barrier", f"at {at('wait_at_barrier')}", LATE, marks=IN_KERNEL),
+    ("barrier", f"at the barrier 'save' at {at('wait_at_barrier')}", LATE),
     ("ended", f"in sync_global_devices() at {MORE}", LEFT),
     ("uneven", "in JAX's exit barrier", LATE),
 ])  # fmt: skip

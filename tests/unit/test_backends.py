@@ -53,7 +53,10 @@ NOTES = {
         [(0, Backend("gpu", 4)), (1, Backend("gpu", 4)), (2, GPU), (3, Backend("gpu", 4))],
         ["rank 2 on gpu01 has 1 local GPU, the others 4"],
     ),
-    "CPU devices are counted by the user": ([(0, CPU), (1, Backend("cpu", 2)), (2, CPU)], []),
+    "another count of CPU devices": (
+        [(0, CPU), (1, Backend("cpu", 2)), (2, CPU), (3, CPU)],
+        ["rank 1 on gpu00 has 2 local CPU devices, the others 1"],
+    ),
 }
 
 

@@ -126,6 +126,36 @@ def test_many_alike() -> None:
     assert summarize(state).lines[-1] == "the other rank: failed: ValueError: 1"
 
 
+def test_different_collectives_are_nobodys_fault() -> None:
+    """One crashes, one fails, one is ended where it stood: the first to notice did no wrong."""
+    state = state_of(joined="012")
+    stack = 'Stack (most recent call first):\n  File "/me/t.py", line 7 in train\n'
+    say(state, 1, hook.Crashed(stack), 3.0)
+    ended(
+        state,
+        1,
+        -signal.SIGABRT,
+        "enforce fail at pair.cc:459] op.preamble.length <= op.nbytes. 66668 vs 4",
+    )
+    say(
+        state,
+        0,
+        failure(
+            "ValueError: Gloo AllReduce failed: Connection closed by peer",
+            where="/me/t.py:9 in validate",
+        ),
+        3.0,
+    )
+    state.ranks[2].stood = "in jit(evaluate) at t.py:9"
+    told = (
+        "rank 0 in validate at t.py:9, rank 1 in train at t.py:7, rank 2 in jit(evaluate) at t.py:9"
+    )
+    assert first_line(state) == f"the ranks ran different collectives: {told}"
+    assert any("--verify-spmd" in line for line in summarize(state).lines)
+    state.programs.held_any = True
+    assert not any("--verify-spmd" in line for line in summarize(state).lines)
+
+
 def test_a_second_process_that_fails_in_its_own_way_first() -> None:
     state = state_of(joined="012")
     again = hook.Joining("127.0.0.1:5", 3, 1, "t.py:2")

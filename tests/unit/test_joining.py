@@ -6,7 +6,12 @@ import pytest
 from records import end_of, say
 
 from mcjax_launch.diagnosis.hang import whereabouts
-from mcjax_launch.diagnosis.initialize_calls import elsewhere, other_version, without_partition
+from mcjax_launch.diagnosis.initialize_calls import (
+    elsewhere,
+    other_setting,
+    other_version,
+    without_partition,
+)
 from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.runs.state import RunState
@@ -60,6 +65,23 @@ def test_partitions(partitions: tuple[int | None, ...], words: str) -> None:
     assert bool(blame) == bool(words)
     notes = JoiningRanks()
     assert bool([line for rank in state.ranks for line in notes.notes(state, rank)]) == bool(words)
+
+
+@pytest.mark.parametrize(("settings", "line"), [
+    (({}, {}), ""),
+    ((None, {"XLA_FLAGS": "--a"}), ""),  # one of which nothing is known
+    (({"XLA_FLAGS": "--a"}, {"XLA_FLAGS": "--a"}), ""),
+    (({}, {"JAX_ENABLE_X64": "1"}, {}), "rank 1 has JAX_ENABLE_X64=1, ranks 0,2 have none"),
+    (({"JAX_PLATFORMS": "cpu"}, {"JAX_PLATFORMS": "cpu"}, {}), "rank 2 has no JAX_PLATFORMS, ranks 0-1 have JAX_PLATFORMS=cpu"),
+    (({"XLA_FLAGS": "--a --b=1"}, {"XLA_FLAGS": "--a --b=2"}), "rank 1 has XLA_FLAGS=--b=2, rank 0 has --b=1"),
+])  # fmt: skip
+def test_settings(settings: tuple[dict[str, str] | None, ...], line: str) -> None:
+    state, notes = calls(*([""] * len(settings))), JoiningRanks()
+    for rank, one in enumerate(settings):
+        say(state, rank, hook.Joining("h:1", len(settings), rank, settings=one), 1.0)
+    assert str(other_setting(state) or "") == (line and line + NEEDED)
+    told = [said for rank in state.ranks for said in notes.notes(state, rank)]
+    assert told == ([line + NEEDED] if line else [])
 
 
 def test_an_address_that_is_not_the_machines() -> None:

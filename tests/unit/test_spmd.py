@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mcjax_launch.diagnosis.spmd import divergence_lines
+from mcjax_launch.diagnosis.spmd import divergence_lines, other_device_order
 from mcjax_launch.kernel.wire import hook_messages
 from mcjax_launch.runs.spmd import Comparison, RanProgram
 
@@ -36,6 +36,20 @@ def compared(ranks: list[str], over: str = "", shuffle: int = 0) -> Comparison:
         if not todo[rank] and str(rank) in over:
             found.over(rank)
     return found
+
+
+def test_another_order_of_a_meshs_devices() -> None:
+    found = Comparison()
+    for rank in ALL:
+        order = (1, 0) if rank == 2 else ()
+        found.ran(rank, RanProgram("jit_f", f"{order}", ALL, ("f32[8]",), "t.py:9", None, order))
+    line = (
+        "rank 2 runs jit(f) at t.py:9 on a mesh whose devices are in the order 1,0, ranks 0-1,3 "
+        "have in their own order: all ranks need the same"
+    )
+    assert other_device_order(found) == line
+    assert divergence_lines(found)[-1] == line
+    assert other_device_order(compared(["a", "b", "a", "a"])) == ""
 
 
 ALIKE = {

@@ -12,7 +12,7 @@ from ..wire.codec import Malformed, to_json
 from ..wire.loop import READ, Loop
 from ..wire.messages import FromHook
 from ..wire.signals import PROFILE
-from .stacks import Pieces
+from .stacks import Pieces, main_thread, with_source
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -31,6 +31,8 @@ _BACKLOG = 4096
 _MOST_READS = 256
 # As which a framework build of Python for macOS, such as Homebrew's, shows however it was started.
 _FRAMEWORK = "Python"
+# What faulthandler writes before the stacks of a process that dies.
+_CRASH = "Fatal Python error: "
 
 
 class HookConnection:
@@ -52,6 +54,7 @@ class HookConnection:
         self.held = ""  # the fingerprint of the program at which its thread waits for a reply
         self.stacks = Pieces()
         self.all_stacks = False  # of which only the main thread's was wanted
+        self.has_crashed = False  # and its stacks are those of then
         self.last_stack_at = 0.0
         self._connection = connection
         self._held = bytearray()  # of a line that is not complete
@@ -101,7 +104,16 @@ class HookConnection:
     def take_stack(self, line: str) -> None:
         """Keep a line of a stack dump."""
         self.last_stack_at = time.monotonic()
+        if line.startswith(_CRASH):
+            self.stacks, self.has_crashed = Pieces(), True
         self.stacks.add(line)
+
+    def crash(self) -> str:
+        """Where the main thread was when the process crashed; "" if it has not."""
+        if not self.has_crashed:
+            return ""
+        self.has_crashed = False
+        return "\n".join(with_source(main_thread(self.stacks)))
 
 
 class WrappedPrograms:
@@ -187,6 +199,8 @@ class HookServer:
                 mine = hook.rank == rank or not hook.pid  # or one that has not said hello yet
                 if not mine or not self._read(hook):
                     break
+            if hook.rank == rank:
+                self._hand_on_crash(hook)
 
     def forget(self, rank: int) -> None:
         """A rank's life is over: nothing that its processes have yet to say is of its next."""
@@ -218,7 +232,7 @@ class HookServer:
             # It may have become another program since, which the signal would kill.
             signum, of_all = hook.dump_signals[all_threads], hook.dump_signals[True]
             if hook.rank >= 0 and system.handles(hook.pid, signum):
-                hook.stacks = Pieces()
+                hook.stacks, hook.has_crashed = Pieces(), False
                 hook.all_stacks = (
                     not all_threads
                     and system.handles(hook.pid, of_all)
@@ -301,11 +315,16 @@ class HookServer:
         self._loop.forget(hook.fd)
         del self._hooks[hook.fd]
         hook.close()
+        self._hand_on_crash(hook)
         if hook.features:
             self._on_gone(hook, hook.features)
         for _ in range(hook.compilations):  # it died over them
             self._hand_on(hook, hook_messages.Compiled())
         self._listen()
+
+    def _hand_on_crash(self, hook: HookConnection) -> None:
+        if hook.is_main and (stack := hook.crash()):
+            self._hand_on(hook, hook_messages.Crashed(stack))
 
     # --- messages ---
 

@@ -86,6 +86,19 @@ class AgentLink:
         except OSError:
             pass
 
+    def dump_stacks_on_crash(self) -> None:
+        """Have the stacks of all threads written there if this process crashes, or calls abort().
+
+        Where the program has asked faulthandler for that itself, it stays as it is.
+        """
+        try:
+            import faulthandler
+
+            if not faulthandler.is_enabled() and _identity(self._fd) == self._file:
+                faulthandler.enable(self._fd, all_threads=True)
+        except (ImportError, OSError, RuntimeError):
+            pass
+
     @staticmethod
     def dump_stacks_on_signal(fd: int) -> tuple[int, int]:
         """Have stacks written there on two signals; their numbers, 0 if that cannot be.

@@ -9,7 +9,8 @@ from ..wire.address import EVERYWHERE, is_loopback, join_address
 from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, SURVIVES, TRANSFER
 from ..wire.hook_messages import ImportedJax, Joined, Joining, Leaving, Left, Listening
 from ..wire.jax_version import why_too_old
-from . import coordinator, gpus, slices, user_lines
+from . import barriers, coordinator, gpus, slices, user_lines
+from .settings import settings
 from .wrapping import in_place_of
 
 TYPE_CHECKING = False
@@ -94,13 +95,22 @@ class Initialization:
         recoverable = _is_recoverable()
         self._link.send(
             Joining(
-                address, count, process_id, place, *_versions(), elsewhere, partition, recoverable
+                address,
+                count,
+                process_id,
+                place,
+                *_versions(),
+                elsewhere,
+                partition,
+                recoverable,
+                settings(),
             )
         )
         _set_transfer_address(self._environ)
         silence_proxy_warning(self._environ)
         gpus.leave_to_program(self._environ)
         _adjust_jaxlib(address, self._environ)
+        barriers.name_in_stacks()
         self._exits.watch()
 
     def _after(self, filled: Mapping[str, Any]) -> None:

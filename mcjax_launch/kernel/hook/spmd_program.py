@@ -21,6 +21,7 @@ _OLD_MAPPED = "pmap_"
 # In a program as it was written: collectives, and arrays that are divided.
 _COMMUNICATING = r'stablehlo\.(?:all_|reduce_scatter|collective_)|\[\{"|devices=\['
 _MOST_SHAPES = 64
+_MOST_ORDERED = 16
 
 
 class SpanningProgram:
@@ -66,7 +67,10 @@ class SpanningProgram:
         processes = None if everywhere else tuple(sorted(set(self.places)))
         code = self.name, self.fingerprint
         devices, platform = self._devices, self._platform
-        return Program(*code, processes, self.shapes, where, devices, held, platform, compiling)
+        order = () if self._ids == sorted(self._ids) else tuple(self._ids[:_MOST_ORDERED])
+        return Program(
+            *code, processes, self.shapes, where, devices, held, platform, compiling, order=order
+        )
 
     def text(self) -> str:
         """Its code, for a person; empty where that cannot be shown."""

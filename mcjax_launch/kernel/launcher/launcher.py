@@ -12,7 +12,7 @@ from mcjax_launch import features
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.log_files import remove_leftovers
 from mcjax_launch.console.prefix import common_folder, labels
-from mcjax_launch.diagnosis.root_cause import RankFailed
+from mcjax_launch.diagnosis.root_cause import RankFailed, ran_apart
 from mcjax_launch.diagnosis.summary import (
     LONG_S,
     Summary,
@@ -334,6 +334,8 @@ class Launcher:
         elif isinstance(said, hook_messages.ProcessNumber) and self._joining_ranks is not None:
             for line in self._joining_ranks.numbers(self.state, rank):
                 self.console.note(line)
+        elif isinstance(said, hook_messages.Program) and self._joining_ranks is not None:
+            self._note_if_any(self._joining_ranks.mesh_note(self.state))
         self._note_if_any(self.state.uneven_gpus(rank))
         self._note_waiting()
 
@@ -396,7 +398,7 @@ class Launcher:
         if run.failed and not run.after_signal:
             run.stderr = self.console.tails(rank)[1]  # what shows whether it is a victim
             failure = RankFailure(rank, is_victim(run), _is_signalled(run), _is_early(run))
-            if failure.is_victim:
+            if failure.is_victim or ran_apart(run):
                 self._see_who_is_late(run)
         self.perform(self.policy.rank_ended(failure))
 
@@ -404,14 +406,15 @@ class Launcher:
         """Ask where ranks are, if this one waited for others in vain: they are ended now."""
         from mcjax_launch.diagnosis.culprit import gave_up_waiting
 
-        if gave_up_waiting(run):
+        if gave_up_waiting(run) or ran_apart(run):
             self.stacks.request(self.links, self._note_places)
 
     def _note_places(self, stacks: list["Stack"]) -> None:
         from mcjax_launch.diagnosis.sightings import sightings
 
         for seen in sightings(self.state, stacks).values():
-            seen.run.stood = seen.standing  # others do not wait for it any longer: it is ended
+            # Others do not wait for it any longer: it is ended.
+            seen.run.stood = seen.blocked_at if seen.is_surely_in_jax else seen.standing
 
     def _agent_ends(self, link: AgentConnection, message: Message) -> None:
         """An agent ends early: somebody stopped it, or it has a bug."""

@@ -42,6 +42,7 @@ class Joining(HookMessage):
     `jax` and `jaxlib` are their versions; `elsewhere`: it is process 0, and the coordinator's
     address that it gives is not one of its machine; `partition` is its partition index, if any.
     `recoverable`: it has set jax_enable_recoverability, so processes outlive one another.
+    `settings`: what has to be the same in all processes, by the names of the variables.
     """
 
     coordinator_address: str
@@ -53,6 +54,7 @@ class Joining(HookMessage):
     elsewhere: bool = False
     partition: int | None = None
     recoverable: bool = False
+    settings: dict[str, str] | None = None
 
 
 class Listening(HookMessage):
@@ -119,6 +121,7 @@ class Program(HookMessage):
     None for all, by the numbers that the backend of `platform` gives them. `held`: it does not
     before a GateOpens comes, on the same connection. `compiling`: it is about to be compiled;
     `copies` are checksums of those arguments that all processes have alike, "" for others.
+    `order`: the first of its devices, where they are not in the order of their numbers.
     """
 
     name: str
@@ -131,6 +134,7 @@ class Program(HookMessage):
     platform: str = ""
     compiling: bool = False
     copies: tuple[str, ...] = ()
+    order: tuple[int, ...] = ()
 
 
 class ProgramText(HookMessage):
@@ -215,6 +219,15 @@ class ErrorRead(HookMessage):
     """Somebody has read the exception of a future: it is lost no more."""
 
     number: int
+
+
+class Crashed(HookMessage):
+    """The process has died of a fault or of abort(): the stack of its main thread, then.
+
+    Its agent says so, of what faulthandler has written.
+    """
+
+    stack: str
 
 
 # --- agent to hook ---
