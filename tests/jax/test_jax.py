@@ -268,7 +268,7 @@ def test_ranks_that_only_wait_for_one_that_is_gone_need_no_grace(jobs: Jobs) -> 
     running.signal(signal.SIGTERM)
     ended = running.finish(20)  # not after 30 s
     assert ended.status == 143
-    assert "1 exited with status 3" in ended.report
+    assert "1 failed after SIGTERM: exit status 3" in ended.report
 
 
 def test_no_warning_about_the_launchers_no_proxy(jobs: Jobs) -> None:
