@@ -99,17 +99,20 @@ def test_an_import_of_preload_that_stops_and_then_each_rank(start: START, tmp_pa
     for _ in range(2):
         shown = terminal.until(PROMPT)
         terminal.type("('rank', rank)\r")
-        rank = rank_in(terminal.until(PROMPT))
+        rank = rank_in(terminal)
         assert f"mcjax-launch: rank {rank} stopped" in shown
         terminal.type("c\r")
     assert terminal.finish() == 0
     assert "[0] value 41\r\n" in terminal.shown and "[1] value 42\r\n" in terminal.shown
 
 
-def rank_in(shown: str) -> str:
-    found = re.search(r"\('rank', (\d)\)\r\n", shown)
-    assert found is not None, shown
-    return found[1]
+def rank_in(terminal: Terminal) -> str:
+    """The rank that answers, and its prompt, which another rank's stop may have drawn before."""
+    answer = re.compile(r"\('rank', (\d)\)\r\n")
+    terminal.until(answer)
+    terminal.until(PROMPT)
+    rank: str = answer.findall(terminal.shown)[-1]
+    return rank
 
 
 @pytest.mark.parametrize("buffered", [False, True])
