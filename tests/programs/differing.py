@@ -44,4 +44,4 @@ batch = spread(P("all"), 16 if odd and way == "shape" else 8, 8)
 if odd and way == "dtype":
     batch = spread(P("all"), 8, 8, dtype=np.bool_)
 jitted = jax.jit(loss, keep_unused=True)
-print("result", jitted(params, batch))
+print("result", jitted(params, batch))  # at: call

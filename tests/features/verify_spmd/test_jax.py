@@ -253,7 +253,7 @@ DIFFERENCES = {
     "dtype": "argument batch: ranks 0-1,3: f32[8,8] · rank 2: bool[8,8]",
     "sharding": "sharding of argument params['w']: ranks 0-1,3: " + ("{{replicated}} · rank 2: {{devices=[1,4]<=[4]}}" if OLDEST else "P(None, None) · rank 2: P(None, 'all')"),
     "arguments": "arguments: ranks 0-1,3: params['w'], batch · rank 2: params['b'], params['w'], batch",
-    "devices": "they part at: ranks 0-1,3: on the devices 0, ",
+    "devices": "rank 2 runs jit(loss) at differing.py:{call} on a mesh whose devices are in the order ",
 }  # fmt: skip
 
 

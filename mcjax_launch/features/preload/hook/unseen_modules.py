@@ -89,7 +89,7 @@ class UnseenModules:
         if self._path == (sys.path, os.getcwd()):
             return []
         finders = [finder for finder in sys.meta_path if finder is not self]
-        return [name for name in packages if not _is_found(self._modules[name][name], finders)]
+        return [name for name in packages if not _is_found(name, self._modules[name][name], finders)]
 
 
 def can_be_hidden(name: str) -> bool:
@@ -97,10 +97,13 @@ def can_be_hidden(name: str) -> bool:
     return _spec_of(sys.modules[name]) is not None
 
 
-def _is_found(module: ModuleType, finders: Collection[Any]) -> bool:
-    """Whether these find a top-level module where this one is from."""
+def _is_found(name: str, module: ModuleType, finders: Collection[Any]) -> bool:
+    """Whether these find a top-level module where this one is from.
+
+    Its own `__name__` does not say what it was imported as: `_decimal` calls itself `decimal`.
+    """
     origin = getattr(module.__spec__, "origin", None)
-    specs = (finder.find_spec(module.__name__, None, None) for finder in finders)
+    specs = (finder.find_spec(name, None, None) for finder in finders)
     found = next((spec for spec in specs if spec is not None), None)
     # A finder of some build's own may name it otherwise, or not find it a second time.
     return found is None or origin is None or _file(found.origin) == _file(origin)
