@@ -89,7 +89,9 @@ class UnseenModules:
         if self._path == (sys.path, os.getcwd()):
             return []
         finders = [finder for finder in sys.meta_path if finder is not self]
-        return [name for name in packages if not _is_found(name, self._modules[name][name], finders)]
+        return [
+            name for name in packages if not _is_found(name, self._modules[name][name], finders)
+        ]
 
 
 def can_be_hidden(name: str) -> bool:
