@@ -118,17 +118,17 @@ def other_device_order(comparison: Comparison) -> str:
         alike = same == (theirs.name, theirs.ranks, theirs.devices, theirs.where)
         if program.order != theirs.order and alike and program.shapes == theirs.shapes:
             at = f" at {program.where}" if program.where else ""
-            others = f"{these_ranks(usual.ranks)} {have(usual.ranks)} {_ordered(theirs)}"
             return (
                 f"{these_ranks(side.ranks)} {_run(side)} {program.title}{at} on a mesh whose "
-                f"devices are {_ordered(program)}, {others}: all ranks need the same"
+                f"devices are {_ordered(program)}, those of {these_ranks(usual.ranks)} are "
+                f"{_ordered(theirs)}: all ranks need the same"
             )
     return ""
 
 
 def _ordered(program: RanProgram) -> str:
     if not program.order:
-        return "in their own order"
+        return "in the order of their ids"
     shown = ",".join(map(str, program.order[:_MOST_GROUPS]))
     more = ",..." if len(program.order) > _MOST_GROUPS else ""
     return f"in the order {shown}{more}"

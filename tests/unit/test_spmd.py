@@ -44,8 +44,8 @@ def test_another_order_of_a_meshs_devices() -> None:
         order = (1, 0) if rank == 2 else ()
         found.ran(rank, RanProgram("jit_f", f"{order}", ALL, ("f32[8]",), "t.py:9", None, order))
     line = (
-        "rank 2 runs jit(f) at t.py:9 on a mesh whose devices are in the order 1,0, ranks 0-1,3 "
-        "have in their own order: all ranks need the same"
+        "rank 2 runs jit(f) at t.py:9 on a mesh whose devices are in the order 1,0, those of ranks "
+        "0-1,3 are in the order of their ids: all ranks need the same"
     )
     assert other_device_order(found) == line
     assert divergence_lines(found)[-1] == line
