@@ -84,7 +84,6 @@ def test_a_second_process_of_a_rank(jobs: Jobs) -> None:
     assert "in_turn.py:12: put the code that starts processes under" in found
 
 
-@pytest.mark.every_jax
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -172,6 +171,7 @@ def test_a_rank_killed_from_outside(jobs: Jobs) -> None:
 CGROUP = Path("/sys/fs/cgroup/memory")  # version 1; of version 2 we would need to own one
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     not (os.access(CGROUP, os.W_OK) and (CGROUP / "memory.limit_in_bytes").exists()),
     reason="needs root and memory cgroups (version 1)",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import github_log
+import pytest
 import yaml
 from jobs import Jobs
 
@@ -50,6 +51,7 @@ def test_its_files_are_uploaded() -> None:
     assert all(path in run.split() for path in upload["path"].split())
 
 
+@pytest.mark.long
 def test_a_project_that_is_well(jobs: Jobs, tmp_path: Path) -> None:
     words = project(tmp_path, failing=2)
     ended = jobs.run(*words, cwd=tmp_path, env={"GITHUB_ACTIONS": "true"})
@@ -60,6 +62,7 @@ def test_a_project_that_is_well(jobs: Jobs, tmp_path: Path) -> None:
     assert (tmp_path / "logs" / "1.out").exists()
 
 
+@pytest.mark.long
 def test_a_project_with_a_failure_on_one_rank(jobs: Jobs, tmp_path: Path) -> None:
     """It ends at once, though the other rank waits in a collective."""
     words = project(tmp_path, failing=1)

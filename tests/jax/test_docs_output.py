@@ -36,6 +36,7 @@ def test_what_is_not_run_is_on_a_page() -> None:
     assert {command for _, command, _ in SHOWN} >= WANTS.keys()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", RUN, ids=lambda block: f"{block[0].name}: {block[1]}")
 def test_a_block_is_what_is_printed(
     jobs: Jobs, tmp_path: Path, block: tuple[Path, str, str]

@@ -20,6 +20,7 @@ def gpu_check(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("gpus", "meets"), [(1, "barrier"), (2, "sum")])
 def test_a_rehearsal(tmp_path: Path, gpus: int, meets: str) -> None:
     names = ["killed", "fork", "hidden"]

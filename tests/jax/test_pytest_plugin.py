@@ -350,6 +350,7 @@ def branch(rank):
 """
 
 
+@pytest.mark.long
 def test_pytests_own_options(session: Session) -> None:
     """-x, --lf, -k, --collect-only, --pdb and pytest-timeout are what they are elsewhere."""
     session.file(ORDINARY)
@@ -375,6 +376,7 @@ def test_pytests_own_options(session: Session) -> None:
     result.stderr.fnmatch_lines(["ERROR: --pdb does not reach the ranks*mcjax-launch -n 2 -d 1*"])
 
 
+@pytest.mark.long
 def test_coverage_under_xdist(session: Session) -> None:
     """Lines that only ranks run count, with workers as well."""
     session.file(ORDINARY)
@@ -419,8 +421,9 @@ def test_ranks_that_cannot_start(session: Session) -> None:
     result.stdout.fnmatch_lines(["E   the ranks could not be started*", "*no such jax*"])
 
 
-@pytest.mark.parametrize("portable", ["0", "1"])
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    ("signum", "portable"), [(signal.SIGINT, "0"), (signal.SIGKILL, "0"), (signal.SIGKILL, "1")]
+)
 def test_nothing_is_left_of_a_session_that_is_ended(
     jobs: Jobs, tmp_path: Path, signum: signal.Signals, portable: str
 ) -> None:
@@ -438,8 +441,10 @@ def test_nothing_is_left_of_a_session_that_is_ended(
     assert ended.status in (pytest.ExitCode.INTERRUPTED, -signal.SIGKILL)
 
 
-@pytest.mark.parametrize("portable", ["0", "1"])
-@pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("signum", "portable"),
+    [(signal.SIGHUP, "0"), (signal.SIGTERM, "0"), (signal.SIGKILL, "0"), (signal.SIGKILL, "1")],
+)
 def test_nothing_is_left_of_a_session_that_is_ended_while_ranks_start(
     jobs: Jobs, tmp_path: Path, signum: int, portable: str
 ) -> None:

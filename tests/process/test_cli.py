@@ -12,88 +12,27 @@ from jobs import Jobs
 
 import mcjax_launch
 
-BAD: dict[str, tuple[list[str], int, str]] = {
-    "nothing": ([], 2, "no PROGRAM"),
+BAD = {
     "missing file": (["train.py"], 127, "train.py: no such file in "),
-    "missing command": (["no-such-command"], 127, "no-such-command: not found in PATH"),
-    "missing path": (["./run.sh"], 127, "./run.sh: no such file"),
     "not executable": (["/etc/passwd"], 126, "/etc/passwd: not executable"),
-    "a folder": (["/etc"], 126, "/etc: is a directory; name a program in it"),
-    "missing python": (["--python", "/no/python", "-m", "x"], 127, "--python /no/python"),
-    "missing folder": (["-C", "/no/where", "echo"], 2, "-C /no/where: no such directory"),
-    "unset variable": (["-x", "NOT_SET_HERE", "echo"], 2, "-x NOT_SET_HERE: not set here"),
-    "ranks that are not there": (
-        ["--show", "4", "-n", "4", "echo"],
-        2,
-        "no such rank; the job has ranks 0-3",
-    ),
-    "bad coordinator": (["--coordinator", "h:port", "echo"], 2, "write HOST or HOST:PORT"),
     "coordinator elsewhere": (
         ["--coordinator", "10.9.8.7:1", "echo"],
         2,
         "10.9.8.7 is not an address of this host",
     ),
     "too few GPUs": (["--gpus-per-process", "1", "echo"], 2, "needs 1 GPU for 1 rank, sees 0"),
-    "no slices": (["--slices", "0", "echo"], 2, "--slices: '0' is not auto, one, host or a number"),
-    "bad slices": (
-        ["--slices", "x", "echo"],
-        2,
-        "--slices: 'x' is not auto, one, host or a number",
-    ),
-    "unequal slices": (
-        ["--slices", "3", "-n", "4", "echo"],
-        2,
-        "--slices 3: 4 ranks cannot be split into 3 equal slices; choose a divisor of 4",
-    ),
-    "slices with fewer hosts": (
-        ["--slices", "1", "--max-restarts", "1", "--min-hosts", "1", "echo"],
-        2,
-        "--slices 1 cannot be combined with --min-hosts",
-    ),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input(jobs: Jobs, name: str) -> None:
+    """More of it is in tests/unit/test_refused.py."""
     args, status, words = BAD[name]
     ended = jobs.run(*args, env={"CUDA_VISIBLE_DEVICES": ""})
     assert ended.status == status
     assert ended.out == b""
     assert ended.stderr.count("\n") == 1
     assert words in ended.report
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "report"),
-    [
-        (["trian.py"], 127, "trian.py: no such file in {}; did you mean train.py?"),
-        (["./rnu.sh"], 127, "./rnu.sh: no such file; did you mean ./run.sh?"),
-        (["rnu.sh"], 127, "rnu.sh: not found in PATH; did you mean ./run.sh?"),
-        (["notes.py"], 127, "notes.py: no such file in {}"),
-        (
-            ["python train.py"],
-            127,
-            "python train.py: no such file in {}; PROGRAM and its arguments are words of their own: "
-            "leave out the quotes",
-        ),
-        (
-            ["echo hi"],
-            127,
-            "echo hi: not found in PATH; PROGRAM and its arguments are words of their own: leave "
-            "out the quotes",
-        ),
-        (["my trian.py"], 127, "my trian.py: no such file in {}; did you mean my train.py?"),
-        (["FOO=1", "python"], 127, "FOO=1: not found in PATH; set variables with -x FOO=1"),
-    ],
-)
-def test_a_hint_for_a_program_that_is_not_there(
-    jobs: Jobs, tmp_path: Path, words: list[str], status: int, report: str
-) -> None:
-    for name in ("train.py", "my train.py", "run.sh", "notes.txt"):
-        (tmp_path / name).touch()
-    (tmp_path / "run.sh").chmod(0o755)
-    ended = jobs.run(*words, cwd=tmp_path)
-    assert (ended.status, ended.out, ended.report) == (status, b"", report.format(tmp_path))
 
 
 def test_no_limit(jobs: Jobs) -> None:

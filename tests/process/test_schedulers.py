@@ -164,29 +164,6 @@ def test_time_to_end(jobs: Jobs, grace: list[str], seconds: int) -> None:
     assert job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == seconds
 
 
-BAD = {
-    "restarts of a Job": ("--emit job --image x --max-restarts 1", "use --emit jobset"),
-    "hosts": ("--emit slurm --hosts a,b", "the scheduler chooses the hosts"),
-    "files of this machine": (
-        "--emit job --image x --sync data",
-        "pods have no files of this machine; leave out --sync, and put data into the image or on",
-    ),
-    "a file that all pods write": (
-        "--emit jobset --image x --num-hosts 2 --report run.json",
-        "on a volume: --report '/shared/{host}.json'",
-    ),
-    "a debugger": ("--emit job --image x --pdb all", "pods have no terminal; leave out --pdb"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_emit(jobs: Jobs, name: str) -> None:
-    options, words = BAD[name]
-    ended = jobs.run(*options.split(), "train.py")
-    assert (ended.status, ended.out) == (2, b"")
-    assert words in ended.report
-
-
 def test_a_launchers_failure_is_its_ranks(jobs: Jobs) -> None:
     place = "--num-hosts 2 --host-rank 1 --coordinator 127.0.0.1:1 --procs-per-host 2"
     ended = jobs.run(*place.split(), "sh", "-c", "[ $JAX_PROCESS_ID = 3 ] && exit 6; sleep 1000")
@@ -200,31 +177,6 @@ def test_the_host_is_told_by_its_own_name(jobs: Jobs, tmp_path: Path) -> None:
     ended = jobs.run(*place, "--log-dir", tmp_path / "{host}", "echo", "on {host}")
     assert ended.stdout == f"[1] on {os.uname().nodename}\n"
     assert (tmp_path / os.uname().nodename / "1.out").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ("--num-hosts 2 --host-rank 0", "needs --coordinator HOST:PORT"),
-        ("--num-hosts 2 --host-rank 0 --coordinator h:x", "needs --coordinator HOST:PORT"),
-        (
-            "--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 --max-restarts 1",
-            "to the scheduler",
-        ),
-        ("--num-hosts 2 --host-rank 0 --coordinator h", "needs --coordinator HOST:PORT"),
-        ("--num-hosts 2 --coordinator 127.0.0.1:1", "needs --host-rank"),
-        ("--num-hosts 2 --host-rank 2 --coordinator 127.0.0.1:1", "must be 0 to 1"),
-        (
-            "--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 -n 3",
-            "not a multiple of --num-hosts 2",
-        ),
-        ("--num-hosts 2 --host-rank 0 --coordinator 127.0.0.1:1 --hosts a,b", "leave out --hosts"),
-    ],
-)
-def test_bad_place(jobs: Jobs, options: str, words: str) -> None:
-    ended = jobs.run(*options.split(), "true")
-    assert ended.status == 2
-    assert words in ended.report
 
 
 @pytest.mark.parametrize(("quiet", "lines"), [([], 2), (["-q"], 1)])

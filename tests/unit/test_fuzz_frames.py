@@ -27,7 +27,7 @@ from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.runs.state import RunState
 
 _SEED = os.environ.get("FUZZ_SEED", "7")
-_CASES = int(os.environ.get("FUZZ_CASES", "400"))
+_CASES = int(os.environ.get("FUZZ_CASES", "150"))
 _RANKS = 2
 NUMBERS = (0, 1, 1, 0, 2, -1, 7, 64, 255, 256, 65_535, 1 << 31, -(1 << 63), 1 << 70)
 TEXTS = ("", "a", "a b\n", "0", "é", "\ud800", "\x1b[2J", "/x.py:3", "jit_f", "9" * 5000, "[" * 500)

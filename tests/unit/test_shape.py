@@ -3,6 +3,7 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +34,7 @@ Modules = dict[str, ast.Module]
 Node = TypeVar("Node", bound=ast.AST)
 
 
+@cache
 def parsed() -> Modules:
     """Every module of the package, by its path."""
     files = sorted(PACKAGE.rglob("*.py"))
@@ -49,6 +51,8 @@ def nodes(kind: type[Node], modules: Modules) -> Iterator[tuple[str, Node]]:
 
 def _inside(tree: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
     for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.expr):  # holds neither
+            continue
         inner = name
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             inner = f"{name}.{child.name}".lstrip(".")

@@ -72,13 +72,16 @@ class _Terminal:
         """Take what the user types.
 
         The terminal controls no session, since a process below a rank cannot make it do so: what a
-        key would signal is signalled here.
+        key would signal is signalled here. The key itself stays here: for it the kernel would also
+        discard what the process writes, some time after it was signalled.
         """
         settings = termios.tcgetattr(self.theirs)
         interrupt = settings[6][termios.VINTR] if settings[3] & termios.ISIG else b""
-        self._input.send(data)
         if isinstance(interrupt, bytes) and interrupt and interrupt in data:
+            data = data.rpartition(interrupt)[2]
+            termios.tcflush(self.theirs, termios.TCIFLUSH)
             self.signal(signal.SIGINT)
+        self._input.send(data)
 
     def signal(self, signum: int) -> None:
         """Signal the process, and what it may have started in its group."""

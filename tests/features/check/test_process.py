@@ -188,29 +188,6 @@ def test_quiet(jobs: Jobs, bare: str) -> None:
     assert end.startswith("FAILED: 1 rank on 1 host, in ")
 
 
-REFUSED = {
-    "x.py": "--check runs a program of its own: leave out x.py, or --check",
-    "-m json": "--check runs a program of its own: leave out json, or --check",
-    "--wrap env": "--check cannot be combined with --wrap",
-    "--log-dir x": "--check cannot be combined with --log-dir",
-    "--dry-run": "--check cannot be combined with --dry-run",
-    "--max-restarts 2": "--check cannot be combined with --max-restarts",
-    "--num-hosts 2 --coordinator a:1": "--check needs one launcher for all hosts: leave out",
-    "--report x.html": "--report x.html: the report of --check is JSON; name it *.json",
-    "--report {job_id}.json": "--report {job_id}.json: --check fills in no placeholders",
-    "--hosts no/hosts.txt": "--hosts no/hosts.txt: no such file",
-    "--via sh": "--via sh: no hosts to reach",
-}
-
-
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(jobs: Jobs, words: str) -> None:
-    ended = check(jobs, *words.split())
-    assert (ended.status, ended.out) == (2, b"")
-    assert ended.report.startswith(REFUSED[words])
-    assert len(ended.stderr.splitlines()) == 1
-
-
 def test_variables_for_many_command_lines(jobs: Jobs, bare: str) -> None:
     """Those of options that make no difference to a check are no error."""
     ended = check(jobs, "--python", bare, MCJAX_LOG_DIR="x", MCJAX_WRAP="env", MCJAX_STDIN="all")

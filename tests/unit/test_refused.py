@@ -1,0 +1,93 @@
+"""Command lines that start nothing: one line that says why, and a status."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.cli.command import main
+
+PLACE = "--num-hosts 2 --host-rank 0"
+# Words: what is said of them, and the status where that is not 2.
+REFUSED = {
+    "": "no PROGRAM",
+    # programs
+    "missing": ("missing: not found in PATH", 127),
+    "./missing": ("./missing: no such file", 127),
+    "/etc": ("/etc: is a directory; name a program in it", 126),
+    "--python /no/python -m x": ("--python /no/python", 127),
+    "trian.py": ("trian.py: no such file in {}; did you mean train.py?", 127),
+    "./rnu.sh": ("./rnu.sh: no such file; did you mean ./run.sh?", 127),
+    "rnu.sh": ("rnu.sh: not found in PATH; did you mean ./run.sh?", 127),
+    "notes.py": ("notes.py: no such file in {}", 127),
+    "'python train.py'": ("python train.py: no such file in {}; PROGRAM and its arguments are words of their own: leave out the quotes", 127),
+    "'echo hi'": ("echo hi: not found in PATH; PROGRAM and its arguments are words of their own: leave out the quotes", 127),
+    "'my trian.py'": ("my trian.py: no such file in {}; did you mean my train.py?", 127),
+    "FOO=1 python": ("FOO=1: not found in PATH; set variables with -x FOO=1", 127),
+    # options
+    "-C /no/where echo": "-C /no/where: no such directory",
+    "-x NOT_SET_HERE echo": "-x NOT_SET_HERE: not set here",
+    "--show 4 -n 4 echo": "--show 4: no such rank; the job has ranks 0-3",
+    "--coordinator h:port echo": "--coordinator h:port: write HOST or HOST:PORT",
+    "--slices 0 echo": "--slices: '0' is not auto, one, host or a number",
+    "--slices x echo": "--slices: 'x' is not auto, one, host or a number",
+    "--slices 3 -n 4 echo": "--slices 3: 4 ranks cannot be split into 3 equal slices; choose a divisor of 4",
+    "--slices 1 --max-restarts 1 --min-hosts 1 echo": "--slices 1 cannot be combined with --min-hosts",
+    # one launcher per host
+    f"{PLACE} true": "--num-hosts needs --coordinator HOST:PORT, the same for all launchers",
+    f"{PLACE} --coordinator h:x true": "--num-hosts needs --coordinator HOST:PORT, the same for all launchers",
+    f"{PLACE} --coordinator h true": "--num-hosts needs --coordinator HOST:PORT, the same for all launchers",
+    f"{PLACE} --coordinator 127.0.0.1:1 --max-restarts 1 true": "--num-hosts: one launcher cannot restart the whole job; leave --max-restarts to the scheduler",
+    "--num-hosts 2 --coordinator 127.0.0.1:1 true": "--num-hosts needs --host-rank I, or JOB_COMPLETION_INDEX",
+    "--num-hosts 2 --host-rank 2 --coordinator 127.0.0.1:1 true": "--host-rank 2: must be 0 to 1",
+    f"{PLACE} --coordinator 127.0.0.1:1 -n 3 true": "-n 3: not a multiple of --num-hosts 2",
+    f"{PLACE} --coordinator 127.0.0.1:1 --hosts a,b true": "--num-hosts: each launcher runs its own host's ranks; leave out --hosts",
+    # --emit
+    "--emit job --image x --max-restarts 1 train.py": "--emit job: a Job cannot restart all its pods together; use --emit jobset",
+    "--emit slurm --hosts a,b train.py": "--emit: the scheduler chooses the hosts",
+    "--emit job --image x --sync data train.py": "--emit job: pods have no files of this machine; leave out --sync, and put data into the image or on",
+    "--emit jobset --image x --num-hosts 2 --report run.json train.py": "--emit jobset: each pod has its own launcher, and writes a file of its own; name them with {host}, on a volume: --report '/shared/{host}.json'",
+    "--emit job --image x --pdb all train.py": "--emit job: pods have no terminal; leave out --pdb",
+    # --check
+    "--check x.py": "--check runs a program of its own: leave out x.py, or --check",
+    "--check -m json": "--check runs a program of its own: leave out json, or --check",
+    "--check --wrap env": "--check cannot be combined with --wrap",
+    "--check --log-dir x": "--check cannot be combined with --log-dir",
+    "--check --dry-run": "--check cannot be combined with --dry-run",
+    "--check --max-restarts 2": "--check cannot be combined with --max-restarts",
+    "--check --num-hosts 2 --coordinator a:1": "--check needs one launcher for all hosts: leave out",
+    "--check --report x.html": "--report x.html: the report of --check is JSON; name it *.json",
+    "--check --report '{job_id}.json'": "--report {job_id}.json: --check fills in no placeholders",
+    "--check --hosts no/hosts.txt": "--hosts no/hosts.txt: no such file",
+    "--check --via sh": "--via sh: no hosts to reach",
+    # --report
+    "--report run.txt echo": "--report run.txt: the name must end in .json or .html",
+    "--report '{process_id}.json' echo": "--report {process_id}.json: one report holds all ranks, so there is no ",
+    "--report /proc/run.json echo": "--report /proc/run.json: cannot be written: ",
+    "--report folder.html echo": "--report folder.html: cannot be written: Is a directory",
+    "--report run.sh/run.json echo": "--report run.sh/run.json: cannot be written: Not a directory",
+    "--report '/proc/no/{job_id}/run.json' echo": "--report /proc/no/{job_id}/run.json: cannot be written: ",
+    f"--report {'a' * 300}.json echo": f"--report {'a' * 128}...{'a' * 58}.json: cannot be written: File name too ",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_is_refused(
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("train.py", "my train.py", "run.sh", "notes.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "run.sh").chmod(0o755)
+    (tmp_path / "folder.html").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)  # where an error is an annotation too
+    wanted = REFUSED[words]
+    said, status = (wanted, 2) if isinstance(wanted, str) else wanted
+    assert main(shlex.split(words)) == status
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    said = said.replace("{}", str(tmp_path))
+    assert err.startswith(f"mcjax-launch: {said}"), err
