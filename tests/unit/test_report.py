@@ -112,6 +112,7 @@ def test_times_and_use_of_a_rank() -> None:
         "stacks": [],
         "idle_since_s": None,
         "waits": [],
+        "slow": [],
         "complete": True,
     }
     assert rank == {
@@ -149,6 +150,7 @@ def test_times_and_use_of_a_rank() -> None:
         "cpu_s": 1.75,
         "peak_kib": 2048,
         "samples": [[1.0, 1.5, 2048]],
+        "looks": [],
         "last_lines": {"stdout": [], "stderr": []},
         "log_files": {"stdout": "/logs/0.out", "stderr": "/logs/0.err"},
     }
