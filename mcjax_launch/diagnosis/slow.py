@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.sightings import Sighting
 from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.runs.looks import Doing, Moment, Spot
 from mcjax_launch.runs.rank_run import RankRun
-
-if TYPE_CHECKING:
-    from mcjax_launch.features.looks.messages import StandsAt
 
 # Fewer looks, or fewer separate waits of the others, tell nothing: one long wait is a checkpoint.
 _LEAST_LOOKS, _LEAST_WAITS = 12, 5
@@ -41,7 +37,9 @@ class SlowRank(Value):
         """It in words; `for_a_time`: that was not so in all of the run."""
         is_slow, the_time = ("was slow for a time", "it") if for_a_time else ("is slow", "the time")
         place = f"; it was {self.place} ({self.share:.0%})" if self.place else ""
-        text = f"rank {self.rank} {is_slow}: the others waited {self.waited:.0%} of {the_time} for it"
+        text = (
+            f"rank {self.rank} {is_slow}: the others waited {self.waited:.0%} of {the_time} for it"
+        )
         return (text + place).replace("%", " %")
 
 

@@ -953,7 +953,7 @@ function load() {
   others = diverging((attempt && attempt.divergence_sides) || []);
   if (!ranks.some(rank => rank.rank === state.rank))
     state.rank = attempt && attempt.cause.rank != null ? attempt.cause.rank
-      : apart.length ? apart[0] : others.length ? others[0] : null;
+      : [...apart, ...others, ...(attempt ? attempt.slow.map(one => one.rank) : [])][0] ?? null;
   state.hidden.clear();
   state.wait = null;
   state.allWaits = false;

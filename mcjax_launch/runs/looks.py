@@ -104,7 +104,8 @@ class Looks:
         """These ranks have been asked."""
         if self.recent:
             spots = self.recent[-1].spots
-            spots.update({rank: Unanswered(at) for rank, at in blocked.items() if rank not in spots})
+            for rank, at in blocked.items():
+                spots.setdefault(rank, Unanswered(at))
 
     def answered(self, rank: int, spot_of: Callable[[str], Spot]) -> None:
         """A rank has answered.

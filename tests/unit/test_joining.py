@@ -136,7 +136,9 @@ def test_ranks_that_use_jax_without_having_joined(what: str, told_at: float | No
         if (what, at) in (("joins", 6), ("joins late", 14)):
             say(state, 2, hook.Joining("h:1", 3, 2), at)
         if line := separate.expire(float(at)):
-            assert line.startswith("no rank has called jax.distributed.initialize(): these run as 3 ")
+            assert line.startswith(
+                "no rank has called jax.distributed.initialize(): these run as 3 "
+            )
             told.append(at)
             separate.use_jax(at)  # and never again
     assert told == ([] if told_at is None else [told_at])

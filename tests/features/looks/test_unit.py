@@ -33,7 +33,7 @@ def history(pattern: str, count: int) -> Looks:
         looks.asked({rank: "" for rank, letter in enumerate(word) if letter != " "})
         following = words[(at + 1) % len(words)] if at + 1 < count else ""
         for rank, letter in enumerate(word):
-            if letter not in " -" and not following[rank : rank + 1] == "W":
+            if letter not in " -" and following[rank : rank + 1] != "W":
                 looks.answered(rank, lambda _, letter=letter: SPOTS[letter.lower()])  # type: ignore[misc]
     return looks
 
@@ -83,7 +83,10 @@ def test_who_is_slow(name: str) -> None:
 
 def test_one_that_was_slow_for_a_time() -> None:
     one = SlowRank(1, 0.71)
-    assert one.line(for_a_time=True) == "rank 1 was slow for a time: the others waited 71 % of it for it"
+    assert (
+        one.line(for_a_time=True)
+        == "rank 1 was slow for a time: the others waited 71 % of it for it"
+    )
 
 
 def test_what_is_unanswered_does_not_count_until_it_is() -> None:
