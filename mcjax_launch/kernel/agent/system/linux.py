@@ -135,15 +135,18 @@ class Linux(Unix):
             return False
         if "running" in calls.values():  # whose frames change while it is looked at
             return False
-        return _signal_thread(pid, _in_futex(calls), signum)
+        return _signal_one(pid, _in_futex(calls), signum)
 
     def signal_aside(self, pid: int, signum: int) -> bool:
         """Signal the main thread while it runs, or waits for a futex, or else another that does.
 
         It is for what Python handles, in the main thread and later: none of its calls ends early.
         """
-        runs = _call(pid, pid) in ("running", _FUTEX)
-        return _signal_thread(pid, pid if runs else _in_futex(_calls(pid)), signum)
+        main = _call(pid, pid)
+        if not _FUTEX or not main:
+            return False
+        runs = main in ("running", _FUTEX)
+        return _signal_one(pid, [pid] if runs else _in_futex(_calls(pid)), signum)
 
     def descendants(self) -> list[int]:
         """All processes below this one, parents first, zombies too."""
@@ -253,21 +256,29 @@ def _stat_fields(pid: str | int) -> list[bytes]:
 def _calls(pid: int) -> dict[int, str]:
     """What each thread is in, the main one first; see `_call`."""
     try:
-        return {int(thread): _call(pid, int(thread)) for thread in os.listdir(f"/proc/{pid}/task")}
+        others = map(int, os.listdir(f"/proc/{pid}/task"))
+        return {thread: _call(pid, thread) for thread in (pid, *others)}
     except OSError:
         return {}
 
 
-def _in_futex(calls: Mapping[int, str]) -> int:
-    """The first thread that waits for a futex; 0: none."""
-    return next((thread for thread, call in calls.items() if _FUTEX and call == _FUTEX), 0)
+def _in_futex(calls: Mapping[int, str]) -> list[int]:
+    """The threads that wait for a futex."""
+    return [thread for thread, call in calls.items() if _FUTEX and call == _FUTEX]
 
 
-def _signal_thread(pid: int, thread: int, signum: int) -> bool:
-    """Signal one thread, if it is one; whether that was done."""
-    if not (_TGKILL and thread):
-        return False
-    return bool(ctypes.CDLL(None).syscall(_TGKILL, pid, thread, signum) == 0)
+def _signal_one(pid: int, threads: Sequence[int], signum: int) -> bool:
+    """Signal the first of these threads that takes it; whether there is one."""
+    for thread in threads:
+        if not _blocks(pid, thread, signum):  # where it would wait for ever, and others after it
+            return bool(ctypes.CDLL(None).syscall(_TGKILL, pid, thread, signum) == 0)
+    return False
+
+
+def _blocks(pid: int, thread: int, signum: int) -> bool:
+    status = _read_proc(pid, f"task/{thread}/status")
+    blocked = status.partition("\nSigBlk:\t")[2].partition("\n")[0]
+    return not blocked or bool(int(blocked, 16) >> (signum - 1) & 1)
 
 
 def _call(pid: int, thread: int) -> str:
