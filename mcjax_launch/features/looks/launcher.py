@@ -56,10 +56,13 @@ class Looking(LauncherPart):
             return
         self._next_at = now + EVERY_S
         self._judge(self._looks)
-        inside = [run for run in self._state.running if run.place.stage is Stage.INSIDE]
+        inside = {rank: run for rank, run in self._state.ranks.items() if self._is_inside(rank)}
         if len(inside) > 1:
-            self._looks.begin(now, [run.process_id for run in inside if run.compilations.under_way])
+            self._looks.begin(now, [rank for rank in inside if inside[rank].compilations.under_way])
             self.launcher.pool.send_all(AskPlaces())
+
+    def _is_inside(self, rank: int) -> bool:
+        return self._state.ranks[rank].place.stage is Stage.INSIDE
 
     def received(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
         """Ranks have been asked, or one has answered."""
@@ -67,7 +70,9 @@ class Looking(LauncherPart):
             return
         match message:
             case PlacesAsked(ranks, blocked):
-                self._looks.asked(dict(zip(ranks, blocked, strict=False)))
+                asked = zip(ranks, blocked, strict=False)
+                # One that waits in JAX's exit barrier answers no more.
+                self._looks.asked({rank: at for rank, at in asked if self._is_inside(rank)})
             case FromHook(rank=rank, message=StandsAt() as said):
                 run = self._state.ranks[rank]
                 self._looks.answered(rank, partial(slow.spot_of, run, said.calls, said.beside))
