@@ -5,6 +5,7 @@ import json
 import re
 import signal
 from base64 import b64encode
+from functools import partial
 from typing import Any
 
 import pytest
@@ -157,6 +158,10 @@ def test_times_and_use_of_a_rank() -> None:
     }
 
 
+def _given(spot: Spot, _: str) -> Spot:
+    return spot
+
+
 def test_what_main_threads_did() -> None:
     """Each change of it: another function is one, another line of the same is none."""
     state = RunState(began_at=100.0, looks=Looks(2))
@@ -168,7 +173,7 @@ def test_what_main_threads_did() -> None:
         state.looks.begin(103.0 + at, [0] if at == 4 else ())
         state.looks.asked({0: "", 1: ""} if at else {1: ""})
         if at < 4:
-            state.looks.answered(0, lambda _, spot=spot: spot)  # type: ignore[misc]
+            state.looks.answered(0, partial(_given, spot))
     summary = Summary(Completed(2))
     attempt = Attempt(restart=0, hosts=("h",), seconds=9, state=state, summary=summary)
     asked, silent = record.attempt(attempt, 100.0)["ranks"]

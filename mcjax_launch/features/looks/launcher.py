@@ -84,7 +84,7 @@ class Looking(LauncherPart):
             if known is None and len(self._named) < _MOST_NAMED:
                 self.launcher.console.note(one.line())
             if known is not None or len(self._named) < _MOST_NAMED:
-                self._named[one.rank] = max(known or one, one, key=lambda slow: slow.waited)
+                self._named[one.rank] = max(known or one, one, key=lambda seen: seen.waited)
 
     def concluded(self, summary: "Summary", *, last: bool) -> None:
         """Say it once more, of the whole run."""

@@ -1,5 +1,6 @@
 """Who is slow, by looks at main threads: tables of histories."""
 
+from collections.abc import Callable
 from itertools import chain, cycle, islice
 
 import pytest
@@ -20,6 +21,10 @@ SPOTS = {
 }
 
 
+def always(spot: Spot) -> Callable[[str], Spot]:
+    return lambda blocked: spot
+
+
 def history(pattern: str, count: int) -> Looks:
     """Looks at ranks: a word for each look, a letter for each rank.
 
@@ -34,7 +39,7 @@ def history(pattern: str, count: int) -> Looks:
         following = words[(at + 1) % len(words)] if at + 1 < count else ""
         for rank, letter in enumerate(word):
             if letter not in " -" and following[rank : rank + 1] != "W":
-                looks.answered(rank, lambda _, letter=letter: SPOTS[letter.lower()])  # type: ignore[misc]
+                looks.answered(rank, always(SPOTS[letter.lower()]))
     return looks
 
 
@@ -93,7 +98,7 @@ def test_what_is_unanswered_does_not_count_until_it_is() -> None:
     """A rank that has been in one call since then answers for all of these looks at once."""
     looks = history("wwlw" + 4 * "|wwl-", 5)
     assert sum(bool(moment.known) for moment in looks.moments) == 1
-    looks.answered(3, lambda blocked: SPOTS["w"])
+    looks.answered(3, always(SPOTS["w"]))
     assert [bool(moment.known) for moment in looks.moments] == 5 * [True]
     assert [3 in moment.stayed for moment in looks.moments] == [False, False, True, True, True]
 
@@ -105,7 +110,7 @@ def test_a_long_run_takes_little_memory_and_keeps_its_shares() -> None:
         looks.begin(at, ())
         looks.asked(dict.fromkeys(range(4), ""))
         for rank, letter in enumerate(word):
-            looks.answered(rank, lambda _, letter=letter: SPOTS[letter])  # type: ignore[misc]
+            looks.answered(rank, always(SPOTS[letter]))
     assert len(looks.moments) <= 512 + RECENT
     assert [moment.at for moment in looks.recent] == list(range(12_000 - RECENT, 12_000))
     slow = sum(moment.weight for moment in looks.moments if moment.spots[2] == SPOTS["l"])
