@@ -20,7 +20,7 @@ class Screen:
         self._columns = columns
         self._rows = [""]
         self._row = self.column = 0
-        self._wraps = True
+        self._wraps, self._holds = True, False
 
     def write(self, text: str) -> None:
         """Show more."""
@@ -61,6 +61,9 @@ class Screen:
                 assert self._row >= 0
             case ("?7", "l" | "h"):
                 self._wraps = letter == "h"
+            case ("?2026", "l" | "h"):
+                assert self._holds is not (letter == "h"), "what is held back is shown again"
+                self._holds = letter == "h"
             case (_, "m"):
                 pass
             case _:

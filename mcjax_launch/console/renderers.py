@@ -242,16 +242,24 @@ class Live(_Renderer):
         if b"\r" in lines.head or b"\r" in lines.data:
             return self.own(self._finals(lines.text, prefix))
         text = _prefixed(lines.data, lines.end, prefix)
-        return [self._erase(), prefix, lines.head, text, self._draw()]
+        return self._above(prefix, lines.head, text)
 
     def own(self, text: bytes) -> Written:
-        return [self._erase(), text, self._draw()]
+        return self._above(text)
+
+    def _above(self, *text: bytes | memoryview) -> Written:
+        """What to write for whole lines, or none, above the rows, which are drawn anew."""
+        erase = self._erase()
+        draw = self._draw()
+        if erase and draw:  # without it a flood would show no rows most of the time
+            erase, draw = _HOLD + erase, draw + _SHOW
+        return [erase, *text, draw]
 
     def _show(self, row: _StreamRow) -> Written:
         row.due = None
         row.stamp = self._stamp()
         row.shown = len(row.text)
-        return [self._erase(), self._draw()]
+        return self._above()
 
     def _complete(self, row: _StreamRow) -> Written:
         row.shown = 0
@@ -263,7 +271,7 @@ class Live(_Renderer):
 
     def status(self, row: bytes) -> Written:
         self._status = row
-        return [self._erase(), self._draw()]
+        return self._above()
 
     def make_room(self) -> Written:
         return [self._erase()]
@@ -303,6 +311,8 @@ class Live(_Renderer):
         return whole if shown else b""
 
 
+# A terminal that knows these shows nothing of what is between them before it has it all.
+_HOLD, _SHOW = b"\x1b[?2026h", b"\x1b[?2026l"
 # Escape sequences that would move the cursor out of a row; colours stay.
 _MOVES = rb"\x1b\[[0-9;?]*[@-ln-~]|\x1b[^\[]|[\x00-\x08\x0b\x0c\x0e-\x1a]"
 

@@ -18,6 +18,7 @@ SIGNALS = {"SIGPROF": "profile"}
 
 #: Those that a rank has been asked for if such a variable is set (`kernel.wire.hook_environ`).
 ASKED_BY = {
+    "MCJAX_HOOK_LOOKS": "looks",
     "MCJAX_HOOK_PDB": "debugging",
     "MCJAX_HOOK_PROFILE": "profile",
     "MCJAX_HOOK_VERIFY_SPMD": "verify_spmd",
@@ -42,6 +43,7 @@ def used(job: "Job") -> "list[str]":
     uses = {
         "black_box": job.black_box is not None,
         "debugging": job.debugpy is not None,
+        "looks": job.hook and job.is_looked_at,
         "preload": bool(job.preload),
         "rehearse": bool(job.rehearse),
         "relay": job.relay,

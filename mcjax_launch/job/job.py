@@ -71,6 +71,11 @@ class Job(Options, kw_only=True):
         return self.record or self.black_box is not None
 
     @property
+    def is_looked_at(self) -> bool:
+        """Whether somebody may look at the run, while it lasts or later."""
+        return self.record or self.status is not None
+
+    @property
     def uses_cpu(self) -> bool:
         """Whether the ranks are known to use JAX's CPU devices."""
         return self.cpu_devices is not None or dict(self.env).get("JAX_PLATFORMS") == "cpu"

@@ -35,6 +35,8 @@ def common_settings(
         settings[hook_environ.SURVIVES] = "1"
     if job.hook and job.verify_spmd:
         settings[hook_environ.VERIFY_SPMD] = "1"
+    if job.hook and job.is_looked_at:
+        settings[hook_environ.LOOKS] = "1"
     return settings
 
 

@@ -15,6 +15,7 @@ const SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 4: "ILL", 5: "TRAP", 6: "ABRT", 
 const MANY = 24;
 const COLOURS = 10; // so many ranks have colours of their own
 const FEW_WAITS = 5;
+const DOING = {jax: "in JAX", elsewhere: "elsewhere", compiling: "compiling"};
 const state = {attempt: record.attempts.length - 1, rank: null, hidden: new Set(), find: "",
   sort: "worst", zoom: "all", lines: "", utc: false, wait: null, allWaits: false};
 let attempt, ranks, apart, others, shown, view, waits, charts = [];
@@ -158,11 +159,13 @@ function diverging(sides) {
 }
 const isApart = rank => apart.includes(rank.rank);
 const isDiverging = rank => others.includes(rank.rank);
-const isOdd = rank => isApart(rank) || isDiverging(rank);
+const isSlow = rank => attempt.slow.some(one => one.rank === rank.rank);
+const isOdd = rank => isApart(rank) || isDiverging(rank) || isSlow(rank);
 const pills = rank => [
   isCause(rank) && el("span", {class: "pill"}, "root cause"),
   isApart(rank) && el("span", {class: "pill odd"}, "different stack"),
   isDiverging(rank) && el("span", {class: "pill odd"}, "different program"),
+  isSlow(rank) && el("span", {class: "pill odd"}, "slow"),
 ].filter(Boolean);
 // What a rank had not done that others had, or were about to.
 function late(rank) {
@@ -391,12 +394,20 @@ function phases(rank) {
   if (rank.ended_s == null && rank.started_s != null) add("gone", over, attempt.seconds);
   return found;
 }
+// What its main thread did, at looks every few seconds: from, to, what, where.
+function looks(rank) {
+  const over = rank.leaving_s ?? rank.failed_s ?? rank.ended_s ?? attempt.seconds;
+  return rank.looks.map(([at, doing, where], n) =>
+    [doing, at, Math.min(over, (rank.looks[n + 1] || [over])[0]), where])
+    .filter(([doing, from, to]) => doing && to > from);
+}
 function bar(rank) {
   const track = el("div", {class: "track", "aria-hidden": true});
-  for (const [kind, from, to] of phases(rank)) {
+  for (const [kind, from, to] of [...phases(rank), ...looks(rank)]) {
     if (to < view[0] || from > view[1]) continue;
     const left = place(Math.max(from, view[0])), right = place(Math.min(to, view[1]));
-    track.append(el("i", {class: kind, style: `left:${left}%;width:${right - left}%`}));
+    track.append(el("i", {class: kind in DOING ? `look ${kind}` : kind,
+      style: `left:${left}%;width:${right - left}%`}));
   }
   for (const wait of waits) {
     const came = wait.times.get(rank.rank), picked = wait === state.wait;
@@ -433,6 +444,7 @@ function described(rank) {
   if (isCause(rank)) said.push("root cause");
   if (isApart(rank)) said.push("different stack");
   if (isDiverging(rank)) said.push("different program");
+  if (isSlow(rank)) said.push("slow");
   for (const [name, at] of moments(rank)) said.push(`${name} ${exact(at)}`);
   return said.join(", ");
 }
@@ -508,6 +520,9 @@ function showLegend() {
     part(el("i", {class: "running"}), has("joining") ? "joined" : "runs"),
     has("held") && part(el("i", {class: "held"}), "program finished, process still running"),
     has("gone") && part(el("i", {class: "gone"}), "nothing known"),
+    ...Object.entries(DOING).map(([kind, words]) =>
+      ranks.some(rank => looks(rank).some(([one]) => one === kind))
+      && part(el("i", {class: `look ${kind}`}), words)),
     waits.some(wait => isLong(wait) && wait.drawn) && part(el("span", {},
       el("i", {class: "running"}), el("i", {class: "waiting"})), "waits for another rank"),
     part(el("u", {}), "first output"), part(el("b", {}), "end"),
@@ -544,6 +559,8 @@ function showWaits() {
   const long = waits.filter(isLong), all = state.allWaits || long.length <= FEW_WAITS + 1;
   $("waits").hidden = !long.length;
   const longest = Math.max(...long.map(wait => wait.seconds));
+  $("slow").replaceChildren(...attempt.slow.map(one => el("button", {class: "plain",
+    onclick: () => select(one.rank)}, one.words)));
   $("waits").replaceChildren(el("h2", {}, "Who waited for whom"),
     ...(all ? long : long.slice(0, FEW_WAITS)).map(wait => el("button", {
       class: "wait", "aria-pressed": wait === state.wait, onclick: () => pickWait(wait),
@@ -780,9 +797,12 @@ function showSide() {
       : `waited ${duration(wait.until_s - new Map(wait.arrived).get(rank.rank))} for `
         + `${named(wait.late)} ${placeOf(wait)}`));
   }
+  for (const one of attempt.slow) if (one.rank === rank.rank)
+    side.append(el("p", {class: "said"}, one.words));
   const row = (...cells) => el("tr", {}, ...cells.map(cell => el("td", {}, cell)));
   side.append(el("table", {}, el("tbody", {},
     ...moments(rank).map(([name, at]) => row(name, exact(at), clock(at))),
+    ...shares(rank).map(([doing, share]) => row(DOING[doing], `${Math.round(100 * share)} %`, "")),
     row("CPU time", rank.cpu_s == null ? "–" : duration(rank.cpu_s), ""),
     row("peak memory", memory(rank.peak_kib), ""),
     row("process id", rank.pid == null ? "–" : String(rank.pid), ""),
@@ -800,6 +820,13 @@ function showSide() {
     value: state.lines, oninput: event => { state.lines = event.target.value; showLines(); }}));
   side.append(el("div", {id: "printed"}));
   showLines();
+}
+// Of the time of looks, what its main thread spent on each.
+function shares(rank) {
+  const spent = {};
+  for (const [doing, from, to] of looks(rank)) spent[doing] = (spent[doing] || 0) + to - from;
+  const all = Object.values(spent).reduce((sum, one) => sum + one, 0);
+  return Object.keys(DOING).filter(doing => spent[doing]).map(doing => [doing, spent[doing] / all]);
 }
 function titledBlock(name, lines, title = name, whole = lines, link = null) {
   const text = () => whole.map(line => line.textContent ?? line).join("\n") + "\n";
@@ -926,7 +953,7 @@ function load() {
   others = diverging((attempt && attempt.divergence_sides) || []);
   if (!ranks.some(rank => rank.rank === state.rank))
     state.rank = attempt && attempt.cause.rank != null ? attempt.cause.rank
-      : apart.length ? apart[0] : others.length ? others[0] : null;
+      : [...apart, ...others, ...(attempt ? attempt.slow.map(one => one.rank) : [])][0] ?? null;
   state.hidden.clear();
   state.wait = null;
   state.allWaits = false;

@@ -12,12 +12,14 @@ from typing import Any
 from mcjax_launch import __version__
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
+from mcjax_launch.diagnosis.slow import function_of, slow_ranks
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.diagnosis.summary import fate, headline, in_one_line, reason, shortened
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.hook_messages import ImportedJax
 from mcjax_launch.kernel.wire.signals import signal_name
+from mcjax_launch.runs.looks import Doing, Moment, Spot
 from mcjax_launch.runs.rank_run import RankRun, Sample
 from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState
@@ -117,6 +119,10 @@ def attempt(ended: Attempt, began_at: float) -> Json:
         "stacks": list(state.stacks),
         "idle_since_s": _since(state.began_at, state.idle_since),
         "waits": _waits(ended, cause["at_s"]),
+        "slow": [
+            {"rank": one.rank, "waited": round(one.waited, 3), "words": one.line()}
+            for one in slow_ranks(_moments(state))
+        ],
         "complete": True,
         "ranks": [_rank(run, state, cause["rank"]) for run in state.ranks.values()],
     }
@@ -127,7 +133,8 @@ def lighten(attempts: Sequence[Json]) -> None:
     for middle in attempts[1 : 1 - _WHOLE_ATTEMPTS]:
         middle["complete"] = False
         for rank in middle["ranks"]:
-            rank["samples"], rank["last_lines"] = [], {"stdout": [], "stderr": []}
+            rank["samples"], rank["looks"] = [], []
+            rank["last_lines"] = {"stdout": [], "stderr": []}
 
 
 def _cause(ended: Attempt) -> Json:
@@ -214,12 +221,31 @@ def _rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "cpu_s": round(cpu_s, 2) if used else None,
         "peak_kib": peak_kib if used else None,
         "samples": [[round(s.at - began_at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],
+        "looks": _looks(run.process_id, _moments(state), began_at),
         "last_lines": {
             "stdout": last_lines(run.stdout, tail),
             "stderr": last_lines(run.stderr, tail),
         },
         "log_files": _log_files(run),
     }
+
+
+def _moments(state: RunState) -> list[Moment]:
+    return state.looks.moments if state.looks is not None else []
+
+
+def _looks(rank: int, moments: Sequence[Moment], began_at: float) -> list[list[object]]:
+    """What a rank's main thread did, from each change of that to the next."""
+    found: list[list[object]] = []
+    last = Doing.UNKNOWN, ""
+    for moment in moments:
+        spot = moment.spots.get(rank)
+        known = spot if isinstance(spot, Spot) else Spot(Doing.UNKNOWN)
+        here = known.doing, function_of(known.place)
+        if here != last:
+            found.append([_since(began_at, moment.at), known.doing.value, known.place])
+            last = here
+    return found
 
 
 def _past(run: RankRun, began_at: float) -> Json:

@@ -17,6 +17,7 @@ from mcjax_launch.runs.rank_run import Import, RankRun, Sample
 from mcjax_launch.runs.stop_reasons import StopReason
 
 if TYPE_CHECKING:
+    from mcjax_launch.runs.looks import Looks
     from mcjax_launch.runs.spmd import Comparison
     from mcjax_launch.runs.waits import PastWaits
 
@@ -97,6 +98,7 @@ class RunState(Changing):
         pause: while somebody debugs it, or the launcher is stopped.
         initialize_calls: of all ranks together.
         waits: who waited for whom; only for a job's record.
+        looks: where main threads were; only while somebody looks.
         expects_hooks: each rank's own process is a Python that the hook gets into.
         survives: a rank's failure need not end the job: see `kernel.launcher.survival`.
         ended_all: why a rank's failure ended it all the same, in words; "" if none can go on.
@@ -122,6 +124,7 @@ class RunState(Changing):
     pause: Pause = field(default_factory=Pause)
     initialize_calls: int = 0
     waits: PastWaits | None = None
+    looks: Looks | None = None
     expects_hooks: bool = False
     survives: bool = False
     ended_all: str = ""

@@ -22,7 +22,7 @@ _GONE = (
     "hint: every rank has to call initialize(), or none: did this one take another branch, or did "
     "its shell hide a failure?"
 )
-#: Ranks that compile without having joined are told of after so many seconds.
+#: Ranks that compile, or print, without having joined are told of after so many seconds.
 SEPARATE_S = scaled(10.0)
 # So many numbers of processes are shown.
 _MOST_NUMBERS = 8
@@ -124,31 +124,54 @@ def _waits(run: RankRun, state: RunState) -> bool:
 
 
 class SeparateRanks:
-    """Tells, once and early, of ranks that compile programs and have not joined: they never will.
+    """Tells, once and early, of ranks that use JAX, or print for long, and have not joined.
 
     Args:
-        now: when the first of them has compiled one, in time.monotonic's seconds.
         state: of the run.
 
     """
 
-    def __init__(self, state: RunState, now: float) -> None:
+    def __init__(self, state: RunState) -> None:
         self._state = state
-        self.deadline: float | None = now + SEPARATE_S
+        self._pause_s = SEPARATE_S
+        self._is_told = False
+        self.deadline: float | None = None
+
+    def use_jax(self, now: float) -> None:
+        """A rank has imported jax, or compiles; at `now`, in time.monotonic's seconds."""
+        if not self._is_told:
+            soon = now + SEPARATE_S
+            self.deadline = soon if self.deadline is None else min(soon, self.deadline)
 
     def expire(self, now: float) -> str | None:
         """The line, if it is time, and if it is so."""
         if self.deadline is None or now < self.deadline:
             return None
         self.deadline = None
-        alone = [run for run in self._state.running if run.compilations.latest is not None]
-        if self._state.initialize_calls or self._state.ending or len(alone) < 2:
+        state = self._state
+        if state.initialize_calls or state.ending:
             return None
+        if sum(_is_on_its_own(run, now) for run in state.running) < 2:
+            self._pause_s *= 2
+            self.deadline = now + self._pause_s
+            return None
+        self._is_told = True
         return (
             "no rank has called jax.distributed.initialize(): these run as "
-            f"{self._state.num_processes} separate single-process jobs; call it before anything "
+            f"{state.num_processes} separate single-process jobs; call it before anything "
             "else of JAX's"
         )
+
+
+def _is_on_its_own(run: RankRun, now: float) -> bool:
+    """Whether a rank has compiled a program, or has printed for long with jax imported."""
+    process = run.process
+    if run.compilations.latest is not None:
+        return True
+    if run.membership.imported is None or process.first_output_at is None:
+        return False
+    printed_s = (process.last_output_at or 0.0) - process.first_output_at
+    return now - process.first_output_at >= SEPARATE_S and printed_s >= SEPARATE_S / 2
 
 
 class JoiningRanks:

@@ -617,6 +617,24 @@ def test_a_different_program_is_marked(tmp_path: Path, browse: Browse) -> None:
     assert "Rank 2 " in side(dom)
 
 
+def test_who_is_slow(tmp_path: Path, browse: Browse) -> None:
+    """A strip for what each rank did, until its program is over; what is unknown has a gap."""
+    made = succeeded(4, [])
+    words = "rank 1 is slow: the others waited 71 % of the time for it"
+    made["attempts"][0]["slow"] = [{"rank": 1, "waited": 0.71, "words": words}]
+    own = made["attempts"][0]["ranks"][1]
+    own.update(leaving_s=90.0, looks=[
+        [10.0, "compiling", ""], [20.0, "elsewhere", "in load at data.py:41"], [60.0, "", ""],
+        [70.0, "jax", ""], [95.0, "elsewhere", ""],
+    ])  # fmt: skip
+    dom = browse(write(tmp_path, made))
+    assert rows(dom)[0] == 1 and "Rank 1 " in side(dom)
+    assert re.findall(r'class="look (\w+)"', row(dom, 1)) == ["compiling", "elsewhere", "jax"]
+    assert ["slow</span>" in row(dom, rank) for rank in range(4)] == [False, True, False, False]
+    assert words in side(dom) and " elsewhere 57 % " in " ".join(side(dom).split())
+    assert words in text_of(dom, "slow")
+
+
 def test_a_record_without_ranks(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
     page = tmp_path / "run.html"
     taken = jobs.run("--coordinator", "10.9.8.7:1", "--report", page, "true")

@@ -47,6 +47,21 @@ def test_a_failure_under_github_actions(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.stderr.splitlines()[-1].startswith("::error ")
 
 
+def test_a_traceback_is_there_once(jobs: Jobs, tmp_path: Path) -> None:
+    """In the log; neither of each rank, nor in the summary and the annotation once more."""
+    program = tmp_path / "train.py"
+    program.write_text("def step():\n    raise ValueError('bad batch')\n\n\nstep()\n")
+    env = {**ACTIONS, "GITHUB_WORKSPACE": str(tmp_path), "NO_COLOR": "1"}
+    ended = jobs.run("-n", 3, program, cwd=tmp_path, env=env)
+    assert ended.status == 1
+    log = read(ended)
+    assert sum("Traceback" in line for line in log.text) == 1
+    ((data, properties),) = errors(log)
+    assert data.startswith("3 ranks failed: ValueError: bad batch\nat ")
+    assert "Traceback" not in data
+    assert properties == {"file": "train.py", "line": "2", "title": "mcjax-launch"}
+
+
 def test_colours_and_a_good_end(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "bash", "-c", "echo hi", env=ACTIONS)
     assert (ended.status, ended.stdout.count("\x1b[")) == (0, 4)

@@ -111,17 +111,35 @@ def test_to_blame_where_all_that_failed_are_victims(state: RunState, line: str) 
     assert summarize(state).lines[0] == line
 
 
-def test_ranks_that_compile_without_having_joined() -> None:
+@pytest.mark.parametrize(("what", "told_at"), [
+    ("compiles", 15.0),
+    ("prints", 35.0),
+    ("prints once", None),
+    ("prints without jax", None),
+    ("joins", None),
+    ("joins late", None),
+])  # fmt: skip
+def test_ranks_that_use_jax_without_having_joined(what: str, told_at: float | None) -> None:
+    """Looked at ever more seldom; what has printed for less than 10 s may yet join."""
     state = RunState(num_processes=3)
     state.planned("j", "h:1", dict.fromkeys(range(3), "h"), None)
-    for joins in (False, True):
-        separate = SeparateRanks(state, 5.0)
+    separate, told = SeparateRanks(state), []
+    separate.use_jax(5.0)
+    for at in range(5, 200):
         for rank in (0, 1):
-            say(state, rank, hook.Compiling("jit_f", "a.py:1", "cpu"), 5.0)
-        assert separate.expire(5.0 + SEPARATE_S - 1) is None
-        if joins:
-            say(state, 2, hook.Joining("h:1", 3, 2), 6.0)
-        line = separate.expire(5.0 + SEPARATE_S)
-        assert (line or "").startswith("" if joins else "no rank has called ")
-        assert (line is None) is joins
-        assert separate.deadline is separate.expire(99.0) is None
+            if at == 5 and "without" not in what:
+                say(state, rank, hook.ImportedJax("1", "1", "3"), at)
+            if at == 5 and what == "compiles":
+                say(state, rank, hook.Compiling("jit_f", "a.py:1", "cpu"), at)
+            if at == 6 or (at > 6 and what != "prints once"):
+                state.printed(rank, at)
+        if (what, at) in (("joins", 6), ("joins late", 14)):
+            say(state, 2, hook.Joining("h:1", 3, 2), at)
+        if line := separate.expire(float(at)):
+            assert line.startswith(
+                "no rank has called jax.distributed.initialize(): these run as 3 "
+            )
+            told.append(at)
+            separate.use_jax(at)  # and never again
+    assert told == ([] if told_at is None else [told_at])
+    assert SEPARATE_S == 10.0

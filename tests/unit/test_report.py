@@ -5,6 +5,7 @@ import json
 import re
 import signal
 from base64 import b64encode
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from mcjax_launch.diagnosis.summary import Summary, summarize
 from mcjax_launch.kernel.wire.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
 from mcjax_launch.kernel.wire.messages import RankUsage, Usage
 from mcjax_launch.report import record, write
+from mcjax_launch.runs.looks import Doing, Looks, Spot
 from mcjax_launch.runs.rank_run import RankRun, Sample
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
@@ -112,6 +114,7 @@ def test_times_and_use_of_a_rank() -> None:
         "stacks": [],
         "idle_since_s": None,
         "waits": [],
+        "slow": [],
         "complete": True,
     }
     assert rank == {
@@ -149,9 +152,38 @@ def test_times_and_use_of_a_rank() -> None:
         "cpu_s": 1.75,
         "peak_kib": 2048,
         "samples": [[1.0, 1.5, 2048]],
+        "looks": [],
         "last_lines": {"stdout": [], "stderr": []},
         "log_files": {"stdout": "/logs/0.out", "stderr": "/logs/0.err"},
     }
+
+
+def _given(spot: Spot, _: str) -> Spot:
+    return spot
+
+
+def test_what_main_threads_did() -> None:
+    """Each change of it: another function is one, another line of the same is none."""
+    state = RunState(began_at=100.0, looks=Looks(2))
+    state.planned("ab", "c", {0: "h", 1: "h"}, None)
+    lines = ["in f at a.py:3", "in f at a.py:4", "in g at a.py:9"]
+    spots = [*(Spot(Doing.ELSEWHERE, line) for line in lines), Spot(Doing.JAX), Spot(Doing.JAX)]
+    assert state.looks is not None
+    for at, spot in enumerate(spots):
+        state.looks.begin(103.0 + at, [0] if at == 4 else ())
+        state.looks.asked({0: "", 1: ""} if at else {1: ""})
+        if at < 4:
+            state.looks.answered(0, partial(_given, spot))
+    summary = Summary(Completed(2))
+    attempt = Attempt(restart=0, hosts=("h",), seconds=9, state=state, summary=summary)
+    asked, silent = record.attempt(attempt, 100.0)["ranks"]
+    assert asked["looks"] == [
+        [4.0, "elsewhere", "in f at a.py:4"],
+        [5.0, "elsewhere", "in g at a.py:9"],
+        [6.0, "jax", ""],
+        [7.0, "compiling", ""],
+    ]
+    assert silent["looks"] == []
 
 
 def test_the_cause_is_what_came_first() -> None:

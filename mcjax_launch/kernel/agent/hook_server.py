@@ -217,7 +217,12 @@ class HookServer:
     @property
     def joined(self) -> set[int]:
         """The processes that have come through initialize()."""
-        return {hook.pid for hook in self._hooks.values() if hook.joined}
+        return {hook.pid for hook in self.in_job}
+
+    @property
+    def in_job(self) -> list[HookConnection]:
+        """The connections of these."""
+        return [hook for hook in self._hooks.values() if hook.joined]
 
     def request_stacks(self, all_threads: bool) -> list[HookConnection]:
         """Ask every process for its stacks; those that were asked.

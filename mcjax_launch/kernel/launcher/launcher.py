@@ -150,7 +150,7 @@ class Launcher:
         self.stacks = StackRequests()
         self._hang: HangWatch | None = None
         self._absent_ranks = AbsentRanks()
-        self._told_of_separate = False
+        self._separate: SeparateRanks | None = None
         self._joining_ranks: JoiningRanks | None = None
         self._survivors: Survivors | None = None  # where a rank's failure need not end the job
         acting = Acting(self.policy, self.perform)
@@ -322,7 +322,7 @@ class Launcher:
         rank, said = message.rank, message.message
         if hook_events.take(self.state, message, time.monotonic()):
             self._rank_ended(rank)
-        if isinstance(said, hook_messages.Compiling):
+        if isinstance(said, hook_messages.Compiling | hook_messages.ImportedJax):
             self._watch_for_separate_ranks()
         elif isinstance(said, hook_messages.Joining):
             self._joining(rank)
@@ -377,11 +377,13 @@ class Launcher:
             self.console.note(line)
 
     def _watch_for_separate_ranks(self) -> None:
-        """A rank compiles: one that has not joined by now never will."""
-        if not (self.state.initialize_calls or self._told_of_separate):
-            self._told_of_separate = True
-            separate = SeparateRanks(self.state, time.monotonic())
-            self._timers.append(Acting(separate, self.console.say))
+        """A rank uses JAX: one that compiles, and has not joined by now, never will."""
+        if self.state.initialize_calls or self.state.num_processes < 2:
+            return
+        if self._separate is None:
+            self._separate = SeparateRanks(self.state)
+            self._timers.append(Acting(self._separate, self.console.say))
+        self._separate.use_jax(time.monotonic())
 
     def _note_absent_ranks(self, hopeless: StopReason | None) -> None:
         if hopeless is not None:

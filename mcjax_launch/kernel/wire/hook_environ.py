@@ -28,5 +28,7 @@ PDB = "MCJAX_HOOK_PDB"
 PROFILE = "MCJAX_HOOK_PROFILE"
 #: Set where the launcher lets programs run (--verify-spmd).
 VERIFY_SPMD = "MCJAX_HOOK_VERIFY_SPMD"
+#: Set where somebody may look at the run: the hook says where the main thread is (--status).
+LOOKS = "MCJAX_HOOK_LOOKS"
 #: Set in a process that is not to run the program: `feature:what it is to do instead`.
 INSTEAD = "MCJAX_HOOK_INSTEAD"

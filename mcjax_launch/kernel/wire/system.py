@@ -57,6 +57,13 @@ def rerun_signal() -> int:
     return int(_signal.SIGRTMIN + _FIRST_OFFSET + 2 if LINUX else _signal.SIGIO)
 
 
+def place_signal() -> int:
+    """The signal that asks where the main thread is; 0 where none can be sent aside."""
+    import _signal
+
+    return int(_signal.SIGRTMIN + _FIRST_OFFSET + 3) if LINUX else 0
+
+
 def peer(fd: int) -> int:
     """The pid of the process at the other end of a unix socket, as it was connected; 0: unknown."""
     if not LINUX:

@@ -10,7 +10,7 @@ from .unix import HostProcess, Unix
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ...wire.ulimits import Limit
 
@@ -32,7 +32,7 @@ _STATES = {
 }
 
 # Numbers of system calls, by machine.
-_FUTEX_AND_TGKILL = {"x86_64": ("202", 234), "aarch64": ("98", 131)}
+_FUTEX, _TGKILL = {"x86_64": ("202", 234), "aarch64": ("98", 131)}.get(os.uname().machine, ("", 0))
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
@@ -128,22 +128,25 @@ class Linux(Unix):
         A signal ends most calls that wait (sleep, poll, select: see signal(7)), and C code may take
         that for their end. Who waits for a futex always looks again.
         """
-        futex, tgkill = _FUTEX_AND_TGKILL.get(os.uname().machine, ("", 0))
+        if not _call(pid, pid).isdigit():
+            return False
+        calls = _calls(pid)
+        if calls.get(pid) == _FUTEX and len(calls) > _MOST_DUMPED:  # a dump may be without it
+            return False
+        if "running" in calls.values():  # whose frames change while it is looked at
+            return False
+        return _signal_one(pid, _in_futex(calls), signum)
+
+    def signal_aside(self, pid: int, signum: int) -> bool:
+        """Signal the main thread while it runs, or waits for a futex, or else another that does.
+
+        It is for what Python handles, in the main thread and later: none of its calls ends early.
+        """
         main = _call(pid, pid)
-        if not futex or not main.isdigit():
+        if not _FUTEX or not main:
             return False
-        try:
-            threads = [int(thread) for thread in os.listdir(f"/proc/{pid}/task")]
-        except OSError:
-            return False
-        calls = {thread: _call(pid, thread) for thread in threads}
-        if main == futex and len(threads) > _MOST_DUMPED:  # a dump may be without the main one
-            return False
-        waiting = (thread for thread in (pid, *threads) if calls.get(thread) == futex)
-        thread = next(waiting, 0)
-        if not thread or "running" in calls.values():  # whose frames change while it is looked at
-            return False
-        return bool(ctypes.CDLL(None).syscall(tgkill, pid, thread, signum) == 0)
+        runs = main in ("running", _FUTEX)
+        return _signal_one(pid, [pid] if runs else _in_futex(_calls(pid)), signum)
 
     def descendants(self) -> list[int]:
         """All processes below this one, parents first, zombies too."""
@@ -248,6 +251,34 @@ def _stat_fields(pid: str | int) -> list[bytes]:
     if not fields:
         raise ProcessLookupError
     return fields
+
+
+def _calls(pid: int) -> dict[int, str]:
+    """What each thread is in, the main one first; see `_call`."""
+    try:
+        others = map(int, os.listdir(f"/proc/{pid}/task"))
+        return {thread: _call(pid, thread) for thread in (pid, *others)}
+    except OSError:
+        return {}
+
+
+def _in_futex(calls: Mapping[int, str]) -> list[int]:
+    """The threads that wait for a futex."""
+    return [thread for thread, call in calls.items() if _FUTEX and call == _FUTEX]
+
+
+def _signal_one(pid: int, threads: Sequence[int], signum: int) -> bool:
+    """Signal the first of these threads that takes it; whether there is one."""
+    for thread in threads:
+        if not _blocks(pid, thread, signum):  # where it would wait for ever, and others after it
+            return bool(ctypes.CDLL(None).syscall(_TGKILL, pid, thread, signum) == 0)
+    return False
+
+
+def _blocks(pid: int, thread: int, signum: int) -> bool:
+    status = _read_proc(pid, f"task/{thread}/status")
+    blocked = status.partition("\nSigBlk:\t")[2].partition("\n")[0]
+    return not blocked or bool(int(blocked, 16) >> (signum - 1) & 1)
 
 
 def _call(pid: int, thread: int) -> str:

@@ -253,6 +253,10 @@ class Unix:
         """Signal another thread, if the main one is in a call that would end; whether so."""
         return False
 
+    def signal_aside(self, pid: int, signum: int) -> bool:  # noqa: ARG002
+        """Signal a thread of which no call would end; whether there is one."""
+        return False
+
     def handles(self, pid: int, signum: int) -> bool:  # noqa: ARG002
         """Whether a process does not die of a signal for which its hook has a handler.
 

@@ -1,0 +1,27 @@
+"""A rank that makes the others wait is named, and ranks that are equal are not."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from jobs import PROGRAMS, Jobs
+
+
+@pytest.mark.only_linux("looks at ranks")
+@pytest.mark.parametrize("how", ["sleep", "work", "equal"])
+def test_who_is_slow(how: str, jobs: Jobs, tmp_path: Path) -> None:
+    """By what it sleeps or works; the looks, which a record has, cost it nothing."""
+    report = tmp_path / "run.json"
+    options = ["-n", 3, "-d", 1, "--report", report, PROGRAMS / "uneven.py", how, "12"]
+    ended = jobs.run(*options, limit=180, environ={"MCJAX_TEST_TIME_SCALE": "0.1"})
+    assert ended.status == 0, ended.stderr
+    named = re.findall(r"rank (\d) is slow: .*; it was in load_batch at uneven.py", ended.report)
+    attempt = json.loads(report.read_text())["attempts"][0]
+    if how == "equal":
+        assert named == [] and attempt["slow"] == []
+    else:
+        assert named == ["1", "1"]  # while it runs, and at the end
+        assert [one["rank"] for one in attempt["slow"]] == [1]
+    doing = [{what for _, what, _ in rank["looks"]} for rank in attempt["ranks"]]
+    assert "jax" in doing[0] and "elsewhere" in doing[1]

@@ -1,0 +1,92 @@
+"""A process says where its main thread is, and nothing that it waits for is cut short."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.kernel.agent.system import system
+from mcjax_launch.kernel.wire.system import place_signal
+
+# Its own link to an agent is what it gets as standard output.
+PROGRAM = """
+import ctypes, os, signal, sys, threading
+from mcjax_launch.features.looks.hook import Answering
+from mcjax_launch.kernel.wire.codec import to_json
+
+class Link:
+    def send(self, message):
+        os.write(1, to_json(message).encode() + b"\\n")
+        answered.set()
+
+answered = threading.Event()
+
+held = threading.Lock()
+held.acquire()
+if "alone" not in sys.argv:
+    threading.Thread(target=held.acquire, daemon=True).start()
+if "deaf" in sys.argv:
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    threading.Thread(target=held.acquire, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
+answering = Answering(Link(), {})
+answering.joined()
+
+def wait():
+    print("ready", flush=True)
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = (ctypes.c_int * 2)(int(sys.argv[1]), 1)
+    ready = libc.poll(fd, 1, 60_000)  # C code that would take a signal for its end
+    while not (answered.is_set() or "alone" in sys.argv):
+        pass
+    return ready
+
+def work():
+    print("ready", flush=True)
+    while not os.path.exists(sys.argv[1]):
+        pass
+
+print((work if sys.argv[1].startswith("/") else wait)(), flush=True)
+"""
+
+
+def started(*words: str, fds: tuple[int, ...] = ()) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", PROGRAM, *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=fds)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def asleep(process: "subprocess.Popen[str]") -> None:
+    """Wait until it waits in the kernel."""
+    while not system.blocked_in(process.pid):
+        pass
+
+
+@pytest.mark.only_linux("looks at ranks")
+@pytest.mark.parametrize(("words", "asked"), [((), True), (("alone",), False), (("deaf",), True)])
+def test_what_waits_is_not_cut_short(words: tuple[str, ...], asked: bool) -> None:
+    """Another thread that waits for a lock gets the signal, if there is one that takes it."""
+    mine, its = socket.socketpair()
+    with mine, its, started(str(its.fileno()), *words, fds=(its.fileno(),)) as process:
+        asleep(process)
+        assert system.signal_aside(process.pid, place_signal()) is asked
+        mine.send(b"x")
+        rest = process.communicate()[0].splitlines()
+    assert rest[-1] == "1"  # and not -1
+    assert [json.loads(line)[0] for line in rest[:-1]] == ["looks.StandsAt"] * asked
+
+
+@pytest.mark.only_linux("looks at ranks")
+def test_what_works_answers_at_once(tmp_path: Path) -> None:
+    with started(str(tmp_path / "end")) as process:
+        assert process.stdout is not None
+        assert system.signal_aside(process.pid, place_signal())
+        _, (calls, beside) = json.loads(process.stdout.readline())
+        (tmp_path / "end").touch()
+    assert " in work\n" in calls and calls.startswith("Stack (most recent call first):\n")
+    assert beside is False

@@ -1,0 +1,148 @@
+"""Who is slow, by looks at main threads: tables of histories."""
+
+from collections.abc import Callable
+from itertools import chain, cycle, islice
+
+import pytest
+from records import say
+
+from mcjax_launch.diagnosis.slow import SlowRank, slow_ranks, spot_of
+from mcjax_launch.kernel.wire import hook_messages as hook
+from mcjax_launch.runs.looks import RECENT, Doing, Looks, Spot
+from mcjax_launch.runs.state import RunState
+
+SPOTS = {
+    "w": Spot(Doing.JAX),
+    "c": Spot(Doing.COMPILING),
+    "?": Spot(Doing.UNKNOWN),
+    "l": Spot(Doing.ELSEWHERE, "in load at data.py:41"),
+    "m": Spot(Doing.ELSEWHERE, "in load at data.py:43"),
+    "s": Spot(Doing.ELSEWHERE, "in save at ckpt.py:7"),
+}
+
+
+def always(spot: Spot) -> Callable[[str], Spot]:
+    return lambda blocked: spot
+
+
+def history(pattern: str, count: int) -> Looks:
+    """Looks at ranks: a word for each look, a letter for each rank.
+
+    `w` waits in JAX, `W` in the same call as before; `l`, `m` load, `s` saves, `c` compiles, `-` has
+    not answered, ` ` was not asked.
+    """
+    words = pattern.split("|")
+    looks = Looks(len(words[0]))
+    for at, word in enumerate(islice(cycle(words), count)):
+        looks.begin(at, ())
+        looks.asked({rank: "" for rank, letter in enumerate(word) if letter != " "})
+        following = words[(at + 1) % len(words)] if at + 1 < count else ""
+        for rank, letter in enumerate(word):
+            if letter not in " -" and following[rank : rank + 1] != "W":
+                looks.answered(rank, always(SPOTS[letter.lower()]))
+    return looks
+
+
+LOADING = "rank 2 is slow: the others waited 100 % of the time for it; it was in load at data.py:41"
+
+
+# Pattern, looks, the lines.
+HISTORIES: dict[str, tuple[str, int, list[str]]] = {
+    "slow": ("wwlw", 20, [f"{LOADING} (100 %)"]),
+    "too early to say": ("wwlw", 11, []),
+    "most of the time": (
+        "wwlw|wwlw|wwww|llll|wwlw|wwmw|wwlw", 70,
+        ["rank 2 is slow: the others waited 71 % of the time for it; it was in load at data.py:41 (71 %)"],
+    ),
+    "half of the time": ("wwlw|wwww", 70, []),
+    "in several places": (
+        "wwlw|wwsw|wwlw|wwlw", 40,
+        ["rank 2 is slow: the others waited 100 % of the time for it; it was in load at data.py:41 (75 %)"],
+    ),
+    "all load": ("llll", 40, []),
+    "all wait": ("wwww", 40, []),
+    "equal, and none at the same time": ("lwww|wlww|wwlw|wwwl", 40, []),
+    "two ranks": ("wl", 20, ["rank 1 is slow: the others waited 100 % of the time for it; it was in load at data.py:41 (100 %)"]),
+    "two of four, whom two wait for": ("wwll", 20, [
+        f"rank {rank} is slow: the others waited 100 % of the time for it; it was in load at data.py:41 (100 %)" for rank in (2, 3)
+    ]),
+    "three of four": ("wlll", 20, []),
+    "one that compiles": ("wwcw", 40, []),
+    "one that loads while another compiles": ("wwlc", 40, []),
+    "one of which nothing is known": ("ww?w", 40, []),
+    "one that was not asked": ("ww w", 40, []),
+    "one that never answers": ("ww-w", 40, []),
+    "a checkpoint for 3 s of 30": ("swww|wwww|wwww|wwww|wwww|wwww|wwww|wwww|wwww|wwww", 100, []),
+    "one long checkpoint, in one wait": ("swww" + 39 * "|sWWW", 40, []),
+    "checkpoints for most of the time": ("swww" + 3 * "|sWWW" + "|wwww", 40, [
+        "rank 0 is slow: the others waited 80 % of the time for it; it was in save at ckpt.py:7 (80 %)",
+    ]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_who_is_slow(name: str) -> None:
+    pattern, count, lines = HISTORIES[name]
+    assert [one.line() for one in slow_ranks(history(pattern, count).moments)] == lines
+
+
+def test_one_that_was_slow_for_a_time() -> None:
+    one = SlowRank(1, 0.71)
+    assert (
+        one.line(for_a_time=True)
+        == "rank 1 was slow for a time: the others waited 71 % of it for it"
+    )
+
+
+def test_what_is_unanswered_does_not_count_until_it_is() -> None:
+    """A rank that has been in one call since then answers for all of these looks at once."""
+    looks = history("wwlw" + 4 * "|wwl-", 5)
+    assert sum(bool(moment.known) for moment in looks.moments) == 1
+    looks.answered(3, always(SPOTS["w"]))
+    assert [bool(moment.known) for moment in looks.moments] == 5 * [True]
+    assert [3 in moment.stayed for moment in looks.moments] == [False, False, True, True, True]
+
+
+def test_a_long_run_takes_little_memory_and_keeps_its_shares() -> None:
+    """An hour of it was slow, of ten; the last two minutes are whole."""
+    looks = Looks(4)
+    for at, word in enumerate(chain(1_200 * ["wwlw"], 10_800 * ["wwww"])):
+        looks.begin(at, ())
+        looks.asked(dict.fromkeys(range(4), ""))
+        for rank, letter in enumerate(word):
+            looks.answered(rank, always(SPOTS[letter]))
+    assert len(looks.moments) <= 512 + RECENT
+    assert [moment.at for moment in looks.recent] == list(range(12_000 - RECENT, 12_000))
+    slow = sum(moment.weight for moment in looks.moments if moment.spots[2] == SPOTS["l"])
+    assert sum(moment.weight for moment in looks.moments) == pytest.approx(12_000, rel=0.01)
+    assert slow == pytest.approx(1_200, rel=0.05)
+
+
+SITE = "/v/lib/python3.11/site-packages"
+
+
+@pytest.mark.parametrize(("calls", "blocked", "beside", "doing"), [
+    ([f"{SITE}/jax/_src/array.py:642:_value", "/me/train.py:12:f"], "futex_do_wait", False, Doing.JAX),
+    ([f"{SITE}/jax/_src/array.py:642:_value", "/me/train.py:12:f"], "", False, Doing.JAX),
+    (["/me/train.py:12:f"], "futex_do_wait", False, Doing.JAX),
+    (["/me/train.py:12:f"], "", False, Doing.ELSEWHERE),
+    (["/me/train.py:12:f"], "hrtimer_nanosleep", False, Doing.ELSEWHERE),
+    ([f"{SITE}/numpy/linalg.py:3:svd", "/me/train.py:12:f"], "", False, Doing.ELSEWHERE),
+    (["/usr/lib/python3.11/queue.py:171:get", "/me/train.py:12:f"], "futex_do_wait", False, Doing.ELSEWHERE),
+    (["/usr/lib/python3.11/threading.py:9:join", "/me/train.py:12:f"], "futex_do_wait", True, Doing.JAX),
+    ([f"{SITE}/jax/_src/pjit.py:3:trace_to_jaxpr_dynamic"], "", False, Doing.COMPILING),
+    (["/usr/lib/python3.11/pdb.py:1:interaction", "/me/train.py:12:f"], "", False, Doing.UNKNOWN),
+    ([], "futex_do_wait", False, Doing.UNKNOWN),
+])  # fmt: skip
+def test_what_a_main_thread_does(
+    calls: list[str], blocked: str, beside: bool, doing: Doing
+) -> None:
+    state = RunState(num_processes=2)
+    state.planned("j", "h:1", {0: "h", 1: "h"}, None)
+    say(state, 0, hook.Joining("h:1", 2, 0, "train.py:3"), 1.0)
+    say(state, 0, hook.Joined(0), 2.0)
+    lines = ('  File "{}", line {} in {}'.format(*frame.rsplit(":", 2)) for frame in calls)
+    text = "\n".join(("Stack (most recent call first):", *lines))
+    spot = spot_of(state.ranks[0], text, beside, blocked)
+    assert spot.doing is doing
+    assert spot.place == ("in f at train.py:12" if doing is Doing.ELSEWHERE else "")
