@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.bench import PYTHON, Bench
+from benchmarks.bench import Bench
 from benchmarks.measure import OURS, Measure
 from benchmarks.processes import Marked, pss_mb
 
 T = TypeVar("T")
 _PARTS = ("launcher", "guardian", "agent")
 _READY = ["bash", "-c", "echo ready; exec sleep 1000"]
-_IMPORTED = ["-c", "import jax, time; print('ready', flush=True); time.sleep(1000)"]
 _FLOOD = ["bash", "-c", "echo ready; exec yes 0123456789012345678901234567890123456789"]
 _IDLE_S = 10.0
 _STALLED_S = 5.0
@@ -21,10 +20,10 @@ _STALLED_S = 5.0
 
 def memory(bench: Bench) -> list[Measure]:
     """PSS: what is shared with other processes counts in part."""
-    own = _while_idle([*bench.ours, "-n", "4", *_READY], 4, lambda pid, _: _of_parts(pid))
-    stalled = _while_idle([*bench.ours, "-n", "4", *_FLOOD], 1, _stalled)
+    own = while_idle([*bench.ours, "-n", "4", *_READY], 4, lambda pid, _: _of_parts(pid))
+    stalled = while_idle([*bench.ours, "-n", "4", *_FLOOD], 1, _stalled)
     parts = {OURS: [sum(own)], **{f"its {n}": [mb] for n, mb in zip(_PARTS, own, strict=True)}}
-    found = [
+    return [
         Measure("memory of an idle job of 4 ranks, without the ranks (PSS)", "MB", parts),
         Measure(
             f"the same after 4 ranks have flooded a stalled reader for {_STALLED_S:g} s",
@@ -32,16 +31,6 @@ def memory(bench: Bench) -> list[Measure]:
             {OURS: [sum(stalled)]},
         ),
     ]
-    if bench.knows("--preload"):
-        ranks = [*bench.ours, "-n", "8", PYTHON, *_IMPORTED]
-        preload = [*bench.ours, "-n", "8", "--preload", "jax", PYTHON, *_IMPORTED]
-        whole = {
-            f"{OURS} --preload jax": [_while_idle(preload, 8, _whole)],
-            OURS: [_while_idle(ranks, 8, _whole)],
-        }
-        title = "8 idle ranks that have imported jax, all processes together (PSS)"
-        found.append(Measure(title, "MB", whole, base=f"{OURS} --preload jax"))
-    return found
 
 
 def idle(bench: Bench) -> list[Measure]:
@@ -52,12 +41,12 @@ def idle(bench: Bench) -> list[Measure]:
         time.sleep(_IDLE_S)
         return [_switches(one) - was for one, was in zip(_family(pid), before, strict=True)]
 
-    woken = _while_idle([*bench.ours, "-n", "4", *_READY], 4, measure)
+    woken = while_idle([*bench.ours, "-n", "4", *_READY], 4, measure)
     title = f"wake-ups of launcher, guardian and agent of an idle job in {_IDLE_S:g} s"
     return [Measure(title, "", {OURS: [float(sum(woken))]})]
 
 
-def _while_idle(command: Sequence[str], ready: int, measure: Callable[[int, Marked], T]) -> T:
+def while_idle(command: Sequence[str], ready: int, measure: Callable[[int, Marked], T]) -> T:
     """Measure a job that has printed so many lines."""
     marked = Marked()
     with subprocess.Popen(
@@ -89,10 +78,6 @@ def _of_parts(pid: int) -> list[float]:
 def _stalled(pid: int, marked: Marked) -> list[float]:
     time.sleep(_STALLED_S)
     return _of_parts(pid)
-
-
-def _whole(pid: int, marked: Marked) -> float:
-    return sum(pss_mb(one) for one in marked.pids())
 
 
 def _switches(pid: int) -> int:

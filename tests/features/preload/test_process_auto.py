@@ -28,7 +28,7 @@ def run(jobs: Jobs, folder: Path, *words: object, **more: str) -> Ended:
 
 def how(ended: Ended) -> tuple[int, str]:
     """How many ranks were forked, and what is said of it."""
-    lines = [line for line in ended.report.splitlines() if "preload" in line or "forked" in line]
+    lines = [line for line in ended.report.splitlines() if "--preload" in line or "forked" in line]
     return ended.stdout.count("rank False"), " ".join(lines).replace(f"; {AFRESH}", "")
 
 

@@ -61,6 +61,8 @@ class ForkServer:
         guessed = {name: value for name, _, value in lines}
         self._recording = Recording(guessed, self._system.environment)
         self._cores = len(os.sched_getaffinity(0))
+        self._packages: Collection[str] = ()  # to be hidden
+        self._path: list[str] = []  # as it is where the program begins
         self._seconds = 0.0
         self._dump_signals = (0, 0)
 
@@ -120,6 +122,8 @@ class ForkServer:
                 only_jax = only_jax and package_of(name) == "jax"
                 if only_jax:
                     _freeze()
+        self._packages = self._recording.packages(self._modules)
+        self._path = list(sys.path)
         if first is not None and (not sys.path or sys.path.pop(0) != first):
             raise Unfit("an import has put another folder in front of sys.path")
         if os.environ.get("PYTHONHASHSEED", "random") == "random":
@@ -177,9 +181,8 @@ class ForkServer:
     def _become(self, order: fork_messages.Fork) -> None:
         """Be this rank: what Python has done so far is done again where ranks differ."""
         changes = _changes(order)
-        hidden = self._recording.packages(self._modules)
-        self._recording.reads.begin(changes, hidden)
-        self._recording.effects.undo(hidden)
+        self._recording.reads.begin(changes, self._packages)
+        self._recording.effects.undo(self._packages)
         for name, value in changes.items():
             if value is None:
                 self._environ.pop(name, None)
@@ -198,15 +201,15 @@ class ForkServer:
             )
         except OSError:  # there is no agent: it is about to end this rank
             pass
-        self._hide(hidden, FreshStart(order.argv, self._environ))
+        self._hide(FreshStart(order.argv, self._environ))
 
-    def _hide(self, packages: Collection[str], fresh_start: FreshStart) -> None:
+    def _hide(self, fresh_start: FreshStart) -> None:
         """Have the program find nothing of what is imported, until it imports it."""
-        if "jax" not in packages:  # the program finds it imported, or imports it itself
+        if "jax" not in self._packages:  # the program finds it imported, or imports it itself
             self._link.send_held()
         recording = self._recording
         first_imports = FirstImports(recording, self._link, self._environ, fresh_start)
-        UnseenModules(packages, recording.graph, first_imports.take)
+        UnseenModules(self._packages, self._path, recording.graph, first_imports.take)
 
 
 def _changes(order: fork_messages.Fork) -> dict[str, str | None]:

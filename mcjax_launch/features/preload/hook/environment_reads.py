@@ -26,6 +26,7 @@ _READ_BY_LIBRARIES = (
 # loaded: which of them a rank's imports load is not known. In a rank a program may still set them,
 # since where the driver has begun no rank is forked.
 _READ_BY_DRIVERS = ("CUDA_", "NVIDIA_", "NCCL_", "HIP_", "ROCR_", "NVSHMEM_", "UCX_")
+_MOST_LOOKS = 4  # for copies of the environment that imports keep
 _MAY_HAVE_BEEN_READ = (*_READ_AT_START, *_READ_BY_LIBRARIES, *_READ_BY_DRIVERS)
 
 
@@ -115,12 +116,9 @@ class EnvironmentReads:
 
     def _look_for_copies(self) -> None:
         """Find the dictionaries that keep values; one that is kept otherwise counts as used."""
-        import gc
-
         kept = [(reference(), name, use) for reference, name, use in self._lent]
         kept = [one for one in kept if one[0] is not None]
-        holders = gc.get_referrers(*(value for value, _, _ in kept)) if kept else []
-        holders = [one for one in holders if type(one) is dict]
+        holders = _holders([(name, value) for value, name, _ in kept])
         nobodys = object()
         free = 0  # references to what nobody holds but this function
         for value, name, use in [(nobodys, "", None), *kept]:
@@ -198,6 +196,26 @@ class EnvironmentReads:
     def redo(self, packages: Collection[str]) -> None:
         """Set what the imports of packages have set."""
         _assign({name: value for package, name, value in self._set if package in packages})
+
+
+def _holders(kept: Collection[tuple[str, object]]) -> list[dict[str, str]]:
+    """The dictionaries that have values: who copies the environment keeps all in one.
+
+    So a few of the values are looked for, since each look goes through all objects that there are.
+
+    Args:
+        kept: values with their names.
+
+    """
+    import gc
+
+    found: list[dict[str, str]] = []
+    for _ in range(_MOST_LOOKS):
+        kept = [(name, one) for name, one in kept if all(its.get(name) is not one for its in found)]
+        if not kept:
+            break
+        found += [one for one in gc.get_referrers(kept[0][1]) if type(one) is dict]
+    return found
 
 
 def _assign(values: Mapping[str, str | None]) -> None:

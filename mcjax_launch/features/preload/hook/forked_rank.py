@@ -47,6 +47,8 @@ def begin(descriptors: Sequence[int], cores: Sequence[int], agent: int, prctl: P
 def renew() -> None:
     """Have a `__main__` and random numbers of its own; Python's own generator sees to itself."""
     sys.modules["__main__"] = _copy(sys.modules["__main__"])
+    if "__mp_main__" in sys.modules:  # as multiprocessing calls it
+        sys.modules["__mp_main__"] = sys.modules["__main__"]
     if not stat.S_ISCHR(os.fstat(0).st_mode):  # not the /dev/null for which it was made
         streams: Any = sys
         streams.stdin = streams.__stdin__ = _reader_of(sys.stdin)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from .import_graph import executing_module, package_of
+from .import_graph import calling_module, package_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,9 +40,8 @@ class ImportEffects:
         def register(function: Any, *args: Any, **named: Any) -> Any:
             if atexit.register is real:  # somebody has kept this one
                 return real(function, *args, **named)
-            # Of whose code it is: a finalizer's, for example, is weakref's own.
-            owner = package_of(str(getattr(function, "__module__", None) or ""))
-            package = owner or package_of(executing_module()[0]) or self._running
+            # Of who calls this: a finalizer's, for example, is weakref's own.
+            package = package_of(calling_module()) or self._running
             self._handlers.append((package, function, args, named))
             return function
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
+_NO_FILE = "<"  # as the name of what Python's own imports are compiled from, or a library's string
+
 
 class ImportGraph:
     """A `with` in which each import is recorded, that of a module already loaded too.
@@ -109,6 +111,14 @@ def executing_module() -> tuple[str, int]:
     if frame is None:  # a thread's
         return "", 0
     return str(frame.f_globals.get("__name__", "")), frame.f_lineno
+
+
+def calling_module() -> str:
+    """The module whose code has called what calls this; of a library in C, that which loads it."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_NO_FILE):
+        frame = frame.f_back
+    return "" if frame is None else str(frame.f_globals.get("__name__", ""))
 
 
 def _unseen(function: Callable[..., object]) -> Any:

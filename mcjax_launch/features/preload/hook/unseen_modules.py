@@ -37,6 +37,7 @@ class UnseenModules:
 
     Args:
         packages: to put out of sight.
+        path: where they were looked for, sys.path then.
         graph: which of them import which.
         first_imported: called with the name of one that the program imports, with all that come
             into sight with it, and with those of which another would be found now. What it raises
@@ -47,51 +48,50 @@ class UnseenModules:
     def __init__(
         self,
         packages: Collection[str],
+        path: Sequence[str],
         graph: ImportGraph,
         first_imported: Callable[[str, Collection[str], Collection[str]], object],
     ) -> None:
         self._graph = graph
         self._first_imported = first_imported
-        self._modules: dict[str, dict[str, ModuleType]] = {name: {} for name in packages}
-        for name in list(sys.modules):
-            if package_of(name) in self._modules:
-                self._modules[package_of(name)][name] = sys.modules.pop(name)
-        self._path = list(sys.path), os.getcwd()
+        self._hidden = set(packages)
+        # In the order in which they were loaded: it shows where all modules are listed.
+        self._modules = {n: sys.modules[n] for n in [*sys.modules] if package_of(n) in packages}
+        for name in self._modules:
+            del sys.modules[name]
+        self._path = path
+        self._folder = os.getcwd()
         if packages:
             sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, *_: Sequence[str] | ModuleType | None) -> ModuleSpec | None:
         """The spec of a package; Python imports that before any other module of it."""
-        if name not in self._modules:
+        if name not in self._hidden:
             return None
-        shown = {one: self._modules[one] for one in self._graph.reach([name]) & {*self._modules}}
+        shown = self._graph.reach([name]) & self._hidden
         others = self._others(shown)
-        for other in others:
-            self._modules.pop(other, None)
-            shown.pop(other)
-        for modules in shown.values():
-            sys.modules.update(modules)
+        shown -= others
+        self._hidden -= others
+        modules = {n: one for n, one in self._modules.items() if package_of(n) in shown}
+        sys.modules.update(modules)
         try:
             self._first_imported(name, shown, others)
         except BaseException:
-            for modules in shown.values():
-                for module in modules:
-                    sys.modules.pop(module, None)
+            for module in modules:
+                sys.modules.pop(module, None)
             raise
-        for package in shown:  # only now: another thread may import it meanwhile
-            self._modules.pop(package, None)
-        if not self._modules and self in sys.meta_path:
+        self._hidden -= shown  # only now: another thread may import it meanwhile
+        self._modules = {n: one for n, one in self._modules.items() if n not in modules}
+        if not self._hidden and self in sys.meta_path:
             sys.meta_path.remove(self)
         return None if name in others else _as_it_is(sys.modules[name])
 
-    def _others(self, packages: Collection[str]) -> list[str]:
+    def _others(self, packages: Collection[str]) -> set[str]:
         """Those that an import would find in another place, since the program has changed paths."""
-        if self._path == (sys.path, os.getcwd()):
-            return []
+        if sys.path[: len(self._path)] == self._path and os.getcwd() == self._folder:
+            return set()
         finders = [finder for finder in sys.meta_path if finder is not self]
-        return [
-            name for name in packages if not _is_found(name, self._modules[name][name], finders)
-        ]
+        return {one for one in packages if not _is_found(one, self._modules[one], finders)}
 
 
 def can_be_hidden(name: str) -> bool:
@@ -102,17 +102,15 @@ def can_be_hidden(name: str) -> bool:
 def _is_found(name: str, module: ModuleType, finders: Collection[Any]) -> bool:
     """Whether these find a top-level module where this one is from.
 
-    Its own `__name__` does not say what it was imported as: `_decimal` calls itself `decimal`.
+    Its own word on its name is another's for some: `_decimal` calls itself `decimal`.
     """
     origin = getattr(module.__spec__, "origin", None)
     specs = (finder.find_spec(name, None, None) for finder in finders)
     found = next((spec for spec in specs if spec is not None), None)
     # A finder of some build's own may name it otherwise, or not find it a second time.
-    return found is None or origin is None or _file(found.origin) == _file(origin)
-
-
-def _file(origin: str | None) -> str:
-    return os.path.realpath(origin or "")
+    if found is None or origin is None or found.origin == origin:
+        return True
+    return os.path.realpath(found.origin or "") == os.path.realpath(origin)
 
 
 def _spec_of(module: ModuleType) -> ModuleSpec | None:
