@@ -124,7 +124,7 @@ def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
 
 def _failed_before(runs: Iterable[RankRun]) -> RankRun | None:
     """The last life that failed by itself, of the ranks that were started again."""
-    lives = (life for run in runs for life in run.past if not is_victim(life))
+    lives = (life for run in runs for life in run.past if life.failed and not is_victim(life))
     return max(lives, key=lambda life: life.order, default=None)
 
 

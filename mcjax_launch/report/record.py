@@ -252,6 +252,7 @@ def _past(run: RankRun, began_at: float) -> Json:
     """A life of a rank that was started again after it."""
     process, membership = run.process, run.membership
     return {
+        "host": run.host,
         "pid": process.pid,
         "started_s": _since(began_at, process.started_at),
         "joined_s": _since(began_at, membership.joined_at),
@@ -259,7 +260,7 @@ def _past(run: RankRun, began_at: float) -> Json:
         "ended_s": _since(began_at, process.ended_at),
         "outcome": _outcome(run),
         "words": reason(run) if run.failed and not is_victim(run) else fate(run),
-        "exit_status": run.exit_status,
+        "exit_status": run.exit_status if run.status is not None or run.hidden_failure else None,
         "exception": _exception(run),
     }
 

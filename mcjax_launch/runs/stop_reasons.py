@@ -66,6 +66,11 @@ def host_lost(host: str, why: str) -> StopReason:
     return StopReason(one_line(f"host {host}: {why}"), exit_status.HOST_LOST, final=False)
 
 
+def not_begun_again(why: str, status: int) -> StopReason:
+    """The end of a job one of whose ranks cannot be started again."""
+    return StopReason(one_line(why), status, final=status != exit_status.HOST_LOST)
+
+
 def agent_stopped(host: str, why: str) -> StopReason:
     """The end of a job one of whose agents was stopped, by a scheduler as a rule."""
     return StopReason(f"host {host}: {why}", exit_status.HOST_LOST, told=True)

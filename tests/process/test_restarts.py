@@ -44,7 +44,7 @@ def test_a_host_on_which_two_attempts_failed_is_left_out(jobs: Jobs) -> None:
     assert "attempt 3 succeeded" in ended.report
 
 
-LEAVES = "trap 'exit {}' TERM INT; echo ready; while :; do sleep 0.05; done"
+LEAVES = "trap 'exit {}' TERM INT HUP; echo ready; while :; do sleep 0.05; done"
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,11 @@ LEAVES = "trap 'exit {}' TERM INT; echo ready; while :; do sleep 0.05; done"
     [
         (LEAVES.format(0), "SIGTERM", 75),
         (LEAVES.format(0), "SIGINT", 75),
+        (LEAVES.format(0), "SIGHUP", 75),
         (LEAVES.format(3), "SIGTERM", 143),
         ("echo ready; exec sleep 1000", "SIGTERM", 143),
     ],
-    ids=["TERM", "INT", "a rank with 3", "by the signal"],
+    ids=["TERM", "INT", "HUP", "a rank with 3", "by the signal"],
 )
 def test_preempted(jobs: Jobs, script: str, how: str, status: int) -> None:
     import signal

@@ -4,10 +4,13 @@ import random
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from jobs import Jobs
+from remote import FAKE_SSH
 
 from mcjax_launch.kernel.wire.timers import SCALE
 
@@ -143,6 +146,18 @@ other.kill()
     assert (ended.status, "all gone" in ended.stdout) == (0, True), ended.stderr
 
 
+def test_a_life_that_cannot_begin(jobs: Jobs, program: Program, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    path = program("if rank == 1:\n    os.unlink(sys.argv[1])\n    sys.exit(3)\nwait_for(GO)")
+    ended = jobs.run(
+        *("-n", 2, "--on-rank-failure=restart", "--python", python, path, python), env=QUICK
+    )
+    assert ended.status == 127
+    assert f"rank 1 cannot be started again: {python}: No such file or directory" in ended.report
+    assert "1 ended by SIGTERM" in ended.report
+
+
 @pytest.mark.parametrize(
     ("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
 )
@@ -158,6 +173,100 @@ def test_a_signal_while_a_rank_is_to_be_started_again(
     ended = job.finish()
     assert ended.status == status
     assert ended.stdout.count("rank 1 life") == 1
+
+
+LIVE = """
+life=${MCJAX_RANK_RESTART:-0}
+echo rank $JAX_PROCESS_ID life $life, local $MCJAX_LOCAL_PROCESS_ID
+[ $life = 0 ] || touch GO.$JAX_PROCESS_ID
+until [ -e GO.$1 ]; do sleep 0.05; done
+"""
+
+#: What is lost, the hosts, the ranks that are to come back (the others wait for the last), where
+#: the host cannot be reached again, and what is said.
+LOST_HOSTS = {
+    "it is tried again": (["a,b:2,c"], "1-2", "b", "", ["[1 b] rank 1 life 1", "[2 b] rank 2 life 1, local 1"]),
+    "rank 0's": (["a,b"], "0", "a", "", ["[0 a] rank 0 life 1", "starting rank 0 again in 0.1 s"]),
+    "this machine": (["localhost:2"], "0-1", "localhost", "", ["[1] rank 1 life 1, local 1"]),
+    "another with free slots": (
+        ["a,b:2,c,d:1,e:2", "-n", 4], "1-2", "b", "gone@b",
+        ["starting ranks 1-2 on host e instead", "[2 e] rank 2 life 1, local 1"],
+    ),
+    "the free slots of one": (["a,b,c:2", "-n", 3], "1", "b", "gone@b", ["[1 c] rank 1 life 1"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOST_HOSTS)
+def test_the_ranks_of_a_lost_host_are_started_again(jobs: Jobs, tmp_path: Path, name: str) -> None:
+    hosts, ranks, lost, mode, said = LOST_HOSTS[name]
+    ended = jobs.run(
+        *("--hosts", *hosts, "--via", FAKE_SSH, "-d", 1, "--on-rank-failure", "restart"),
+        *("--rehearse", f"lose:{lost}@0.2s", "bash", "-c", LIVE, "-", ranks[-1]),
+        cwd=tmp_path,
+        env={**QUICK, "FAKE_SSH": mode, "FAKE_SSH_STATE": str(tmp_path)},
+    )
+    assert ended.status == 0, ended.stderr
+    text = ended.stdout + ended.stderr
+    assert [words for words in said if words not in text] == []
+    assert f"rank {ranks[-1]}, 2 lives: lost with host {lost}, then exited with 0" in text
+
+
+@pytest.mark.parametrize(
+    ("lost", "why"),
+    [
+        ("b", "no other host has 2 free slots"),
+        ("a", "its ranks cannot go elsewhere"),
+    ],
+)
+def test_a_host_that_none_replaces(jobs: Jobs, tmp_path: Path, lost: str, why: str) -> None:
+    ended = jobs.run(
+        *("--hosts", "a,b:2,c:2", "-n", 4, "--via", FAKE_SSH, "--on-rank-failure", "restart"),
+        *("--rehearse", f"lose:{lost}@0.2s", "bash", "-c", LIVE, "-", "never"),
+        cwd=tmp_path,
+        env={**QUICK, "FAKE_SSH": f"gone@{lost}", "FAKE_SSH_STATE": str(tmp_path)},
+    )
+    assert ended.status == 255, ended.stderr
+    assert f"host {lost}: its agent was killed by SIGKILL" in ended.report
+    assert re.findall(r" in (.*) s\n", ended.report) == ["0.1", "0.2", "0.4"]
+    assert f"{why}\n" in ended.report
+
+
+def test_what_an_agent_that_is_cut_off_has_left_is_gone(jobs: Jobs, tmp_path: Path) -> None:
+    """Its connection is lost, and it gives its rank, which is deaf, a long grace."""
+    relayed = f"bash -c 'cat | {FAKE_SSH} \"$1\" | cat' - {{command}}"
+    script = """
+        if [ ${MCJAX_RANK_RESTART:-0} != 0 ]; then kill -0 $(cat pid) && exit 7; touch GO; fi
+        trap '' TERM
+        [ $JAX_PROCESS_ID = 0 ] || echo $$ > pid
+        echo ready
+        until [ -e GO ]; do sleep 0.05; done
+    """
+    job = jobs.start(
+        *("--hosts", "a,b", "--via", relayed, "--on-rank-failure", "restart", "--grace", "50s"),
+        *("bash", "-c", script),
+        cwd=tmp_path,
+        env=QUICK,
+    )
+    job.read_until("ready", 2)
+    clients = psutil.Process(job.process.pid).children()
+    client = next(client for client in clients if "fake_ssh b" in client.cmdline()[2])
+    for process in client.children():
+        if process.name() == "cat":
+            process.kill()
+    assert job.finish().status == 0
+
+
+def test_a_signal_while_a_host_is_to_be_tried_again(jobs: Jobs, tmp_path: Path) -> None:
+    job = jobs.start(
+        *("--hosts", "a,b", "--via", FAKE_SSH, "--on-rank-failure", "restart"),
+        *("--rehearse", "lose:b@0.2s", "bash", "-c", LIVE, "-", "never"),
+        cwd=tmp_path,
+        stderr=subprocess.STDOUT,
+        env={SCALE: "1000"},
+    )
+    job.read_until("starting rank 1 again")
+    job.signal(signal.SIGTERM)
+    assert job.finish().status == 143
 
 
 @pytest.mark.long

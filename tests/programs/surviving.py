@@ -1,6 +1,6 @@
 """Goes on when another process dies, and takes it back: `FAILING HOW UNTIL FOLDER`.
 
-Rank FAILING fails in its first life, HOW says in which way. Each step is a barrier of those that
+Rank FAILING (or `none`) fails in its first life, HOW says in which way. Each step is a barrier of those that
 live; process 0 says that the job is over: when one is missed (UNTIL `alone`), or has come back
 (`all`). It leaves last, for it has the coordination service. What they say to one another are files
 in FOLDER.
@@ -13,7 +13,8 @@ import time
 import jax
 from jax.experimental import multihost_utils
 
-failing, how, until, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+how, until, folder = sys.argv[2:]
+failing = -1 if sys.argv[1] == "none" else int(sys.argv[1])
 life = int(os.environ.get("MCJAX_RANK_RESTART", 0))
 if how != "unasked":
     jax.config.update("jax_enable_recoverability", True)

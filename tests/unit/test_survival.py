@@ -34,7 +34,6 @@ HISTORIES: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], Any]]]] = {
         "continue",
         [("failed", (JAX,), [GoOn(1)]), ("failed", (JAX.replaced(rank=2),), [GoOn(2)])],
     ),
-    "a host": ("continue", [("failed", (JAX.replaced(with_host=True),), [GoOn(1)])]),
     "process 0": (
         "continue",
         [("failed", (Loss(0, joined=True, serves=True, recoverable=True),), [EndAll(SERVES)])],
@@ -101,14 +100,17 @@ HISTORIES: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], Any]]]] = {
             ),
         ],
     ),
-    "a lost host": (
+    "their host is lost, where one was about to be started again": (
         "restart:3",
         [
-            (
-                "failed",
-                (JAX.replaced(with_host=True),),
-                [EndAll("it was lost with its host, and only --max-restarts starts it elsewhere")],
-            )
+            ("failed", (JAX,), [BeginAgain(1, 1.0, 1, 3)]),
+            ("ended", (1, 10.0), None),
+            ("failed", (JAX.replaced(rank=2),), [BeginAgain(2, 1.0, 1, 3)]),
+            ("host_lost", ([1, 2, 3],), [1]),
+            ("expire", (100.0,), None),
+            ("begins", (1,), 1),
+            ("begins", (2,), 1),
+            ("failed", (JAX,), [BeginAgain(1, 2.0, 2, 3)]),
         ],
     ),
 }

@@ -28,8 +28,9 @@ class Rehearsing(LauncherPart):
 
     def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
         """See that each has its target, before any rank is started."""
+        begun = bool(self._host_of)
         self._host_of = {str(rank.process_id): rank.host.name for rank in plan.ranks}
-        for one in self._wanted:
+        for one in self._wanted if not begun else ():
             if one.rank is not None and one.target not in self._host_of:
                 raise LaunchError(f"--rehearse {one.kind}:{one.target}: there is no such rank here")
             if one.kind == "lose" and one.target not in self._host_of.values():

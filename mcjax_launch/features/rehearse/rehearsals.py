@@ -75,7 +75,8 @@ def came_of(done: Rehearsal, at: float, state: RunState, summary: Summary, now: 
 
 
 def _is_hit(run: RankRun, done: Rehearsal) -> bool:
-    return run.host == done.target if done.kind == "lose" else run.process_id == done.rank
+    hosts = (life.host for life in run.lives)
+    return done.target in hosts if done.kind == "lose" else run.process_id == done.rank
 
 
 def _came_back(hit: list[RankRun], at: float) -> str:

@@ -46,7 +46,8 @@ class CoordinatorRelay(LauncherPart):
 
     def orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
         """Where the hosts are several."""
-        return [Relays()] if len(plan.hosts) > 1 else []
+        relays: list[ToAgent] = [Relays()] if len(plan.hosts) > 1 else []
+        return relays if self._first is None else [*relays, RelayListens()]
 
     def received(self, link: Link, message: ToLauncher | Raw, now: float) -> None:
         """An agent has sent something for another."""

@@ -354,6 +354,10 @@ class Agent:
             part.starts(order, inherited)
         joined = self._joined_pythons
         self._usage = UsageSampler(order.sample_every_s, self._at_work, joined, self.link.send)
+        if order.again and self._lives is not None:
+            for rank in order.ranks:
+                self._lives.begin(rank)
+            return
         ranks = [(rank, self._environ(rank, order, inherited)) for rank in order.ranks]
         if not any(part.starts_ranks(ranks) for part in self._parts.values()):
             self.start_ranks(ranks)
@@ -363,16 +367,19 @@ class Agent:
         from .lives import Lives
 
         def begin(rank: messages.RankOrder) -> None:
+            if self._supervisor.stopping:
+                return
             if self.hooks is not None:
                 self.hooks.forget(rank.process_id)
-            self.start_ranks([(rank, self._environ(rank, order, inherited))])
+            self._spawn([(rank, self._environ(rank, order, inherited))])
 
         def stuck(rank: int, pids: list[int]) -> None:
             left = "; ".join(_described(pids))
             why = f"rank {rank} cannot be started again, as this could not be killed: {left}"
             self.link.send(messages.Refused(why, exit_status.HOST_LOST))
 
-        self._lives = Lives(self._pids, begin, stuck)
+        job_id = order.env["MCJAX_JOB_ID"] if order.again else ""
+        self._lives = Lives(self._pids, begin, stuck, job_id)
 
     def _start_again(self, rank: messages.RankOrder) -> None:
         if self._lives is not None and not self._supervisor.stopping:
@@ -419,17 +426,20 @@ class Agent:
 
     def _spawn(self, ranks: Sequence[tuple[messages.RankOrder, dict[str, str]]]) -> bool:
         """Start these ranks; False if one cannot be started, and the launcher has been told why."""
-        number = -1
+        what = again = ""
         try:
             for rank, environ in ranks:
-                number = rank.process_id
+                again = " again" if rank_environ.LIFE in rank.env else ""
+                what = f"rank {rank.process_id} cannot be started{again}"
                 self._spawn_one(rank, environ)
         except SpawnError as error:
             why = f"{error.what}: {os.strerror(error.errno)}"
+            if again:
+                why = f"{what}: {why}"
             self.link.send(messages.Refused(why, exit_status.of_spawn_error(error.errno)))
             return False
         except OSError as error:  # too many processes, or files
-            why = f"rank {number} cannot be started: {ulimits.reason(error)}"
+            why = f"{what}: {ulimits.reason(error)}"
             self.link.send(messages.Refused(why, exit_status.HOST_LOST))
             return False
         return True
@@ -447,8 +457,12 @@ class Agent:
         """What becomes a rank's 0, 1 and 2, to be closed by the caller; the other ends are read."""
         out, out_end = os.pipe()
         err, err_end = os.pipe()
-        given = (part.standard_input(rank.process_id) for part in self._parts.values())
-        taken = next((fd for fd in given if fd is not None), None)
+        taken = None
+        if (
+            rank_environ.LIFE not in rank.env
+        ):  # of the input, an earlier life has taken what it wanted
+            given = (part.standard_input(rank.process_id) for part in self._parts.values())
+            taken = next((fd for fd in given if fd is not None), None)
         for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
             widen(fd)
             self.streams.add(fd, rank.process_id, stream)

@@ -28,6 +28,7 @@ class Lives:
         pids: of the ranks that live, and the number of each; changes.
         begin: starts a rank.
         stuck: called with a rank and the processes of its last life that cannot be killed.
+        job_id: of the job, if an earlier agent on this host has begun lives of its ranks; or "".
 
     """
 
@@ -36,10 +37,12 @@ class Lives:
         pids: Mapping[int, int],
         begin: Callable[[RankOrder], object],
         stuck: Callable[[int, list[int]], object],
+        job_id: str = "",
     ) -> None:
         self._pids = pids
         self._begin = begin
         self._stuck = stuck
+        self._job_id = job_id
         self._ended: dict[int, int] = {}  # rank -> the pid that it had last
         self._look_at = 0.0
         self._next: dict[int, tuple[RankOrder, float]] = {}  # and how long that may wait
@@ -71,11 +74,16 @@ class Lives:
     def deadline(self) -> float | None:
         """When to give up on what cannot be killed."""
         limit = min((limit for _, limit in self._next.values()), default=None)
-        return limit if limit is None or system.adopts_orphans else min(limit, self._look_at)
+        return limit if limit is None or self._is_told else min(limit, self._look_at)
+
+    @property
+    def _is_told(self) -> bool:
+        """Whether the end of everything that is waited for is told."""
+        return system.adopts_orphans and not self._job_id
 
     def expire(self, now: float) -> None:
         """Give up on it, if it is time; look again where nobody tells of the ends of orphans."""
-        if not system.adopts_orphans and self._next and now >= self._look_at:
+        if not self._is_told and self._next and now >= self._look_at:
             self._look_at = now + _LOOK_S
             self.look()
         for rank, (_, limit) in list(self._next.items()):
@@ -87,7 +95,17 @@ class Lives:
         """All processes of a rank, its own too; an orphan's environment tells whose it is."""
         found = {process.pid: process for process in system.processes()}
         last = self._ended.get(rank, 0)
-        return [pid for pid in system.descendants() if self._rank_of(pid, found, rank, last)]
+        ours = system.descendants()
+        left = [pid for pid in ours if self._rank_of(pid, found, rank, last)]
+        if self._job_id:
+            left += [pid for pid in found.keys() - ours if self._was(pid, rank)]
+        return left
+
+    def _was(self, pid: int, rank: int) -> bool:
+        """Whether a process is of a rank that an earlier agent has started."""
+        environ = system.environ(pid)
+        is_of_job = environ.get("MCJAX_JOB_ID") == self._job_id
+        return is_of_job and _is_of(rank, environ)
 
     def _rank_of(self, pid: int, found: Mapping[int, HostProcess], rank: int, last: int) -> bool:
         """Whether a process is this rank's, whose own process was `last`."""
@@ -99,6 +117,9 @@ class Lives:
             if last and last in (at.pid, at.session, system.group_of(at.pid)):
                 return True
             at = found.get(at.parent)
-        environ = system.environ(pid)
-        # A forked rank shows the variables of the process that it was forked from.
-        return environ.get("JAX_PROCESS_ID") == str(rank) and hook_environ.INSTEAD not in environ
+        return _is_of(rank, system.environ(pid))
+
+
+def _is_of(rank: int, environ: Mapping[str, str]) -> bool:
+    """Whether these are the variables of a rank: a forked one shows those of another process."""
+    return environ.get("JAX_PROCESS_ID") == str(rank) and hook_environ.INSTEAD not in environ

@@ -8,6 +8,7 @@ from mcjax_launch.job.job import WITHOUT_JAX, Job
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.address import split_address
+from mcjax_launch.kernel.wire.rank_environ import LIFE
 from mcjax_launch.options.wrappers import commands
 
 
@@ -82,13 +83,14 @@ def _other_launchers_coordinator(job: Job) -> str | None:
 
 
 def start_order(
-    plan: Plan, ranks: Iterable[Rank], job: Job, sample_every_s: float
+    plan: Plan, ranks: Iterable[Rank], job: Job, sample_every_s: float, *, again: bool = False
 ) -> messages.Start:
     """What an agent needs to start its ranks.
 
     Args:
         ranks: on its host.
         sample_every_s: how often it reports what they use, in seconds; 0: never.
+        again: an earlier agent has started them before.
 
     """
     orders = tuple(map(_rank_order, ranks))
@@ -103,19 +105,24 @@ def start_order(
         grace_s=job.grace_s("failure"),
         term_grace_s=job.grace_s("TERM"),
         on_failure=job.on_rank_failure.partition(":")[0],
+        again=again,
     )
 
 
-def start_again(rank: Rank, life: int) -> messages.StartAgain:
-    """What an agent needs to start a rank again.
+def start_again(rank: Rank) -> messages.StartAgain:
+    """What an agent needs to start a rank again."""
+    return messages.StartAgain(_rank_order(rank))
+
+
+def in_life(rank: Rank, life: int) -> Rank:
+    """A rank as it is started again.
 
     Args:
         rank: as it was started first.
         life: how many times it has been started before.
 
     """
-    again = rank.replaced(env={**rank.env, "MCJAX_RANK_RESTART": str(life)})
-    return messages.StartAgain(_rank_order(again))
+    return rank.replaced(env={**rank.env, LIFE: str(life)})
 
 
 def _rank_order(rank: Rank) -> messages.RankOrder:

@@ -27,7 +27,7 @@ from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job import cores, gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.plan import Plan
+from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.agent_orders import start_order
 from mcjax_launch.kernel.launcher.front import Front, told
 from mcjax_launch.kernel.launcher.stack_requests import StackRequests, of_ranks
@@ -214,14 +214,8 @@ class Launcher:
             self._survive(plan)
         parts = [self._part(feature) for feature in features.used(self.job)]
         on_host = plan.by_host()
-        line = self.console.status_line
-        every_s = usage_every_s(self.job, watched=line is not None and line.is_live)
         for link in self.links:
-            ranks = on_host[link.host]
-            for order in [order for part in parts for order in part.orders(ranks, plan)]:
-                link.send(order)
-            link.send(start_order(plan, ranks, self.job, every_s))
-            link.open_window()
+            self._start_on(link, on_host[link.host])
         for part in parts:
             part.begins(plan, time.monotonic())
         self.console.detail(
@@ -231,11 +225,31 @@ class Launcher:
         for host in self._startup.portable:
             self.console.detail(f"{host.name}: portable, without what only Linux has")
 
+    def _start_on(
+        self, link: AgentConnection, ranks: Sequence[Rank], *, again: bool = False
+    ) -> None:
+        assert self._plan is not None
+        line = self.console.status_line
+        every_s = usage_every_s(self.job, watched=line is not None and line.is_live)
+        parts = [self._part(feature) for feature in features.used(self.job)]
+        for order in [order for part in parts for order in part.orders(ranks, self._plan)]:
+            link.send(order)
+        link.send(start_order(self._plan, ranks, self.job, every_s, again=again))
+        link.open_window()
+
+    def start_again(self, plan: Plan, link: AgentConnection, ranks: Sequence[Rank]) -> None:
+        """Start ranks whose host was lost, by a plan that has another host in its place."""
+        self._plan = plan
+        self.lost.discard(link.host)
+        numbers = {rank.process_id for rank in ranks}
+        self.console.rename(labels(plan, self.job.log_dir), numbers)
+        self._start_on(link, ranks, again=True)
+
     def _survive(self, plan: Plan) -> None:
         from mcjax_launch.kernel.launcher.survivors import Survivors
 
         self.state.survives = True
-        self._survivors = Survivors(self, plan)
+        self._survivors = Survivors(self, plan, self._startup)
         self._timers.append(self._survivors)
 
     def _tell_of_devices(self, plan: Plan) -> None:
@@ -252,6 +266,9 @@ class Launcher:
             self.console.note(line)
 
     def _start_failed(self, error: LaunchError) -> None:
+        if any(run.past for run in self.state.ranks.values()):  # one of them has failed to
+            self.stop(stop_reasons.not_begun_again(str(error), error.status))
+            return
         self.perform(self.policy.start_failed(error))
 
     @property
@@ -429,6 +446,8 @@ class Launcher:
                 self.stop(stop_reasons.internal_error(_bug_in(link.host, error, traceback)))
 
     def _unreachable(self, failure: Failure) -> None:
+        if self._startup.turned_away(failure.host, failure.reason):
+            return
         self.lost.add(failure.host)
         if failure.traceback:
             error = failure.traceback.strip().rpartition("\n")[2]
@@ -444,7 +463,7 @@ class Launcher:
         """An agent is gone, and with it, as far as we can know, its ranks."""
         self.lost.add(link.host)
         self._says_no_more(link)
-        if self.policy.error is not None:
+        if self.policy.error is not None or self._startup.turned_away(link.host, why):
             return
         there = [
             rank for rank in (self._plan.ranks if self._plan else ()) if rank.host is link.host
@@ -454,7 +473,7 @@ class Launcher:
         for run in lost:
             run.process.lost = True
         stop = stop_reasons.host_lost(link.host.name, why)
-        if self._survivors is None or not self._survivors.outlive_host(stop, lost):
+        if self._survivors is None or not self._survivors.outlive_host(stop, link.host, lost):
             self.stop(stop)
 
     def _says_no_more(self, link: AgentConnection) -> None:
@@ -613,7 +632,8 @@ class Launcher:
                 link.give_credit()
 
     def _over(self) -> bool:
-        return self.policy.gives_up(time.monotonic()) or self.pool.over
+        awaits = self._survivors is not None and self._survivors.awaits_host
+        return self.policy.gives_up(time.monotonic()) or (self.pool.over and not awaits)
 
     def _account_for_all(self) -> None:
         """A job that nothing has ended is over only if each of its ranks has told its end."""

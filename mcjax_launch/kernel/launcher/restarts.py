@@ -15,21 +15,17 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.launcher import Launcher
+from mcjax_launch.kernel.launcher.timers import pause_s
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.schedulers import around, restarts_before
 from mcjax_launch.kernel.wire.signals import ENDING
-from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.ranks import counted
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason, interrupted
 
 if TYPE_CHECKING:
     from mcjax_launch.kernel.launcher.restart_policy import RestartPolicy
-
-# Between a failure and the next start: doubled each time.
-_FIRST_PAUSE_S = scaled(1.0)
-_MOST_PAUSE_S = scaled(30.0)
 
 
 class _Judge:
@@ -181,11 +177,6 @@ def without(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, Sequ
     slots = sum(host.slots for host in left)
     job = job.replaced(num_processes=min(job.num_processes, slots))
     return job, tuple(used_hosts(job.num_processes, left))
-
-
-def pause_s(restart: int) -> float:
-    """How long to wait before another attempt, after so many of them."""
-    return min(_FIRST_PAUSE_S * float(2 ** min(restart, 10)), _MOST_PAUSE_S)
 
 
 def _pause(seconds: float, front: Front) -> int | None:

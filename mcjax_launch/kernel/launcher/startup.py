@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.facts import Facts
+from mcjax_launch.job.gpus import may_use_gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, make_plan, ranks_of_hosts
@@ -24,6 +25,7 @@ from mcjax_launch.kernel.wire.messages import HostFacts
 
 if TYPE_CHECKING:
     from mcjax_launch.kernel.launcher.peers import Reach
+    from mcjax_launch.kernel.launcher.rejoining import Rejoining
     from mcjax_launch.kernel.transport.staging import Staged
 
 # Failures within so many seconds of the first are reported together with it.
@@ -57,6 +59,7 @@ class Startup:
         job_id: eight hexadecimal digits.
         portable: the hosts whose agents do without what Linux alone has.
         deadline: when to stop gathering failures; None while there are none.
+        rejoining: by host, what prepares it for ranks whose host is lost.
 
     """
 
@@ -74,6 +77,7 @@ class Startup:
         self.job_id = os.urandom(4).hex()
         self.deadline: float | None = None
         self.portable: list[Host] = []
+        self.rejoining: dict[Host, Rejoining] = {}
         self._job = job
         self._hosts = hosts
         self._on_plan = on_plan
@@ -119,6 +123,10 @@ class Startup:
 
     def received(self, link: AgentConnection, message: Message | Data | Content | Raw) -> None:
         """A message from an agent, before the ranks are started."""
+        if (rejoining := self.rejoining.get(link.host)) is not None:
+            if not self._stopped:
+                rejoining.received(link, message)
+            return
         match message:
             case messages.Greeting(version) if version != messages.VERSION:
                 versions = f"protocol version {version}, the launcher {messages.VERSION}"
@@ -149,6 +157,9 @@ class Startup:
             first=link.host is self._hosts[0],
             several=self._several,
         )
+        self._ask(link, asked)
+
+    def _ask(self, link: AgentConnection, asked: messages.Prepare) -> None:
         if self._staged is not None:
             link.supply(_patiently(link, self._staged.frames()), asked)
         else:
@@ -235,6 +246,10 @@ class Startup:
             self._attempt(self._plan)
 
     def _plan(self) -> None:
+        self._on_plan(self._make_plan(self._hosts, *self._coordinator()))
+
+    def _coordinator(self) -> tuple[str, int, bool]:
+        """Its address and port, and whether the address is one of its host's own."""
         first = self._hosts[0]
         port, bind = self._answers[first].port, True
         address = self._given or LOOPBACK
@@ -248,16 +263,18 @@ class Startup:
             taken = () if self._job.coordinator else taken_ports(self._answers[first])
             address = choose(first, port, self._tried, self._checked, taken)
             bind = address == LOOPBACK or address in self._answers[first].addresses
-        plan = make_plan(
+        return address, port, bind
+
+    def _make_plan(self, hosts: Sequence[Host], address: str, port: int, bind: bool) -> Plan:
+        return make_plan(
             self._job,
-            self._hosts,
-            {host: self._facts(host, address) for host in self._hosts},
+            hosts,
+            {host: self._facts(host, address) for host in hosts},
             job_id=self.job_id,
             coordinator=join_address(address, port),
             bind=bind,
             restart=self._restart,
         )
-        self._on_plan(plan)
 
     def _facts(self, host: Host, coordinator: str) -> Facts:
         answer = self._answers[host]
@@ -304,6 +321,68 @@ class Startup:
                 HOST_LOST,
             )
         return False
+
+    # --- a host in the place of one that is lost, or that one again ---
+
+    def turned_away(self, host: Host, why: str) -> bool:
+        """A host cannot be reached, or is lost: whether that was for ranks of a lost one."""
+        rejoining = self.rejoining.get(host)
+        if rejoining is not None and not self._stopped:
+            rejoining.failed(why)
+        return rejoining is not None
+
+    def may_move(self, lost: Host) -> bool:
+        """Whether the ranks of a host may be started on another one."""
+        is_first = lost == self._hosts[0]  # whose address all have
+        return not is_first and self._reach is None and self._answers[lost].tpu is None
+
+    def ranks_of(self, host: Host) -> Sequence[int]:
+        """Those that were planned for a host."""
+        return self._ranks[host]
+
+    def ask_again(self, link: AgentConnection, lost: Host) -> None:
+        """Have an agent prepare for the ranks of a host that is lost."""
+        link.be_patient(_PREPARE_S)
+        address, port, _ = self._coordinator()
+        first = lost == self._hosts[0]
+        job, ranks = self._job, self._ranks[lost]
+        asked = what_to_prepare(job, link.host, ranks, first=first, several=self._several)
+        if first and asked.coordinator is not None:  # which the others know already
+            bind = asked.coordinator.replaced(port=port)
+            asked = asked.replaced(coordinator=bind, listen=False)
+        elif address != LOOPBACK:
+            asked = asked.replaced(towards=address)
+        if link.host.name != lost.name and self._shares_gpus(link.host):
+            asked = asked.replaced(gpus=True)
+        self._ask(link, asked)
+
+    def replaced(self, lost: Host, host: Host, answer: HostFacts) -> Plan:
+        """The plan with this host in the place of one that is lost; that may be the same.
+
+        Raises:
+            LaunchError: its ranks cannot run there.
+
+        """
+        address, port, bind = self._coordinator()
+        machine = self._answers[self._hosts[0]].machine
+        if self._reach is None and address == LOOPBACK and answer.machine != machine:
+            raise LaunchError("the coordinator listens on loopback elsewhere")
+        if host != lost and self._shares_gpus(host) and answer.gpus.ids:
+            raise LaunchError("its GPUs are its other ranks'")
+        if self._several and lost != self._hosts[0]:
+            if address != LOOPBACK and not answer.address:
+                raise LaunchError(f"it knows no way to the coordinator at {address}")
+            self._checked[host] = messages.CoordinatorTried({address: answer.address}, {})
+        self._answers[host] = answer
+        hosts = [host if one == lost else one for one in self._hosts]
+        plan = self._make_plan(hosts, address, port, bind)
+        self._hosts, self._ranks[host] = hosts, self._ranks[lost]
+        return plan
+
+    def _shares_gpus(self, host: Host) -> bool:
+        """Whether another agent has ranks on this host."""
+        others = (one.name == host.name and one != host for one in self._hosts)
+        return may_use_gpus(self._job) and any(others)
 
     # --- what goes wrong ---
 

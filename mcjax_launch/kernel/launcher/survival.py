@@ -5,15 +5,14 @@ That is for --on-rank-failure; how a job ends is `stop_policy`'s.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mcjax_launch.kernel.launcher.stop_policy import JobEffect
-from mcjax_launch.kernel.wire.timers import scaled
+from mcjax_launch.kernel.launcher.timers import pause_s
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import counted, these_ranks
 
 _RECOVERABILITY = 'jax.config.update("jax_enable_recoverability", True)'
-# Before a rank's second life, and doubled for each further one.
-_FIRST_PAUSE_S = scaled(1.0)
-_MOST_PAUSE_S = scaled(30.0)
 # All ranks together may be started again so many times as often as one.
 _OF_ALL = 4
 
@@ -27,7 +26,6 @@ class Loss(Value):
         serves: it has done so as process 0.
         recoverable: it had asked JAX for processes that outlive one another.
         awaited: others are in initialize(), and cannot come through without it.
-        with_host: its host is lost.
         unserved: process 0 has ended before it.
 
     """
@@ -37,7 +35,6 @@ class Loss(Value):
     serves: bool = False
     recoverable: bool = False
     awaited: bool = False
-    with_host: bool = False
     unserved: bool = False
 
 
@@ -88,11 +85,14 @@ class SurvivalPolicy:
     Args:
         on_rank_failure: the option, "continue" or "restart:N".
 
+    Attributes:
+        restarts: ranks that fail are started again.
+
     """
 
     def __init__(self, on_rank_failure: str) -> None:
         how, _, most = on_rank_failure.partition(":")
-        self._restarts = how == "restart"
+        self.restarts = how == "restart"
         self._most = int(most or 0)
         self._begun: dict[int, int] = {}  # how many further lives a rank has had, or is to have
         self._open: set[int] = set()  # have failed: what becomes of them is decided
@@ -106,10 +106,10 @@ class SurvivalPolicy:
         if why := self._why_not(loss):
             return [EndAll(why)]
         self._open.add(rank)
-        if not self._restarts:
+        if not self.restarts:
             return [GoOn(rank)]
         number = self._begun[rank] = self._begun.get(rank, 0) + 1
-        return [BeginAgain(rank, self._pause_s(number), number, self._most)]
+        return [BeginAgain(rank, pause_s(number - 1), number, self._most)]
 
     def goes_on(self, rank: int) -> bool:
         """Whether the job has outlived the failure of a rank."""
@@ -117,12 +117,21 @@ class SurvivalPolicy:
 
     def ended(self, rank: int, now: float) -> None:
         """The process of a rank has ended."""
-        if self._restarts and rank in self._open:
-            self._due[rank] = now + self._pause_s(self._begun[rank])
+        if self.restarts and rank in self._open:
+            self._due[rank] = now + pause_s(self._begun[rank] - 1)
+
+    def host_lost(self, ranks: Iterable[int]) -> list[int]:
+        """The host of these is lost: those that were about to be started again there."""
+        return [rank for rank in ranks if self._due.pop(rank, None) is not None]
+
+    def begins(self, rank: int) -> int:
+        """A rank of a lost host is started again now: the number of that life."""
+        self._open.discard(rank)
+        return self._begun[rank]
 
     def called(self, absent: list[int]) -> Effects:
         """A rank calls initialize(), and these have failed before they could."""
-        if self._restarts or not absent:
+        if self.restarts or not absent:
             return []
         return [EndAll(f"{these_ranks(absent)} failed before initialize(), where others wait")]
 
@@ -147,16 +156,11 @@ class SurvivalPolicy:
             return "process 0, and JAX's coordination service with it, has ended: let it end last"
         if loss.joined and not loss.recoverable:
             return f"the program has not asked for that: {_RECOVERABILITY} before initialize()"
-        if not self._restarts:
+        if not self.restarts:
             return "it failed before initialize(), where others wait for it" if loss.awaited else ""
-        if loss.with_host:
-            return "it was lost with its host, and only --max-restarts starts it elsewhere"
         if self._begun.get(loss.rank, 0) >= self._most:
             return f"it has been started again {counted(self._most, 'time')} already"
         if sum(self._begun.values()) >= _OF_ALL * self._most:
             again = counted(_OF_ALL * self._most, "time")
             return f"the ranks have been started again {again} in all already"
         return ""
-
-    def _pause_s(self, number: int) -> float:
-        return min(_FIRST_PAUSE_S * float(2 ** min(number - 1, 10)), _MOST_PAUSE_S)

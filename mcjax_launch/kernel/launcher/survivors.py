@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.summary import fate, first_report
 from mcjax_launch.diagnosis.victims import is_victim
-from mcjax_launch.kernel.launcher.agent_orders import start_again
+from mcjax_launch.kernel.launcher.agent_orders import in_life, start_again
 from mcjax_launch.kernel.launcher.stop_policy import RankFailure
 from mcjax_launch.kernel.launcher.survival import (
     BeginAgain,
@@ -25,8 +25,12 @@ from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.stop_reasons import StopReason
 
 if TYPE_CHECKING:
+    from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.plan import Plan
     from mcjax_launch.kernel.launcher.launcher import Launcher
+    from mcjax_launch.kernel.launcher.rejoining import Rejoining
+    from mcjax_launch.kernel.launcher.startup import Startup
+    from mcjax_launch.kernel.transport.connection import AgentConnection
 
 # What a rank prints about its failure may come after the hook's word of it.
 _LAST_WORDS_S = 0.3
@@ -38,15 +42,19 @@ class Survivors:
     Args:
         launcher: of the job.
         plan: which ranks run where.
+        startup: prepares hosts.
 
     """
 
-    def __init__(self, launcher: Launcher, plan: Plan) -> None:
+    def __init__(self, launcher: Launcher, plan: Plan, startup: Startup) -> None:
         self._launcher = launcher
+        self._startup = startup
         self._state = launcher.state
         self._ranks = {rank.process_id: rank for rank in plan.ranks}
         self._policy = SurvivalPolicy(launcher.job.on_rank_failure)
         self._absent: list[int] = []  # the ranks that failed before they called initialize()
+        self._spares = list(launcher.job.spare_hosts)
+        self._rejoining: list[Rejoining] = []
         # What follows the failures that have not been told, and when they are at the latest.
         self._untold: dict[int, tuple[str, float]] = {}
 
@@ -60,27 +68,71 @@ class Survivors:
             self._report(run)
         return self._policy.goes_on(run.process_id)
 
-    def outlive_host(self, stop: StopReason, lost: Sequence[RankRun]) -> bool:
+    def outlive_host(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
         """A host is lost with these ranks, which have not ended: whether the job goes on."""
         state = self._state
         if self._launcher.policy.ending:
             return False
-        if not lost:  # one of those that have ended may be about to be started again
-            return self._launcher.job.on_rank_failure == "continue"
-        losses = [self._loss(run).replaced(with_host=True) for run in lost]
-        effects = [one for loss in losses for one in self._policy.failed(loss)]
+        effects = [one for run in lost for one in self._policy.failed(self._loss(run))]
         ends = [effect for effect in effects if isinstance(effect, EndAll)]
         if ends:
             state.ended_all = ends[0].why
             return False
         for run in lost:
             run.order = state.next_order()
-        state.host_lost = state.host_lost or stop
-        ranks = these_ranks(run.process_id for run in lost)
-        self._launcher.console.summary(
-            [stop.message, f"going on without {ranks} (--on-rank-failure)"], alarm=True
-        )
+            run.process.restarts = self._policy.restarts
+        there = [rank for rank, planned in self._ranks.items() if planned.host is host]
+        ranks = [run.process_id for run in lost] + self._policy.host_lost(there)
+        if not ranks:
+            return True
+        what_follows = f"going on without {these_ranks(ranks)} (--on-rank-failure)"
+        if self._policy.restarts:
+            what_follows = self._rejoin(stop, host, sorted(ranks), effects)
+        else:
+            state.host_lost = state.host_lost or stop
+        self._launcher.console.summary([stop.message, what_follows], alarm=True)
         return True
+
+    def _rejoin(self, stop: StopReason, host: Host, ranks: Sequence[int], effects: Effects) -> str:
+        """Have these ranks of a lost host started again; what to say of that."""
+        from mcjax_launch.kernel.launcher.rejoining import Rejoining  # as few jobs need
+
+        def give_up(why: str) -> None:
+            self._state.ended_all = why
+            self._launcher.stop(stop)
+
+        pauses = [effect.pause_s for effect in effects if isinstance(effect, BeginAgain)]
+        pause_s = max(pauses, default=0.0)
+        rejoining = Rejoining(
+            host,
+            ranks,
+            time.monotonic() + pause_s,
+            spares=self._spares,
+            startup=self._startup,
+            pool=self._launcher.pool,
+            say=self._launcher.console.note,
+            begin=self._begin_on,
+            give_up=give_up,
+        )
+        self._rejoining.append(rejoining)
+        return f"starting {these_ranks(ranks)} again in {pause_s:g} s"
+
+    def _begin_on(self, rejoining: Rejoining, plan: Plan, link: AgentConnection) -> None:
+        """A host is ready for ranks whose own was lost."""
+        self._rejoining.remove(rejoining)
+        again = []
+        for rank in plan.by_host()[link.host]:
+            number = rank.process_id
+            if number in rejoining.ranks:
+                self._ranks[number] = rank
+                self._next_life(number, time.monotonic())
+                again.append(in_life(rank, self._policy.begins(number)))
+        self._launcher.start_again(plan, link, again)
+
+    @property
+    def awaits_host(self) -> bool:
+        """Whether a lost host, or another one, is about to be tried."""
+        return bool(self._rejoining) and not self._launcher.policy.ending
 
     def ended(self, rank: int) -> None:
         """The process of a rank has ended."""
@@ -101,7 +153,8 @@ class Survivors:
         if self._launcher.policy.ending:
             return None
         tell_at = (at for _, at in self._untold.values())
-        times = (self._policy.deadline, min(tell_at, default=None))
+        connect_at = (rejoining.due for rejoining in self._rejoining)
+        times = (self._policy.deadline, min(tell_at, default=None), *connect_at)
         return min((at for at in times if at is not None), default=None)
 
     def expire(self, now: float) -> None:
@@ -111,6 +164,9 @@ class Survivors:
         for rank in [rank for rank, (_, at) in self._untold.items() if now >= at]:
             self._report(self._state.ranks[rank])
         self._perform(self._policy.expire(now) or [])
+        for rejoining in list(self._rejoining):
+            if rejoining.due is not None and now >= rejoining.due:
+                rejoining.connect()
 
     def _loss(self, run: RankRun) -> Loss:
         member, call = run.membership, run.membership.call
@@ -166,11 +222,13 @@ class Survivors:
         console.summary([*lines, what_follows], alarm=True)
 
     def _start(self, rank: int, number: int, now: float) -> None:
-        console = self._launcher.console
-        ended = self._state.ranks[rank]
-        ended.stdout, ended.stderr = console.next_life(rank)
-        self._state.next_life(rank, now)
+        self._next_life(rank, now)
         order = self._ranks[rank]
         for link in self._launcher.links:
-            if link.host is order.host:
-                link.send(start_again(order, number))
+            if link.host is order.host and not link.ended:
+                link.send(start_again(in_life(order, number)))
+
+    def _next_life(self, rank: int, now: float) -> None:
+        ended = self._state.ranks[rank]
+        ended.stdout, ended.stderr = self._launcher.console.next_life(rank)
+        self._state.next_life(rank, now, self._ranks[rank].host.name)

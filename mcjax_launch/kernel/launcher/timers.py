@@ -3,8 +3,18 @@
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from mcjax_launch.kernel.wire.timers import scaled
+
 T = TypeVar("T", covariant=True)
 U = TypeVar("U")
+# Before another attempt, or a rank's next life; doubled each time.
+_FIRST_PAUSE_S = scaled(1.0)
+_MOST_PAUSE_S = scaled(30.0)
+
+
+def pause_s(before: int) -> float:
+    """How long to wait before the next attempt, or life, where so many have been waited for."""
+    return min(_FIRST_PAUSE_S * float(2 ** min(before, 10)), _MOST_PAUSE_S)
 
 
 class Deciding(Protocol[T]):

@@ -40,6 +40,10 @@ class Pace:
         self._attempts[host] += 1
         return host
 
+    def add(self, host: Host) -> None:
+        """One more is to be started, or one once more."""
+        self._waiting.append(host)
+
     def went_well(self) -> None:
         """An agent has greeted: more may be set up at a time."""
         self._limit = min(self._limit + 1, _MOST_LIMIT)

@@ -218,6 +218,16 @@ class AgentPool:
         while (host := self._pace.next(len(self._greeting), now)) is not None:
             self._start(host)
 
+    def connect_again(self, host: Host) -> None:
+        """Start an agent on a host while the job runs.
+
+        Raises:
+            LaunchError: there is no such client.
+
+        """
+        self._pace.add(host)
+        self.begin()
+
     def _start(self, host: Host) -> None:
         link = self._connect(host)
         if not host.is_local:

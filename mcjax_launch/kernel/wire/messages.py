@@ -179,6 +179,8 @@ class Start(ToAgent):
             when somebody ends the agent.
         on_failure: what a rank's does to the others: "stop" ends them; with "continue" they go on,
             and with "restart" the launcher says what becomes of that rank.
+        again: an earlier agent, that may still be here, has started them before: what is left of
+            them goes first.
 
     """
 
@@ -192,6 +194,7 @@ class Start(ToAgent):
     grace_s: float
     term_grace_s: float
     on_failure: str = "stop"
+    again: bool = False
 
 
 class StartAgain(ToAgent):

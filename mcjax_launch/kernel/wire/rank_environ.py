@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _MISLEADING = [name for one in SCHEDULERS for name in one.misleading]
 _MISLEADING_FAMILIES = tuple(name[:-1] for name in _MISLEADING if name.endswith("*"))
+#: How many lives a rank has had before, where it is started again.
+LIFE = "MCJAX_RANK_RESTART"
 # Those of an outer mcjax-launch job, one of whose ranks has started this launcher.
 _OUTER_JOBS = (
     "JAX_COORDINATOR_ADDRESS",
