@@ -104,9 +104,9 @@ def _is_found(name: str, module: ModuleType, finders: Collection[Any]) -> bool:
 
     Its own word on its name is another's for some: `_decimal` calls itself `decimal`.
     """
-    origin = getattr(module.__spec__, "origin", None)
+    origin: str | None = getattr(module.__spec__, "origin", None)
     specs = (finder.find_spec(name, None, None) for finder in finders)
-    found = next((spec for spec in specs if spec is not None), None)
+    found: ModuleSpec | None = next((spec for spec in specs if spec is not None), None)
     # A finder of some build's own may name it otherwise, or not find it a second time.
     if found is None or origin is None or found.origin == origin:
         return True
