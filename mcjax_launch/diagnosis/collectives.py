@@ -1,8 +1,10 @@
-"""Ranks that ran different collectives at once, by the end that Gloo made of it; pure."""
+"""Ranks that were in different collectives, or at different barriers, at once; pure."""
 
 from collections.abc import Iterable
 
-from mcjax_launch.diagnosis.sightings import crashed_at
+from mcjax_launch.diagnosis.sightings import BARRIER, crashed_at
+from mcjax_launch.diagnosis.victims import told_by
+from mcjax_launch.jax_messages.lost_peer import failed_programs_barrier
 from mcjax_launch.kernel.wire import source_lines
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs.rank_run import RankRun
@@ -26,6 +28,31 @@ def different_collectives(state: RunState, first: RankRun) -> str:
     groups = [f"{these_ranks(ranks)} {place}" for place, ranks in _shown(places.items())]
     where = f": {', '.join(groups)}" if groups else ""
     return f"the ranks ran different collectives{where}"
+
+
+def different_barriers(state: RunState) -> str:
+    """That the ranks waited at barriers of other names, each with its line; "" if they did not.
+
+    One of those has timed out.
+    """
+    places: dict[str, tuple[str, list[int]]] = {}
+    for run in state.ranks.values():
+        name, place = _barrier(run)
+        if name:
+            places.setdefault(name, (place, []))[1].append(run.process_id)
+    if len(places) < 2:
+        return ""
+    groups = [f"{these_ranks(ranks)} {place}" for place, ranks in _shown(places.values())]
+    return f"the ranks waited at different barriers: {', '.join(groups)}"
+
+
+def _barrier(run: RankRun) -> tuple[str, str]:
+    """The barrier at which a rank was last, and that in words with its line; "" for none."""
+    failed = failed_programs_barrier(told_by(run))
+    if failed is not None:
+        return repr(failed.name), f"at the barrier {failed.name!r} {_place(run)}"
+    name = run.stood.removeprefix(BARRIER).partition(" at ")[0].partition(" in ")[0]
+    return (name, run.stood) if run.stood.startswith(BARRIER) else ("", "")
 
 
 def _shown(places: Iterable[tuple[str, list[int]]]) -> list[tuple[str, list[int]]]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from mcjax_launch.diagnosis.initialize_calls import Blame, elsewhere, other_version, wrong_call
+from mcjax_launch.diagnosis.victims import told_by
 from mcjax_launch.jax_messages import lost_peer
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs.rank_run import RankRun
@@ -14,7 +15,7 @@ LEFT = "exited with 0 without leaving the job (as os._exit() does), so JAX consi
 
 def culprit_of(state: RunState, victims: Sequence[RankRun]) -> Blame | None:
     """The rank to blame for the failures of all these, as far as can be known."""
-    text = "\n".join(run.stderr + _summary(run) for run in victims)
+    text = "\n".join(map(told_by, victims))
     joining = any(run.membership.joined_at is None for run in victims)
     return (
         _second_process(state)
@@ -24,17 +25,11 @@ def culprit_of(state: RunState, victims: Sequence[RankRun]) -> Blame | None:
         or _silent(state, text)
         or _exit_barrier(state, text)
         or _vanished(state)
+        or _failed_callback(state)
         or _programs_barrier(state, text)
         or _missed_collective(state, text)
         or None
     )
-
-
-def _summary(run: RankRun) -> str:
-    failure = run.failure
-    if failure is None:
-        return ""
-    return failure.summary or (failure.handled.summary if failure.handled is not None else "")
 
 
 def _second_process(state: RunState) -> Blame | None:
@@ -101,6 +96,16 @@ def _vanished(state: RunState) -> Blame | None:
     return next(gone, None)
 
 
+def _failed_callback(state: RunState) -> Blame | None:
+    """A rank whose callback has failed: it does not finish the program in which the others are."""
+    if not any(run.lost for run in state.ranks.values()):
+        return None
+    from mcjax_launch.diagnosis.lost import failed_callback
+
+    found = failed_callback(state)
+    return Blame(*found) if found is not None else None
+
+
 def _programs_barrier(state: RunState, text: str) -> Blame | None:
     """A rank that did not reach a barrier of the program's own in time."""
     barrier = lost_peer.failed_programs_barrier(text)
@@ -108,7 +113,8 @@ def _programs_barrier(state: RunState, text: str) -> Blame | None:
     if barrier is None or not late:
         return None
     also = _nor([run.process_id for run in late[1:]])
-    return Blame(late[0], f"did not reach the barrier {barrier.name!r} in time{also}")
+    stood = f"; it was {late[0].stood}" if late[0].stood else ""
+    return Blame(late[0], f"did not reach the barrier {barrier.name!r} in time{also}{stood}")
 
 
 def _nor(others: Sequence[int]) -> str:
@@ -142,7 +148,7 @@ def _missed_collective(state: RunState, text: str) -> Blame | None:
 
 def gave_up_waiting(run: RankRun) -> bool:
     """Whether a rank has failed since another one did not come in time."""
-    return lost_peer.says_timed_out(run.stderr + _summary(run))
+    return lost_peer.says_timed_out(told_by(run))
 
 
 def _exit_barrier(state: RunState, text: str) -> Blame | None:

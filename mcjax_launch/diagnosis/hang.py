@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from mcjax_launch.diagnosis.backends import placed
 from mcjax_launch.diagnosis.compiling import idle_compilation_lines
-from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints
+from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints, times_out_collectives
 from mcjax_launch.diagnosis.initialize_calls import kept_apart, other_setting, wrong_call
 from mcjax_launch.diagnosis.lost import lost_errors
 from mcjax_launch.diagnosis.spmd import divergence_lines
@@ -53,8 +53,11 @@ def _hints(state: RunState) -> list[str]:
     if state.pause.is_on or state.diverged or compiling - idle or not _uses_jax(state):
         return []
     hang = Hang.COMPILING if idle else _hang(state)
+    if hang is None:
+        return []
     on_cpu = any(run.compilations.platform == "cpu" for run in runs)
-    return hang_hints(hang, on_cpu=on_cpu) if hang is not None else []
+    endless = on_cpu and not times_out_collectives(state)
+    return hang_hints(hang, endless_on_cpu=endless, verified=state.programs.held_any)
 
 
 def _hang(state: RunState) -> Hang | None:

@@ -41,7 +41,7 @@ class Hang(Enum):
     )
     COMPILING = (  # ranks wait in a compilation
         "on GPUs, and where one compiles for all, ranks compile together: each waits for all "
-        "others to compile the same program; --verify-spmd tells where they part"
+        "others to compile the same program"
     )
     UNKNOWN = (
         "a rank whose stack differs from the others' took another branch, or skipped a program "
@@ -49,9 +49,15 @@ class Hang(Enum):
     )
 
 
+_TIMEOUT_FLAG = "--xla_cpu_collective_timeout_seconds="
 _COLLECTIVE_TIMEOUT = (
-    "to turn a collective that a rank never reaches into an error: "
-    "-x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=60"
+    f"to turn a collective that a rank never reaches into an error: -x XLA_FLAGS={_TIMEOUT_FLAG}60"
+)
+
+
+_ONE_CALL = (
+    "outside shard_map JAX calls a callback once, on one rank, with the data of all: it need not "
+    "be this rank's that is wrong"
 )
 
 
@@ -114,10 +120,27 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -
             verified and error is KnownError.OUT_OF_STEP
         )
         return "" if known else error.hint
+    if ranks > 1 and _is_of_shared_callback(run):
+        return _ONE_CALL
     shown = run.process.stack or has_fault_traceback(run.stderr)
     if -(run.status or 0) in _FAULTS and not shown:
         return "rerun with -x PYTHONFAULTHANDLER=1 to see the line that crashed"
     return why_too_old(membership.imported.jax) if membership.imported is not None else ""
+
+
+def _is_of_shared_callback(run: RankRun) -> bool:
+    """Whether a callback has failed that JAX may have called for several ranks at once.
+
+    It does so on the first device of a program; what is in a shard_map each rank calls itself.
+    """
+    if run.failure is None or not run.lost:
+        return False
+    from mcjax_launch.diagnosis.lost import is_told
+
+    shared = [program.ranks for program in run.compilations.ran.values() if len(program.ranks) > 1]
+    calls = any(min(ranks) == run.process_id for ranks in shared)
+    said = run.failure.summary
+    return calls and any(is_told(lost.error, said) for lost in run.lost.values())
 
 
 def _of_devices(devices: MeshDevices, ranks: int) -> str:
@@ -131,15 +154,25 @@ def _of_devices(devices: MeshDevices, ranks: int) -> str:
     return f"{what}: -d {each} gives each of the {ranks} ranks {counted(each, 'CPU device')}"
 
 
-def hang_hints(hang: Hang, *, on_cpu: bool) -> list[str]:
+def times_out_collectives(state: RunState) -> bool:
+    """Whether the flag is set that ends a collective which a rank never reaches."""
+    calls = (run.membership.call for run in state.ranks.values())
+    settings = (call.settings for call in calls if call is not None and call.settings)
+    return any(_TIMEOUT_FLAG in one.get("XLA_FLAGS", "") for one in settings)
+
+
+def hang_hints(hang: Hang, *, endless_on_cpu: bool, verified: bool) -> list[str]:
     """Lines on what to do about a job that hangs.
 
     Args:
         hang: what it looks like.
-        on_cpu: its programs run on CPU devices.
+        endless_on_cpu: its programs run on CPU devices, where no collective times out.
+        verified: with --verify-spmd.
 
     """
     lines = [hang.value]
-    if on_cpu and hang in (Hang.RANK_LEAVING, Hang.UNKNOWN):
+    if hang is Hang.COMPILING and not verified:
+        lines[0] += "; --verify-spmd tells where they part"
+    if endless_on_cpu and hang in (Hang.RANK_LEAVING, Hang.UNKNOWN):
         lines.append(_COLLECTIVE_TIMEOUT)
     return [f"hint: {line}" for line in lines]

@@ -1,8 +1,9 @@
-"""Exceptions that ended threads, or were lost in futures: told where a job hangs or fails; pure."""
+"""Exceptions of threads, futures and callbacks: told where a job hangs or fails; pure."""
 
 from collections.abc import Collection, Iterable, Iterator
 
 from mcjax_launch.diagnosis.summary import headline
+from mcjax_launch.kernel.wire.hook_messages import ErrorLost, Raised
 from mcjax_launch.runs.rank_run import LostError, RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import lasting
@@ -12,7 +13,7 @@ _MOST = 4
 
 
 def lost_errors(
-    state: RunState, now: float, first: Collection[int] = (), *, ago: str = "ago"
+    state: RunState, now: float, first: Collection[int] = (), *, ago: str = "ago", told: str = ""
 ) -> list[str]:
     """Lines on the exceptions that nobody has seen to.
 
@@ -21,23 +22,48 @@ def lost_errors(
         now: in time.monotonic's seconds.
         first: the ranks whose come first.
         ago: what the times are before.
+        told: what has been said: a callback's that is quoted there is not told again.
 
     """
     runs = sorted(state.ranks.values(), key=lambda run: run.process_id not in first)
-    return list(_lines(runs, now, ago))[:_MOST]
+    return list(_lines(runs, now, ago, told))[:_MOST]
 
 
-def _lines(runs: Iterable[RankRun], now: float, ago: str) -> Iterator[str]:
+def is_told(error: ErrorLost, told: str) -> bool:
+    """Whether a text has what a callback raised: JAX, or who calls it, raises that again."""
+    raised = error.raised
+    said = headline(raised).partition(": ")[2]
+    return bool(error.callback) and (said or raised.exception) in told
+
+
+def failed_callback(state: RunState) -> tuple[RankRun, str] | None:
+    """A rank that has not failed, but a callback of it: others may wait for its program in vain.
+
+    With what the callback did, in words that follow the rank's name.
+    """
+    for run in state.ranks.values():
+        failed = [lost.error for lost in run.lost.values() if lost.error.callback]
+        if failed and not run.failed:
+            error = failed[-1]
+            return run, f"raised in its {error.callback}: {_raised(error.raised)}"
+    return None
+
+
+def _lines(runs: Iterable[RankRun], now: float, ago: str, told: str) -> Iterator[str]:
     for run in runs:
         for lost in sorted(run.lost.values(), key=lambda lost: -lost.at)[:_MOST]:
-            yield f"rank {run.process_id}'s {_words(lost, now, ago)}"
+            if not is_told(lost.error, told):
+                yield f"rank {run.process_id}'s {_words(lost, now, ago)}"
 
 
 def _words(lost: LostError, now: float, ago: str) -> str:
     error = lost.error
-    thread = f"thread {error.thread}" if error.thread else "a thread"
-    did = "failed" if error.of_future else "ended"
+    thread = error.callback or (f"thread {error.thread}" if error.thread else "a thread")
+    did = "failed" if error.of_future or error.callback else "ended"
     unread = " (nobody has read it from its future)" if error.of_future else ""
-    where = f", at {error.raised.where}" if error.raised.where else ""
-    told = f"{headline(error.raised)}{where}{unread}"
-    return f"{thread} {did} {lasting(max(now - lost.at, 0.0))} {ago}: {told}"
+    when = f"{lasting(max(now - lost.at, 0.0))} {ago}"
+    return f"{thread} {did} {when}: {_raised(error.raised)}{unread}"
+
+
+def _raised(raised: Raised) -> str:
+    return headline(raised) + (f", at {raised.where}" if raised.where else "")

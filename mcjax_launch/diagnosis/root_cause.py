@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 
-from mcjax_launch.diagnosis.victims import is_victim
+from mcjax_launch.diagnosis.victims import is_victim, told_by
 from mcjax_launch.jax_messages.known_errors import says_other_collective
+from mcjax_launch.jax_messages.lost_peer import says_timed_out
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
@@ -106,6 +107,11 @@ def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
         from mcjax_launch.diagnosis.collectives import different_collectives
 
         return RankFailed(first, first, (), shared=different_collectives(state, first))
+    if is_victim(first) and says_timed_out(told_by(first)):
+        from mcjax_launch.diagnosis.collectives import different_barriers
+
+        if apart := different_barriers(state):
+            return RankFailed(first, first, (), shared=apart)
     if is_victim(first) and (ended := _failed_before(runs)) is not None:
         return RankFailed(first, ended, (ended,))
     # A second process of a rank may fail in its own way before JAX ends them for it.

@@ -25,9 +25,13 @@ _FILES = re.compile(r"io_schedule|folio|page|nfs|rpc_|fuse|ceph")
 # JAX's own ways from the user's call to the one that waits.
 _INNER_CALLS = ("wrapper", "cache_miss", "reraise_with_filtered_traceback")
 # What waits for a person or for clients, and may do so for ever.
-_FOR_SOMEBODY = ("/pdb.py", "/bdb.py", "/socketserver.py")
-# What may be a server, unless others wait for it in a collective.
-_MAY_SERVE = "/asyncio/base_events.py"
+_FOR_SOMEBODY = ("/pdb.py", "/bdb.py")
+# What may be a server, unless others wait for it in a collective; in words.
+_MAY_SERVE = {
+    "/asyncio/base_events.py": "asyncio's loop",
+    "/socketserver.py": "a server's loop",
+    "/grpc/_server.py": "a server's loop",
+}
 # Where a thread waits for another one.
 _FOR_THREADS = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/selectors.py")
 # Other threads that are named.
@@ -37,6 +41,8 @@ _DEBUGGERS = ("debugpy", "IPython", "ipdb")
 _COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w{0,40}computation|pjit_jaxpr|compile")
 # What the hook calls the wait at a barrier (kernel/hook/barriers.py).
 _BARRIER = re.compile(r"wait_at_barrier\((.*)\)")
+#: That it is there, in words.
+BARRIER = "at the barrier "
 # What waits for other processes in JAX without a program.
 _NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
 _WORDS = re.compile(r"\w+")
@@ -146,10 +152,16 @@ class Sighting:
             return bool(_OWN_WAIT.search(innermost.source))
         return innermost.file.endswith(_FOR_THREADS)
 
-    @property
-    def has_come_in_a_thread(self) -> bool:
-        """Whether it waits for a thread which is in JAX: in a collective, as far as one can see."""
-        return self.waits_for_a_thread and any(one[0].library in _JAX for one in self.threads)
+    @cached_property
+    def in_thread(self) -> Sighting | None:
+        """The same rank by its thread that is in JAX, if its main thread waits for a thread."""
+        inside = (one for one in self.threads if one[0].library in _JAX)
+        thread = next(inside, None) if self.waits_for_a_thread else None
+        if thread is None:
+            return None
+        seen = Sighting(self.run)
+        seen.stack, seen.frames = self.stack, thread
+        return seen
 
     @property
     def waits_for_files(self) -> bool:
@@ -169,16 +181,17 @@ class Sighting:
 
     @property
     def waits_for_somebody(self) -> bool:
-        """Whether it waits for a person at a debugger, or for a server's clients."""
+        """Whether it waits for a person at a debugger."""
         return any(
             frame.file.endswith(_FOR_SOMEBODY) or frame.library in _DEBUGGERS
             for frame in self.frames
         )
 
-    @property
-    def may_serve(self) -> bool:
-        """Whether it is in asyncio's loop, where a server waits for clients."""
-        return any(frame.file.endswith(_MAY_SERVE) for frame in self.frames)
+    @cached_property
+    def may_serve(self) -> str:
+        """The loop that it is in, in words, if a server may wait for its clients there."""
+        loops = _MAY_SERVE.items()
+        return next((w for f in self.frames for end, w in loops if f.file.endswith(end)), "")
 
     @property
     def in_program(self) -> InProgram | None:
@@ -203,7 +216,7 @@ class Sighting:
         barrier = _BARRIER.fullmatch(self.frames[0].name)
         if barrier is None:
             return self._called_at
-        return f"at the barrier {barrier[1]}" + (f" {self._called_at}" if self._users else "")
+        return f"{BARRIER}{barrier[1]}" + (f" {self._called_at}" if self._users else "")
 
     @property
     def _called_at(self) -> str:
@@ -226,7 +239,7 @@ class Sighting:
         line = self._line(frame)
         place = f"at {line}" if frame.name == "<module>" else f"in {frame.name} at {line}"
         if self.may_serve and frame.library == source_lines.USER:
-            place = f"in asyncio's loop, {place}"
+            place = f"in {self.may_serve}, {place}"
         return place + (self._other_threads if self.waits_for_a_thread else "")
 
     @property

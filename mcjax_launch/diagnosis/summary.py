@@ -97,7 +97,8 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
             lines += _others(runs, ())
         case RankFailed():
             lines, quote = _failure_lines(ending, state)
-            lines += [*_others(runs, ending.alike), *_unlike(state), *_lost(state, ending)]
+            told = "\n".join(lines)
+            lines += [*_others(runs, ending.alike), *_unlike(state), *_lost(state, ending, told)]
     if lines:
         lines += lives(state)
     if isinstance(ending, RankFailed) and state.unhooked != [ending.culprit.process_id]:
@@ -249,14 +250,14 @@ def _unlike(state: RunState) -> list[str]:
     return [line for line in found if line]
 
 
-def _lost(state: RunState, ending: RankFailed) -> list[str]:
+def _lost(state: RunState, ending: RankFailed, told: str) -> list[str]:
     """What had gone wrong in threads before, and may be behind it."""
     if not any(run.lost for run in state.ranks.values()):
         return []
     from mcjax_launch.diagnosis.lost import lost_errors
 
     at = ending.first.failed_at or 0.0
-    return lost_errors(state, at, (ending.culprit.process_id,), ago="before")
+    return lost_errors(state, at, (ending.culprit.process_id,), ago="before", told=told)
 
 
 def _ended_all(state: RunState) -> list[str]:

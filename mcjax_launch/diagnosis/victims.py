@@ -12,6 +12,15 @@ from mcjax_launch.runs.rank_run import RankRun
 _LAST_LINES = 5
 
 
+def told_by(run: RankRun) -> str:
+    """What a rank printed last, and the text of the exception that ended it, if one did."""
+    failure = run.failure
+    if failure is None:
+        return run.stderr
+    handled = failure.handled
+    return run.stderr + (failure.summary or (handled.summary if handled is not None else ""))
+
+
 def is_victim(run: RankRun) -> bool:
     """Whether a rank bears the marks of another's failure."""
     failure = run.failure

@@ -13,7 +13,7 @@ from mcjax_launch.diagnosis.initialize_calls import kept_apart, wrong_call
 from mcjax_launch.diagnosis.sightings import Sighting, sightings
 from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import have, these_ranks
+from mcjax_launch.ranks import all_ranks, have, these_ranks
 from mcjax_launch.runs import waits
 from mcjax_launch.runs.place import Stage
 from mcjax_launch.runs.spmd import titled
@@ -72,6 +72,32 @@ class BlockedOn(Value):
         return f"{these_ranks(ranks)} {have(ranks)} waited {for_long} {where} for {self.absent}"
 
 
+class Stalled(Value):
+    """All ranks stand still, none of them in JAX.
+
+    Args:
+        places: where, in words, and which ranks do there.
+        since: when the first of them came there, in time.monotonic's seconds.
+
+    """
+
+    places: tuple[tuple[str, tuple[int, ...]], ...]
+    since: float
+    late: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The same for two at the same places."""
+        return tuple(where for where, _ in self.places)
+
+    def line(self, now: float) -> str:
+        """In one line."""
+        groups = [f"{these_ranks(ranks)} {where}" for where, ranks in self.places[:_MOST_GROUPS]]
+        count = sum(len(ranks) for _, ranks in self.places)
+        for_long = lasting(now - self.since)
+        return f"{all_ranks(count)} have stood still for {for_long}, not in JAX: {_listed(groups)}"
+
+
 class _WhoWaits:
     """The ranks as they are seen at one moment; see `wait_of`."""
 
@@ -87,6 +113,11 @@ class _WhoWaits:
         self.ranks = {rank: Sighting(run) for rank, run in state.ranks.items()}
         self.ranks |= sightings(state, stacks)
         self.computing = computing
+        self.still = still
+        self.spins = any(seen.run.compilations.on_accelerator for seen in self.ranks.values())
+        self.has_lost = any(run.lost for run in state.ranks.values())
+        if self.has_lost and not self.spins:  # otherwise a thread's steps may well go on
+            self.ranks = {rank: seen.in_thread or seen for rank, seen in self.ranks.items()}
         idle = state.idle_compilations
         inside = [rank for rank, seen in self.ranks.items() if seen.place.stage is Stage.INSIDE]
         self.compiling = {rank: idle[rank] for rank in inside if rank in idle}
@@ -95,7 +126,6 @@ class _WhoWaits:
             for rank, since in still.items()
             if rank not in computing and self._is_blocked(self.ranks[rank], polls=rank in polling)
         } | self.compiling
-        self.spins = any(seen.run.compilations.on_accelerator for seen in self.ranks.values())
         self.unsure = self._unsure()
         self.blocked = {rank: at for rank, at in self.blocked.items() if rank not in self.unsure}
 
@@ -116,8 +146,10 @@ class _WhoWaits:
         others = self.blocked.keys() - self.compiling.keys()
         return {rank for rank in others if self._where(rank) not in places}
 
-    def wait(self) -> BlockedOn | None:
+    def wait(self) -> BlockedOn | Stalled | None:
         since_of, awaited = self._waiting()
+        if not since_of:
+            return self._stalled()
         others = [rank for rank in self.ranks if rank not in since_of and awaited(rank)]
         absent = [rank for rank in others if not self._may_be_well(rank)]
         compile_too = any(self.ranks[rank].compiles for rank in others)
@@ -133,16 +165,25 @@ class _WhoWaits:
             words = these_ranks(self.compiling)
         else:
             words = self._nobody_absent(waiting)
-        if not since_of or not (words or compiling):
+        if not (words or compiling):
             return None
         return BlockedOn(waiting, min(since_of.values()), words, tuple(absent), compiling)
+
+    def _stalled(self) -> Stalled | None:
+        """Nobody waits in JAX; that is worth a word where all stand still and a thread has died."""
+        inside = [rank for rank, seen in self.ranks.items() if not seen.run.is_gone]
+        well = (rank not in self.still or self._may_be_well(rank) for rank in inside)
+        if not self.has_lost or self.spins or any(well):
+            return None
+        places = _grouped((rank, self.ranks[rank].standing) for rank in inside)
+        return Stalled(places, min(self.still[rank] for rank in inside))
 
     def _may_be_well(self, rank: int) -> bool:
         """Whether a rank that has not come may be about to, or may take its time."""
         seen = self.ranks[rank]
         if rank in self.computing or seen.compiles or seen.waits_for_somebody:
             return True
-        if seen.has_come_in_a_thread or (seen.may_serve and not self.blocked):
+        if seen.in_thread is not None or (seen.may_serve and not self.blocked):
             return True
         inside = seen.place.stage is Stage.INSIDE and rank not in self.unsure
         return inside and seen.is_blocked_by_jax
@@ -234,7 +275,7 @@ def wait_of(
     still: Mapping[int, float],
     computing: Collection[int] = (),
     polling: Collection[int] = (),
-) -> BlockedOn | None:
+) -> BlockedOn | Stalled | None:
     """Who waits for whom; None if that cannot be said, or all may be well.
 
     Args:
@@ -264,7 +305,7 @@ def last_wait(state: RunState, stacks: Iterable[Stack]) -> waits.PastWait | None
         if run.membership.joined_at is not None
     }
     wait = wait_of(state, stacks, still)
-    if wait is None or not wait.late or not wait.waiting:
+    if not isinstance(wait, BlockedOn) or not wait.late or not wait.waiting:
         return None
     waiting = (rank for _, ranks in wait.waiting for rank in ranks)
     arrived = sorted(

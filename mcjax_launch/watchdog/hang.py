@@ -23,7 +23,7 @@ from mcjax_launch.runs.state import IDLE_S, RunState
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
-    from mcjax_launch.diagnosis.waits import BlockedOn
+    from mcjax_launch.diagnosis.waits import BlockedOn, Stalled
 
 #: Seconds that ranks have to wait for others until that is told first.
 AFTER_S = scaled(30.0)
@@ -216,7 +216,7 @@ class HangWatch:
             return []
         waited, least = now - wait.since, self._told.get(wait.key, AFTER_S)
         lines = self._lines(wait, now) if waited >= least else []
-        if lines and not self._hinted and self._state.has_lost and _on_cpu(self._state):
+        if lines and not self._hinted and self._state.has_lost and _waits_for_ever(self._state):
             self._hinted = True
             lines.append(_CPU_COLLECTIVES)
         while least <= waited:
@@ -225,7 +225,7 @@ class HangWatch:
         self._next_at = self._next_stacks_at = wait.since + least
         return lines
 
-    def _lines(self, wait: "BlockedOn", now: float) -> list[str]:
+    def _lines(self, wait: "BlockedOn | Stalled", now: float) -> list[str]:
         from mcjax_launch.diagnosis.lost import lost_errors
 
         return [wait.line(now), *lost_errors(self._state, now, wait.late), self._advice()]
@@ -245,8 +245,12 @@ class HangWatch:
         return f"{see}{end}"
 
 
-def _on_cpu(state: RunState) -> bool:
-    return any(run.compilations.platform == "cpu" for run in state.running)
+def _waits_for_ever(state: RunState) -> bool:
+    """Whether ranks are in collectives on CPU that do not time out."""
+    from mcjax_launch.diagnosis.hints import times_out_collectives
+
+    on_cpu = any(run.compilations.platform == "cpu" for run in state.running)
+    return on_cpu and not times_out_collectives(state)
 
 
 class StandingLooks:

@@ -108,8 +108,8 @@ if way == "compiling":
     if late:
         compile_for_long()
     multihost_utils.sync_global_devices("compiled")
-if way == "serving":
-    if late:
-        serve()
+if way in ("serving", "served") and late:
+    serve()
+if way == "served":
     multihost_utils.sync_global_devices("served")
 print("done")

@@ -156,6 +156,64 @@ def test_different_collectives_are_nobodys_fault() -> None:
     assert not any("--verify-spmd" in line for line in summarize(state).lines)
 
 
+TIMED_OUT = (
+    "JaxRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: {}::0. This usually happens.\n"
+    "Some timed out task names:\n{}\n [type]"
+)
+
+
+def test_barriers_of_other_names_are_nobodys_fault() -> None:
+    """Whichever times out first, also where the other ranks are still at theirs."""
+    state = state_of(joined="012")
+    said = TIMED_OUT.format("save_3", "0\n2")
+    failed = failure(said, where="/me/train.py:7 in save")
+    say(state, 1, failed, 8.0)
+    ended(state, 1, 1)
+    assert first_line(state) == "rank 0 did not reach the barrier 'save_3' in time (nor did rank 2)"
+    state.ranks[0].stood = "in f at train.py:3"
+    assert first_line(state).endswith(" (nor did rank 2); it was in f at train.py:3")
+    for rank in (0, 2):
+        state.ranks[rank].stood = "at the barrier 'save_4' at train.py:7"
+    assert first_line(state) == (
+        "the ranks waited at different barriers: ranks 0,2 at the barrier 'save_4' at train.py:7, "
+        "rank 1 at the barrier 'save_3' in save at train.py:7"
+    )
+
+
+def test_a_callback_that_has_failed_while_others_wait() -> None:
+    """JAX raises what it raised where its result is used, so it may never."""
+    state = state_of(joined="012")
+    raised = hook.Raised("ValueError", "ValueError: not finite", "data.py:12")
+    lost = hook.ErrorLost(1, "MainThread", raised, False, callback="jax.pure_callback")
+    say(state, 1, lost, 6.0)
+    told = "rank 1's jax.pure_callback failed 3 s ago: ValueError: not finite, at data.py:12"
+    assert told in whereabouts(state, 9.0)
+    say(state, 0, failure("JaxRuntimeError: INTERNAL: Gloo all-reduce: Timed out waiting"), 9.0)
+    lines = summarize(state).lines
+    assert (
+        lines[0] == "rank 1 raised in its jax.pure_callback: ValueError: not finite, at data.py:12"
+    )
+    assert not any("before" in line for line in lines)
+
+
+@pytest.mark.parametrize(("rank", "hinted"), [(0, True), (1, False)])
+def test_a_callback_that_is_called_on_one_rank_for_all(rank: int, *, hinted: bool) -> None:
+    state = state_of(joined="012")
+    ran(state, rank, "f")
+    said = (
+        "JaxRuntimeError: INTERNAL: CpuCallback error calling callback: Traceback (most recent call last):\n"
+        '  File "/me/train.py", line 8, in check\nValueError: not finite'
+    )
+    raised = hook.Raised("ValueError", "ValueError: not finite", "data.py:12")
+    say(state, rank, hook.ErrorLost(1, "T", raised, False, callback="jax.pure_callback"), 8.0)
+    say(state, rank, failure(said), 8.0)
+    ended(state, rank, 1)
+    lines = summarize(state).lines
+    assert lines[0] == f"rank {rank} failed: ValueError: not finite (in a callback)"
+    assert not any("before" in line for line in lines)
+    assert any("with the data of all" in line for line in lines) == hinted
+
+
 def test_a_second_process_that_fails_in_its_own_way_first() -> None:
     state = state_of(joined="012")
     again = hook.Joining("127.0.0.1:5", 3, 1, "t.py:2")
@@ -328,6 +386,14 @@ def test_the_picture_of_ranks_that_wait() -> None:
     assert len(hints(state)) == 1
     compiled(state, 0, "jit_other", done=False)
     assert hints(state) == []
+
+
+@pytest.mark.parametrize(("flags", "hinted"), [("", True), ("--xla_cpu_collective_timeout_seconds=9", False)])  # fmt: skip
+def test_no_hint_for_a_flag_that_is_set(flags: str, *, hinted: bool) -> None:
+    state = state_of(joined="012", **{f"rank{rank}": {"settings": {"XLA_FLAGS": flags}} for rank in range(3)})  # fmt: skip
+    for rank in range(3):
+        compiled(state, rank, "jit_step")
+    assert any("collective_timeout" in line for line in hints(state)) == hinted
 
 
 def test_no_picture_of_a_job_without_jax() -> None:

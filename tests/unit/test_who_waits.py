@@ -21,6 +21,10 @@ CALLS = {
     "queue": ["/usr/lib/python3.11/queue.py:171:get"],
     "pdb": ["/usr/lib/python3.11/cmd.py:126:cmdloop", "/usr/lib/python3.11/pdb.py:1:interaction"],
     "server": ["/usr/lib/python3.11/socketserver.py:235:serve_forever"],
+    "grpc": [
+        "/usr/lib/python3.11/threading.py:359:wait",
+        f"{SITE}/grpc/_server.py:1470:wait_for_termination",
+    ],
     "asyncio": [
         "/usr/lib/python3.11/selectors.py:468:select",
         "/usr/lib/python3.11/asyncio/base_events.py:1922:_run_once",
@@ -68,7 +72,8 @@ WAITED = "ranks 0-1,3 have waited 40 s at train.py:12 for rank 2, which is in f 
     (stack(2, "own", "data.py:41"), WAITED),
     (stack(2, "tracing", "model.py:4"), ""),
     (stack(2, "pdb", "train.py:40"), ""),
-    (stack(2, "server", "train.py:40"), ""),
+    (stack(2, "server", "data.py:41"), WAITED.replace("which is in f", "which is in a server's loop, in f")),
+    (stack(2, "grpc", "data.py:41"), WAITED.replace("which is in f", "which is in a server's loop, in f")),
     (stack(2, "asyncio", "data.py:41"), WAITED.replace("which is in f", "which is in asyncio's loop, in f")),
     (stack(2, "jax"), ""),
     (Stack(2, "h", 72, "", '"python" is stopped'), WAITED.partition(", which")[0] + ', which shows no Python stack: "python" is stopped'),
@@ -77,12 +82,13 @@ def test_who_has_not_come(late: Stack, line: str) -> None:
     assert told(joined(), *WAITING, late) == line
 
 
-def test_nobody_waits_in_a_collective_for_a_server() -> None:
+@pytest.mark.parametrize("kind", ["asyncio", "server", "grpc"])
+def test_nobody_waits_in_a_collective_for_a_server(kind: str) -> None:
     """Those that have finished wait for it only as long as it serves."""
     state = joined()
     for rank in (0, 1, 3):
         say(state, rank, hook.Leaving(), 10.0)
-    assert told(state, stack(2, "asyncio", "data.py:41")) == ""
+    assert told(state, stack(2, kind, "data.py:41")) == ""
     assert told(state, stack(2, "own", "data.py:41")) != ""
 
 
@@ -104,6 +110,26 @@ def test_the_threads_for_which_a_main_thread_waits(
     """One that is in JAX has come, as far as one can see; any other may be what is late."""
     late = stack(2, kind, "data.py:41", "futex_do_wait", source)
     assert told(joined(), *WAITING, replace(late, others=others)) == line
+
+
+DIED = hook.ErrorLost(1, "loader", hook.Raised("ValueError", "ValueError: corrupt"), False)
+NOT_IN_JAX = "all 4 ranks have stood still for 40 s, not in JAX: ranks 0-3 in f at train.py:12"
+
+
+@pytest.mark.parametrize("died", [True, False])
+def test_main_threads_that_all_wait_for_threads(*, died: bool) -> None:
+    """A thread may go on with its steps, unless one has died for which it may wait."""
+    state = joined()
+    if died:
+        say(state, 2, DIED, 5.0)
+    stacks = [stack(rank, "queue", blocked="futex_do_wait") for rank in range(4)]
+    assert told(state, *stacks) == (NOT_IN_JAX if died else "")
+    inside = [replace(one, others=STEPPING) if one.rank != 2 else one for one in stacks]
+    waited = "ranks 0-1,3 have waited 40 s at load.py:7 for rank 2, which is in f at train.py:12"
+    assert told(state, *inside) == (waited if died else "")
+    assert told(state, *stacks, moves=(1,)) == told(state, *stacks, busy=(3,)) == ""
+    served = stack(2, "server", "data.py:41")
+    assert told(state, *stacks[:2], served, stacks[3]) == ""
 
 
 def at_a_limit(*stacks: Stack, idle_since: float | None = 20.0) -> waits.PastWait | None:

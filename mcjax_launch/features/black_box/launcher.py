@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WHAT = {
     "processes.txt": "the ranks, what they have started, and where their threads are in the kernel",
     "stacks.txt": "Python stacks",
-    "dmesg.txt": "the kernel's log: out of memory, GPUs, disks, crashes",
+    "dmesg.txt": "the kernel's log: out of memory, GPUs",
     "nvidia-smi.txt": "the GPUs",
     "ncclras.txt": "NCCL's communicators",
 }

@@ -178,7 +178,9 @@ class SpmdWatch:
         decisions: list[Decision] = []
         for program, there, missing in programs.held():
             waited = now - self._counted(self._held_since.get(program.fingerprint, now))
-            coming = all(places.get(rank) or self._compiles(rank) for rank in missing)
+            # A stack that is taken in the wrong moment does not show that its rank is in a program.
+            were = {rank for rank in missing if places.get(rank) or before.places.get(rank)}
+            coming = all(rank in were or self._compiles(rank) for rank in missing)
             if waited >= _LONGEST_HOLD_S or (waited >= _HOLD_S and not coming):
                 decisions.append(Say(self._note(program, there, missing, waited)))
                 programs.release(program)

@@ -72,6 +72,7 @@ class Exits:
         self._outermost = _outermost(sys._current_frames()[self._main_thread])
         uncaught.watch_hard_exits(self._see_hard_exit)
         self.lost.watch_threads()
+        self.lost.watch_callbacks()
         if self._link.is_of_this_process:
             self._link.dump_stacks_on_crash()
         # When the main thread has ended, and before others are waited for.

@@ -1,7 +1,8 @@
-"""Exceptions that end a thread, or that a future holds and nobody reads: no failures by themselves.
+"""Exceptions of threads, of futures that nobody reads, of JAX's callbacks: no failures themselves.
 
-The main thread may wait for ever for what such a thread was to do. The launcher is told of them,
-and tells them in its turn where the job hangs or fails.
+The main thread may wait for ever for what such a thread was to do, and other ranks for the program
+whose callback failed. The launcher is told of them, and tells them in its turn where the job hangs
+or fails.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ _MOST = 32
 _MOST_TEXT = 2_000
 # The attribute of a future that holds one: its number.
 _NUMBER = "_mcjax_launch_error"
+# JAX's loggers of what callbacks raise, and how it says so.
+_LOGGERS = ("jax._src.callback", "jax._src.debugging")
+_FAILED_CALLBACK = " failed"
 
 
 class LostErrors:
@@ -45,10 +49,23 @@ class LostErrors:
         def prepare(*args: Any) -> tuple[Any, ...]:
             if len(args) == 1 and not issubclass(args[0].exc_type, SystemExit):
                 thread = getattr(args[0].thread, "name", "")
-                self._report(thread, args[0].exc_value, of_future=False)
+                self._report(thread, args[0].exc_value)
             return args
 
         threading.excepthook = uncaught.StandIn(threading.excepthook, prepare, "threading")
+
+    def watch_callbacks(self) -> None:
+        """See what JAX's callbacks raise, from now on: it logs that where it happens."""
+        import logging
+
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(self._see_logged)
+
+    def _see_logged(self, record: Any) -> bool:
+        if record.exc_info and str(record.msg).endswith(_FAILED_CALLBACK):
+            callback = record.msg[: -len(_FAILED_CALLBACK)]
+            self._report(record.threadName, record.exc_info[1], callback=callback)
+        return True
 
     def patch_futures(self, base: Any) -> None:
         """See the exceptions that futures hold, and who reads them.
@@ -87,7 +104,14 @@ class LostErrors:
 
         return self._report(threading.current_thread().name, error, of_future=True)
 
-    def _report(self, thread: str, error: BaseException | None, *, of_future: bool) -> int:
+    def _report(
+        self,
+        thread: str,
+        error: BaseException | None,
+        *,
+        of_future: bool = False,
+        callback: str = "",
+    ) -> int:
         if error is None or self._count >= _MOST or not self._is_wanted():
             return 0
         try:
@@ -100,5 +124,5 @@ class LostErrors:
         except Exception:  # an exception that cannot be looked at: the program comes first
             return 0
         self._count += 1
-        self._link.send(ErrorLost(self._count, thread, told, of_future))
+        self._link.send(ErrorLost(self._count, thread, told, of_future, callback))
         return self._count

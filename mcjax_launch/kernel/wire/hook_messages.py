@@ -206,13 +206,15 @@ class Failed(HookMessage):
 class ErrorLost(HookMessage):
     """An exception has ended a thread; or a future holds it (`of_future`), and nobody has read it.
 
-    `number` is its own in this process.
+    `number` is its own in this process. `callback`: JAX has called what raised it, by this
+    function of its own, and raises it again where a result of the program is used, if one is.
     """
 
     number: int
     thread: str
     raised: Raised
     of_future: bool
+    callback: str = ""
 
 
 class ErrorRead(HookMessage):

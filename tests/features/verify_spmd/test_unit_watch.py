@@ -134,6 +134,14 @@ def test_for_a_rank_in_no_program_nobody_is_held(job: Job, place: str) -> None:
     assert job.wait(60) == []
 
 
+def test_a_rank_that_is_seen_in_a_program_every_other_time_is_waited_for(job: Job) -> None:
+    """A stack may be taken in a moment in which it does not show that."""
+    for place in ("result", "loading", "result"):
+        job.places[2] = place
+        assert job.wait(7) == []
+    assert [type(one) for one in job.wait(14)][:2] == [ShowCode, Diverged]
+
+
 def test_a_host_that_is_late_once_leaves_its_ranks_where_they_were(job: Job) -> None:
     job.wait(4)
     del job.places[2]

@@ -22,9 +22,7 @@ _TOUCH_S = 2.0
 _MOST_THREADS = 512
 _MOST_NATIVE = 64
 # Of the kernel's log.
-_TELLING = re.compile(
-    r"out of memory|oom-kill|killed process|xid|nvrm|segfault|mce:|i/o error", re.I
-)
+_TELLING = re.compile(r"out of memory|\boom\b|oom[-_]|killed process|\bxid\b|nvrm", re.I)
 _MOST_LINES = 200
 _SHOWN = ("State", "Threads", "VmPeak", "VmRSS", "VmSwap", "SigPnd", "SigBlk", "SigCgt")
 
@@ -49,10 +47,14 @@ def collected(
         while process.poll() is None and time.monotonic() < until:
             keep_in_touch()
             _wait(process, min(_TOUCH_S, until - time.monotonic()))
+        in_time = process.poll() is not None
         text = _said(process, out)
         if name.startswith("native."):  # gdb begins with what it loads
             begin = text.find("\nThread ")
-            text = text[begin:] if begin >= 0 else f"nothing within {most_s:g} s"
+            if begin >= 0:
+                text = text[begin:]
+            elif not in_time:
+                text = f"nothing within {most_s:g} s"
         if name == "dmesg.txt":
             lines = [line for line in text.splitlines() if _TELLING.search(line)]
             text = "\n".join(lines[-_MOST_LINES:])
