@@ -294,9 +294,9 @@ class RankRun(Changing):
     standing: Standing = field(default_factory=Standing)
     past: tuple[RankRun, ...] = ()
 
-    def next_life(self, host: str) -> RankRun:
-        """The same rank, about to be started again on this host."""
-        return RankRun(self.process_id, host, share=self.share, past=(*self.past, self))
+    def next_life(self) -> RankRun:
+        """The same rank, about to be started again in its place."""
+        return RankRun(self.process_id, self.host, share=self.share, past=(*self.past, self))
 
     @property
     def lives(self) -> tuple[RankRun, ...]:

@@ -218,9 +218,9 @@ class RunState(Changing):
         if not self.survives:
             self.activity.failed_at = at
 
-    def next_life(self, rank: int, at: float, host: str) -> RankRun:
-        """A rank that has failed is started again, on this host."""
-        run = self.ranks[rank] = self.ranks[rank].next_life(host)
+    def next_life(self, rank: int, at: float) -> RankRun:
+        """A rank that has failed is started again."""
+        run = self.ranks[rank] = self.ranks[rank].next_life()
         self.activity.active_at = self.activity.life_at = at
         return run
 

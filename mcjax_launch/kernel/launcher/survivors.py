@@ -231,4 +231,4 @@ class Survivors:
     def _next_life(self, rank: int, now: float) -> None:
         ended = self._state.ranks[rank]
         ended.stdout, ended.stderr = self._launcher.console.next_life(rank)
-        self._state.next_life(rank, now, self._ranks[rank].host.name)
+        self._state.next_life(rank, now).host = self._ranks[rank].host.name
