@@ -45,8 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         only = item.get_closest_marker("only_linux")
         if only is not None and (PORTABLE or sys.platform != "linux"):
             item.add_marker(pytest.mark.skip(f"only Linux can do that: {only.args[0]}"))
-    for item in _forked([item for item in items if item.path.parent == _HERE / "jax"]):
-        item.add_marker(pytest.mark.forked("jax"))
+    for item in _first_rows([item for item in items if item.path.parent == _HERE / "jax"]):
+        item.add_marker("afresh")
 
 
 def kind_of(path: Path) -> str | None:
@@ -56,18 +56,14 @@ def kind_of(path: Path) -> str | None:
     return kind if kind in _KINDS else None
 
 
-def _forked(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    """Of the items those whose ranks are forked, which saves each of them an import of jax.
-
-    The first of each table starts them afresh, as what is marked `afresh` does.
-    """
+def _first_rows(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """The first of each table; the ranks of the others are forked, as all are by default."""
     seen = set()
     for item in items:
         function = getattr(item, "function", None)
-        if "jobs" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("afresh"):
-            if function in seen:
-                yield item
+        if hasattr(item, "callspec") and function not in seen:
             seen.add(function)
+            yield item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -96,14 +96,15 @@ if __name__ == "__main__":
         process.join()
         with ProcessPoolExecutor(2, mp_context=context) as pool:
             print(way, ours, process.exitcode, list(pool.map(add, [1, 2])))
+    print("one", sys.modules["__mp_main__"] is sys.modules["__main__"])
 """
 
 
 def test_multiprocessing_in_the_program(jobs: Jobs, folder: Path) -> None:
-    (folder / "mine.py").write_text("")
+    (folder / "mine.py").write_text("import multiprocessing")
     (folder / "program.py").write_text(CHILDREN)
     fresh = lines(jobs.run("-n", 2, "program.py", cwd=folder))
-    assert len(fresh) == 6 and fresh[0] == "[0] fork True 0 [2, 3]"
+    assert len(fresh) == 8 and fresh[0] == "[0] fork True 0 [2, 3]"
     assert lines(preload(jobs, folder, "-n", 2, "program.py")) == fresh
 
 

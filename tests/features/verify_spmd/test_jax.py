@@ -13,8 +13,6 @@ from jobs import PROGRAMS, Jobs, Running, eventually
 
 DIVERGING = PROGRAMS / "diverging.py"
 OVERTAKEN = PROGRAMS / "overtaken.py"
-# A single test whose ranks need not be afresh, as the first row of each table has them.
-FORKED = pytest.mark.forked("jax")
 OPTIONS = ["-n", 4, "-d", 1, "--grace", "1", "--verify-spmd"]
 
 # jax 0.6 keeps less of what its programs are made from.
@@ -194,7 +192,6 @@ def test_the_guides_programs_do_not_diverge(jobs: Jobs, program: str) -> None:
     assert ended.status == 0, ended.stderr
 
 
-@FORKED
 def test_without_the_option_a_divergence_is_only_reported(jobs: Jobs) -> None:
     ended = jobs.run("-n", 4, "-d", 1, DIVERGING, "shape", cwd=PROGRAMS)
     assert ended.status == 0, ended.stderr
@@ -207,7 +204,6 @@ def test_without_the_option_a_divergence_is_only_reported(jobs: Jobs) -> None:
     assert "rank 3: waiting for the others in JAX's exit barrier" in ended.report
 
 
-@FORKED
 def test_ranks_that_pass_a_program_by(jobs: Jobs) -> None:
     ended = jobs.run("-n", 3, *OPTIONS[2:], OVERTAKEN, "metric", cwd=PROGRAMS)
     assert ended.status == 1, ended.stderr
@@ -280,7 +276,6 @@ def test_what_differs_is_shown_and_saved(jobs: Jobs, tmp_path: Path, way: str) -
     assert not any("loc(" in text for text in texts)
 
 
-@FORKED
 def test_programs_from_the_compilation_cache_are_held_too(jobs: Jobs, tmp_path: Path) -> None:
     for _ in range(2):
         ended = jobs.run(*OPTIONS, GATED, "cached", tmp_path)
@@ -290,7 +285,6 @@ def test_programs_from_the_compilation_cache_are_held_too(jobs: Jobs, tmp_path: 
     assert ended.stdout.count("cached\n") == 4  # in the first run some ranks may have been early
 
 
-@FORKED
 def test_a_program_for_which_the_others_wait_in_another_way(jobs: Jobs, tmp_path: Path) -> None:
     """It is let go after a while, with a note, and they are compared all the same."""
     ended = jobs.run(*OPTIONS, GATED, "held by a file", tmp_path / "file", cwd=PROGRAMS)
@@ -304,7 +298,6 @@ def test_a_program_for_which_the_others_wait_in_another_way(jobs: Jobs, tmp_path
     )
 
 
-@FORKED
 def test_a_rank_that_has_skipped_a_program_that_all_know(jobs: Jobs) -> None:
     """It is found when that rank comes to a new one, and the others wait for it in an old one."""
     ended = jobs.run(*OPTIONS, GATED, "skipped", cwd=PROGRAMS, limit=180)
@@ -316,7 +309,6 @@ def test_a_rank_that_has_skipped_a_program_that_all_know(jobs: Jobs) -> None:
     assert f"rank 2 {odd} jit(mean) f32[8,4]" in ended.report
 
 
-@FORKED
 def test_a_handler_that_raises_ends_the_wait(jobs: Jobs, tmp_path: Path) -> None:
     """What waited before waits on with its next call, and is let go when all are there."""
     ended = jobs.run(*OPTIONS, GATED, "interrupted", tmp_path)
@@ -326,7 +318,6 @@ def test_a_handler_that_raises_ends_the_wait(jobs: Jobs, tmp_path: Path) -> None
     assert "waited" not in ended.stderr
 
 
-@FORKED
 def test_a_stall_at_the_gate(jobs: Jobs) -> None:
     ended = jobs.run(*OPTIONS, "--stall-timeout", "3", GATED, "never", cwd=PROGRAMS)
     assert ended.status == 124, ended.stderr
@@ -336,7 +327,6 @@ def test_a_stall_at_the_gate(jobs: Jobs) -> None:
     assert "result" not in ended.stdout
 
 
-@FORKED
 def test_after_an_interrupt_no_program_is_held(jobs: Jobs) -> None:
     """A checkpoint may have to be written; the ranks do so at moments of their own."""
     options = ["-n", 4, "-d", 1, "--grace", "20", "--verify-spmd"]
@@ -355,7 +345,6 @@ def held(jobs: Jobs, *options: object) -> Running:
     return job
 
 
-@FORKED
 def test_the_launchers_death_holds_nobody_at_the_gate(jobs: Jobs) -> None:
     job = held(jobs)
     job.signal(signal.SIGKILL)

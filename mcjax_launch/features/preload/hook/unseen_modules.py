@@ -110,7 +110,7 @@ def _is_found(name: str, module: ModuleType, finders: Collection[Any]) -> bool:
     # A finder of some build's own may name it otherwise, or not find it a second time.
     if found is None or origin is None or found.origin == origin:
         return True
-    return os.path.realpath(found.origin or "") == os.path.realpath(origin)
+    return os.path.realpath(str(found.origin)) == os.path.realpath(str(origin))
 
 
 def _spec_of(module: ModuleType) -> ModuleSpec | None:
