@@ -89,6 +89,7 @@ def flags(jobs: Jobs, folder: Path, *options: object) -> dict[str, str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.every_jax
 @pytest.mark.parametrize("place", PLACES)
 def test_flags_are_those_of_a_fresh_rank(jobs: Jobs, tmp_path: Path, place: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from jobs import Jobs
 
-pytestmark = pytest.mark.afresh  # a test says itself which ranks are forked
+pytestmark = [pytest.mark.afresh, pytest.mark.long]  # a test says itself which ranks are forked
 
 # What a program sees before its import of jax, and after it.
 SEES = """
