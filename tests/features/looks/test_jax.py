@@ -9,12 +9,12 @@ from jobs import PROGRAMS, Jobs
 
 
 @pytest.mark.only_linux("looks at ranks")
-@pytest.mark.parametrize("how", ["sleep", "work", "equal"])
+@pytest.mark.parametrize("how", ["work", "equal"])
 def test_who_is_slow(how: str, jobs: Jobs, tmp_path: Path) -> None:
-    """By what it sleeps or works; the looks, which a record has, cost it nothing."""
+    """One that works in NumPy, with a sum over all ranks in each step."""
     report = tmp_path / "run.json"
-    options = ["-n", 3, "-d", 1, "--report", report, PROGRAMS / "uneven.py", how, "12"]
-    ended = jobs.run(*options, limit=180, environ={"MCJAX_TEST_TIME_SCALE": "0.1"})
+    options = ["-n", 3, "-d", 1, "--report", report, PROGRAMS / "uneven.py", how, "8"]
+    ended = jobs.run(*options, limit=180, env={"MCJAX_TEST_TIME_SCALE": "0.1"})
     assert ended.status == 0, ended.stderr
     named = re.findall(r"rank (\d) is slow: .*; it was in load_batch at uneven.py", ended.report)
     attempt = json.loads(report.read_text())["attempts"][0]

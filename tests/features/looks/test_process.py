@@ -1,12 +1,15 @@
 """A process says where its main thread is, and nothing that it waits for is cut short."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from jobs import Jobs
+from stand_in_jax import make_stand_in
 
 from mcjax_launch.kernel.agent.system import system
 from mcjax_launch.kernel.wire.system import place_signal
@@ -90,3 +93,63 @@ def test_what_works_answers_at_once(tmp_path: Path) -> None:
         (tmp_path / "end").touch()
     assert " in work\n" in calls and calls.startswith("Stack (most recent call first):\n")
     assert beside is False
+
+
+# Some load while the others wait, each in a call of C, until one has been asked often enough.
+UNEVEN = """
+import os, signal, sys, threading, time
+import jax
+from jax._src import array
+
+def load_batch():
+    time.sleep(0.02)
+
+threading.Thread(target=array.lock.acquire, daemon=True).start()  # as XLA's
+jax.distributed.initialize()
+asked = []
+signum = signal.SIGRTMIN + 14
+answer = signal.getsignal(signum)
+
+def count(*args):
+    answer(*args)
+    asked.append(args)
+    if len(asked) == 25 and len(sys.argv) != 2:
+        open("enough", "w").close()
+
+signal.signal(signum, count)
+loads = os.environ["JAX_PROCESS_ID"] in sys.argv
+while not os.path.exists("enough"):
+    load_batch() if loads else array.wait()
+"""
+WAIT = "import threading\nlock = threading.Lock()\nlock.acquire()\ndef wait(): lock.acquire(timeout=0.02)\n"
+
+
+@pytest.mark.only_linux("looks at ranks")
+@pytest.mark.parametrize("slow", [["1"], ["0", "1", "2"]])
+def test_who_is_slow(slow: list[str], jobs: Jobs, tmp_path: Path) -> None:
+    """Once while it runs, and at the end; not where all load."""
+    make_stand_in(tmp_path / "site-packages")
+    (tmp_path / "site-packages" / "jax" / "_src" / "array.py").write_text(WAIT)
+    (tmp_path / "train.py").write_text(UNEVEN)
+    options = ["-n", 3, "-x", "PYTHONPATH=site-packages", "--preload", "none"]
+    options += ["--report", tmp_path / "run.json", "train.py", *slow]
+    job = jobs.start(*options, cwd=tmp_path, env={"MCJAX_TEST_TIME_SCALE": "0.1"})
+    if slow == ["1"]:
+        assert job.process.stderr is not None
+        while b" is slow: " not in job.err:
+            piece = os.read(job.process.stderr.fileno(), 65536)
+            assert piece, job.err
+            job.err += piece
+        (tmp_path / "enough").touch()
+    ended = job.finish(limit=120)
+    assert ended.status == 0, ended.stderr
+    attempt = json.loads((tmp_path / "run.json").read_text())["attempts"][0]
+    for rank in attempt["ranks"]:
+        does = "elsewhere" if str(rank["rank"]) in slow else "jax"
+        assert does in [what for _, what, _ in rank["looks"]]
+    named = [line for line in ended.report.splitlines() if " slow: " in line]
+    assert [one["rank"] for one in attempt["slow"]] == ([1] if slow == ["1"] else [])
+    assert len(named) == 2 * len(attempt["slow"])
+    for line in named:
+        assert line.startswith("rank 1 is slow: the others waited ")
+        assert "; it was in load_batch at train.py:7 (" in line
