@@ -204,11 +204,14 @@ def _kept(traceback: TracebackType | None) -> BaseException | None:
 
     It exits below the `except`, where Python knows no more of it, and a variable still does.
     """
-    while traceback is not None and traceback.tb_next is not None:
+    exits = None
+    while traceback is not None:
+        if "__tracebackhide__" not in traceback.tb_frame.f_code.co_varnames:  # no call of ours
+            exits = traceback.tb_frame
         traceback = traceback.tb_next
-    if traceback is None or source_lines.is_users(traceback.tb_frame.f_code.co_filename):
+    if exits is None or source_lines.is_users(exits.f_code.co_filename):
         return None
-    values = traceback.tb_frame.f_locals.values()
+    values = exits.f_locals.values()
     owners = {id(one): one for one in (getattr(value, "__self__", value) for value in values)}
     kept = [one for one in owners.values() if isinstance(one, Exception) and one.__traceback__]
     return kept[0] if len(kept) == 1 else None

@@ -13,7 +13,7 @@ from jobs import PROGRAMS, Jobs
 def test_who_is_slow(how: str, jobs: Jobs, tmp_path: Path) -> None:
     """One that works in NumPy, with a sum over all ranks in each step."""
     report = tmp_path / "run.json"
-    options = ["-n", 3, "-d", 1, "--report", report, PROGRAMS / "uneven.py", how, "8"]
+    options = ["-n", 3, "-d", 1, "--report", report, PROGRAMS / "uneven.py", how, "15"]
     ended = jobs.run(*options, limit=180, env={"MCJAX_TEST_TIME_SCALE": "0.1"})
     assert ended.status == 0, ended.stderr
     named = re.findall(r"rank (\d) is slow: .*; it was in load_batch at uneven.py", ended.report)
