@@ -34,6 +34,8 @@ _MAY_SERVE = {
 }
 # Where a thread waits for another one.
 _FOR_THREADS = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/selectors.py")
+# Functions that Python makes of expressions.
+_INLINE = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}
 # Other threads that are named.
 _MOST_THREADS = 2
 _DEBUGGERS = ("debugpy", "IPython", "ipdb")
@@ -235,9 +237,11 @@ class Sighting:
         """Where it is if it does not wait, in the user's own function; "" if that is not known."""
         if not self.frames:
             return ""
-        frame = self.frames[self._users or 0]
+        at = self._users or 0
+        frame = self.frames[at]
         line = self._line(frame)
-        place = f"at {line}" if frame.name == "<module>" else f"in {frame.name} at {line}"
+        name = next((one.name for one in self.frames[at:] if one.name not in _INLINE), frame.name)
+        place = f"at {line}" if name == "<module>" else f"in {name} at {line}"
         if self.may_serve and frame.library == source_lines.USER:
             place = f"in {self.may_serve}, {place}"
         return place + (self._other_threads if self.waits_for_a_thread else "")

@@ -31,6 +31,7 @@ CALLS = {
     ],
     "tensorflow": [f"{SITE}/tensorflow/data.py:3:next"],
     "own": [],
+    "inline": ["/me/data.py:41:<genexpr>"],
 }
 STEP = "train.py:12"
 
@@ -70,6 +71,7 @@ WAITED = "ranks 0-1,3 have waited 40 s at train.py:12 for rank 2, which is in f 
     (stack(2, "queue", "data.py:41", "futex_do_wait"), WAITED),
     (stack(2, "tensorflow", "data.py:41", "futex_do_wait"), WAITED),
     (stack(2, "own", "data.py:41"), WAITED),
+    (stack(2, "inline", "data.py:41"), WAITED),
     (stack(2, "tracing", "model.py:4"), ""),
     (stack(2, "pdb", "train.py:40"), ""),
     (stack(2, "server", "data.py:41"), WAITED.replace("which is in f", "which is in a server's loop, in f")),
