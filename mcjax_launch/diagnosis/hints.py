@@ -111,7 +111,9 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -
         return "proxy variables can keep processes apart: try -x http_proxy= -x https_proxy="
     devices = wrong_devices(text, failure.line or "") if failure is not None else None
     if devices is not None and not run.compilations.on_accelerator:
-        return _of_devices(devices, ranks)
+        mine = membership.backend.devices if membership.backend is not None else 0
+        are_alike = not mine or devices.has in (mine, mine * ranks)
+        return _of_devices(devices, ranks) if are_alike else ""
     error = known_error(text)
     if error is KnownError.SEVERAL_SLICES and failure is not None and failure.slices:
         return f"JAX sees {slices_text(failure.slices)}: {error.hint}"

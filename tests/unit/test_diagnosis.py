@@ -265,6 +265,9 @@ def test_no_advice_on_devices_for_other_arrays_or_on_gpus() -> None:
     assert failure_hints(run) == [
         "hint: the program wants 8 devices and has 1: -d 8 gives the rank 8 CPU devices"
     ]
+    run.membership.backend = hook.Backend("cpu", 2)
+    assert not failure_hints(run, ranks=2)  # and the ranks do not have the same number
+    run.membership.backend = None
     run.compilations.platform = "gpu"
     assert not failure_hints(run)
 
