@@ -45,7 +45,7 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[F
             there.
 
     """
-    transport = Transport(job, features.on_hosts(job))
+    transport = Transport(job, features.on_hosts(job_of_check(job)))
     transport.start_local(hosts)
     transport.allow_many_files()
     front = of_own_process()

@@ -16,7 +16,7 @@ def test_who_is_slow(how: str, jobs: Jobs, tmp_path: Path) -> None:
     options = ["-n", 3, "-d", 1, "--report", report, PROGRAMS / "uneven.py", how, "15"]
     ended = jobs.run(*options, limit=180, env={"MCJAX_TEST_TIME_SCALE": "0.1"})
     assert ended.status == 0, ended.stderr
-    named = re.findall(r"rank (\d) is slow: .*; it was in load_batch at uneven.py", ended.report)
+    named = re.findall(r"rank (\d) is slow: .*; it was in load_batch at \S*uneven.py", ended.report)
     attempt = json.loads(report.read_text())["attempts"][0]
     if how == "equal":
         assert named == [] and attempt["slow"] == []
