@@ -142,7 +142,8 @@ def _is_of_shared_callback(run: RankRun) -> bool:
     shared = [program.ranks for program in run.compilations.ran.values() if len(program.ranks) > 1]
     calls = any(min(ranks) == run.process_id for ranks in shared)
     said = run.failure.summary
-    return calls and any(is_told(lost.error, said) for lost in run.lost.values())
+    errors = [lost.error for lost in run.lost.values() if lost.error.callback]
+    return calls and any(is_told(error, said) for error in errors)
 
 
 def _of_devices(devices: MeshDevices, ranks: int) -> str:

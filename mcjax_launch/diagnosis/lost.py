@@ -22,7 +22,7 @@ def lost_errors(
         now: in time.monotonic's seconds.
         first: the ranks whose come first.
         ago: what the times are before.
-        told: what has been said: a callback's that is quoted there is not told again.
+        told: what has been said: one that is quoted there is not told again.
 
     """
     runs = sorted(state.ranks.values(), key=lambda run: run.process_id not in first)
@@ -30,10 +30,11 @@ def lost_errors(
 
 
 def is_told(error: ErrorLost, told: str) -> bool:
-    """Whether a text has what a callback raised: JAX, or who calls it, raises that again."""
-    raised = error.raised
-    said = headline(raised).partition(": ")[2]
-    return bool(error.callback) and (said or raised.exception) in told
+    """Whether a text has the exception: who waits for a thread or a callback raises it again."""
+    raised, line = error.raised, headline(error.raised)
+    if not error.callback:
+        return line in told
+    return (line.partition(": ")[2] or raised.exception) in told  # JAX's own, with that message
 
 
 def failed_callback(state: RunState) -> tuple[RankRun, str] | None:

@@ -214,6 +214,16 @@ def test_a_callback_that_is_called_on_one_rank_for_all(rank: int, *, hinted: boo
     assert any("with the data of all" in line for line in lines) == hinted
 
 
+@pytest.mark.parametrize(("message", "told"), [("not finite", False), ("corrupt", True)])
+def test_a_future_whose_exception_is_raised_again(message: str, *, told: bool) -> None:
+    state = state_of(joined="012")
+    raised = hook.Raised("ValueError", f"ValueError: {message}", "data.py:12")
+    say(state, 1, hook.ErrorLost(1, "loader", raised, True), 8.0)
+    say(state, 1, failure("ValueError: not finite"), 8.0)
+    ended(state, 1, 1)
+    assert any("before" in line for line in summarize(state).lines) == told
+
+
 def test_a_second_process_that_fails_in_its_own_way_first() -> None:
     state = state_of(joined="012")
     again = hook.Joining("127.0.0.1:5", 3, 1, "t.py:2")
