@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from mcjax_launch.diagnosis.sightings import BARRIER, crashed_at
+from mcjax_launch.diagnosis.sightings import BARRIER, crashed_at, in_function
 from mcjax_launch.diagnosis.victims import told_by
 from mcjax_launch.jax_messages.lost_peer import failed_programs_barrier
 from mcjax_launch.kernel.wire import source_lines
@@ -64,13 +64,9 @@ def _place(run: RankRun) -> str:
     """Where a rank was when the first one failed, or when it failed itself; "" if not known."""
     frame = crashed_at(run)
     if frame is not None:
-        return _in(frame.name, f"{frame.file.rpartition('/')[2]}:{frame.line}")
+        return in_function(frame.name, f"{frame.file.rpartition('/')[2]}:{frame.line}")
     if run.failure is not None and run.failure.where:
         where, _, name = run.failure.where.rpartition(" in ")
         file, _, line = where.rpartition(":")
-        return _in(name, f"{source_lines.shortened(file).rpartition('/')[2]}:{line}")
+        return in_function(name, f"{source_lines.shortened(file).rpartition('/')[2]}:{line}")
     return run.stood
-
-
-def _in(name: str, line: str) -> str:
-    return f"at {line}" if name == "<module>" else f"in {name} at {line}"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from mcjax_launch.diagnosis.backends import placed
 from mcjax_launch.diagnosis.compiling import idle_compilation_lines
-from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints, times_out_collectives
+from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints, waits_for_ever
 from mcjax_launch.diagnosis.initialize_calls import kept_apart, other_setting, wrong_call
 from mcjax_launch.diagnosis.lost import lost_errors
 from mcjax_launch.diagnosis.spmd import divergence_lines
@@ -47,16 +47,14 @@ def hints(state: RunState) -> list[str]:
 
 
 def _hints(state: RunState) -> list[str]:
-    runs = state.running
-    compiling = {run.process_id for run in runs if run.compilations.under_way}
+    compiling = {run.process_id for run in state.running if run.compilations.under_way}
     idle = state.idle_compilations.keys()
     if state.pause.is_on or state.diverged or compiling - idle or not _uses_jax(state):
         return []
     hang = Hang.COMPILING if idle else _hang(state)
     if hang is None:
         return []
-    on_cpu = any(run.compilations.platform == "cpu" for run in runs)
-    endless = on_cpu and not times_out_collectives(state)
+    endless = waits_for_ever(state)
     return hang_hints(hang, endless_on_cpu=endless, verified=state.programs.held_any)
 
 

@@ -157,11 +157,13 @@ def _of_devices(devices: MeshDevices, ranks: int) -> str:
     return f"{what}: -d {each} gives each of the {ranks} ranks {counted(each, 'CPU device')}"
 
 
-def times_out_collectives(state: RunState) -> bool:
-    """Whether the flag is set that ends a collective which a rank never reaches."""
+def waits_for_ever(state: RunState) -> bool:
+    """Whether ranks are on CPU, without the flag that ends a collective which one never reaches."""
+    if all(run.compilations.platform != "cpu" for run in state.running):
+        return False
     calls = (run.membership.call for run in state.ranks.values())
     settings = (call.settings for call in calls if call is not None and call.settings)
-    return any(_TIMEOUT_FLAG in one.get("XLA_FLAGS", "") for one in settings)
+    return all(_TIMEOUT_FLAG not in one.get("XLA_FLAGS", "") for one in settings)
 
 
 def hang_hints(hang: Hang, *, endless_on_cpu: bool, verified: bool) -> list[str]:

@@ -241,7 +241,7 @@ class Sighting:
         frame = self.frames[at]
         line = self._line(frame)
         name = next((one.name for one in self.frames[at:] if one.name not in _INLINE), frame.name)
-        place = f"at {line}" if name == "<module>" else f"in {name} at {line}"
+        place = in_function(name, line)
         if self.may_serve and frame.library == source_lines.USER:
             place = f"in {self.may_serve}, {place}"
         return place + (self._other_threads if self.waits_for_a_thread else "")
@@ -261,6 +261,11 @@ class Sighting:
         files = {where.rpartition(":")[0] for where in lines}
         file = next((one for one in files if one and f"/{frame.file}".endswith(f"/{one}")), None)
         return f"{file or frame.file.rpartition('/')[2]}:{frame.line}"
+
+
+def in_function(name: str, line: str) -> str:
+    """A place in words."""
+    return f"at {line}" if name == "<module>" else f"in {name} at {line}"
 
 
 def _is_telling(call: str) -> bool:

@@ -88,11 +88,12 @@ def slow_ranks(moments: Iterable[Moment]) -> list[SlowRank]:
 
 def _awaited(moment: Moment) -> list[int]:
     """The ranks for which most of the others wait in JAX, at one moment."""
-    doing = [spot.doing for spot in moment.known.values()]
+    known = moment.known
+    doing = [spot.doing for spot in known.values()]
     waiting, away = doing.count(Doing.JAX), doing.count(Doing.ELSEWHERE)
     if Doing.COMPILING in doing or 2 * waiting <= waiting + away - 1:
         return []
-    return [rank for rank, spot in moment.known.items() if spot.doing is Doing.ELSEWHERE]
+    return [rank for rank, spot in known.items() if spot.doing is Doing.ELSEWHERE]
 
 
 def _is_new_wait(moment: Moment) -> bool:

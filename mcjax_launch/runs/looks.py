@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
+from itertools import chain
 
 from mcjax_launch.kernel.wire.value import Changing, Value, field
 
@@ -116,7 +117,7 @@ class Looks:
 
         """
         later: Moment | None = None
-        for moment in reversed(self.moments):
+        for moment in chain(reversed(self.recent), reversed(self._before)):
             spot = moment.spots.get(rank)
             if not isinstance(spot, Unanswered):
                 return

@@ -216,7 +216,7 @@ class HangWatch:
             return []
         waited, least = now - wait.since, self._told.get(wait.key, AFTER_S)
         lines = self._lines(wait, now) if waited >= least else []
-        if lines and not self._hinted and self._state.has_lost and _waits_for_ever(self._state):
+        if lines and not self._hinted and self._state.has_lost and self._waits_for_ever():
             self._hinted = True
             lines.append(_CPU_COLLECTIVES)
         while least <= waited:
@@ -224,6 +224,11 @@ class HangWatch:
         self._told[wait.key] = least
         self._next_at = self._next_stacks_at = wait.since + least
         return lines
+
+    def _waits_for_ever(self) -> bool:
+        from mcjax_launch.diagnosis.hints import waits_for_ever
+
+        return waits_for_ever(self._state)
 
     def _lines(self, wait: "BlockedOn | Stalled", now: float) -> list[str]:
         from mcjax_launch.diagnosis.lost import lost_errors
@@ -243,14 +248,6 @@ class HangWatch:
             end = "--stall-timeout 10m would end a job in which nothing moves"
         see = f"{self._shows_stacks} shows where all ranks are; " if self._shows_stacks else ""
         return f"{see}{end}"
-
-
-def _waits_for_ever(state: RunState) -> bool:
-    """Whether ranks are in collectives on CPU that do not time out."""
-    from mcjax_launch.diagnosis.hints import times_out_collectives
-
-    on_cpu = any(run.compilations.platform == "cpu" for run in state.running)
-    return on_cpu and not times_out_collectives(state)
 
 
 class StandingLooks:

@@ -458,9 +458,7 @@ class Agent:
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         taken = None
-        if (
-            rank_environ.LIFE not in rank.env
-        ):  # of the input, an earlier life has taken what it wanted
+        if rank_environ.LIFE not in rank.env:  # an earlier life has taken what it wanted
             given = (part.standard_input(rank.process_id) for part in self._parts.values())
             taken = next((fd for fd in given if fd is not None), None)
         for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):

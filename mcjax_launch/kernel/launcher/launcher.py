@@ -417,16 +417,10 @@ class Launcher:
         if run.failed and not run.after_signal:
             run.stderr = self.console.tails(rank)[1]  # what shows whether it is a victim
             failure = RankFailure(rank, is_victim(run), _is_signalled(run), _is_early(run))
-            if failure.is_victim or ran_apart(run):
-                self._see_who_is_late(run)
+            if ran_apart(run) or (failure.is_victim and _gave_up_waiting(run)):
+                # They are ended now: ask where they are.
+                self.stacks.request(self.links, self._note_places)
         self.perform(self.policy.rank_ended(failure))
-
-    def _see_who_is_late(self, run: RankRun) -> None:
-        """Ask where ranks are, if this one waited for others in vain: they are ended now."""
-        from mcjax_launch.diagnosis.culprit import gave_up_waiting
-
-        if gave_up_waiting(run) or ran_apart(run):
-            self.stacks.request(self.links, self._note_places)
 
     def _note_places(self, stacks: list["Stack"]) -> None:
         from mcjax_launch.diagnosis.sightings import sightings
@@ -687,6 +681,12 @@ class Launcher:
         said = annotated or any(self.console.in_sight(run.process_id) for run in alike)
         said = said or (self.state.survives and not self.state.ended_all)
         return summary.without_quote if said else summary.lines
+
+
+def _gave_up_waiting(run: RankRun) -> bool:
+    from mcjax_launch.diagnosis.culprit import gave_up_waiting  # as only a victim needs
+
+    return gave_up_waiting(run)
 
 
 def _is_signalled(run: RankRun) -> bool:

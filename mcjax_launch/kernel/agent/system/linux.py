@@ -257,7 +257,7 @@ def _calls(pid: int) -> dict[int, str]:
     """What each thread is in, the main one first; see `_call`."""
     try:
         others = map(int, os.listdir(f"/proc/{pid}/task"))
-        return {thread: _call(pid, thread) for thread in (pid, *others)}
+        return {thread: _call(pid, thread) for thread in dict.fromkeys((pid, *others))}
     except OSError:
         return {}
 
