@@ -1,25 +1,30 @@
 """What a terminal shows of what is written to it: as much of one as the launcher uses."""
 
+import math
 import re
 
-_TOKEN = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|(\r|\n)|([^\x1b\r\n]+)")
+_TOKEN = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|(\r|\n|\x1b[78])|([^\x1b\r\n]+)")
 
 
 class Screen:
-    """An endlessly high terminal, whose own driver makes `\\r\\n` of each newline.
+    """A terminal, whose own driver makes `\\r\\n` of each newline.
 
     Args:
         columns: how wide it is.
+        height: how many rows it shows; above them is what has been scrolled away. Endless if None.
 
     Attributes:
         column: where the cursor is.
 
     """
 
-    def __init__(self, columns: int = 80) -> None:
+    def __init__(self, columns: int = 80, height: int | None = None) -> None:
         self._columns = columns
-        self._rows = [""]
+        self._height = self._scrolling = height or math.inf
+        self._rows = [""] * (height or 1)
+        self._top = 0
         self._row = self.column = 0
+        self._saved = (0, 0)
         self._wraps, self._holds = True, False
 
     def write(self, text: str) -> None:
@@ -36,10 +41,23 @@ class Screen:
             elif move == "\r":
                 self.column = 0
             elif move == "\n":
-                self._row, self.column = self._row + 1, 0
-                self._rows += [""] * (self._row + 1 - len(self._rows))
+                self._new_line()
+            elif move == "\x1b7":
+                self._saved = self._row - self._top, self.column
+            elif move == "\x1b8":
+                self._row, self.column = self._top + self._saved[0], self._saved[1]
             else:
                 self._act(number, letter)
+
+    def _new_line(self) -> None:
+        self.column = 0
+        if self._row + 1 == self._top + self._scrolling:
+            self._rows.insert(self._row + 1, "")
+            self._top += 1
+        elif self._row + 1 == self._top + self._height:
+            return
+        self._row += 1
+        self._rows += [""] * (self._row + 1 - len(self._rows))
 
     def _put(self, char: str) -> None:
         if self.column == self._columns:
@@ -54,11 +72,20 @@ class Screen:
     def _act(self, number: str, letter: str) -> None:
         match number, letter:
             case ("", "J"):
-                del self._rows[self._row + 1 :]
+                self._rows[self._row + 1 :] = [""] * (len(self._rows) - self._row - 1)
                 self._rows[self._row] = self._rows[self._row][: self.column]
             case (_, "A"):
                 self._row -= int(number)
-                assert self._row >= 0
+                assert self._row >= self._top
+            case (_, "H"):
+                row, column = map(int, number.split(";"))
+                self._row, self.column = self._top + row - 1, column - 1
+            case (_, "r"):
+                self._scrolling = int(number.removeprefix("1;")) if number else self._height
+                assert 2 <= self._scrolling <= self._height
+                self._row, self.column = self._top, 0
+            case ("2", "K"):
+                self._rows[self._row] = ""
             case ("?7", "l" | "h"):
                 self._wraps = letter == "h"
             case ("?2026", "l" | "h"):
@@ -71,8 +98,13 @@ class Screen:
 
     @property
     def rows(self) -> list[str]:
-        """What is to be seen, without empty rows at the end."""
+        """What is to be seen, and what has been scrolled away, without empty rows at the end."""
         seen = [row.rstrip() for row in self._rows]
         while seen and not seen[-1]:
             seen.pop()
         return seen
+
+    @property
+    def shown(self) -> list[str]:
+        """What is to be seen, row by row."""
+        return [row.rstrip() for row in self._rows[self._top :]]

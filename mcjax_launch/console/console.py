@@ -96,6 +96,11 @@ class _Output:
         """Whether it has a row at the bottom that can be drawn anew."""
         return isinstance(self._renderer, Live)
 
+    def pin_rows(self) -> None:
+        """Keep its rows at the end of the screen, whatever is written above them."""
+        if isinstance(self._renderer, Live):
+            self._renderer.pin_rows()
+
     def status(self, text: str) -> None:
         """Show this text in the last row, and its further lines below; "" removes all that."""
         first, *more = map(visible, text.split("\n"))
@@ -217,6 +222,8 @@ class Console:
             return None
         from mcjax_launch.console.status_line import StatusLine  # as only a terminal needs
 
+        if self._style.status is not None:
+            err.pin_rows()
         table_rows = err.sink.rows if self._style.status == "table" else None
         return StatusLine(err.status, self._style.status is not None, table_rows)
 
@@ -388,7 +395,7 @@ class Console:
             self._status.redraw()
 
     def suspended(self) -> None:
-        """The launcher is about to be stopped: leave no row behind."""
+        """The launcher is about to be stopped, or to fail: leave no row behind."""
         for output in set(self._outputs.values()):
             output.suspended()
 

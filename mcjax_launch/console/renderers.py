@@ -3,13 +3,14 @@
 `Plain` is for files, pipes and logs: every byte of a rank appears, in lines that nothing else
 interrupts; where a line returns to its start, its prefix is written again. `Live` is for a
 terminal: unfinished lines (a prompt, a progress bar) stay at the bottom, one row a stream in order
-of rank, and are redrawn in place, as long as the terminal is ours.
+of rank, and the job's status below them.
 """
 
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from mcjax_launch.console.bottom import Pinned, Redrawn, Written
 from mcjax_launch.console.pieces import Fragment, Lines, Stream
 from mcjax_launch.console.unfinished import LONGEST
 
@@ -23,9 +24,6 @@ GROWS_S = 0.25
 REDRAW_S = 0.1
 #: and after so many in a file where lines of others came in between.
 AGAIN_S = 2.0
-
-#: What is to be written, in pieces: a big chunk is copied once, by the prefixing itself.
-Written = list[bytes | memoryview]
 
 
 class _StreamRow:
@@ -215,10 +213,9 @@ class Live(_Renderer):
     """Lines for a terminal.
 
     Args:
-        rows: how many rows the terminal has, asked at each redraw.
+        height: how many rows the terminal has, asked at each redraw.
         shared_prefix, stamp: see `_Renderer`.
-        in_foreground: whether the terminal is ours. While it is not, the shell's own lines and the
-            user's typing are where the rows would be.
+        in_foreground: whether the terminal is ours, see `Redrawn`.
 
     """
 
@@ -226,16 +223,20 @@ class Live(_Renderer):
 
     def __init__(
         self,
-        rows: Callable[[], int],
+        height: Callable[[], int],
         shared_prefix: Callable[[Sequence[int]], bytes] = lambda ranks: b"",
         stamp: Callable[[], bytes] = lambda: b"",
         in_foreground: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(shared_prefix, stamp)
-        self._height = rows
+        self._height = height
         self._in_foreground = in_foreground
-        self._drawn = 0
-        self._status = b""
+        self._bottom: Redrawn | Pinned = Redrawn(in_foreground)
+        self._status: list[bytes] = []
+
+    def pin_rows(self) -> None:
+        """Keep the rows at the end of the screen, whatever is written above them."""
+        self._bottom = Pinned(self._in_foreground, self._height)
 
     def lines(self, lines: Lines) -> Written:
         prefix = self._stamp() + lines.stream.prefix
@@ -248,12 +249,17 @@ class Live(_Renderer):
         return self._above(text)
 
     def _above(self, *text: bytes | memoryview) -> Written:
-        """What to write for whole lines, or none, above the rows, which are drawn anew."""
-        erase = self._erase()
-        draw = self._draw()
-        if erase and draw:  # without it a flood would show no rows most of the time
-            erase, draw = _HOLD + erase, draw + _SHOW
-        return [erase, *text, draw]
+        """What to write for whole lines, or none, above the rows as they are now."""
+        in_order = sorted(self._rows.values(), key=_place)
+        shown = [
+            row.stamp + row.stream.prefix + last
+            for row in in_order
+            if row.shown and (last := re.sub(_MOVES, b"", _last_drawn(row.text)))
+        ]
+        most = max(1, self._height() - 1 - max(1, len(self._status)))
+        if len(shown) > most:
+            shown[most - 1 :] = [b"(and %d more)" % (len(shown) - most + 1)]
+        return self._bottom.write(text, shown, self._status)
 
     def _show(self, row: _StreamRow) -> Written:
         row.due = None
@@ -266,15 +272,15 @@ class Live(_Renderer):
         return self.own(self._finals(bytes(row.text), self._stamp() + row.stream.prefix))
 
     def resumed(self) -> Written:
-        self._drawn = 0  # the cursor has left the rows
-        return [self._draw()]
+        self._bottom.forget()
+        return self._above()
 
     def status(self, row: bytes) -> Written:
-        self._status = row
+        self._status = row.split(b"\n") if row else []
         return self._above()
 
     def make_room(self) -> Written:
-        return [self._erase()]
+        return [self._bottom.clear()]
 
     def _whole(self, line: bytes, prefix: bytes) -> bytes:
         return prefix + (_last_drawn(line) if b"\r" in line else line) + b"\n"
@@ -282,37 +288,7 @@ class Live(_Renderer):
     def _finals(self, text: bytes, prefix: bytes) -> bytes:
         return b"".join(self._whole(line, prefix) for line in text[:-1].split(b"\n"))
 
-    def _erase(self) -> bytes:
-        up = self._drawn - 1
-        drawn, self._drawn = self._drawn, 0
-        if not drawn or not self._in_foreground():
-            return b""
-        return b"\r" + (b"\x1b[%dA" % up if up else b"") + b"\x1b[J"
 
-    def _draw(self) -> bytes:
-        if not (self._rows or self._status) or not self._in_foreground():
-            return b""
-        in_order = sorted(self._rows.values(), key=_place)
-        shown = [
-            row.stamp + row.stream.prefix + text
-            for row in in_order
-            if row.shown and (text := re.sub(_MOVES, b"", _last_drawn(row.text)))
-        ]
-        status = self._status.split(b"\n") if self._status else []
-        most = max(1, self._height() - 1 - max(1, len(status)))
-        if len(shown) > most:
-            shown[most - 1 :] = [b"(and %d more)" % (len(shown) - most + 1)]
-        # A terminal that gets narrower wraps rows, and the cursor stays at the start of this one.
-        back = b"\r" if self._status else b""
-        shown += status
-        self._drawn = len(shown)
-        # Without automatic wrapping a long row stays one row.
-        whole = b"\x1b[?7l" + b"\x1b[0m\n".join(shown) + b"\x1b[0m\x1b[?7h" + back
-        return whole if shown else b""
-
-
-# A terminal that knows these shows nothing of what is between them before it has it all.
-_HOLD, _SHOW = b"\x1b[?2026h", b"\x1b[?2026l"
 # Escape sequences that would move the cursor out of a row; colours stay.
 _MOVES = rb"\x1b\[[0-9;?]*[@-ln-~]|\x1b[^\[]|[\x00-\x08\x0b\x0c\x0e-\x1a]"
 

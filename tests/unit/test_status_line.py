@@ -7,6 +7,7 @@ import pytest
 from records import say
 from screen import Screen
 
+from mcjax_launch.console.bottom import Written
 from mcjax_launch.console.pieces import Fragment, Stream, whole_lines
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.console.renderers import Live
@@ -86,6 +87,39 @@ def test_a_table_below_the_output() -> None:
     assert screen.rows == ["one", "two"]
 
 
+def test_pinned_rows_stay_while_the_output_scrolls() -> None:
+    height, screen, ours = 5, Screen(40, 5), True
+    live = Live(lambda: height, in_foreground=lambda: ours)
+    live.pin_rows()
+
+    def write(written: Written) -> str:
+        text = b"".join(written).decode()
+        screen.write(text)
+        return text
+
+    write(live.own(b"one\n"))
+    write(live.status(b"status\n[0] a"))
+    assert screen.shown == ["one", "", "", "status", "[0] a"]
+    flood = b"".join(b"line %d\n" % n for n in range(100))
+    assert write(live.own(flood)) == flood.decode()  # which leaves the rows alone
+    assert screen.shown == ["line 98", "line 99", "", "status", "[0] a"]
+    write(live.fragment(Fragment(Stream(0, 1, b"[0] "), b"50 %"), 0.0))
+    assert screen.shown == ["line 99", "", "[0] 50 %", "status", "[0] a"]
+    height = 4  # too few for rows and output: the output is what counts
+    write(live.own(b"two\n"))
+    assert screen.shown == ["line 99", "two", "", "", ""]
+    height = 5
+    write(live.status(b"status"))
+    assert screen.shown == ["line 99", "two", "", "[0] 50 %", "status"]
+    write(live.make_room())
+    assert screen.rows[-3:] == ["line 98", "line 99", "two"]
+    ours = False
+    assert write(live.status(b"changed")) == ""
+    ours = True
+    write(live.resumed())
+    assert screen.shown[-2:] == ["[0] 50 %", "changed"]
+
+
 def test_a_row_for_each_rank() -> None:
     state = joining(3, 2)
     used(state, 10.0, 1.0, 1.0, 1.0)
@@ -122,10 +156,13 @@ def test_a_row_fits_any_terminal() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_nothing_is_left_of_it(seed: int) -> None:
+@pytest.mark.parametrize("pinned", [False, True])
+def test_nothing_is_left_of_it(seed: int, pinned: bool) -> None:
     """However lines, unfinished lines and the status follow one another."""
     chance = random.Random(seed)
-    live, screen, lines = Live(lambda: 24), Screen(40), []
+    live, screen, lines = Live(lambda: 9), Screen(40, 9 if pinned else 0), []
+    if pinned:
+        live.pin_rows()
     bars: dict[int, str] = {}
     status = ""
     sources = [Stream(rank, 1, b"[%d] " % rank) for rank in range(3)]
@@ -151,8 +188,12 @@ def test_nothing_is_left_of_it(seed: int) -> None:
                 written = []
         screen.write(b"".join(written).decode())
         below = [f"[{rank}] {bars[rank]}" for rank in sorted(bars)] + ([status] if status else [])
-        assert screen.rows == lines + below
+        assert [row for row in screen.rows if row] == lines + below
         assert not status or screen.column == 0  # where a terminal that is resized keeps it
+        if pinned and below:
+            assert screen.shown[-len(below) :] == below
+        else:
+            assert screen.rows == lines + below
 
 
 # --- what it says ---

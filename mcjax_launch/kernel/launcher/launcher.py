@@ -175,6 +175,9 @@ class Launcher:
             self._timers = [self.console, self.pool]
             self._account_for_all()
             lost_output = any(link.greeted and not link.ended for link in self.links)
+        except BaseException:
+            self.console.suspended()  # a bug of ours leaves no terminal behind that scrolls in part
+            raise
         finally:
             for part in self._parts.values():
                 part.close(time.monotonic())
