@@ -1,4 +1,4 @@
-"""Ranks whose programs part in the way that argv says ... and such as only look as if they did."""
+"""Ranks whose programs part in the ways that argv says ... or only look as if they did."""
 
 import sys
 
@@ -16,7 +16,6 @@ except ImportError:  # an older jax
     from jax.sharding import use_mesh as set_mesh
 
 jax.distributed.initialize()
-way = sys.argv[1]
 me, last = jax.process_index(), jax.process_count() - 1
 odd = me == last
 
@@ -44,73 +43,82 @@ def metric(x: jax.Array) -> jax.Array:
     return (x * x).mean()
 
 
+def part(way: str) -> None:
+    if way == "code":  # a silent wrong number
+        y = (x * 3).sum() if odd else (x * x + 1).sum()  # at: code
+        print("result", y)
+    elif way == "shape":
+        total(spread(5 if odd else 3)).block_until_ready()  # at: shape
+    elif way == "order":
+        for program in (metric, double) if odd else (double, metric):
+            print("result", program(x))  # at: order
+    elif way == "extra":
+        if me == 0:
+            metric(x).block_until_ready()  # at: extra
+        double(x).block_until_ready()  # at: usual
+    elif way == "early":
+        if odd:
+            sys.exit()
+        double(x).block_until_ready()  # at: early
+    elif way == "extra at the end":
+        print(double(x), flush=True)
+        if me == 0:
+            metric(x).block_until_ready()  # at: extra at the end
+        sys.exit()
+    elif way == "constant":
+        offset = np.full((4,), float(me))
+        jax.jit(lambda x: (x + offset).sum())(x).block_until_ready()  # at: constant
+
+
+def only_seem_to_part(way: str) -> None:
+    if way == "on some":  # programs of rank 0 alone, and of half of the ranks
+        if me == 0:
+            print("metric", metric(jnp.arange(8.0)))
+        half = [d for d in jax.devices() if d.process_index % 2 == me % 2]
+        for _ in range(1 + me % 2):
+            print("half", (double if me % 2 else metric)(spread(2, half)))
+        print("all", double(x))
+    elif way == "at other moments":
+        if me == 0:  # asks for a program's cost before anybody runs it
+            print(double.lower(x).compile().cost_analysis() is not None)
+        print("metric", metric(x))
+        if odd:
+            jax.clear_caches()
+        print("first", total(x))
+        print("double", double(x))
+        print("metric", metric(x))
+    elif way == "rank 0 alone":  # of what every process has all
+        loss = jax.jit(jnp.mean, out_shardings=NamedSharding(x.sharding.mesh, P()))(x)
+        if me == 0:
+            print("loss", loss * 100, loss + 1)
+        print("first", total(x))
+    elif way == "rank 0 alone, with a mesh":  # explicit axes put constraints that divide nothing
+        mesh = jax.make_mesh((jax.device_count(),), ("all",))
+        whole, parts = NamedSharding(mesh, P()), NamedSharding(mesh, P("all"))
+        one = jax.device_put(np.float32(3), whole)
+        if me == 0:
+            print("times", jax.jit(lambda x: jax.lax.with_sharding_constraint(x * 2, whole))(one))
+            alone = shard_map(lambda x: x + 1, mesh=mesh, in_specs=P(), out_specs=P())
+            print("alone", jax.jit(alone)(one))
+            with set_mesh(mesh):
+                print("loss", one * 100)
+        spread_out = jax.device_put(np.ones(4 * jax.device_count(), np.float32), parts)
+        print("all", jax.jit(lambda x: x.sum())(spread_out))
+    elif way == "callbacks":
+
+        @jax.jit
+        def loud(x: jax.Array) -> jax.Array:
+            jax.debug.print("sum {}", x.sum())
+            return x.sum()
+
+        _ballast = [object() for _ in range(1000 * me)]  # other addresses on each
+        loud(x).block_until_ready()
+
+
 x = spread(2)
 print("first", total(x))
-if way == "code":  # a silent wrong number
-    y = (x * 3).sum() if odd else (x * x + 1).sum()  # at: code
-    print("result", y)
-elif way == "shape":
-    total(spread(5 if odd else 3)).block_until_ready()  # at: shape
-elif way == "order":
-    for program in (metric, double) if odd else (double, metric):
-        print(program(x))  # at: order
-elif way == "extra":
-    if me == 0:
-        metric(x).block_until_ready()  # at: extra
-    double(x).block_until_ready()  # at: usual
-elif way == "early":
-    if odd:
-        sys.exit()
-    double(x).block_until_ready()  # at: early
-elif way == "extra at the end":
-    print(double(x), flush=True)
-    if me == 0:
-        metric(x).block_until_ready()  # at: extra at the end
-    sys.exit()
-elif way == "constant":
-    offset = np.full((4,), float(me))
-    jax.jit(lambda x: (x + offset).sum())(x).block_until_ready()  # at: constant
-elif way == "on some":  # programs of rank 0 alone, and of half of the ranks
-    if me == 0:
-        print("metric", metric(jnp.arange(8.0)))
-    half = [d for d in jax.devices() if d.process_index % 2 == me % 2]
-    for _ in range(1 + me % 2):
-        print("half", (double if me % 2 else metric)(spread(2, half)))
-    print("all", double(x))
-elif way == "at other moments":
-    if me == 0:  # asks for a program's cost before anybody runs it
-        print(double.lower(x).compile().cost_analysis() is not None)
-    print("metric", metric(x))
-    if odd:
-        jax.clear_caches()
-    print("first", total(x))
-    print("double", double(x))
-    print("metric", metric(x))
-elif way == "rank 0 alone":  # of what every process has all
-    loss = jax.jit(jnp.mean, out_shardings=NamedSharding(x.sharding.mesh, P()))(x)
-    if me == 0:
-        print("loss", loss * 100, loss + 1)
-    print("first", total(x))
-elif way == "rank 0 alone, with a mesh":  # explicit axes put constraints that divide nothing
-    mesh = jax.make_mesh((jax.device_count(),), ("all",))
-    whole, parts = NamedSharding(mesh, P()), NamedSharding(mesh, P("all"))
-    one = jax.device_put(np.float32(3), whole)
-    if me == 0:
-        print("times", jax.jit(lambda x: jax.lax.with_sharding_constraint(x * 2, whole))(one))
-        alone = shard_map(lambda x: x + 1, mesh=mesh, in_specs=P(), out_specs=P())
-        print("alone", jax.jit(alone)(one))
-        with set_mesh(mesh):
-            print("loss", one * 100)
-    spread_out = jax.device_put(np.ones(4 * jax.device_count(), np.float32), parts)
-    print("all", jax.jit(lambda x: x.sum())(spread_out))
-elif way == "callbacks":
-
-    @jax.jit
-    def loud(x: jax.Array) -> jax.Array:
-        jax.debug.print("sum {}", x.sum())
-        return x.sum()
-
-    ballast = [object() for _ in range(1000 * me)]  # other addresses on each
-    loud(x).block_until_ready()
+for each in sys.argv[1:]:
+    part(each)
+    only_seem_to_part(each)
 multihost_utils.sync_global_devices("end")
 print("end")

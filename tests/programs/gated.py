@@ -43,13 +43,7 @@ def show(result: object) -> None:
     print("result", jax.block_until_ready(result), flush=True)
 
 
-if way == "jit":
-    show(jax.jit(function)(x))
-elif way == "order":
-    first, second = jax.jit(lambda a: (a + 1).sum()), jax.jit(lambda a: (a * 2).sum())
-    results = (second(x), first(x)) if odd else (first(x), second(x))
-    show(results)
-elif way == "ahead":
+if way == "ahead":
     show(jax.jit(function).lower(x).compile()(x))
 elif way == "ahead, in another order":
     compiled = [jax.jit(f).lower(x).compile() for f in (jnp.sum, jnp.mean)]

@@ -58,34 +58,37 @@ logging.getLogger("jax").warning("from a logger of jax's own")
 warnings.warn("numpy.dtype size changed", UserWarning)
 warnings.warn("mine", UserWarning)
 """
-# What a program does before it imports jax.
-BEFORES = {
-    "nothing": "",
-    "warnings": "warnings.simplefilter('error'); warnings.filterwarnings('ignore', 'mine'); warnings.filterwarnings('always', append=True, category=ImportWarning)",
+# What a program does before it imports jax: of these each rank of one job does another.
+OF_A_RANK = {
     "basic logging": "logging.basicConfig(level='INFO', format='%(name)s %(message)s')",
-    "loggers disabled": "import logging.config; logging.config.dictConfig({'version': 1})",
-    "a logger of jax's": "logging.getLogger('jax').setLevel('ERROR'); logging.getLogger('jax._src').disabled = True",
-    "logging's class": "logging.setLoggerClass(type('Mine', (logging.Logger,), {}))",
     "limits": "sys.setrecursionlimit(4321); sys.setswitchinterval(0.01); resource.setrlimit(resource.RLIMIT_NOFILE, (512, 1024))",
     "processes": "import multiprocessing; multiprocessing.set_start_method('spawn')",
     "faults": "faulthandler.enable()",
     "a locale": "locale.setlocale(locale.LC_ALL, 'C.UTF-8')",
     "gc": "gc.disable(); gc.set_threshold(5, 6, 7)",
-    "another jax": "sys.path.insert(0, os.path.abspath('other'))",
     "signals": "signal.signal(signal.SIGUSR1, print); signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])",
     "a folder": "os.mkdir(f'own{os.getpid()}'); os.chdir('/'); os.umask(0o77)",
     "random": "random.seed(1); SEEDED = True",
     "standard error": "sys.stderr = sys.stdout",
-    "cores": "os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])",
     "an exit": "atexit.register(print, 'registered first')",
+}  # fmt: skip
+# And these are what its source says, or change what it imports or how it ends.
+OF_A_PROGRAM = {
+    "nothing": "",
+    "warnings": "warnings.simplefilter('error'); warnings.filterwarnings('ignore', 'mine'); warnings.filterwarnings('always', append=True, category=ImportWarning)",
+    "another jax": "sys.path.insert(0, os.path.abspath('other'))",
     "a constant": "os.environ['OMP_NUM_THREADS'] = '1'; os.environ.setdefault('JAX_ENABLE_X64', '1'); os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')",
     "a constant not set": "if len(sys.argv) > 9: pass\nelse: os.environ.pop('NO', None)\nos.environ['JAX_ENABLE_X64'] = '1'\ndel os.environ['JAX_ENABLE_X64']",
     "a variable": "os.environ.update(OMP_NUM_THREADS='1', TF_CPP_MIN_LOG_LEVEL='3', JAX_ENABLE_X64='1')",
+    "settings": "import settings",
+    "loggers disabled": "import logging.config; logging.config.dictConfig({'version': 1})",
+    "a logger of jax's": "logging.getLogger('jax').setLevel('ERROR'); logging.getLogger('jax._src').disabled = True",
+    "cores": "os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])",
     "a variable in C": "import ctypes; ctypes.CDLL(None).setenv(b'OMP_NUM_THREADS', b'1', 1)",
     "putenv": "os.putenv('OMP_NUM_THREADS', '1'); os.putenv('JAX_ENABLE_X64', '1')",
     "variables gone": "del os.environ['JAX_PLATFORMS'], os.environ['PYTHONUNBUFFERED']",
     "all variables gone": "os.environ.clear()",
-    "settings": "import settings",
+    "logging's class": "logging.setLoggerClass(type('Mine', (logging.Logger,), {}))",
     "a shadow": "sys.path.insert(0, os.path.abspath('other')); import difflib; print(difflib.MINE)",
 }  # fmt: skip
 FILES = {
@@ -95,14 +98,14 @@ FILES = {
 }
 
 
-COMMON = ["-v", "-n", 2, "-d", 2, "-x", "PYTHONHASHSEED=7"]
+COMMON = ["-v", "-x", "PYTHONHASHSEED=7"]
 
 
 def twins(jobs: Jobs, folder: Path, *words: object) -> list[list[str]]:
     """What each way prints, with what differs between any two jobs left out."""
     found = []
     for way in ("none", "auto"):
-        ended = jobs.run(*COMMON, "--preload", way, *words, "program.py", cwd=folder)
+        ended = jobs.run(*COMMON, "--preload", way, *words, "program.py", cwd=folder, limit=250)
         lines = [*ended.stdout.splitlines(), *ended.stderr.splitlines()]
         report = [
             line for line in ended.report.splitlines() if "--preload" in line or "fork" in line
@@ -120,16 +123,26 @@ def differences(fresh: list[str], forked: list[str]) -> list[tuple[str, str]]:
     return [(one, other) for one, other in zip(fresh, forked, strict=True) if one != other]
 
 
-@pytest.mark.parametrize("name", BEFORES)
-def test_a_forked_rank_is_as_a_fresh_one(jobs: Jobs, tmp_path: Path, name: str) -> None:
-    (tmp_path / "other").mkdir()
+def compare(jobs: Jobs, folder: Path, ranks: int, before: str, *, shows: bool = False) -> None:
+    (folder / "other").mkdir()
     for file, text in FILES.items():
-        (tmp_path / file).write_text(text)
-    before = BEFORE.format(before=BEFORES[name], shows=name == "nothing")
-    (tmp_path / "program.py").write_text(SEES + before + AFTER)
-    fresh, forked, report = twins(jobs, tmp_path)
+        (folder / file).write_text(text)
+    text = SEES + BEFORE.format(before=before, shows=shows) + AFTER
+    (folder / "program.py").write_text(text)
+    fresh, forked, report = twins(jobs, folder, "-n", ranks, "-d", 2)
     assert differences(fresh, forked) == [], report
     assert "after importing jax" in report[0], report
+
+
+@pytest.mark.parametrize("name", OF_A_PROGRAM)
+def test_a_forked_rank_is_as_a_fresh_one(jobs: Jobs, tmp_path: Path, name: str) -> None:
+    compare(jobs, tmp_path, 2, OF_A_PROGRAM[name], shows=name == "nothing")
+
+
+@pytest.mark.timeout(600)
+def test_forked_ranks_that_differ_are_as_fresh_ones(jobs: Jobs, tmp_path: Path) -> None:
+    ways = [*OF_A_RANK.values()]
+    compare(jobs, tmp_path, len(ways), f"exec({ways}[int(os.environ['JAX_PROCESS_ID'])])")
 
 
 # A plugin as those for GPUs are: it writes down who calls it.
@@ -154,7 +167,9 @@ def test_the_import_touches_no_device(jobs: Jobs, tmp_path: Path) -> None:
     (plugin / "__init__.py").write_text(PLUGIN)
     (tmp_path / "program.py").write_text("import jax, os; jax.devices(); print('pid', os.getpid())")
     env = {"PYTHONPATH": str(tmp_path / "library"), "CALLS": str(calls)}
-    ended = jobs.run(*COMMON, "--preload", "auto", "program.py", cwd=tmp_path, env=env)
+    ended = jobs.run(
+        *COMMON, "-n", 2, "-d", 2, "--preload", "auto", "program.py", cwd=tmp_path, env=env
+    )
     assert "ranks 0-1 forked after importing jax" in ended.report
     ranks = {line.split()[-1] for line in ended.stdout.splitlines() if "pid" in line}
     said = [line.split() for line in calls.read_text().splitlines()]
