@@ -65,6 +65,14 @@ HISTORIES: dict[str, tuple[list[RankRun], int | None, int]] = {
         0,
         1,
     ),
+    "its own way to end on our signal, where only victims fail": (
+        [
+            end(0, 1, -ABRT, stderr=f"x\n{ABORTED} errors\n"),
+            end(1, 2, 3, (TERM,), after_signal=True),
+        ],
+        0,
+        134,
+    ),
     "only victims": ([end(0, 2, -ABRT, stderr=ABORTED), end(1, 1, -ABRT, stderr=ABORTED)], 1, 134),
     "an exception before initialize() counts when the process ends": (
         [end(0, 2, -TERM, (TERM,)), end(1, 1, 1, failure=failure(joined=False))],
