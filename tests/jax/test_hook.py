@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,9 @@ for turn in range(3):
         time.sleep(0.01)
 """
 
+# On a busy machine a process of jax 0.6 may ask a coordinator that has just been closed, and abort.
+POLLED_TOO_LONG = "Polled an error from coordination service"
+
 
 @pytest.mark.every_jax
 @pytest.mark.timeout(240)
@@ -30,8 +34,13 @@ for turn in range(3):
 def test_the_job_is_joined_again(jobs: Jobs, tmp_path: Path, status: int) -> None:
     """And who has left it may end as he likes: nothing holds him up."""
     program = f"{AGAIN}sys.exit({status} * (rank == '1'))"
-    words = ["-n", 2, "--no-prefix", sys.executable, "-c", program, "{process_id}", tmp_path]
-    ended = jobs.run(*words, limit=180)
+    words = ["-n", 2, "--no-prefix", sys.executable, "-c", program, "{process_id}"]
+    for turn in range(3):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        ended = jobs.run(*words, folder, limit=180)
+        if not (version("jax").startswith("0.6.") and POLLED_TOO_LONG in ended.stderr):
+            break
     assert ended.status == status, ended.stderr
     if status:  # which rank 0 may not live to print its last word after
         assert ended.report.startswith("rank 1 failed: exit status 3")
