@@ -231,11 +231,12 @@ class LineFilter:
 class _Held:
     """Pieces of a stream that are held back; each is searched once, however small they are."""
 
-    __slots__ = ("_tracebacks", "_victim", "pieces", "text", "told", "until")
+    __slots__ = ("_tracebacks", "_victim", "pieces", "same", "text", "told", "until")
 
     def __init__(self, until: float) -> None:
         self.until = until
         self.told = 0  # tracebacks, each of which had its time to be followed
+        self.same = False  # it waits because another rank has shown one of them
         self.pieces: list[Piece] = []
         self.text = bytearray()
         self._tracebacks = Reader()
@@ -314,11 +315,11 @@ class FollowOnFilter:
             return True
         if not held.tracebacks or held.tracebacks[-1].is_victims:
             return False
-        same = any(self._errors.is_known(one, stream) for one in held.tracebacks)
+        same = self._is_known(stream, held)
         if self._ending and (same or held.tracebacks[-1].is_interrupt):
             return False
         if held.told != len(held.tracebacks):  # what comes behind the last does not delay it
-            held.told = len(held.tracebacks)
+            held.told, held.same = len(held.tracebacks), same
             held.until = now + (SAME_S if same else CHAIN_S)
         return now < held.until
 
@@ -410,17 +411,33 @@ class FollowOnFilter:
     def expire(self, now: float) -> list[Piece]:
         """What was held back for long enough, to be shown; all if `now` is infinity, the end."""
         self._at_end = now == math.inf
-        return self._show_held(lambda stream, held: held.until <= now, now)
+        return self._show_held(lambda *held: self._is_due(*held, now), now)
 
     def stop_holding(self, rank: int, now: float) -> list[Piece]:
         """What was held back of a rank's."""
         return self._show_held(lambda stream, held: stream.rank == rank, now)
 
+    def _is_due(self, stream: Stream, held: _Held, now: float) -> bool:
+        """Whether it has waited long enough.
+
+        Ranks that fail together print at one moment: what another has shown since it came waits on.
+        """
+        if held.until > now:
+            return False
+        if now == math.inf or self._ending or held.same or not self._is_known(stream, held):
+            return True
+        held.same, held.until = True, now + SAME_S
+        return False
+
+    def _is_known(self, stream: Stream, held: _Held) -> bool:
+        return any(self._errors.is_known(one, stream) for one in held.tracebacks)
+
     def _show_held(self, wanted: Callable[[Stream, _Held], bool], now: float) -> list[Piece]:
-        due = [stream for stream, held in self._held.items() if wanted(stream, held)]
         pieces: list[Piece] = []
-        for held in [self._held.pop(stream) for stream in due]:
-            pieces += self._sifted(held.pieces, bytes(held.text), now)
+        for stream, held in list(self._held.items()):
+            if wanted(stream, held):
+                del self._held[stream]
+                pieces += self._sifted(held.pieces, bytes(held.text), now)
         return pieces
 
 

@@ -608,6 +608,17 @@ def test_an_error_of_all_ranks_is_shown_once(culprit: int, late: bool) -> None:
     assert last_notes(noise) == ["hid 12 lines of the same error in ranks 1-3; -v shows them"]
 
 
+def test_errors_of_one_moment_are_shown_once() -> None:
+    """All have come before the first of them is shown, and before the job ends."""
+    noise = NoiseFilter()
+    for rank in range(3):
+        assert passed(noise, Stream(rank, frames.STDERR), error(9, rank), 1.0) == b""
+    assert bytes_of(noise.expire(1.0 + CHAIN_S)) == error(9, 0)
+    assert noise.deadline == 1.0 + CHAIN_S + SAME_S
+    assert bytes_of(noise.fold_victims(0, own_term=True, now=2.0)) == b""
+    assert last_notes(noise) == ["hid 8 lines of the same error in ranks 1-2; -v shows them"]
+
+
 def test_an_error_that_does_not_end_the_job_is_shown_by_each_rank() -> None:
     noise, streams = NoiseFilter(), [Stream(rank, frames.STDERR) for rank in range(2)]
     passed(noise, streams[0], error(9, 0), 1.0)
