@@ -136,8 +136,10 @@ def test_a_row_for_each_rank() -> None:
     many.printed(7, 1.0)
     many.ranks[9].process.status = 0
     found = rank_table.rows(many, 2.0, 50)
-    assert found[-1] == "the other 98 ranks: 98 importing"
+    assert found[-1] == "the other 98 ranks: importing"
     assert [row[:12] for row in found[:-1]] == ["[ 7] running", "[ 9] exited "]
+    assert rank_table.rows(joining(6), 2.0, 2) == ["all 6 ranks: importing"]
+    assert rank_table.rows(many, 2.0, 2)[1] == "the other 99 ranks: 98 importing, 1 elsewhere"
 
 
 def test_a_row_fits_any_terminal() -> None:

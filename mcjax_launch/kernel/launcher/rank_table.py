@@ -35,8 +35,8 @@ def rows(state: RunState, now: float, most: int) -> list[str]:
         shown = [rank for rank in shown if doing[rank] != common][: most - 1]
         left = len(doing) - len(shown)
         alike = words.count(common)
-        more = f", {left - alike} elsewhere" if left > alike else ""
-        rest = [f"the other {counted(left, 'rank')}: {alike} {common}{more}"]
+        words_of_most = f"{alike} {common}, {left - alike} elsewhere" if left > alike else common
+        rest = [f"{'the other' if shown else 'all'} {counted(left, 'rank')}: {words_of_most}"]
     runs = state.ranks
     return [
         f"[{rank:>{width}}] {doing[rank]:<{wide}}  {_use(runs[rank], now)}".rstrip()
