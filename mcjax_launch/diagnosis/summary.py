@@ -15,7 +15,7 @@ from mcjax_launch.diagnosis.root_cause import (
     ending_of,
 )
 from mcjax_launch.diagnosis.victims import is_victim
-from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.kernel.wire import exit_status, source_lines
 from mcjax_launch.kernel.wire.embedded import embedded, with_words
 from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
 from mcjax_launch.kernel.wire.signals import signal_name
@@ -35,6 +35,8 @@ _LONGEST = 1000
 _LATEST = 2000
 _LONGEST_HEADLINE = 400
 _MOST_FATES = 4
+# JAX's own, of the exception's text, for the line of an operation that it has transformed.
+_OPERATION = "JaxStackTraceBeforeTransformation"
 _IN_A_CALLBACK = " (in a callback)"
 _MOST_LIVES = 8
 _ELSEWHERE = (
@@ -300,11 +302,14 @@ def _crash(run: RankRun) -> list[str]:
 
 def _behind(failure: Failed) -> list[str]:
     """The exceptions that led to it, each with its line."""
-    return [
-        f"{'inside' if cause.inside else 'caused by'}: {headline(cause)}"
-        + (f", at {_at(cause)}" if cause.where else "")
-        for cause in failure.causes
-    ]
+    lines = []
+    for cause in failure.causes:
+        if cause.exception != _OPERATION:
+            at = f", at {_at(cause)}" if cause.where else ""
+            lines.append(f"{'inside' if cause.inside else 'caused by'}: {headline(cause)}{at}")
+        elif cause.where not in (None, failure.where) and source_lines.is_users(str(cause.where)):
+            lines.append(f"in the operation at {_at(cause)}")
+    return lines
 
 
 def _at(raised: Failed | Raised) -> str:

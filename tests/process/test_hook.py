@@ -50,7 +50,11 @@ def test_a_launch_within_a_rank(jobs: Jobs) -> None:
 
 def test_a_syntax_error_is_named(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("def (\n")
-    assert "rank 0 failed: SyntaxError: " in jobs.run(tmp_path / "bad.py").report
+    (tmp_path / "train.py").write_text("import bad\n")
+    for name in ("bad.py", "train.py"):
+        report = jobs.run(tmp_path / name).report
+        assert "rank 0 failed: SyntaxError: " in report
+        assert f"at {tmp_path}/bad.py:1 in <module>: def (" in report
 
 
 def test_each_of_hundreds_has_the_hook(jobs: Jobs) -> None:

@@ -7,12 +7,14 @@ from records import failure, rank_run
 
 from mcjax_launch.diagnosis.root_cause import first_failure
 from mcjax_launch.diagnosis.summary import duration, last_words, not_started, status_text, summarize
+from mcjax_launch.kernel.wire.hook_messages import Raised
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 
 CAUGHT = "W1122 09:12:42.789719   14260 preemption_notifier.cc:90] SIGTERM caught at 2026-11-22"
 
+JAX_OPERATION = "JaxStackTraceBeforeTransformation"
 ABORTED = "F1 client.h:80] Terminating process because the JAX distributed service detected fatal"
 
 
@@ -122,6 +124,22 @@ def test_the_lines_of_a_summary() -> None:
         "the 3 other ranks: 2 killed (still running after SIGTERM), 1 ended by SIGTERM",
         "logs: /logs",
     )
+
+
+# Where an operation was traced, and what of it is said besides the line that failed.
+OPERATIONS = {
+    "train.py:3 in step": [],
+    "/lib/python3.13/site-packages/jax/_src/numpy.py:2 in matmul": [],
+    "model.py:7 in loss": ["in the operation at model.py:7 in loss: x @ w"],
+}
+
+
+@pytest.mark.parametrize("where", OPERATIONS)
+def test_what_jax_says_of_an_operation_repeats_the_exception(where: str) -> None:
+    cause = Raised(JAX_OPERATION, f"jax.{JAX_OPERATION}: ValueError: x", where, "x @ w")
+    run = end(0, 1, 1, failure=failure(causes=(cause,)))
+    lines = summarize(RunState({0: run})).lines
+    assert list(lines[2:-2]) == OPERATIONS[where], lines
 
 
 @pytest.mark.parametrize(

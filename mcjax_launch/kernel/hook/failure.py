@@ -133,11 +133,17 @@ def raised(
         summary = "".join(tb.format_exception_only(type(error), error)).strip()
     except Exception as problem:  # it cannot be printed
         summary = f"{name} (cannot be shown: {problem!r})"
-    return Raised(name, summary[:_MOST_TEXT], *_place(summary, traceback), inside)
+    return Raised(name, summary[:_MOST_TEXT], *_place(error, summary, traceback), inside)
 
 
-def _place(text: str, traceback: TracebackType | None) -> tuple[str | None, str | None]:
+def _place(
+    error: BaseException, text: str, traceback: TracebackType | None
+) -> tuple[str | None, str | None]:
     """Where an exception was raised, and that line of code."""
+    if isinstance(error, SyntaxError):  # what it is about has not run
+        file, number = error.filename, error.lineno
+        if file and number and file.startswith("/") and source_lines.is_users(file):
+            return f"{file}:{number} in <module>", linecache.getline(file, number).strip()
     quoted = embedded(text)
     if quoted is not None:  # by a callback: the traceback is of the call of the program
         place = user_lines.users(reversed(quoted.frames), lambda place: place[0])
