@@ -1,7 +1,7 @@
 """Options of torchrun, mpirun, srun and sbatch, and what does the same here; pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 _RANKS = "-n N sets the ranks of the whole job, --procs-per-host K those of each of --hosts"
 _PER_HOST = "use --procs-per-host K, with --hosts; on one machine -n N"
@@ -19,8 +19,8 @@ _GPUS = "use --gpus-per-process K"
 _DIRECTORY = "use -C DIR"
 _NEEDLESS = "leave it out: it is not needed here"
 _SBATCH = (
-    "it is sbatch's, as in an allocation; --emit slurm --engine-option {option}=VALUE puts it into "
-    "a batch script"
+    "it is sbatch's: give it to sbatch or salloc; --emit slurm --engine-option {option}=VALUE puts "
+    "it into a batch script"
 )
 
 # By the option's name without its hyphens in front, and with `-` for `_`.
@@ -102,9 +102,10 @@ _ADVICE = {
     "i": "use --stdin RANKS < FILE",
     "A": _SBATCH.format(option="--account"),
     "p": _SBATCH.format(option="--partition"),
+    "exclusive": _SBATCH.replace("=VALUE", ""),
     **dict.fromkeys(
         (
-            *("account", "partition", "qos", "gres", "gpus-per-socket", "constraint", "exclusive"),
+            *("account", "partition", "qos", "gres", "gpus-per-socket", "constraint"),
             *("mem", "mem-per-cpu", "mem-per-gpu", "licenses", "reservation", "exclude", "array"),
             *("dependency", "mail-type", "mail-user", "comment", "begin", "deadline", "nice"),
             *("switches", "clusters", "hint", "signal", "threads-per-core", "cpus-per-gpu"),
@@ -114,12 +115,13 @@ _ADVICE = {
 }
 
 
-def advice(name: str, words: Sequence[str]) -> tuple[str, str] | None:
+def advice(name: str, words: Sequence[str], ours: Collection[str]) -> tuple[str, str] | None:
     """The option of another launcher that the user wrote, and what does the same here.
 
     Args:
         name: of the option that does not exist, as click tells it; "" if it tells none.
-        words: of the whole command line. `-hostfile` is one option there, but `-h -o ...` to click.
+        words: those before PROGRAM. `-hostfile` is one option there, but `-h -o ...` to click.
+        ours: the launcher's own options.
 
     Returns:
         None where no such option is known.
@@ -131,4 +133,6 @@ def advice(name: str, words: Sequence[str]) -> tuple[str, str] | None:
         key = option.lstrip("-").replace("_", "-")
         if key in _ADVICE and (len(key) > 1) <= (len(option) > 2):
             return option, _ADVICE[key].format(option=option)
+        if f"-{option}" in ours and len(option) > 2:
+            return option, f"did you mean -{option}?"
     return None

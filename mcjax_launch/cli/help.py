@@ -31,7 +31,7 @@ Run PROGRAM (a *.py file, a module with -m, or any command) as one JAX job.
   mcjax-launch -n 4 -d 2 train.py           # 4 ranks here, 2 CPU devices each
   mcjax-launch -n 8 train.py                # 8 ranks here, on 8 GPUs one each
   mcjax-launch --hosts a,b train.py         # a rank on each host, over ssh
-  mcjax-launch train.py                     # in an allocation of Slurm's: there
+  mcjax-launch train.py                     # in an allocation: on its hosts
   mcjax-launch -n 4 --pdb train.py          # a debugger where a rank fails
   mcjax-launch --hosts a,b --check          # would a job work on these hosts?
   mcjax-launch --emit slurm --num-hosts 2 train.py > job.sh
@@ -40,6 +40,8 @@ Run PROGRAM (a *.py file, a module with -m, or any command) as one JAX job.
 --status shows how it comes along, --report run.html writes it down.
 --help lists all options."""
 
+# Columns for an option's names; the text of a longer one begins on a line of its own.
+_NAMES = 30
 #: Where a context keeps the words of its command line.
 WORDS = "mcjax_launch.words"
 
@@ -80,11 +82,10 @@ class GroupedCommand(click.Command):
             title: [record for option in options if (record := option.get_help_record(ctx))]
             for title, options in self._groups.items()
         }
-        width = max(len(names) for rows in records.values() for names, _ in rows)
         for title, rows in records.items():
             with formatter.section(title):
                 # One width for all, so that the columns of the groups are in line.
-                formatter.write_dl([(names.ljust(width), text) for names, text in rows])
+                formatter.write_dl([(names.ljust(_NAMES), text) for names, text in rows], _NAMES)
 
     def format_epilog(
         self,

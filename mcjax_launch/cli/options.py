@@ -71,6 +71,12 @@ def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list
 
     Click cannot tell PROGRAM from such a value.
     """
+    own, rest = divided(words, params)
+    return own + rest
+
+
+def divided(words: Sequence[str], params: Sequence[click.Parameter]) -> tuple[list[str], list[str]]:
+    """The launcher's own words, as `with_values` has them, and the rest: from PROGRAM on."""
     options = {name: param for param in params for name in param.opts if name.startswith("-")}
     done: list[str] = []
     ahead = list(words)
@@ -84,7 +90,7 @@ def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list
                 done.append(word)
                 word = ahead.pop(0)
         done.append(word)
-    return done + ahead
+    return done, ahead
 
 
 def may_be_left_out(option: click.Option) -> bool:

@@ -9,15 +9,19 @@ from click.core import ParameterSource
 
 from mcjax_launch.cli.familiar import advice
 from mcjax_launch.cli.help import WORDS
+from mcjax_launch.cli.options import divided
 
 
 def in_one_line(error: click.ClickException) -> str:
     """An error of click's as `--option: what is wrong with it`, without a full stop."""
     words: Sequence[str] = ()
+    ours: set[str] = set()
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        words = error.ctx.meta.get(WORDS, ())
+        params = error.ctx.command.params
+        words, _ = divided(error.ctx.meta.get(WORDS, ()), params)
+        ours = {name for param in params for name in param.opts}
     name = error.option_name if isinstance(error, click.NoSuchOption) else ""
-    if (known := advice(name, words)) is not None:
+    if (known := advice(name, words, ours)) is not None:
         return f"{known[0]}: no such option; {known[1]}"
     if isinstance(error, click.NoSuchOption):
         hint = f"; did you mean {error.possibilities[0]}?" if error.possibilities else ""

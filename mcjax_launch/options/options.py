@@ -180,7 +180,9 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
         default="auto",
         help="Color each rank's prefix; auto means on a terminal only.",
     )
-    quiet: bool = flag("Print only errors, warnings and the summary.", short=("-q",))
+    quiet: bool = flag(
+        "Of the launcher's own lines, print only errors, warnings and the summary.", short=("-q",)
+    )
     verbose: bool = flag(
         "Print each step of the launcher and all of JAX's log lines.", short=("-v",)
     )

@@ -97,7 +97,9 @@ def test_every_value_has_a_name() -> None:
 
 
 def test_it_fits_the_terminal(shown: str) -> None:
-    assert max(map(len, shown.splitlines())) <= 80
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if line.endswith(" ")] == []
 
 
 def test_every_placeholder_is_named(shown: str) -> None:

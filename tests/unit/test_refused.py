@@ -25,6 +25,10 @@ REFUSED = {
     "'my trian.py'": ("my trian.py: no such file in {}; did you mean my train.py?", 127),
     "FOO=1 python": ("FOO=1: not found in PATH; set variables with -x FOO=1", 127),
     # options
+    "-dry-run train.py": "-dry-run: no such option; did you mean --dry-run?",
+    "-pdb train.py": "-pdb: no such option; did you mean --pdb?",
+    "-n x train.py -output f": "--num-processes: 'x' is not a whole number",
+    "--exclusive train.py": "--exclusive: no such option; it is sbatch's: give it to sbatch or salloc; --emit slurm --engine-option --exclusive puts",
     "-C /no/where echo": "-C /no/where: no such directory",
     "-x NOT_SET_HERE echo": "-x NOT_SET_HERE: not set here",
     "--show 4 -n 4 echo": "--show 4: no such rank; the job has ranks 0-3",
