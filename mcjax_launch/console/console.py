@@ -20,7 +20,7 @@ from mcjax_launch.wording import visible
 
 if TYPE_CHECKING:
     from mcjax_launch.console.aside import Aside
-    from mcjax_launch.console.collapse import Collapse
+    from mcjax_launch.console.collapse import Collapse, LineGroup
     from mcjax_launch.console.listener import Listener
     from mcjax_launch.console.status_line import StatusLine
     from mcjax_launch.kernel.wire.loop import Timer
@@ -51,6 +51,7 @@ class _Output:
         )
         self._collapse: Collapse | None = None
         self._aside: Aside | None = None  # while somebody else has the screen
+        self._errors_at: dict[int, int] = {}  # by rank: the place here behind its last of stderr
 
     def _stamp(self) -> bytes:
         if not self._stamps:
@@ -69,17 +70,34 @@ class _Output:
             self._aside.add(piece, self._stamp())
         elif isinstance(piece, Lines):
             if self._collapse is not None and not self._collapse.is_too_much(piece, now):
-                self.sink.write(self._renderer.groups(self._collapse.feed(piece, now)))
+                self._groups(self._collapse.feed(piece, now))
                 return
             self._make_way(piece)
             self.sink.write(self._renderer.lines(piece))
+            self._shown(piece.stream)
         else:
             self._make_way(piece)
             self.sink.write(self._renderer.fragment(piece, now))
+            self._shown(piece.stream)
 
     def _make_way(self, piece: Piece) -> None:
         if self._collapse is not None:
-            self.sink.write(self._renderer.groups(self._collapse.make_way(piece)))
+            self._groups(self._collapse.make_way(piece))
+
+    def _groups(self, groups: "Sequence[LineGroup]") -> None:
+        self.sink.write(self._renderer.groups(groups))
+        for group in groups:
+            for stream in group.streams:
+                self._shown(stream)
+
+    def _shown(self, stream: Stream) -> None:
+        if stream.number == frames.STDERR:
+            self._errors_at[stream.rank] = self.sink.taken
+
+    def in_sight(self, rank: int) -> bool:
+        """Whether the last of a rank's stderr has been shown here, and only little after it."""
+        at = self._errors_at.get(rank)
+        return at is not None and self.sink.taken - at < _IN_SIGHT
 
     def own(self, text: str) -> None:
         """Show whole lines of the launcher's own."""
@@ -158,13 +176,13 @@ class _Output:
     def expire(self, now: float) -> None:
         """Show what has waited long enough."""
         if self._collapse is not None:
-            self.sink.write(self._renderer.groups(self._collapse.expire(now)))
+            self._groups(self._collapse.expire(now))
         self.sink.write(self._renderer.expire(now))
 
     def finish(self) -> None:
         """Show what still waits for other ranks."""
         if self._collapse is not None:
-            self.sink.write(self._renderer.groups(self._collapse.flush()))
+            self._groups(self._collapse.flush())
 
 
 class Console:
@@ -199,7 +217,6 @@ class Console:
             err.watch(lambda error: None)
         self._streams: dict[tuple[int, int], Stream] = {}  # those that are shown
         self._on_room = on_room
-        self._errors_at: dict[int, int] = {}  # by rank: the place in stderr behind its last there
         self._logs = LogFiles(self.say)
         self._tails = Tails(for_record or listener is not None)
         self._status = self._make_status()
@@ -284,8 +301,6 @@ class Console:
             if self._status is not None and output is self._outputs[frames.STDERR]:
                 self._status.make_way(now)
             output.show(piece, now)
-            if piece.stream.number == frames.STDERR:
-                self._errors_at[piece.stream.rank] = output.sink.taken
 
     def fold_victims(self, culprit: int | None, *, reported: bool = False, own_term: bool) -> None:
         """The job ends: hide follow-on errors; see `FollowOnFilter.fold_victims`."""
@@ -321,11 +336,11 @@ class Console:
         """Show what is held back of a rank's, as more is about to be said of it."""
         now = time.monotonic()
         self._show(self._noise.stop_holding(rank, now), now)
+        self._outputs[frames.STDERR].finish()
 
     def in_sight(self, rank: int) -> bool:
         """Whether the last of a rank's stderr has been shown, and only little after it."""
-        at = self._errors_at.get(rank)
-        return at is not None and self._outputs[frames.STDERR].sink.taken - at < _IN_SIGHT
+        return self._outputs[frames.STDERR].in_sight(rank)
 
     def take_tails(self, rank: int) -> tuple[str, str]:
         """As `tails`, for the last time."""

@@ -71,6 +71,20 @@ def test_only_some_ranks_are_shown(console: Make, capfd: Capture) -> None:
     assert some.tails(0) == ("", "x\n")
 
 
+@pytest.mark.parametrize("collapse", ["never", "always"])
+@pytest.mark.parametrize("lines", [1, 200])
+def test_a_long_error_is_in_sight_until_more_is_shown(
+    console: Make, lines: int, collapse: str
+) -> None:
+    """Also where its lines have waited for other ranks."""
+    both = console(collapse=collapse)
+    both.feed(0, STDERR, b"of an error\n" * lines)
+    both.finish_ranks()
+    assert (both.in_sight(0), both.in_sight(1)) == (True, False)
+    both.say("more\n" * 200)
+    assert not both.in_sight(0)
+
+
 def test_hidden_lines_are_mentioned_in_time_but_not_with_quiet(
     console: Make, capfd: Capture
 ) -> None:
