@@ -52,11 +52,11 @@ class Redrawn:
 
     def clear(self) -> bytes:
         """What removes the rows."""
-        up = self._drawn - 1
         drawn, self._drawn = self._drawn, 0
         if not drawn or not self._in_foreground():
             return b""
-        return b"\r" + (b"\x1b[%dA" % up if up else b"") + _ERASE_BELOW
+        # Row by row: tmux keeps a whole screen that is erased at once for its scrollback.
+        return b"\r" + _ERASE_ROW + (b"\x1b[1A" + _ERASE_ROW) * (drawn - 1) + _ERASE_BELOW
 
     def forget(self) -> None:
         """Others have had the terminal: the cursor has left the rows."""

@@ -176,10 +176,10 @@ def test_live_rows_are_redrawn_in_place() -> None:
     live.feed(two, b"\r20%", 0.1)
     live.expire(MOMENT_S)
     both = live.expire(0.1 + MOMENT_S)
-    assert both.startswith(b"\x1b[?2026h\r\x1b[J") and both.endswith(b"\x1b[?2026l")
+    assert both.startswith(b"\x1b[?2026h\r\x1b[2K\x1b[J") and both.endswith(b"\x1b[?2026l")
     assert b"\x1b[?7l0: 10%\x1b[0m\n1: 20%\x1b[0m\x1b[?7h" in both
     done = live.feed(one, b"\r100%\n", 1.0)
-    assert done.startswith(b"\x1b[?2026h\r\x1b[1A\x1b[J0: 100%\n")
+    assert done.startswith(b"\x1b[?2026h\r\x1b[2K\x1b[1A\x1b[2K\x1b[J0: 100%\n")
     assert b"1: 20%" in done
     assert live.deadline is None
 
