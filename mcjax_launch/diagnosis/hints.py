@@ -125,7 +125,7 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -
     if ranks > 1 and _is_of_shared_callback(run):
         return _ONE_CALL
     shown = run.process.stack or has_fault_traceback(run.stderr)
-    if -(run.status or 0) in _FAULTS and not shown:
+    if -(run.status or 0) in _FAULTS and run.process.hooked and not shown:
         return "rerun with -x PYTHONFAULTHANDLER=1 to see the line that crashed"
     return why_too_old(membership.imported.jax) if membership.imported is not None else ""
 

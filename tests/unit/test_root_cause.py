@@ -126,6 +126,14 @@ def test_the_lines_of_a_summary() -> None:
     )
 
 
+@pytest.mark.parametrize("is_python", [True, False])
+def test_a_python_that_crashed_can_show_where(is_python: bool) -> None:
+    run = end(0, 1, -signal.SIGSEGV)
+    run.process.hooked = is_python
+    summary = summarize(RunState({0: run}))
+    assert ("PYTHONFAULTHANDLER" in "".join(summary.lines)) is is_python
+
+
 # Where an operation was traced, and what of it is said besides the line that failed.
 OPERATIONS = {
     "train.py:3 in step": [],
