@@ -11,6 +11,7 @@ PLACE = "--num-hosts 2 --host-rank 0"
 # Words: what is said of them, and the status where that is not 2.
 REFUSED = {
     "": "no PROGRAM",
+    "-n 2 ''": "PROGRAM is empty",
     # programs
     "missing": ("missing: not found in PATH", 127),
     "./missing": ("./missing: no such file", 127),
