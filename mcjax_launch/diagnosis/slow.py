@@ -73,7 +73,7 @@ def slow_ranks(moments: Iterable[Moment]) -> list[SlowRank]:
     known = [moment for moment in moments if moment.known]
     awaited: dict[int, list[Moment]] = {}
     for moment in known:
-        for rank in _awaited(moment):
+        for rank in awaited_at(moment):
             awaited.setdefault(rank, []).append(moment)
     least = len(known) / 2 + _SURE * math.sqrt(len(known)) / 2
     total = sum(moment.weight for moment in known)
@@ -86,7 +86,7 @@ def slow_ranks(moments: Iterable[Moment]) -> list[SlowRank]:
     return sorted(sure, key=lambda one: (-one.waited, one.rank))
 
 
-def _awaited(moment: Moment) -> list[int]:
+def awaited_at(moment: Moment) -> list[int]:
     """The ranks for which most of the others wait in JAX, at one moment."""
     known = moment.known
     doing = [spot.doing for spot in known.values()]

@@ -16,6 +16,7 @@ from mcjax_launch.kernel.launcher import progress, rank_table
 from mcjax_launch.kernel.launcher.progress import Progress
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
+from mcjax_launch.runs.looks import Doing, Looks, Spot
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 
@@ -140,6 +141,22 @@ def test_a_row_for_each_rank() -> None:
     assert [row[:12] for row in found[:-1]] == ["[ 7] running", "[ 9] exited "]
     assert rank_table.rows(joining(6), 2.0, 2) == ["all 6 ranks: importing"]
     assert rank_table.rows(many, 2.0, 2)[1] == "the other 99 ranks: 98 importing, 1 elsewhere"
+
+
+def test_whom_ranks_wait_for_in_a_program_that_they_know() -> None:
+    state, words = joining(3), []
+    for rank in range(3):
+        state.printed(rank, 0.0)
+    state.looks = Looks(3)
+    for at in (1.0, 4.0, 7.0, 40.0):
+        if at < 40:
+            state.looks.begin(at, ())
+            state.looks.asked(dict.fromkeys(range(3), ""))
+        for rank, doing in enumerate((Doing.JAX, Doing.JAX, Doing.ELSEWHERE)):
+            state.looks.answered(rank, lambda _, doing=doing: Spot(doing))
+        words.append([row[4:].partition("  ")[0] for row in rank_table.rows(state, at, 20)])
+    waiting = ["waiting for rank 2", "waiting for rank 2", "running"]
+    assert words == [["running"] * 3, ["running"] * 3, waiting, ["running"] * 3]
 
 
 def test_a_row_fits_any_terminal() -> None:

@@ -5,12 +5,16 @@ from collections.abc import Mapping
 from mcjax_launch.diagnosis.summary import duration, fate
 from mcjax_launch.kernel.launcher.progress import cores, memory, short
 from mcjax_launch.ranks import counted, these_ranks
+from mcjax_launch.runs.looks import Doing, Looks
 from mcjax_launch.runs.place import Stage
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 
 #: So many ranks have rows at most.
 MOST_ROWS = 64
+# Ranks wait for one for which they did so in so many looks in a row, not long ago: of ranks that
+# are equal one or another is behind in any single look.
+_LOOKS, _LOOKED_S = 3, 20.0
 
 
 def rows(state: RunState, now: float, most: int) -> list[str]:
@@ -22,7 +26,7 @@ def rows(state: RunState, now: float, most: int) -> list[str]:
         most: so many rows there may be.
 
     """
-    awaited = _awaited(state)
+    awaited = _awaited(state, now)
     doing = {rank: _doing(run, awaited.get(rank, "")) for rank, run in state.ranks.items()}
     wide = max(map(len, doing.values()), default=0)
     width = len(str(len(doing) - 1))
@@ -62,9 +66,9 @@ def _doing(run: RankRun, awaits: str) -> str:
     return "running"
 
 
-def _awaited(state: RunState) -> Mapping[int, str]:
+def _awaited(state: RunState, now: float) -> Mapping[int, str]:
     """For whom each rank waits, where that is known."""
-    found: dict[int, str] = {}
+    found = _seen_waiting(state.looks, now) if state.looks is not None else {}
     for _, there, missing in state.programs.waiting():
         found.update(dict.fromkeys(there, these_ranks(missing)))
     for stage, late in (
@@ -77,6 +81,18 @@ def _awaited(state: RunState) -> Mapping[int, str]:
             name = "rank" if len(awaited) == 1 else "ranks"
             found.update(dict.fromkeys(waiting, f"{name} {short(awaited)}"))
     return found
+
+
+def _seen_waiting(looks: Looks, now: float) -> dict[int, str]:
+    """For whom ranks wait by where their main threads were."""
+    from mcjax_launch.diagnosis.slow import awaited_at
+
+    moments = [one for one in looks.recent if one.known and one.at > now - _LOOKED_S][-_LOOKS:]
+    if len(moments) < _LOOKS:
+        return {}
+    late = set.intersection(*(set(awaited_at(one)) for one in moments))
+    waiting = [rank for rank, spot in moments[-1].known.items() if spot.doing is Doing.JAX]
+    return dict.fromkeys(waiting, these_ranks(late)) if late else {}
 
 
 def _use(run: RankRun, now: float) -> str:
