@@ -142,8 +142,12 @@ def _place(
     """Where an exception was raised, and that line of code."""
     if isinstance(error, SyntaxError):  # what it is about has not run
         file, number = error.filename, error.lineno
-        is_place = isinstance(file, str) and isinstance(number, int)
-        if is_place and file.startswith("/") and source_lines.is_users(file):
+        if (
+            isinstance(file, str)
+            and isinstance(number, int)
+            and file.startswith("/")
+            and source_lines.is_users(file)
+        ):
             return f"{file}:{number} in <module>", linecache.getline(file, number).strip()
     quoted = embedded(text)
     if quoted is not None:  # by a callback: the traceback is of the call of the program
