@@ -411,7 +411,7 @@ class FollowOnFilter:
     def expire(self, now: float) -> list[Piece]:
         """What was held back for long enough, to be shown; all if `now` is infinity, the end."""
         self._at_end = now == math.inf
-        return self._show_held(lambda *held: self._is_due(*held, now), now)
+        return self._show_held(lambda stream, held: self._is_due(stream, held, now), now)
 
     def stop_holding(self, rank: int, now: float) -> list[Piece]:
         """What was held back of a rank's."""
