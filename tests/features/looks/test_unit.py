@@ -2,12 +2,17 @@
 
 from collections.abc import Callable
 from itertools import chain, cycle, islice
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from records import say
 
 from mcjax_launch.diagnosis.slow import SlowRank, slow_ranks, spot_of
+from mcjax_launch.features.looks import agent as asking
+from mcjax_launch.features.looks.messages import AskPlaces, PlacesAsked, StandsAt
 from mcjax_launch.kernel.wire import hook_messages as hook
+from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.runs.looks import RECENT, Doing, Looks, Spot
 from mcjax_launch.runs.state import RunState
 
@@ -146,3 +151,29 @@ def test_what_a_main_thread_does(
     spot = spot_of(state.ranks[0], text, beside, blocked)
     assert spot.doing is doing
     assert spot.place == ("in f at train.py:12" if doing is Doing.ELSEWHERE else "")
+
+
+def test_one_that_waits_as_before_is_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would not seem to stand still, and no hang would be told of."""
+    waits = {7: "futex"}
+    signalled: list[int] = []
+    sent: list[Any] = []
+    times: list[int] = []
+    system = SimpleNamespace(
+        blocked_in=waits.__getitem__,
+        handles=lambda pid, signum: True,
+        signal_aside=lambda pid, signum: signalled.append(pid) is None,
+    )
+    monkeypatch.setattr(asking, "system", system)
+    one: Any = SimpleNamespace(pid=7, rank=0)
+    agent: Any = SimpleNamespace(
+        hooks=SimpleNamespace(in_job=[one]), link=SimpleNamespace(send=sent.append)
+    )
+    part = asking.PART(agent)
+    for answers, waits[7] in ((0, "futex"), (0, "futex"), (1, "futex"), (0, ""), (0, "")):
+        if answers:
+            part.hook_said(one, FromHook(0, StandsAt("x")))
+        part.received(AskPlaces())
+        assert sent[-1] == PlacesAsked((0,), (waits[7],))
+        times.append(len(signalled))
+    assert times == [1, 1, 2, 3, 4]
