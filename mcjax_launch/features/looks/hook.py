@@ -27,12 +27,15 @@ class Answering(RankPart):
     def joined(self) -> bool:
         """Begin; no profile follows from that."""
         try:
+            import atexit
             import signal
 
             signum = system.place_signal()
             if signum and signal.getsignal(signum) is signal.SIG_DFL:  # or it is the program's own
                 signal.signal(signum, self._answer)
                 signal.siginterrupt(signum, False)  # C code may not expect to be interrupted
+                # Python's end gives it its default action, which is to kill: one may be on its way.
+                atexit.register(signal.signal, signum, signal.SIG_IGN)
         except (ValueError, OSError):  # not in the main thread
             pass
         return False

@@ -70,6 +70,26 @@ def asleep(process: "subprocess.Popen[str]") -> None:
         pass
 
 
+# Asks itself after Python has given back its signal handlers.
+ENDING = """
+import signal
+from mcjax_launch.features.looks.hook import Answering
+from mcjax_launch.kernel.wire.system import place_signal
+
+class Last:
+    def __del__(self, ask=signal.raise_signal, signum=place_signal()):
+        ask(signum)
+
+last = Last()
+Answering(None, {}).joined()
+"""
+
+
+@pytest.mark.only_linux("looks at ranks")
+def test_a_process_is_asked_as_it_ends() -> None:
+    assert subprocess.run([sys.executable, "-c", ENDING], check=False).returncode == 0
+
+
 @pytest.mark.only_linux("looks at ranks")
 @pytest.mark.parametrize(("words", "asked"), [((), True), (("alone",), False), (("deaf",), True)])
 def test_what_waits_is_not_cut_short(words: tuple[str, ...], asked: bool) -> None:
