@@ -52,8 +52,10 @@ class PreloadNotes(LauncherPart):
             if self.deadline is None:
                 self.deadline = now + self._pause_s
         elif isinstance(message, Preloaded):
-            how = f"after importing {','.join(self._modules)} in {message.seconds:.2f} s"
-            why = f" ({message.why})" if message.why else ""
+            how, why = "again", ""
+            if message.seconds:
+                how = f"after importing {','.join(self._modules)} in {message.seconds:.2f} s"
+                why = f" ({message.why})" if message.why else ""
             self._detail(f"{these_ranks(message.ranks)} forked {how}{why}")
         elif isinstance(message, StartedAfresh):
             say = self._detail if message.expected or message.reason in self._said else self._note

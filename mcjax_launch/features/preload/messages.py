@@ -81,6 +81,10 @@ class Fork(ForkMessage):
     cwd: str
 
 
+class Stay(ForkMessage):
+    """Fork an heir: it forks ranks as this one has, over the connection that comes with it."""
+
+
 class SetTooLate(HookMessage):
     """A package that --preload had imported has not seen what the program has set since.
 
@@ -110,7 +114,7 @@ class Importing(ToLauncher):
 
 
 class Preloaded(ToLauncher):
-    """These ranks have been forked, after so many seconds of imports (--preload).
+    """These ranks have been forked, after so many seconds of imports; 0: again (--preload).
 
     `why`: what PROGRAM has for that, if it was not asked for.
     """

@@ -224,7 +224,7 @@ class Agent:
             while (ended := self._ended_child()) is not None:
                 if ended.pid in self._pids:
                     self._handle_end(ended)
-                elif any(part.owns(ended.pid) for part in self._parts.values()):
+                elif self._is_parts(ended.pid):
                     continue  # it has ended since it was looked at, which is done once more
                 elif any(part.is_starting for part in self._parts.values()):
                     return  # it may be a rank, which will be known in a moment
@@ -235,6 +235,9 @@ class Agent:
             self._perform(self._supervisor.childless())
         if self._lives is not None and not self._supervisor.stopping:
             self._lives.look()
+
+    def _is_parts(self, pid: int) -> bool:
+        return any(part.owns(pid) for part in self._parts.values())
 
     def _ended_child(self) -> EndedChild | None:
         for part in self._parts.values():
@@ -358,7 +361,9 @@ class Agent:
             for rank in order.ranks:
                 self._lives.begin(rank)
             return
-        ranks = [(rank, self._environ(rank, order, inherited)) for rank in order.ranks]
+        self._begin([(rank, self._environ(rank, order, inherited)) for rank in order.ranks])
+
+    def _begin(self, ranks: Sequence[Wanted]) -> None:
         if not any(part.starts_ranks(ranks) for part in self._parts.values()):
             self.start_ranks(ranks)
 
@@ -371,7 +376,7 @@ class Agent:
                 return
             if self.hooks is not None:
                 self.hooks.forget(rank.process_id)
-            self._spawn([(rank, self._environ(rank, order, inherited))])
+            self._begin([(rank, self._environ(rank, order, inherited))])
 
         def stuck(rank: int, pids: list[int]) -> None:
             left = "; ".join(_described(pids))
@@ -405,7 +410,8 @@ class Agent:
         """Start processes for these."""
         for at in range(0, len(ranks), _TOGETHER):
             if not self._spawn(ranks[at : at + _TOGETHER]):
-                self._stop(messages.Stop(signal.SIGKILL, 0))
+                if rank_environ.LIFE not in ranks[0][0].env:  # else others are at work
+                    self._stop(messages.Stop(signal.SIGKILL, 0))
                 return
             if self.hooks is not None:
                 self.hooks.accept()
@@ -509,6 +515,11 @@ class Agent:
         return self._pids
 
     @property
+    def awaits_ranks(self) -> bool:
+        """Whether a rank runs, or may be started again."""
+        return self._supervisor.awaits_ranks
+
+    @property
     def is_stopping(self) -> bool:
         """Whether the ranks are ended, for whatever reason."""
         return self._supervisor.stopping
@@ -560,7 +571,7 @@ class Agent:
                 strays = self._strays()  # some of whom only their ranks lead to
                 self._signal_ranks(effect.signum, effect.spare)
                 self._signal_each(strays, effect.signum)
-                self._stragglers += len(strays)
+                self._stragglers += sum(not self._is_parts(pid) for pid in strays)
 
     def _signal_ranks(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
         """Signal the process groups of the ranks."""

@@ -112,6 +112,11 @@ class Supervisor:
         """Whether the ranks have been asked to end, or would have been."""
         return self._stopping or self._settles
 
+    @property
+    def awaits_ranks(self) -> bool:
+        """Whether a rank is alive, or may be started again."""
+        return bool(self._alive or self._open)
+
     def started(self, rank: int) -> None:
         self._alive.add(rank)
         self._open.discard(rank)
@@ -143,7 +148,7 @@ class Supervisor:
                 self._sweeps[rank] = now + LINGER_S
             if self._on_failure == "restart":
                 self._open.add(rank)
-        if self._alive or self._open:
+        if self.awaits_ranks:
             return []
         if self._stopping:
             # Strays may not know the signal that ended the ranks (`sleep &` ignores an INT).

@@ -10,6 +10,7 @@ from ....kernel.agent.part import AgentPart
 from ....kernel.agent.system import system
 from ....kernel.agent.system.unix import SpawnError
 from ....kernel.wire.program_check import executable
+from ....kernel.wire.rank_environ import LIFE
 from ....kernel.wire.signals import signal_name
 from ..messages import (
     Forked,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ....kernel.agent.part import Wanted
     from ....kernel.wire.codec import Message
     from ....kernel.wire.frames import Raw
-    from ....kernel.wire.messages import FromHook, RankOrder
+    from ....kernel.wire.messages import FromHook, RankOrder, Start
     from ..messages import ForkMessage
 
 _ELF = b"\x7fELF"
@@ -47,6 +48,9 @@ class Preloading(AgentPart):
         self._order: Preload | None = None
         self._forking: Forking | None = None  # under way
         self._server: ForkServerLink | None = None  # its process has not been reaped
+        self._heir: ForkServerLink | None = None  # likewise: it waits for ranks' next lives
+        self._keeps = False  # there is to be one
+        self._later: list[Wanted] = []  # for the next heir, as this one is at work
         self._dump_signals = (0, 0)  # what has it send its stack, and those of all threads
         self._unfit = ""  # why the server cannot fork
         self._importer: Importer | None = None  # that has been asked for its stack
@@ -61,10 +65,16 @@ class Preloading(AgentPart):
         """Pass on what a forked rank has noticed."""
         self.agent.link.send(said)
 
+    def starts(self, order: Start, environ: dict[str, str]) -> None:
+        """Keep an importing process where ranks may be started again."""
+        self._keeps = order.on_failure == "restart"
+
     def starts_ranks(self, ranks: Sequence[Wanted]) -> bool:
         """Start the server, from which these are forked."""
         if self._order is None:
             return False
+        if any(LIFE in rank.env for rank, _ in ranks):
+            return self._forks_again(ranks)
         agent, choice = self.agent, None
         try:
             if self._order.libraries:
@@ -74,7 +84,7 @@ class Preloading(AgentPart):
             agent.link.send(StartedAfresh(numbers, str(unsuited), expected=True))
             return False
         why = choice.why if choice is not None else ""
-        self._forking = Forking(ranks, agent.standard_streams, agent.started, why)
+        self._forking = self._forking_of(ranks, why)
         if reason := _reason_against(ranks):
             self._forking.refuse_all(reason, expected=system.forks_ranks)
             self._over()
@@ -89,6 +99,30 @@ class Preloading(AgentPart):
                 self._server = None
             self._forking.refuse_all()
             self._over()
+        return True
+
+    def _forking_of(self, ranks: Sequence[Wanted], why: str) -> Forking:
+        agent = self.agent
+        return Forking(ranks, agent.standard_streams, agent.started, why, keeps=self._keeps)
+
+    def _forks_again(self, ranks: Sequence[Wanted]) -> bool:
+        """Have the heir fork these, whose last lives have ended; whether there is one."""
+        if self._forking is not None:
+            self._later += ranks
+            return True
+        self.look()
+        self._server, self._heir = self._heir, None
+        if self._server is None:
+            if self._unfit:
+                numbers = tuple(rank.process_id for rank, _ in ranks)
+                self.agent.link.send(StartedAfresh(numbers, self._unfit, expected=True))
+            return False
+        try:
+            self._forking = self._forking_of(ranks, "they are started again")
+        except OSError:  # too many files, of which the ranks themselves will tell
+            self._server.hang_up()
+            return False
+        self._forking.begin(self._server, 0.0)
         return True
 
     def _streams(self, choice: Choice | None) -> tuple[int, int, int]:
@@ -111,10 +145,13 @@ class Preloading(AgentPart):
         forking, self._forking = self._forking, None
         assert forking is not None
         self._close_hidden()
-        forking.end()
+        self._heir = forking.end()
         for report in forking.outcome.reports():
             self.agent.link.send(report)
         self.agent.start_ranks(forking.outcome.afresh)
+        later, self._later = self._later, []
+        if later and not self._forks_again(later):
+            self.agent.start_ranks(later)
         self.agent.reap()  # a rank may have been killed before it was one
 
     def _said(self, packet: ForkMessage | str) -> None:
@@ -144,6 +181,9 @@ class Preloading(AgentPart):
 
         A rank that has ended already is a child of this process from the same moment on.
         """
+        if self._heir is not None and (status := self._heir.status()) is not None:
+            self._heir = None
+            self._unfit = f"the importing process {_fate(status)}"
         status = self._server.status() if self._server is not None else None
         if status is None:
             return
@@ -155,8 +195,8 @@ class Preloading(AgentPart):
         self._over()
 
     def owns(self, pid: int) -> bool:
-        """Whether it is the server, of which `look` takes care."""
-        return self._server is not None and self._server.pid == pid
+        """Whether it is the server or its heir, of which `look` takes care."""
+        return any(one is not None and one.pid == pid for one in (self._server, self._heir))
 
     @property
     def is_starting(self) -> bool:
@@ -180,14 +220,20 @@ class Preloading(AgentPart):
                 return [self._importer]
         return ()
 
+    def rank_ended(self) -> None:
+        """Without ranks there is nothing to wait for."""
+        if self._heir is not None and not self.agent.awaits_ranks:
+            self._heir.hang_up()
+
     def ranks_end(self) -> None:
         """What is not forked yet will not be: it ends."""
         if self._forking is not None:
             self._forking.close()
             self._forking = None
             self._close_hidden()
-        if self._server is not None:
-            self._server.hang_up()
+        for one in (self._server, self._heir):
+            if one is not None:
+                one.hang_up()
 
     def _close_hidden(self) -> None:
         if self._hidden is not None:

@@ -11,7 +11,7 @@ from ....kernel.agent.system import system
 from ....kernel.wire import hook_environ
 from ....kernel.wire.codec import Malformed, to_json
 from ....kernel.wire.loop import READ, Loop
-from ..messages import NAME, ForkMessage
+from ..messages import NAME, ForkMessage, Stay
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ class ForkServerLink:
         loop: calls when it says something.
         on_packet: is given that: a message, or the text of a stack.
 
+    Attributes:
+        environ: that it was started with.
+
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class ForkServerLink:
         self.pid = 0
         self._modules = modules
         self._first = first
+        self.environ = first[1]
         self._loop = loop
         self._on_packet = on_packet
         ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -88,6 +92,23 @@ class ForkServerLink:
         if self._connection is None:
             raise BrokenPipeError
         socket.send_fds(self._connection, [to_json(message).encode()], descriptors)
+
+    def heir(self) -> ForkServerLink:
+        """Have it fork one that does the same later; its pid is what it answers.
+
+        Raises:
+            OSError: as for `send`.
+
+        """
+        heir = ForkServerLink(self._modules, self._first, self._loop, self._on_packet)
+        try:
+            self.send(Stay(), [heir._theirs.fileno()])
+        except OSError:
+            heir.hang_up()
+            raise
+        finally:
+            heir._theirs.close()
+        return heir
 
     def status(self) -> int | None:
         """How it has ended, after all that it has said; None if it runs."""

@@ -1,8 +1,9 @@
 """The ranks of one host, forked one after another by the fork server.
 
-The agent asks for each, and closes the connection. The server ends, and its children become the
-agent's, which adopts orphans. Each waits for a byte before it begins: it comes when all ranks are
-the agent's own. Ranks that cannot be forked are left to be started afresh.
+The agent asks for each, for an heir if they may be started again, and closes the connection. The
+server ends, and its children become the agent's, which adopts orphans. Each rank waits for a byte
+before it begins: it comes when all are the agent's own. Ranks that cannot be forked are left to be
+started afresh.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class Forking:
         standard: makes the streams of a rank; gives the ends that are to be its 0, 1 and 2.
         on_forked: called with each rank that has been forked, and its pid, before it begins.
         why: see ForkResult.
+        keeps: an heir of the server stays, if it can fork one of these.
 
     Attributes:
         outcome: so far.
@@ -77,6 +79,8 @@ class Forking:
         standard: Callable[[RankOrder], tuple[int, int, int]],
         on_forked: Callable[[int, int], None],
         why: str,
+        *,
+        keeps: bool,
     ) -> None:
         self.ranks = list(ranks)
         self.outcome = ForkResult(why)
@@ -86,6 +90,8 @@ class Forking:
         self._asked: tuple[Wanted, tuple[int, ...]] | None = None  # with its streams
         self._first_ends: tuple[int, ...] | None = None
         self._server: ForkServerLink | None = None
+        self._keeps = keeps
+        self._heir: ForkServerLink | None = None
         # What the forked ranks read from before they begin.
         self._start, self._starting = os.pipe()
 
@@ -109,8 +115,8 @@ class Forking:
         """Ask for the first rank.
 
         Args:
-            server: in which all is imported, with the environment of the first rank.
-            seconds: that this has taken.
+            server: in which all is imported.
+            seconds: that this has taken; 0: it has forked ranks before.
 
         """
         self._server, self.outcome.seconds = server, seconds
@@ -121,6 +127,9 @@ class Forking:
         if self._asked is not None:
             self._answered(answer)
             self._ask()
+        elif self._heir is not None:
+            self._heir.pid = answer.pid if isinstance(answer, Forked) else 0
+            self._hang_up()
 
     def refuse_all(self, reason: str = "", *, expected: bool = False) -> None:
         """Have all started afresh; those that are forked end. No reason: they will tell it."""
@@ -130,16 +139,22 @@ class Forking:
         else:
             self.outcome.afresh = list(self.ranks)
 
-    def end(self) -> None:
-        """Let the forked ranks begin, which are children of this process."""
+    def end(self) -> ForkServerLink | None:
+        """Let the forked ranks begin, which are children of this process; the server's heir."""
         for rank, pid in self.outcome.forked.items():
             self._on_forked(rank, pid)
         os.write(self._starting, b"." * len(self.outcome.forked))
+        heir = None
+        if self.outcome.forked and self._heir is not None and self._heir.pid:
+            heir, self._heir = self._heir, None
         self.close()
+        return heir
 
     def close(self) -> None:
         """Close all that is open; forked ranks that have not begun will not."""
         self._hang_up()
+        if self._heir is not None:
+            self._heir.hang_up()
         self._settle()
         for fd in (self._start, self._starting, *(self._first_ends or ())):
             os.close(fd)
@@ -147,7 +162,7 @@ class Forking:
     # --- the connection ---
 
     def _ask(self) -> None:
-        """Ask for the next rank; after the last hang up, with which the server ends."""
+        """Ask for the next rank, or an heir; after the last hang up: then the server ends."""
         while self._ahead:
             wanted = self._ahead.pop(0)
             try:
@@ -159,14 +174,24 @@ class Forking:
                 self.outcome.refuse([wanted], str(error.strerror))
             else:
                 return
-        self._hang_up()
+        if not self._asks_for_heir():
+            self._hang_up()
+
+    def _asks_for_heir(self) -> bool:
+        if not self._keeps or not self.outcome.forked or self._server is None:
+            return False
+        try:
+            self._heir = self._server.heir()
+        except OSError:  # without one ranks are started afresh
+            return False
+        return True
 
     def _ask_for(self, wanted: Wanted) -> None:
         rank, environ = wanted
         ends, self._first_ends = self._first_ends or self._standard(rank), None
         self._asked = wanted, ends
-        order = Fork(rank.argv, _changes(self.ranks[0][1], environ), rank.cores, rank.cwd)
         assert self._server is not None
+        order = Fork(rank.argv, _changes(self._server.environ, environ), rank.cores, rank.cwd)
         self._server.send(order, [*ends, self._start])
 
     def _answered(self, message: Forked | NotForked) -> None:
@@ -189,7 +214,7 @@ class Forking:
             self._server.hang_up()
 
 
-def _changes(first: dict[str, str], own: dict[str, str]) -> tuple[Change, ...]:
+def _changes(servers: dict[str, str], own: dict[str, str]) -> tuple[Change, ...]:
     """What is different in a rank's environment."""
-    names = sorted({*first, *own})
-    return tuple(Change(n, own.get(n)) for n in names if own.get(n) != first.get(n))
+    names = sorted({*servers, *own})
+    return tuple(Change(n, own.get(n)) for n in names if own.get(n) != servers.get(n))

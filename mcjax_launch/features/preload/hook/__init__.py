@@ -5,7 +5,8 @@ A rank that is forked here only has to go on: Python itself then runs its progra
 rank.
 
 The agent asks for rank after rank. When it closes the connection, the server ends, and the ranks
-are the children of the agent, which adopts orphans.
+are the children of the agent, which adopts orphans. Where ranks may be started again it asks for an
+heir first, which waits to do the same.
 """
 
 from __future__ import annotations
@@ -146,20 +147,32 @@ class ForkServer:
             data, descriptors = receive(connection, _MOST_PACKET, _socket.MSG_CMSG_CLOEXEC)
             if not data:
                 _leave()
-            order = fork_messages.Fork.of(data.decode())
-            reason = self._difference(order)
-            if reason:
-                _send(connection, fork_messages.NotForked(reason))
+            order = fork_messages.ForkMessage.of(data.decode())
+            answer = self._forked(order)
+            if answer is not None:
+                _send(connection, answer)
+            elif isinstance(order, fork_messages.Fork):
+                connection.close()
+                prctl = self._system.prctl
+                forked_rank.begin(descriptors, order.cores, self._agent, prctl)
+                return order
             else:
-                pid = fork()
-                if pid == 0:
-                    connection.close()
-                    prctl = self._system.prctl
-                    forked_rank.begin(descriptors, order.cores, self._agent, prctl)
-                    return order
-                _send(connection, fork_messages.Forked(pid))
+                _inherit(connection, descriptors[0])
             for fd in descriptors:
                 os.close(fd)
+
+    def _forked(
+        self, order: fork_messages.ForkMessage
+    ) -> fork_messages.Forked | fork_messages.NotForked | None:
+        """What to answer; None in the process that has been forked."""
+        reason = self._difference(order) if isinstance(order, fork_messages.Fork) else ""
+        if reason:
+            return fork_messages.NotForked(reason)
+        try:
+            pid = fork()
+        except Unfit as unfit:
+            return fork_messages.NotForked(str(unfit))
+        return fork_messages.Forked(pid) if pid else None
 
     def _difference(self, order: fork_messages.Fork) -> str:
         """Why a rank cannot be forked; "" if it can."""
@@ -305,6 +318,14 @@ def _connection(descriptor: int) -> socket.socket:
 
     os.set_inheritable(descriptor, False)
     return _socket.socket(fileno=descriptor)  # type: ignore[return-value]
+
+
+def _inherit(connection: socket.socket, heirs: int) -> None:
+    """Go on as the heir, which has nothing of the first rank's and ends with its connection."""
+    os.setsid()
+    for target in (1, 2):
+        os.dup2(0, target)
+    os.dup2(heirs, connection.fileno(), inheritable=False)  # where a stack is written to, too
 
 
 def _send(connection: socket.socket, message: fork_messages.ForkMessage) -> None:

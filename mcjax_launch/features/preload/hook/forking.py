@@ -113,13 +113,21 @@ def _name_of(tid: int) -> str:
 
 
 def fork() -> int:
-    """Fork, with nothing left in the buffers of both, and without a warning about threads."""
+    """Fork, with nothing left in the buffers of both, and without a warning about threads.
+
+    Raises:
+        Unfit: there are too many processes, or there is too little memory.
+
+    """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
     warnings: Any = sys.modules.get("warnings")
-    if warnings is None:  # nobody can show one
-        return os.fork()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return os.fork()
+    try:
+        if warnings is None:  # nobody can show one
+            return os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return os.fork()
+    except OSError as error:
+        raise Unfit(f"it cannot be forked: {error.strerror}") from None
