@@ -10,6 +10,9 @@ from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.wording import one_line
 
+#: Why a rank can neither join nor go on.
+NO_SERVICE = "process 0, and JAX's coordination service with it, has ended: let it end last"
+
 
 class StopReason(Value):
     """A reason to end the job other than a rank's failure.
@@ -104,6 +107,18 @@ def hopeless(rank: int, message: str, details: Sequence[str]) -> StopReason:
 
     """
     return StopReason(message, exit_status.FAILED, tuple(details), rank=rank)
+
+
+def unserved(rank: int, status: int) -> StopReason:
+    """The end of a job one of whose ranks is started again when process 0 has gone.
+
+    Args:
+        rank: which one; it is in initialize().
+        status: of its last life.
+
+    """
+    message = f"rank {rank}, started again, calls initialize(), but {NO_SERVICE}"
+    return StopReason(message, status, final=False, rank=rank)
 
 
 def diverged(details: Sequence[str]) -> StopReason:

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from jobs import Jobs
 from remote import FAKE_SSH
+from stand_in_jax import make_stand_in
 
 from mcjax_launch.kernel.wire.timers import SCALE
 
@@ -144,6 +145,50 @@ other.kill()
     )
     ended = jobs.run("-n", 3, "--on-rank-failure=restart:1", path, env=QUICK)
     assert (ended.status, "all gone" in ended.stdout) == (0, True), ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("rank_0_ends_when", "why"),
+    [
+        ("left", "the job ended all the same: process 0, and JAX's coordination service with it,"),
+        ("again", "rank 1, started again, calls initialize(), but process 0, and JAX's"),
+    ],
+)
+def test_a_rank_that_comes_back_too_late(
+    jobs: Jobs, program: Program, tmp_path: Path, rank_0_ends_when: str, why: str
+) -> None:
+    """Its program had left the job already when it failed."""
+    make_stand_in(
+        tmp_path, first="while os.environ.get('MCJAX_RANK_RESTART'): __import__('time').sleep(9)"
+    )
+    path = program(
+        """
+import jax
+def wait_for_end():
+    wait_for("pid.0")
+    while os.path.exists("/proc/" + open("pid.0").read()):
+        time.sleep(0.01)
+if rank == 0:
+    open("pid.0", "w").write(str(os.getpid()))
+    jax.distributed.initialize()
+    wait_for(sys.argv[1])
+elif life == 0:
+    jax.distributed.initialize()
+    jax.distributed.shutdown()
+    open("left", "w")
+    if sys.argv[1] == "left": wait_for_end()
+    os.kill(os.getpid(), 9)
+else:
+    open("again", "w")
+    wait_for_end()
+    jax.distributed.initialize()
+"""
+    )
+    ended = jobs.run(
+        *("-n", 2, "--on-rank-failure=restart", path, rank_0_ends_when), env=QUICK, cwd=tmp_path
+    )
+    assert (ended.status, why in ended.report) == (137, True), ended.stderr
+    assert ended.report.count("let it end last") == 1
 
 
 def test_a_life_that_cannot_begin(jobs: Jobs, program: Program, tmp_path: Path) -> None:

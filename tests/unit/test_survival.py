@@ -42,6 +42,14 @@ HISTORIES: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], Any]]]] = {
         "restart:3",
         [("failed", (JAX.replaced(unserved=True),), [EndAll(UNSERVED)])],
     ),
+    "it has left before that, and cannot come back": (
+        "restart:3",
+        [("failed", (Loss(1, unserved=True),), [EndAll(UNSERVED)])],
+    ),
+    "it has left before that, and need not come back": (
+        "continue",
+        [("failed", (Loss(1, unserved=True),), [GoOn(1)])],
+    ),
     "a program that has not asked for it": (
         "restart:3",
         [("failed", (Loss(1, joined=True),), [EndAll(UNASKED)])],

@@ -11,6 +11,7 @@ from mcjax_launch.kernel.launcher.stop_policy import JobEffect
 from mcjax_launch.kernel.launcher.timers import pause_s
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import counted, these_ranks
+from mcjax_launch.runs.stop_reasons import NO_SERVICE
 
 _RECOVERABILITY = 'jax.config.update("jax_enable_recoverability", True)'
 # All ranks together may be started again so many times as often as one.
@@ -26,7 +27,7 @@ class Loss(Value):
         serves: it has done so as process 0.
         recoverable: it had asked JAX for processes that outlive one another.
         awaited: others are in initialize(), and cannot come through without it.
-        unserved: process 0 has ended before it.
+        unserved: it has called initialize(), and process 0 has ended.
 
     """
 
@@ -152,8 +153,8 @@ class SurvivalPolicy:
         """Why the job cannot go on; "" if it can."""
         if loss.serves:
             return "process 0 holds JAX's coordination service, without which no other can go on"
-        if loss.unserved:
-            return "process 0, and JAX's coordination service with it, has ended: let it end last"
+        if loss.unserved and (loss.joined or self.restarts):
+            return NO_SERVICE
         if loss.joined and not loss.recoverable:
             return f"the program has not asked for that: {_RECOVERABILITY} before initialize()"
         if not self.restarts:

@@ -19,7 +19,9 @@ from mcjax_launch.kernel.launcher.survival import (
     StartNow,
     SurvivalPolicy,
 )
+from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.ranks import these_ranks
+from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.place import Stage
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.stop_reasons import StopReason
@@ -138,6 +140,7 @@ class Survivors:
         """The process of a rank has ended."""
         self._report(self._state.ranks[rank])
         self._policy.ended(rank, time.monotonic())
+        self._look_for_vain_calls()
 
     def called(self) -> None:
         """A rank calls initialize()."""
@@ -146,6 +149,18 @@ class Survivors:
             if self._state.ended_all:
                 stop = self._launcher.policy.rank_ended(RankFailure(self._absent[0]))
                 self._launcher.perform(stop)
+        self._look_for_vain_calls()
+
+    def _look_for_vain_calls(self) -> None:
+        """End the job where a rank that was started again waits for a process 0 that is gone."""
+        if self._launcher.policy.ending or not self._unserved:
+            return
+        for run in self._state.ranks.values():
+            if run.past and run.place.stage is Stage.JOINING:
+                last = run.past[-1]
+                status = HOST_LOST if last.status is None else last.exit_status
+                self._launcher.stop(stop_reasons.unserved(run.process_id, status))
+                return
 
     @property
     def deadline(self) -> float | None:
@@ -180,7 +195,7 @@ class Survivors:
             serves=joined and call is not None and call.process_id == 0,
             recoverable=call is not None and call.recoverable,
             awaited=any(other.place.stage is Stage.JOINING for other in others),
-            unserved=joined and self._unserved,
+            unserved=self._unserved and any(life.membership.call for life in run.lives),
         )
 
     @property
