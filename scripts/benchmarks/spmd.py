@@ -57,7 +57,7 @@ if jax.process_index() == 0:
     print("us", (time.perf_counter() - began) * 1e6)
 """
 _NO_RECORD = """
-from .process_numbers import Numbers
+from .backends import Numbers
 class Compilation:
     def __init__(self, link, parts):
         self.numbers = Numbers(link)
