@@ -54,3 +54,12 @@ def test_what_is_lost_is_told_when_another_fails(jobs: Jobs, tmp_path: Path, nam
     start, _, end = told[0].partition("{}") if told else ("", "", "")
     assert len(lines) == len(told), ended.report
     assert all(line.startswith(start) and line.endswith(end) for line in lines), lines
+
+
+def test_who_reads_a_future_sees_no_call_of_ours(jobs: Jobs, tmp_path: Path) -> None:
+    make_stand_in(tmp_path)
+    program = START + "print(submit())\nsubmit().result()"
+    ended = jobs.run("-n", 1, sys.executable, "-c", program, env={"PYTHONPATH": str(tmp_path)})
+    assert ended.report.startswith("rank 0 failed: ValueError: corrupt record\n"), ended.report
+    assert "in result\n" in ended.stderr
+    assert "lost_errors" not in ended.stderr

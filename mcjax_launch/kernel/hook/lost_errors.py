@@ -7,9 +7,10 @@ or fails.
 
 from __future__ import annotations
 
+import sys
+
 from ..wire.hook_messages import ErrorLost, ErrorRead
 from . import failure, uncaught, user_lines
-from .wrapping import in_place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,35 +69,19 @@ class LostErrors:
         return True
 
     def patch_futures(self, base: Any) -> None:
-        """See the exceptions that futures hold, and who reads them.
+        """See the exceptions that futures are given, and who reads them.
+
+        Where a future keeps its own: what wraps `result()` would be seen in users' tracebacks.
 
         Args:
             base: the module concurrent.futures._base.
 
         """
-        future = base.Future
-        keep = future.set_exception
+        base.Future._exception = _Kept(self)
 
-        def set_exception(self: Any, exception: BaseException | None) -> Any:
-            number = errors.of_future(exception) if exception is not None else 0
-            if number:
-                setattr(self, _NUMBER, number)
-            return keep(self, exception)
-
-        errors = self
-        future.set_exception = in_place_of(keep, set_exception)
-        for name in ("result", "exception"):
-            setattr(future, name, self._reading(getattr(future, name)))
-
-    def _reading(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def read(future: Any, timeout: float | None = None) -> Any:
-            try:
-                return real(future, timeout)
-            finally:
-                if _NUMBER in future.__dict__:
-                    self._link.send(ErrorRead(future.__dict__.pop(_NUMBER)))
-
-        return in_place_of(real, read)
+    def read(self, number: int) -> None:
+        """The exception of a future with this number has been read."""
+        self._link.send(ErrorRead(number))
 
     def of_future(self, error: BaseException) -> int:
         """A future has been given an exception; its number, 0 if it is not reported."""
@@ -126,3 +111,31 @@ class LostErrors:
         self._count += 1
         self._link.send(ErrorLost(self._count, thread, told, of_future, callback))
         return self._count
+
+
+class _Kept:
+    """The attribute in which futures keep their exceptions; reports what it is given, and reads.
+
+    Args:
+        errors: to report to.
+
+    """
+
+    def __init__(self, errors: LostErrors) -> None:
+        self._errors = errors
+
+    def __set__(self, future: Any, error: BaseException | None) -> None:
+        future.__dict__["_exception"] = error
+        if error is not None and (number := self._errors.of_future(error)):
+            future.__dict__[_NUMBER] = number
+
+    def __get__(self, future: Any, owner: type | None = None) -> Any:
+        if future is None:
+            return self
+        kept = future.__dict__
+        if _NUMBER in kept and sys._getframe(1).f_code.co_name != "__repr__":
+            self._errors.read(kept.pop(_NUMBER))
+        try:
+            return kept["_exception"]
+        except KeyError:
+            raise AttributeError("_exception") from None
