@@ -131,6 +131,9 @@ def _missed_collective(state: RunState, text: str) -> Blame | None:
     awaited = {rank for _, _, missing in state.programs.waiting() for rank in missing}
     # Where other launchers have ranks too, it may be one of those that did not come.
     known = [run for run in late if run.process_id in awaited]
+    if not known:  # it has come meanwhile, too late
+        named = state.rank_of(lost_peer.late_for_gloo(text))
+        known = [run for run in late if run is named]
     late = known if known or state.has_others else late
     if not late:
         return None

@@ -31,6 +31,9 @@ _TIMED_OUT = (
 # The same before a job's first collective: Gloo's key, or that of NCCL's clique
 # (xla/backends/gpu/collectives/gpu_clique_key.cc). Any other key is the program's own.
 _SET_UP_TIMED_OUT = r"GetKeyValue\(\) timed out with key: (?:\w+:)?(?:gloo/|devices=\[)"
+# Gloo's has the devices and whose address, of these, was not there: process P's from 2048 P on.
+_GLOO_KEY = r"GetKeyValue\(\) timed out with key: (?:\w{1,40}:)?gloo/([\d,]{1,90000})/(\d{1,9})\b"
+_DEVICES_OF_PROCESS = 2048
 # The same where a backend is started, or a program is compiled: the key names the process that has
 # not come. Process 0 collects the local topologies, with an error for each that is missing, and the
 # others wait for its global one (xla/pjrt/distributed/topology_util.cc). Each process tunes a share
@@ -136,6 +139,14 @@ def missing_key(text: str) -> MissingKey | None:
         return None
     late = {int(one[2] or one[3] or 0) for one in found if one[:2] == first[:2]}
     return MissingKey(first[1], tuple(sorted(late)))
+
+
+def late_for_gloo(text: str) -> int | None:
+    """The process that Gloo gave up waiting for when it connected those of a collective."""
+    match = re.search(_GLOO_KEY, text)
+    devices = match[1].split(",") if match is not None else []
+    at = int(match[2]) if match is not None else 0
+    return int(devices[at]) // _DEVICES_OF_PROCESS if at < len(devices) and devices[at] else None
 
 
 def silent_process(text: str) -> int | None:

@@ -99,6 +99,20 @@ def test_the_one_that_did_not_come_is_to_blame(text: str, status: int) -> None:
     )
 
 
+def test_the_one_that_came_too_late_is_named_by_gloo() -> None:
+    """By its device: all have come to the program by the time at which the first gives up."""
+    state = RunState(num_processes=3)
+    state.planned("j", "h:1", dict.fromkeys(range(3), "h"), None)
+    for rank in range(3):
+        say(state, rank, hook.Joining("h:1", 3, rank), 1.0)
+        say(state, rank, hook.Joined(rank), 2.0)
+        say(state, rank, hook.Program("jit_step", "f", None, (), "t.py:9"), 3.0)
+    say(state, 0, failure(f"JaxRuntimeError: {GLOO}"), 33.0)
+    state.exited(end_of(0, 1), 33.0)
+    [first, *_] = summarize(state).lines
+    assert first == "rank 2 did not reach a collective in which others gave up waiting"
+
+
 @pytest.mark.parametrize("reached", [True, False])
 def test_the_one_that_did_not_come_may_be_another_launchers(reached: bool) -> None:
     """Of two launchers' four ranks: none of these is blamed, unless it is known not to have come."""
