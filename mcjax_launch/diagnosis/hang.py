@@ -41,18 +41,24 @@ def whereabouts(state: RunState, now: float, *, jax: bool = False) -> list[str]:
     return lines + _behind(state)
 
 
-def hints(state: RunState) -> list[str]:
-    """Lines on what to try with a job that hangs, if nobody holds it up in a debugger."""
-    return guarded(state, lambda: _hints(state))
+def hints(state: RunState, *, moves: bool = False) -> list[str]:
+    """Lines on what to try with a job that hangs, if nobody holds it up in a debugger.
+
+    Args:
+        state: of the run.
+        moves: it may not hang, but only be long.
+
+    """
+    return guarded(state, lambda: _hints(state, moves=moves))
 
 
-def _hints(state: RunState) -> list[str]:
+def _hints(state: RunState, *, moves: bool) -> list[str]:
     compiling = {run.process_id for run in state.running if run.compilations.under_way}
     idle = state.idle_compilations.keys()
     if state.pause.is_on or state.diverged or compiling - idle or not _uses_jax(state):
         return []
     hang = Hang.COMPILING if idle else _hang(state)
-    if hang is None:
+    if hang is None or (moves and hang is Hang.UNKNOWN):
         return []
     endless = waits_for_ever(state)
     return hang_hints(hang, endless_on_cpu=endless, verified=state.programs.held_any)
@@ -65,7 +71,8 @@ def _hang(state: RunState) -> Hang | None:
         return Hang.RANK_GONE
     if Stage.ABSENT in stages:
         return Hang.RANK_ABSENT
-    if not any(run.place.is_through for run in state.running):
+    through = [run.place.stage for run in state.running if run.place.is_through]
+    if all(stage is Stage.LEFT for stage in through):
         return None
     if state.programs.waiting():
         return Hang.RANK_BEHIND

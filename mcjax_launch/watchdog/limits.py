@@ -1,6 +1,7 @@
 """What ends a job that should not go on: it takes too long, or it hangs."""
 
 from mcjax_launch.job.job import Job
+from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason, out_of_time
 
@@ -8,6 +9,8 @@ from mcjax_launch.runs.stop_reasons import StopReason, out_of_time
 _SAMPLES = 4
 _SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.1, 15.0
 _RECORD_S = 1.0
+# A job from which one has heard so lately does not look like one that hangs.
+_SILENT_S = scaled(10.0)
 
 
 class Limits:
@@ -106,7 +109,8 @@ class Limits:
         from mcjax_launch.diagnosis.preloading import imports_under_way
 
         details = imports_under_way(self._state, now)
-        details += whereabouts(self._state, now, jax=jax) + hints(self._state)
+        moves = final and now - self._state.activity.heard_at < _SILENT_S
+        details += whereabouts(self._state, now, jax=jax) + hints(self._state, moves=moves)
         return out_of_time(message, details, final=final)
 
 

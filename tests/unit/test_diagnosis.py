@@ -478,6 +478,16 @@ def test_limits_count_from_the_start_of_the_ranks() -> None:
     assert stop is not None and stop.message == "--timeout: still running after 60 s"
 
 
+@pytest.mark.parametrize(("heard_at", "hangs"), [(55.0, False), (20.0, True)])
+def test_a_job_that_is_only_long_gets_no_advice_on_hangs(heard_at: float, hangs: bool) -> None:
+    state = state_of(joined="012")
+    limits = Limits(job(timeout=60.0), state, 0.0)
+    state.printed(1, heard_at)
+    stop = limits.expire(60.0)
+    assert stop is not None
+    assert any(line.startswith("hint: ") for line in stop.details) is hangs
+
+
 def usage(cpu_s: float, main_s: float) -> Usage:
     return Usage((RankUsage(0, cpu_s, 1000, main_s),))
 
