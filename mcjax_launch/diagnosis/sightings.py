@@ -9,6 +9,7 @@ from functools import cached_property
 from mcjax_launch.diagnosis.stacks import Frame, Stack, threads
 from mcjax_launch.kernel.wire import source_lines
 from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.runs.place import Stage
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.spmd import RanProgram
 from mcjax_launch.runs.state import RunState
@@ -164,6 +165,12 @@ class Sighting:
         seen = Sighting(self.run)
         seen.stack, seen.frames = self.stack, thread
         return seen
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its Python is over, and only what is in C++ has yet to end."""
+        shown = self.stack is not None and bool(self.stack.text)
+        return self.place.stage is Stage.LEFT and shown and not self.frames
 
     @property
     def waits_for_files(self) -> bool:

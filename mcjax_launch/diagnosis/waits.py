@@ -22,6 +22,8 @@ from mcjax_launch.wording import lasting
 
 # So many kinds of places are shown.
 _MOST_GROUPS = 2
+_OVER = "after Python's end"
+_UNREAD = "C++ code, as a rule for a program of JAX's whose result nobody has read"
 
 
 class BlockedOn(Value):
@@ -149,7 +151,7 @@ class _WhoWaits:
     def wait(self) -> BlockedOn | Stalled | None:
         since_of, awaited = self._waiting()
         if not since_of:
-            return self._stalled()
+            return self._stalled() or self._lingering()
         others = [rank for rank in self.ranks if rank not in since_of and awaited(rank)]
         absent = [rank for rank in others if not self._may_be_well(rank)]
         compile_too = any(self.ranks[rank].compiles for rank in others)
@@ -177,6 +179,15 @@ class _WhoWaits:
             return None
         places = _grouped((rank, self.ranks[rank].standing) for rank in inside)
         return Stalled(places, min(self.still[rank] for rank in inside))
+
+    def _lingering(self) -> BlockedOn | None:
+        """All that run have come to Python's end, and stand still there."""
+        over = [rank for rank, seen in self.ranks.items() if not seen.run.is_gone]
+        if not all(rank in self.still and self.ranks[rank].is_over for rank in over) or not over:
+            return None
+        return BlockedOn(
+            ((_OVER, tuple(over)),), min(self.still[rank] for rank in over), _UNREAD, ()
+        )
 
     def _may_be_well(self, rank: int) -> bool:
         """Whether a rank that has not come may be about to, or may take its time."""

@@ -367,3 +367,18 @@ def test_a_compilation_that_computes_is_none() -> None:
     assert state.idle_compilations == {2: 150.0}
     say(state, 2, hook.Compiled(), 212.0)
     assert not state.idle_compilations
+
+
+@pytest.mark.parametrize(("frames", "moves", "line"), [
+    ("", (), "ranks 1-2 have waited 40 s after Python's end for C++ code, as a rule for a program of JAX's whose result nobody has read"),
+    ("", (1,), ""),
+    ('  File "/me/train.py", line 9 in save\n', (), ""),  # as a handler of atexit's
+])  # fmt: skip
+def test_ranks_that_do_not_end(frames: str, moves: tuple[int, ...], line: str) -> None:
+    state = joined(3)
+    for rank in range(3):
+        say(state, rank, hook.Leaving(), 9.0)
+        say(state, rank, hook.Left(), 10.0)
+    state.exited(end_of(0, 0), 11.0)
+    over = [Stack(rank, "h", 70 + rank, f"Current thread 0x1:\n{frames}") for rank in (1, 2)]
+    assert told(state, *over, moves=moves) == line
