@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import psutil
@@ -67,6 +68,27 @@ def test_exit_status_of_a_rank(jobs: Jobs, rank: int) -> None:
     assert f"[{rank}] last words\n" in ended.stderr
     assert "the 3 other ranks: ended by SIGTERM" in ended.report
     assert ended.seconds < 10
+
+
+def test_shared_memory_of_killed_ranks_is_removed(jobs: Jobs, tmp_path: Path) -> None:
+    program = """if 1:
+        import os, signal, sys, time
+        from multiprocessing.shared_memory import SharedMemory
+        if os.environ["JAX_PROCESS_ID"] == "1":
+            while not os.path.exists("name"):
+                time.sleep(0.01)
+            sys.exit(3)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        memory = SharedMemory(create=True, size=64)
+        open("new", "w").write(memory.name)
+        os.rename("new", "name")
+        time.sleep(1000)
+    """
+    ended = jobs.run("-n", 2, "--grace", "0.2", sys.executable, "-c", program, cwd=tmp_path)
+    assert ended.status == 3
+    assert ended.seconds < 10
+    with pytest.raises(FileNotFoundError):
+        SharedMemory((tmp_path / "name").read_text())
 
 
 @pytest.mark.parametrize("name", ["KILL", "SEGV", "ABRT", "TERM"])

@@ -42,6 +42,8 @@ _ENDLESS = 1 << 60
 NO_INPUT = 0
 # So many ranks are started before their hooks' connections are taken: a queue may not be longer.
 _TOGETHER = 32
+# In the command of a process that removes what others, of multiprocessing's, leave in memory.
+_TRACKER = "resource_tracker import main"
 _FEATURES = f"{__name__.partition('.')[0]}.features"
 
 
@@ -564,6 +566,7 @@ class Agent:
                 self._leaving = effect
                 self.link.send(messages.NothingLeft())
             elif isinstance(effect, supervisor.NameLeft):
+                self._kill(all_of_them=True)
                 self.link.send(messages.NotYetGone(_described(system.descendants())))
             elif isinstance(effect, supervisor.Kill):
                 self._kill()
@@ -589,10 +592,20 @@ class Agent:
             system.signal_process(pid, signum)
             system.signal_process(pid, signal.SIGCONT)
 
-    def _kill(self) -> None:
+    def _kill(self, *, all_of_them: bool = False) -> None:
+        """Kill all that is left; Python's trackers end by themselves when the others have ended.
+
+        They remove the shared memory and semaphores of these, which nobody else would do.
+        """
         left = system.descendants()
-        self._signal_ranks(signal.SIGKILL)
-        self._signal_each(left, signal.SIGKILL)
+        killed = [pid for pid in left if all_of_them or not _is_tracker(pid)]
+        if len(killed) == len(left):
+            self._signal_ranks(signal.SIGKILL)
+        self._signal_each(killed, signal.SIGKILL)
+
+
+def _is_tracker(pid: int) -> bool:
+    return any(_TRACKER in word for word in system.command(pid))
 
 
 def _described(pids: Iterable[int]) -> tuple[str, ...]:
