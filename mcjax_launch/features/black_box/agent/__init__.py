@@ -35,6 +35,7 @@ class Collecting(AgentPart):
         super().__init__(agent)
         self._asked: Sequence[HookConnection] = ()  # for their stacks
         self._is_told = False  # by the launcher how the job ends
+        self._sent: set[str] = set()  # the files that hold something
 
     def received(self, message: Message | Raw) -> None:
         """The launcher wants to know."""
@@ -71,7 +72,11 @@ class Collecting(AgentPart):
         link = self.agent.link
         seen = sights.collected(self.agent.running, most_s, lambda: link.send(Ping()))
         for name, text in seen:
-            link.send(Evidence(name, text))
+            is_late = text.endswith(sights.NOTHING)
+            if not is_late or name not in self._sent:  # what was seen before is better
+                link.send(Evidence(name, text))
+            if not is_late:
+                self._sent.add(name)
         self.deadline = time.monotonic() + _REST_S
 
     def expire(self, now: float) -> None:
@@ -88,7 +93,7 @@ class Collecting(AgentPart):
         asked, self._asked, self.deadline = self._asked, (), None
         parts = [
             f"rank {hook.rank}, pid {hook.pid}:\n" + "\n".join(with_source(hook.stacks))
-            for hook in asked
+            for hook in sorted(asked, key=lambda hook: (hook.rank, hook.pid))
             if hook.stacks
         ]
         if parts:

@@ -1,0 +1,26 @@
+"""What a host sends home of what it sees."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mcjax_launch.features.black_box.agent import Collecting, sights
+from mcjax_launch.features.black_box.messages import Collect, Evidence
+
+
+def test_stacks_that_come_too_late_do_not_replace_earlier_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[Evidence] = []
+    link = SimpleNamespace(is_remote=False, send=sent.append)
+    agent: Any = SimpleNamespace(hooks=None, running={}, link=link)
+    part = Collecting(agent)
+    looks = iter(
+        [[("native.7.txt", "Thread 1")], [(f"native.{n}.txt", sights.NOTHING) for n in (7, 8)]]
+    )
+    monkeypatch.setattr(sights, "collected", lambda *_: next(looks))
+    part.received(Collect(goes_on=True))
+    part.received(Collect(goes_on=False))
+    assert [one.name for one in sent] == ["native.7.txt", "native.8.txt"]
+    assert sent[0].text == "Thread 1"
