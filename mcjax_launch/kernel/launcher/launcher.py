@@ -283,7 +283,7 @@ class Launcher:
     def _received(self, link: AgentConnection, frame: Message | Data | Content | Raw) -> None:
         match frame:
             case Raw(feature=feature):
-                self._part(feature).received(link, frame, time.monotonic())
+                self._received_of_feature(feature, link, frame)
             case Data(rank=rank, stream=stream, payload=payload):
                 self.state.printed(rank, time.monotonic())
                 self.console.feed(rank, stream, payload)
@@ -293,7 +293,7 @@ class Launcher:
                 self._received_of_ranks(link, frame)
             case messages.FromHook(message=said):
                 if said.feature:
-                    self._part(said.feature).received(link, frame, time.monotonic())
+                    self._received_of_feature(said.feature, link, frame)
                 else:
                     self._received_of_hook(frame)
             case messages.Stacks() | messages.StacksComplete():
@@ -303,7 +303,7 @@ class Launcher:
             case messages.NothingLeft() | Content():
                 pass  # the pool knows, and the listener
             case messages.ToLauncher(feature=feature) if feature:
-                self._part(feature).received(link, frame, time.monotonic())
+                self._received_of_feature(feature, link, frame)
             case messages.Bye(unkillable, stragglers, not_removed):
                 self.state.unkillable += unkillable
                 if not_removed:
@@ -358,6 +358,13 @@ class Launcher:
             self._note_if_any(self._joining_ranks.mesh_note(self.state))
         self._note_if_any(self.state.uneven_gpus(rank))
         self._note_waiting()
+
+    def _received_of_feature(
+        self, feature: str, link: AgentConnection, frame: messages.ToLauncher | Raw
+    ) -> None:
+        """Pass it on, unless an agent speaks of what this job has not asked it for."""
+        if feature in self._parts or feature in features.on_hosts(self.job):
+            self._part(feature).received(link, frame, time.monotonic())
 
     def _part(self, feature: str) -> "LauncherPart":
         """That of a feature, which is loaded and made when it is first needed."""
