@@ -1,4 +1,4 @@
-"""The row at the bottom of a terminal that says how the job comes along.
+"""When the row at the bottom of a terminal, which says how the job comes along, is shown.
 
 With --status it is always there, below the output: the renderer draws it anew behind each piece.
 """
