@@ -1,6 +1,6 @@
 """When the row at the bottom of a terminal, which says how the job comes along, is shown.
 
-With --status it is always there, below the output: the renderer draws it anew behind each piece.
+With --status it is always there, at the end of the screen; see `bottom.Pinned`.
 """
 
 import math
