@@ -4,6 +4,7 @@ A whole launcher hears an agent that is not there. The seed is fixed; to look fu
 and FUZZ_CASES.
 """
 
+import importlib
 import os
 import random
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from mcjax_launch import features
 from mcjax_launch.console.sink import Target
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
@@ -88,6 +90,8 @@ class Agent:
         self._loop.close()
 
 
+for path in Path(features.__path__[0]).glob("*/messages.py"):  # or tests before it decide
+    importlib.import_module(f"{features.__name__}.{path.parent.name}.messages")
 HELLO = messages.Greeting(messages.VERSION)
 FACTS = messages.HostFacts("python", "/")
 OWN = range(_RANKS)

@@ -312,6 +312,8 @@ class VisibleGpus(Nested):
         """What is known of each has to be so of all."""
         if len(self.near) not in (0, len(self.ids)):
             raise Malformed(f"{len(self.ids)} GPUs, {len(self.near)} of them near to cores")
+        if len(self.mig) not in (0, len(self.ids)):
+            raise Malformed(f"{len(self.ids)} GPUs, {len(self.mig)} of them MIG devices")
 
     @property
     def count(self) -> int:
