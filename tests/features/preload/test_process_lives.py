@@ -115,8 +115,10 @@ def test_the_heir_ends_with_the_agent(jobs: Jobs, folder: Path) -> None:
 
 @pytest.mark.parametrize("preload", ["mine", "none"])
 def test_a_life_for_which_there_is_no_room(jobs: Jobs, folder: Path, preload: str) -> None:
-    text = "if rank == '1': sys.exit(3)\ntime.sleep(1000)"
+    text = "wait_for('go')\nif rank == '1': sys.exit(3)\ntime.sleep(1000)"
     running = start(jobs, folder, text, preload=preload, scale="3")
+    running.read_until("pid", 3)
+    (folder / "go").touch()
     running.read_until("starting rank 1 again")
     agent = psutil.Process(running.process.pid).children()[0].children()[0]
     taken = {int(name) for name in os.listdir(f"/proc/{agent.pid}/fd")}
