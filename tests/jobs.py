@@ -97,6 +97,11 @@ class Running:
         words = pairwise(self.out.decode().split())
         return [int(after) for before, after in words if before == word]
 
+    @property
+    def agent(self) -> psutil.Process:
+        """This machine's agent, a child of its guardian."""
+        return psutil.Process(self.process.pid).children()[0].children()[0]
+
     def signal(self, signum: int) -> None:
         self.process.send_signal(signum)
 

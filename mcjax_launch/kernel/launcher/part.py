@@ -18,8 +18,9 @@ class LauncherPart:
     """By default it does nothing.
 
     The launcher makes it when the ranks are about to be started, if the job uses the feature
-    (`features.used`), or else when an agent first sends something of it; that the job is already
-    ending it hears first. `features.<name>.launcher` has the class, as PART.
+    (`features.used`), or else, where hosts have it (`features.on_hosts`), when an agent first sends
+    something of it; that the job is already ending it hears first. `features.<name>.launcher` has
+    the class, as PART.
 
     Args:
         launcher: whose part it is.

@@ -512,7 +512,7 @@ def test_nothing_but_ranks_is_left_of_the_server(jobs: Jobs, folder: Path) -> No
     (folder / "program.py").write_text(READY + "time.sleep(99)")
     running = jobs.start("--preload", "mine", "-n", 3, "program.py", cwd=folder)
     running.read_until("ready", 3)
-    agent = psutil.Process(running.process.pid).children()[0].children()[0]
+    agent = running.agent
     assert {process.pid for process in agent.children(recursive=True)} == set(running.pids())
     began = time.monotonic()
     agent.kill()

@@ -48,7 +48,7 @@ def start(
 
 def heirs(running: Running) -> list[int]:
     """What is below the agent, but for the ranks."""
-    agent = psutil.Process(running.process.pid).children()[0].children()[0]
+    agent = running.agent
     return [child.pid for child in agent.children() if child.pid not in running.pids()]
 
 
@@ -107,7 +107,7 @@ def test_the_heir_ends_with_the_agent(jobs: Jobs, folder: Path) -> None:
     running = start(jobs, folder, "time.sleep(1000)")
     running.read_until("pid", 3)
     (heir,) = heirs(running)
-    psutil.Process(running.process.pid).children()[0].children()[0].kill()
+    running.agent.kill()
     eventually(lambda: not alive(heir))
     running.read_until("life 1 True False", 3)
     running.kill_now()
@@ -120,7 +120,7 @@ def test_a_life_for_which_there_is_no_room(jobs: Jobs, folder: Path, preload: st
     running.read_until("pid", 3)
     (folder / "go").touch()
     running.read_until("starting rank 1 again")
-    agent = psutil.Process(running.process.pid).children()[0].children()[0]
+    agent = running.agent
     taken = {int(name) for name in os.listdir(f"/proc/{agent.pid}/fd")}
     free = min(set(range(len(taken) + 1)) - taken)
     _, hard = agent.rlimit(psutil.RLIMIT_NOFILE)  # type: ignore[misc]
