@@ -1,0 +1,104 @@
+"""Real hosts that are lost: a cable is cut, the power goes, a machine comes back."""
+
+import time
+from pathlib import Path
+
+import pytest
+from jobs import PROGRAMS, Jobs, eventually
+from remote import Lab, needs_lab
+
+pytestmark = needs_lab
+ALL = "jh1,jh2,jh3"
+# A rank that ignores TERM, with a stray in a session of its own.
+DEAF = ("bash", "-c", "setsid sleep 1000 & trap '' TERM; echo ready; while :; do sleep 1000; done")
+
+
+def test_a_cable_is_cut(jobs: Jobs, lab: Lab) -> None:
+    """No reset, no end of file: silence. Both sides notice, and nothing comes back with it."""
+    running = lab.start(jobs, ALL, *DEAF)
+    running.read_until("ready", 3)
+    lab.do("cut", "jh3")
+    began = time.monotonic()
+    try:
+        ended = running.finish()
+        assert time.monotonic() - began < 20
+        eventually(lambda: not any("sleep 1000" in line for line in lab.processes("jh3")), 20)
+        assert time.monotonic() - began < 20
+    finally:
+        lab.do("restore", "jh3")
+    assert ended.status == 255
+    assert "host jh3: " in ended.report
+    assert "1 lost with host jh3" in ended.report
+    lab.check_clean(limit=40)
+
+
+def test_a_job_goes_on_without_a_lost_host(jobs: Jobs, lab: Lab) -> None:
+    script = "echo $JAX_PROCESS_ID of $JAX_NUM_PROCESSES; [ $MCJAX_RESTART = 1 ] || exec sleep 1000"
+    options = ["--max-restarts", "2", "--min-hosts", "2"]
+    running = lab.start(jobs, ALL, *options, "bash", "-c", script)
+    running.read_until("of 3", 3)
+    lab.do("kill", "jh2")
+    try:
+        ended = running.finish()
+    finally:
+        lab.do("boot", "jh2")
+    assert ended.status == 0, ended.stderr
+    assert "[0 jh1] 0 of 2" in ended.stdout
+    assert "[1 jh3] 1 of 2" in ended.stdout
+    assert "host jh2: " in ended.report
+    assert "--min-hosts: going on without host jh2: 2 ranks on 2 hosts\n" in ended.report
+    lab.check_clean()
+
+
+@pytest.mark.parametrize(
+    "hosts", ["jh1,jh2,jh3", "jh1,jh2:1,jh3:2 -n 3"], ids=["a spare", "a slot"]
+)
+def test_the_rank_of_a_host_without_power_goes_on_elsewhere(
+    jobs: Jobs, lab: Lab, tmp_path: Path, hosts: str
+) -> None:
+    """It joins JAX's service from there, by that host's own address."""
+    hosts, _, ranks = hosts.partition(" -n ")
+    running = lab.start(
+        *(jobs, hosts, "-n", ranks or 2, "-d", 1, "--on-rank-failure", "restart"),
+        *(PROGRAMS / "surviving.py", "none", "", "all", tmp_path),
+    )
+    running.read_until("joined", int(ranks or 2))
+    lab.do("poweroff", "jh2")
+    try:
+        ended = running.finish(150)
+    finally:
+        lab.do("boot", "jh2")
+    said = ended.stdout + ended.stderr
+    assert ended.status == 0, said
+    assert "starting rank 1 on host jh3 instead" in said
+    assert "[1 jh3] rank 1 life 1 joined" in said
+    lab.check_clean()
+
+
+def test_a_host_that_comes_back_has_its_rank_again(jobs: Jobs, lab: Lab) -> None:
+    script = 'echo life ${MCJAX_RANK_RESTART:-0}; [ -n "$MCJAX_RANK_RESTART" ] || exec sleep 1000'
+    script = f"[ $JAX_PROCESS_ID != 0 ] || exec sleep 10; {script}"
+    running = lab.start(jobs, "jh1,jh2", "--on-rank-failure", "restart", "bash", "-c", script)
+    running.read_until("life 0")
+    lab.do("kill", "jh2")
+    lab.do("boot", "jh2")
+    ended = running.finish()
+    assert ended.status == 0, ended.stderr
+    assert "[1 jh2] life 1" in ended.stdout
+    lab.check_clean()
+
+
+def test_a_cable_is_cut_during_a_sync(jobs: Jobs, lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(bytes(400 << 20))
+    options = ["--sync", str(tmp_path / "big"), "true"]
+    running = lab.start(jobs, "jh2,jh3", *options)
+    eventually(lambda: bool(lab.processes("jh3")), 10)
+    lab.do("cut", "jh3")
+    began = time.monotonic()
+    try:
+        assert running.finish().status == 255
+        eventually(lambda: not any("python" in line for line in lab.processes("jh3")), 20)
+        assert time.monotonic() - began < 25
+    finally:
+        lab.do("restore", "jh3")
+    lab.check_clean(limit=40)
