@@ -18,18 +18,19 @@ def markdown(results: Mapping[str, Sequence[Result]], machine: Mapping[str, str]
 
 
 def _measures(name: str, measures: Sequence[Measure]) -> Iterator[str]:
-    yield f"| {name} | | median | middle half | {measures[0].base} / this |"
-    yield "|---|---|---|---|---|"
+    ways = list(dict.fromkeys(way for measure in measures for way in measure.values))
+    yield f"| {name}: median, {measures[0].base} / this | {' | '.join(ways)} |"
+    yield "|---" * (len(ways) + 1) + "|"
     for measure in measures:
-        title = measure.title
-        for way, values in measure.values.items():
-            spread, ratio = Spread.of(values), measure.ratio(way)
-            middle = f"{number(spread.low)} to {number(spread.high)}" if len(values) > 1 else ""
-            yield (
-                f"| {title} | {way} | {number(spread.median)} {measure.unit} | {middle} "
-                f"| {_ratio(ratio)} |"
-            )
-            title = ""
+        yield f"| {measure.title} | {' | '.join(_cell(measure, way) for way in ways)} |"
+
+
+def _cell(measure: Measure, way: str) -> str:
+    if way not in measure.values:
+        return ""
+    median = f"{number(Spread.of(measure.values[way]).median)} {measure.unit}"
+    ratio = _ratio(measure.ratio(way))
+    return f"{median}, {ratio}" if ratio else median
 
 
 def _ratio(ratio: Spread | None) -> str:
@@ -37,7 +38,7 @@ def _ratio(ratio: Spread | None) -> str:
         return ""
     if ratio.low == ratio.high:
         return f"{number(ratio.median)}"
-    return f"{number(ratio.median)} ({number(ratio.low)} to {number(ratio.high)})"
+    return f"{number(ratio.median)} ({number(ratio.low)}-{number(ratio.high)})"
 
 
 def _grid(grid: Grid) -> Iterator[str]:

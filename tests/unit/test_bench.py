@@ -7,8 +7,9 @@ from benchmarks.measure import Grid, Measure, Result, Spread, from_json, to_json
 from benchmarks.table import markdown, put_into
 
 STARTUP = Measure("start", "ms", {"mcjax-launch": [80.0, 90.0, 100.0], "loop": [20.0, 45.0, 50.0]})
+END = Measure("end", "ms", {"mcjax-launch": [10.0], "parallel": [20.0]})
 FAULTS = Grid("left behind", {"a rank ends": {"ours": "none"}, "KILL": {"ours": "none", "b": "3"}})
-RESULTS: dict[str, list[Result]] = {"startup": [STARTUP], "faults": [FAULTS]}
+RESULTS: dict[str, list[Result]] = {"startup": [STARTUP, END], "faults": [FAULTS]}
 
 
 def test_the_median_and_the_middle_half() -> None:
@@ -29,10 +30,10 @@ def test_ratios_are_of_what_was_measured_in_the_same_round() -> None:
 def test_tables() -> None:
     assert markdown(RESULTS, {"cores": "2", "jax": ""}) == (
         "Measured in turn. cores: 2.\n\n"
-        "| startup | | median | middle half | mcjax-launch / this |\n"
-        "|---|---|---|---|---|\n"
-        "| start | mcjax-launch | 90.0 ms | 85.0 to 95.0 |  |\n"
-        "|  | loop | 45.0 ms | 32.5 to 47.5 | 2.00 (2.00 to 3.00) |\n\n"
+        "| startup: median, mcjax-launch / this | mcjax-launch | loop | parallel |\n"
+        "|---|---|---|---|\n"
+        "| start | 90.0 ms | 45.0 ms, 2.00 (2.00-3.00) |  |\n"
+        "| end | 10.0 ms |  | 20.0 ms, 0.50 |\n\n"
         "| left behind | ours | b |\n"
         "|---|---|---|\n"
         "| a rank ends | none |  |\n"
