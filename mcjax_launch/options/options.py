@@ -24,9 +24,9 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         short=("-n", "-np"),
         keyword="processes",
         shown="the hosts' slots; 1 locally",
-        help="Number of ranks in the whole job.",
+        help="Ranks in the whole job.",
     )
-    module: bool = flag("PROGRAM is the name of a Python module.", short=("-m",))
+    module: bool = flag("PROGRAM is a Python module.", short=("-m",))
     python: str | None = option(
         kinds.FILE,
         metavar="PATH",
@@ -98,8 +98,8 @@ class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
         kinds.SLICES,
         default="auto",
         excludes=("--no-hook",),
-        help="What JAX takes for slices: one, one per host, or K of equal size; auto: CPU "
-        "devices are one, GPUs and TPUs as JAX finds them.",
+        help="What JAX takes for slices: one, one per host, or K equal ones; auto: one of CPU "
+        "devices, else as JAX finds them.",
     )
     cpu_transfers: bool = flag(
         "Allow jax.device_put between processes on CPU (experimental in JAX)."
@@ -108,7 +108,7 @@ class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
         kinds.one_of("auto", "on", "off"),
         default="auto",
         help="Bind each rank to its own share of the host's cores; auto: to those next to its "
-        "GPUs, where that is known.",
+        "GPUs.",
     )
 
 
@@ -146,8 +146,8 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
     )
     num_hosts: int | None = option(
         kinds.ONE_OR_MORE,
-        help="Number of hosts when a scheduler starts one launcher on each (needs "
-        "--coordinator); with --emit, the number of hosts to request.",
+        help="Number of hosts on which a scheduler starts a launcher each (needs --coordinator), "
+        "or, with --emit, to request.",
     )
     host_rank: int | None = option(
         kinds.HOST_RANK,
@@ -170,15 +170,14 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
     collapse: Literal["auto", "always", "never"] = option(
         kinds.one_of("auto", "always", "never"),
         default="auto",
-        help="Show lines that several ranks print alike once: [0-7] text; auto means on a "
-        "terminal only.",
+        help="Show lines that several ranks print alike once: [0-7] text; auto: on a terminal.",
     )
     timestamps: bool = flag("Prefix each line with the time of day.")
     no_prefix: bool = flag("Do not prefix lines with their rank.")
     color: Literal["auto", "always", "never"] = option(
         kinds.one_of("auto", "always", "never"),
         default="auto",
-        help="Color each rank's prefix; auto means on a terminal only.",
+        help="Color each rank's prefix; auto: on a terminal.",
     )
     quiet: bool = flag(
         "Of the launcher's own lines, print only errors, warnings and the summary.", short=("-q",)
@@ -190,14 +189,14 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
         kinds.one_of("line", "table"),
         metavar="[line|table]",
         only_command=_TERMINAL,
-        help="Show how the job comes along, in a last row of the terminal that stays, or in one "
-        "for each rank.",
+        help="Keep a row on how the job comes along at the bottom of the terminal, or one for each "
+        "rank.",
     )
     github: Literal["auto", "always", "never"] = option(
         kinds.one_of("auto", "always", "never"),
         default="auto",
         only_command="the log is the calling program's",
-        help="Annotate the root cause, for GitHub Actions; auto means there only.",
+        help="Annotate the root cause for GitHub Actions; auto: there.",
     )
 
 
@@ -228,15 +227,15 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         kinds.ON_RANK_FAILURE,
         default="stop",
         excludes=("--verify-spmd: a rank's next life runs other programs",),
-        help="What a rank's failure does: stop the job, let the others continue, or restart that "
-        "rank, at most N times (3).",
+        help="After a rank's failure stop the job, let the others continue, or restart that rank, "
+        "at most N times (3).",
     )
     rehearse: tuple[str, ...] = option(
         kinds.REHEARSAL,
         default=(),
         repeats=True,
-        help="D after all ranks have joined kill or stop a rank, TERM the job or lose a host, and "
-        "say at the end what came of it. Repeatable.",
+        help="Kill or stop a rank, TERM the job or lose a host D after all ranks have joined, and "
+        "say what came of it. Repeatable.",
     )
     max_restarts: int = option(
         kinds.COUNT,
@@ -248,20 +247,18 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         default=("any",),
         shown="any",
         needs="--max-restarts N",
-        help="Restart the job only after these: host (one was lost), signal (it killed a rank) or "
-        "any failure.",
+        help="Restart only after a lost host, a signal that killed a rank, or any failure.",
     )
     preempted_status: int | None = option(
         kinds.STATUS,
         shown="as a signal's",
-        help="Exit status of a job that was told to end, and whose ranks all left with 0.",
+        help="Exit status of a job that was told to end and whose ranks all left with 0.",
     )
     min_hosts: int | None = option(
         kinds.ONE_OR_MORE,
         shown="all hosts",
         needs="--max-restarts N",
-        help="Restart without hosts that were lost, or on which two attempts failed by a signal, "
-        "if at least N are left.",
+        help="Restart without lost and repeatedly failing hosts if at least N are left.",
     )
 
 
@@ -304,7 +301,7 @@ class DiagnosisOptions(OptionGroup, title="Diagnosis", kw_only=True):
         help="Write a record of the run to FILE (.json or .html).",
     )
     check: bool = flag(
-        "Run no PROGRAM: find out whether a job would work on these hosts.",
+        "Run no PROGRAM: say whether a job would work on these hosts.",
         only_command="prints a list",
     )
     dry_run: bool = flag(
@@ -352,8 +349,8 @@ class BatchOptions(OptionGroup, title="Batch scripts and manifests", kw_only=Tru
         default=(),
         repeats=True,
         **_OF_EMIT,
-        help="Change the manifest, as in pod.nodeSelector.disk=ssd; for a batch script, add "
-        "an option such as --partition=gpu. Repeatable.",
+        help="Change the manifest, as in pod.nodeSelector.disk=ssd; add an option such as "
+        "--partition=gpu to a batch script. Repeatable.",
     )
 
 
