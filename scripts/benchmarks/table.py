@@ -19,7 +19,7 @@ def markdown(results: Mapping[str, Sequence[Result]], machine: Mapping[str, str]
 
 def _measures(name: str, measures: Sequence[Measure]) -> Iterator[str]:
     ways = list(dict.fromkeys(way for measure in measures for way in measure.values))
-    yield f"| {name}: median, {measures[0].base} / this | {' | '.join(ways)} |"
+    yield f"| {name}: median; {measures[0].base} / this | {' | '.join(ways)} |"
     yield "|---" * (len(ways) + 1) + "|"
     for measure in measures:
         yield f"| {measure.title} | {' | '.join(_cell(measure, way) for way in ways)} |"
@@ -29,8 +29,7 @@ def _cell(measure: Measure, way: str) -> str:
     if way not in measure.values:
         return ""
     median = f"{number(Spread.of(measure.values[way]).median)} {measure.unit}"
-    ratio = _ratio(measure.ratio(way))
-    return f"{median}, {ratio}" if ratio else median
+    return _ratio(measure.ratio(way)) or median
 
 
 def _ratio(ratio: Spread | None) -> str:
