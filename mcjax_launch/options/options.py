@@ -189,8 +189,8 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
         kinds.one_of("line", "table"),
         metavar="[line|table]",
         only_command=_TERMINAL,
-        help="Keep a row on how the job comes along at the bottom of the terminal, or one for each "
-        "rank.",
+        help="Show how the job comes along in a row at the bottom of the terminal, or in one for "
+        "each rank.",
     )
     github: Literal["auto", "always", "never"] = option(
         kinds.one_of("auto", "always", "never"),
