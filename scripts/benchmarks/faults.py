@@ -24,6 +24,7 @@ _FIRST = (
 _WAIT = 'until [ -e "$BENCH_FOLDER/go" ]; do sleep 0.05; done; '
 _DAEMON = f"{PYTHON} -c 'import os, time; os.setsid(); time.sleep(1000)' & sleep 0.3; "
 
+
 @dataclass(frozen=True)
 class _Fault:
     """A fault.
@@ -39,8 +40,10 @@ class _Fault:
     then: Callable[[int, Marked], object] = lambda pid, marked: None
     only_ours: tuple[str, ...] = ()
 
+
 def _signal(signum: int) -> Callable[[int, Marked], object]:
     return lambda pid, marked: os.kill(pid, signum)
+
 
 def _kill_helper(pid: int, marked: Marked) -> None:
     """Kill what stands between the launcher and the ranks, a rank's own parent."""
@@ -51,11 +54,14 @@ def _kill_helper(pid: int, marked: Marked) -> None:
         raise _NotThere
     os.kill(min(helpers), signal.SIGKILL)
 
+
 class _NotThere(Exception):
     """The launcher has no such process."""
 
+
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
 
 _FAULTS = {
     "a rank ends with 3": _Fault(_FIRST + _WAIT + '[ "$first" ] && exit 3; sleep 1000'),
@@ -76,6 +82,7 @@ _FAULTS = {
     "a program that is not there": _Fault(""),
 }
 
+
 def faults(bench: Bench) -> list[Grid]:
     """All faults, with this launcher and all others."""
     cells: dict[str, dict[str, str]] = {}
@@ -92,6 +99,7 @@ def faults(bench: Bench) -> list[Grid]:
     limit_s = _QUICK_S if bench.quick else _LIMIT_S
     title = f"until the last process is gone, or **left** after {limit_s:g} s; exit status"
     return [Grid(title, cells)]
+
 
 def _fate(bench: Bench, fault: _Fault, command: Sequence[str]) -> str:
     marked = Marked()
@@ -111,6 +119,7 @@ def _fate(bench: Bench, fault: _Fault, command: Sequence[str]) -> str:
         finally:
             marked.kill()
 
+
 def _all_run(folder: Path, job: "subprocess.Popen[bytes]") -> bool:
     ready, deadline = folder / "ready", time.monotonic() + _START_S
     while time.monotonic() < deadline and job.poll() is None:
@@ -120,6 +129,7 @@ def _all_run(folder: Path, job: "subprocess.Popen[bytes]") -> bool:
         time.sleep(0.01)
     return False
 
+
 def _what_follows(job: "subprocess.Popen[bytes]", marked: Marked, limit_s: float) -> str:
     seconds = marked.silent_after(limit_s)
     if seconds is not None:
@@ -128,6 +138,7 @@ def _what_follows(job: "subprocess.Popen[bytes]", marked: Marked, limit_s: float
     code = job.poll()
     status = "runs on" if code is None else _status(code)
     return f"**{left}**; {status}"
+
 
 def _status(code: int) -> str:
     """As a shell shows it."""
