@@ -212,7 +212,9 @@ def test_patterns_are_found() -> None:
 
 def test_a_square_is_noticed() -> None:
     pattern = re.compile(rb"[^\n\r]*\r(?=[^\n])")
-    slow = grows_too_fast(lambda size: applied(pattern, "sub", "\r" + "a" * size), _OF_A_PATTERN // 4)
+    slow = grows_too_fast(
+        lambda size: applied(pattern, "sub", "\r" + "a" * size), _OF_A_PATTERN // 4
+    )
     assert slow
 
 
