@@ -24,15 +24,12 @@ def guard(agent: int, folder: str) -> NoReturn:
     Signals that end the agent go to it; it holds them back until it can handle them.
     """
     system.adopt_orphans(folder)
-    for signum in ENDING:
-        signal.signal(signum, lambda signum, frame: system.signal_process(agent, signum))
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored nobody can be waited for
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ENDING, signal.SIGALRM))
-    status = 1
-    signal.signal(signal.SIGALRM, lambda signum, frame: _leave(folder, status))
     # Orphans come to us only when the agent, the nearer subreaper, is gone.
     status = _wait_for(agent)
-    signal.alarm(_PATIENCE_S)
+    signal.signal(signal.SIGALRM, lambda signum, frame: _leave(folder, status))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    # Again and again: one that comes just before a wait is acted on only after that.
+    signal.setitimer(signal.ITIMER_REAL, _PATIENCE_S, 1)
     try:
         while True:
             if (ended := system.ended_child()) is not None:
@@ -46,10 +43,22 @@ def guard(agent: int, folder: str) -> NoReturn:
 
 
 def _wait_for(agent: int) -> int:
-    """The exit status of the agent, which must not stay stopped: it could end nothing."""
-    while os.WIFSTOPPED(status := os.waitpid(agent, os.WUNTRACED)[1]):
-        system.signal_process(agent, signal.SIGCONT)
-    return os.waitstatus_to_exitcode(status)
+    """The exit status of the agent, which must not stay stopped: it could end nothing.
+
+    Signals stay blocked, and are waited for as the agent's end is: a handler of Python's would not
+    be called before the end of a wait that begins just as its signal comes.
+    """
+    awaited = (*ENDING, signal.SIGCHLD)
+    signal.signal(signal.SIGCHLD, lambda signum, frame: None)  # what is ignored never comes
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    while True:
+        pid, status = os.waitpid(agent, os.WUNTRACED | os.WNOHANG)
+        if pid and not os.WIFSTOPPED(status):
+            return os.waitstatus_to_exitcode(status)
+        if pid:
+            system.signal_process(agent, signal.SIGCONT)
+        elif (signum := signal.sigwait(awaited)) in ENDING:
+            system.signal_process(agent, signum)
 
 
 def _leave(folder: str, status: int) -> NoReturn:
