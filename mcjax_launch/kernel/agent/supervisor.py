@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 
 from ..wire.messages import ALIKE_S
+from ..wire.value import Value
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -21,22 +22,15 @@ LINGER_S = 0.5
 UNKILLABLE_S = 5.0
 
 
-class HostEffect:
+class HostEffect(Value):
     """Something for the agent to do."""
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({vars(self)})"
 
 
 class SignalRanks(HostEffect):
     """Signal every rank's process group, but those of `spare`, and all strays of the job."""
 
-    def __init__(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
-        self.signum = signum
-        self.spare = spare
+    signum: int
+    spare: frozenset[int] = frozenset()
 
 
 class Kill(HostEffect):
@@ -46,8 +40,7 @@ class Kill(HostEffect):
 class KillRank(HostEffect):
     """SIGKILL to every process of one rank, whose life is over or does not end."""
 
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
+    rank: int
 
 
 class NameLeft(HostEffect):
@@ -57,8 +50,7 @@ class NameLeft(HostEffect):
 class Leave(HostEffect):
     """It is over: nothing is left, or `unkillable` says that something is."""
 
-    def __init__(self, unkillable: bool) -> None:
-        self.unkillable = unkillable
+    unkillable: bool
 
 
 class Supervisor:

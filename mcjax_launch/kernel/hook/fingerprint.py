@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..wire.value import Value
 from . import user_lines
 
 TYPE_CHECKING = False
@@ -27,7 +28,7 @@ _MOST_TEXT = 1 << 24
 _PLACE = r'(?<=loc\(")(/[^"]+)(?=":\d)'
 
 
-class Fingerprint:
+class Fingerprint(Value):
     """Of a program.
 
     Args:
@@ -37,9 +38,8 @@ class Fingerprint:
 
     """
 
-    def __init__(self, digest: str, talks: bool) -> None:
-        self.digest = digest
-        self.talks = talks
+    digest: str
+    talks: bool
 
 
 def fingerprint(computation: Any, devices: Sequence[Any]) -> Fingerprint:

@@ -8,6 +8,7 @@ import sys
 
 from ...wire import ulimits
 from ...wire.signals import RESET_IN_RANKS
+from ...wire.value import Value
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Childless(Exception):
     """There is no child left: the proof that nothing of the job is left on this host."""
 
 
-class EndedChild:
+class EndedChild(Value):
     """A child that has ended and is still a zombie, so its pid and group are not reused.
 
     Attributes:
@@ -44,20 +45,18 @@ class EndedChild:
 
     """
 
-    def __init__(self, pid: int, status: int) -> None:
-        self.pid = pid
-        self.status = status
+    pid: int
+    status: int
 
 
-class HostProcess:
+class HostProcess(Value):
     """One process: its parent and session, what it has used (seconds), and its memory."""
 
-    def __init__(self, pid: int, parent: int, session: int, cpu_s: float, rss_kib: int) -> None:
-        self.pid = pid
-        self.parent = parent
-        self.session = session
-        self.cpu_s = cpu_s
-        self.rss_kib = rss_kib
+    pid: int
+    parent: int
+    session: int
+    cpu_s: float
+    rss_kib: int
 
 
 class Unix:
