@@ -53,11 +53,11 @@ class Server:
         self.hooks = HookServer(
             self.path,
             Loop(),
-            range(4),
             lambda pid, rank: pid == 100 * rank,
             lambda hook, said: self.received.append(said),
             lambda hook, features: None,
         )
+        self.hooks.ranks = range(4)
 
     def connect(self, *messages: HookMessage) -> "Process":
         process = Process(self.path)

@@ -19,7 +19,8 @@ class Looks:
         self.cost_s = 0.0
         self.came: list[Usage] = []
         patch.setattr(usage, "usage", self._usage)
-        self.looker = UsageSampler(every_s, lambda: RANKS, lambda: {71}, self.came.append)
+        self.looker = UsageSampler(lambda: RANKS, lambda: {71}, self.came.append)
+        self.looker.begin(every_s)
 
     def _usage(self, ranks: dict[int, int], pythons: set[int]) -> tuple[RankUsage, ...]:
         assert (ranks, pythons) == (RANKS, {71})

@@ -34,7 +34,7 @@ class Asking(AgentPart):
             super().received(message)
         blocked: dict[int, str] = {}
         signum = place_signal()
-        for hook in self.agent.hooks.in_job if self.agent.hooks is not None else ():
+        for hook in self.agent.hooks.in_job:
             where = system.blocked_in(hook.pid)
             if where and self._asked.get(hook.pid) == where:
                 blocked[hook.rank] = where

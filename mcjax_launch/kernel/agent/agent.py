@@ -11,6 +11,7 @@ import signal
 import time
 
 from ..wire import exit_status, frames, hook_environ, hook_messages, messages, rank_environ, ulimits
+from ..wire.codec import Message
 from ..wire.loop import READ, Loop, Signals
 from ..wire.program_check import Unusable
 from ..wire.signals import ENDING, PROFILE
@@ -27,9 +28,9 @@ from .usage import UsageSampler
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
 
-    from ..wire.codec import Message
     from .hook_server import HookConnection
     from .lives import Lives
     from .part import AgentPart, Wanted
@@ -61,7 +62,7 @@ class Agent:
     Attributes:
         link: to the launcher.
         streams: of the ranks.
-        hooks: the server of the ranks' hooks, where there are to be any.
+        hooks: the server of the ranks' hooks, as far as they have any.
         files_limit: see `System.spawn`.
         prepared: what is held for the ranks, as the launcher has asked.
 
@@ -94,13 +95,31 @@ class Agent:
         self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
         self.prepared: Prepared | None = None
         self._staging: Staging | None = None
-        self.hooks: HookServer | None = None
+        path = os.path.join(folder, "hook")
+        self.hooks = HookServer(path, loop, self._is_main, self._hooked, self._hook_gone)
         self._stacks = StackDump(self._send_stacks)
         self._memory: OutOfMemory | None = None
-        self._usage: UsageSampler | None = None
+        self._usage = UsageSampler(self._at_work, lambda: self.hooks.joined, self.link.send)
         self._lives: Lives | None = None  # where ranks survive the failure of another
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
+        self._acts: dict[type, Callable[[Any], object]] = {
+            messages.StageEntry: self._stage,
+            frames.Content: self._stage,
+            messages.Prepare: self._prepare,
+            messages.TryCoordinator: self._try_coordinator,
+            messages.TryPeers: self._try_peers,
+            messages.Start: self._start,
+            messages.StartAgain: self._start_again,
+            messages.Credit: lambda credit: self.streams.credit(credit.count),
+            messages.Forward: self._forward,
+            messages.Stop: self._stop,
+            messages.RequestStacks: self._request_stacks,
+            messages.RequestUsage: lambda request: self._usage.sample(),
+            messages.RequestReruns: lambda request: self.hooks.request_reruns(request.ranks),
+            messages.ReplyToHooks: lambda order: self.hooks.reply(order.ranks, order.reply),
+            messages.Ping: lambda ping: None,
+        }
 
     def run(self) -> None:
         """Serve until the ranks, and all that they started, are gone."""
@@ -108,10 +127,9 @@ class Agent:
         self.loop.watch(signals.fd, READ, lambda ready: self._read_signals(signals.read()))
         self.link.open()
         while not self._finished():
-            usage = (self._usage,) if self._usage is not None else ()
             lives = (self._lives,) if self._lives is not None else ()
-            timers = (self, self._stacks, *self._parts.values(), *usage, *lives, self.link)
-            self.loop.run_once(timers)
+            parts = self._parts.values()
+            self.loop.run_once((self, self._stacks, *parts, self._usage, *lives, self.link))
 
     @property
     def deadline(self) -> float | None:
@@ -156,48 +174,10 @@ class Agent:
     # --- events ---
 
     def _receive(self, message: frames.Frame) -> None:
-        if isinstance(message, (messages.StageEntry, frames.Content)):
-            self._stage(message)
-        elif isinstance(message, frames.Data):
-            raise TypeError("output, for an agent")
-        elif message.feature:
+        if isinstance(message, (Message, frames.Raw)) and message.feature:
             self._part(message.feature).received(message)
-        elif isinstance(message, messages.Credit):
-            self.streams.credit(message.count)
-        elif isinstance(message, messages.Forward):
-            self._forward(message.signum)
-        elif isinstance(message, messages.Stop):
-            self._stop(message)
-        elif isinstance(message, messages.RequestStacks):
-            self._request_stacks(message.all_threads)
-        elif isinstance(message, messages.RequestUsage):
-            if self._usage is not None:
-                self._usage.sample()
-        elif isinstance(message, (messages.RequestReruns, messages.ReplyToHooks)):
-            self._to_hooks(message)
-        elif not isinstance(message, (messages.Ping, frames.Raw)):
-            self._receive_before_start(message)
-
-    def _to_hooks(self, message: messages.RequestReruns | messages.ReplyToHooks) -> None:
-        if self.hooks is None:
-            return
-        if isinstance(message, messages.RequestReruns):
-            self.hooks.request_reruns(message.ranks)
-        else:
-            self.hooks.reply(message.ranks, message.reply)
-
-    def _receive_before_start(self, message: Message) -> None:
-        if isinstance(message, messages.Prepare):
-            self._prepare(message)
-        elif isinstance(message, messages.TryCoordinator):
-            self._try_coordinator(message)
-        elif isinstance(message, messages.TryPeers):
-            time.sleep(message.after_s)
-            self.link.send(network.try_peers(message.peers))
-        elif isinstance(message, messages.Start):
-            self._start(message)
-        elif isinstance(message, messages.StartAgain):
-            self._start_again(message.rank)
+        elif type(message) in self._acts:
+            self._acts[type(message)](message)
         else:
             raise TypeError(f"no message to an agent: {message!r}")
 
@@ -248,11 +228,10 @@ class Agent:
 
     def _handle_end(self, ended: EndedChild) -> None:
         rank = self._pids[ended.pid]
-        if self.hooks is not None:
-            self.hooks.drain(rank)
+        self.hooks.drain(rank)
         sent = list(self._supervisor.sent[rank])
-        hooked = self.hooks is not None and rank in self.hooks.seen
-        alone = not hooked or (self.hooks is not None and rank in self.hooks.members)
+        hooked = rank in self.hooks.seen
+        alone = not hooked or rank in self.hooks.members
         now = time.monotonic()
         self._perform(self._supervisor.exited(rank, ended.status, now, alone=alone))
         del self._pids[ended.pid]
@@ -281,7 +260,6 @@ class Agent:
         if not isinstance(message, hook_messages.Failed):
             self.link.send(said)
             return
-        assert self.hooks is not None
         self.hooks.read_beside(said.rank)  # a debugger may have given the terminal back just before
         sent = tuple(self._supervisor.sent.get(said.rank, ()))
         self.link.send(messages.FromHook(said.rank, message, main=said.main, sent=sent))
@@ -334,6 +312,10 @@ class Agent:
             )
         )
 
+    def _try_peers(self, wanted: messages.TryPeers) -> None:
+        time.sleep(wanted.after_s)
+        self.link.send(network.try_peers(wanted.peers))
+
     # --- the ranks' start ---
 
     def _start(self, order: messages.Start) -> None:
@@ -357,8 +339,7 @@ class Agent:
             self._survive(order, inherited)
         for part in self._parts.values():
             part.starts(order, inherited)
-        joined = self._joined_pythons
-        self._usage = UsageSampler(order.sample_every_s, self._at_work, joined, self.link.send)
+        self._usage.begin(order.sample_every_s)
         if order.again and self._lives is not None:
             for rank in order.ranks:
                 self._lives.begin(rank)
@@ -376,8 +357,7 @@ class Agent:
         def begin(rank: messages.RankOrder) -> None:
             if self._supervisor.stopping:
                 return
-            if self.hooks is not None:
-                self.hooks.forget(rank.process_id)
+            self.hooks.forget(rank.process_id)
             self._begin([(rank, self._environ(rank, order, inherited))])
 
         def stuck(rank: int, pids: list[int]) -> None:
@@ -388,18 +368,20 @@ class Agent:
         job_id = order.env["MCJAX_JOB_ID"] if order.again else ""
         self._lives = Lives(self._pids, begin, stuck, job_id)
 
-    def _start_again(self, rank: messages.RankOrder) -> None:
+    def _start_again(self, order: messages.StartAgain) -> None:
         if self._lives is not None and not self._supervisor.stopping:
-            self._lives.begin(rank)
+            self._lives.begin(order.rank)
 
     def _serve_hooks(self, order: messages.Start, environ: dict[str, str]) -> None:
-        path = os.path.join(self.folder, "hook")
-        local = {rank.process_id for rank in order.ranks}
-        self.hooks = HookServer(
-            path, self.loop, local, self._is_main, self._hooked, self._hook_gone
+        self.hooks.ranks = {rank.process_id for rank in order.ranks}
+        self.hooks.wrapped = WrappedPrograms(
+            {
+                one.process_id: one.argv[one.wrapper_words :]
+                for one in order.ranks
+                if one.wrapper_words
+            }
         )
-        environ[hook_environ.SOCKET] = path
-        self.hooks.wrapped = _wrapped(order)
+        environ[hook_environ.SOCKET] = self.hooks.path
         if order.private:
             environ[hook_environ.COORDINATOR] = self.coordinator_path
 
@@ -415,8 +397,7 @@ class Agent:
                 if rank_environ.LIFE not in ranks[0][0].env:  # else others are at work
                     self._stop(messages.Stop(signal.SIGKILL, 0))
                 return
-            if self.hooks is not None:
-                self.hooks.accept()
+            self.hooks.accept()
 
     def _environ(
         self, rank: messages.RankOrder, order: messages.Start, inherited: dict[str, str]
@@ -480,14 +461,13 @@ class Agent:
         self._supervisor.started(number)
         self.link.send(messages.Started(number, pid))
 
-    def _forward(self, signum: int) -> None:
+    def _forward(self, order: messages.Forward) -> None:
         """Signal the ranks themselves: a helper in their group may die of what they handle."""
-        if signum == PROFILE:
-            if self.hooks is not None:
-                self.hooks.begin_profile()
+        if order.signum == PROFILE:
+            self.hooks.begin_profile()
             return
         for pid, rank in self._pids.items():
-            system.signal_process(self._program(rank, pid), signum)
+            system.signal_process(self._program(rank, pid), order.signum)
 
     def signal_rank(self, number: int, signum: int) -> None:
         """Send one rank a signal that its agent knows nothing of; to stop it, to its group."""
@@ -499,8 +479,7 @@ class Agent:
 
     def _program(self, rank: int, pid: int) -> int:
         """The process of a rank, or the one below its wrapper if that is known."""
-        wrapped = self.hooks.wrapped if self.hooks is not None else None
-        return (wrapped and wrapped.pid(rank)) or pid
+        return self.hooks.wrapped.pid(rank) or pid
 
     def _stop(self, order: messages.Stop) -> None:
         for part in self._parts.values():
@@ -533,12 +512,10 @@ class Agent:
             at_work.update(part.stand_ins)
         return at_work
 
-    def _joined_pythons(self) -> Collection[int]:
-        return self.hooks.joined if self.hooks is not None else ()
-
-    def _request_stacks(self, all_threads: bool) -> None:
-        hooks = self.hooks.request_stacks(all_threads) if self.hooks is not None else []
-        more = [one for part in self._parts.values() for one in part.request_stacks(all_threads)]
+    def _request_stacks(self, request: messages.RequestStacks) -> None:
+        hooks = self.hooks.request_stacks(request.all_threads)
+        parts = self._parts.values()
+        more = [one for part in parts for one in part.request_stacks(request.all_threads)]
         self._stacks.begin([*hooks, *more], time.monotonic())
 
     def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
@@ -610,15 +587,3 @@ def _is_tracker(pid: int) -> bool:
 
 def _described(pids: Iterable[int]) -> tuple[str, ...]:
     return tuple(f"pid {pid}: {system.describe(pid)}" for pid in pids)
-
-
-def _wrapped(order: messages.Start) -> WrappedPrograms | None:
-    """The programs of ranks with wrappers; None if there are none."""
-    commands = {
-        rank.process_id: rank.argv[rank.wrapper_words :]
-        for rank in order.ranks
-        if rank.wrapper_words
-    }
-    if not commands:
-        return None
-    return WrappedPrograms(commands)

@@ -153,14 +153,16 @@ class HookServer:
     Args:
         path: where to make the socket.
         loop: calls when there is something to read.
-        ranks: of this host.
         is_main: whether a pid (the first argument) is a rank's own process, not one below it.
-        on_message: called with every message from a hook of these ranks.
+        on_message: called with every message from a hook of a rank.
         on_gone: called when a process is gone that has sent messages of features, and with these.
 
     Attributes:
-        seen: ranks in whose Python the hook is, or has been.
-        wrapped: the programs of ranks with wrappers; None if there are none.
+        path: of the socket.
+        ranks: of this host.
+        seen: those in whose Python the hook is, or has been.
+        members: those that have joined, at any time.
+        wrapped: the programs of those with wrappers.
 
     """
 
@@ -168,17 +170,17 @@ class HookServer:
         self,
         path: str,
         loop: Loop,
-        ranks: Collection[int],
         is_main: Callable[[int, int], bool],
         on_message: Callable[[HookConnection, FromHook], None],
         on_gone: Callable[[HookConnection, Collection[str]], None],
     ) -> None:
+        self.path = path
+        self.ranks: Collection[int] = ()
         self.seen: set[int] = set()
-        self.members: set[int] = set()  # ranks that have joined, at any time
-        self.wrapped: WrappedPrograms | None = None
+        self.members: set[int] = set()
+        self.wrapped = WrappedPrograms({})
         self._hooks: dict[int, HookConnection] = {}
         self._loop = loop
-        self.ranks = ranks
         self._is_main = is_main
         self._on_message = on_message
         self._on_gone = on_gone
@@ -358,7 +360,7 @@ class HookServer:
         hook.rank = rank if rank in self.ranks else -1
         if hook.rank >= 0:
             self.seen.add(rank)
-            wrapped = self.wrapped is not None and self.wrapped.is_program(rank, hook.pid)
+            wrapped = self.wrapped.is_program(rank, hook.pid)
             hook.is_main = wrapped or self._is_main(hook.pid, rank)
 
     def _hand_on(self, hook: HookConnection, message: HookMessage) -> None:

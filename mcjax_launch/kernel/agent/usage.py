@@ -61,7 +61,6 @@ class UsageSampler:
     """Reports periodically what the ranks use.
 
     Args:
-        every_s: the period in seconds, twice that where sampling is slow; 0: never.
         ranks: gives the pid of each rank's own process -> rank.
         pythons: the processes whose main threads count, see `usage`.
         on_usage: is given each sample.
@@ -73,15 +72,19 @@ class UsageSampler:
 
     def __init__(
         self,
-        every_s: float,
         ranks: Callable[[], Mapping[int, int]],
         pythons: Callable[[], Collection[int]],
         on_usage: Callable[[Usage], None],
     ) -> None:
-        self._every_s = every_s
         self._ranks = ranks
         self._pythons = pythons
         self._on_usage = on_usage
+        self._every_s = 0.0
+        self.deadline: float | None = None
+
+    def begin(self, every_s: float) -> None:
+        """Take samples from now on: so often, half as often where sampling is slow; 0: never."""
+        self._every_s = every_s
         self.deadline = time.monotonic() + every_s if every_s else None
 
     def expire(self, now: float) -> None:

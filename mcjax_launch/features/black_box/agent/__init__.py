@@ -63,11 +63,9 @@ class Collecting(AgentPart):
     def _collect(self, *, goes_on: bool) -> None:
         from . import sights
 
-        hooks = self.agent.hooks
-        if hooks is not None:
-            # Those of running threads may crash a rank, which matters while it is to go on.
-            self._asked = hooks.request_stacks(all_threads=not goes_on)
-            _await_answers([hook.fd for hook in self._asked])  # a debugger would stop them
+        # Those of running threads may crash a rank, which matters while it is to go on.
+        self._asked = self.agent.hooks.request_stacks(all_threads=not goes_on)
+        _await_answers([hook.fd for hook in self._asked])  # a debugger would stop them
         most_s = _MOST_FAR_S if self.agent.link.is_remote else _MOST_S
         link = self.agent.link
         seen = sights.collected(self.agent.running, most_s, lambda: link.send(Ping()))
