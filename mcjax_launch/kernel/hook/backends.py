@@ -8,8 +8,6 @@ initialize() was given, and differs from that even where the hosts are in order.
 
 from __future__ import annotations
 
-import sys
-
 from ..wire.hook_messages import Backend, ProcessNumber
 from . import gpus
 from .wrapping import in_place_of
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
 _TRIED = ("cpu", "tpu", "interpreter", "proxy")
 _GPUS = ("cuda", "rocm")
 _MOST_REASON = 300
+#: What is given each backend that JAX starts while the process takes part in the job; by name.
+when_one_starts: dict[str, Callable[[Any], object]] = {}
 
 
 class Backends:
@@ -55,26 +55,31 @@ class Backends:
             # With other processes it may wait for ever: told before.
             if platform not in _TRIED and self._is_member():
                 self._link.send(Backend(str(platform), 0))
-            return start(platform)
+            backend = start(platform)
+            if self._is_member():
+                for call in (self._report_number, *when_one_starts.values()):
+                    _try(call, backend)
+            return backend
 
         def backends() -> Any:
             found = real()
             if self._told is not bridge._default_backend and self._is_member():
                 self._told = bridge._default_backend
-                self._report(bridge)
+                _try(self._report, bridge)
             return found
 
         bridge._init_backend = in_place_of(start, _init_backend)
         bridge.backends = in_place_of(real, backends)
 
     def _report(self, bridge: Any) -> None:
-        try:
-            backend = bridge._default_backend
-            platform, count = str(backend.platform), int(backend.local_device_count())
-            why = _why_no_gpu(bridge) if platform == "cpu" else ""
-            self._link.send(Backend(platform, count, why[:_MOST_REASON]))
-        except Exception:  # another JAX than we know: the program comes first
-            pass
+        backend = bridge._default_backend
+        platform, count = str(backend.platform), int(backend.local_device_count())
+        why = _why_no_gpu(bridge) if platform == "cpu" else ""
+        self._link.send(Backend(platform, count, why[:_MOST_REASON]))
+
+    def _report_number(self, backend: Any) -> None:
+        """Report the number that a backend gives this process."""
+        self._link.send(ProcessNumber(str(backend.platform), int(backend.process_index())))
 
 
 def _why_no_gpu(bridge: Any) -> str:
@@ -88,67 +93,8 @@ def _why_no_gpu(bridge: Any) -> str:
     return "its jax has no plugin for the GPU that is there" if seen is not None and seen() else ""
 
 
-# --- numbers ---
-
-_calls: dict[str, Callable[[Any], object]] = {}
-
-
-def when_one_starts(name: str, call: Callable[[Any], object]) -> None:
-    """Have something done with each backend that JAX starts from now on; call it before the first.
-
-    Args:
-        name: of the call; another one with the same name takes its place.
-        call: is given the backend, and may raise what it likes.
-
-    """
-    bridge: Any = sys.modules.get("jax._src.xla_bridge")
-    real = getattr(bridge, "_init_backend", None)
-    if real is None:
-        return
-    if not _calls:
-        bridge._init_backend = in_place_of(real, _calling(real))
-    _calls[name] = call
-
-
-def _calling(real: Callable[..., Any]) -> Callable[..., Any]:
-    def init_backend(*args: Any, **kwargs: Any) -> Any:
-        backend = real(*args, **kwargs)
-        for call in _calls.values():
-            _try(call, backend)
-        return backend
-
-    return init_backend
-
-
-def _try(call: Callable[[Any], object], backend: Any) -> None:
+def _try(call: Callable[[Any], object], subject: Any) -> None:
     try:
-        call(backend)
+        call(subject)
     except Exception:  # another JAX than we know: the program comes first
         pass
-
-
-class Numbers:
-    """Reports the numbers of this process, once it has joined.
-
-    Args:
-        link: to the agent.
-
-    """
-
-    def __init__(self, link: AgentLink) -> None:
-        self._link = link
-        self._told: set[str] = set()
-        self._joined = False
-
-    def joined(self) -> None:
-        """The process has come through initialize()."""
-        self._joined = True
-        self._told.clear()
-        when_one_starts("numbers", self.tell)
-
-    def tell(self, backend: Any) -> None:
-        """Report the number that a backend gives this process, unless that is known."""
-        platform = str(backend.platform)
-        if self._joined and platform not in self._told:
-            self._told.add(platform)
-            self._link.send(ProcessNumber(platform, int(backend.process_index())))

@@ -13,7 +13,6 @@ from functools import partial
 
 from ..wire.hook_messages import Blind, Compiled, Compiling, ProgramText, Ran
 from . import user_lines
-from .backends import Numbers
 from .fingerprint import fingerprint
 from .reruns import Reruns
 from .spmd_program import SpanningProgram, name_of
@@ -36,15 +35,9 @@ _MOST_OTHERS = 256
 
 
 class Compilation:
-    """Patches JAX's compiler and its execution of what is compiled, and reports both.
-
-    Attributes:
-        numbers: those that backends give this process.
-
-    """
+    """Patches JAX's compiler and its execution of what is compiled, and reports both."""
 
     def __init__(self, link: AgentLink, parts: Parts) -> None:
-        self.numbers = Numbers(link)
         self._link = link
         self._parts = parts
         # By fingerprint: held by the first thread that comes to a program, until that may run.
@@ -97,7 +90,6 @@ class Compilation:
     def _report_begin(self, backend: Any, computation: Any, where: str) -> bool:
         """Report that a compilation begins; whether it has been reported."""
         try:
-            self.numbers.tell(backend)
             message = Compiling(name_of(computation), where, str(backend.platform))
             self._link.send(message)
             return True

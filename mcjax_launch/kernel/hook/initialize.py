@@ -116,7 +116,6 @@ class Initialization:
     def _after(self, filled: Mapping[str, Any]) -> None:
         """Record that this process is in the job."""
         self._exits.joined = True
-        self._compilation.numbers.joined()
         slices.replace_slice_index(filled)
         profiles = [part for part in self._parts.asked() if part.joined()] != []
         process_id = _whole_number(filled["process_id"])

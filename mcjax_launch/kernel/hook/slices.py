@@ -75,7 +75,7 @@ def replace_slice_index(given: Mapping[str, Any]) -> None:
     if device_class is None or client is None:
         return
     slices = _Slices(client, partition_of(given))
-    backends.when_one_starts("slices", slices.started)
+    backends.when_one_starts["slices"] = slices.started
     for name in _ARGUMENTS:  # devices have attributes of the same names
         setattr(device_class, name, _attribute(device_class, name, slices))
 
