@@ -44,7 +44,7 @@ class ReturnedFiles(AgentPart):
             os.unlink(path)
         except OSError:  # some program of the rank's says so
             return
-        self._uplink.supply(self._frames(said, returned, file))
+        self._uplink.send_later(self._frames(said, returned, file))
 
     def stops(self) -> None:
         """The job is to end otherwise: only exceptions are still of use."""

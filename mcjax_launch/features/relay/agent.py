@@ -139,7 +139,7 @@ class CoordinatorStreams(AgentPart):
             while self._read(stream):
                 pass
         stalled = any(not stream.credit and not stream.ended for stream in self._streams.values())
-        return not stalled and not self._uplink.holds_back
+        return not stalled
 
     def launcher_lost(self) -> None:
         """The launcher is gone, and with it all other hosts."""
@@ -252,7 +252,7 @@ class CoordinatorStreams(AgentPart):
             stream.opened = True
             self._send_later(RelayOpens(stream.number))
         stream.credit -= len(data)
-        self._uplink.send_later(frames.raw(NAME, stream.number, data))
+        self._uplink.send_later([frames.raw(NAME, stream.number, data)])
         return True
 
     def _close(self, stream: _Stream) -> None:
@@ -271,7 +271,7 @@ class CoordinatorStreams(AgentPart):
 
     def _send_later(self, message: Message) -> None:
         """After the bytes of its stream."""
-        self._uplink.send_later(frames.encoded(message))
+        self._uplink.send_later([frames.encoded(message)])
 
 
 PART = CoordinatorStreams

@@ -150,7 +150,7 @@ class Agent:
             return False
         if not self.streams.drain() or not all(part.drain() for part in self._parts.values()):
             return False  # until the launcher, or another host, takes the rest
-        if not self.link.said_bye and self.link.uplink.supplies:
+        if not self.link.said_bye and self.link.uplink.holds_back:
             return False
         if not self.link.said_bye:
             unkillable = _described(system.descendants() if self._leaving.unkillable else [])

@@ -171,7 +171,7 @@ class AgentConnection:
 
     def send_later(self, frame: bytes) -> None:
         """Send a frame that messages may overtake: see Uplink."""
-        self._out.send_later(frame)
+        self._out.send_later([frame])
 
     def send_bytes(self, feature: str, number: int, data: bytes) -> None:
         """Send raw bytes to the part of a feature there."""
@@ -182,7 +182,7 @@ class AgentConnection:
     def supply(self, staged: Iterator[bytes], then: Message) -> None:
         """Send many frames, each only when there is room for it, and then a message."""
         self._dialogue.sent(then)
-        self._out.supply(chain(staged, [frames.encoded(then)]))
+        self._out.send_later(chain(staged, [frames.encoded(then)]))
 
     def open_window(self) -> None:
         """Let the first output come."""

@@ -9,18 +9,15 @@ from .loop import WRITE, Loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-# Deferred bytes enter the queue one batch at a time.
-_BATCH = 1 << 14
+    from collections.abc import Callable, Iterable, Iterator
 
 
 class Uplink:
     """One direction of a connection, at either end: bytes out, in order, without ever blocking.
 
-    The queue has no bound of its own: a rank's output is bounded by the launcher's credit, the
-    content of files is read when there is room for it (`supply`), and everything else is small.
-    Deferred bytes (`send_later`) delay a message by one batch at most; the sender bounds them.
+    The queue has no bound of its own: a rank's output is bounded by the launcher's credit, and what
+    may be long is deferred (`send_later`). Of deferred frames one at a time is in the queue, so
+    they delay a message by one frame at most.
 
     Args:
         fd: the descriptor to write to.
@@ -34,54 +31,39 @@ class Uplink:
         self._fd = fd
         self._loop = loop
         self._queue = bytearray()
-        self._later: deque[bytes] = deque()
-        self._ahead = 0  # bytes in the queue up to the end of the last deferred batch
-        self._supplies: deque[Iterator[bytes]] = deque()
+        self._deferred: deque[Iterator[bytes]] = deque()
+        self._ahead = 0  # bytes in the queue up to the end of the last deferred frame
         self.broken = False
         os.set_blocking(fd, False)
 
     @property
     def empty(self) -> bool:
-        return not self._queue and not self._later and not self._supplies
+        return not self._queue and not self._deferred
 
     @property
     def holds_back(self) -> bool:
-        """Whether deferred bytes are still to be sent."""
-        return bool(self._later)
+        """Whether deferred frames are still to be sent."""
+        return bool(self._deferred)
 
-    def send_later(self, frame: bytes) -> None:
-        """Defer these bytes: they keep their order, and messages overtake them."""
+    def send_later(self, frames: Iterable[bytes]) -> None:
+        """Defer these frames: they keep their order, and messages overtake them.
+
+        Each is made only when it is its turn, and several such series take turns.
+        """
         if not self.broken:
-            self._later.append(frame)
-            self._send_batches()
-
-    def _send_batches(self) -> None:
-        while self._later and not self._ahead:
-            batch = bytearray()
-            while self._later and len(batch) < _BATCH:
-                batch += self._later.popleft()
-            self.send(memoryview(batch))
-            self._ahead = len(self._queue)
-
-    @property
-    def supplies(self) -> bool:
-        """Whether there are frames that are still to be made."""
-        return bool(self._supplies)
-
-    def supply(self, frames: Iterator[bytes]) -> None:
-        """Send many frames too, in order: each is made only when nothing else is to be sent."""
-        if not self.broken:
-            self._supplies.append(frames)
+            self._deferred.append(iter(frames))
             self._await_room()
 
-    def _send_supplied(self) -> None:
-        """Send one frame of those: there may be news to act on before the next."""
-        while self._supplies:
-            frame = next(self._supplies[0], None)
+    def _send_deferred(self) -> None:
+        """Send one of those frames: there may be news to act on before the next."""
+        while self._deferred and not self._ahead:
+            frames = self._deferred.popleft()
+            frame = next(frames, None)
             if frame is not None:
+                self._deferred.append(frames)
                 self.send(frame)
+                self._ahead = len(self._queue)
                 return
-            self._supplies.popleft()
 
     def _await_room(self) -> None:
         self._loop.watch(self._fd, WRITE, lambda ready: self.flush())
@@ -108,8 +90,7 @@ class Uplink:
 
     def send_last(self, data: bytes) -> None:
         """Send what is queued and this, however long it takes: for a process that ends."""
-        self._later.clear()
-        self._supplies.clear()
+        self._deferred.clear()
         rest = memoryview(bytes(self._queue) + data)
         os.set_blocking(self._fd, True)
         try:
@@ -124,8 +105,7 @@ class Uplink:
             return
         self.broken = True
         self._queue.clear()
-        self._later.clear()
-        self._supplies.clear()
+        self._deferred.clear()
         self._ahead = 0
         self._loop.forget(self._fd)
 
@@ -139,10 +119,8 @@ class Uplink:
             return
         except OSError:
             self.drop()
-        self._send_batches()
-        if not self._queue:
-            self._send_supplied()
-        if not self._queue and not self._supplies:
+        self._send_deferred()
+        if self.empty:
             self._loop.forget(self._fd)
             if self._on_empty is not None:
                 self._on_empty()

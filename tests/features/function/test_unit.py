@@ -23,14 +23,14 @@ class Way:
     """In place of an uplink: what it was given, as the launcher gets it."""
 
     def __init__(self) -> None:
-        self.supplied: list[Generator[bytes, None, None]] = []
+        self.deferred: list[Generator[bytes, None, None]] = []
 
-    def supply(self, pieces: Generator[bytes, None, None]) -> None:
-        self.supplied.append(pieces)
+    def send_later(self, pieces: Generator[bytes, None, None]) -> None:
+        self.deferred.append(pieces)
 
     def frames(self, most: int = 1000) -> Iterator[Any]:
         decoder = frames.Decoder()
-        for pieces in self.supplied:
+        for pieces in self.deferred:
             for _, piece in zip(range(most), pieces, strict=False):
                 yield from decoder.feed(piece)
 
@@ -54,7 +54,7 @@ class Host:
 def host(tmp_path: Path) -> Iterator[Host]:
     made = Host(tmp_path)
     yield made
-    for pieces in made.way.supplied:
+    for pieces in made.way.deferred:
         pieces.close()
 
 
@@ -107,4 +107,4 @@ def test_of_a_job_that_is_to_end_only_exceptions_are_sent(host: Host) -> None:
 def test_a_rank_that_has_written_nothing(host: Host) -> None:
     returned = Returned("value", (1,))
     host.returns.hook_said(None, FromHook(0, returned))  # type: ignore[arg-type]
-    assert host.way.supplied == []
+    assert host.way.deferred == []

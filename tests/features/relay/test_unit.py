@@ -33,7 +33,6 @@ class Host:
         path.mkdir()
         self.path = str(path / "coord")
         self.streams = CoordinatorStreams(parts.agent(path, LOOP, self))
-        self.holds_back = False
         self.up = b""
         self.down: list[object] = []
         self.log: list[object] = []
@@ -42,8 +41,8 @@ class Host:
     def send(self, *parts: bytes) -> None:
         self.up += b"".join(parts)
 
-    def send_later(self, frame: bytes) -> None:
-        self.up += frame
+    def send_later(self, frames: list[bytes]) -> None:
+        self.send(*frames)
 
     def turn(self) -> None:
         LOOP.turn(0)
