@@ -52,7 +52,7 @@ SILENCE_S = scaled(12.0)
 
 
 class Data:
-    """Raw bytes that a rank has written: a frame, or as much of one as has arrived."""
+    """Raw bytes that a rank has written."""
 
     __slots__ = ("payload", "rank", "stream")
 
@@ -66,7 +66,7 @@ class Data:
 
 
 class Content:
-    """Raw bytes of a file: a frame, or as much of one as has arrived.
+    """Raw bytes of a file.
 
     To an agent it is the file that is being staged, and `rank` means nothing; to the launcher it is
     what the function of this rank has returned or raised.
@@ -128,9 +128,6 @@ def _raw(name_length: int, number: int, payload: bytes) -> Raw:
 class Decoder:
     """Bytes in, messages and raw bytes out, however the bytes were cut.
 
-    The bytes of a rank's stream, and of a file, are handed on in pieces as they arrive, so that a
-    big frame is never held whole; everything else comes whole.
-
     Args:
         family: what may come; any other message is malformed.
         longest: a message of more bytes is malformed.
@@ -142,11 +139,9 @@ class Decoder:
         self._longest = longest
         self._held = bytearray()  # of a frame that is not complete
         self._wanted = 0  # so many bytes of it are needed to go on
-        self._raw = (DATA, 0, 0)  # kind, rank and stream of the raw bytes under way
-        self._raw_left = 0
 
-    def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
-        """What `data` completes.
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
+        """The frames that `data` completes.
 
         Raises:
             Malformed: it is no frame; nothing that comes after it can be understood.
@@ -156,37 +151,18 @@ class Decoder:
             self._held += data
             if len(self._held) < self._wanted:
                 return
-            data, self._held = bytes(self._held), bytearray()
+            data, self._held = self._held, bytearray()
         view = memoryview(data)
-        at, end = 0, len(view)
-        while at < end:
-            if self._raw_left:
-                piece = bytes(view[at : at + self._raw_left])
-                at += len(piece)
-                self._raw_left -= len(piece)
-                kind, rank, stream = self._raw
-                yield Data(rank, stream, piece) if kind == DATA else Content(rank, piece)
-                continue
-            if end - at < HEADER.size:
-                self._wanted = HEADER.size
-                break
+        at, end, self._wanted = 0, len(view), HEADER.size
+        while end - at >= HEADER.size:
             kind, stream, rank, length = HEADER.unpack_from(view, at)
             self._check(kind, length)
             body = at + HEADER.size
-            if kind in (DATA, CONTENT):
-                self._raw = kind, rank, stream
-                self._raw_left = length
-                at = body
-                continue
             if end - body < length:
                 self._wanted = HEADER.size + length
                 break
             at = body + length
-            payload = bytes(view[body:at])
-            if kind == RAW:
-                yield _raw(stream, rank, payload)
-            else:
-                yield self._decoded(payload)
+            yield self._frame(kind, stream, rank, bytes(view[body:at]))
         self._held = bytearray(view[at:])
 
     def _check(self, kind: int, length: int) -> None:
@@ -196,7 +172,13 @@ class Decoder:
         if length > (self._longest if kind == MESSAGE else _LONGEST_RAW):
             raise Malformed(f"a frame of {length} bytes")
 
-    def _decoded(self, payload: bytes) -> Message:
+    def _frame(self, kind: int, stream: int, rank: int, payload: bytes) -> Frame:
+        if kind == DATA:
+            return Data(rank, stream, payload)
+        if kind == CONTENT:
+            return Content(rank, payload)
+        if kind == RAW:
+            return _raw(stream, rank, payload)
         try:
             return self._family.of(payload.decode())
         except UnicodeDecodeError as error:
