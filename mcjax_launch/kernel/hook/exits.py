@@ -103,7 +103,7 @@ class Exits:
 
             error = sys.exc_info()[1] or self._uncaught()
             frame = user_lines.here()
-            self._report(failure.of_hard_exit(code, error, frame, joined=False))
+            self._report(failure.of_hard_exit(code, error, frame))
         except ImportError:  # the program may have become a user who may not read us
             pass
         except Exception as error:

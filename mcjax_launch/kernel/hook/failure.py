@@ -15,7 +15,10 @@ from . import slices, user_lines
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType, ModuleType, TracebackType
-    from typing import Any
+    from typing import Any, Optional
+
+    #: Of a line of code: where it is, as `train.py:8 in step`, and what it says; None if not known.
+    Place = tuple[Optional[str], Optional[str]]
 
 _MOST_TEXT = 32_000
 # Of the exceptions behind another one.
@@ -74,47 +77,29 @@ def of_exit(code: Any, error: SystemExit, outermost: FrameType, *, joined: bool)
 
     """
     traceback = error.__traceback__ or _traceback_through(outermost)
-    places = _places(traceback)
-    place = user_lines.users(reversed(places), lambda place: place[0])
-    where = line = None
-    if place is not None:
-        file, number, name = place
-        where, line = f"{file}:{number} in {name}", linecache.getline(file, number).strip()
-    return Failed(
-        _status_of_code(code),
-        joined,
-        exited=True,
-        where=where,
-        line=line,
-        **_handled(error.__context__ or _kept(traceback)),
-    )
+    place = _innermost(traceback)
+    return _exited(code, place, error.__context__ or _kept(traceback), joined=joined)
 
 
-def of_hard_exit(
-    code: int, error: BaseException | None, frame: FrameType | None, *, joined: bool
-) -> Failed:
-    """The failure of a program that ends its process by os._exit().
+def of_hard_exit(code: int, error: BaseException | None, frame: FrameType | None) -> Failed:
+    """The failure of a program that ends its process by os._exit(), and leaves the job so.
 
     Args:
         code: that it gives.
         error: the exception that was being handled, if one was.
         frame: the user's, that called it.
-        joined: the program is in the job.
 
     """
-    where = line = None
+    place: Place = None, None
     if frame is not None:
-        code_of = frame.f_code
-        where = f"{code_of.co_filename}:{frame.f_lineno} in {code_of.co_name}"
-        line = linecache.getline(code_of.co_filename, frame.f_lineno).strip()
-    return Failed(
-        _status_of_code(code),
-        joined,
-        exited=True,
-        where=where,
-        line=line,
-        **_handled(error),
-    )
+        place = _line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    return _exited(code, place, error, joined=False)
+
+
+def _exited(code: Any, place: Place, handled: BaseException | None, *, joined: bool) -> Failed:
+    where, line = place
+    status = _status_of_code(code)
+    return Failed(status, joined, exited=True, where=where, line=line, **_handled(handled))
 
 
 def raised(
@@ -136,10 +121,8 @@ def raised(
     return Raised(name, summary[:_MOST_TEXT], *_place(error, summary, traceback), inside)
 
 
-def _place(
-    error: BaseException, text: str, traceback: TracebackType | None
-) -> tuple[str | None, str | None]:
-    """Where an exception was raised, and that line of code."""
+def _place(error: BaseException, text: str, traceback: TracebackType | None) -> Place:
+    """Where an exception was raised."""
     if isinstance(error, SyntaxError):  # what it is about has not run
         file, number = error.filename, error.lineno
         if (
@@ -148,13 +131,22 @@ def _place(
             and file.startswith("/")
             and source_lines.is_users(file)
         ):
-            return f"{file}:{number} in <module>", linecache.getline(file, number).strip()
+            return _line(file, number, "<module>")
     quoted = embedded(text)
     if quoted is not None:  # by a callback: the traceback is of the call of the program
         place = user_lines.users(reversed(quoted.frames), lambda place: place[0])
         if place is not None and source_lines.is_users(place[0]):
-            file, number, name = place
-            return f"{file}:{number} in {name}", linecache.getline(file, number).strip()
+            return _line(*place)
+    return _innermost(traceback)
+
+
+def _line(file: str, number: int, name: str) -> Place:
+    """A line in a function."""
+    return f"{file}:{number} in {name}", linecache.getline(file, number).strip()
+
+
+def _innermost(traceback: TracebackType | None) -> Place:
+    """The innermost of the user's lines in a traceback."""
     frame = user_lines.users(reversed(tb.extract_tb(traceback)), lambda frame: frame.filename)
     if frame is None:
         return None, None
@@ -175,16 +167,6 @@ def _status_of_code(code: Any) -> int:
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1
-
-
-def _places(traceback: TracebackType | None) -> list[tuple[str, int, str]]:
-    """File, line and function of each frame, outermost first."""
-    places = []
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        places.append((code.co_filename, traceback.tb_lineno, code.co_name))
-        traceback = traceback.tb_next
-    return places
 
 
 def _traceback_through(outermost: FrameType) -> TracebackType | None:
