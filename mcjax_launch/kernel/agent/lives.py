@@ -8,6 +8,7 @@ import time
 from ..wire import hook_environ
 from ..wire.timers import scaled
 from .system import system
+from .usage import rank_of
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -94,9 +95,9 @@ class Lives:
     def _left(self, rank: int) -> list[int]:
         """All processes of a rank, its own too; an orphan's environment tells whose it is."""
         found = {process.pid: process for process in system.processes()}
-        last = self._ended.get(rank, 0)
+        leaders = {self._ended.get(rank, -1): rank, **self._pids}
         ours = system.descendants()
-        left = [pid for pid in ours if self._rank_of(pid, found, rank, last)]
+        left = [pid for pid in ours if _is_led(pid, found, rank, leaders)]
         if self._job_id:
             left += [pid for pid in found.keys() - ours if self._was(pid, rank)]
         return left
@@ -107,17 +108,13 @@ class Lives:
         is_of_job = environ.get("MCJAX_JOB_ID") == self._job_id
         return is_of_job and _is_of(rank, environ)
 
-    def _rank_of(self, pid: int, found: Mapping[int, HostProcess], rank: int, last: int) -> bool:
-        """Whether a process is this rank's, whose own process was `last`."""
-        at = found.get(pid)
-        while at is not None:
-            owner = self._pids.get(at.pid, self._pids.get(at.session))
-            if owner is not None:
-                return owner == rank
-            if last and last in (at.pid, at.session, system.group_of(at.pid)):
-                return True
-            at = found.get(at.parent)
-        return _is_of(rank, system.environ(pid))
+
+def _is_led(
+    pid: int, found: Mapping[int, HostProcess], rank: int, leaders: Mapping[int, int]
+) -> bool:
+    """Whether a process is this rank's, as far as its own process or one of `leaders` tells."""
+    owner = rank_of(found.get(pid), found, leaders)
+    return _is_of(rank, system.environ(pid)) if owner is None else owner == rank
 
 
 def _is_of(rank: int, environ: Mapping[str, str]) -> bool:

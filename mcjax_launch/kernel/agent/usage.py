@@ -30,7 +30,7 @@ def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage
     rss_kib = dict.fromkeys(ranks.values(), 0)
     main: dict[int, tuple[float, int]] = {}
     for process in found.values():
-        rank = _rank(process, found, ranks)
+        rank = rank_of(process, found, ranks)
         if rank is None:
             continue
         cpu_s[rank] += process.cpu_s
@@ -44,16 +44,15 @@ def usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage
     return tuple(RankUsage(rank, cpu_s[rank], rss_kib[rank], *main[rank]) for rank in cpu_s)
 
 
-def _rank(
-    process: HostProcess, found: Mapping[int, HostProcess], ranks: Mapping[int, int]
+def rank_of(
+    process: HostProcess | None, found: Mapping[int, HostProcess], ranks: Mapping[int, int]
 ) -> int | None:
-    """Whose a process is: by its ancestors, or as an orphan by its session."""
-    at: HostProcess | None = process
-    while at is not None:
-        rank = ranks.get(at.pid, ranks.get(at.session))
+    """Whose a process is: by its ancestors, or as an orphan by its session; None if nobody's."""
+    while process is not None:
+        rank = ranks.get(process.pid, ranks.get(process.session))
         if rank is not None:
             return rank
-        at = found.get(at.parent)
+        process = found.get(process.parent)
     return None
 
 
