@@ -83,7 +83,7 @@ LOCAL = pytest.mark.parametrize("ends", ["local"], indirect=True)
 @BOTH
 def test_it_greets(ends: Ends) -> None:
     assert ends.greeting == MAGIC + encoded(Greeting(VERSION))
-    assert ends.link.empty
+    assert ends.link.uplink.empty
 
 
 @BOTH
@@ -101,7 +101,7 @@ def test_an_end_of_file_is_the_end(ends: Ends) -> None:
     assert ends.lost == 1
     assert ends.link.deadline is None
     ends.link.send(Ping())
-    assert ends.link.empty
+    assert ends.link.uplink.empty
     assert ends.after(2 * SILENCE_S) == []
     ends.loop.turn(0)
     assert ends.lost == 1

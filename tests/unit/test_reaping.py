@@ -33,12 +33,12 @@ def test_the_server_of_preload_is_left_to_who_knows_it(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(agent, "system", SimpleNamespace(ended_child=ended_child, reap=reap))
     mine = agent.Agent.__new__(agent.Agent)
-    mine._pids = {}
+    mine.pids = {}
     part = AgentPart(mine)
     part.look, part.owns = look, lambda pid: pid == SERVER  # type: ignore[method-assign]
     mine._parts = {"preload": part}
     mine._lives = None
-    mine._supervisor = SimpleNamespace(child_gone=list)  # type: ignore[assignment]
+    mine.supervisor = SimpleNamespace(child_gone=list)  # type: ignore[assignment]
     mine.reap()
     assert (reaped, zombies) == ([ORPHAN], [])
 

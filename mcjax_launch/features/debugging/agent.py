@@ -138,7 +138,7 @@ class Terminals(AgentPart):
 
     def _tell(self, terminal: _Terminal, message: DebuggerMessage) -> None:
         hook = terminal.hook
-        whole = self.agent.streams.read_out(hook.rank)  # what it has printed comes before,
+        whole = self.agent.streams.drain(hook.rank)  # what it has printed comes before,
         while self._read(terminal):  # and what it has written
             pass
         self._link.send(FromDebugger(hook.rank, hook.pid, message, cut=not whole))

@@ -62,6 +62,8 @@ class Agent:
     Attributes:
         link: to the launcher.
         streams: of the ranks.
+        supervisor: says how ranks end.
+        pids: of ranks that have not been reaped, and the rank of each.
         hooks: the server of the ranks' hooks, as far as they have any.
         files_limit: see `System.spawn`.
         prepared: what is held for the ranks, as the launcher has asked.
@@ -91,8 +93,8 @@ class Agent:
         )
         self.streams = streams.Streams(loop, uplink)
         self._parts: dict[str, AgentPart] = {}  # by the names of their features
-        self._supervisor = supervisor.Supervisor(0)
-        self._pids: dict[int, int] = {}  # pid of each rank that has not been reaped -> rank
+        self.supervisor = supervisor.Supervisor(0)
+        self.pids: dict[int, int] = {}
         self.prepared: Prepared | None = None
         self._staging: Staging | None = None
         path = os.path.join(folder, "hook")
@@ -103,6 +105,7 @@ class Agent:
         self._lives: Lives | None = None  # where ranks survive the failure of another
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
+        self._said_bye = False
         self._acts: dict[type, Callable[[Any], object]] = {
             messages.StageEntry: self._stage,
             frames.Content: self._stage,
@@ -134,7 +137,7 @@ class Agent:
     @property
     def deadline(self) -> float | None:
         """When the supervisor has something to do, or ends have to be looked for."""
-        times = (self._supervisor.deadline, system.look_at())
+        times = (self.supervisor.deadline, system.look_at())
         return min((at for at in times if at is not None), default=None)
 
     def expire(self, now: float) -> None:
@@ -142,7 +145,7 @@ class Agent:
         look_at = system.look_at()
         if look_at is not None and now >= look_at:
             self.reap()
-        self._perform(self._supervisor.expire(now))
+        self._perform(self.supervisor.expire(now))
 
     def _finished(self) -> bool:
         """Whether everything has ended and the launcher knows it all."""
@@ -150,13 +153,14 @@ class Agent:
             return False
         if not self.streams.drain() or not all(part.drain() for part in self._parts.values()):
             return False  # until the launcher, or another host, takes the rest
-        if not self.link.said_bye and self.link.uplink.holds_back:
-            return False
-        if not self.link.said_bye:
+        if not self._said_bye:
+            if self.link.uplink.holds_back:
+                return False
             unkillable = _described(system.descendants() if self._leaving.unkillable else [])
             not_removed = private_folder.remove(self.folder, self._keep_in_touch)
-            self.link.say_bye(messages.Bye(unkillable, self._stragglers, not_removed))
-        return self.link.empty
+            self.link.send(messages.Bye(unkillable, self._stragglers, not_removed))
+            self._said_bye = True
+        return self.link.uplink.empty
 
     def _keep_in_touch(self) -> None:
         """Let heartbeats come and go while something takes its time."""
@@ -192,19 +196,19 @@ class Agent:
         for signum in signums:
             if signum in ENDING:  # a scheduler ends the job (scancel), or the guardian is gone
                 self.link.send(messages.Ending(signal.Signals(signum).name))
-                self._perform(self._supervisor.ended_by_signal(time.monotonic()))
+                self._perform(self.supervisor.ended_by_signal(time.monotonic()))
         self.reap()
 
     def _end_early(self) -> None:
-        self._perform(self._supervisor.abandon(time.monotonic()))
-        if not self._pids:
+        self._perform(self.supervisor.abandon(time.monotonic()))
+        if not self.pids:
             self.reap()
 
     def reap(self) -> None:
         """Handle every child that has ended: status first, then its group, the zombie last."""
         try:
             while (ended := self._ended_child()) is not None:
-                if ended.pid in self._pids:
+                if ended.pid in self.pids:
                     self._handle_end(ended)
                 elif self._is_parts(ended.pid):
                     continue  # it has ended since it was looked at, which is done once more
@@ -212,10 +216,10 @@ class Agent:
                     return  # it may be a rank, which will be known in a moment
                 else:
                     system.reap(ended.pid)
-            self._perform(self._supervisor.child_gone())
+            self._perform(self.supervisor.child_gone())
         except Childless:
-            self._perform(self._supervisor.childless())
-        if self._lives is not None and not self._supervisor.stopping:
+            self._perform(self.supervisor.childless())
+        if self._lives is not None and not self.supervisor.stopping:
             self._lives.look()
 
     def _is_parts(self, pid: int) -> bool:
@@ -227,17 +231,17 @@ class Agent:
         return system.ended_child()
 
     def _handle_end(self, ended: EndedChild) -> None:
-        rank = self._pids[ended.pid]
+        rank = self.pids[ended.pid]
         self.hooks.drain(rank)
-        sent = list(self._supervisor.sent[rank])
+        sent = list(self.supervisor.sent[rank])
         hooked = rank in self.hooks.seen
         alone = not hooked or rank in self.hooks.members
         now = time.monotonic()
-        self._perform(self._supervisor.exited(rank, ended.status, now, alone=alone))
-        del self._pids[ended.pid]
+        self._perform(self.supervisor.exited(rank, ended.status, now, alone=alone))
+        del self.pids[ended.pid]
         if self._lives is not None:
             self._lives.ended(rank, ended.pid)
-            self.streams.read_out(rank)  # its failure is reported at once, with its last lines
+            self.streams.drain(rank)  # its failure is reported at once, with its last lines
         used = system.reap(ended.pid)
         for part in self._parts.values():
             part.rank_ended()
@@ -261,17 +265,17 @@ class Agent:
             self.link.send(said)
             return
         self.hooks.read_beside(said.rank)  # a debugger may have given the terminal back just before
-        sent = tuple(self._supervisor.sent.get(said.rank, ()))
+        sent = tuple(self.supervisor.sent.get(said.rank, ()))
         self.link.send(messages.FromHook(said.rank, message, main=said.main, sent=sent))
         if message.joined:
-            self._perform(self._supervisor.failed(said.rank, time.monotonic()))
+            self._perform(self.supervisor.failed(said.rank, time.monotonic()))
 
     def _hook_gone(self, hook: HookConnection, features: Iterable[str]) -> None:
         for feature in features:
             self._part(feature).hook_gone(hook)
 
     def _is_main(self, pid: int, rank: int) -> bool:
-        return self._pids.get(pid) == rank
+        return self.pids.get(pid) == rank
 
     # --- what the launcher asks ---
 
@@ -319,13 +323,13 @@ class Agent:
     # --- the ranks' start ---
 
     def _start(self, order: messages.Start) -> None:
-        if self._supervisor.stopping:
+        if self.supervisor.stopping:
             return  # somebody has ended this agent meanwhile, and the launcher knows
         assert self.prepared is not None
         self.prepared.stop_listening()
-        self._supervisor = supervisor.Supervisor(
+        self.supervisor = supervisor.Supervisor(
             order.grace_s,
-            lambda: system.ending(self._pids),
+            lambda: system.ending(self.pids),
             order.term_grace_s,
             order.on_failure,
         )
@@ -355,7 +359,7 @@ class Agent:
         from .lives import Lives
 
         def begin(rank: messages.RankOrder) -> None:
-            if self._supervisor.stopping:
+            if self.supervisor.stopping:
                 return
             self.hooks.forget(rank.process_id)
             self._begin([(rank, self._environ(rank, order, inherited))])
@@ -366,10 +370,10 @@ class Agent:
             self.link.send(messages.Refused(why, exit_status.HOST_LOST))
 
         job_id = order.env["MCJAX_JOB_ID"] if order.again else ""
-        self._lives = Lives(self._pids, begin, stuck, job_id)
+        self._lives = Lives(self.pids, begin, stuck, job_id)
 
     def _start_again(self, order: messages.StartAgain) -> None:
-        if self._lives is not None and not self._supervisor.stopping:
+        if self._lives is not None and not self.supervisor.stopping:
             self._lives.begin(order.rank)
 
     def _serve_hooks(self, order: messages.Start, environ: dict[str, str]) -> None:
@@ -457,8 +461,8 @@ class Agent:
 
     def started(self, number: int, pid: int) -> None:
         """A rank's process is there."""
-        self._pids[pid] = number
-        self._supervisor.started(number)
+        self.pids[pid] = number
+        self.supervisor.started(number)
         self.link.send(messages.Started(number, pid))
 
     def _forward(self, order: messages.Forward) -> None:
@@ -466,12 +470,12 @@ class Agent:
         if order.signum == PROFILE:
             self.hooks.begin_profile()
             return
-        for pid, rank in self._pids.items():
+        for pid, rank in self.pids.items():
             system.signal_process(self._program(rank, pid), order.signum)
 
     def signal_rank(self, number: int, signum: int) -> None:
         """Send one rank a signal that its agent knows nothing of; to stop it, to its group."""
-        for pid, rank in self._pids.items():
+        for pid, rank in self.pids.items():
             if rank == number and signum == signal.SIGSTOP:
                 system.signal_group(pid, signum)
             elif rank == number:
@@ -486,28 +490,13 @@ class Agent:
             part.stops()
         now = time.monotonic()
         stop = order.signum, order.grace_s, now, order.patience_s
-        self._perform(self._supervisor.stop(*stop, settles=order.settles))
-        if not self._pids:
+        self._perform(self.supervisor.stop(*stop, settles=order.settles))
+        if not self.pids:
             self.reap()  # without children no death will wake us
-
-    @property
-    def running(self) -> Mapping[int, int]:
-        """The ranks whose ends have not been told, by the pids of their processes."""
-        return self._pids
-
-    @property
-    def awaits_ranks(self) -> bool:
-        """Whether a rank runs, or may be started again."""
-        return self._supervisor.awaits_ranks
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the ranks are ended, for whatever reason."""
-        return self._supervisor.stopping
 
     def _at_work(self) -> Mapping[int, int]:
         """The processes of ranks, and those that work for some that have not begun."""
-        at_work = dict(self._pids)
+        at_work = dict(self.pids)
         for part in self._parts.values():
             at_work.update(part.stand_ins)
         return at_work
@@ -525,7 +514,7 @@ class Agent:
             self.link.send(stacks)
             silent = {pid: rank for pid, rank in silent.items() if rank != stacks.rank}
         for pid, rank in silent.items():
-            state, importing = system.describe(pid), pid not in self._pids
+            state, importing = system.describe(pid), pid not in self.pids
             self.link.send(messages.Stacks(rank, pid, "", state=state, importing=importing))
         self.link.send(messages.StacksComplete())
 
@@ -555,14 +544,14 @@ class Agent:
 
     def _signal_ranks(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
         """Signal the process groups of the ranks."""
-        for pid, rank in self._pids.items():
+        for pid, rank in self.pids.items():
             if rank not in spare:
                 system.signal_group(pid, signum)
                 system.signal_group(pid, signal.SIGCONT)  # a stopped process acts on nothing
 
     def _strays(self) -> list[int]:
         """The processes of the job that have left their rank's group."""
-        return [pid for pid in system.descendants() if system.group_of(pid) not in self._pids]
+        return [pid for pid in system.descendants() if system.group_of(pid) not in self.pids]
 
     def _signal_each(self, pids: Iterable[int], signum: int) -> None:
         for pid in pids:

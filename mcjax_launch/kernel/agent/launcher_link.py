@@ -24,7 +24,7 @@ class LauncherLink:
     Args:
         control: the descriptor to read from.
         uplink: the way to the launcher.
-        remote: it leads over a network, which may fall silent.
+        remote: it leads over a network, where nobody may be silent for long.
         on_message: called for each message, and each piece of a file or of the input.
         on_lost: called once, when the launcher is gone.
 
@@ -43,13 +43,12 @@ class LauncherLink:
         self._control = control
         self.uplink = uplink
         self._loop = loop
-        self._remote = remote
+        self.is_remote = remote
         self._on_message = on_message
         self._on_lost = on_lost
         self._decoder = frames.Decoder(messages.ToAgent)
         self._heard_at = time.monotonic()
         self._ping_at = 0.0
-        self.said_bye = False
 
     def open(self) -> None:
         """Listen from now on, and greet."""
@@ -61,21 +60,6 @@ class LauncherLink:
     def send(self, message: Message) -> None:
         """Send a message, now or as soon as there is room; nowhere if the launcher is gone."""
         self.uplink.send(frames.encoded(message))
-
-    def say_bye(self, bye: messages.Bye) -> None:
-        """Send the last message."""
-        self.send(bye)
-        self.said_bye = True
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether it leads over a network, and may not be silent for long."""
-        return self._remote
-
-    @property
-    def empty(self) -> bool:
-        """Whether everything has been sent."""
-        return self.uplink.empty
 
     def _read(self) -> None:
         try:
@@ -98,7 +82,7 @@ class LauncherLink:
             self._lose()
 
     def _lose(self) -> None:
-        self._remote = False
+        self.is_remote = False
         self._loop.forget(self._control)
         self.uplink.drop()
         self._on_lost()
@@ -108,7 +92,7 @@ class LauncherLink:
     @property
     def deadline(self) -> float | None:
         """When to send a heartbeat, or to take silence for the end."""
-        return min(self._ping_at, self._lost_at) if self._remote else None
+        return min(self._ping_at, self._lost_at) if self.is_remote else None
 
     @property
     def _lost_at(self) -> float:
@@ -116,7 +100,7 @@ class LauncherLink:
 
     def expire(self, now: float) -> None:
         """Do so, if it is time."""
-        if not self._remote:
+        if not self.is_remote:
             return
         if now >= self._lost_at:
             self._lose()

@@ -37,22 +37,15 @@ class Streams:
             for fd in self._open:
                 self._watch(fd)
 
-    def drain(self) -> bool:
-        """Read all that is there, for nobody can write any more; whether that was all of it.
+    def drain(self, rank: int | None = None) -> bool:
+        """Read what a rank, or all, have written up to now; whether the launcher's credit sufficed.
 
         Not until end of file: a process that is not the job's may hold the other end.
         """
-        for fd in list(self._open):
-            while self._credit > 0 and self._read(fd):
+        for fd, (writer, _) in list(self._open.items()):
+            while rank in (None, writer) and self._credit > 0 and self._read(fd):
                 pass
         return self._credit > 0 or not self._open
-
-    def read_out(self, rank: int) -> bool:
-        """Read what a rank has written up to now; whether the launcher's credit sufficed."""
-        for fd in [fd for fd, (writer, _) in self._open.items() if writer == rank]:
-            while self._credit > 0 and self._read(fd):
-                pass
-        return self._credit > 0
 
     def _watch(self, fd: int) -> None:
         self._loop.watch(fd, READ, lambda ready: self._read(fd))

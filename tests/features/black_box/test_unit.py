@@ -15,7 +15,7 @@ def test_stacks_that_come_too_late_do_not_replace_earlier_ones(
     sent: list[Evidence] = []
     link = SimpleNamespace(is_remote=False, send=sent.append)
     hooks = SimpleNamespace(request_stacks=lambda all_threads: ())
-    agent: Any = SimpleNamespace(hooks=hooks, running={}, link=link)
+    agent: Any = SimpleNamespace(hooks=hooks, pids={}, link=link)
     part = Collecting(agent)
     looks = iter(
         [[("native.7.txt", "Thread 1")], [(f"native.{n}.txt", sights.NOTHING) for n in (7, 8)]]

@@ -56,7 +56,7 @@ class Collecting(AgentPart):
 
     def ranks_end(self) -> None:
         """Collect if a rank has failed here, which this host is the first to know."""
-        if not self._is_told and self.agent.is_stopping and self.agent.running:
+        if not self._is_told and self.agent.supervisor.stopping and self.agent.pids:
             self._is_told = True
             self._collect(goes_on=False)
 
@@ -68,7 +68,7 @@ class Collecting(AgentPart):
         _await_answers([hook.fd for hook in self._asked])  # a debugger would stop them
         most_s = _MOST_FAR_S if self.agent.link.is_remote else _MOST_S
         link = self.agent.link
-        seen = sights.collected(self.agent.running, most_s, lambda: link.send(Ping()))
+        seen = sights.collected(self.agent.pids, most_s, lambda: link.send(Ping()))
         for name, text in seen:
             is_late = text.endswith(sights.NOTHING)
             if not is_late or name not in self._sent:  # what was seen before is better

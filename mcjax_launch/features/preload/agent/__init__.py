@@ -222,7 +222,7 @@ class Preloading(AgentPart):
 
     def rank_ended(self) -> None:
         """Without ranks there is nothing to wait for."""
-        if self._heir is not None and not self.agent.awaits_ranks:
+        if self._heir is not None and not self.agent.supervisor.awaits_ranks:
             self._heir.hang_up()
 
     def ranks_end(self) -> None:
