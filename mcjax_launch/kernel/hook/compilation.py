@@ -121,7 +121,7 @@ class Compilation:
         """Tell parts what is compiled; those, and what they were told."""
         if program is None or not (parts := self._parts.asked()):
             return []
-        message = program.message(program.where, compiling=True)
+        message = program.message(compiling=True)
         for part in parts:
             part.compiles(message, partial(self._kept_text, program))
         return [(part, message) for part in parts]
@@ -136,7 +136,7 @@ class Compilation:
             self._waiting[id(executable)] = program
         else:
             self._reported.add(program.fingerprint)
-            self._link.send(program.message(program.where))
+            self._link.send(program.message())
 
     # --- running ---
 
@@ -188,12 +188,12 @@ class Compilation:
         with self._entrances.setdefault(fingerprint, _thread.allocate_lock()):
             if fingerprint in self._reported:  # another thread has come with it meanwhile
                 return
-            message = program.message(program.where, held=True)
+            message = program.message(held=True)
             show = partial(self._show, program, program.text)
             given = partial(program.given, execution, args)
             held = any(part.hold(message, show, given) for part in self._parts.asked())
             if not held:
-                self._link.send(program.message(program.where))
+                self._link.send(program.message())
             self._reported.add(fingerprint)
         self._entrances.pop(fingerprint, None)
 

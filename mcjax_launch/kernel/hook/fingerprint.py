@@ -151,20 +151,6 @@ def _is_to_host(attributes: Any) -> bool:
 # --- for a person who wants to know in what two of them differ ---
 
 
-def program_text(computation: Any, devices: Sequence[int]) -> str:
-    """StableHLO with the places of its operations, as comparable as its fingerprint.
-
-    Args:
-        computation: the program.
-        devices: the ids of the devices that it runs on.
-
-    """
-    with computation.context:
-        copy, _ = canonical(computation)
-        _sum_up_constants(copy)
-        return _text(copy, devices)
-
-
 def frozen(computation: Any) -> bytes:
     """A program as `frozen_text` takes it, in any thread, whatever is done to it meanwhile."""
     import io
@@ -176,7 +162,16 @@ def frozen(computation: Any) -> bytes:
 
 
 def frozen_text(code: bytes, devices: Sequence[int]) -> str:
-    """The text of a program that was kept; "" where that cannot be shown. See `program_text`."""
+    """StableHLO with the places of its operations, as comparable as its fingerprint.
+
+    Args:
+        code: the program, frozen.
+        devices: the ids of the devices that it runs on.
+
+    Returns:
+        the text; "" where it cannot be shown.
+
+    """
     try:
         from jax._src.interpreters import mlir
         from jaxlib.mlir import ir

@@ -6,7 +6,7 @@ from functools import partial
 
 from ..wire.hook_messages import Program
 from . import replica_groups
-from .fingerprint import frozen, frozen_text, program_text
+from .fingerprint import frozen, frozen_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,21 +61,27 @@ class SpanningProgram:
         self._ids = [int(device.id) for device in devices]
         self._devices = None if of_all else tuple(sorted(self._ids))
 
-    def message(self, where: str, *, held: bool = False, compiling: bool = False) -> Program:
-        """What the launcher is to know of it, run or compiled at this line of the user's."""
+    def message(self, *, held: bool = False, compiling: bool = False) -> Program:
+        """What the launcher is to know of it."""
         everywhere = self._devices is None
         processes = None if everywhere else tuple(sorted(set(self.places)))
-        code = self.name, self.fingerprint
-        devices, platform = self._devices, self._platform
-        order = () if self._ids == sorted(self._ids) else tuple(self._ids[:_MOST_ORDERED])
         return Program(
-            *code, processes, self.shapes, where, devices, held, platform, compiling, order=order
+            self.name,
+            self.fingerprint,
+            processes,
+            self.shapes,
+            self.where,
+            self._devices,
+            held,
+            self._platform,
+            compiling,
+            order=() if self._ids == sorted(self._ids) else tuple(self._ids[:_MOST_ORDERED]),
         )
 
     def text(self) -> str:
         """Its code, for a person; empty where that cannot be shown."""
         try:
-            return program_text(self._computation, self._ids)
+            return self.kept_text()()
         except Exception:
             return ""
 
