@@ -19,19 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Unsuitable(Unusable):
-    """The job cannot run here, for a reason that is not PROGRAM's.
-
-    Args:
-        message: what, and what to do; without the host's name.
-        status: the launcher's exit status.
-
-    """
-
-    def __init__(self, message: str, status: int = USAGE) -> None:
-        super().__init__(message, status)
-
-
 class Prepared:
     """A host that is ready: what it has, and the ports that it holds.
 
@@ -41,7 +28,7 @@ class Prepared:
         loop: calls when somebody tries the coordinator's port.
 
     Raises:
-        Unusable: the job cannot run here, as Unsuitable or as PROGRAM cannot be run.
+        Unusable: the job cannot run here.
 
     """
 
@@ -58,7 +45,9 @@ class Prepared:
         for name in wanted.wrappers:
             self._check_command(name, wanted, "--wrap ")
         if wanted.bind_cores == "on" and not system.binds_cores:
-            raise Unsuitable("--bind-cores on: this system binds no process to cores; leave it out")
+            raise Unusable(
+                "--bind-cores on: this system binds no process to cores; leave it out", USAGE
+            )
         environ = {**os.environ, **wanted.env}
         self._tpu = tpu.look(environ) if wanted.tpus else None
         own_name = tuple(network.own_name()) if wanted.describe or wanted.towards else None
@@ -95,14 +84,14 @@ class Prepared:
         """Two pipes of each rank, and the hook's connection, are better known to fit before."""
         each = 3 if wanted.pythons else 2
         if why := ulimits.too_many_files(each * wanted.ranks):
-            raise Unsuitable(why, HOST_LOST if wanted.remote else USAGE)
+            raise Unusable(why, HOST_LOST if wanted.remote else USAGE)
 
     def _python(self, wanted: Prepare) -> str:
         if not wanted.pythons:
             return ""
         pythons = interpreter.find(wanted.pythons, os.environ.get("PATH", os.defpath))
         if not pythons:
-            raise Unsuitable(no_python(wanted.pythons), NOT_FOUND)
+            raise Unusable(no_python(wanted.pythons), NOT_FOUND)
         if wanted.program:
             check_python_file(wanted.program, self._cwd, wanted.missing)
         program = wanted.program and os.path.join(self._cwd, wanted.program)
@@ -112,7 +101,7 @@ class Prepared:
         found = self._first_with_jax(pythons, wanted)
         if needed and found is None:
             others = f" (nor {', '.join(pythons[1:])})" if len(pythons) > 1 else ""
-            raise Unsuitable(f"{pythons[0]}{others} {wanted.without_jax}")
+            raise Unusable(f"{pythons[0]}{others} {wanted.without_jax}", USAGE)
         return found or pythons[0]
 
     def _first_with_jax(self, pythons: Sequence[str], wanted: Prepare) -> str | None:
@@ -120,7 +109,7 @@ class Prepared:
         try:
             return next((p for p in pythons if interpreter.has_jax(p, self._cwd, environ)), None)
         except OSError as error:
-            raise Unsuitable(f"{error.filename}: {error.strerror}", NOT_EXECUTABLE) from None
+            raise Unusable(f"{error.filename}: {error.strerror}", NOT_EXECUTABLE) from None
 
     def _check_command(self, name: str, wanted: Prepare, option: str = "") -> None:
         """A command that is not there is better known before anything has run elsewhere."""
@@ -167,8 +156,8 @@ class Prepared:
         try:
             held = ports.reserve(host, port)
         except ports.PortTaken as error:
-            raise Unsuitable(
-                f"{error}; choose another with --coordinator, or leave it out"
+            raise Unusable(
+                f"{error}; choose another with --coordinator, or leave it out", USAGE
             ) from None
         self.reserved.append(held)
         return int(held.getsockname()[1])
@@ -191,7 +180,7 @@ def folder(wanted: Prepare, stage: str) -> str:
     """The working directory of the ranks.
 
     Raises:
-        Unsuitable: the user has named one that is not there.
+        Unusable: the user has named one that is not there.
 
     """
     place: str = os.path.expanduser(wanted.chdir)
@@ -201,5 +190,5 @@ def folder(wanted: Prepare, stage: str) -> str:
         return place
     if wanted.chdir_given:
         message = f"{place}: no such directory; make it, or choose another with -C or chdir="
-        raise Unsuitable(message)
+        raise Unusable(message, USAGE)
     return os.path.expanduser("~")

@@ -8,10 +8,10 @@ from .exit_status import NOT_EXECUTABLE, NOT_FOUND
 
 
 class Unusable(Exception):
-    """It cannot be run.
+    """PROGRAM, or the job, cannot be run here.
 
     Args:
-        message: what, and what to do.
+        message: what, and what to do; without the host's name.
         status: the launcher's exit status.
 
     """

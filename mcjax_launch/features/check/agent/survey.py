@@ -7,7 +7,7 @@ import socket
 import subprocess
 
 from ....kernel.agent.network import addresses_of_interfaces
-from ....kernel.agent.startup import Prepared, Unsuitable, folder, no_python
+from ....kernel.agent.startup import Prepared, folder, no_python
 from ....kernel.agent.system import system
 from ....kernel.wire import interpreter
 from ....kernel.wire.codec import Malformed, from_json, from_values
@@ -87,7 +87,7 @@ def survey(asked: Survey, loop: Loop) -> tuple[Prepared, Surveyed]:
     listing = gpu_survey.begin()  # beside all else: it may take seconds
     try:
         cwd = folder(wanted, "")
-    except Unsuitable as error:
+    except Unusable as error:
         refused.append(str(error))
         wanted = wanted.replaced(chdir_given=False)
         cwd = folder(wanted, "")
