@@ -59,13 +59,12 @@ class AgentLine:
 
     def receive(self, family: type[M], timeout_s: float | None = None) -> M | None:
         """The next message of a family; None if there will be none, or if none comes in time."""
+        self._socket.settimeout(timeout_s)
         while True:
             while b"\n" not in self._held:
-                if timeout_s is not None and not self._is_ready(timeout_s):
-                    return None
                 try:
                     data, descriptors = receive(self._socket, 4096)
-                except OSError:
+                except OSError:  # it is late, or the agent is gone
                     return None
                 if not data:
                     return None
@@ -80,14 +79,6 @@ class AgentLine:
     def close(self) -> None:
         """Hang up."""
         self._socket.close()
-
-    def _is_ready(self, timeout_s: float) -> bool:
-        """Wait; a signal's handler runs meanwhile, and what it raises is the program's own."""
-        import select
-
-        poll = select.poll()
-        poll.register(self._socket.fileno(), select.POLLIN)
-        return bool(poll.poll(timeout_s * 1000))
 
 
 def receive(connection: _socket.socket, most: int, flags: int = 0) -> tuple[bytes, list[int]]:
