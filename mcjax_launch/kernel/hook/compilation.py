@@ -66,8 +66,8 @@ class Compilation:
             backend: Any, computation: Any, devices: Any, *args: Any, **kwargs: Any
         ) -> Any:
             where = self._try(user_lines.place) or ""
-            begun = self._report_begin(backend, computation, where)
-            program = self._spanning(backend, computation, devices, where)
+            begun = self._try(self._report_begin, backend, computation, where)
+            program = self._try(self._spanning, backend, computation, devices, where)
             parts = self._try(self._announce_compilation, program) or ()
             try:
                 executable = real(backend, computation, devices, *args, **kwargs)
@@ -88,32 +88,23 @@ class Compilation:
             pass
 
     def _report_begin(self, backend: Any, computation: Any, where: str) -> bool:
-        """Report that a compilation begins; whether it has been reported."""
-        try:
-            message = Compiling(name_of(computation), where, str(backend.platform))
-            self._link.send(message)
-            return True
-        except Exception as error:  # another JAX than we know: the program comes first
-            self._report_blind(repr(error))
-            return False
+        """Report that a compilation begins."""
+        self._link.send(Compiling(name_of(computation), where, str(backend.platform)))
+        return True
 
     def _spanning(
         self, backend: Any, computation: Any, devices: Any, where: str
     ) -> SpanningProgram | None:
         """The program, if it spans processes, this one among them."""
-        try:
-            devices = list(devices.flat)
-            processes = {int(device.process_index) for device in devices}
-            # One on the devices of others does nothing here.
-            if len(processes) < 2 or backend.process_index() not in processes:
-                return None
-            of_all = len(devices) == backend.device_count()
-            known = fingerprint(computation, devices)
-            platform = str(backend.platform)
-            return SpanningProgram(computation, known, platform, devices, of_all, where)
-        except Exception as error:
-            self._report_blind(repr(error))
+        devices = list(devices.flat)
+        processes = {int(device.process_index) for device in devices}
+        # One on the devices of others does nothing here.
+        if len(processes) < 2 or backend.process_index() not in processes:
             return None
+        of_all = len(devices) == backend.device_count()
+        known = fingerprint(computation, devices)
+        platform = str(backend.platform)
+        return SpanningProgram(computation, known, platform, devices, of_all, where)
 
     def _announce_compilation(
         self, program: SpanningProgram | None
