@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from ..wire.messages import Tpu
-from ..wire.system import LINUX
+from ..wire.system import LINUX, text_of
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -74,17 +74,9 @@ def models(root: str = "/") -> list[str]:
 
 
 def _model(device: str) -> str | None:
-    if _read(os.path.join(device, "vendor")) != _VENDOR:
+    if text_of(os.path.join(device, "vendor")) != _VENDOR:
         return None
-    return _MODELS.get(_read(os.path.join(device, "device")))
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path) as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    return _MODELS.get(text_of(os.path.join(device, "device")))
 
 
 def _named(environ: Mapping[str, str]) -> int:

@@ -14,7 +14,7 @@ import os
 import re
 
 from .messages import VisibleGpus
-from .system import LINUX
+from .system import LINUX, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def chosen(environ: Mapping[str, str], count: int) -> Sequence[str] | None:
 def _near(buses: Sequence[str], root: str) -> tuple[str, ...]:
     """The cores next to each; empty where that is not known of all."""
     folder = os.path.join(root, "sys/bus/pci/devices")
-    lists = [bus and text_of(os.path.join(folder, bus, "local_cpulist")).strip() for bus in buses]
+    lists = [bus and text_of(os.path.join(folder, bus, "local_cpulist")) for bus in buses]
     return tuple(lists) if all(map(_CORES.fullmatch, lists)) else ()
 
 
@@ -280,12 +280,3 @@ def _entries(folder: str) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError:
         return []
-
-
-def text_of(path: str) -> str:
-    """What a small file holds; "" if there is no such."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(1 << 16)
-    except OSError:
-        return ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from .system import text_of
 from .value import Value
 
 TYPE_CHECKING = False
@@ -207,11 +208,11 @@ def _ancestors(root: str) -> Sequence[str]:
     names: list[str] = []
     pid = os.getppid()
     while pid > 1 and len(names) < _DEEPEST:
+        stat = text_of(os.path.join(root, "proc", str(pid), "stat"))
+        name, _, rest = stat.partition("(")[2].rpartition(")")
         try:
-            with open(os.path.join(root, "proc", str(pid), "stat"), encoding="utf-8") as file:
-                name, _, rest = file.read().partition("(")[2].rpartition(")")
             pid = int(rest.split()[1])
-        except (OSError, ValueError, IndexError):
+        except (ValueError, IndexError):
             break
         names.append(name)
     return names

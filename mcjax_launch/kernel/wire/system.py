@@ -23,8 +23,18 @@ _FIRST_OFFSET = 11
 _F_SETPIPE_SZ = 1031
 # A bigger pipe lets the writer go on while the reader is elsewhere.
 _PIPE_SIZE = 1 << 18
+_MOST_TEXT = 1 << 16
 # The size of a C ucred: pid, uid and gid.
 _CREDENTIALS = 12
+
+
+def text_of(path: str) -> str:
+    """What a small file of the system's holds, without white space around; "" if there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(_MOST_TEXT).strip()
+    except OSError:
+        return ""
 
 
 def selector() -> tuple[Any, float]:

@@ -11,7 +11,7 @@ import re
 import subprocess
 
 from ....kernel.wire import gpus
-from ....kernel.wire.system import LINUX
+from ....kernel.wire.system import LINUX, text_of
 from ....kernel.wire.value import Value
 from ..messages import GpuFacts, GpuMemory
 
@@ -91,7 +91,7 @@ def look(
         by_tool = _visible(by_tool, environ)
         found = _visible(found, environ)
     else:
-        driver = gpus.text_of(os.path.join(root, "sys/module/amdgpu/version")).strip()[:_LONGEST]
+        driver = text_of(os.path.join(root, "sys/module/amdgpu/version"))[:_LONGEST]
         by_tool = found = _of_amd(root)
     memory = tuple(gpu.memory for gpu in by_tool if gpu.memory is not None)
     kinds = _kinds(found, visible, driver)
@@ -149,7 +149,7 @@ def _of_driver(root: str) -> list[_Gpu]:
 
 
 def _driver(root: str) -> str:
-    return _first(_DRIVER, gpus.text_of(os.path.join(root, "proc/driver/nvidia/version")))
+    return _first(_DRIVER, text_of(os.path.join(root, "proc/driver/nvidia/version")))
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:
@@ -194,9 +194,9 @@ def _of_amd(root: str) -> list[_Gpu]:
 def _amd(number: int, properties: Mapping[str, str], root: str) -> _Gpu:
     minor = properties.get("drm_render_minor", "0")[:_LONGEST]
     device = os.path.join(root, f"sys/class/drm/renderD{minor}/device")
-    name = gpus.text_of(os.path.join(device, "product_name")).strip()[:_LONGEST]
+    name = text_of(os.path.join(device, "product_name"))[:_LONGEST]
     total, used = (
-        gpus.text_of(os.path.join(device, f"mem_info_vram_{which}")).strip()[:_LONGEST]
+        text_of(os.path.join(device, f"mem_info_vram_{which}"))[:_LONGEST]
         for which in ("total", "used")
     )
     memory = None

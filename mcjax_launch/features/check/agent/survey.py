@@ -11,10 +11,9 @@ from ....kernel.agent.startup import Prepared, folder, no_python
 from ....kernel.agent.system import system
 from ....kernel.wire import interpreter
 from ....kernel.wire.codec import Malformed, from_json, from_values
-from ....kernel.wire.gpus import text_of
 from ....kernel.wire.messages import Bind, Prepare
 from ....kernel.wire.program_check import Unusable
-from ....kernel.wire.system import LINUX
+from ....kernel.wire.system import LINUX, text_of
 from ..messages import (
     CountDevices,
     DeviceCount,
@@ -169,7 +168,7 @@ def _is_real(folder: str) -> bool:
 
 def _number(path: str) -> int:
     """What a file holds; 0 where that is nothing, or -1: not known."""
-    text = text_of(path).strip()
+    text = text_of(path)
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else 0
 
 

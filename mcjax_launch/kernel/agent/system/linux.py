@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
+from ...wire.system import text_of
 from .oom import OutOfMemory
 from .unix import HostProcess, Unix
 
@@ -57,9 +58,8 @@ class Linux(Unix):
         _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def machine(self) -> str:
+        boot = text_of("/proc/sys/kernel/random/boot_id")
         try:
-            with open("/proc/sys/kernel/random/boot_id") as file:
-                boot = file.read().strip()
             return f"{boot} {os.readlink('/proc/self/ns/net')}"
         except OSError:
             return os.uname().nodename
@@ -68,24 +68,18 @@ class Linux(Unix):
         """The physical cores that this process may use, each as its hardware threads."""
         found: dict[str, list[int]] = {}
         for cpu in sorted(os.sched_getaffinity(0)):
-            try:
-                path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-                with open(path) as file:
-                    key = file.read().strip()
-            except OSError:
-                key = str(cpu)
-            found.setdefault(key, []).append(cpu)
+            path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+            found.setdefault(text_of(path) or str(cpu), []).append(cpu)
         return list(found.values())
 
     def usable_cores(self) -> int:
         return len(os.sched_getaffinity(0))
 
     def memory_kib(self) -> tuple[int, int]:
+        known = _fields("/proc/meminfo")
         try:
-            with open("/proc/meminfo") as file:
-                known = dict(line.split(":", 1) for line in file)
             return int(known["MemTotal"].split()[0]), int(known["MemAvailable"].split()[0])
-        except (OSError, KeyError, ValueError):
+        except (KeyError, ValueError):
             return 0, 0
 
     def out_of_memory(self) -> OutOfMemory:
@@ -115,12 +109,8 @@ class Linux(Unix):
 
     def handles(self, pid: int, signum: int) -> bool:
         """Whether a process has a handler of its own for a signal."""
-        try:
-            with open(f"/proc/{pid}/status") as status:
-                caught = next(line for line in status if line.startswith("SigCgt:"))
-            return bool(signum) and bool(int(caught.split()[1], 16) >> (signum - 1) & 1)
-        except (OSError, StopIteration):
-            return False
+        caught = _fields(f"/proc/{pid}/status").get("SigCgt", "0")
+        return bool(signum) and _holds(caught, signum)
 
     def signal_undisturbed(self, pid: int, signum: int) -> bool:
         """Signal a thread that only waits for a futex, the main one if it does; whether one does.
@@ -169,37 +159,26 @@ class Linux(Unix):
             yield HostProcess(pid, int(fields[1]), int(fields[3]), cpu_s, rss_kib)
 
     def main_thread(self, pid: int) -> tuple[float, int]:
+        thread = f"/proc/{pid}/task/{pid}"
         try:
-            with open(f"/proc/{pid}/task/{pid}/schedstat") as schedstat:
-                used_s = used_or_starved_s(schedstat.read())
-            with open(f"/proc/{pid}/task/{pid}/status") as status:
-                line = next(line for line in status if line.startswith("voluntary_ctxt_switches:"))
-            return used_s, int(line.split()[1])
-        except (OSError, ValueError, IndexError, StopIteration):
+            waits = int(_fields(f"{thread}/status")["voluntary_ctxt_switches"])
+            return used_or_starved_s(text_of(f"{thread}/schedstat")), waits
+        except (KeyError, ValueError):  # it has gone, or nobody counts
             return 0.0, 0
 
     def environ(self, pid: int) -> dict[str, str]:
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                entries = file.read().split(b"\0")
-        except OSError:
-            return {}
-        pairs = (os.fsdecode(entry).partition("=") for entry in entries)
+        pairs = (entry.partition("=") for entry in _words(f"/proc/{pid}/environ"))
         return {name: value for name, _, value in pairs}
 
     def command(self, pid: int) -> list[str]:
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
-        except OSError:
-            return []
+        return _words(f"/proc/{pid}/cmdline")
 
     def describe(self, pid: int) -> str:
         try:
             state = _stat_fields(pid)[0].decode()
         except OSError:
             return "the process has ended"
-        name, place = _read_proc(pid, "comm"), _read_proc(pid, "wchan")
+        name, place = text_of(f"/proc/{pid}/comm"), text_of(f"/proc/{pid}/wchan")
         text = f'"{name}" is {_STATES.get(state, f"in state {state}")}'
         return f"{text} ({place})" if place not in ("", "0") else text
 
@@ -208,10 +187,10 @@ class Linux(Unix):
 
         It is the kernel's function, or `syscall 202` where the kernel keeps that to itself.
         """
-        place = _read_proc(pid, "wchan")
+        place = text_of(f"/proc/{pid}/wchan")
         if place not in ("", "0"):
             return place
-        number = _read_proc(pid, "syscall").partition(" ")[0]
+        number = text_of(f"/proc/{pid}/syscall").partition(" ")[0]
         return f"syscall {number}" if number.isdigit() else ""
 
 
@@ -276,19 +255,30 @@ def _signal_one(pid: int, threads: Sequence[int], signum: int) -> bool:
 
 
 def _blocks(pid: int, thread: int, signum: int) -> bool:
-    status = _read_proc(pid, f"task/{thread}/status")
-    blocked = status.partition("\nSigBlk:\t")[2].partition("\n")[0]
-    return not blocked or bool(int(blocked, 16) >> (signum - 1) & 1)
+    blocked = _fields(f"/proc/{pid}/task/{thread}/status").get("SigBlk")
+    return blocked is None or _holds(blocked, signum)
+
+
+def _holds(signals: str, signum: int) -> bool:
+    """Whether a set of signals, as /proc shows it, holds this one."""
+    return bool(int(signals, 16) >> (signum - 1) & 1)
 
 
 def _call(pid: int, thread: int) -> str:
     """The number of the system call that a thread is in, or "running"."""
-    return _read_proc(pid, f"task/{thread}/syscall").partition(" ")[0]
+    return text_of(f"/proc/{pid}/task/{thread}/syscall").partition(" ")[0]
 
 
-def _read_proc(pid: int, name: str) -> str:
+def _fields(path: str) -> dict[str, str]:
+    """What the lines of a file say, such as `SigCgt: 180014a03`, by name."""
+    pairs = (line.partition(":") for line in text_of(path).splitlines())
+    return {name: value.strip() for name, _, value in pairs}
+
+
+def _words(path: str) -> list[str]:
+    """The words of a file, each of which ends with a zero byte; none if it cannot be read."""
     try:
-        with open(f"/proc/{pid}/{name}") as file:
-            return file.read().strip()
+        with open(path, "rb") as file:
+            return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
     except OSError:
-        return ""
+        return []

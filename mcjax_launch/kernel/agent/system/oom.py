@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ...wire.system import text_of
+
 _CGROUPS = "/sys/fs/cgroup"
 _KILLED = r"(?P<memcg>Memory cgroup )?[Oo]ut of memory: Killed process (?P<pid>\d+) "
 _RESIDENT = r"(?:anon|shmem)-rss:(\d+)kB"
@@ -63,13 +65,9 @@ class OutOfMemory:
 
     def _limit(self) -> str:
         for name in ("memory.max", "memory.limit_in_bytes"):
-            try:
-                with open(os.path.join(self._folder, name)) as file:
-                    limit = int(file.read())
-            except (OSError, ValueError):  # none, or "max"
-                continue
-            if limit < _NO_LIMIT:
-                return f" ({limit >> 20} MiB)"
+            limit = text_of(os.path.join(self._folder, name))
+            if limit.isdecimal() and int(limit) < _NO_LIMIT:  # else none, or "max"
+                return f" ({int(limit) >> 20} MiB)"
         return ""
 
 
@@ -85,12 +83,8 @@ def _open_log() -> int:
 
 def own_cgroup() -> tuple[str, str]:
     """The folder of this process's memory cgroup and the file in it that counts; maybe empty."""
-    try:
-        with open("/proc/self/cgroup") as file:
-            lines = [line.rstrip("\n").split(":", 2) for line in file]
-    except OSError:
-        return "", ""
-    for _, controllers, path in lines:
+    lines = text_of("/proc/self/cgroup").splitlines()
+    for _, controllers, path in (line.split(":", 2) for line in lines):
         if controllers == "memory":
             tried = [f"{_CGROUPS}/memory{path}", f"{_CGROUPS}/memory"]
             counter = "memory.oom_control"
@@ -106,9 +100,5 @@ def own_cgroup() -> tuple[str, str]:
 
 
 def _count(path: str) -> int | None:
-    try:
-        with open(path) as file:
-            counts = [line.split() for line in file]
-    except OSError:
-        return None
+    counts = (line.split() for line in text_of(path).splitlines())
     return next((int(fields[1]) for fields in counts if fields[0] == "oom_kill"), None)
