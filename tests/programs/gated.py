@@ -34,7 +34,7 @@ function: Callable[..., jax.Array] = (lambda a: (a * 3).sum()) if odd else (lamb
 def tell_when_held() -> None:
     """Say so when the main thread waits at the gate."""
     main = threading.main_thread().ident
-    while sys._current_frames()[main].f_code.co_name != "_is_ready":  # type: ignore[index]
+    while sys._current_frames()[main].f_code.co_name != "receive":  # type: ignore[index]
         time.sleep(0.05)
     print("held", flush=True)
 
