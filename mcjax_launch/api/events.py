@@ -65,7 +65,7 @@ class Event(Value):
 V = TypeVar("V")
 OnLine = Callable[[Line], object]
 OnEvent = Callable[[Event], object]
-OnFrame = Callable[[Message | frames.Content], object]
+OnFrame = Callable[[Message | frames.Raw], object]
 #: Calls a function, where and when the caller wants it.
 Deliver = Callable[[Callable[[], object]], object]
 
@@ -163,9 +163,9 @@ class Reporter(Listener):
             name: Literal["stdout", "stderr"] = "stdout" if stream == frames.STDOUT else "stderr"
             self._call(self._on_line, Line(rank, self._hosts.get(rank, ""), name, text))
 
-    def content(self, rank: int, data: bytes) -> None:
+    def raw(self, frame: frames.Raw) -> None:
         if self._on_frame is not None:
-            self._on_frame(frames.Content(rank, data))
+            self._on_frame(frame)
 
     # --- events ---
 

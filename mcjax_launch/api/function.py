@@ -19,7 +19,7 @@ from mcjax_launch.features.function.messages import MAIN, Returned, unpickled
 from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.exit_status import FAILED
-from mcjax_launch.kernel.wire.frames import Content
+from mcjax_launch.kernel.wire.frames import Raw
 from mcjax_launch.ranks import these_ranks
 
 T = TypeVar("T")
@@ -44,14 +44,14 @@ class ReturnedValues:
     def __init__(self) -> None:
         self._of_ranks: dict[int, _Parts] = {}
 
-    def take(self, frame: Message | Content) -> None:
+    def take(self, frame: Message | Raw) -> None:
         """Take a frame of an agent's, whatever it is."""
         match frame:
             case messages.Started(rank):
                 self._of_ranks.pop(rank, None)  # that of an earlier attempt
             case messages.FromHook(rank, Returned(kind, sizes)):
                 self._of_ranks[rank] = _Parts(kind, sizes)
-            case Content(rank=rank, payload=data) if rank in self._of_ranks:
+            case Raw(feature="function", number=rank, payload=data) if rank in self._of_ranks:
                 self._of_ranks[rank].fill(data)
 
     def has(self, kind: Literal["value", "raised"], rank: int) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mcjax_launch.kernel.wire.codec import Message
+    from mcjax_launch.kernel.wire.frames import Raw
 
 
 class Listener:
@@ -14,8 +15,8 @@ class Listener:
     def message(self, host: str, message: Message) -> None:
         """An agent has sent a message, which the launcher has acted on."""
 
-    def content(self, rank: int, data: bytes) -> None:
-        """Some of what a rank's function has returned or raised."""
+    def raw(self, frame: Raw) -> None:
+        """The part of a feature on a host has sent bytes."""
 
     def output(self, rank: int, stream: int, data: bytes) -> None:
         """A rank has written something, which may end anywhere in a line."""

@@ -8,7 +8,7 @@ from mcjax_launch.features.relay.messages import RelayListens
 from mcjax_launch.kernel.transport.dialogue import Dialogue
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
-from mcjax_launch.kernel.wire.frames import Content, Data, Raw
+from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.hook_messages import Left
 
 HELLO, BYE = messages.Greeting(messages.VERSION), messages.Bye((), 0)
@@ -23,7 +23,7 @@ def order(rank: int) -> messages.RankOrder:
 
 
 START = messages.Start(*((order(3), order(4)), {}, {}, False, "", False, 0.0, 1.0, 1.0))
-Frame = Message | Data | Content | Raw
+Frame = Message | Data | Raw
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_an_agent_speaks_of_its_ranks(dialogue: Dialogue, frame: Frame) -> None:
         (Raw("..", 3, b"x"), "which is no feature"),
         (messages.Credit(1), "Credit of '', which is no feature"),
         (Data(3, 77, b"x"), "Data, which agents do not send"),
-        (Content(7, b"x"), "Content of rank 7, which is not there"),
+        (Raw("", 3, b"x"), "Raw of '', which is no feature"),
         (HELLO, "Greeting at the wrong time"),
         (FACTS, "HostFacts, which nobody has asked for"),
         (messages.CoordinatorTried({}, {}), "CoordinatorTried, which nobody has asked for"),

@@ -12,7 +12,7 @@ STREAM = (
     + frames.data_header(70_000, 2, 5)
     + b"hello"
     + frames.encoded(EXITED)
-    + frames.content(b"of a file", 3)
+    + frames.raw("", 0, b"of a file")
     + frames.raw("verify_spmd", 70_001, b"bytes")
     + frames.data_header(70_000, 2, 0)
     + frames.encoded(BYE)
@@ -29,11 +29,10 @@ def test_decoding(size: int) -> None:
             if isinstance(frame, frames.Data):
                 assert (frame.rank, frame.stream) == (70_000, 2)
                 data += frame.payload
-            elif isinstance(frame, frames.Raw):
+            elif isinstance(frame, frames.Raw) and frame.feature:
                 assert (frame.feature, frame.number) == ("verify_spmd", 70_001)
                 raw += frame.payload
-            elif isinstance(frame, frames.Content):
-                assert frame.rank == 3
+            elif isinstance(frame, frames.Raw):
                 of_file += frame.payload
             else:
                 seen.append(frame)

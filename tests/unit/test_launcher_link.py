@@ -92,7 +92,7 @@ def test_messages_are_handed_on_when_they_are_whole(ends: Ends) -> None:
     assert ends.write(data[:5]) == []
     assert ends.write(data[5:-1]) == [Credit(7)]
     assert ends.write(data[-1:]) == [Forward(10)]
-    assert [type(piece) for piece in ends.write(frames.content(b"of a file"))] == [frames.Content]
+    assert [type(piece) for piece in ends.write(frames.raw("", 0, b"of a file"))] == [frames.Raw]
 
 
 @BOTH

@@ -220,7 +220,7 @@ def test_files_come_before_the_question(
     start.greet()
     file, content, question = start.links[0].sent
     assert isinstance(file, StageEntry) and (file.path, file.kind) == ("data", "file")
-    assert repr(content) == "Content(9 bytes)"
+    assert repr(content) == "Raw(, 0, 9 bytes)"
     assert isinstance(question, Prepare)
 
 

@@ -28,7 +28,7 @@ from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.pool import AgentPool, Failure
 from mcjax_launch.kernel.wire import exit_status, messages
 from mcjax_launch.kernel.wire.codec import Message
-from mcjax_launch.kernel.wire.frames import Content, Data, Raw
+from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.signals import ENDING, signal_name
 
@@ -205,7 +205,7 @@ class HostSurvey:
         answers = {host: self._answers.get(host) for host in questions}
         return {host: answer for host, answer in answers.items() if isinstance(answer, kind)}
 
-    def _received(self, link: AgentConnection, message: Message | Data | Content | Raw) -> None:
+    def _received(self, link: AgentConnection, message: Message | Data | Raw) -> None:
         host = link.host
         asked_at = self._unanswered.pop(host, 0.0)
         link.be_patient(0)

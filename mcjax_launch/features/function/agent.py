@@ -57,7 +57,7 @@ class ReturnedFiles(AgentPart):
                 piece = file.read(_PIECE)
                 if not piece:
                     return
-                yield frames.content(piece, said.rank)
+                yield frames.raw(function_call.NAME, said.rank, piece)
 
 
 PART = ReturnedFiles

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     Buffer = Union[bytes, memoryview]
 
+NAME = "function"
 #: By which name the ranks import the main file, as multiprocessing does.
 MAIN = "__mp_main__"
 #: The main file that this rank is importing; "" if it is not.

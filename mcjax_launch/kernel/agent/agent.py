@@ -108,7 +108,7 @@ class Agent:
         self._said_bye = False
         self._acts: dict[type, Callable[[Any], object]] = {
             messages.StageEntry: self._stage,
-            frames.Content: self._stage,
+            frames.Raw: self._stage,
             messages.Prepare: self._prepare,
             messages.TryCoordinator: self._try_coordinator,
             messages.TryPeers: self._try_peers,
@@ -291,14 +291,14 @@ class Agent:
             return
         self.link.send(self.prepared.facts)
 
-    def _stage(self, part: messages.StageEntry | frames.Content) -> None:
+    def _stage(self, part: messages.StageEntry | frames.Raw) -> None:
         """Take a file, or a piece of one, for the staging folder."""
         if self._staging is None:
             from .staging import Staging
 
             self._staging = Staging(self.folder)
         try:
-            if isinstance(part, frames.Content):
+            if isinstance(part, frames.Raw):
                 self._staging.write(part.payload)
             else:
                 self._staging.begin(part)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from mcjax_launch.kernel.transport.connection import AgentConnection
     from mcjax_launch.kernel.transport.pipes import Pipes
     from mcjax_launch.kernel.wire.codec import Message
-    from mcjax_launch.kernel.wire.frames import Content, Data, Raw
+    from mcjax_launch.kernel.wire.frames import Data, Raw
 
-    Frame = Message | Data | Content | Raw
+    Frame = Message | Data | Raw
     OnFrame = Callable[[AgentConnection, Frame], None]
 
 
@@ -88,13 +88,13 @@ def told(on_frame: OnFrame, listener: Listener | None) -> OnFrame:
     if listener is None:
         return on_frame
     from mcjax_launch.kernel.wire.codec import Message
-    from mcjax_launch.kernel.wire.frames import Content
+    from mcjax_launch.kernel.wire.frames import Raw
 
     def act_and_tell(link: AgentConnection, frame: Frame) -> None:
         on_frame(link, frame)
         if isinstance(frame, Message):
             listener.message(link.host.name, frame)
-        elif isinstance(frame, Content):
-            listener.content(frame.rank, frame.payload)
+        elif isinstance(frame, Raw):
+            listener.raw(frame)
 
     return act_and_tell

@@ -47,7 +47,7 @@ from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.pool import AgentPool, Failure
 from mcjax_launch.kernel.wire import exit_status, hook_messages, messages
 from mcjax_launch.kernel.wire.codec import Message
-from mcjax_launch.kernel.wire.frames import Content, Data, Raw
+from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.loop import READ
 from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED
 from mcjax_launch.ranks import counted
@@ -280,7 +280,7 @@ class Launcher:
 
     # --- messages from agents ---
 
-    def _received(self, link: AgentConnection, frame: Message | Data | Content | Raw) -> None:
+    def _received(self, link: AgentConnection, frame: Message | Data | Raw) -> None:
         match frame:
             case Raw(feature=feature):
                 self._received_of_feature(feature, link, frame)
@@ -300,8 +300,8 @@ class Launcher:
                 self.stacks.received(link, frame)
             case messages.Ending() | messages.InternalError():
                 self._agent_ends(link, frame)
-            case messages.NothingLeft() | Content():
-                pass  # the pool knows, and the listener
+            case messages.NothingLeft():
+                pass  # the pool knows
             case messages.ToLauncher(feature=feature) if feature:
                 self._received_of_feature(feature, link, frame)
             case messages.Bye(unkillable, stragglers, not_removed):

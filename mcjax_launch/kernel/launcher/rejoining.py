@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mcjax_launch.kernel.transport.connection import AgentConnection
     from mcjax_launch.kernel.transport.pool import AgentPool
     from mcjax_launch.kernel.wire.codec import Message
-    from mcjax_launch.kernel.wire.frames import Content, Data, Raw
+    from mcjax_launch.kernel.wire.frames import Data, Raw
 
 # A lost host is tried so often, where no other has room for its ranks.
 _TRIES = 3
@@ -76,7 +76,7 @@ class Rejoining:
         except LaunchError as error:
             self.failed(str(error))
 
-    def received(self, link: AgentConnection, message: Message | Data | Content | Raw) -> None:
+    def received(self, link: AgentConnection, message: Message | Data | Raw) -> None:
         """The agent of the host has said something."""
         match message:
             case messages.Greeting(version) if version == messages.VERSION:

@@ -20,7 +20,7 @@ from mcjax_launch.kernel.wire import messages
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address, split_address
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST, INTERNAL_ERROR
-from mcjax_launch.kernel.wire.frames import Content, Data, Raw
+from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.messages import HostFacts
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Startup:
         """The job is to end: prepare nothing more, and dismiss agents that still arrive."""
         self._stopped = True
 
-    def received(self, link: AgentConnection, message: Message | Data | Content | Raw) -> None:
+    def received(self, link: AgentConnection, message: Message | Data | Raw) -> None:
         """A message from an agent, before the ranks are started."""
         if (rejoining := self.rejoining.get(link.host)) is not None:
             if not self._stopped:

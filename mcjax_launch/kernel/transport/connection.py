@@ -12,7 +12,7 @@ from mcjax_launch.kernel.transport.dialogue import Dialogue
 from mcjax_launch.kernel.transport.pipes import Pipes
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Malformed, Message
-from mcjax_launch.kernel.wire.frames import Content, Data, Raw
+from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.loop import READ, Loop
 from mcjax_launch.kernel.wire.messages import Credit
 from mcjax_launch.kernel.wire.system import widen
@@ -111,7 +111,7 @@ class AgentConnection:
         pipes: Pipes,
         loop: Loop,
         window: int,
-        on_frame: Callable[["AgentConnection", Message | Data | Content | Raw], None],
+        on_frame: Callable[["AgentConnection", Message | Data | Raw], None],
         on_end: Callable[["AgentConnection", str], None],
         trace: Callable[[str], None] | None = None,
     ) -> None:
@@ -211,7 +211,7 @@ class AgentConnection:
         if count == 0 and not self.ended:
             self._end()
 
-    def _decoded(self, data: bytes | memoryview) -> Iterator[Message | Data | Content | Raw]:
+    def _decoded(self, data: bytes | memoryview) -> Iterator[Message | Data | Raw]:
         """The frames that are complete, up to the first that is malformed.
 
         What acts on them raises its errors elsewhere: those are bugs.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from mcjax_launch import features
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
-from mcjax_launch.kernel.wire.frames import Content, Data, Raw
+from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.messages import Credit, Exited, HostFacts, Question, ToLauncher
 from mcjax_launch.ranks import these_ranks
 
@@ -33,7 +33,7 @@ class Dialogue:
         elif isinstance(message, Question):
             self._asked.append(message)
 
-    def received(self, data: bytes | memoryview) -> Iterator[Message | Data | Content | Raw]:
+    def received(self, data: bytes | memoryview) -> Iterator[Message | Data | Raw]:
         """The frames that `data` completes.
 
         Raises:
@@ -44,7 +44,7 @@ class Dialogue:
             self.check(frame)
             yield frame
 
-    def check(self, frame: Message | Data | Content | Raw) -> None:
+    def check(self, frame: Message | Data | Raw) -> None:
         """Whether the agent may say this now.
 
         Raises:
@@ -87,10 +87,10 @@ def _check_facts(facts: HostFacts, asked: messages.Prepare) -> None:
         raise Malformed(f"HostFacts with {ports} ports for transfers")
 
 
-def _ranks_of(frame: Message | Data | Content | Raw) -> Iterable[int]:
+def _ranks_of(frame: Message | Data | Raw) -> Iterable[int]:
     """The ranks of which a frame says something."""
     match frame:
-        case Data() | Content():
+        case Data():
             return (frame.rank,)
         case ToLauncher():
             return frame.about

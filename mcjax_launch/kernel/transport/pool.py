@@ -16,7 +16,7 @@ from mcjax_launch.kernel.transport.deadlines import Deadlines
 from mcjax_launch.kernel.transport.pace import Pace
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Message
-from mcjax_launch.kernel.wire.frames import Content, Data, Raw
+from mcjax_launch.kernel.wire.frames import Data, Raw
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import Bye, Greeting, NothingLeft, Ping
 from mcjax_launch.kernel.wire.schedulers import around
@@ -172,7 +172,7 @@ class AgentPool:
         transport: Transport,
         loop: Loop,
         window: int,
-        on_frame: Callable[[AgentConnection, Message | Data | Content | Raw], None],
+        on_frame: Callable[[AgentConnection, Message | Data | Raw], None],
         on_lost: Callable[[AgentConnection, str], None],
         on_failure: Callable[[Failure], None],
         trace: Callable[[str], None] | None = None,
@@ -278,11 +278,11 @@ class AgentPool:
         """Whether on no host a process of the job is left, as far as can be known."""
         return _all(self._not_empty, lambda link: link.ended or self._due.get(link) == math.inf)
 
-    def _frame(self, link: AgentConnection, frame: Message | Data | Content | Raw) -> None:
+    def _frame(self, link: AgentConnection, frame: Message | Data | Raw) -> None:
         if link in self._leaving:
             return
         match frame:
-            case Data() | Content() | Raw():
+            case Data() | Raw():
                 self._on_frame(link, frame)
                 return
             case Ping():

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire.frames import content, encoded
+from mcjax_launch.kernel.wire.frames import encoded, raw
 from mcjax_launch.kernel.wire.messages import StageEntry
 from mcjax_launch.kernel.wire.value import Value
 
@@ -64,7 +64,7 @@ class Staged:
         for part in self._call:
             view = memoryview(part)
             for at in range(0, len(view), _PIECE):
-                yield content(view[at : at + _PIECE])
+                yield raw("", 0, view[at : at + _PIECE])
 
 
 def entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
@@ -170,7 +170,7 @@ def frames(staged: list[Entry], same: Mapping[str, str]) -> Iterator[bytes]:
                 yield encoded(_file(entry, "file"))
                 with open(entry.source, "rb") as file:
                     while piece := file.read(_PIECE):
-                        yield content(piece)
+                        yield raw("", 0, piece)
         except OSError as error:
             raise LaunchError(f"--sync: {entry.source}: {error.strerror}") from None
 

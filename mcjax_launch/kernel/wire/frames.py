@@ -16,18 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
 
-    Frame: TypeAlias = "Message | Data | Content | Raw"
+    Frame: TypeAlias = "Message | Data | Raw"
 
 HEADER = struct.Struct("!BBII")  # kind, stream, rank, length
 
 #: The kinds: raw bytes of a rank's stream,
 DATA = 0
-#: of a file,
-CONTENT = 1
-#: of a feature, whatever they are to it,
-RAW = 2
+#: of a feature, whatever they are to it, or of a file,
+RAW = 1
 #: or a message.
-MESSAGE = 3
+MESSAGE = 2
 
 #: Comes before the agent's first frame: what is before it is a login's own noise.
 MAGIC = b"\x00mcjax-launch agent\x00\n"
@@ -65,25 +63,11 @@ class Data:
         return f"Data(rank={self.rank}, stream={self.stream}, {len(self.payload)} bytes)"
 
 
-class Content:
-    """Raw bytes of a file.
-
-    To an agent it is the file that is being staged, and `rank` means nothing; to the launcher it is
-    what the function of this rank has returned or raised.
-    """
-
-    __slots__ = ("payload", "rank")
-
-    def __init__(self, rank: int, payload: bytes) -> None:
-        self.rank = rank
-        self.payload = payload
-
-    def __repr__(self) -> str:
-        return f"Content({len(self.payload)} bytes)"
-
-
 class Raw:
-    """Raw bytes between the parts of a feature; what `number` counts is the feature's own."""
+    """Raw bytes between the parts of a feature; what `number` counts is the feature's own.
+
+    Those of no feature are, to an agent, of the file that is being staged.
+    """
 
     __slots__ = ("feature", "number", "payload")
 
@@ -101,12 +85,7 @@ def data_header(rank: int, stream: int, length: int) -> bytes:
     return HEADER.pack(DATA, stream, rank, length)
 
 
-def content(piece: bytes | memoryview, rank: int = 0) -> bytes:
-    """A whole frame with a piece of a file."""
-    return HEADER.pack(CONTENT, 0, rank, len(piece)) + piece
-
-
-def raw(feature: str, number: int, piece: bytes) -> bytes:
+def raw(feature: str, number: int, piece: bytes | memoryview) -> bytes:
     """A whole frame with bytes of a feature; its name goes before them."""
     name = feature.encode()
     return HEADER.pack(RAW, len(name), number, len(name) + len(piece)) + name + piece
@@ -120,7 +99,7 @@ def encoded(message: Message) -> bytes:
 
 def _raw(name_length: int, number: int, payload: bytes) -> Raw:
     name, piece = payload[:name_length], payload[name_length:]
-    if not name.isalpha() and not name.replace(b"_", b"").isalpha():
+    if name and not name.replace(b"_", b"").isalpha():
         raise Malformed("raw bytes of no feature")
     return Raw(name.decode("ascii", "replace"), number, piece)
 
@@ -175,8 +154,6 @@ class Decoder:
     def _frame(self, kind: int, stream: int, rank: int, payload: bytes) -> Frame:
         if kind == DATA:
             return Data(rank, stream, payload)
-        if kind == CONTENT:
-            return Content(rank, payload)
         if kind == RAW:
             return _raw(stream, rank, payload)
         try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import ClassVar
 
-VERSION = 6
+VERSION = 7
 
 _MOST_SIGNAL = 64
 _MOST_PORT = 65_535

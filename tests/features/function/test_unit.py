@@ -100,7 +100,7 @@ def test_of_a_job_that_is_to_end_only_exceptions_are_sent(host: Host) -> None:
     host.add(0, buffer(1))
     host.add(1, KeyError("no such thing"), "raised")
     host.returns.stops()
-    contents = [frame.rank for frame in host.way.frames() if isinstance(frame, frames.Content)]
+    contents = [frame.number for frame in host.way.frames() if isinstance(frame, frames.Raw)]
     assert contents == [1]
 
 
