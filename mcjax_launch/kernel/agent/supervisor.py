@@ -135,7 +135,7 @@ class Supervisor:
             if self._on_failure == "stop" and (alone or status < 0):
                 return self._stop(signal.SIGTERM, now + self._grace_s, now)
             if self._on_failure == "stop":
-                self._settle(now, ALIKE_S)
+                self._settle(now)
             else:
                 self._sweeps[rank] = now + LINGER_S
             if self._on_failure == "restart":
@@ -180,7 +180,7 @@ class Supervisor:
         """
         self._patience_s = patience_s
         if settles and not self._stopping:
-            self._settle(now, ALIKE_S)
+            self._settle(now)
             return []
         if self._killing and self._due is not None:
             ends_at = max(now, self._killed_at + patience_s)
@@ -231,10 +231,10 @@ class Supervisor:
         self._sweeps.clear()
         return [Leave(unkillable=False)]
 
-    def _settle(self, now: float, seconds: float) -> None:
+    def _settle(self, now: float) -> None:
         """Leave the ranks a moment, once, before they are asked to end."""
         if not self._settles:
-            self._settles, self._due = True, now + seconds
+            self._settles, self._due = True, now + ALIKE_S
 
     def _stop(
         self, signum: int, deadline: float, now: float, spare: frozenset[int] = frozenset()
