@@ -115,7 +115,7 @@ def made(
     job, hosts = ready.prepare(options, environ, say)
     if reporter.failed is not None:
         raise reporter.failed
-    words = command_line(options, given).words()  # for the record
+    words = command_line(options, given)  # for the record
     return RunningJob(job.replaced(call=call), hosts, words, streams, reporter)
 
 

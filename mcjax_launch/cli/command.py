@@ -24,7 +24,6 @@ from mcjax_launch.request.this_machine import on_github
 from mcjax_launch.wording import one_line
 
 if TYPE_CHECKING:
-    from mcjax_launch.job.command_line import CommandLine
     from mcjax_launch.report.recording import Recorder
 
 
@@ -80,18 +79,23 @@ def given(context: click.Context, *sources: ParameterSource) -> list[str]:
     return [name for name in Options.declared if source(name) in sources]
 
 
-def command_line(options: Options, context: click.Context) -> "CommandLine":
+def set_anywhere(context: click.Context) -> list[str]:
+    """The names of the options on the command line or in the environment."""
+    return given(context, ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+
+
+def written_again(options: Options, context: click.Context) -> list[str]:
     """The command line again, with options from the environment written out."""
     from mcjax_launch.job.command_line import command_line
 
-    names = given(context, ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-    return command_line(options, names)
+    return command_line(options, set_anywhere(context))
 
 
 def _emit(options: Options, context: click.Context) -> int:
-    from mcjax_launch.cli.emission import emission
+    from mcjax_launch.schedulers import emit
+    from mcjax_launch.schedulers.submission import make_submission
 
-    text = emission(options, command_line(options, context))
+    text = emit(make_submission(options, set_anywhere(context)))
     _approve(options, context)
     _print(text)
     return 0
@@ -101,7 +105,7 @@ def _check(options: Options, context: click.Context) -> int:
     from mcjax_launch.cli.checking import check
 
     _approve(options, context, warn=not options.quiet)
-    return check(options, lambda: command_line(options, context).words())
+    return check(options, lambda: written_again(options, context))
 
 
 def _approve(options: Options, context: click.Context, *, warn: bool = True) -> None:
@@ -127,7 +131,7 @@ def _run(options: Options, context: click.Context) -> int:
     outcome = ready.run(
         job,
         hosts,
-        lambda: command_line(options, context).words(),
+        lambda: written_again(options, context),
         _say,
         recorders=tuple(_recorders(options)),
     )

@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from typing import Any
 
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import ranges
 
 
-class CommandLine(Value):
-    """The options that the user gave, on the command line or in the environment, and the program.
-
-    Args:
-        options: each with its name, such as `num_hosts`, and its words, such as
-            `("--num-hosts", "2")`.
-        program: PROGRAM and its arguments.
-
-    """
-
-    options: tuple[tuple[str, tuple[str, ...]], ...]
-    program: tuple[str, ...]
-
-    def words(self, without: Collection[str] = ()) -> list[str]:
-        """All words after `mcjax-launch`.
-
-        Args:
-            without: names of options to leave out.
-
-        """
-        kept = [word for name, words in self.options if name not in without for word in words]
-        return [*kept, "--", *self.program]
-
-
-def command_line(options: Options, given: Collection[str]) -> CommandLine:
-    """The command line with the options of these names."""
-    return CommandLine(
-        tuple((name, option_words(options, name)) for name in given), options.program
-    )
+def command_line(options: Options, given: Iterable[str]) -> list[str]:
+    """All words after `mcjax-launch`: the options of these names, PROGRAM and its arguments."""
+    words = [word for name in given for word in option_words(options, name)]
+    return [*words, "--", *options.program]
 
 
 def option_words(options: Options, name: str) -> tuple[str, ...]:

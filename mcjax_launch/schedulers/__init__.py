@@ -82,7 +82,7 @@ def emit(submission: "Submission") -> str:
         LaunchError: see Driver.emit.
 
     """
-    found = driver(KINDS[submission.kind])
-    if submission.tpu is not None and submission.kind not in found.kinds_with_tpus:
+    found = driver(KINDS[submission.emit])
+    if submission.tpu is not None and submission.emit not in found.kinds_with_tpus:
         raise LaunchError("--tpu needs --emit jobset, which keeps each slice on one node pool")
     return found.emit(submission)

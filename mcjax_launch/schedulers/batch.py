@@ -35,7 +35,7 @@ def script(
         options: the user's, if they are not as the submission has them.
 
     """
-    theirs = submission.engine_options if options is None else options
+    theirs = submission.engine_option if options is None else options
     lines = [f"{prefix} {directive}" for directive in (*directives, *theirs)]
     run = f"exec {shlex.join(submission.command())}"
     return "\n".join(["#!/bin/bash", *lines, "", *before, run, ""])
@@ -45,7 +45,7 @@ def minutes(submission: "Submission") -> int | None:
     """What all attempts may take; None for no limit, or one beyond what can be written."""
     if submission.attempt_s is None:
         return None
-    whole = math.ceil(submission.attempt_s * (submission.restarts + 1) / 60) + 1
+    whole = math.ceil(submission.attempt_s * (submission.max_restarts + 1) / 60) + 1
     return whole if whole < MOST_MINUTES else None
 
 
@@ -59,7 +59,7 @@ def without(directives: Sequence[str], submission: "Submission", *given: str) ->
 
     """
     theirs = tuple(
-        start for start in given if any(o.startswith(start) for o in submission.engine_options)
+        start for start in given if any(o.startswith(start) for o in submission.engine_option)
     )
     return [one for one in directives if not one.startswith(theirs)] if theirs else [*directives]
 
@@ -78,7 +78,7 @@ def check(submission: "Submission", program: str, example: str) -> None:
     """
     if not re.fullmatch(r"[\w.:+@%-]+", submission.name):
         raise LaunchError(f"--name {submission.name}: use letters, digits and . _ - only")
-    for option in submission.engine_options:
+    for option in submission.engine_option:
         if not re.match(r"--?[A-Za-z]", option) or not option.isprintable():
             raise LaunchError(
                 f"--engine-option {option}: not an option of {program}; write it as in "

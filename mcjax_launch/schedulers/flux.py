@@ -71,17 +71,17 @@ class Flux(Driver):
         batch.check(submission, "flux batch", "--queue=gpu")
         directives = [
             f"--job-name={submission.name}",
-            f"--nodes={submission.hosts}",
-            f"--nslots={submission.hosts * submission.ranks}",
+            f"--nodes={submission.num_hosts}",
+            f"--nslots={submission.num_hosts * submission.procs_per_host}",
         ]
         if submission.gpus:
-            directives.append(f"--gpus-per-slot={submission.gpus // submission.ranks}")
+            directives.append(f"--gpus-per-slot={submission.gpus_per_process}")
         if minutes := batch.minutes(submission):
             directives.append(f"--time-limit={minutes}m")
         directives.append(f"--signal=USR1@{submission.grace + _MARGIN_S:g}s")
         mine = ("--nslots", "--gpus-per-slot", "--time-limit", "--signal")
         ours = batch.without(directives, submission, *mine)
-        ranks = [f"export MCJAX_PROCS_PER_HOST={submission.ranks}"]
+        ranks = [f"export MCJAX_PROCS_PER_HOST={submission.procs_per_host}"]
         return batch.script("#flux:", ours, submission, before=ranks)
 
 

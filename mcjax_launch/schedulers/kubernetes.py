@@ -15,6 +15,7 @@ from typing import Any
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire.exit_status import NOT_EXECUTABLE, NOT_FOUND, USAGE
 from mcjax_launch.kernel.wire.schedulers import ENGINE_RESTART
+from mcjax_launch.options.options import RELAYED
 from mcjax_launch.schedulers import Driver, tpu
 from mcjax_launch.schedulers.manifest import change, to_yaml
 from mcjax_launch.schedulers.submission import Submission
@@ -82,9 +83,9 @@ class Kubernetes(Driver):
 
     def emit(self, submission: Submission) -> str:
         """The manifest; an `--engine-option` changes it, see `manifest.change`."""
-        kind = submission.kind
+        kind = submission.emit
         _check_for_pods(submission)
-        if submission.can_shrink:
+        if submission.min_hosts:
             raise LaunchError(f"--emit {kind}: a job needs all its pods; leave out --min-hosts")
         if not submission.image:
             raise LaunchError(f"--emit {kind} needs --image: an image with mcjax-launch and JAX")
@@ -92,7 +93,8 @@ class Kubernetes(Driver):
         if submission.tpu is not None:
             if submission.gpus:
                 raise LaunchError("--tpu cannot be combined with --gpus-per-process")
-            tpus = tpu.parse(submission.tpu, submission.hosts, submission.slices)
+            slices = submission.slices if isinstance(submission.slices, int) else 1
+            tpus = tpu.parse(submission.tpu, submission.num_hosts, slices)
             done_here |= {"slices"}  # as JAX finds them
         given, patience = _patience(submission)
         wanted = Workload(
@@ -109,11 +111,11 @@ DRIVER = Kubernetes()
 
 def _check_for_pods(submission: Submission) -> None:
     """Refuse what a launcher in a pod would do in vain, or not at all."""
-    kind, sync, path = submission.kind, submission.sync, submission.report
+    kind, sync, path = submission.emit, submission.sync, submission.report
     for wrong, why in (
         (submission.stdin, "pods have no standard input; leave out --stdin"),
         (submission.pdb, "pods have no terminal; leave out --pdb"),
-        (submission.relay, f"{_EACH_ITS_OWN}; leave out --coordinator ssh"),
+        (submission.coordinator == RELAYED, f"{_EACH_ITS_OWN}; leave out --coordinator ssh"),
         (
             sync,
             "pods have no files of this machine; leave out --sync, and put "
@@ -122,7 +124,7 @@ def _check_for_pods(submission: Submission) -> None:
     ):
         if wrong:
             raise LaunchError(f"--emit {kind}: {why}")
-    if path is not None and submission.hosts > 1 and "{host}" not in path:
+    if path is not None and submission.num_hosts > 1 and "{host}" not in path:
         raise LaunchError(
             f"--emit {kind}: {_EACH_ITS_OWN}, and writes a file of its own; name them "
             f"with {{host}}, on a volume: --report '/shared/{{host}}{splitext(path)[1]}'"
@@ -131,8 +133,7 @@ def _check_for_pods(submission: Submission) -> None:
 
 def _patience(submission: Submission) -> tuple[list[str], float]:
     """The time that all pods have to come, as words where the user gives none, and in seconds."""
-    given = {name for name, words in submission.command_line.options if words}
-    if given & {"start_timeout", "no_hook"}:
+    if submission.no_hook or "start_timeout" in submission.given:
         return [], submission.start_timeout or _PATIENCE_S
     return ["--start-timeout", f"{_PATIENCE_S // 60}m"], _PATIENCE_S
 
@@ -145,8 +146,8 @@ def job(wanted: Workload) -> str:
 
     """
     name = wanted.submission.name
-    _check(wanted, f"{name}-{wanted.submission.hosts - 1}")
-    if wanted.submission.restarts:
+    _check(wanted, f"{name}-{wanted.submission.num_hosts - 1}")
+    if wanted.submission.max_restarts:
         raise LaunchError(
             "--emit job: a Job cannot restart all its pods together; use --emit jobset"
         )
@@ -181,13 +182,13 @@ def jobset(wanted: Workload) -> str:
 
     """
     name, slices = wanted.submission.name, wanted.slices
-    last = wanted.submission.hosts // slices - 1
+    last = wanted.submission.num_hosts // slices - 1
     _check(wanted, f"{name}-{_WORKERS}-{slices - 1}-{last}{_SUFFIX}")
     spec = _job(wanted, f"{name}-{_WORKERS}-0-0.{name}:{PORT}", disrupted="FailJob")
     (container,) = spec["template"]["spec"]["containers"]
     attempt = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
     container["env"].append(_field(ENGINE_RESTART, attempt))
-    restarts = wanted.submission.restarts
+    restarts = wanted.submission.max_restarts
     policy: dict[str, Any] = {"maxRestarts": restarts, "rules": _job_failures()}
     if slices > 1:
         container["env"] += _place_in_slices(last + 1)
@@ -235,7 +236,7 @@ def _change(wanted: Workload, manifest: dict[str, Any], spec: dict[str, Any]) ->
         "pod": pod,
         "container": pod["containers"][0],
     }
-    for option in wanted.submission.engine_options:
+    for option in wanted.submission.engine_option:
         change(places, option)
 
 
@@ -317,7 +318,7 @@ def _job(wanted: Workload, coordinator: str, disrupted: str) -> dict[str, Any]:
         disrupted: what to do when a pod had to go.
 
     """
-    attempt_s, pods = wanted.submission.attempt_s, wanted.submission.hosts // wanted.slices
+    attempt_s, pods = wanted.submission.attempt_s, wanted.submission.num_hosts // wanted.slices
     limit = {}
     if attempt_s is not None:  # the launchers' own --timeout comes first, and shows stacks
         deadline = math.ceil(attempt_s + wanted.patience + _TERMINATION_MARGIN_S)
@@ -358,8 +359,8 @@ def _container(wanted: Workload, coordinator: str) -> dict[str, Any]:
     submission = wanted.submission
     # As variables, so that a launcher in the pod knows its place whatever its command line.
     environ = {
-        "MCJAX_NUM_HOSTS": str(submission.hosts),
-        "MCJAX_PROCS_PER_HOST": str(submission.ranks),
+        "MCJAX_NUM_HOSTS": str(submission.num_hosts),
+        "MCJAX_PROCS_PER_HOST": str(submission.procs_per_host),
         "MCJAX_COORDINATOR": coordinator,
         "HOME": _HOME,
     }

@@ -44,15 +44,15 @@ class Lsf(Driver):
         batch.check(submission, "bsub", "'-q gpu'")
         directives = [
             f"-J {submission.name}",
-            f"-n {submission.hosts * submission.ranks}",
-            f'-R "span[ptile={submission.ranks}]"',
+            f"-n {submission.num_hosts * submission.procs_per_host}",
+            f'-R "span[ptile={submission.procs_per_host}]"',
         ]
         if submission.gpus:
             directives.append(f'-gpu "num={submission.gpus}"')
         if minutes := batch.minutes(submission):
             directives.append(f"-W {minutes}")
         directives += [f"-wt {_WARNING_MIN}", "-wa TERM"]
-        if submission.restarts:
+        if submission.max_restarts:
             directives.append("-r")
         ours = batch.without(directives, submission, "-n ", "-gpu ", "-W ", "-wt ", "-wa ")
         return batch.script("#BSUB", ours, submission)

@@ -60,17 +60,18 @@ class Pbs(Driver):
     def emit(self, submission: "Submission") -> str:
         """The batch script; an `--engine-option` is one of qsub's, such as `-q gpu`."""
         batch.check(submission, "qsub", "'-q gpu'")
-        chunk = f"{submission.hosts}:ncpus={submission.ranks}:mpiprocs={submission.ranks}"
+        ranks = submission.procs_per_host
+        chunk = f"{submission.num_hosts}:ncpus={ranks}:mpiprocs={ranks}"
         if submission.gpus:
             chunk += f":ngpus={submission.gpus}"
         directives = [f"-N {submission.name}", f"-l select={chunk}"]
-        if submission.hosts > 1:
+        if submission.num_hosts > 1:
             directives.append("-l place=scatter")
         if minutes := batch.minutes(submission):
             directives.append(f"-l walltime={minutes // 60:02}:{minutes % 60:02}:00")
-        if submission.restarts:
+        if submission.max_restarts:
             directives.append("-r y")
-        given = {name for option in submission.engine_options for name in _resources(option)}
+        given = {name for option in submission.engine_option for name in _resources(option)}
         if given & {"select", "nodes"}:  # the second is Torque's
             given |= {"select", "place"}
         directives = [one for one in directives if not _resources(one) & given]

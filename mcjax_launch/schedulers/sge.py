@@ -63,19 +63,19 @@ class GridEngine(Driver):
         `-pe NAME` is the site's own; the number of slots is ours where it gives none.
         """
         batch.check(submission, "qsub", "'-pe orte'")
-        slots = submission.hosts * submission.ranks
+        slots = submission.num_hosts * submission.procs_per_host
         directives = [f"-N {submission.name}", "-S /bin/bash", "-cwd", "-notify"]
         if slots > 1:
             directives.append(f"-pe {_ENVIRONMENT} {slots}")
         if submission.gpus:
-            directives.append(f"-l gpu={submission.gpus // submission.ranks}")  # of each slot
+            directives.append(f"-l gpu={submission.gpus_per_process}")  # of each slot
         if minutes := batch.minutes(submission):
             directives.append(f"-l h_rt={minutes // 60}:{minutes % 60:02}:00")
-        if submission.restarts:
+        if submission.max_restarts:
             directives.append("-r y")
         given = [
             f"{option} {slots}" if re.fullmatch(r"-pe\s+\S+", option) else option
-            for option in submission.engine_options
+            for option in submission.engine_option
         ]
         ours = batch.without(directives, submission, "-pe ", "-l gpu=", "-l h_rt=", "-S ")
         return batch.script("#$", ours, submission, options=given)

@@ -38,16 +38,16 @@ class Slurm(Driver):
         batch.check(submission, "sbatch", "--partition=gpu")
         directives = [
             f"--job-name={submission.name}",
-            f"--nodes={submission.hosts}",
-            f"--ntasks-per-node={submission.ranks}",
+            f"--nodes={submission.num_hosts}",
+            f"--ntasks-per-node={submission.procs_per_host}",
         ]
         if submission.gpus:
             directives.append(f"--gpus-per-node={submission.gpus}")
         if submission.attempt_s is not None:
             directives.append(f"--time={batch.minutes(submission) or 'UNLIMITED'}")
-        if submission.restarts:
+        if submission.max_restarts:
             directives.append("--requeue")
-        if submission.can_shrink:
+        if submission.min_hosts:
             directives.append("--no-kill")  # keeps the allocation when a node fails
         return batch.script("#SBATCH", directives, submission)
 

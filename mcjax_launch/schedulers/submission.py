@@ -1,12 +1,16 @@
 """A job as `--emit` hands it to a scheduler; a value."""
 
+from __future__ import annotations
+
 import os
 import sys
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
 
-from mcjax_launch.job.command_line import CommandLine
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.command_line import command_line
 from mcjax_launch.job.job import GRACE_S
+from mcjax_launch.options.options import RELAYED, Options
+from mcjax_launch.ranks import counted
 
 # Options that give the size or go to the scheduler: not for the launcher that it starts.
 _NOT_PASSED_ON = frozenset(
@@ -29,56 +33,31 @@ _NOT_PASSED_ON = frozenset(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Submission:
-    """A job for a scheduler. Durations are in seconds.
+class Submission(Options, kw_only=True):
+    """The options; in None's place what it stands for.
 
     Args:
-        kind: of `--emit`.
-        command_line: of the launcher that is to run it.
+        emit: the kind of what the scheduler gets.
+        given: the names of the options that are given, for the launcher that is to run it.
         name: of the job.
-        hosts: nodes, or pods.
-        ranks: on each of them.
-        gpus: on each of them; 0 for none.
-        timeout: of each attempt; None for no limit.
-        start_timeout: until all ranks have joined; None where the user says nothing.
-        grace: from asking the ranks to exit to killing them.
-        restarts: how often the job may be started again.
-        can_shrink: it may then run on fewer hosts.
-        relay: the launcher brings the ranks and their coordinator together.
-        stdin: ranks read the launcher's standard input.
-        pdb: ranks debug in the launcher's terminal.
-        sync: files of this machine that the hosts get.
-        report: where the launcher writes a record of the run.
-        namespace: of Kubernetes.
-        tpu: type and topology of its slices, if they are of TPUs.
-        slices: how many they are.
-        image: of the containers.
-        engine_options: what the scheduler is to be told beside that; each reads them its own way.
+        num_hosts: nodes, or pods.
+        procs_per_host: ranks on each of them.
+        grace: from asking the ranks to exit to killing them, in seconds.
 
     """
 
-    kind: str
-    command_line: CommandLine
+    emit: str
+    given: tuple[str, ...]
     name: str
-    hosts: int = 1
-    ranks: int = 1
-    gpus: int = 0
-    timeout: float | None = None
-    start_timeout: float | None = None
+    num_hosts: int = 1
+    procs_per_host: int = 1
     grace: float = GRACE_S["TERM"]
-    restarts: int = 0
-    can_shrink: bool = False
-    relay: bool = False
-    stdin: bool = False
-    pdb: bool = False
-    sync: tuple[str, ...] = ()
-    report: str | None = None
-    namespace: str | None = None
-    tpu: str | None = None
-    slices: int = 1
-    image: str | None = None
-    engine_options: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """As many for each node; 0 for none."""
+        each = self.gpus_per_process
+        return each * self.procs_per_host if isinstance(each, int) else 0
 
     @property
     def attempt_s(self) -> float | None:
@@ -100,7 +79,62 @@ class Submission:
 
         """
         left_out = _NOT_PASSED_ON | without
-        return self.command_line.words(left_out - {"coordinator"} if self.relay else left_out)
+        if self.coordinator == RELAYED:
+            left_out -= {"coordinator"}
+        return command_line(self, [name for name in self.given if name not in left_out])
+
+
+def make_submission(options: Options, given: Sequence[str]) -> Submission:
+    """The job that a command line asks a scheduler for.
+
+    Args:
+        options: of the command line.
+        given: the names of those that it has.
+
+    Raises:
+        LaunchError: an option is missing, or does not go with --emit.
+
+    """
+    if not options.program:
+        raise LaunchError("--emit: no PROGRAM; add the PROGRAM to run")
+    if options.hosts is not None:
+        raise LaunchError(
+            "--emit: the scheduler chooses the hosts; say how many with --num-hosts instead"
+        )
+    if options.gpus_per_process == "all":
+        raise LaunchError(
+            f"--emit {options.emit}: --gpus-per-process all: say how many to ask for, as a number"
+        )
+    hosts = options.num_hosts or 1
+    completed = {
+        "given": tuple(given),
+        "name": options.name or default_name(options.program[0]),
+        "num_hosts": hosts,
+        "procs_per_host": ranks_per_host(hosts, options.num_processes, options.procs_per_host),
+        "grace": GRACE_S["TERM"] if options.grace is None else options.grace,
+    }
+    return Submission(**{**vars(options), **completed})
+
+
+def ranks_per_host(hosts: int, whole: int | None, each: int | None) -> int:
+    """How many ranks each host gets.
+
+    Args:
+        hosts: how many.
+        whole: ranks of the whole job, if the user says so.
+        each: ranks of each host, if the user says so.
+
+    Raises:
+        LaunchError: hosts and ranks per host do not make the ranks of the whole job.
+
+    """
+    ranks = each or (whole or hosts) // hosts
+    if whole is not None and whole != hosts * ranks:
+        raise LaunchError(
+            f"--emit: -n {whole} does not fit {counted(hosts, 'host')} with "
+            f"{counted(ranks, 'rank')} each; set --num-hosts and --procs-per-host"
+        )
+    return ranks
 
 
 def default_name(program: str) -> str:

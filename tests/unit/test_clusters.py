@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from mcjax_launch import schedulers as drivers
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.command_line import CommandLine
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.transport import calling_back
 from mcjax_launch.kernel.wire import schedulers
@@ -201,13 +199,20 @@ def test_code_that_calls_back_goes_through_every_shell() -> None:
     compile(code, "call", "exec")
 
 
-LINE = CommandLine((("quiet", ("--quiet",)),), ("train.py", "it's $x"))
-JOB = Submission(kind="pbs", command_line=LINE, name="train", hosts=2, ranks=4)
+JOB = Submission(
+    emit="pbs",
+    given=("quiet",),
+    name="train",
+    num_hosts=2,
+    procs_per_host=4,
+    quiet=True,
+    program=("train.py", "it's $x"),
+)
 PREFIXES = {"pbs": "#PBS ", "lsf": "#BSUB ", "sge": "#$ ", "flux": "#flux: "}
 
 
 def directives(kind: str, **changes: Any) -> list[str]:
-    text = drivers.emit(replace(JOB, kind=kind, **changes))
+    text = drivers.emit(JOB.replaced(emit=kind, **changes))
     assert text.startswith("#!/bin/bash\n")
     last = shlex.split(text.splitlines()[-1])
     assert last[0] == "exec" and last[-2:] == ["train.py", "it's $x"]
@@ -227,7 +232,7 @@ def directives(kind: str, **changes: Any) -> list[str]:
     ],
 )
 def test_directives(kind: str, has: list[str]) -> None:
-    found = directives(kind, gpus=8, timeout=3600.0, grace=30.0, restarts=1)
+    found = directives(kind, gpus_per_process=2, timeout=3600.0, grace=30.0, max_restarts=1)
     assert [one for one in has if one not in found] == []
     plain = directives(kind)
     assert not any("gpu" in one or "limit" in one or "02" in one for one in plain), plain
@@ -245,7 +250,7 @@ def test_directives(kind: str, has: list[str]) -> None:
     ],
 )
 def test_options_of_the_site(kind: str, option: str, found: str, gone: str) -> None:
-    lines = directives(kind, engine_options=(option,))
+    lines = directives(kind, engine_option=(option,))
     assert lines[-1] == found
     assert not any(gone in line for line in lines)
 
@@ -253,4 +258,4 @@ def test_options_of_the_site(kind: str, option: str, found: str, gone: str) -> N
 @pytest.mark.parametrize("kind", PREFIXES)
 def test_a_bad_option_of_the_site(kind: str) -> None:
     with pytest.raises(LaunchError, match="--engine-option q: not an option of "):
-        directives(kind, engine_options=("q",))
+        directives(kind, engine_option=("q",))

@@ -1,7 +1,6 @@
 """What a scheduler gets of a command line."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,26 +9,25 @@ from job_controller import job_failure, jobset_action, verdict
 from kubelet import environment
 
 from mcjax_launch import schedulers
-from mcjax_launch.cli.emission import ranks_per_host
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.command_line import CommandLine
 from mcjax_launch.options import kinds
 from mcjax_launch.schedulers import tpu
-from mcjax_launch.schedulers.submission import Submission
+from mcjax_launch.schedulers.submission import Submission, ranks_per_host
 
-LINE = CommandLine(
-    (
-        ("num_hosts", ("--num-hosts", "2")),
-        ("max_restarts", ("--max-restarts", "3")),
-        ("quiet", ("--quiet",)),
-    ),
-    ("train.py", "-n"),
+JOB = Submission(
+    emit="jobset",
+    given=("num_hosts", "max_restarts", "quiet"),
+    name="train",
+    num_hosts=2,
+    max_restarts=3,
+    quiet=True,
+    image="i",
+    program=("train.py", "-n"),
 )
-JOB = Submission(kind="jobset", command_line=LINE, name="train", hosts=2, image="i")
 
 
 def emit(kind: str, submission: Submission) -> str:
-    return schedulers.emit(replace(submission, kind=kind))
+    return schedulers.emit(submission.replaced(emit=kind))
 
 
 @pytest.mark.parametrize(
@@ -55,13 +53,13 @@ def test_a_size_that_does_not_fit(hosts: int, each: int, words: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "directive"),
     [
-        ({"gpus": 6}, "--gpus-per-node=6"),
-        ({"timeout": 60.0, "grace": 0.0, "restarts": 2}, "--time=4"),
+        ({"gpus_per_process": 6}, "--gpus-per-node=6"),
+        ({"timeout": 60.0, "grace": 0.0, "max_restarts": 2}, "--time=4"),
     ],
 )
 def test_directives_of_a_batch_script(changes: dict[str, Any], directive: str) -> None:
-    lone = replace(JOB, restarts=0)
-    assert f"#SBATCH {directive}\n" in emit("slurm", replace(lone, **changes))
+    lone = JOB.replaced(max_restarts=0)
+    assert f"#SBATCH {directive}\n" in emit("slurm", lone.replaced(**changes))
     assert directive.partition("=")[0] not in emit("slurm", lone)
 
 
@@ -74,34 +72,34 @@ def test_what_the_launcher_there_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "has"),
+    ("given", "has"),
     [
-        ((), True),
-        (("start_timeout", ("--start-timeout", "0")), False),
-        (("no_hook", ("--no-hook",)), False),
-        (("no_hook", ()), True),
+        ({}, True),
+        ({"start_timeout": None}, False),
+        ({"no_hook": True}, False),
+        ({"no_hook": False}, True),
     ],
 )
-def test_time_for_all_pods_to_come(option: Any, has: bool) -> None:
+def test_time_for_all_pods_to_come(given: dict[str, Any], has: bool) -> None:
     """Longer than for ranks that start together."""
-    line = CommandLine((option,) if option else (), ("train.py",))
-    _, job = yaml.safe_load_all(emit("job", replace(JOB, command_line=line, restarts=0)))
+    wanted = JOB.replaced(given=tuple(given), max_restarts=0, **given)
+    _, job = yaml.safe_load_all(emit("job", wanted))
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert (container["command"][1:3] == ["--start-timeout", "30m"]) is has
-    assert "30m" not in emit("slurm", replace(JOB, command_line=line))
+    assert "30m" not in emit("slurm", wanted)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"can_shrink": True}, "a job needs all its pods; leave out --min-hosts"),
-        ({"engine_options": ("--p=x",)}, "--engine-option --p=x: begin PATH with metadata, spec, "),
+        ({"min_hosts": 1}, "a job needs all its pods; leave out --min-hosts"),
+        ({"engine_option": ("--p=x",)}, "--engine-option --p=x: begin PATH with metadata, spec, "),
         ({"image": None}, "needs --image: an image with mcjax-launch and JAX"),
         ({"namespace": "Bad_NS"}, "--namespace Bad_NS: use a-z, 0-9 and '-', at most 63 "),
         ({"namespace": "a" * 64}, "--namespace a+: use a-z"),
         ({"image": "my image"}, "--image my image: not the name of an image"),
         (
-            {"command_line": CommandLine((), ("echo", "\udce4"))},
+            {"program": ("echo", "\udce4")},
             "cannot stand in a manifest: not UTF-8",
         ),
         ({"name": "Run_7"}, "--name Run_7: use a-z, 0-9 and '-', a letter first, "),
@@ -113,7 +111,7 @@ def test_time_for_all_pods_to_come(option: Any, has: bool) -> None:
 )
 def test_what_pods_cannot_do(changes: dict[str, object], words: str) -> None:
     with pytest.raises(LaunchError, match=words):
-        emit("jobset", replace(JOB, **changes))  # type: ignore[arg-type]
+        emit("jobset", JOB.replaced(**changes))
 
 
 @pytest.mark.parametrize(
@@ -121,16 +119,14 @@ def test_what_pods_cannot_do(changes: dict[str, object], words: str) -> None:
     [
         ({}, None),
         ({"timeout": 600.0}, 600 + 30 + 1800 + 15),
-        ({"timeout": 600.0, "grace": 5.0, "restarts": 0}, 600 + 5 + 1800 + 15),
+        ({"timeout": 600.0, "grace": 5.0, "max_restarts": 0}, 600 + 5 + 1800 + 15),
         ({"timeout": 600.0, "start_timeout": 60.0}, 600 + 30 + 60 + 15),
     ],
 )
 def test_deadline_of_an_attempt(given: dict[str, Any], seconds: int | None) -> None:
     """The launcher's own --timeout counts from the start of the ranks, and comes before it."""
-    start = (("start_timeout", ("--start-timeout", "60")),) if "start_timeout" in given else ()
-    line = CommandLine(start, ("train.py",))
-    wanted = replace(JOB, restarts=2, command_line=line)
-    spec = yaml.safe_load(emit("jobset", replace(wanted, **given)))["spec"]
+    wanted = JOB.replaced(**{"max_restarts": 2, **given}, given=tuple(given))
+    spec = yaml.safe_load(emit("jobset", wanted))["spec"]
     (workers,) = spec["replicatedJobs"]
     assert workers["template"]["spec"].get("activeDeadlineSeconds") == seconds
     reached = ("DeadlineExceeded", "Job was active longer than specified deadline")
@@ -140,7 +136,7 @@ def test_deadline_of_an_attempt(given: dict[str, Any], seconds: int | None) -> N
 def test_changes_of_manifests() -> None:
     options = ("job.ttlSecondsAfterFinished=60", "pod.serviceAccountName=me", "spec.suspend=true")
     options += ("container.securityContext=null", "metadata.labels.team=blue")
-    lone = replace(JOB, restarts=0, engine_options=options)
+    lone = JOB.replaced(max_restarts=0, engine_option=options)
     service, job = yaml.safe_load_all(emit("job", lone))
     jobset = yaml.safe_load(emit("jobset", lone))
     assert "labels" not in service["metadata"]
@@ -159,13 +155,13 @@ def test_changes_of_one_manifest_are_not_those_of_the_next() -> None:
     options += ('container.securityContext.capabilities.drop[0]="X"', "container.ports[0]=null")
     options += ("job.podFailurePolicy.rules[1].onExitCodes.values[0]=9",)
     before = emit("jobset", JOB)
-    emit("jobset", replace(JOB, engine_options=options))
+    emit("jobset", JOB.replaced(engine_option=options))
     assert emit("jobset", JOB) == before
 
 
 # --- TPUs of GKE ---
 
-TPUS = replace(JOB, tpu="tpu-v6e-slice:4x4", hosts=8, slices=2)
+TPUS = JOB.replaced(tpu="tpu-v6e-slice:4x4", num_hosts=8, slices=2)
 
 
 def jobs_of(submission: Submission) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -213,7 +209,7 @@ def test_pods_are_counted_over_slices() -> None:
 
 def test_one_slice_of_tpus() -> None:
     """Its Job counts its pods."""
-    spec, workers = jobs_of(replace(TPUS, slices=1, hosts=4))
+    spec, workers = jobs_of(TPUS.replaced(slices=1, num_hosts=4))
     assert "restartStrategy" not in spec["failurePolicy"]
     assert workers["replicas"] == 1
     assert "MCJAX_HOST_RANK" not in yaml.dump(workers)
@@ -239,15 +235,15 @@ def test_chips_of_a_host(text: str, hosts: int, slices: int, chips: int) -> None
         ("slurm", {}, "--tpu needs --emit jobset"),
         ("jobset", {"tpu": "v6e"}, "--tpu v6e: write TYPE:TOPOLOGY, as in tpu-v6e-slice:4x4"),
         ("jobset", {"tpu": "v6e:4"}, "write TYPE:TOPOLOGY"),
-        ("jobset", {"hosts": 1, "slices": 1}, "16 chips on 1 host of each slice, and a host "),
-        ("jobset", {"hosts": 5, "slices": 1}, "16 chips on 5 hosts of each slice"),
-        ("jobset", {"hosts": 7}, "--slices 2: 7 hosts cannot be so many equal slices"),
-        ("jobset", {"gpus": 1}, "--tpu cannot be combined with --gpus-per-process"),
+        ("jobset", {"num_hosts": 1, "slices": 1}, "16 chips on 1 host of each slice, and a host "),
+        ("jobset", {"num_hosts": 5, "slices": 1}, "16 chips on 5 hosts of each slice"),
+        ("jobset", {"num_hosts": 7}, "--slices 2: 7 hosts cannot be so many equal slices"),
+        ("jobset", {"gpus_per_process": 1}, "--tpu cannot be combined with --gpus-per-process"),
     ],
 )
 def test_tpus_that_do_not_fit(kind: Any, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(LaunchError) as refused:
-        emit(kind, replace(TPUS, **changes))
+        emit(kind, TPUS.replaced(**changes))
     assert words in str(refused.value)
 
 
@@ -259,33 +255,33 @@ def test_not_a_hosts_rank(text: str) -> None:
 
 def test_the_longest_names() -> None:
     """JobSet's webhook counts a suffix; a Job's pods are hosts called so, without one."""
-    emit("jobset", replace(JOB, name="a" * 45))
-    lone = replace(JOB, restarts=0)
-    emit("job", replace(lone, name="a" * 61))
+    emit("jobset", JOB.replaced(name="a" * 45))
+    lone = JOB.replaced(max_restarts=0)
+    emit("job", lone.replaced(name="a" * 61))
     with pytest.raises(LaunchError, match=rf"name of a pod \({'a' * 62}-1\)"):
-        emit("job", replace(lone, name="a" * 62))
+        emit("job", lone.replaced(name="a" * 62))
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"engine_options": ("foo",)}, "--engine-option foo: not an option of sbatch; write it as"),
-        ({"engine_options": ("--x\nrm y",)}, r"--engine-option --x\nrm y: not"),
+        ({"engine_option": ("foo",)}, "--engine-option foo: not an option of sbatch; write it as"),
+        ({"engine_option": ("--x\nrm y",)}, r"--engine-option --x\nrm y: not"),
         ({"name": "a b"}, "--name a b: use letters, digits"),
     ],
 )
 def test_what_no_line_of_a_batch_script_can_hold(changes: dict[str, object], words: str) -> None:
     with pytest.raises(LaunchError, match=re.escape(words)):
-        emit("slurm", replace(JOB, **changes))  # type: ignore[arg-type]
+        emit("slurm", JOB.replaced(**changes))
 
 
 def test_a_time_that_slurm_cannot_count() -> None:
-    assert "--time=UNLIMITED\n" in emit("slurm", replace(JOB, timeout=1e9, restarts=10**9))
-    assert "--time=16669\n" in emit("slurm", replace(JOB, timeout=1e6))
+    assert "--time=UNLIMITED\n" in emit("slurm", JOB.replaced(timeout=1e9, max_restarts=10**9))
+    assert "--time=16669\n" in emit("slurm", JOB.replaced(timeout=1e6, max_restarts=0))
 
 
 def test_options_of_sbatch() -> None:
-    script = emit("slurm", replace(JOB, engine_options=("--partition=gpu", "-A me")))
+    script = emit("slurm", JOB.replaced(engine_option=("--partition=gpu", "-A me")))
     assert "#SBATCH --partition=gpu\n#SBATCH -A me\n" in script
 
 
@@ -329,5 +325,5 @@ def test_a_pod_of_a_jobset_fails(
     [(1, [], "Count"), (2, [], "FailJob"), (127, [], "FailJob"), (143, [DRAINED], "Ignore")],
 )
 def test_a_pod_of_a_job_fails(code: int, conditions: list[dict[str, str]], is_: str) -> None:
-    _, job = yaml.safe_load_all(emit("job", replace(JOB, restarts=0)))
+    _, job = yaml.safe_load_all(emit("job", JOB.replaced(max_restarts=0)))
     assert verdict(job["spec"], ended(code, conditions, "main"))[0] == is_

@@ -74,7 +74,7 @@ def test_the_same_options(words: str) -> None:
     context = command.make_context("mcjax-launch", words.split())
     options = kw.options_of(["p"], SAME[words])
     assert options == Options(**context.params)
-    written = command_line(options, kw.names_of(SAME[words])).words()
+    written = command_line(options, kw.names_of(SAME[words]))
     again = command.make_context("mcjax-launch", written)
     assert Options(**again.params) == options
 

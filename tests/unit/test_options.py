@@ -6,7 +6,7 @@ import click
 import pytest
 
 from mcjax_launch.cli import familiar
-from mcjax_launch.cli.command import command, command_line, main
+from mcjax_launch.cli.command import command, main, written_again
 from mcjax_launch.cli.warnings import misplaced, warnings
 from mcjax_launch.options.options import Options
 
@@ -45,7 +45,7 @@ def test_what_is_not_given() -> None:
     assert (options.program, options.env, options.max_restarts) == ((), (), 0)
     assert options.color == "auto"
     assert options.num_processes is options.hosts is options.show is options.timeout is None
-    assert command_line(options, context).options == ()
+    assert written_again(options, context) == ["--"]
 
 
 GIVEN = {
@@ -69,7 +69,7 @@ GIVEN = {
 @pytest.mark.parametrize("given", GIVEN)
 def test_the_command_line_again(given: str) -> None:
     options, context = read(*given.split())
-    written = command_line(options, context).words()
+    written = written_again(options, context)
     assert sorted(written) == sorted(GIVEN[given].split())
     assert (
         written[written.index("--") :] == GIVEN[given].split()[GIVEN[given].split().index("--") :]
@@ -78,17 +78,11 @@ def test_the_command_line_again(given: str) -> None:
     assert again == options
 
 
-def test_options_left_out_of_the_command_line() -> None:
-    options, context = read(*"-n 4 -m --num-hosts 2 train".split())
-    given = command_line(options, context)
-    assert given.words({"num_hosts", "num_processes"}) == ["--module", "--", "train"]
-
-
 def test_the_environment_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCJAX_NUM_PROCESSES", "3")
     monkeypatch.setenv("MCJAX_QUIET", "0")
     options, context = read("a.py")
-    assert command_line(options, context).words() == ["--num-processes", "3", "--", "a.py"]
+    assert written_again(options, context) == ["--num-processes", "3", "--", "a.py"]
 
 
 WRONG = {
