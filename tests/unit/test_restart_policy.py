@@ -4,6 +4,7 @@ import pytest
 
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.summary import not_started, summarize
+from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.launcher.restart_policy import AttemptEnd, Crash, RestartPolicy, end_of
 from mcjax_launch.kernel.wire.hook_messages import Failed
 from mcjax_launch.kernel.wire.messages import Exited, FromHook
@@ -100,11 +101,11 @@ def test_how_a_rank_has_ended_an_attempt(end: object, known: AttemptEnd) -> None
 
 
 def test_how_else_an_attempt_has_ended() -> None:
-    state = RunState()
+    state, lost = RunState(), [Host(name="b", slots=1)]
     away = Attempt(0, ("a",), 1.0, state, not_started("host b: timed out", 255))
-    assert end_of(away, {"b"}) == HOST
+    assert end_of(away, lost) == HOST
     state.stopped(stop_reasons.host_lost("b", "gone"), 1.0)
-    assert end_of(Attempt(0, ("a",), 1.0, state, summarize(state)), {"b"}) == HOST
+    assert end_of(Attempt(0, ("a",), 1.0, state, summarize(state)), lost) == HOST
     state = RunState()
     state.stopped(stop_reasons.out_of_time("--stall-timeout", [], final=False), 1.0)
     assert end_of(Attempt(0, ("a",), 1.0, state, summarize(state)), ()) == OTHER

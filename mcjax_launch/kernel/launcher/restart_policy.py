@@ -9,6 +9,7 @@ from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
 from mcjax_launch.diagnosis.summary import duration
 from mcjax_launch.diagnosis.victims import is_victim
+from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.runs.rank_run import RankRun
@@ -59,7 +60,7 @@ class AttemptEnd(Value):
     crash: Crash | None = None
 
 
-def end_of(attempt: Attempt, lost: Collection[str]) -> AttemptEnd:
+def end_of(attempt: Attempt, lost: Collection[Host]) -> AttemptEnd:
     """How an attempt has failed; `lost` are the hosts that it has lost."""
     match attempt.summary.ending:
         case RankFailed(culprit=run) if run.status is not None and run.status < 0 and run.failed:
@@ -69,7 +70,7 @@ def end_of(attempt: Attempt, lost: Collection[str]) -> AttemptEnd:
         case RankFailed(culprit=run):
             return AttemptEnd("other", crash=_crash(run))
         case JobStopped() | NotStarted() as ending if ending.status == HOST_LOST:
-            return AttemptEnd("host", tuple(sorted(lost)))
+            return AttemptEnd("host", tuple(sorted({host.name for host in lost})))
     return AttemptEnd("other")
 
 

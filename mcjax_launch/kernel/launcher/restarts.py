@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.diagnosis.summary import in_one_line, not_started
@@ -15,6 +14,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.kernel.launcher.front import Front
 from mcjax_launch.kernel.launcher.launcher import Launcher
+from mcjax_launch.kernel.launcher.restart_policy import RestartPolicy, end_of
 from mcjax_launch.kernel.launcher.timers import pause_s
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.wire.loop import READ
@@ -23,29 +23,6 @@ from mcjax_launch.kernel.wire.signals import ENDING
 from mcjax_launch.ranks import counted
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason, interrupted
-
-if TYPE_CHECKING:
-    from mcjax_launch.kernel.launcher.restart_policy import RestartPolicy
-
-
-class _Judge:
-    """The policy of restarts, imported where an attempt has failed and another may follow."""
-
-    def __init__(self, restart_on: Sequence[str]) -> None:
-        self._restart_on = restart_on
-        self._policy: RestartPolicy | None = None
-
-    def failed(self, attempt: Attempt, lost: Collection[Host]) -> str:
-        """Why there is to be no other attempt; "" if there may be."""
-        from mcjax_launch.kernel.launcher.restart_policy import RestartPolicy, end_of
-
-        self._policy = self._policy or RestartPolicy(self._restart_on)
-        return self._policy.failed(end_of(attempt, {host.name for host in lost}))
-
-    @property
-    def worn_out(self) -> Collection[str]:
-        """The hosts on which too many attempts have failed."""
-        return self._policy.worn_out if self._policy is not None else ()
 
 
 def run(
@@ -68,7 +45,7 @@ def run(
     """
     kept: dict[str, object] = {}
     failures: list[str] = []
-    judge = _Judge(job.restart_on)
+    policy = RestartPolicy(job.restart_on)
     before = _restarts_before(os.environ)
     for restart in range(job.max_restarts + 1):
         began_at = time.monotonic()
@@ -97,7 +74,7 @@ def run(
         )
         ended(attempt)
         last = summary.final or restart == job.max_restarts
-        if not last and (why := judge.failed(attempt, launcher.lost)):
+        if not last and (why := policy.failed(end_of(attempt, launcher.lost))):
             launcher.say(why)
             last = True
         if refused is not None:
@@ -109,7 +86,7 @@ def run(
             break
         failures.append(f"attempt {restart + 1}: {summary.lines[0]}")
         all_hosts = hosts
-        worn = judge.worn_out
+        worn = policy.worn_out
         without_worn = {host for host in hosts if host.name in worn}
         job, hosts = without(job, hosts, launcher.lost | without_worn)
         if missing := [host.name for host in all_hosts if host not in hosts]:
