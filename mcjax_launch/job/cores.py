@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.gpus import GpuShares
+from mcjax_launch.kernel.wire.messages import HostFacts
 
 if TYPE_CHECKING:
     from mcjax_launch.job.plan import Rank
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _HIGHEST = 1 << 14  # more hardware threads than a kernel counts
 
 
-def of_ranks(how: str, ranks: int, facts: Facts, gpus: GpuShares) -> list[tuple[int, ...]]:
+def of_ranks(how: str, ranks: int, facts: HostFacts, gpus: GpuShares) -> list[tuple[int, ...]]:
     """The cores of each rank on a host; empty for a rank that may use all.
 
     Args:
@@ -51,7 +51,7 @@ def described(ranks: Iterable[Rank], how: str) -> str:
     return f"cores: each rank has {whose} (rank {bound.process_id}: {bound.bound_to})"
 
 
-def _near(rank: int, facts: Facts, gpus: GpuShares) -> frozenset[int]:
+def _near(rank: int, facts: HostFacts, gpus: GpuShares) -> frozenset[int]:
     """The cores next to the GPUs of a rank; none where they are not known."""
     if not gpus.of_ranks or not facts.gpus.near:
         return frozenset()

@@ -9,15 +9,13 @@ from functools import reduce
 from operator import and_
 
 from mcjax_launch.job import gpus
-from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, make_plan
 from mcjax_launch.kernel.wire import gpus as wire_gpus
 from mcjax_launch.kernel.wire import rank_environ
 from mcjax_launch.kernel.wire.address import LOOPBACK, TPU_PORTS, join_address, split_address
-from mcjax_launch.kernel.wire.messages import Tpu, VisibleGpus
-from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
 from mcjax_launch.ranks import counted, these_ranks
 
 # What only a start would settle.
@@ -27,33 +25,21 @@ _USUAL_TPU = "v5e"
 _STAGE = "STAGE"
 
 
-class Here(Value):
-    """What is known of this machine.
-
-    Args:
-        environ: what ranks on this machine inherit.
-        gpus: that they would see.
-
-    """
-
-    environ: Mapping[str, str]
-    gpus: VisibleGpus = VisibleGpus()
-
-
 def on_this_machine(job: Job, hosts: Sequence[Host]) -> str:
     """See `dry_run`; looks for what is known of this machine."""
     environ = rank_environ.without_outer_job(os.environ)
     found = wire_gpus.visible({**environ, **dict(job.env)})
-    return dry_run(job, hosts, Here(dict(os.environ), found))
+    return dry_run(job, hosts, os.environ, found)
 
 
-def dry_run(job: Job, hosts: Sequence[Host], here: Here) -> str:
+def dry_run(job: Job, hosts: Sequence[Host], environ: Mapping[str, str], found: VisibleGpus) -> str:
     """What would run, as far as it is known before any host has been reached.
 
     Args:
         job: what the user asked for.
         hosts: those that would get ranks.
-        here: what is known of this machine.
+        environ: what ranks on this machine inherit.
+        found: the GPUs that they would see.
 
     """
     alone = len(hosts) == 1
@@ -61,19 +47,19 @@ def dry_run(job: Job, hosts: Sequence[Host], here: Here) -> str:
     address = address or (LOOPBACK if alone else hosts[0].name)
     ranks, chips = job.processes_here, job.tpu_chips_per_process
     facts = {
-        host: Facts(
-            gpus=_gpus(job, host, here),
-            platforms=here.environ.get("JAX_PLATFORMS", "") if host.is_local else "",
-            tpu=Tpu(ranks * chips, _USUAL_TPU) if chips else None,
-            tpu_ports=tuple(range(TPU_PORTS[0], TPU_PORTS[0] + ranks)) if chips else (),
+        host: HostFacts(
             python=host.python or "",
             cwd=_folder(job, host),
+            gpus=_gpus(job, host, found),
+            platforms=environ.get("JAX_PLATFORMS", "") if host.is_local else "",
+            tpu=Tpu(ranks * chips, _USUAL_TPU) if chips else None,
+            tpu_ports=tuple(range(TPU_PORTS[0], TPU_PORTS[0] + ranks)) if chips else (),
         )
         for host in hosts
     }
     coordinator = join_address(address, port or _PORT)
     plan = make_plan(job, hosts, facts, job_id=_JOB_ID, coordinator=coordinator)
-    return "\n".join(describe(plan, here, [*_about_files(job), *_about_gpus(job, plan)])) + "\n"
+    return "\n".join(describe(plan, environ, [*_about_files(job), *_about_gpus(job, plan)])) + "\n"
 
 
 def _about_files(job: Job) -> Iterator[str]:
@@ -84,11 +70,11 @@ def _about_files(job: Job) -> Iterator[str]:
         yield f"{these_ranks(job.stdin)} {takes} the launcher's standard input"
 
 
-def _gpus(job: Job, host: Host, here: Here) -> VisibleGpus:
+def _gpus(job: Job, host: Host, found: VisibleGpus) -> VisibleGpus:
     """Those of a host, as far as they are known; as many as are wanted where they are not."""
     if isinstance(job.gpus_per_process, int):
         return VisibleGpus(tuple(range(job.gpus_per_process * job.processes_here)))
-    return here.gpus if host.is_local else VisibleGpus()
+    return found if host.is_local else VisibleGpus()
 
 
 def _about_gpus(job: Job, plan: Plan) -> Iterator[str]:
@@ -110,19 +96,19 @@ def _folder(job: Job, host: Host) -> str:
     return os.path.join(_STAGE, chdir)
 
 
-def describe(plan: Plan, here: Here, notes: Iterable[str] = ()) -> Iterator[str]:
+def describe(plan: Plan, environ: Mapping[str, str], notes: Iterable[str]) -> Iterator[str]:
     """The ranks' variables, folder and commands: what all share once, then each one's own.
 
     Args:
         plan: whose ranks are shown.
-        here: what is known of this machine; what ranks elsewhere inherit is not known.
+        environ: what ranks on this machine inherit; of ranks elsewhere it is not known.
         notes: what else is to be known.
 
     """
     hosts, ranks = counted(len(plan.hosts), "host"), counted(len(plan.ranks), "rank")
     yield f"# job {plan.job_id}: {ranks} on {hosts}"
     yield from (f"# {note}" for note in notes)
-    settings = [_set_in(rank, plan, here) for rank in plan.ranks]
+    settings = [_set_in(rank, plan, environ) for rank in plan.ranks]
     shared = reduce(and_, (each.items() for each in settings))
     common = {name: value for name, value in shared if name != "JAX_PROCESS_ID"}
     folders = {rank.cwd for rank in plan.ranks}
@@ -136,11 +122,11 @@ def describe(plan: Plan, here: Here, notes: Iterable[str] = ()) -> Iterator[str]
         yield enter + " ".join([*own, shlex.join(rank.argv)])
 
 
-def _set_in(rank: Rank, plan: Plan, here: Here) -> dict[str, str]:
+def _set_in(rank: Rank, plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that are set in a rank, beside what it inherits on its host."""
     inherited: dict[str, str] = {}
     if rank.host.is_local:
-        inherited = rank_environ.without_outer_job(here.environ)
+        inherited = rank_environ.without_outer_job(environ)
         for name in rank_environ.misleading(inherited) if plan.hook else []:
             del inherited[name]
     return rank_environ.changes(

@@ -8,7 +8,6 @@ from itertools import islice
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import cores, placeholders
-from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.gpus import GpuShares, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -22,6 +21,7 @@ from mcjax_launch.job.rank_variables import (
 )
 from mcjax_launch.kernel.wire import hook_environ
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address, split_text
+from mcjax_launch.kernel.wire.messages import HostFacts
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.options import wrappers
 from mcjax_launch.ranks import counted, ranges
@@ -144,26 +144,28 @@ def ranks_of_hosts(job: Job, hosts: Sequence[Host]) -> dict[Host, list[int]]:
 def make_plan(
     job: Job,
     hosts: Sequence[Host],
-    facts: Mapping[Host, Facts],
+    facts: Mapping[Host, HostFacts],
     *,
     job_id: str,
     coordinator: str,
     bind: bool = True,
     restart: int = 0,
+    own_name: str = "",
 ) -> Plan:
     """Resolve a job.
 
     Args:
         job: what the user asked for.
         hosts: where it may run.
-        facts: what each host's agent reported.
+        facts: what each host's agent reported, with the address by which other hosts reach it.
         job_id: eight hexadecimal digits.
         coordinator: host:port, reserved; numeric, but for a name that the user has given.
         bind: whether it is an address of rank 0's own host.
         restart: how many times the job has been started before.
+        own_name: of this machine, where other launchers have the other hosts.
 
     Raises:
-        LaunchError: there are too few slots, or a host has too few GPUs.
+        LaunchError: there are too few slots, or a host cannot run its ranks.
 
     """
     on_host = used_hosts(job.processes_here, hosts)
@@ -172,7 +174,7 @@ def make_plan(
             "--tpu-chips-per-process is for one host: on several, run one rank on each TPU worker"
         )
     numbered = {host: (number, count) for number, (host, count) in enumerate(on_host.items())}
-    shared = _shared_values(job, job_id, coordinator)
+    shared = _shared_values(job, job_id, coordinator, own_name)
     placed = enumerate(place(job.processes_here, hosts), job.host_rank * job.processes_here)
     gpus = {host: _gpus(job, host, on_host[host], facts[host]) for host in on_host}
     bound = {
@@ -198,14 +200,14 @@ def make_plan(
     )
 
 
-def _gpus(job: Job, host: Host, ranks: int, facts: Facts) -> GpuShares:
+def _gpus(job: Job, host: Host, ranks: int, facts: HostFacts) -> GpuShares:
     try:
         return share_out(job, ranks, facts.gpus)
     except LaunchError as error:
         raise LaunchError(f"host {host.name}: {error}") from None
 
 
-def _notes(job: Job, facts: Mapping[Host, Facts]) -> tuple[str, ...]:
+def _notes(job: Job, facts: Mapping[Host, HostFacts]) -> tuple[str, ...]:
     """Say where -d overrules what a host says."""
     if job.cpu_devices is None or "JAX_PLATFORMS" in dict(job.env):
         return ()
@@ -218,7 +220,7 @@ def _notes(job: Job, facts: Mapping[Host, Facts]) -> tuple[str, ...]:
     return (f"-d {job.cpu_devices}: the ranks use the CPU, not JAX_PLATFORMS={value}{where}",)
 
 
-def _shared_values(job: Job, job_id: str, coordinator: str) -> dict[str, str]:
+def _shared_values(job: Job, job_id: str, coordinator: str, own_name: str) -> dict[str, str]:
     """The placeholders that are the same for all ranks."""
     host, port = split_text(coordinator)
     return {
@@ -227,6 +229,7 @@ def _shared_values(job: Job, job_id: str, coordinator: str) -> dict[str, str]:
         "coordinator_host": host,
         "coordinator_port": port,
         "job_id": job_id,
+        **({"host": own_name} if own_name else {}),
     }
 
 
@@ -236,17 +239,17 @@ def _rank(
     numbers: tuple[int, int],
     host: Host,
     job: Job,
-    facts: Facts,
+    facts: HostFacts,
     gpus: GpuShares,
     shared: Mapping[str, str],
 ) -> Rank:
     """A rank, the `local`th on its host; `numbers`: of the host in the job, and of its ranks."""
     host_number, ranks_here = numbers
     values = {
+        "host": host.name,
         **shared,
         "process_id": str(process_id),
         "local_process_id": str(local),
-        "host": facts.name or host.name,
     }
     env = {
         "JAX_PROCESS_ID": str(process_id),

@@ -4,12 +4,14 @@ import os.path
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
+from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import tpu_chips
-from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import PROFILE_S, Job
 from mcjax_launch.kernel.wire import hook_environ
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
+from mcjax_launch.kernel.wire.exit_status import HOST_LOST
+from mcjax_launch.kernel.wire.messages import HostFacts
 
 
 def common_settings(
@@ -84,17 +86,33 @@ def of_torch(values: Mapping[str, str], ranks_here: int, host_number: int) -> di
     }
 
 
-def own_settings(job: Job, host: Host, local: int, ranks: int, facts: Facts) -> dict[str, str]:
-    """A rank's own chips and addresses."""
+def own_settings(job: Job, host: Host, local: int, ranks: int, facts: HostFacts) -> dict[str, str]:
+    """A rank's own chips and addresses.
+
+    Gloo, JAX's collectives on CPU, listens at the address that the host's own name resolves to:
+    Debian's 127.0.1.1 cannot be reached from other hosts, and no address at all is an error.
+
+    Raises:
+        LaunchError: the host has too few chips, or another name would be needed, and no hook helps.
+
+    """
     settings: dict[str, str] = {}
     if job.tpu_chips_per_process is not None:
         settings |= tpu_chips.settings(job.tpu_chips_per_process, host, local, ranks, facts)
     if facts.transfer_ports:
         address = join_address(facts.address or LOOPBACK, facts.transfer_ports[local])
         settings[hook_environ.TRANSFER] = address
-    if facts.address and not facts.good_name:
-        settings[hook_environ.ADDRESS] = facts.address
-    return settings
+    names = facts.own_name
+    if not facts.address or names is None or facts.address in names:
+        return settings
+    if not job.hook and job.uses_cpu:
+        leads = f"to {names[0]}" if names else "nowhere"
+        raise LaunchError(
+            f"host {host.name}: its own name resolves {leads}, where JAX's CPU collectives would "
+            f"listen: point it to {facts.address} in /etc/hosts there, or leave out --no-hook",
+            HOST_LOST,
+        )
+    return settings | {hook_environ.ADDRESS: facts.address}
 
 
 def profile_setting(job: Job, folder: str, process_id: int) -> str:

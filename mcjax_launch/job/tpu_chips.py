@@ -6,8 +6,8 @@ libtpu wants to know how the chips of a process lie beside one another, and the 
 from __future__ import annotations
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.hosts import Host
+from mcjax_launch.kernel.wire.messages import HostFacts
 from mcjax_launch.ranks import counted
 
 _Grid = tuple[int, int, int]
@@ -49,7 +49,7 @@ def bounds(model: str, chips: int, each: int) -> tuple[str, str] | None:
     return ",".join(map(str, processes)), ",".join(map(str, mine))
 
 
-def settings(each: int, host: Host, local: int, ranks: int, facts: Facts) -> dict[str, str]:
+def settings(each: int, host: Host, local: int, ranks: int, facts: HostFacts) -> dict[str, str]:
     """The variables that give a rank its own chips.
 
     Raises:

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from mcjax_launch.job.cores import of_ranks, split
-from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.gpus import share_out
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.gpus import visible
-from mcjax_launch.kernel.wire.messages import VisibleGpus
+from mcjax_launch.kernel.wire.messages import HostFacts, VisibleGpus
 from mcjax_launch.ranks import ranges
 
 
@@ -93,7 +92,10 @@ def bound(how: str, ranks: int, found: VisibleGpus, threads: int) -> list[str]:
     cores = tuple((core, core + threads // 2) for core in range(threads // 2))
     job = Job(program=("train.py",), python="python", chdir="/", num_processes=ranks)
     shares = share_out(job, ranks, found)
-    return [ranges(own) for own in of_ranks(how, ranks, Facts(gpus=found, cores=cores), shares)]
+    return [
+        ranges(own)
+        for own in of_ranks(how, ranks, HostFacts("", "", gpus=found, cores=cores), shares)
+    ]
 
 
 @pytest.mark.parametrize("machine", MACHINES)

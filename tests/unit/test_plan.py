@@ -4,24 +4,24 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
-from mcjax_launch.job.describe import Here, describe, dry_run
-from mcjax_launch.job.facts import Facts
+from mcjax_launch.job.describe import describe, dry_run
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, free_slots, make_plan, place
 from mcjax_launch.kernel.wire import rank_environ
 from mcjax_launch.kernel.wire.address import split_address
-from mcjax_launch.kernel.wire.messages import Tpu, VisibleGpus
+from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
 
 JOB = Job(program=("train.py", "--id={process_id}"), num_processes=3, python="/py", chdir="/w")
 HOST = Host(name="localhost", slots=3)
+NOTHING = HostFacts("", "")
 
 
-def plan_of(job: Job, facts: Facts | None = None, environ: "dict[str, str] | None" = None) -> Plan:
+def plan_of(job: Job, facts: HostFacts | None = None) -> Plan:
     return make_plan(
         job,
         [HOST],
-        {HOST: facts or Facts()},
+        {HOST: facts or NOTHING},
         job_id="0badcafe",
         coordinator="127.0.0.1:5000",
     )
@@ -86,7 +86,7 @@ def test_the_users_variables_win_and_hold_placeholders() -> None:
 def test_torchs_names() -> None:
     job = JOB.replaced(env_style="torch", env=(("MASTER_PORT", "1"),))
     hosts = [Host(name="a", slots=2), Host(name="b", slots=1)]
-    facts = {host: Facts() for host in hosts}
+    facts = dict.fromkeys(hosts, NOTHING)
     plan = make_plan(job, hosts, facts, job_id="0badcafe", coordinator="10.0.0.1:5000")
     own = plan_of(JOB).ranks[0].env
     found = [{n: v for n, v in rank.env.items() if n not in own} for rank in plan.ranks]
@@ -102,28 +102,28 @@ def test_cpu_devices_choose_the_platform() -> None:
     """Also where the host says otherwise; not where the user says so."""
     job = JOB.replaced(cpu_devices=4)
     assert variables(job, {"JAX_PLATFORMS": "cuda"})["JAX_PLATFORMS"] == "cpu"
-    notes = plan_of(job, Facts(platforms="cuda,cpu")).notes
+    notes = plan_of(job, NOTHING.replaced(platforms="cuda,cpu")).notes
     assert notes == ("-d 4: the ranks use the CPU, not JAX_PLATFORMS=cuda,cpu",)
-    assert plan_of(job, Facts(platforms="cpu")).notes == ()
+    assert plan_of(job, NOTHING.replaced(platforms="cpu")).notes == ()
     own = job.replaced(env=(("JAX_PLATFORMS", "cuda"),))
     assert variables(own)["JAX_PLATFORMS"] == "cuda"
-    assert plan_of(own, Facts(platforms="rocm")).notes == ()
+    assert plan_of(own, NOTHING.replaced(platforms="rocm")).notes == ()
     assert "PYTHONHASHSEED" not in variables(job, {"PYTHONHASHSEED": "0"})
 
 
 def test_gpus_are_shared_out() -> None:
     there = VisibleGpus(tuple(range(6)), counted="/dev/nvidia*")
-    plan = plan_of(JOB, Facts(gpus=there))
+    plan = plan_of(JOB, NOTHING.replaced(gpus=there))
     assert [rank.env["JAX_LOCAL_DEVICE_IDS"] for rank in plan.ranks] == ["0,1", "2,3", "4,5"]
     assert [rank.gpus for rank in plan.ranks] == ["0,1", "2,3", "4,5"]
     job = JOB.replaced(gpus_per_process=3)
     with pytest.raises(LaunchError, match="localhost: needs 9 GPUs for 3 ranks, sees 6"):
-        plan_of(job, Facts(gpus=there))
+        plan_of(job, NOTHING.replaced(gpus=there))
 
 
 def test_tpu_chips_are_shared_out() -> None:
     job = JOB.replaced(tpu_chips_per_process=2, num_processes=2)
-    facts = Facts(tpu=Tpu(4, "v5e"), tpu_ports=(4001, 4002))
+    facts = NOTHING.replaced(tpu=Tpu(4, "v5e"), tpu_ports=(4001, 4002))
     first, second = (rank.env for rank in plan_of(job, facts).ranks)
     common = {
         "TPU_PROCESS_BOUNDS": "2,1,1",
@@ -136,7 +136,7 @@ def test_tpu_chips_are_shared_out() -> None:
     own = {"CLOUD_TPU_TASK_ID": "1", "TPU_VISIBLE_CHIPS": "2,3", "TPU_PROCESS_PORT": "4002"}
     assert second.items() >= {**common, **own}.items()
     with pytest.raises(LaunchError, match="localhost: needs 4 TPU chips for 2 ranks, has none on"):
-        plan_of(job, Facts())
+        plan_of(job, NOTHING)
     with pytest.raises(LaunchError, match="has 2 on its PCI bus"):
         plan_of(job, facts.replaced(tpu=Tpu(2, "v5e")))
     with pytest.raises(LaunchError, match="6 chips of 2 ranks form no grid"):
@@ -156,7 +156,7 @@ def test_tpu_chips_are_shared_out() -> None:
 )
 def test_slices(changes: dict[str, object], first_ranks: str | None) -> None:
     hosts = [Host(name="a", slots=1), Host(name="b", slots=2)]
-    facts = {host: Facts() for host in hosts}
+    facts = dict.fromkeys(hosts, NOTHING)
     job = JOB.replaced(**changes)
     plan = make_plan(job, hosts, facts, job_id="0badcafe", coordinator="10.0.0.1:5000")
     assert plan.env.get("MCJAX_HOOK_SLICES") == first_ranks
@@ -266,7 +266,7 @@ def test_which_programs_are_to_have_the_hook(program: tuple[str, ...]) -> None:
 
 
 def listed(job: Job, **environ: str) -> list[str]:
-    return list(describe(plan_of(job), Here(environ)))
+    return list(describe(plan_of(job), environ, ()))
 
 
 def test_what_ranks_share_is_said_once() -> None:
@@ -325,7 +325,7 @@ def test_words_are_quoted() -> None:
 )
 def test_the_folder(job: Job, hosts: list[Host], folders: list[str]) -> None:
     """With --sync it is none of this machine."""
-    lines = dry_run(job, hosts, Here({})).splitlines()
+    lines = dry_run(job, hosts, {}, VisibleGpus()).splitlines()
     found = [line for line in lines if line.startswith("cd ")]
     assert [line[: len(start)] for line, start in zip(found, folders, strict=True)] == folders
     assert ("# STAGE is the folder to which --sync copies 'a b'" in lines) == ("a b" in job.sync)
@@ -345,5 +345,5 @@ def test_the_coordinator_of_a_dry_run(
     given: str | None, hosts: list[Host], coordinator: str
 ) -> None:
     job = JOB.replaced(coordinator=given)
-    lines = dry_run(job, hosts, Here({})).splitlines()
+    lines = dry_run(job, hosts, {}, VisibleGpus()).splitlines()
     assert f"export JAX_COORDINATOR_ADDRESS={coordinator}" in lines

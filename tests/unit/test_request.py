@@ -9,8 +9,9 @@ import pytest
 
 from mcjax_launch.cli.command import command
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.describe import Here, dry_run
+from mcjax_launch.job.describe import dry_run
 from mcjax_launch.job.hosts import Host
+from mcjax_launch.kernel.wire.messages import VisibleGpus
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import coordinator
 from mcjax_launch.request.hosts import default_via, find_hosts
@@ -106,7 +107,7 @@ def test_a_dry_run_says_who_takes_the_input() -> None:
     def shown(words: str) -> str:
         given = options(f"-n 2 {words} cat")
         hosts = find_hosts(given, {})
-        return dry_run(make_job(given, hosts, HERE), hosts, Here({}))
+        return dry_run(make_job(given, hosts, HERE), hosts, {}, VisibleGpus())
 
     assert "# rank 1 takes the launcher's standard input\n" in shown("--stdin 1")
     assert "# ranks 0-1 take the launcher's standard input\n" in shown("--stdin all")
@@ -130,7 +131,7 @@ def test_variables() -> None:
 )
 def test_dry_run_counts(words: str, head: str) -> None:
     hosts = find_hosts(options(words), {})
-    shown = dry_run(make_job(options(words), hosts, HERE), hosts, Here({}))
+    shown = dry_run(make_job(options(words), hosts, HERE), hosts, {}, VisibleGpus())
     assert shown.startswith(f"{head}\n")
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.facts import Facts
 from mcjax_launch.job.gpus import may_use_gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -274,9 +273,11 @@ class Startup:
             coordinator=join_address(address, port),
             bind=bind,
             restart=self._restart,
+            own_name=os.uname().nodename if self._job.num_hosts > 1 else "",
         )
 
-    def _facts(self, host: Host, coordinator: str) -> Facts:
+    def _facts(self, host: Host, coordinator: str) -> HostFacts:
+        """What a host has answered, with the address by which the others reach it."""
         answer = self._answers[host]
         address = answer.address if self._job.num_hosts > 1 else ""
         if self._reach is not None:
@@ -284,43 +285,13 @@ class Startup:
         elif self._several:
             first = self._hosts[0]
             address = own_address(host, first, coordinator, self._checked)
-        return Facts(
-            python=answer.python,
-            cwd=answer.cwd,
-            gpus=answer.gpus,
-            platforms=answer.platforms,
-            cores=answer.cores,
-            tpu=answer.tpu,
-            tpu_ports=answer.tpu_ports,
-            transfer_ports=answer.transfer_ports,
-            address=address,
-            good_name=self._name_is_good(host, address),
-            name=os.uname().nodename if self._job.num_hosts > 1 else "",
-        )
+        return answer.replaced(address=address)
 
     def _reached_address(self, host: Host) -> str:
         """The address of a host where the coordinator's matters to none; "" for loopback."""
         assert self._reach is not None
         machines = {self._answers[host].machine for host in self._hosts}
         return self._reach.address(host) if len(machines) > 1 else ""
-
-    def _name_is_good(self, host: Host, address: str) -> bool:
-        """Whether a host's own name leads to the address by which the others reach it.
-
-        Gloo, JAX's collectives on CPU, listens at the address that the host's own name resolves to:
-        Debian's 127.0.1.1 cannot be reached from other hosts, and no address at all is an error.
-        """
-        names = self._answers[host].own_name
-        if not address or names is None or address in names:
-            return True
-        if not self._job.hook and self._job.uses_cpu:
-            leads = f"to {names[0]}" if names else "nowhere"
-            raise LaunchError(
-                f"host {host.name}: its own name resolves {leads}, where JAX's CPU collectives "
-                f"would listen: point it to {address} in /etc/hosts there, or leave out --no-hook",
-                HOST_LOST,
-            )
-        return False
 
     # --- a host in the place of one that is lost, or that one again ---
 
