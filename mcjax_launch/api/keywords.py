@@ -8,7 +8,8 @@ from typing import Any
 
 from mcjax_launch.api.signature import Keywords
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.options.kinds import Kind
+from mcjax_launch.options.kinds import texts
+from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
 
 #: The keywords that are no options.
@@ -41,16 +42,20 @@ def options_of(program: Sequence[str], keywords: Mapping[str, object]) -> Option
             continue
         option = DECLARED[keyword]
         try:
-            given[option.name] = _read(option.kind, value)
+            given[option.name] = _read(option, value)
         except (ValueError, TypeError) as error:
             raise LaunchError(f"{keyword}: {error}") from None
     return Options(program=tuple(program), **given)
 
 
-def _read(kind: Kind | None, value: Any) -> Any:
-    if kind is None:
+def _read(option: Option, value: Any) -> Any:
+    if option.kind is None:
         return bool(value)
-    return (kind.of_keyword or kind.read)(value)
+    if option.kind.of_keyword is not None:
+        return option.kind.of_keyword(value)
+    if option.repeats:
+        return tuple(map(option.kind.read, texts(value)))
+    return option.kind.read(value)
 
 
 def _hint(keyword: str) -> str:

@@ -74,10 +74,6 @@ def rehearsal(value: Any) -> str:
     return f"{what}@{duration(after):g}"
 
 
-def _rehearsals(value: Any) -> tuple[str, ...]:
-    return tuple(map(rehearsal, _texts(value)))
-
-
 def restart_on(value: Any) -> tuple[str, ...]:
     """Some of _FAILURES, also written as `host,signal`."""
     words = value.split(",") if isinstance(value, str) else map(str, value)
@@ -165,12 +161,9 @@ def text(value: Any) -> str:
     return os.fspath(value)
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def texts(value: Any) -> tuple[str, ...]:
+    """One text or path, or several."""
     return (text(value),) if isinstance(value, (str, os.PathLike)) else tuple(map(text, value))
-
-
-def _wrappers(value: Any) -> tuple[str, ...]:
-    return tuple(map(wrapper, _texts(value)))
 
 
 def _variables(value: Any) -> tuple[str, ...]:
@@ -194,7 +187,7 @@ class Kind(Value):
         read: makes a typed value of a text; raises a ValueError that says what is wrong with it.
         metavar: stands for such a value in --help.
         accepts: the types that the API takes, where they are more than the value's own.
-        of_keyword: makes the whole value of what the API is given; `read` does where it is None.
+        of_keyword: makes the whole value of what the API is given, where `read` cannot.
         choices: the only values there are, if they are few.
         offers: what a shell completes it with: a function of `cli/completion.py`.
 
@@ -234,11 +227,11 @@ def one_of(*choices: str) -> Kind:
 TEXT = Kind(text)
 FILE = Kind(text, "FILE", "Path", offers="files")
 FOLDER = Kind(text, "DIR", "Path", offers="folders")
-PATHS = Kind(text, "PATH", "Path | Sequence[Path]", of_keyword=_texts, offers="files")
+PATHS = Kind(text, "PATH", "Path | Sequence[Path]", offers="files")
 VARIABLES = Kind(text, "NAME[=VALUE]", "Mapping[str, object]", of_keyword=_variables)
 HOSTS = Kind(text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_hosts, offers="hosts")
-WRAPPERS = Kind(wrapper, "[RANKS:]COMMAND", "Words", of_keyword=_wrappers)
-REHEARSAL = Kind(rehearsal, "FAULT@D", "Words", of_keyword=_rehearsals)
+WRAPPERS = Kind(wrapper, "[RANKS:]COMMAND", "Words")
+REHEARSAL = Kind(rehearsal, "FAULT@D", "Words")
 MODULES = Kind(modules, "MODULES", "Words")
 RANKS = Kind(ranks, "RANKS", "str | int | Set[int] | Sequence[int]")
 SOME_RANKS = Kind(some_ranks, "RANKS|all|none", offers="ranks")
