@@ -37,21 +37,20 @@ def run(
 
     """
     transport = Transport(job, features.on_hosts(job))
-    if front is not None:
-        from mcjax_launch.kernel.launcher import restarts
-
-        _check_limit(job, len(hosts))
+    if front is None:
+        transport.start_local(hosts)
+        transport.allow_many_files()
+    else:
         transport.started = front.child_started
-        return restarts.run(job, hosts, transport, ended=ended, front=front)
-    transport.start_local(hosts)
-    transport.allow_many_files()
     _check_limit(job, len(hosts))
     from mcjax_launch.kernel.launcher import restarts  # while the agent here starts
-    from mcjax_launch.kernel.launcher.front import of_own_process
 
-    gc.freeze()  # what has been imported stays
-    gc.enable()
-    front = of_own_process()
+    if front is None:
+        from mcjax_launch.kernel.launcher.front import of_own_process
+
+        gc.freeze()  # what has been imported stays
+        gc.enable()
+        front = of_own_process()
     return restarts.run(job, hosts, transport, ended=ended, front=front)
 
 
