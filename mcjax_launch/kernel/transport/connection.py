@@ -54,26 +54,6 @@ class _Buffer(_thread._local):
 _buffer = _Buffer()
 
 
-class _Window:
-    """How much output may be on its way, and how much has been consumed since the last credit.
-
-    Args:
-        size: in bytes.
-
-    """
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.consumed = 0
-
-    def taken(self) -> int:
-        """What has been consumed, if that is worth a message, else 0."""
-        if self.consumed < self.size // 4:
-            return 0
-        count, self.consumed = self.consumed, 0
-        return count
-
-
 def _is_agents(line: bytes) -> bool:
     """Whether a traceback's line names a file of the agent's, installed or streamed.
 
@@ -130,7 +110,8 @@ class AgentConnection:
         self._on_frame = on_frame
         self._on_end = on_end
         self._trace = trace
-        self._window = _Window(window)
+        self._window = window
+        self._consumed = 0  # bytes of output since the last credit
         if window > _PIPE_HOLDS:
             widen(pipes.from_agent, window)
         self._patient_until = 0.0
@@ -186,12 +167,13 @@ class AgentConnection:
 
     def open_window(self) -> None:
         """Let the first output come."""
-        self.send(Credit(self._window.size))
+        self.send(Credit(self._window))
 
     def give_credit(self) -> None:
         """Let as much output come as has been consumed, if that is worth a message."""
-        if (count := self._window.taken()) > 0:
-            self.send(Credit(count))
+        if self._consumed > 0 and self._consumed >= self._window // 4:
+            self.send(Credit(self._consumed))
+            self._consumed = 0
 
     # --- from the agent ---
 
@@ -204,7 +186,7 @@ class AgentConnection:
         data = _buffer.view[:count]
         for frame in self._decoded(data if self.greeted else self._skip_noise(bytes(data))):
             if isinstance(frame, Data):
-                self._window.consumed += len(frame.payload)
+                self._consumed += len(frame.payload)
             if self._trace is not None:
                 self._trace(f"frame from {self.host.name}: {frame!r}")
             self._on_frame(self, frame)
