@@ -21,7 +21,6 @@ def script(
     submission: "Submission",
     *,
     before: Sequence[str] = (),
-    options: Sequence[str] | None = None,
 ) -> str:
     """A script for bash.
 
@@ -32,11 +31,9 @@ def script(
         directives: of our own; the user's come after them.
         submission: the job.
         before: lines to run first.
-        options: the user's, if they are not as the submission has them.
 
     """
-    theirs = submission.engine_option if options is None else options
-    lines = [f"{prefix} {directive}" for directive in (*directives, *theirs)]
+    lines = [f"{prefix} {directive}" for directive in (*directives, *submission.engine_option)]
     run = f"exec {shlex.join(submission.command())}"
     return "\n".join(["#!/bin/bash", *lines, "", *before, run, ""])
 

@@ -73,12 +73,13 @@ class GridEngine(Driver):
             directives.append(f"-l h_rt={minutes // 60}:{minutes % 60:02}:00")
         if submission.max_restarts:
             directives.append("-r y")
-        given = [
+        given = tuple(
             f"{option} {slots}" if re.fullmatch(r"-pe\s+\S+", option) else option
             for option in submission.engine_option
-        ]
+        )
+        submission = submission.replaced(engine_option=given)
         ours = batch.without(directives, submission, "-pe ", "-l gpu=", "-l h_rt=", "-S ")
-        return batch.script("#$", ours, submission, options=given)
+        return batch.script("#$", ours, submission)
 
 
 DRIVER = GridEngine()
