@@ -1,4 +1,4 @@
-"""What a rank's failure does to it and to the others, as histories: events in, effects out."""
+"""What a rank's failure does to it and to the others, as histories: events in, decisions out."""
 
 from typing import Any
 
@@ -9,7 +9,6 @@ from mcjax_launch.kernel.launcher.survival import (
     EndAll,
     GoOn,
     Loss,
-    StartNow,
     SurvivalPolicy,
 )
 from mcjax_launch.options.kinds import on_rank_failure
@@ -25,34 +24,34 @@ UNASKED = (
 
 #: For each option: a step is a method, its arguments, and what it returns.
 HISTORIES: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], Any]]]] = {
-    "a program without JAX": ("continue", [("failed", (PLAIN,), [GoOn(1)])]),
+    "a program without JAX": ("continue", [("failed", (PLAIN,), GoOn(1))]),
     "a failure is known before the end, and once is enough": (
         "continue",
-        [("failed", (JAX,), [GoOn(1)]), ("failed", (JAX,), []), ("ended", (1, 1.0), None)],
+        [("failed", (JAX,), GoOn(1)), ("failed", (JAX,), None), ("ended", (1, 1.0), None)],
     ),
     "several, one after another": (
         "continue",
-        [("failed", (JAX,), [GoOn(1)]), ("failed", (JAX.replaced(rank=2),), [GoOn(2)])],
+        [("failed", (JAX,), GoOn(1)), ("failed", (JAX.replaced(rank=2),), GoOn(2))],
     ),
     "process 0": (
         "continue",
-        [("failed", (Loss(0, joined=True, serves=True, recoverable=True),), [EndAll(SERVES)])],
+        [("failed", (Loss(0, joined=True, serves=True, recoverable=True),), EndAll(SERVES))],
     ),
     "process 0 has ended before": (
         "restart:3",
-        [("failed", (JAX.replaced(unserved=True),), [EndAll(UNSERVED)])],
+        [("failed", (JAX.replaced(unserved=True),), EndAll(UNSERVED))],
     ),
     "it has left before that, and cannot come back": (
         "restart:3",
-        [("failed", (Loss(1, unserved=True),), [EndAll(UNSERVED)])],
+        [("failed", (Loss(1, unserved=True),), EndAll(UNSERVED))],
     ),
     "it has left before that, and need not come back": (
         "continue",
-        [("failed", (Loss(1, unserved=True),), [GoOn(1)])],
+        [("failed", (Loss(1, unserved=True),), GoOn(1))],
     ),
     "a program that has not asked for it": (
         "restart:3",
-        [("failed", (Loss(1, joined=True),), [EndAll(UNASKED)])],
+        [("failed", (Loss(1, joined=True),), EndAll(UNASKED))],
     ),
     "others wait for it in initialize()": (
         "continue",
@@ -60,65 +59,65 @@ HISTORIES: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], Any]]]] = {
             (
                 "failed",
                 (Loss(1, awaited=True),),
-                [EndAll("it failed before initialize(), where others wait for it")],
+                EndAll("it failed before initialize(), where others wait for it"),
             )
         ],
     ),
     "others will wait for it there": (
         "continue",
         [
-            ("failed", (PLAIN,), [GoOn(1)]),
-            ("called", ([],), []),
-            ("called", ([1],), [EndAll("rank 1 failed before initialize(), where others wait")]),
+            ("failed", (PLAIN,), GoOn(1)),
+            ("called", ([],), ""),
+            ("called", ([1],), "rank 1 failed before initialize(), where others wait"),
         ],
     ),
     "or for its next life": (
         "restart:1",
         [
-            ("failed", (Loss(0, awaited=True),), [BeginAgain(0, 1.0, 1, 1)]),
-            ("called", ([0],), []),
+            ("failed", (Loss(0, awaited=True),), BeginAgain(0, 1.0, 1, 1)),
+            ("called", ([0],), ""),
         ],
     ),
     "it is started again after its end, and ever later": (
         "restart:2",
         [
-            ("failed", (JAX,), [BeginAgain(1, 1.0, 1, 2)]),
-            ("expire", (100.0,), None),
+            ("failed", (JAX,), BeginAgain(1, 1.0, 1, 2)),
+            ("expire", (100.0,), {}),
             ("ended", (1, 100.0), None),
-            ("expire", (100.9,), None),
-            ("expire", (101.0,), [StartNow(1, 1)]),
-            ("failed", (JAX,), [BeginAgain(1, 2.0, 2, 2)]),
+            ("expire", (100.9,), {}),
+            ("expire", (101.0,), {1: 1}),
+            ("failed", (JAX,), BeginAgain(1, 2.0, 2, 2)),
             ("ended", (1, 110.0), None),
-            ("expire", (112.0,), [StartNow(1, 2)]),
-            ("failed", (JAX,), [EndAll("it has been started again 2 times already")]),
+            ("expire", (112.0,), {1: 2}),
+            ("failed", (JAX,), EndAll("it has been started again 2 times already")),
         ],
     ),
     "an end with 0 is followed by none": (
         "restart:2",
-        [("ended", (1, 1.0), None), ("expire", (100.0,), None)],
+        [("ended", (1, 1.0), None), ("expire", (100.0,), {})],
     ),
     "all ranks together": (
         "restart:1",
         [
-            *(("failed", (Loss(rank),), [BeginAgain(rank, 1.0, 1, 1)]) for rank in range(4)),
+            *(("failed", (Loss(rank),), BeginAgain(rank, 1.0, 1, 1)) for rank in range(4)),
             (
                 "failed",
                 (Loss(4),),
-                [EndAll("the ranks have been started again 4 times in all already")],
+                EndAll("the ranks have been started again 4 times in all already"),
             ),
         ],
     ),
     "their host is lost, where one was about to be started again": (
         "restart:3",
         [
-            ("failed", (JAX,), [BeginAgain(1, 1.0, 1, 3)]),
+            ("failed", (JAX,), BeginAgain(1, 1.0, 1, 3)),
             ("ended", (1, 10.0), None),
-            ("failed", (JAX.replaced(rank=2),), [BeginAgain(2, 1.0, 1, 3)]),
+            ("failed", (JAX.replaced(rank=2),), BeginAgain(2, 1.0, 1, 3)),
             ("host_lost", ([1, 2, 3],), [1]),
-            ("expire", (100.0,), None),
+            ("expire", (100.0,), {}),
             ("begins", (1,), 1),
             ("begins", (2,), 1),
-            ("failed", (JAX,), [BeginAgain(1, 2.0, 2, 3)]),
+            ("failed", (JAX,), BeginAgain(1, 2.0, 2, 3)),
         ],
     ),
 }

@@ -1,4 +1,4 @@
-"""Whether the others outlive a rank that fails, and when it is started again: events -> effects.
+"""Whether the others outlive a rank that fails, and when it is started again: events -> decisions.
 
 That is for --on-rank-failure; how a job ends is `stop_policy`'s.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mcjax_launch.kernel.launcher.stop_policy import JobEffect
 from mcjax_launch.kernel.launcher.timers import pause_s
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import counted, these_ranks
@@ -39,13 +38,13 @@ class Loss(Value):
     unserved: bool = False
 
 
-class GoOn(JobEffect):
+class GoOn(Value):
     """The others go on without this rank."""
 
     rank: int
 
 
-class BeginAgain(JobEffect):
+class BeginAgain(Value):
     """A rank is to be started again: say so.
 
     Args:
@@ -62,26 +61,19 @@ class BeginAgain(JobEffect):
     most: int
 
 
-class EndAll(JobEffect):
+class EndAll(Value):
     """The job ends for this failure, as it would without the option; `why`."""
 
     why: str
 
 
-class StartNow(JobEffect):
-    """Start this rank again, in its life of this number."""
-
-    rank: int
-    number: int
-
-
-Effects = list[JobEffect]
+Effect = GoOn | BeginAgain | EndAll
 
 
 class SurvivalPolicy:
     """What the failure of a rank does to it and to the others, in one run of a job.
 
-    Times (`now`, `deadline`) are seconds of any steady clock. Methods return what is to be done.
+    Times (`now`, `deadline`) are seconds of any steady clock.
 
     Args:
         on_rank_failure: the option, "continue" or "restart:N".
@@ -99,18 +91,21 @@ class SurvivalPolicy:
         self._open: set[int] = set()  # have failed: what becomes of them is decided
         self._due: dict[int, float] = {}  # when a rank is started again
 
-    def failed(self, loss: Loss) -> Effects:
-        """A rank has failed, whether its process has ended already or not; once is enough."""
+    def failed(self, loss: Loss) -> Effect | None:
+        """A rank has failed, whether its process has ended already or not: what is to be done.
+
+        None where that is known already.
+        """
         rank = loss.rank
         if rank in self._open:
-            return []
+            return None
         if why := self._why_not(loss):
-            return [EndAll(why)]
+            return EndAll(why)
         self._open.add(rank)
         if not self.restarts:
-            return [GoOn(rank)]
+            return GoOn(rank)
         number = self._begun[rank] = self._begun.get(rank, 0) + 1
-        return [BeginAgain(rank, pause_s(number - 1), number, self._most)]
+        return BeginAgain(rank, pause_s(number - 1), number, self._most)
 
     def goes_on(self, rank: int) -> bool:
         """Whether the job has outlived the failure of a rank."""
@@ -126,28 +121,30 @@ class SurvivalPolicy:
         return [rank for rank in ranks if self._due.pop(rank, None) is not None]
 
     def begins(self, rank: int) -> int:
-        """A rank of a lost host is started again now: the number of that life."""
+        """A rank is started again now: the number of that life."""
         self._open.discard(rank)
         return self._begun[rank]
 
-    def called(self, absent: list[int]) -> Effects:
-        """A rank calls initialize(), and these have failed before they could."""
+    def called(self, absent: list[int]) -> str:
+        """A rank calls initialize(), and these have failed before they could.
+
+        Why the job ends for that; "" if it does not.
+        """
         if self.restarts or not absent:
-            return []
-        return [EndAll(f"{these_ranks(absent)} failed before initialize(), where others wait")]
+            return ""
+        return f"{these_ranks(absent)} failed before initialize(), where others wait"
 
     @property
     def deadline(self) -> float | None:
         """When to call `expire` next."""
         return min(self._due.values(), default=None)
 
-    def expire(self, now: float) -> Effects | None:
-        """Start again what is due."""
+    def expire(self, now: float) -> dict[int, int]:
+        """The ranks to be started again now, each with the number of that life."""
         due = [rank for rank, at in self._due.items() if now >= at]
         for rank in due:
             del self._due[rank]
-            self._open.discard(rank)
-        return [StartNow(rank, self._begun[rank]) for rank in due] or None
+        return {rank: self.begins(rank) for rank in due}
 
     def _why_not(self, loss: Loss) -> str:
         """Why the job cannot go on; "" if it can."""

@@ -12,11 +12,10 @@ from mcjax_launch.kernel.launcher.agent_orders import in_life, start_again
 from mcjax_launch.kernel.launcher.stop_policy import RankFailure
 from mcjax_launch.kernel.launcher.survival import (
     BeginAgain,
-    Effects,
+    Effect,
     EndAll,
     GoOn,
     Loss,
-    StartNow,
     SurvivalPolicy,
 )
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
@@ -75,7 +74,7 @@ class Survivors:
         state = self._state
         if self._launcher.policy.ending:
             return False
-        effects = [one for run in lost for one in self._policy.failed(self._loss(run))]
+        effects = [self._policy.failed(self._loss(run)) for run in lost]
         ends = [effect for effect in effects if isinstance(effect, EndAll)]
         if ends:
             state.ended_all = ends[0].why
@@ -95,7 +94,9 @@ class Survivors:
         self._launcher.console.summary([stop.message, what_follows], alarm=True)
         return True
 
-    def _rejoin(self, stop: StopReason, host: Host, ranks: Sequence[int], effects: Effects) -> str:
+    def _rejoin(
+        self, stop: StopReason, host: Host, ranks: Sequence[int], effects: Sequence[Effect | None]
+    ) -> str:
         """Have these ranks of a lost host started again; what to say of that."""
         from mcjax_launch.kernel.launcher.rejoining import Rejoining  # as few jobs need
 
@@ -144,11 +145,11 @@ class Survivors:
 
     def called(self) -> None:
         """A rank calls initialize()."""
-        if self._absent and not self._launcher.policy.ending:
-            self._perform(self._policy.called(self._absent))
-            if self._state.ended_all:
-                stop = self._launcher.policy.rank_ended(RankFailure(self._absent[0]))
-                self._launcher.perform(stop)
+        ending = self._launcher.policy.ending
+        if not ending and (why := self._policy.called(self._absent)):
+            self._perform(EndAll(why))
+            stop = self._launcher.policy.rank_ended(RankFailure(self._absent[0]))
+            self._launcher.perform(stop)
         self._look_for_vain_calls()
 
     def _look_for_vain_calls(self) -> None:
@@ -178,7 +179,8 @@ class Survivors:
             return
         for rank in [rank for rank, (_, at) in self._untold.items() if now >= at]:
             self._report(self._state.ranks[rank])
-        self._perform(self._policy.expire(now) or [])
+        for rank, number in self._policy.expire(now).items():
+            self._start(rank, number, now)
         for rejoining in list(self._rejoining):
             if rejoining.due is not None and now >= rejoining.due:
                 rejoining.connect()
@@ -204,23 +206,20 @@ class Survivors:
         first = self._state.rank_of(0)
         return first is not None and (first.is_gone or first.membership.left)
 
-    def _perform(self, effects: Effects) -> None:
+    def _perform(self, effect: Effect | None) -> None:
         state, now = self._state, time.monotonic()
-        for effect in effects:
-            match effect:
-                case GoOn(rank):
-                    text = f"going on without rank {rank} (--on-rank-failure)"
-                    self._untold[rank] = text, now + _LAST_WORDS_S
-                case BeginAgain(rank, pause_s, number, most):
-                    state.ranks[rank].process.restarts = True
-                    of = f"({number} of {most})"
-                    text = f"starting rank {rank} again in {pause_s:g} s {of}"
-                    self._untold[rank] = text, now + _LAST_WORDS_S
-                case EndAll(why):
-                    state.ended_all = why
-                    state.activity.failed_at = now
-                case StartNow(rank, number):
-                    self._start(rank, number, now)
+        match effect:
+            case GoOn(rank):
+                text = f"going on without rank {rank} (--on-rank-failure)"
+                self._untold[rank] = text, now + _LAST_WORDS_S
+            case BeginAgain(rank, pause_s, number, most):
+                state.ranks[rank].process.restarts = True
+                of = f"({number} of {most})"
+                text = f"starting rank {rank} again in {pause_s:g} s {of}"
+                self._untold[rank] = text, now + _LAST_WORDS_S
+            case EndAll(why):
+                state.ended_all = why
+                state.activity.failed_at = now
 
     def _report(self, run: RankRun) -> None:
         """Say why a rank has failed, if that has not been said."""
