@@ -22,8 +22,9 @@ from mcjax_launch.jax_messages.noise import (
     GlooListener,
     LineClassifier,
     Noise,
-    StubListener,
     VictimSearch,
+    is_stub,
+    may_have_stubs,
 )
 from mcjax_launch.jax_messages.tracebacks import START, Reader, Traceback, tracebacks
 from mcjax_launch.kernel.wire import frames
@@ -63,8 +64,7 @@ class NoiseFilter:
     """
 
     def __init__(self) -> None:
-        self._gloo = LineFilter(GlooListener)
-        self._stubs = LineFilter(StubListener)
+        self._gloo = GlooFilter()
         self._follow_on = FollowOnFilter()
         self.hidden = self._follow_on.hidden
 
@@ -72,7 +72,7 @@ class NoiseFilter:
         """What to show when another piece of a stream comes."""
         if piece.stream.number == frames.STDOUT:
             return self._gloo.feed(piece)
-        kept = self._stubs.feed(piece)
+        kept = _without_stubs(piece)
         return list(chain.from_iterable(self._follow_on.feed(one, now) for one in kept))
 
     def fold_victims(
@@ -143,19 +143,14 @@ class HiddenLines:
         return [f"hid {counted(count, more + 'line')} {self._kind}{whose}; -v shows them"]
 
 
-class LineFilter:
-    """Hides lines of one kind, at any time.
+class GlooFilter:
+    """Hides Gloo's lines, at any time.
 
     Where such a line follows an unfinished one, as a progress bar's, that one goes on behind it.
-
-    Args:
-        listener: makes what finds them in a stream.
-
     """
 
-    def __init__(self, listener: Callable[[], GlooListener | StubListener]) -> None:
-        self._listener = listener
-        self._listeners: dict[Stream, GlooListener | StubListener] = {}
+    def __init__(self) -> None:
+        self._listeners: dict[Stream, GlooListener] = {}
         self._begun = _BegunLines()
         self._held: dict[Stream, bytes] = {}  # the beginning of noise, behind an unfinished line
         self._cut: set[Stream] = set()  # whose unfinished line has lost its newline with the noise
@@ -165,7 +160,7 @@ class LineFilter:
         stream = piece.stream
         listener = self._listeners.get(stream)
         if listener is None:
-            listener = self._listeners[stream] = self._listener()
+            listener = self._listeners[stream] = GlooListener()
         if isinstance(piece, Fragment):
             return self._part(Fragment(stream, self._held.pop(stream, b"") + piece.text), listener)
         if stream in self._cut:
@@ -180,15 +175,13 @@ class LineFilter:
             return [piece]
         return self._lines(text, stream, listener)
 
-    def _lines(
-        self, text: bytes, stream: Stream, listener: GlooListener | StubListener
-    ) -> list[Piece]:
+    def _lines(self, text: bytes, stream: Stream, listener: GlooListener) -> list[Piece]:
         """What to show of whole lines."""
         kept = bytearray()
         for line in text[:-1].split(b"\n"):
             if listener.unwanted(line):
                 continue
-            at = listener.place_in(line)
+            at = line.find(GLOO_START)
             if at > 0 and listener.may_be_in(line[at:]) and listener.unwanted(line[at:]):
                 kept += line[:at]  # the next line goes on with it
             else:
@@ -200,10 +193,10 @@ class LineFilter:
             shown += self._part(Fragment(stream, bytes(kept[end:])), listener)
         return shown
 
-    def _part(self, part: Fragment, listener: GlooListener | StubListener) -> list[Piece]:
+    def _part(self, part: Fragment, listener: GlooListener) -> list[Piece]:
         """What to show of a part of a line."""
         text, stream = part.text, part.stream
-        if (at := listener.place_in(text)) >= 0:
+        if (at := text.find(GLOO_START)) >= 0:
             noise = text[at:]
             if not part.ends and len(noise) <= _LONGEST_NOISE:
                 self._held[stream] = noise
@@ -504,6 +497,13 @@ class _BegunLines:
             return line.removesuffix(b"\n")
         self._lines[part.stream] = line
         return None
+
+
+def _without_stubs(piece: Piece) -> list[Piece]:
+    """What is left of a piece of stderr; such a line comes as a whole."""
+    if isinstance(piece, Fragment) or len(piece.data) >= _FLOOD or not may_have_stubs(piece.text):
+        return [piece]
+    return _sift(piece, is_stub)
 
 
 def _sift(lines: Lines, unwanted: Callable[[bytes], bool]) -> list[Piece]:

@@ -115,25 +115,15 @@ class GlooListener:
         """A quick check: whether the lines of `data` need a look."""
         return self._owed > 0 or (_GLOO_BYTE in data and _GLOO_MARK in data)
 
-    def place_in(self, line: bytes) -> int:
-        """Where in a line such a one may begin; below 0: nowhere."""
-        return line.find(GLOO_START)
+
+def is_stub(line: bytes) -> bool:
+    """Whether this whole line on stderr says that CUDA has no driver here."""
+    return re.fullmatch(_STUB, line) is not None
 
 
-class StubListener:
-    """Finds on stderr what libraries say where CUDA has no driver."""
-
-    def unwanted(self, line: bytes) -> bool:
-        """Whether the next line is such a one."""
-        return re.fullmatch(_STUB, line) is not None
-
-    def may_be_in(self, data: bytes) -> bool:
-        """A quick check: whether the lines of `data` need a look."""
-        return any(mark in data for mark in _STUB_MARKS)
-
-    def place_in(self, line: bytes) -> int:  # noqa: ARG002  a whole line comes in one piece
-        """Where in a line such a one may begin; below 0: nowhere."""
-        return -1
+def may_have_stubs(data: bytes) -> bool:
+    """A quick check: whether such lines may be in `data`."""
+    return any(mark in data for mark in _STUB_MARKS)
 
 
 class LineClassifier:
@@ -217,7 +207,7 @@ class LineClassifier:
             return Noise.TERM
         if self._victim and re.fullmatch(_STACK, line):
             return Noise.STACK
-        if re.fullmatch(_STUB, line):
+        if is_stub(line):
             return Noise.STUB
         return Noise.GLOO if is_gloo(line) else None
 
