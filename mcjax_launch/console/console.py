@@ -303,7 +303,7 @@ class Console:
             output.show(piece, now)
 
     def fold_victims(self, culprit: int | None, *, reported: bool = False, own_term: bool) -> None:
-        """The job ends: hide follow-on errors; see `FollowOnFilter.fold_victims`."""
+        """The job ends: hide follow-on errors; see `NoiseFilter.fold_victims`."""
         now = time.monotonic()
         shown = self._noise.fold_victims(culprit, reported=reported, own_term=own_term, now=now)
         self._show(shown, now)

@@ -13,16 +13,17 @@ is shown; so is that of a Ctrl-C.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, whole_lines
 from mcjax_launch.jax_messages.noise import (
     GLOO_START,
+    LONGEST_MARK,
     GlooListener,
     LineClassifier,
     Noise,
-    VictimSearch,
+    has_victims_mark,
     is_stub,
     may_have_stubs,
 )
@@ -53,47 +54,6 @@ _LONGEST_NOISE = 1 << 14
 def patience_s(begun: bytes) -> float:
     """How many seconds more than others an unfinished line may wait for its end."""
     return GLOO_S if begun.startswith(GLOO_START) else 0.0
-
-
-class NoiseFilter:
-    """Takes the pieces of all ranks' streams, and hands on what is not noise.
-
-    Attributes:
-        hidden: counts of hidden lines, each a timer that says what to tell the user.
-
-    """
-
-    def __init__(self) -> None:
-        self._gloo = GlooFilter()
-        self._follow_on = FollowOnFilter()
-        self.hidden = self._follow_on.hidden
-
-    def feed(self, piece: Piece, now: float) -> list[Piece]:
-        """What to show when another piece of a stream comes."""
-        if piece.stream.number == frames.STDOUT:
-            return self._gloo.feed(piece)
-        kept = _without_stubs(piece)
-        return list(chain.from_iterable(self._follow_on.feed(one, now) for one in kept))
-
-    def fold_victims(
-        self, culprit: int | None, *, reported: bool = False, own_term: bool, now: float
-    ) -> list[Piece]:
-        """The job ends; see `FollowOnFilter.fold_victims`."""
-        return self._follow_on.fold_victims(culprit, reported=reported, own_term=own_term, now=now)
-
-    def stop_holding(self, rank: int, now: float) -> list[Piece]:
-        """What was held back of a rank's, to be shown as it is."""
-        return self._follow_on.stop_holding(rank, now)
-
-    @property
-    def deadline(self) -> float | None:
-        """When something has waited long enough."""
-        return self._follow_on.deadline
-
-    def expire(self, now: float) -> list[Piece]:
-        """What was held back for long enough, to be shown as it is; all at infinity, the end."""
-        ends = self._gloo.finish() if now == math.inf else []
-        return [*ends, *self._follow_on.expire(now)]
 
 
 class HiddenLines:
@@ -224,7 +184,7 @@ class GlooFilter:
 class _Held:
     """Pieces of a stream that are held back; each is searched once, however small they are."""
 
-    __slots__ = ("_tracebacks", "_victim", "pieces", "same", "text", "told", "until")
+    __slots__ = ("_has_mark", "_tracebacks", "pieces", "same", "text", "told", "until")
 
     def __init__(self, until: float) -> None:
         self.until = until
@@ -233,14 +193,15 @@ class _Held:
         self.pieces: list[Piece] = []
         self.text = bytearray()
         self._tracebacks = Reader()
-        self._victim = VictimSearch()
+        self._has_mark = False
 
     def add(self, piece: Piece) -> None:
         text = piece.text
         self.pieces.append(piece)
+        begin = max(0, len(self.text) - LONGEST_MARK)  # a mark may have begun there
         self.text += text
         self._tracebacks.feed(text)
-        self._victim.feed(text)
+        self._has_mark = self._has_mark or has_victims_mark(self.text[begin:])
 
     @property
     def tracebacks(self) -> list[Traceback]:
@@ -252,19 +213,20 @@ class _Held:
         last = self._tracebacks.found[-1:]
         if any(not traceback.is_over for traceback in last):
             return True
-        victims = self._victim.may_have_begun or any(traceback.is_victims for traceback in last)
-        return victims and not ending
+        victims = self._has_mark and b"]" in self.text  # as behind the file and line of C++
+        return (victims or any(traceback.is_victims for traceback in last)) and not ending
 
 
-class FollowOnFilter:
-    """Hides on stderr what JAX says in ranks that end because of another's failure.
+class NoiseFilter:
+    """Takes the pieces of all ranks' streams, and hands on what is not noise.
 
     Attributes:
-        hidden: counts of it.
+        hidden: counts of hidden follow-on errors, each a timer that says what to tell the user.
 
     """
 
     def __init__(self) -> None:
+        self._gloo = GlooFilter()
         follow_on = HiddenLines("of follow-on errors")
         interrupts = HiddenLines("of the same KeyboardInterrupt")
         self._same_error = HiddenLines("of the same error")
@@ -288,6 +250,15 @@ class FollowOnFilter:
 
     def feed(self, piece: Piece, now: float) -> list[Piece]:
         """What to show when another piece of a stream comes."""
+        if piece.stream.number == frames.STDOUT:
+            return self._gloo.feed(piece)
+        return self._errors_in(_without_stubs(piece), now)
+
+    def _errors_in(self, pieces: Sequence[Piece], now: float) -> list[Piece]:
+        return list(chain.from_iterable(self._error(piece, now) for piece in pieces))
+
+    def _error(self, piece: Piece, now: float) -> list[Piece]:
+        """What to show when another piece of stderr comes."""
         stream = piece.stream
         held = self._held.pop(stream, None)
         if held is None:
@@ -372,7 +343,7 @@ class FollowOnFilter:
         return pieces
 
     def fold_victims(
-        self, culprit: int | None, *, reported: bool, own_term: bool, now: float
+        self, culprit: int | None, *, reported: bool = False, own_term: bool, now: float
     ) -> list[Piece]:
         """The job ends: from now on hide follow-on errors.
 
@@ -393,7 +364,7 @@ class FollowOnFilter:
             self._counts.pop(Noise.TERM, None)
         held, self._held = self._held, {}
         again = [piece for waiting in held.values() for piece in waiting.pieces]
-        return list(chain.from_iterable(self.feed(piece, now) for piece in again))
+        return self._errors_in(again, now)
 
     @property
     def deadline(self) -> float | None:
@@ -404,10 +375,11 @@ class FollowOnFilter:
     def expire(self, now: float) -> list[Piece]:
         """What was held back for long enough, to be shown; all if `now` is infinity, the end."""
         self._at_end = now == math.inf
-        return self._show_held(lambda stream, held: self._is_due(stream, held, now), now)
+        ends = self._gloo.finish() if self._at_end else []
+        return [*ends, *self._show_held(lambda stream, held: self._is_due(stream, held, now), now)]
 
     def stop_holding(self, rank: int, now: float) -> list[Piece]:
-        """What was held back of a rank's."""
+        """What was held back of a rank's, to be shown as it is."""
         return self._show_held(lambda stream, held: stream.rank == rank, now)
 
     def _is_due(self, stream: Stream, held: _Held, now: float) -> bool:

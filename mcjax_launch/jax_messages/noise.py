@@ -69,6 +69,7 @@ _TASK = rb"\d+|/job:[\w/:]+"
 _STACK = rb"\*\*\* Check failure stack trace: \*\*\*|    @ +0x[0-9a-f]+ .*"
 # The first line of a victim's account holds one of these,
 _VICTIM_MARKS = (_FATAL, b" from coordination service")
+LONGEST_MARK = max(map(len, _VICTIM_MARKS))
 # and every line above but those of _GOES_ON holds one of these.
 _MARKS = (b".cc:", b".h:", b"    @ ", b"*** Check failure")
 _ANY_MARKS = (START, *CHAINS, *_MARKS)
@@ -231,25 +232,6 @@ def without_noise(lines: Sequence[str]) -> tuple[list[str], int]:
     return kept, len(lines) - len(kept)
 
 
-class VictimSearch:
-    """Looks for the beginning of a victim's account in a text that comes bit by bit.
-
-    Attributes:
-        may_have_begun: it may be there.
-
-    """
-
-    def __init__(self) -> None:
-        self.may_have_begun = False
-        self._bracket = False
-        self._mark = False
-        self._end = b""  # of the text: a mark may have begun there
-
-    def feed(self, data: bytes) -> None:
-        """More of the text."""
-        self._bracket = self._bracket or b"]" in data
-        if not self._mark:
-            text = self._end + data
-            self._mark = any(mark in text for mark in _VICTIM_MARKS)
-            self._end = text[1 - max(map(len, _VICTIM_MARKS)) :]
-        self.may_have_begun = self._bracket and self._mark
+def has_victims_mark(text: bytes | bytearray) -> bool:
+    """Whether a victim's account may begin in a text; marks have LONGEST_MARK bytes at most."""
+    return any(mark in text for mark in _VICTIM_MARKS)
