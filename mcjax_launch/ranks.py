@@ -1,7 +1,11 @@
-"""Whole numbers and sets of ranks as text, read and written; pure."""
+"""Whole numbers and sets of ranks as text, read and written; what several have alike; pure."""
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 #: The most ranks that a job may have: beyond this it is a slip of the finger.
 MOST_RANKS = 65_536
@@ -83,11 +87,17 @@ def slices_text(slices: Sequence[int]) -> str:
         slices: the slice of each rank.
 
     """
-    ranks: dict[int, list[int]] = {}
-    for rank, index in enumerate(slices):
-        ranks.setdefault(index, []).append(rank)
+    ranks = grouped((index, rank) for rank, index in enumerate(slices))
     parts = [these_ranks(ranks[index]) for index in sorted(ranks)]
     return f"{counted(len(ranks), 'slice')} ({'; '.join(parts)})"
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """What goes with each of these keys, such as the ranks that did the same; in their order."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def all_ranks(count: int) -> str:

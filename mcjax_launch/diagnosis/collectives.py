@@ -6,7 +6,7 @@ from mcjax_launch.diagnosis.sightings import BARRIER, crashed_at, in_function
 from mcjax_launch.diagnosis.victims import told_by
 from mcjax_launch.jax_messages.lost_peer import failed_programs_barrier
 from mcjax_launch.kernel.wire import source_lines
-from mcjax_launch.ranks import these_ranks
+from mcjax_launch.ranks import grouped, these_ranks
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 
@@ -21,10 +21,9 @@ def different_collectives(state: RunState, first: RankRun) -> str:
         first: the rank that noticed: as much to blame as any other.
 
     """
-    places: dict[str, list[int]] = {}
-    for run in [first, *(run for run in state.ranks.values() if run is not first)]:
-        if place := _place(run):
-            places.setdefault(place, []).append(run.process_id)
+    runs = [first, *(run for run in state.ranks.values() if run is not first)]
+    places = grouped((_place(run), run.process_id) for run in runs)
+    places.pop("", None)
     groups = [f"{these_ranks(ranks)} {place}" for place, ranks in _shown(places.items())]
     where = f": {', '.join(groups)}" if groups else ""
     return f"the ranks ran different collectives{where}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import have, these_ranks
+from mcjax_launch.ranks import grouped, have, these_ranks
 from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import lasting
@@ -38,11 +38,9 @@ class IdleCompilation(Value):
 def idle_compilations(state: RunState) -> Iterator[IdleCompilation]:
     """Those of ranks that wait in one, by programs and lines."""
     since = state.idle_compilations
-    groups: dict[tuple[str, str], list[int]] = {}
-    for rank in since:
-        if (latest := state.ranks[rank].compilations.latest) is not None:
-            groups.setdefault((titled(latest.name), latest.where), []).append(rank)
-    for place, ranks in groups.items():
+    latest = ((rank, state.ranks[rank].compilations.latest) for rank in since)
+    known = (((titled(one.name), one.where), rank) for rank, one in latest if one is not None)
+    for place, ranks in grouped(known).items():
         yield IdleCompilation(*place, tuple(ranks), min(since[rank] for rank in ranks))
 
 

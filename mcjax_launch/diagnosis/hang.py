@@ -8,7 +8,7 @@ from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints, waits_for_ev
 from mcjax_launch.diagnosis.initialize_calls import kept_apart, other_setting, wrong_call
 from mcjax_launch.diagnosis.lost import lost_errors
 from mcjax_launch.diagnosis.spmd import divergence_lines
-from mcjax_launch.ranks import have, these_ranks
+from mcjax_launch.ranks import grouped, have, these_ranks
 from mcjax_launch.runs.place import Stage
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.spmd import titled
@@ -84,9 +84,7 @@ def _uses_jax(state: RunState) -> bool:
 
 
 def _stages(state: RunState) -> list[str]:
-    groups: dict[str, list[int]] = {}
-    for rank, run in state.ranks.items():
-        groups.setdefault(_stage(run), []).append(rank)
+    groups = grouped((_stage(run), rank) for rank, run in state.ranks.items())
     groups.pop("", None)
     return [f"{placed(state, ranks)}: {stage}" for stage, ranks in groups.items()]
 
@@ -107,15 +105,18 @@ def _blames(state: RunState) -> list[str]:
 
 def _compiled(runs: Iterable[RankRun]) -> list[str]:
     """What each rank compiled last, and from which line."""
-    groups: dict[str, list[int]] = {}
-    for run in runs:
-        if (latest := run.compilations.latest) is not None:
-            what = f"{titled(latest.name)} at {latest.where or 'an unknown line'}"
-            line = f"compiling {what}" if run.compilations.under_way else f"last compiled {what}"
-            groups.setdefault(line, []).append(run.process_id)
-        elif run.place.is_through:
-            groups.setdefault("nothing compiled yet", []).append(run.process_id)
+    groups = grouped((_latest(run), run.process_id) for run in runs)
+    groups.pop("", None)
     return [f"{these_ranks(ranks)}: {line}" for line, ranks in groups.items()]
+
+
+def _latest(run: RankRun) -> str:
+    """What a rank compiles or compiled last; "" where nothing is expected of it yet."""
+    latest = run.compilations.latest
+    if latest is None:
+        return "nothing compiled yet" if run.place.is_through else ""
+    what = f"{titled(latest.name)} at {latest.where or 'an unknown line'}"
+    return f"compiling {what}" if run.compilations.under_way else f"last compiled {what}"
 
 
 def _behind(state: RunState) -> list[str]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from mcjax_launch.kernel.wire.address import is_loopback, split_text
 from mcjax_launch.kernel.wire.hook_messages import Joining
-from mcjax_launch.ranks import have, these_ranks
+from mcjax_launch.ranks import grouped, have, these_ranks
 from mcjax_launch.runs.place import Stage
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
@@ -182,10 +182,8 @@ def other_version(state: RunState) -> Blame | None:
 
 
 def _other_package(runs: Sequence[RankRun], package: str) -> Blame | None:
-    groups: dict[str, list[RankRun]] = {}
-    for run in runs:
-        if version := getattr(run.membership.call, package):
-            groups.setdefault(f"{package} {version}", []).append(run)
+    versions = ((getattr(run.membership.call, package), run) for run in runs)
+    groups = grouped((f"{package} {version}", run) for version, run in versions if version)
     return _odd(groups, lambda has, other: (has, other.partition(" ")[2]))
 
 
@@ -221,9 +219,8 @@ def other_setting(state: RunState) -> Blame | None:
         if call is not None and call.settings is not None
     ]
     for name in sorted({name for _, settings in known for name in settings}):
-        groups: dict[str, list[RankRun]] = {}
-        for run, settings in sorted(known, key=lambda one: one[0].process_id):
-            groups.setdefault(settings.get(name, ""), []).append(run)
+        in_order = sorted(known, key=lambda one: one[0].process_id)
+        groups = grouped((settings.get(name, ""), run) for run, settings in in_order)
         if (blame := _odd(groups, partial(_settings, name))) is not None:
             return blame
     return None

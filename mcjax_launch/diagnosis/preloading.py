@@ -1,6 +1,6 @@
 """Which imports are under way for ranks that wait for them (--preload); pure."""
 
-from mcjax_launch.ranks import counted
+from mcjax_launch.ranks import counted, grouped
 from mcjax_launch.runs.rank_run import Import
 from mcjax_launch.runs.state import RunState
 
@@ -19,9 +19,7 @@ def imports_under_way(state: RunState, now: float) -> list[str]:
     for run in state.ranks.values():
         if run.process.awaits is not None:
             hosts[run.host] = run.process.awaits
-    modules: dict[str, list[str]] = {}
-    for host, found in hosts.items():
-        modules.setdefault(found.module, []).append(host)
+    modules = grouped((found.module, host) for host, found in hosts.items())
     lines = []
     for module, names in modules.items():
         # On a busy machine the word of an import comes after the reason to stop.

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from mcjax_launch.diagnosis.sightings import Sighting
 from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.ranks import grouped
 from mcjax_launch.runs.looks import Doing, Moment, Spot
 from mcjax_launch.runs.rank_run import RankRun
 
@@ -71,10 +72,7 @@ def slow_ranks(moments: Iterable[Moment]) -> list[SlowRank]:
 
     """
     known = [moment for moment in moments if moment.known]
-    awaited: dict[int, list[Moment]] = {}
-    for moment in known:
-        for rank in awaited_at(moment):
-            awaited.setdefault(rank, []).append(moment)
+    awaited = grouped((rank, moment) for moment in known for rank in awaited_at(moment))
     least = len(known) / 2 + _SURE * math.sqrt(len(known)) / 2
     total = sum(moment.weight for moment in known)
     found = [

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from mcjax_launch.ranks import have, these_ranks
+from mcjax_launch.ranks import grouped, have, these_ranks
 from mcjax_launch.runs.spmd import Comparison, RanProgram, Side
 
 _MOST_SHAPES = 4
@@ -14,9 +14,7 @@ def divergence_lines(comparison: Comparison) -> list[str]:
     assert comparison.divergence is not None
     sides = comparison.sides()
     shown = _differing([side.program for side in sides if side.program is not None])
-    groups: dict[str, list[Side]] = {}
-    for side in sides:
-        groups.setdefault(_action(side, shown), []).append(side)
+    groups = grouped((_action(side, shown), side) for side in sides)
     parts = [
         f"{these_ranks(rank for side in same for rank in side.ranks)} {action}"
         for action, same in groups.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Sequence
 
 from mcjax_launch.diagnosis.preloading import imports_under_way
@@ -343,15 +344,11 @@ def last_words(run: RankRun) -> list[str]:
 
 def _others(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
     """What became of the other ranks, counted, in one line."""
-    counts: dict[str, int] = {}
     those = {run.process_id for run in described}
-    for run in runs:
-        if run.process_id not in those:
-            end = fate(run)
-            counts[end] = counts.get(end, 0) + 1
-    if not counts:
+    counts = Counter(fate(run) for run in runs if run.process_id not in those)
+    total = counts.total()
+    if not total:
         return []
-    total = sum(counts.values())
     if total == 1:
         alone = "the other rank" if described else these_ranks(run.process_id for run in runs)
         return [f"{alone}: {next(iter(counts))}"]
@@ -359,7 +356,7 @@ def _others(runs: Sequence[RankRun], described: Sequence[RankRun]) -> list[str]:
     if len(counts) == 1:
         name = several if described else all_ranks(total)
         return [f"{name}: {next(iter(counts))}"]
-    fates = sorted(counts.items(), key=lambda counted: -counted[1])
+    fates = counts.most_common()
     parts = [f"{count} {end}" for end, count in fates[:_MOST_FATES]]
     if rest := sum(count for _, count in fates[_MOST_FATES:]):
         parts.append(f"{rest} in other ways")

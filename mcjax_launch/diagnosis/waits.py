@@ -13,7 +13,7 @@ from mcjax_launch.diagnosis.initialize_calls import kept_apart, wrong_call
 from mcjax_launch.diagnosis.sightings import Sighting, sightings
 from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import all_ranks, have, these_ranks
+from mcjax_launch.ranks import all_ranks, grouped, have, these_ranks
 from mcjax_launch.runs import waits
 from mcjax_launch.runs.place import Stage
 from mcjax_launch.runs.spmd import titled
@@ -339,9 +339,7 @@ def waiting_since(state: RunState) -> float | None:
 
 def _grouped(places: Iterable[tuple[int, str]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Ranks by where they are, the most first."""
-    groups: dict[str, list[int]] = {}
-    for rank, where in places:
-        groups.setdefault(where, []).append(rank)
+    groups = grouped((where, rank) for rank, where in places)
     by_size = sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0]))
     return tuple((where, tuple(ranks)) for where, ranks in by_size)
 

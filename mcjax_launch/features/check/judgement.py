@@ -11,7 +11,7 @@ from mcjax_launch.features.check.messages import DeviceCount
 from mcjax_launch.kernel.launcher.peers import remedy
 from mcjax_launch.kernel.launcher.tpu_workers import part_note
 from mcjax_launch.kernel.wire.jax_version import why_too_old
-from mcjax_launch.ranks import counted, ranges
+from mcjax_launch.ranks import counted, grouped, ranges
 
 Hosts = Sequence[HostFound]
 Text = Callable[[HostFound], str]
@@ -52,9 +52,7 @@ def judge(found: Found) -> Findings:
 
 def _reached(found: Found) -> Findings:
     """Lost hosts are one finding where the reason is the same but for their names."""
-    same: dict[str, list[str]] = {}
-    for name, why in found.lost.items():
-        same.setdefault(why.replace(name, "{host}"), []).append(name)
+    same = grouped((why.replace(name, "{host}"), name) for name, why in found.lost.items())
     for lost in same.values():
         yield Finding("hosts", found.lost[lost[0]], tuple(lost), "error")
     well = sum(host.name not in found.lost for host in found.hosts)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.ranks import these_ranks
+from mcjax_launch.ranks import grouped, these_ranks
 
 # Written by each rank next to its trace, as the last.
 _BEGAN = "began.json"
@@ -157,9 +157,7 @@ def in_collectives(shares: Mapping[int, float]) -> str:
     if len(shares) < 2 or not any(shares.values()):
         return ""
     least, most = min(shares, key=lambda rank: shares[rank]), max(shares.values())
-    groups: dict[int, list[int]] = {}
-    for rank, share in shares.items():
-        groups.setdefault(round(100 * share), []).append(rank)
+    groups = grouped((round(100 * share), rank) for rank, share in shares.items())
     parts = [f"{these_ranks(ranks)} {percent} %" for percent, ranks in groups.items()]
     if len(parts) > _MOST_SHARES:
         lowest, highest = min(groups), max(groups)

@@ -6,7 +6,7 @@ import signal
 
 from mcjax_launch.diagnosis.summary import Summary, duration, fate
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import all_ranks, these_ranks
+from mcjax_launch.ranks import all_ranks, grouped, these_ranks
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 
@@ -98,9 +98,7 @@ def _went_on(state: RunState, hit: list[RankRun]) -> str:
 def _leaving(state: RunState, at: float) -> str:
     """How the ranks have left that were told to."""
     runs = list(state.ranks.values())
-    groups: dict[str, list[int]] = {}
-    for run in runs:
-        groups.setdefault(_left(run), []).append(run.process_id)
+    groups = grouped((_left(run), run.process_id) for run in runs)
     well = groups.pop("", [])
     ends = [run.process.ended_at for run in runs if run.status == 0 and run.process.ended_at]
     within = f"left with 0 within {duration(max(0.1, max(ends) - at))}" if ends else ""

@@ -19,7 +19,7 @@ from mcjax_launch.kernel.launcher.launcher import Launcher
 from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.launcher.stack_requests import of_ranks
 from mcjax_launch.kernel.wire import hook_messages, messages
-from mcjax_launch.ranks import these_ranks
+from mcjax_launch.ranks import grouped, these_ranks
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.stacks import Stack
@@ -72,9 +72,7 @@ class Verifying(LauncherPart):
                     self.launcher.perform(self.launcher.policy.reason_known(stop))
 
     def _release(self, opens: hook_messages.GateOpens, ranks: Iterable[int]) -> None:
-        held: dict[Host, list[int]] = {}
-        for rank in ranks:
-            held.setdefault(self._host_of[rank], []).append(rank)
+        held = grouped((self._host_of[rank], rank) for rank in ranks)
         for link in self._pool.links:
             if link.host in held:
                 link.send(messages.ReplyToHooks(tuple(held[link.host]), opens))
