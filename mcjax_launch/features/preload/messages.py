@@ -6,7 +6,7 @@ forks the ranks from there.
 
 from __future__ import annotations
 
-from ...kernel.wire.codec import Message, Nested
+from ...kernel.wire.codec import Message
 from ...kernel.wire.hook_messages import HookMessage
 from ...kernel.wire.messages import ToAgent, ToLauncher
 
@@ -57,26 +57,19 @@ class Forked(ForkMessage):
 # --- agent to fork server ---
 
 
-class Change(Nested):
-    """A variable of a rank that is not what the fork server was started with; None: unset."""
-
-    name: str
-    value: str | None
-
-
 class Fork(ForkMessage):
     """Fork a rank; with it come its descriptors 0, 1 and 2, and the one to wait on.
 
     Args:
         argv: its command, which differs in the program's arguments at most.
-        changes: of its environment.
+        changes: its variables that are not what the fork server was started with; None: unset.
         cores: what it may run on; empty for all.
         cwd: its working directory.
 
     """
 
     argv: tuple[str, ...]
-    changes: tuple[Change, ...]
+    changes: dict[str, str | None]
     cores: tuple[int, ...]
     cwd: str
 

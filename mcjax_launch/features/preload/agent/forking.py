@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from ..messages import Change, Fork, Forked, NotForked, Preloaded, StartedAfresh
+from ..messages import Fork, Forked, NotForked, Preloaded, StartedAfresh
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class Forking:
             self._server.hang_up()
 
 
-def _changes(servers: dict[str, str], own: dict[str, str]) -> tuple[Change, ...]:
+def _changes(servers: dict[str, str], own: dict[str, str]) -> dict[str, str | None]:
     """What is different in a rank's environment."""
     names = sorted({*servers, *own})
-    return tuple(Change(n, own.get(n)) for n in names if own.get(n) != servers.get(n))
+    return {name: own.get(name) for name in names if own.get(name) != servers.get(name)}

@@ -182,7 +182,7 @@ class ForkServer:
             return "its command is another"
         if order.cores and len(order.cores) != self._cores:
             return "it has another number of cores"
-        name = self._recording.reads.used_of(_changes(order))
+        name = self._recording.reads.used_of(order.changes)
         if name:
             return f"{name} differs between ranks, and an import may have read it"
         try:
@@ -193,10 +193,9 @@ class ForkServer:
 
     def _become(self, order: fork_messages.Fork) -> None:
         """Be this rank: what Python has done so far is done again where ranks differ."""
-        changes = _changes(order)
-        self._recording.reads.begin(changes, self._packages)
+        self._recording.reads.begin(order.changes, self._packages)
         self._recording.effects.undo(self._packages)
-        for name, value in changes.items():
+        for name, value in order.changes.items():
             if value is None:
                 self._environ.pop(name, None)
             else:
@@ -223,10 +222,6 @@ class ForkServer:
         recording = self._recording
         first_imports = FirstImports(recording, self._link, self._environ, fresh_start)
         UnseenModules(self._packages, self._path, recording.graph, first_imports.take)
-
-
-def _changes(order: fork_messages.Fork) -> dict[str, str | None]:
-    return {change.name: change.value for change in order.changes}
 
 
 def _first_of_path() -> str | None:
