@@ -105,9 +105,10 @@ class Terminal:
         assert self._held is not None
         _flush()
         try:
-            self._ask(DebuggerSwitches(rank)).close()
+            terminal, _ = self._ask(DebuggerSwitches(rank))
         except TerminalDenied as refused:
             return str(refused)
+        os.close(terminal)  # it is the one that this process has
         return ""
 
     def quit(self, where: str) -> None:
@@ -121,14 +122,14 @@ class Terminal:
 
     def _hold(self, stopped: DebuggerStopped) -> None:
         _flush()  # what was printed before is shown before the prompt
-        granted = self._ask(stopped)
+        terminal, term = self._ask(stopped)
         try:
-            self._held = _Standard(granted)
+            self._held = _Standard(terminal, term)
         finally:
-            granted.close()
+            os.close(terminal)
 
-    def _ask(self, message: DebuggerStopped | DebuggerSwitches) -> _Granted:
-        """Wait for the terminal.
+    def _ask(self, message: DebuggerStopped | DebuggerSwitches) -> tuple[int, str]:
+        """Wait for the terminal: its descriptor, to be closed, and its TERM.
 
         Raises:
             TerminalDenied: it will not come.
@@ -138,7 +139,7 @@ class Terminal:
         line.send(message)
         while (reply := line.receive(DebuggerReply)) is not None:
             if isinstance(reply, TerminalGranted) and line.descriptors:
-                return _Granted(line.descriptors.pop(0), reply.term)
+                return line.descriptors.pop(0), reply.term
             if isinstance(reply, TerminalRefused):
                 raise TerminalDenied(reply.reason)
         raise TerminalDenied("the launcher is gone")
@@ -157,21 +158,10 @@ class Terminal:
         return self._line
 
 
-class _Granted:
-    """A terminal as it comes from the agent."""
-
-    def __init__(self, fd: int, term: str) -> None:
-        self.fd = fd
-        self.term = term
-
-    def close(self) -> None:
-        os.close(self.fd)
-
-
 class _Standard:
     """A terminal in place of the standard descriptors, and what was there."""
 
-    def __init__(self, granted: _Granted) -> None:
+    def __init__(self, terminal: int, term: str) -> None:
         _flush()
         self._saved: list[int | None] = []
         for target in range(3):
@@ -179,14 +169,14 @@ class _Standard:
                 self._saved.append(os.dup(target))
             except OSError:  # the program has closed it
                 self._saved.append(None)
-            os.dup2(granted.fd, target)
+            os.dup2(terminal, target)
         self._files = {name: getattr(sys, name) for name, _ in _STANDARD}
         for target, (name, mode) in enumerate(_STANDARD):
             if _descriptor(self._files[name]) != target:  # the program has put another there
                 file = open(target, mode, buffering=1, closefd=False)  # noqa: SIM115
                 setattr(sys, name, file)
         self._term = os.environ.get("TERM")
-        os.environ["TERM"] = granted.term
+        os.environ["TERM"] = term
 
     def restore(self) -> None:
         """Put all back in its place."""
