@@ -196,6 +196,9 @@ class Console:
         for_record: `tails` has the last of stdout too, and more of both, as for a listener.
         listener: is told of all output and of the launcher's own lines, if there is one.
 
+    Attributes:
+        status_line: at the bottom of the terminal; None where there is none, or it is not wanted.
+
     """
 
     def __init__(
@@ -219,7 +222,7 @@ class Console:
         self._on_room = on_room
         self._logs = LogFiles(self.say)
         self._tails = Tails(for_record or listener is not None)
-        self._status = self._make_status()
+        self.status_line = self._make_status()
         self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(patience_s)
         self._noise = NoiseFilter()  # with --verbose nothing goes through it
         self._holds = False
@@ -228,7 +231,7 @@ class Console:
             self._noise,
             *self._noise.hidden,
             *outputs.values(),
-            *(() if self._status is None else (self._status,)),
+            *(() if self.status_line is None else (self.status_line,)),
         )
 
     def _make_status(self) -> "StatusLine | None":
@@ -298,8 +301,8 @@ class Console:
     def _show(self, pieces: Sequence[Piece], now: float) -> None:
         for piece in pieces:
             output = self._outputs[piece.stream.number]
-            if self._status is not None and output is self._outputs[frames.STDERR]:
-                self._status.make_way(now)
+            if self.status_line is not None and output is self._outputs[frames.STDERR]:
+                self.status_line.make_way(now)
             output.show(piece, now)
 
     def fold_victims(self, culprit: int | None, *, reported: bool = False, own_term: bool) -> None:
@@ -311,8 +314,8 @@ class Console:
     def finish_ranks(self) -> None:
         """All streams have ended, maybe without a last newline: show whatever waits."""
         now = time.monotonic()
-        if self._status is not None:
-            self._status.say("", now)
+        if self.status_line is not None:
+            self.status_line.say("", now)
         self._filter(self._unfinished.finish(), now)
         self._show(self._noise.expire(math.inf), now)
         for output in self._outputs.values():
@@ -381,11 +384,6 @@ class Console:
         if self._style.verbose:
             self.say(text)
 
-    @property
-    def status_line(self) -> "StatusLine | None":
-        """A line at the bottom of the terminal; None where there is none, or it is not wanted."""
-        return self._status
-
     # --- time and room ---
 
     @property
@@ -401,13 +399,13 @@ class Console:
             self._mention(hidden.expire(now))
         for output in self._outputs.values():
             output.expire(now)
-        if self._status is not None:
-            self._status.expire(now)
+        if self.status_line is not None:
+            self.status_line.expire(now)
 
     def resized(self) -> None:
         """The terminal has another size."""
-        if self._status is not None:
-            self._status.redraw()
+        if self.status_line is not None:
+            self.status_line.redraw()
 
     def suspended(self) -> None:
         """The launcher is about to be stopped, or to fail: leave no row behind."""
@@ -423,8 +421,8 @@ class Console:
         """Write nothing more to terminals and pipes, while a debugger has the screen."""
         if not self._holds:
             self._holds = True
-            if self._status is not None:
-                self._status.hold()
+            if self.status_line is not None:
+                self.status_line.hold()
             for output in set(self._outputs.values()):
                 output.hold()
 
@@ -449,8 +447,8 @@ class Console:
             self._holds = False
             for output in set(self._outputs.values()):
                 output.release(time.monotonic())
-            if self._status is not None:
-                self._status.release(time.monotonic())
+            if self.status_line is not None:
+                self.status_line.release(time.monotonic())
 
     def marked(self, line: str) -> str:
         """A line of the launcher's own with its prefix, for callers that write it elsewhere."""

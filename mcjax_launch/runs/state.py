@@ -53,13 +53,13 @@ class Pause:
     Attributes:
         ended_at: when such a time was last over; 0 before.
         resumed_at: when the launcher last went on after it had been stopped; 0 before.
+        total_s: how long somebody debugged it in all, up to the last end of that.
 
     """
 
     def __init__(self) -> None:
-        self.ended_at = self.resumed_at = 0.0
+        self.ended_at = self.resumed_at = self.total_s = 0.0
         self._since: float | None = None
-        self._total_s = 0.0
 
     def begin(self, now: float) -> None:
         """Somebody debugs from now on."""
@@ -69,18 +69,13 @@ class Pause:
     def end(self, now: float) -> None:
         """Nobody does any more."""
         if self._since is not None:
-            self._total_s += now - self._since
+            self.total_s += now - self._since
             self._since, self.ended_at = None, now
 
     @property
     def is_on(self) -> bool:
         """Whether somebody debugs."""
         return self._since is not None
-
-    @property
-    def total_s(self) -> float:
-        """How long somebody debugged it in all, up to the last end of that."""
-        return self._total_s
 
 
 class RunState(Changing):

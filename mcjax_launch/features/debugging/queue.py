@@ -77,31 +77,25 @@ class DebugQueue:
     Attributes:
         deadline: when to call `expire` next.
         ended: the job ends, and nobody gets the terminal any more.
+        active: the one that has the terminal; while there is a deadline, it steps.
 
     """
 
     def __init__(self) -> None:
         self.deadline: float | None = None
         self.ended = False
-        self._active: StoppedDebugger | None = (
-            None  # has the terminal; while `deadline` is set, it steps
-        )
+        self.active: StoppedDebugger | None = None
         self._has_left = False  # it is gone, in a step
         self._waiting: list[StoppedDebugger] = []
-
-    @property
-    def active(self) -> StoppedDebugger | None:
-        """The one that has the terminal."""
-        return self._active
 
     def stopped(self, stopped: StoppedDebugger) -> Effects:
         """A debugger wants the terminal."""
         if self.ended:
             return [Refuse(stopped, JOB_ENDS)]
-        active = self._active
+        active = self.active
         if active is not None and active.pid == stopped.pid and active.rank == stopped.rank:
             self.deadline = None
-            self._active = stopped
+            self.active = stopped
             return [Grant(stopped, self._others, again=True)]
         if active is None:
             return self._grant(stopped)
@@ -110,7 +104,7 @@ class DebugQueue:
 
     def resumed(self, rank: int, pid: int, now: float, *, steps: bool) -> Effects:
         """One gives it back, or is gone."""
-        if self._active is None or (self._active.rank, self._active.pid) != (rank, pid):
+        if self.active is None or (self.active.rank, self.active.pid) != (rank, pid):
             self._waiting = [one for one in self._waiting if (one.rank, one.pid) != (rank, pid)]
             return []
         if steps:
@@ -124,11 +118,11 @@ class DebugQueue:
     def gone(self, rank: int) -> Effects:
         """All processes of a rank are gone."""
         self._waiting = [one for one in self._waiting if one.rank != rank]
-        return self._next() if self._active is not None and self._active.rank == rank else []
+        return self._next() if self.active is not None and self.active.rank == rank else []
 
     def switches(self, rank: int) -> Effects:
         """The user wants another rank's debugger."""
-        active = self._active
+        active = self.active
         if active is None:
             return []
         found = next((one for one in self._waiting if one.rank == rank), None)
@@ -142,25 +136,25 @@ class DebugQueue:
         """Act, if it is time."""
         if self.deadline is None or now < self.deadline:
             return []
-        if self._active is None or self._has_left or not self._waiting:
+        if self.active is None or self._has_left or not self._waiting:
             return self._next()
-        return [StillSteps(self._active), *self._next()]
+        return [StillSteps(self.active), *self._next()]
 
     def end(self) -> Effects:
         """The job ends."""
         self.ended = True
         refused: Effects = [Refuse(one, JOB_ENDS) for one in self._waiting]
         self._waiting = []
-        return [*refused, *(self._next() if self._active is not None else [])]
+        return [*refused, *(self._next() if self.active is not None else [])]
 
     def _next(self) -> Effects:
-        self._active, self.deadline, self._has_left = None, None, False
+        self.active, self.deadline, self._has_left = None, None, False
         if self._waiting:
             return self._grant(self._waiting.pop(0))
         return [TakeBack()]
 
     def _grant(self, stopped: StoppedDebugger) -> Effects:
-        self._active, self.deadline, self._has_left = stopped, None, False
+        self.active, self.deadline, self._has_left = stopped, None, False
         return [Grant(stopped, self._others)]
 
     @property
