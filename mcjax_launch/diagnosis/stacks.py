@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TypeVar
 
 from mcjax_launch.kernel.wire import source_lines
@@ -120,19 +121,14 @@ def _name(same: Iterable[Stack], several_hosts: bool) -> str:
 
 def _calls(stack: Sequence[Frame]) -> Iterator[str]:
     """Lines for a stack: the user's calls marked, a library's own folded."""
-    at = 0
-    while at < len(stack):
-        frame = stack[at]
-        after = at + 1
-        while after < len(stack) and frame.library and stack[after].library == frame.library:
-            after += 1
-        if not frame.library:
-            yield f"  > {frame}"
-        elif after - at <= _FOLDED:
-            yield from (f"    {call}" for call in stack[at:after])
+    for library, frames in groupby(stack, lambda frame: frame.library):
+        first, *more = frames
+        if not library:
+            yield from (f"  > {call}" for call in (first, *more))
+        elif len(more) < _FOLDED:
+            yield from (f"    {call}" for call in (first, *more))
         else:
-            yield f"    {frame}"
-            yield f"    ({after - at - 1} more calls in {frame.library})"
-        at = after
+            yield f"    {first}"
+            yield f"    ({len(more)} more calls in {library})"
     if not stack:
         yield "    (no Python code)"
