@@ -145,26 +145,29 @@ class HangWatch:
 
     def suspects(self, now: float) -> bool:
         """Whether ranks have waited, or stood still, for so long that something may hang."""
+        return now - max(self._first_at(now), self._compiled_at()) >= AFTER_S * _PAUSE
+
+    def _first_at(self, now: float) -> float:
+        """Since when the first rank has waited, or stood still; `now` where none does."""
         from mcjax_launch.diagnosis.waits import waiting_since
 
-        since = [mark.since for mark in self._marks.values() if mark.since < mark.at]
         known = waiting_since(self._state)
-        first = min([*since, *([known] if known is not None else [])], default=now)
-        return now - max(first, self._compiled_at()) >= AFTER_S * _PAUSE
+        waiting = [] if known is None else [known]
+        return min([*waiting, *self._still.values()], default=now)
+
+    @property
+    def _still(self) -> dict[int, float]:
+        """Since when each rank has stood still whose main thread has not moved."""
+        return {rank: mark.since for rank, mark in self._marks.items() if mark.since < mark.at}
 
     def _judge(self, asked_at: float, now: float) -> Ask | None:
         """Hosts have answered what their ranks use: ask for stacks, or look again later."""
-        from mcjax_launch.diagnosis.waits import waiting_since
-
         if self._state.activity.heard_at > self._looked_at:
             self._interval_s = AFTER_S
         self._asked_at, self._looked_at = None, now
         self._mark(asked_at)
-        since = [mark.since for mark in self._marks.values()]
-        known = waiting_since(self._state)
-        first = min([*since, *([known] if known is not None else [])], default=now)
         # Until then one waited for a debugger, or for a compiler.
-        first = max(first, self._state.pause.ended_at, self._compiled_at())
+        first = max(self._first_at(now), self._state.pause.ended_at, self._compiled_at())
         if first >= asked_at:  # nobody stands still
             self._look_later(now)
         elif now < first + AFTER_S:
@@ -204,11 +207,10 @@ class HangWatch:
 
         self._awaits_stacks = False
         self._looked_at = self._stacks_at = now
-        still = {rank: mark.since for rank, mark in self._marks.items() if mark.since < mark.at}
         computing = {rank for rank, mark in self._marks.items() if mark.computes}
         well = self._state.ending or now < self._compiled_at() + AFTER_S
         polling = {rank for rank, mark in self._marks.items() if mark.polls}
-        wait = wait_of(self._state, stacks, still, computing, polling) if not well else None
+        wait = wait_of(self._state, stacks, self._still, computing, polling) if not well else None
         if wait is None:
             self._look_later(now)
             self._next_at = min(self._next_at, self._compiles_too_long_at(now))
