@@ -146,9 +146,9 @@ class Preloading(AgentPart):
         assert forking is not None
         self._close_hidden()
         self._heir = forking.end()
-        for report in forking.outcome.reports():
+        for report in forking.reports():
             self.agent.link.send(report)
-        self.agent.start_ranks(forking.outcome.afresh)
+        self.agent.start_ranks(forking.afresh)
         later, self._later = self._later, []
         if later and not self._forks_again(later):
             self.agent.start_ranks(later)

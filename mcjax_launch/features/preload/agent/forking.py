@@ -14,48 +14,12 @@ from ..messages import Fork, Forked, NotForked, Preloaded, StartedAfresh
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ....kernel.agent.part import Wanted
     from ....kernel.wire.codec import Message
     from ....kernel.wire.messages import RankOrder
     from .fork_server import ForkServerLink
-
-
-class ForkResult:
-    """How it went.
-
-    Attributes:
-        seconds: that the imports have taken.
-        forked: pids of the ranks that have been forked, by rank.
-        afresh: those that have to be started otherwise.
-        why: PROGRAM is forked, if nobody has asked for it.
-
-    """
-
-    def __init__(self, why: str = "") -> None:
-        self.seconds = 0.0
-        self.why = why
-        self.forked: dict[int, int] = {}
-        self.afresh: list[Wanted] = []
-        self._reasons: dict[str, list[int]] = {}
-        self._expected: set[str] = set()
-
-    def refuse(self, ranks: Iterable[Wanted], reason: str, *, expected: bool = False) -> None:
-        """Have these started afresh."""
-        for wanted in ranks:
-            self.afresh.append(wanted)
-            self._reasons.setdefault(reason, []).append(wanted[0].process_id)
-        if expected:
-            self._expected.add(reason)
-
-    def reports(self) -> Iterator[Message]:
-        """What the launcher is to know of that."""
-        if self.forked:
-            yield Preloaded(tuple(self.forked), self.seconds, self.why)
-        for reason, ranks in self._reasons.items():
-            expected = bool(self.why) or reason in self._expected
-            yield StartedAfresh(tuple(ranks), reason, expected)
 
 
 class Forking:
@@ -65,11 +29,12 @@ class Forking:
         ranks: to be forked, at least one.
         standard: makes the streams of a rank; gives the ends that are to be its 0, 1 and 2.
         on_forked: called with each rank that has been forked, and its pid, before it begins.
-        why: see ForkResult.
+        why: PROGRAM is forked, if nobody has asked for it.
         keeps: an heir of the server stays, if it can fork one of these.
 
     Attributes:
-        outcome: so far.
+        forked: pids of the ranks that have been forked, by rank.
+        afresh: those that have to be started otherwise.
 
     """
 
@@ -83,7 +48,12 @@ class Forking:
         keeps: bool,
     ) -> None:
         self.ranks = list(ranks)
-        self.outcome = ForkResult(why)
+        self.forked: dict[int, int] = {}
+        self.afresh: list[Wanted] = []
+        self._why = why
+        self._seconds = 0.0  # that the imports have taken
+        self._reasons: dict[str, list[int]] = {}  # against ranks that are started otherwise
+        self._is_expected = False
         self._standard = standard
         self._on_forked = on_forked
         self._ahead = list(ranks)
@@ -119,7 +89,7 @@ class Forking:
             seconds: that this has taken; 0: it has forked ranks before.
 
         """
-        self._server, self.outcome.seconds = server, seconds
+        self._server, self._seconds = server, seconds
         self._ask()
 
     def received(self, answer: Forked | NotForked) -> None:
@@ -133,19 +103,30 @@ class Forking:
 
     def refuse_all(self, reason: str = "", *, expected: bool = False) -> None:
         """Have all started afresh; those that are forked end. No reason: they will tell it."""
-        self.outcome, self._ahead = ForkResult(self.outcome.why), []
-        if reason:
-            self.outcome.refuse(self.ranks, reason, expected=expected)
-        else:
-            self.outcome.afresh = list(self.ranks)
+        self._ahead, self.forked, self.afresh = [], {}, list(self.ranks)
+        numbers = [rank.process_id for rank, _ in self.ranks]
+        self._reasons, self._is_expected = {reason: numbers} if reason else {}, expected
+
+    def _refuse(self, wanted: Wanted, reason: str) -> None:
+        """Have this one started afresh."""
+        self.afresh.append(wanted)
+        self._reasons.setdefault(reason, []).append(wanted[0].process_id)
+
+    def reports(self) -> Iterator[Message]:
+        """What the launcher is to know of how it went."""
+        if self.forked:
+            yield Preloaded(tuple(self.forked), self._seconds, self._why)
+        expected = bool(self._why) or self._is_expected
+        for reason, ranks in self._reasons.items():
+            yield StartedAfresh(tuple(ranks), reason, expected)
 
     def end(self) -> ForkServerLink | None:
         """Let the forked ranks begin, which are children of this process; the server's heir."""
-        for rank, pid in self.outcome.forked.items():
+        for rank, pid in self.forked.items():
             self._on_forked(rank, pid)
-        os.write(self._starting, b"." * len(self.outcome.forked))
+        os.write(self._starting, b"." * len(self.forked))
         heir = None
-        if self.outcome.forked and self._heir is not None and self._heir.pid:
+        if self.forked and self._heir is not None and self._heir.pid:
             heir, self._heir = self._heir, None
         self.close()
         return heir
@@ -171,14 +152,14 @@ class Forking:
                 return
             except OSError as error:  # too many files, or too large an environment
                 self._settle()
-                self.outcome.refuse([wanted], str(error.strerror))
+                self._refuse(wanted, str(error.strerror))
             else:
                 return
         if not self._asks_for_heir():
             self._hang_up()
 
     def _asks_for_heir(self) -> bool:
-        if not self._keeps or not self.outcome.forked or self._server is None:
+        if not self._keeps or not self.forked or self._server is None:
             return False
         try:
             self._heir = self._server.heir()
@@ -199,9 +180,9 @@ class Forking:
         wanted, _ = self._asked
         self._settle()
         if isinstance(message, Forked):
-            self.outcome.forked[wanted[0].process_id] = message.pid
+            self.forked[wanted[0].process_id] = message.pid
         else:
-            self.outcome.refuse([wanted], message.reason)
+            self._refuse(wanted, message.reason)
 
     def _settle(self) -> None:
         """The rank that was asked for has the ends of its streams, or does not need them."""
