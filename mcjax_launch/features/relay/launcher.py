@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import count
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from mcjax_launch.features.relay.messages import (
     NAME,
@@ -14,22 +14,11 @@ from mcjax_launch.features.relay.messages import (
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.launcher import Launcher
 from mcjax_launch.kernel.launcher.part import LauncherPart
-from mcjax_launch.kernel.wire.codec import Message
+from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.frames import Raw, encoded, raw
 from mcjax_launch.kernel.wire.messages import Credit, ToAgent, ToLauncher
 
-
-class Link(Protocol):
-    """As much of an agent's connection as is needed here."""
-
-    def send(self, message: Message) -> None:
-        """Send a message, at once."""
-
-    def send_later(self, frame: bytes) -> None:
-        """Send a frame that messages may overtake."""
-
-
-End: TypeAlias = tuple[Link, int]
+End: TypeAlias = tuple[AgentConnection, int]
 
 
 class CoordinatorRelay(LauncherPart):
@@ -40,7 +29,7 @@ class CoordinatorRelay(LauncherPart):
 
     def __init__(self, launcher: Launcher) -> None:
         super().__init__(launcher)
-        self._first: Link | None = None  # of rank 0's host
+        self._first: AgentConnection | None = None  # of rank 0's host
         self._numbers = count(1)  # for rank 0's agent, which has streams of all the others
         self._ends: dict[End, End] = {}  # the other end of each
 
@@ -49,7 +38,7 @@ class CoordinatorRelay(LauncherPart):
         relays: list[ToAgent] = [Relays()] if len(plan.hosts) > 1 else []
         return relays if self._first is None else [*relays, RelayListens()]
 
-    def received(self, link: Link, message: ToLauncher | Raw, now: float) -> None:
+    def received(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
         """An agent has sent something for another."""
         match message:
             case RelayListens():
@@ -85,7 +74,7 @@ class CoordinatorRelay(LauncherPart):
                 del self._ends[end], self._ends[other]
                 link.send_later(encoded(RelayEnds(number)))
 
-    def lost(self, link: Link, now: float) -> None:
+    def lost(self, link: AgentConnection, now: float) -> None:
         """An agent says nothing more: its ends of all streams are closed."""
         if link is self._first:
             self._first = None
