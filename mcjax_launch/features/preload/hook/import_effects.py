@@ -13,7 +13,7 @@ from .import_graph import calling_module, package_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
     from typing import Any
 
 # Lists to which imports add, by the modules that hold them.
@@ -92,7 +92,8 @@ class ImportEffects:
         logging: Any = sys.modules["logging"]
         if _logger_class() is not self._logger_class:
             return {package for _, (package, _) in loggers}
-        made = _made(_manager().loggerDict)
+        # Others are but a place for one.
+        made = {name for name, one in _manager().loggerDict.items() if hasattr(one, "handlers")}
         return {
             package
             for name, (package, logger) in loggers
@@ -190,11 +191,6 @@ def _manager() -> Any:
 def _logger_class() -> Any:
     logging: Any = sys.modules.get("logging")
     return logging and (_manager().loggerClass or logging.getLoggerClass())
-
-
-def _made(known: Mapping[str, Any]) -> Collection[str]:
-    """The names of those that are more than a place for one."""
-    return {name for name, one in known.items() if hasattr(one, "handlers")}
 
 
 def _add_logger(name: str, logger: Any) -> None:
