@@ -20,11 +20,18 @@ from ....kernel.wire.codec import to_json
 from ....kernel.wire.line import receive
 from .. import messages as fork_messages
 from . import forked_rank
-from .forking import Unfit, check_devices, check_jax, check_options, check_threads, fork
+from .forking import (
+    OwnModules,
+    Unfit,
+    check_devices,
+    check_jax,
+    check_options,
+    check_threads,
+    fork,
+)
 from .fresh_start import FreshStart
 from .identity import System
 from .import_graph import package_of
-from .own_modules import OwnModules
 from .recording import Recording
 from .unseen_modules import FirstImports, UnseenModules
 
