@@ -30,8 +30,7 @@ class Asking(AgentPart):
 
     def received(self, message: Message | Raw) -> None:
         """The launcher wants to know."""
-        if not isinstance(message, AskPlaces):
-            super().received(message)
+        assert isinstance(message, AskPlaces)
         blocked: dict[int, str] = {}
         signum = place_signal()
         for hook in self.agent.hooks.in_job:

@@ -8,7 +8,7 @@ import time
 from ....kernel.agent.part import AgentPart
 from ....kernel.agent.stacks import with_source
 from ....kernel.wire.messages import Ping
-from ..messages import Attend, Collect, Evidence
+from ..messages import Collect, Evidence
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -39,12 +39,9 @@ class Collecting(AgentPart):
 
     def received(self, message: Message | Raw) -> None:
         """The launcher wants to know."""
-        if isinstance(message, Collect):
-            if not self._is_told:
-                self._is_told = not message.goes_on
-                self._collect(goes_on=message.goes_on)
-        elif not isinstance(message, Attend):
-            super().received(message)
+        if isinstance(message, Collect) and not self._is_told:
+            self._is_told = not message.goes_on
+            self._collect(goes_on=message.goes_on)
 
     def stops(self) -> None:
         """Leave it at that: the launcher has asked, unless its user has ended the job."""
