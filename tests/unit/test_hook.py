@@ -1,6 +1,8 @@
 """What the hook fills in for jax.distributed.initialize()."""
 
 import sys
+from collections.abc import Callable
+from inspect import Parameter, Signature
 from types import SimpleNamespace
 
 import pytest
@@ -15,26 +17,27 @@ ENVIRON = {
 }
 
 
-def new_jax(
-    coordinator_address: object = None,
-    num_processes: object = None,
-    process_id: object = None,
-    local_device_ids: object = None,
-    cluster_detection_method: object = None,
-    initialization_timeout: int = 300,
-    shutdown_timeout_seconds: int = 300,
-    coordinator_bind_address: object = None,
-) -> None:
-    """The arguments of a jax that knows all that we fill."""
+COMMON = ("coordinator_address", "num_processes", "process_id")
 
 
-def old_jax(
-    coordinator_address: object = None,
-    num_processes: object = None,
-    process_id: object = None,
-    local_device_ids: object = None,
-) -> None:
-    """One that knows none of it."""
+def taking(*names: str) -> Callable[..., None]:
+    """The initialize() of a jax that knows these arguments beside the common ones."""
+
+    def initialize(*args: object, **keywords: object) -> None: ...
+
+    kind, default = Parameter.POSITIONAL_OR_KEYWORD, {"heartbeat_timeout_seconds": 100}
+    parameters = [Parameter(name, kind, default=default.get(name)) for name in (*COMMON, *names)]
+    initialize.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return initialize
+
+
+old_jax = taking()
+new_jax = taking(
+    *("local_device_ids", "cluster_detection_method", "initialization_timeout"),
+    *("shutdown_timeout_seconds", "coordinator_bind_address"),
+)
+jax_with_slices = taking("slice_index")  # as 0.6
+jax_with_partitions = taking("slice_index", "partition_index")
 
 
 def test_missing_arguments_are_filled_in() -> None:
@@ -92,25 +95,6 @@ def test_an_explicit_bind_address_wins() -> None:
     assert "coordinator_bind_address" not in hook.fill_in(new_jax, (), {}, environ)
 
 
-def jax_with_partitions(
-    coordinator_address: object = None,
-    num_processes: object = None,
-    process_id: object = None,
-    slice_index: object = None,
-    partition_index: object = None,
-) -> None:
-    """The arguments of a jax that has both names."""
-
-
-def jax_with_slices(
-    coordinator_address: object = None,
-    num_processes: object = None,
-    process_id: object = None,
-    slice_index: object = None,
-) -> None:
-    """The arguments of jax 0.6."""
-
-
 SLICES = {**ENVIRON, "MCJAX_HOOK_SLICES": "0,2"}
 
 
@@ -136,16 +120,9 @@ def test_a_programs_own_partition_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranks_that_outlive_others_soon_know_of_a_loss(
     survives: str, given: int | None, seconds: int | None
 ) -> None:
-    def initialize(  # as of jax 0.7
-        coordinator_address: str | None = None,
-        num_processes: int | None = None,
-        process_id: int | None = None,
-        heartbeat_timeout_seconds: int = 100,
-    ) -> None: ...
-
     environ = {**ENVIRON, "MCJAX_HOOK_SURVIVES": survives}
     keywords = {} if given is None else {"heartbeat_timeout_seconds": given}
-    filled = hook.fill_in(initialize, (), keywords, environ)
+    filled = hook.fill_in(taking("heartbeat_timeout_seconds"), (), keywords, environ)
     assert filled.get("heartbeat_timeout_seconds") == seconds
 
 

@@ -58,213 +58,15 @@ def interrupt(
     return "interrupted", (signum, at), {"nothing_left": nothing_left, "caught": caught}
 
 
-RUN = ("ranks_starting",)
-#: A step is a method, its arguments, and what it returns.
-HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
-    "a rank fails": [
-        (RUN, None),
-        (("rank_ended", (OWN,)), [FAILED]),
-        (("rank_ended", (RankFailure(2),)), []),
-    ],
-    "a victim is seen first: nobody's messages are kept for it": [
-        (RUN, None),
-        (("rank_ended", (VICTIM,)), [QUICK]),
-    ],
-    "INT": [
-        (RUN, None),
-        (interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT]),
-        (("rank_ended", (OWN,)), []),
-    ],
-    "INT twice kills now": [
-        (RUN, None),
-        (interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT]),
-        (interrupt(INT, 2.0), [USER_INT_NOW]),
-        (("gives_up", (2.0,)), False),
-    ],
-    "INT twice where nothing is left stops waiting for the reader": [
-        (RUN, None),
-        (interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT]),
-        (interrupt(INT, 2.0, nothing_left=True), [USER_INT_NOW]),
-        (("gives_up", (2.0,)), True),
-    ],
-    "INT three times leaves": [
-        (RUN, None),
-        (interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT]),
-        (interrupt(INT, 2.0), [USER_INT_NOW]),
-        (interrupt(INT, 3.0), [USER_INT_NOW]),
-        (("gives_up", (3.0,)), True),
-    ],
-    "TERM during start-up needs no grace": [
+Steps = list[tuple[tuple[Any, ...], Any]]
+#: A step is a method, its arguments, and what it returns. What happens before any rank is started:
+EARLY: dict[str, Steps] = {
+    "TERM needs no grace": [
         (interrupt(TERM, 1.0), [SetReason(BY_TERM), StopRanks(TERM, 0.0, by_user=True)]),
     ],
-    "TERM, then a rank fails over it": [
-        (RUN, None),
-        (interrupt(TERM, 1.0), [TERM_NOTE, SetReason(BY_TERM), USER_TERM]),
-        (("rank_ended", (None,)), []),
-    ],
-    "a signal after a failure hastens the end and changes no reason but its own": [
-        (RUN, None),
-        (("rank_ended", (OWN,)), [FAILED]),
-        (interrupt(INT, 1.0), [USER_INT]),
-    ],
-    "the reader goes away": [
-        (RUN, None),
-        (("may_be_stopped", (GONE, 1.0)), [SetReason(GONE)]),
-        (("expire", (1.0,)), []),
-        (("expire", (1.0 + SIGNAL_S,)), [QUICK]),
-        (("expire", (9.0,)), []),
-    ],
-    "the disk is full": [
-        (RUN, None),
-        (("may_be_stopped", (FULL, 1.0)), [SetReason(FULL)]),
-        (("expire", (1.0 + SIGNAL_S,)), [FULL_NOTE, LONG]),
-    ],
-    "TERM that JAX catches": [
-        (RUN, None),
-        (interrupt(TERM, 1.0, caught=True), [CAUGHT_NOTE, SetReason(BY_TERM), USER_TERM]),
-    ],
-    "TERM, and then all that is left waits for a rank that is gone": [
-        (RUN, None),
-        (interrupt(TERM, 1.0), [TERM_NOTE, SetReason(BY_TERM), USER_TERM]),
-        (("only_waits",), [QUICK]),
-        (("only_waits",), []),
-    ],
-    "the reader goes away, and then comes INT": [
-        (RUN, None),
-        (("may_be_stopped", (GONE, 1.0)), [SetReason(GONE)]),
-        (interrupt(INT, 1.1), [INT_NOTE, SetReason(BY_INT), USER_INT]),
-        (("expire", (1.0 + SIGNAL_S,)), []),
-    ],
-    "the reader goes away, and long after that comes INT": [
-        (RUN, None),
-        (("may_be_stopped", (GONE, 1.0)), [SetReason(GONE)]),
-        (("expire", (1.0 + SIGNAL_S,)), [QUICK]),
-        (interrupt(INT, 2.0), [USER_INT]),
-    ],
-    "an agent is ended from outside and all is over before a signal can come": [
-        (RUN, None),
-        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
-    ],
-    "an agent is ended from outside before any rank is started": [
+    "an agent is ended from outside": [
         (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
         (("expire", (1.0 + SIGNAL_S,)), [AGENT_NOTE, LONG]),
-    ],
-    "an agent is ended from outside, and its ranks end of what it sends them": [
-        (RUN, None),
-        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
-        (("rank_ended", (None,)), []),  # the grace of a TERM is theirs
-        (("rank_ended", (SIGNALLED,)), []),
-        (("rank_ended", (VICTIM,)), []),
-        (("expire", (1.0 + SIGNAL_S,)), [AGENT_NOTE, LONG]),
-    ],
-    "an agent is ended from outside, and a rank fails over it": [
-        (RUN, None),
-        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
-        (("rank_ended", (OWN,)), [FAILED]),
-        (("expire", (1.0 + SIGNAL_S,)), [LONG]),
-    ],
-    "an agent is ended from outside, and then it is lost": [
-        (RUN, None),
-        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
-        (("stopped", (LOST,)), [QUICK]),
-    ],
-    "an agent and the launcher are ended from outside": [
-        (RUN, None),
-        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
-        (("rank_ended", (None,)), []),
-        (interrupt(TERM, 1.1), [TERM_NOTE, SetReason(BY_TERM), USER_TERM]),
-    ],
-    "a rank is ended by the signal that its agent gets a moment later": [
-        (RUN, None),
-        (("rank_ended", (SIGNALLED,)), [StopRanks(TERM, 2.0, 3)]),
-        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
-    ],
-    "a rank fails, and its agent is ended a moment later": [
-        (RUN, None),
-        (("rank_ended", (OWN,)), [FAILED]),
-        (("may_be_stopped", (AGENT, 1.0)), []),
-    ],
-    "a host is lost": [
-        (RUN, None),
-        (("stopped", (LOST,)), [SetReason(LOST), QUICK]),
-    ],
-    "a host is lost during the grace": [
-        (RUN, None),
-        (interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT]),
-        (("stopped", (LOST,)), [QUICK]),
-    ],
-    "a host is lost after a failure": [
-        (RUN, None),
-        (("rank_ended", (OWN,)), [FAILED]),
-        (("stopped", (LOST,)), [QUICK]),
-    ],
-    "a host is lost, and its victims were seen before": [
-        (RUN, None),
-        (("rank_ended", (VICTIM,)), [QUICK]),
-        (("stopped", (LOST,)), [SetReason(LOST), QUICK]),
-        (interrupt(INT, 1.0), [USER_INT]),
-    ],
-    "a victim, the one that took it down, and a lost host": [
-        (RUN, None),
-        (("rank_ended", (VICTIM,)), [QUICK]),
-        (("rank_ended", (OWN,)), []),
-        (("stopped", (LOST,)), [QUICK]),
-    ],
-    "a victim is seen first, and then comes INT": [
-        (RUN, None),
-        (("rank_ended", (VICTIM,)), [QUICK]),
-        (interrupt(INT, 1.0), [USER_INT]),
-    ],
-    "ranks end of what a scheduler sends to their agent, before it can say so": [
-        (RUN, None),
-        (("rank_ended", (None,)), [QUICK]),
-        (("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)]),
-    ],
-    "a timeout": [
-        (RUN, None),
-        (("limit_reached", (TIMEOUT,)), [SetReason(TIMEOUT), ShowStacks()]),
-        (("stacks_shown",), [QUICK]),
-    ],
-    "a timeout whose stacks do not come before INT": [
-        (RUN, None),
-        (("limit_reached", (TIMEOUT,)), [SetReason(TIMEOUT), ShowStacks()]),
-        (interrupt(INT, 1.0), [INT_NOTE, USER_INT]),
-        (("stacks_shown",), []),
-    ],
-    "a timeout while the job ends": [
-        (RUN, None),
-        (("rank_ended", (OWN,)), [FAILED]),
-        (("limit_reached", (TIMEOUT,)), []),
-    ],
-    "stacks that the user asked for end nothing": [
-        (RUN, None),
-        (("stacks_shown",), []),
-    ],
-    "a timeout while the reader's end waits for a signal": [
-        (RUN, None),
-        (("may_be_stopped", (GONE, 1.0)), [SetReason(GONE)]),
-        (("limit_reached", (TIMEOUT,)), []),
-    ],
-    "ranks diverge, and fail over it before more is known": [
-        (RUN, None),
-        (("reason_known", (PARTED,)), [SetReason(PARTED)]),
-        (("rank_ended", (OWN,)), [FAILED]),
-        (("limit_reached", (PARTED_HOW,)), [SetReason(PARTED_HOW)]),
-    ],
-    "ranks diverge after a failure": [
-        (RUN, None),
-        (("rank_ended", (OWN,)), [FAILED]),
-        (("reason_known", (PARTED,)), []),
-        (("limit_reached", (PARTED_HOW,)), []),
-    ],
-    "ranks diverge, and are stopped": [
-        (RUN, None),
-        (("reason_known", (PARTED,)), [SetReason(PARTED)]),
-        (("limit_reached", (PARTED_HOW,)), [SetReason(PARTED_HOW), QUICK]),
-    ],
-    "a limit that needs no stacks": [
-        (RUN, None),
-        (("limit_reached", (PARTED,)), [SetReason(PARTED), QUICK]),
     ],
     "it cannot be started": [
         (("start_failed", (ERROR,)), [StopRanks(KILL, 0.0)]),
@@ -274,38 +76,171 @@ HISTORIES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
         (interrupt(INT, 1.0), [SetReason(BY_INT), USER_INT_NOW]),
         (("start_failed", (ERROR,)), [StopRanks(KILL, 0.0)]),
     ],
-    "the reader goes away while a failure ends the job": [
-        (RUN, None),
-        (("rank_ended", (OWN,)), [FAILED]),
-        (("may_be_stopped", (GONE, 1.0)), []),
-        (("expire", (1.0 + SIGNAL_S,)), [QUICK]),
-    ],
-    "the last output of a job that failed waits for its reader": [
-        (RUN, None),
-        (("rank_ended", (OWN,)), [FAILED]),
-        (("nothing_left", (2.0,)), None),
-        (("gives_up", (1e6,)), False),
-    ],
-    "the last output of a job that was stopped waits for its reader, but not for ever": [
-        (RUN, None),
-        (("nothing_left", (0.5,)), None),
-        (("gives_up", (60.0,)), False),
-        (interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT]),
-        (("nothing_left", (2.0,)), None),
-        (("nothing_left", (3.0,)), None),
-        (("gives_up", (2.0 + READER_S - 0.1,)), False),
-        (("gives_up", (2.0 + READER_S,)), True),
-    ],
+}
+FAILS: Steps = [(("rank_ended", (OWN,)), [FAILED])]
+VICTIM_FIRST: Steps = [(("rank_ended", (VICTIM,)), [QUICK])]
+BY_USER: Steps = [(interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT])]
+READER_GOES: Steps = [(("may_be_stopped", (GONE, 1.0)), [SetReason(GONE)])]
+AGENT_ENDED: Steps = [(("may_be_stopped", (AGENT, 1.0)), [SetReason(AGENT)])]
+TIMES_OUT: Steps = [(("limit_reached", (TIMEOUT,)), [SetReason(TIMEOUT), ShowStacks()])]
+DIVERGED: Steps = [(("reason_known", (PARTED,)), [SetReason(PARTED)])]
+#: While ranks run: how it begins, and what follows.
+HISTORIES: dict[str, tuple[Steps, Steps]] = {
+    "a rank fails, and so does another": (FAILS, [(("rank_ended", (RankFailure(2),)), [])]),
+    "a rank fails, then INT hastens the end": (FAILS, [(interrupt(INT, 1.0), [USER_INT])]),
+    "a rank fails, and a host is lost": (FAILS, [(("stopped", (LOST,)), [QUICK])]),
+    "a rank fails, and a limit is reached": (FAILS, [(("limit_reached", (TIMEOUT,)), [])]),
+    "a rank fails, and ranks diverge": (
+        FAILS,
+        [(("reason_known", (PARTED,)), []), (("limit_reached", (PARTED_HOW,)), [])],
+    ),
+    "a rank fails, and the reader goes away": (
+        FAILS,
+        [(("may_be_stopped", (GONE, 1.0)), []), (("expire", (1.0 + SIGNAL_S,)), [QUICK])],
+    ),
+    "a rank fails, and the last output waits for its reader": (
+        FAILS,
+        [(("nothing_left", (2.0,)), None), (("gives_up", (1e6,)), False)],
+    ),
+    "INT, again, and once more": (
+        BY_USER,
+        [
+            (("rank_ended", (OWN,)), []),
+            (interrupt(INT, 2.0), [USER_INT_NOW]),
+            (("gives_up", (2.0,)), False),
+            (interrupt(INT, 3.0), [USER_INT_NOW]),
+            (("gives_up", (3.0,)), True),
+        ],
+    ),
+    "INT, and again where nothing is left: the reader is not waited for": (
+        BY_USER,
+        [(interrupt(INT, 2.0, nothing_left=True), [USER_INT_NOW]), (("gives_up", (2.0,)), True)],
+    ),
+    "INT, and a host is lost during the grace": (BY_USER, [(("stopped", (LOST,)), [QUICK])]),
+    "INT, and the reader goes away": (BY_USER, [(("may_be_stopped", (GONE, 1.0)), [])]),
+    "the last output of a job that was stopped waits for its reader, but not for ever": (
+        [(("nothing_left", (0.5,)), None), (("gives_up", (60.0,)), False), *BY_USER],
+        [
+            (("nothing_left", (2.0,)), None),
+            (("nothing_left", (3.0,)), None),
+            (("gives_up", (2.0 + READER_S - 0.1,)), False),
+            (("gives_up", (2.0 + READER_S,)), True),
+        ],
+    ),
+    "TERM, a rank fails over it, and all that is left waits for it": (
+        [(interrupt(TERM, 1.0), [TERM_NOTE, SetReason(BY_TERM), USER_TERM])],
+        [(("rank_ended", (None,)), []), (("only_waits",), [QUICK]), (("only_waits",), [])],
+    ),
+    "TERM that JAX catches": (
+        [(interrupt(TERM, 1.0, caught=True), [CAUGHT_NOTE, SetReason(BY_TERM), USER_TERM])],
+        [],
+    ),
+    "the reader goes away, and long after that comes INT": (
+        READER_GOES,
+        [
+            (("limit_reached", (TIMEOUT,)), []),
+            (("may_be_stopped", (FULL, 1.0)), []),
+            (("expire", (1.0,)), []),
+            (("expire", (1.0 + SIGNAL_S,)), [QUICK]),
+            (("expire", (9.0,)), []),
+            (interrupt(INT, 10.0), [USER_INT]),
+        ],
+    ),
+    "the reader goes away, and then comes INT": (
+        READER_GOES,
+        [
+            (interrupt(INT, 1.1), [INT_NOTE, SetReason(BY_INT), USER_INT]),
+            (("expire", (1.0 + SIGNAL_S,)), []),
+        ],
+    ),
+    "the disk is full": (
+        [(("may_be_stopped", (FULL, 1.0)), [SetReason(FULL)])],
+        [(("expire", (1.0 + SIGNAL_S,)), [FULL_NOTE, LONG])],
+    ),
+    "an agent is ended from outside, and its ranks end of what it sends them": (
+        AGENT_ENDED,
+        [
+            (("rank_ended", (None,)), []),  # the grace of a TERM is theirs
+            (("rank_ended", (SIGNALLED,)), []),
+            (("rank_ended", (VICTIM,)), []),
+            (("expire", (1.0 + SIGNAL_S,)), [AGENT_NOTE, LONG]),
+        ],
+    ),
+    "an agent is ended from outside, and a rank fails over it": (
+        AGENT_ENDED,
+        [*FAILS, (("expire", (1.0 + SIGNAL_S,)), [LONG])],
+    ),
+    "an agent is ended from outside, and lost": (AGENT_ENDED, [(("stopped", (LOST,)), [QUICK])]),
+    "an agent and the launcher are ended from outside": (
+        AGENT_ENDED,
+        [
+            (("rank_ended", (None,)), []),
+            (interrupt(TERM, 1.1), [TERM_NOTE, SetReason(BY_TERM), USER_TERM]),
+        ],
+    ),
+    "a rank is ended by the signal that its agent gets a moment later": (
+        [(("rank_ended", (SIGNALLED,)), [StopRanks(TERM, 2.0, 3)])],
+        AGENT_ENDED,
+    ),
+    "a rank fails, and its agent is ended a moment later": (
+        FAILS,
+        [(("may_be_stopped", (AGENT, 1.0)), [])],
+    ),
+    "ranks end of what a scheduler sends to their agent, before it can say so": (
+        [(("rank_ended", (None,)), [QUICK])],
+        AGENT_ENDED,
+    ),
+    "a host is lost, and its victims were seen before": (
+        VICTIM_FIRST,
+        [(("stopped", (LOST,)), [SetReason(LOST), QUICK]), (interrupt(INT, 1.0), [USER_INT])],
+    ),
+    "a victim, the one that took it down, and a lost host": (
+        VICTIM_FIRST,
+        [(("rank_ended", (OWN,)), []), (("stopped", (LOST,)), [QUICK])],
+    ),
+    "a victim is seen first, and then comes INT": (
+        VICTIM_FIRST,
+        [(interrupt(INT, 1.0), [USER_INT])],
+    ),
+    "a timeout": (TIMES_OUT, [(("stacks_shown",), [QUICK])]),
+    "a timeout whose stacks do not come before INT": (
+        TIMES_OUT,
+        [(interrupt(INT, 1.0), [INT_NOTE, USER_INT]), (("stacks_shown",), [])],
+    ),
+    "stacks that the user asked for end nothing": ([(("stacks_shown",), [])], []),
+    "a limit that needs no stacks": (
+        [(("limit_reached", (PARTED,)), [SetReason(PARTED), QUICK])],
+        [],
+    ),
+    "ranks diverge, and fail over it before more is known": (
+        DIVERGED,
+        [*FAILS, (("limit_reached", (PARTED_HOW,)), [SetReason(PARTED_HOW)])],
+    ),
+    "ranks diverge, and are stopped": (
+        DIVERGED,
+        [(("limit_reached", (PARTED_HOW,)), [SetReason(PARTED_HOW), QUICK])],
+    ),
 }
 
 
-@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
-def test_history(history: list[tuple[tuple[Any, ...], Any]]) -> None:
-    policy = StopPolicy(GRACES.__getitem__)
-    for (method, *arguments), expected in history:
+def replay(policy: StopPolicy, steps: Steps) -> None:
+    for (method, *arguments), expected in steps:
         args = arguments[0] if arguments else ()
         keywords = arguments[1] if len(arguments) > 1 else {}
         assert getattr(policy, method)(*args, **keywords) == expected, method
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_history_before_the_start(name: str) -> None:
+    replay(StopPolicy(GRACES.__getitem__), EARLY[name])
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_history(name: str) -> None:
+    policy = StopPolicy(GRACES.__getitem__)
+    policy.ranks_starting()
+    begins, follows = HISTORIES[name]
+    replay(policy, begins + follows)
 
 
 def test_an_error_is_kept_unless_there_was_a_reason_before() -> None:

@@ -38,28 +38,18 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
         ("child_gone", (), [Kill()]),
         ("childless", (), DONE),
     ],
-    "a failure ends the others": [
-        ("exited", (1, 3, 1.0), [SignalRanks(TERM)]),
-        ("exited", (0, -15, 1.1), []),
-        ("childless", (), DONE),
-    ],
     "a signal is a failure": [("exited", (1, -9, 1.0), [SignalRanks(TERM)])],
-    "a second failure changes nothing": [
+    "a failure ends the others, and a second changes nothing": [
         ("exited", (1, 3, 1.0), [SignalRanks(TERM)]),
         ("exited", (0, 4, 2.0), []),
-        ("expire", (2.9,), []),
-        ("expire", (3.0,), [Kill()]),
-    ],
-    "who is deaf is killed after the grace": [
-        ("exited", (1, 3, 1.0), [SignalRanks(TERM)]),
         ("expire", (2.99,), []),
         ("expire", (3.0,), [Kill()]),
-        ("exited", (0, -9, 3.1), []),
         ("childless", (), DONE),
     ],
-    "an unkillable process is left at last": [
+    "who is deaf is killed after the grace, and left at last if it is unkillable": [
         ("exited", (1, 3, 1.0), [SignalRanks(TERM)]),
         ("expire", (3.0,), [Kill()]),
+        ("exited", (0, -9, 3.1), []),
         ("expire", (3.0 + UNKILLABLE_S,), [Leave(unkillable=True)]),
     ],
     "before another attempt what dies slowly is waited for": [
@@ -120,13 +110,6 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
 
 #: The same where the others outlive a rank that fails.
 SURVIVING: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], list[HostEffect] | None]]]] = {
-    "the others go on, and what it has left is killed": (
-        "continue",
-        [
-            ("exited", (1, 3, 1.0), []),
-            ("childless", (), DONE),
-        ],
-    ),
     "what it has left gets a moment, and so do the stragglers of the last": (
         "continue",
         [

@@ -17,53 +17,47 @@ PLAIN = Loss(1)
 JAX = Loss(1, joined=True, recoverable=True)
 SERVES = "process 0 holds JAX's coordination service, without which no other can go on"
 UNSERVED = "process 0, and JAX's coordination service with it, has ended: let it end last"
+AWAITED = "it failed before initialize(), where others wait for it"
+ALL_TOGETHER = "the ranks have been started again 4 times in all already"
 UNASKED = (
     "the program has not asked for that: "
     'jax.config.update("jax_enable_recoverability", True) before initialize()'
 )
 
+#: For each option: a first failure, and what follows from it.
+FIRST: dict[str, tuple[str, Loss, Any]] = {
+    "a program without JAX": ("continue", PLAIN, GoOn(1)),
+    "process 0": ("continue", Loss(0, joined=True, serves=True, recoverable=True), EndAll(SERVES)),
+    "process 0 has ended before": ("restart:3", JAX.replaced(unserved=True), EndAll(UNSERVED)),
+    "it has left before that, and has to come": (
+        "restart:3",
+        Loss(1, unserved=True),
+        EndAll(UNSERVED),
+    ),
+    "it has left before that, and need not": ("continue", Loss(1, unserved=True), GoOn(1)),
+    "a program that has not asked for it": ("restart:3", Loss(1, joined=True), EndAll(UNASKED)),
+    "others wait for it in initialize()": ("continue", Loss(1, awaited=True), EndAll(AWAITED)),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_failure(name: str) -> None:
+    option, loss, effect = FIRST[name]
+    assert SurvivalPolicy(option).failed(loss) == effect
+
+
 #: For each option: a step is a method, its arguments, and what it returns.
 HISTORIES: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], Any]]]] = {
-    "a program without JAX": ("continue", [("failed", (PLAIN,), GoOn(1))]),
-    "a failure is known before the end, and once is enough": (
-        "continue",
-        [("failed", (JAX,), GoOn(1)), ("failed", (JAX,), None), ("ended", (1, 1.0), None)],
-    ),
-    "several, one after another": (
-        "continue",
-        [("failed", (JAX,), GoOn(1)), ("failed", (JAX.replaced(rank=2),), GoOn(2))],
-    ),
-    "process 0": (
-        "continue",
-        [("failed", (Loss(0, joined=True, serves=True, recoverable=True),), EndAll(SERVES))],
-    ),
-    "process 0 has ended before": (
-        "restart:3",
-        [("failed", (JAX.replaced(unserved=True),), EndAll(UNSERVED))],
-    ),
-    "it has left before that, and cannot come back": (
-        "restart:3",
-        [("failed", (Loss(1, unserved=True),), EndAll(UNSERVED))],
-    ),
-    "it has left before that, and need not come back": (
-        "continue",
-        [("failed", (Loss(1, unserved=True),), GoOn(1))],
-    ),
-    "a program that has not asked for it": (
-        "restart:3",
-        [("failed", (Loss(1, joined=True),), EndAll(UNASKED))],
-    ),
-    "others wait for it in initialize()": (
+    "several, one after another, each known before its end": (
         "continue",
         [
-            (
-                "failed",
-                (Loss(1, awaited=True),),
-                EndAll("it failed before initialize(), where others wait for it"),
-            )
+            ("failed", (JAX,), GoOn(1)),
+            ("failed", (JAX,), None),
+            ("ended", (1, 1.0), None),
+            ("failed", (JAX.replaced(rank=2),), GoOn(2)),
         ],
     ),
-    "others will wait for it there": (
+    "others will wait for it in initialize()": (
         "continue",
         [
             ("failed", (PLAIN,), GoOn(1)),
@@ -73,10 +67,7 @@ HISTORIES: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], Any]]]] = {
     ),
     "or for its next life": (
         "restart:1",
-        [
-            ("failed", (Loss(0, awaited=True),), BeginAgain(0, 1.0, 1, 1)),
-            ("called", ([0],), ""),
-        ],
+        [("failed", (Loss(0, awaited=True),), BeginAgain(0, 1.0, 1, 1)), ("called", ([0],), "")],
     ),
     "it is started again after its end, and ever later": (
         "restart:2",
@@ -100,11 +91,7 @@ HISTORIES: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], Any]]]] = {
         "restart:1",
         [
             *(("failed", (Loss(rank),), BeginAgain(rank, 1.0, 1, 1)) for rank in range(4)),
-            (
-                "failed",
-                (Loss(4),),
-                EndAll("the ranks have been started again 4 times in all already"),
-            ),
+            ("failed", (Loss(4),), EndAll(ALL_TOGETHER)),
         ],
     ),
     "their host is lost, where one was about to be started again": (
@@ -142,17 +129,10 @@ def test_the_deadline_is_the_next_start() -> None:
     assert policy.deadline == 11.0
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("stop", "stop"),
-        ("continue", "continue"),
-        ("restart", "restart:3"),
-        ("restart:7", "restart:7"),
-    ],
-)
-def test_the_option(text: str, value: str) -> None:
-    assert on_rank_failure(text) == value
+def test_the_option() -> None:
+    for text in ("stop", "continue", "restart:7"):
+        assert on_rank_failure(text) == text
+    assert on_rank_failure("restart") == "restart:3"
 
 
 @pytest.mark.parametrize("text", ["go", "stop:1", "continue:2", "restart:", "restart:0", "RESTART"])
