@@ -19,6 +19,17 @@ TERM, KILL, SEGV = signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV
 JOB = Job(program=("train.py",), num_processes=256, python="python", chdir="/")
 
 
+def run_of(count: int = 2, *hosts: str, joins: bool = False, **known: Any) -> RunState:
+    """The state of a run with so many ranks, in turn on each host; on request all have joined."""
+    state = RunState(**{"num_processes": count, **known})
+    names = hosts or ("h",)
+    state.planned("ab", "h:1", {rank: names[rank % len(names)] for rank in range(count)}, None)
+    for rank in range(count) if joins else ():
+        say(state, rank, Joining("h:1", state.num_processes, rank, "train.py:3"), 1.0)
+        say(state, rank, Joined(rank), 2.0)
+    return state
+
+
 def failure(summary: str = "ValueError: x", joined: bool = True, **more: Any) -> Failed:
     """What a hook says of an exception."""
     values = {

@@ -1,7 +1,7 @@
 """Ranks that others wait for in vain: reported once, whichever comes first."""
 
 import pytest
-from records import end_of
+from records import end_of, run_of
 
 from mcjax_launch.kernel.wire.hook_messages import Joined, Joining, Leaving, Left
 from mcjax_launch.kernel.wire.messages import Exited, FromHook
@@ -15,7 +15,7 @@ Event = FromHook | Exited
 
 
 def joining(
-    rank: int, count: int | None = 3, address: str = "a:1", where: str = "", of: int | None = None
+    rank: int, count: int | None = 3, address: str = "h:1", where: str = "", of: int | None = None
 ) -> FromHook:
     """A rank calls initialize(), as this process or as another."""
     process_id = rank if of is None else of
@@ -66,7 +66,7 @@ HOPELESS: dict[str, tuple[list[Event], str]] = {
     "jobs of one process each": ([joining(0, 1), joining(1, 1, of=0)], ""),
     "one loopback address on two hosts": ([joining(0, 2, "127.0.0.1:1"), joining(2, 2, "127.0.0.1:1", of=0)], ""),
     "one after the other": ([joining(1), JOINED, joining(0, of=1)], ""),
-    "no numbers": ([joining(0), joining(1, None), FromHook(2, Joining("a:1", None, None))], ""),
+    "no numbers": ([joining(0), joining(1, None), FromHook(2, Joining("h:1", None, None))], ""),
 }  # fmt: skip
 
 
@@ -92,9 +92,7 @@ def found(events: list[Event], state: RunState) -> tuple[list[str], str | None]:
 
 @pytest.fixture
 def state() -> RunState:
-    state = RunState(num_processes=3)
-    state.planned("job", "a:1", {0: "g", 1: "h", 2: "h"}, None)
-    return state
+    return run_of(3, "g", "h", "h")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -148,8 +146,7 @@ def test_what_a_call_costs_does_not_grow_with_the_ranks() -> None:
             looks += name == "membership"
             return super().__getattribute__(name)
 
-    state, absent_ranks = RunState(num_processes=count), AbsentRanks()
-    state.planned("job", "a:1", dict.fromkeys(range(count), "h"), None)
+    state, absent_ranks = run_of(count), AbsentRanks()
     state.ranks = {rank: Watched(rank, "h") for rank in range(count)}
     state.exited(ended(1), 1.0)
     assert absent_ranks.ended(state, 1) is None

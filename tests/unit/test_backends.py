@@ -1,11 +1,10 @@
 """What is said of ranks whose devices are not like those of the others."""
 
 import pytest
-from records import end_of, failure, say
+from records import end_of, failure, run_of, say
 
 from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.jax_messages.lost_peer import missing_key
-from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.hook_messages import Backend
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.joining import JoiningRanks
@@ -15,13 +14,11 @@ SEES_NONE = "do they see any (nvidia-smi, CUDA_VISIBLE_DEVICES, the plugin of th
 FAILED = Backend("cpu", 1, "cuda: no supported devices found")
 
 
-def joined(count: int) -> RunState:
-    state = RunState(num_processes=count, hosts=2)
-    places = {rank: f"gpu0{rank // 2}" for rank in range(count)}
-    state.planned("j", "h:1", places, None)
-    for rank in range(count):
-        say(state, rank, hook.Joining("h:1", count, rank), 1.0)
-        say(state, rank, hook.Joined(rank), 2.0)
+def joined() -> RunState:
+    """Four ranks, two on each host."""
+    state = run_of(4, joins=True, hosts=2)
+    for rank, run in state.ranks.items():
+        run.host = f"gpu0{rank // 2}"
     return state
 
 
@@ -63,7 +60,7 @@ NOTES = {
 @pytest.mark.parametrize("case", NOTES)
 def test_notes(case: str) -> None:
     said, expected = NOTES[case]
-    state, notes, lines = joined(4), JoiningRanks(), []
+    state, notes, lines = joined(), JoiningRanks(), []
     for rank, backend in said:
         say(state, rank, backend, 3.0)
         lines.append(notes.backend_note(state))
@@ -95,7 +92,7 @@ def test_keys(text: str, key: tuple[str, tuple[int, ...]] | None) -> None:
     (TUNING, GPU, "rank 2 on gpu01 did not come to a compilation that the others shared with it"),
 ])  # fmt: skip
 def test_who_is_to_blame(text: str, backend: Backend | None, blame: str) -> None:
-    state = joined(4)
+    state = joined()
     if backend is not None:
         say(state, 1, backend, 3.0)
     summary = f"RuntimeError: Unable to initialize backend 'cuda': {text}"

@@ -3,8 +3,6 @@
 import functools
 import random
 
-import pytest
-
 from mcjax_launch.console.collapse import (
     FLOOD,
     FLOOD_S,
@@ -17,14 +15,6 @@ from mcjax_launch.console.collapse import (
 from mcjax_launch.console.pieces import Fragment, Lines, Stream, whole_lines
 from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
 from mcjax_launch.ranks import ranges
-
-
-@pytest.mark.parametrize(
-    ("ranks", "words"),
-    [([3], "3"), ([1, 0], "0-1"), ([5, 0, 2, 1], "0-2,5"), ([0, 2, 4], "0,2,4")],
-)
-def test_ranges(ranks: list[int], words: str) -> None:
-    assert ranges(ranks) == words
 
 
 def lines(groups: list[LineGroup]) -> list[str]:

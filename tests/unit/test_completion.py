@@ -12,22 +12,16 @@ from mcjax_launch.cli.command import command
 FILE, FOLDER = ["<file>"], ["<dir>"]
 OFFERED = {
     "": FILE,
-    "tr": FILE,
     "--color ": ["auto", "always", "never"],
     "--color a": ["auto", "always"],
-    "--color=n": ["never"],
     "--emit ": ["slurm", "pbs", "lsf", "sge", "flux", "jobset", "job"],
-    "--env-style ": ["torch"],
-    "--bind-cores ": ["auto", "on", "off"],
     "--no-pre": ["--no-prefix"],
-    "-n 2 --no-pre": ["--no-prefix"],
     "-n ": [],
     "-n 2 ": FILE,
     "--color never ": FILE,
     "-C ": FOLDER,
     "--log-dir=lo": FOLDER,
     "--report ": FILE,
-    "--timeout ": [],
     "--stdin ": ["all", "none", "0"],
     "--pdb=a": ["all"],
     # A value that may be left out.
@@ -35,14 +29,11 @@ OFFERED = {
     "--pdb --no-pre": ["--no-prefix"],
     "--pdb train.py --no-pre": FILE,
     # The program's own.
-    "train.py ": FILE,
     "train.py --ho": FILE,
-    "train.py --color ": FILE,
     "-n 2 train.py -n": FILE,
     "--no-prefix -- ": FILE,
     "-- --ho": FILE,
     "-n 2 -- train.py --emit ": FILE,
-    "bash -c ": FILE,
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import github_log
 import pytest
 from github_log import Command
-from records import end_of, failure, say
+from records import end_of, failure, run_of, say
 
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.summary import not_started, summarize
@@ -30,8 +30,7 @@ def test_escapes() -> None:
 
 
 def failed(**more: Any) -> RunState:
-    state = RunState()
-    state.planned("ab", "c", {0: "h", 1: "h"}, None)
+    state = run_of(2)
     say(state, 0, failure(**more), 1.0)
     state.exited(end_of(0, 1), 2.0)
     state.exited(end_of(1, 0), 2.0)

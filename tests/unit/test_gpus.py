@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from records import run_of
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.gpus import GpuShares, described, share_out
@@ -12,7 +13,6 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.gpus import visible
 from mcjax_launch.kernel.wire.hook_messages import Backend
 from mcjax_launch.kernel.wire.messages import VisibleGpus
-from mcjax_launch.runs.state import RunState
 
 JOB = Job(program=("train.py",), python="python", chdir="/")
 CUDA, IDS = "CUDA_VISIBLE_DEVICES", "JAX_LOCAL_DEVICE_IDS"
@@ -247,10 +247,9 @@ def test_a_mig_device_for_each() -> None:
 
 
 def test_a_line_once_a_host_where_gpus_are_used_and_not_shared() -> None:
-    state = RunState()
-    state.planned("j", "h:1", {0: "a", 1: "a", 2: "b", 3: "b"}, None)
-    for run in state.ranks.values():
-        run.share.uneven_gpus = "how to share them"
+    state = run_of(4)
+    for rank, run in state.ranks.items():
+        run.host, run.share.uneven_gpus = "aabb"[rank], "how to share them"
     for rank, platform in ((0, "cpu"), (1, "cuda"), (3, "rocm")):
         state.ranks[rank].membership.backend = Backend(platform, 8)
     lines = [state.uneven_gpus(rank) for rank in (0, 1, 0, 2, 3)]

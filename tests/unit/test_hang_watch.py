@@ -4,12 +4,11 @@ import re
 from itertools import pairwise
 
 import pytest
-from records import say
+from records import run_of, say
 
 from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
-from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog import hang
 from mcjax_launch.watchdog.hang import Ask, HangWatch, StandingLooks
 
@@ -27,8 +26,7 @@ class Watched:
     """A job of two ranks that have joined at 0, and the watch over it."""
 
     def __init__(self, *, joins: bool = True) -> None:
-        self.state = RunState(num_processes=2)
-        self.state.planned("j", "h:1", {0: "h", 1: "h"}, None)
+        self.state = run_of(2)
         self.watch = HangWatch(self.state, 0.0, None)
         self.now = 0.0
         self.used = {0: 0.0, 1: 0.0}

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from records import end_of, say
+from records import end_of, run_of, say
 
 from mcjax_launch.diagnosis.hang import whereabouts
 from mcjax_launch.diagnosis.initialize_calls import (
@@ -26,8 +26,7 @@ FATAL = (
 
 def calls(*versions: str, at: str = "h:1", away: bool = False) -> RunState:
     """Ranks that have called initialize(), with these versions of jax and jaxlib."""
-    state = RunState(num_processes=len(versions))
-    state.planned("j", "h:1", dict.fromkeys(range(len(versions)), "h"), None)
+    state = run_of(len(versions))
     for rank, version in enumerate(versions):
         jax, _, jaxlib = version.partition("/")
         call = hook.Joining(at, len(versions), rank, "t.py:3", jax, jaxlib, away and rank == 0)
@@ -121,8 +120,7 @@ def test_to_blame_where_all_that_failed_are_victims(state: RunState, line: str) 
 ])  # fmt: skip
 def test_ranks_that_use_jax_without_having_joined(what: str, told_at: float | None) -> None:
     """Looked at ever more seldom; what has printed for less than 10 s may yet join."""
-    state = RunState(num_processes=3)
-    state.planned("j", "h:1", dict.fromkeys(range(3), "h"), None)
+    state = run_of(3)
     separate, told = SeparateRanks(state), []
     separate.use_jax(5.0)
     for at in range(5, 200):

@@ -28,10 +28,6 @@ def test_no_limit() -> None:
     assert kinds.limit("1d") == 86400
 
 
-def test_ranks() -> None:
-    assert kinds.ranks("0,4-6") == {0, 4, 5, 6}
-
-
 @pytest.mark.parametrize("text", ["", "x", "0", "-1", "1.5", "1_0", "²", "٣"])
 def test_not_a_whole_number(text: str) -> None:
     with pytest.raises(ValueError, match="is not a whole number of 1 or more"):

@@ -3,12 +3,11 @@
 import signal
 
 import pytest
-from records import end_of, failure, say
+from records import end_of, failure, run_of, say
 
 from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax, says_timed_out
 from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.runs.state import RunState
 
 GLOO = (
     "UNKNOWN: Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out with "
@@ -74,11 +73,7 @@ def test_ended_by_xla(text: str) -> None:
     (WATCHDOG, -signal.SIGABRT), (STUCK, 42), (GLOO, 1), (CLIQUE.format("gpu:"), 1),
 ])  # fmt: skip
 def test_the_one_that_did_not_come_is_to_blame(text: str, status: int) -> None:
-    state = RunState(num_processes=4)
-    state.planned("j", "h:1", dict.fromkeys(range(4), "h"), None)
-    for rank in range(4):
-        say(state, rank, hook.Joining("h:1", 4, rank), 1.0)
-        say(state, rank, hook.Joined(rank), 2.0)
+    state = run_of(4, joins=True)
     for rank in (0, 1, 3):
         say(state, rank, hook.Program("jit_step", "f", None, (), "t.py:9"), 3.0)
     for rank in (0, 1):
@@ -101,11 +96,8 @@ def test_the_one_that_did_not_come_is_to_blame(text: str, status: int) -> None:
 
 def test_the_one_that_came_too_late_is_named_by_gloo() -> None:
     """By its device: all have come to the program by the time at which the first gives up."""
-    state = RunState(num_processes=3)
-    state.planned("j", "h:1", dict.fromkeys(range(3), "h"), None)
+    state = run_of(3, joins=True)
     for rank in range(3):
-        say(state, rank, hook.Joining("h:1", 3, rank), 1.0)
-        say(state, rank, hook.Joined(rank), 2.0)
         say(state, rank, hook.Program("jit_step", "f", None, (), "t.py:9"), 3.0)
     say(state, 0, failure(f"JaxRuntimeError: {GLOO}"), 33.0)
     state.exited(end_of(0, 1), 33.0)
@@ -116,11 +108,7 @@ def test_the_one_that_came_too_late_is_named_by_gloo() -> None:
 @pytest.mark.parametrize("reached", [True, False])
 def test_the_one_that_did_not_come_may_be_another_launchers(reached: bool) -> None:
     """Of two launchers' four ranks: none of these is blamed, unless it is known not to have come."""
-    state = RunState(num_processes=4)
-    state.planned("j", "h:1", {0: "h", 1: "h"}, None)
-    for rank in range(2):
-        say(state, rank, hook.Joining("h:1", 4, rank), 1.0)
-        say(state, rank, hook.Joined(rank), 2.0)
+    state = run_of(2, joins=True, num_processes=4)
     for rank in range(1 + reached):
         say(state, rank, hook.Program("jit_step", "f", None, (), "t.py:9"), 3.0)
     say(state, 0, failure(f"JaxRuntimeError: {GLOO}"), 33.0)
@@ -136,10 +124,7 @@ def test_the_one_that_did_not_come_may_be_another_launchers(reached: bool) -> No
 
 
 def test_a_value_that_the_program_waits_for_is_its_own_affair() -> None:
-    state = RunState(num_processes=1)
-    state.planned("j", "h:1", {0: "h"}, None)
-    say(state, 0, hook.Joining("h:1", 1, 0), 1.0)
-    say(state, 0, hook.Joined(0), 2.0)
+    state = run_of(1, joins=True)
     say(state, 0, failure(f"JaxRuntimeError: {OWN_KEY}"), 33.0)
     state.exited(end_of(0, 1), 33.0)
     assert summarize(state).lines[0].startswith("rank 0 failed: JaxRuntimeError: DEADLINE_EXCEEDED")

@@ -1,7 +1,7 @@
 """Which ranks the processes of programs are, and what waits until that is known."""
 
 import pytest
-from records import end_of, say
+from records import end_of, run_of, say
 
 from mcjax_launch.diagnosis.spmd import divergence_lines
 from mcjax_launch.features.verify_spmd.watch import Release, SpmdWatch
@@ -23,11 +23,8 @@ def program(name: str, processes: tuple[int, ...] | None = None) -> hook.Program
 @pytest.fixture
 def state() -> RunState:
     """Four ranks that have joined, each as the process of its number."""
-    state = RunState()
-    state.planned("j", "h:1", dict.fromkeys(RANKS, "h"), None)
+    state = run_of(4, joins=True)
     for rank in RANKS:
-        say(state, rank, hook.Joining("h:1", 4, rank), 1.0)
-        say(state, rank, hook.Joined(rank), 2.0)
         say(state, rank, hook.ProcessNumber("cpu", rank), 2.0)
     return state
 

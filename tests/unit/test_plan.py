@@ -17,35 +17,8 @@ HOST = Host(name="localhost", slots=3)
 NOTHING = HostFacts("", "")
 
 
-def plan_of(job: Job, facts: HostFacts | None = None) -> Plan:
-    return make_plan(
-        job,
-        [HOST],
-        {HOST: facts or NOTHING},
-        job_id="0badcafe",
-        coordinator="127.0.0.1:5000",
-    )
-
-
-def test_what_a_rank_gets() -> None:
-    plan = plan_of(JOB)
-    rank = plan.ranks[2]
-    assert rank.argv == ("/py", "train.py", "--id=2")
-    assert rank.cwd == "/w"
-    assert rank.env == {
-        "JAX_PROCESS_ID": "2",
-        "MCJAX_LOCAL_PROCESS_ID": "2",
-        "MCJAX_LOCAL_NUM_PROCESSES": "3",
-    }
-    assert plan.env == {
-        "JAX_COORDINATOR_ADDRESS": "127.0.0.1:5000",
-        "JAX_NUM_PROCESSES": "3",
-        "MCJAX_JOB_ID": "0badcafe",
-        "MCJAX_RESTART": "0",
-        "PYTHONUNBUFFERED": "1",
-        "MCJAX_HOOK_BIND": "127.0.0.1:5000",
-    }
-    assert plan.defaults == {"PYTHONHASHSEED": str(0x0BADCAFE)}
+def plan_of(job: Job, facts: HostFacts = NOTHING) -> Plan:
+    return make_plan(job, [HOST], {HOST: facts}, job_id="0badcafe", coordinator="127.0.0.1:5000")
 
 
 @pytest.mark.parametrize(
@@ -216,48 +189,31 @@ def test_misspelt_placeholders() -> None:
 
 
 def test_placeholders_in_formulas() -> None:
-    texts = [
-        "{process_id+1}",
-        "{process_id:03d}.log {process_id}",
-        "{host: a}",
-        "{process_id + 1}{x+1}",
-    ]
-    assert placeholders.calculated([*texts, *texts]) == [
-        "process_id+1",
-        "process_id:03d",
-        "process_id + 1",
-    ]
+    texts = ["{process_id+1}", "{process_id:03d}.log {process_id}", "{host: a}", "{x+1}"]
+    assert placeholders.calculated([*texts, *texts]) == ["process_id+1", "process_id:03d"]
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("h", ("h", 0)),
-        ("h:1", ("h", 1)),
-        ("[::1]:1", ("::1", 1)),
-        ("[::1]", ("::1", 0)),
-        ("::1", ("::1", 0)),
-    ],
-)
-def test_split_address(text: str, parts: tuple[str, int]) -> None:
-    assert split_address(text) == parts
+def test_split_address() -> None:
+    assert [split_address(text) for text in ("h", "h:1")] == [("h", 0), ("h", 1)]
+    six = [split_address(text) for text in ("[::1]:1", "[::1]", "::1")]
+    assert six == [("::1", 1), ("::1", 0), ("::1", 0)]
 
 
 EXPECTS_HOOKS = {
-    ("train.py", "-I"): True,
-    ("python", "train.py", "-I"): True,
-    ("/usr/bin/python3.11", "-c", "pass"): True,
-    ("python", "-m", "train", "-I"): True,
-    ("python", "-I", "train.py"): False,
-    ("python", "-u", "-sE", "train.py"): False,
-    ("python", "--version"): False,
-    ("bash", "-c", "python train.py"): False,
+    "train.py -I": True,
+    "python train.py -I": True,
+    "/usr/bin/python3.11 -c pass": True,
+    "python -I train.py": False,
+    "python -u -sE train.py": False,
+    "python --version": False,
+    "bash -c x": False,
 }
 
 
-@pytest.mark.parametrize("program", EXPECTS_HOOKS)
-def test_which_programs_are_to_have_the_hook(program: tuple[str, ...]) -> None:
-    assert JOB.replaced(program=program).expects_hooks == EXPECTS_HOOKS[program]
+@pytest.mark.parametrize("words", EXPECTS_HOOKS)
+def test_which_programs_are_to_have_the_hook(words: str) -> None:
+    program = tuple(words.split())
+    assert JOB.replaced(program=program).expects_hooks == EXPECTS_HOOKS[words]
     assert JOB.replaced(program=program, module=True).expects_hooks
     assert not JOB.replaced(program=program, hook=False).expects_hooks
 
@@ -310,11 +266,7 @@ def test_words_are_quoted() -> None:
     [
         (JOB.replaced(chdir_given=True), [HOST], ["cd /w"]),
         (JOB.replaced(sync=("a b",)), [HOST], ["cd STAGE/"]),
-        (
-            JOB.replaced(sync=("x",), chdir="sub", chdir_given=True),
-            [HOST],
-            ["cd STAGE/sub"],
-        ),
+        (JOB.replaced(sync=("x",), chdir="sub", chdir_given=True), [HOST], ["cd STAGE/sub"]),
         (JOB, [Host(name="a", slots=2), Host(name="b", slots=1)], ["cd /w"]),
         (
             JOB,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from records import KILL, SEGV, TERM, end_of, failure, rank_run, record_of, say
+from records import KILL, SEGV, TERM, end_of, failure, rank_run, record_of, run_of, say
 
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import Completed
@@ -164,8 +164,7 @@ def _given(spot: Spot, _: str) -> Spot:
 
 def test_what_main_threads_did() -> None:
     """Each change of it: another function is one, another line of the same is none."""
-    state = RunState(began_at=100.0, looks=Looks(2))
-    state.planned("ab", "c", {0: "h", 1: "h"}, None)
+    state = run_of(2, began_at=100.0, looks=Looks(2))
     lines = ["in f at a.py:3", "in f at a.py:4", "in g at a.py:9"]
     spots = [*(Spot(Doing.ELSEWHERE, line) for line in lines), Spot(Doing.JAX), Spot(Doing.JAX)]
     assert state.looks is not None
@@ -187,8 +186,7 @@ def test_what_main_threads_did() -> None:
 
 
 def test_the_cause_is_what_came_first() -> None:
-    state = RunState()
-    state.planned("ab", "c", {0: "h"}, None)
+    state = run_of(1)
     state.started(0, 1, 0.1)
     state.stopped(StopReason("stopped by SIGINT", 130), 2.0)
     state.exited(end_of(0, 5, (2,), 0.0, 0), 2.5)

@@ -122,19 +122,6 @@ def test_variables() -> None:
         variable("A", {})
 
 
-@pytest.mark.parametrize(
-    ("words", "head"),
-    [
-        ("echo", "# job 00000000: 1 rank on 1 host"),
-        ("-n 3 echo", "# job 00000000: 3 ranks on 1 host"),
-    ],
-)
-def test_dry_run_counts(words: str, head: str) -> None:
-    hosts = find_hosts(options(words), {})
-    shown = dry_run(make_job(options(words), hosts, HERE), hosts, {}, VisibleGpus())
-    assert shown.startswith(f"{head}\n")
-
-
 def addresses(*found: str) -> Any:
     kinds = {True: socket.AF_INET6, False: socket.AF_INET}
     return [(kinds[":" in address], 0, 0, "", (address, 0)) for address in found]

@@ -1,6 +1,7 @@
 """Which failures are worth another attempt, as histories of attempts."""
 
 import pytest
+from records import run_of
 
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.summary import not_started, summarize
@@ -70,8 +71,7 @@ def test_what_the_option_refuses(text: str) -> None:
 
 
 def ended(status: int, *hook: Failed, sent: tuple[int, ...] = ()) -> AttemptEnd:
-    state = RunState()
-    state.planned("1", "", {0: "a", 1: "b"}, None)
+    state = run_of(2, "a", "b")
     state.started(1, 7, 1.0)
     for said in hook:
         hook_events.take(state, FromHook(1, said), 3.0)

@@ -13,13 +13,9 @@ from mcjax_launch.kernel.wire.source_lines import OURS, PYTHON, USER, owner, sho
 SITE = "/opt/venv/lib/python3.11/site-packages"
 OWNERS = {
     "/home/me/train.py": USER,
-    "train.py": USER,
     "<string>": USER,
-    "<stdin>": USER,
     "/home/me/lib/python/train.py": USER,
     "/home/me/lib/python3.11-notes/train.py": USER,
-    "/home/me/lib/python3.py": USER,
-    "/home/me/site-packages.py": USER,
     "/home/me/jax/jaxlib/train.py": USER,
     f"{SITE}/jax/_src/array.py": "jax",
     f"{SITE}/jaxlib/xla_client.py": "jaxlib",
@@ -27,7 +23,6 @@ OWNERS = {
     "/usr/lib/python3/dist-packages/numpy/core.py": "numpy",
     "/opt/site-packages/outer/dist-packages/inner/x.py": "inner",
     "/usr/lib/python3.11/threading.py": PYTHON,
-    "/usr/lib64/python3.9/asyncio/runners.py": PYTHON,
     "/opt/py/lib/python3.13t/threading.py": PYTHON,
     "<frozen runpy>": PYTHON,
     sysconfig.get_path("stdlib") + "/threading.py": PYTHON,

@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from records import say
+from records import run_of, say
 from screen import Screen
 
 from mcjax_launch.console.bottom import Written
@@ -231,8 +231,7 @@ class Hosts:
 
 
 def joining(ranks: int, called: int = 0, through: int = 0) -> RunState:
-    state = RunState(num_processes=ranks)
-    state.planned("ab", "c", dict.fromkeys(range(ranks), "h"), None)
+    state = run_of(ranks)
     for rank in range(ranks):
         state.started(rank, 7, 0.5)
     for rank in range(called):
@@ -256,9 +255,7 @@ def test_hosts() -> None:
 
 
 def test_ranks() -> None:
-    started = RunState(num_processes=2)
-    started.planned("ab", "c", {0: "h", 1: "h"}, None)
-    assert awaited(started) == "0/2 ranks started"
+    assert awaited(run_of(2)) == "0/2 ranks started"
     assert awaited(joining(4)) == ""  # maybe no job of JAX's
     assert awaited(joining(4, 3)) == "3/4 joined, waiting for 3"
     assert awaited(joining(4, 1)) == "1/4 joined, waiting for 1-3"

@@ -2,7 +2,7 @@
 
 import time
 
-from records import say
+from records import run_of, say
 
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire import hook_messages as hook
@@ -12,19 +12,13 @@ from mcjax_launch.watchdog.hang import Ask, HangWatch
 from mcjax_launch.watchdog.limits import Limits
 
 
-def two_ranks() -> RunState:
-    state = RunState(num_processes=2)
-    state.planned("j", "h:1", {0: "h", 1: "h"}, None)
-    return state
-
-
 def limits(state: RunState, **given: float) -> Limits:
     job = Job(program=("a",), python="py", chdir="/", **given)  # type: ignore[arg-type]
     return Limits(job, state, 0.0)
 
 
 def test_ranks_get_their_time_to_stall_and_to_join_again() -> None:
-    state = two_ranks()
+    state = run_of(2)
     watched = limits(state, stall_timeout=8.0, start_timeout=6.0)
     state.activity.usage_at = 4.5
     state.resumed(1000.0)
@@ -39,7 +33,7 @@ def test_ranks_get_their_time_to_stall_and_to_join_again() -> None:
 
 
 def test_the_time_of_the_whole_job_is_the_clocks() -> None:
-    state = two_ranks()
+    state = run_of(2)
     watched = limits(state, timeout=100.0)
     state.resumed(1000.0)
     stop = watched.expire(1000.0)
@@ -47,7 +41,7 @@ def test_the_time_of_the_whole_job_is_the_clocks() -> None:
 
 
 def test_no_rank_is_said_to_have_waited_meanwhile() -> None:
-    state = two_ranks()
+    state = run_of(2)
     say(state, 0, hook.Joining("h:1", 2, 0, "train.py:3"), 1.0)
     watch = HangWatch(state, 0.0, None)
     state.resumed(1000.0)

@@ -25,12 +25,7 @@ def test_ssh_argv() -> None:
 
 TEMPLATES = {
     "sudo -u me ssh -oServerAliveInterval=1 {host}": [
-        "-u",
-        "me",
-        "ssh",
-        "BatchMode=yes",
-        "h",
-        "exec sh -c 'x y'",
+        *("-u", "me", "ssh", "BatchMode=yes", "h", "exec sh -c 'x y'"),
     ],
     "ssh -F cfg -- me@{host}": ["-F", "cfg", "--", "me@h", "exec sh -c 'x y'"],
     "ssh -F cfg {host}": ["BatchMode=yes", "-F", "cfg", "h", "exec sh -c 'x y'"],
@@ -40,12 +35,10 @@ TEMPLATES = {
     "kubectl exec -i {host} --": ["exec", "-i", "h", "--", "sh", "-c", "x y"],
     "docker exec -i {host}": ["exec", "-i", "h", "sh", "-c", "x y"],
     "kubectl exec -ti {host} --": ["exec", "-ti", "h", "--", "sh", "-c", "x y"],
-    "podman exec --interactive {host}": ["exec", "--interactive", "h", "sh", "-c", "x y"],
     "docker run --rm img {host}": ["h", "sh", "-c", "x y"],
     "pod-sh {host} sh -c {command}": ["h", "sh", "-c", "exec sh -c 'x y'"],
     "sudo -H {host}": ["-H", "h", "sh", "-c", "x y"],
     "srun -w {host}": ["--unbuffered", "-w", "h", "sh", "-c", "x y"],
-    "my-ssh {host}": ["h", "exec sh -c 'x y'"],
     "bash -c 'ssh {host} {command}'": ["-c", "ssh h 'exec sh -c '\"'\"'x y'\"'\"''"],
 }
 

@@ -1,11 +1,10 @@
 """Who waited for whom."""
 
-from records import end_of, say
+from records import end_of, run_of, say
 
 from mcjax_launch.kernel.wire.hook_messages import Joined, Joining, Leaving
 from mcjax_launch.kernel.wire.hook_messages import Program as Ran
 from mcjax_launch.runs.spmd import RanProgram
-from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.waits import EXIT, INITIALIZE, PastWait, PastWaits, waits_of
 
 ALL = frozenset(range(4))
@@ -79,8 +78,7 @@ def test_only_the_longest_are_kept() -> None:
 
 
 def test_the_waits_of_a_run() -> None:
-    state = RunState(waits=PastWaits())
-    state.planned("ab12", "h:1", dict.fromkeys(range(3), "h"), None)
+    state = run_of(3, waits=PastWaits())
     for rank, at in enumerate((2.0, 2.5, 7.0)):
         say(state, rank, Joining("h:1", 3, rank, "train.py:3"), at)
     for rank in range(3):
@@ -99,8 +97,7 @@ def test_the_waits_of_a_run() -> None:
 
 def test_stacks_tell_of_a_wait_only_if_no_other_is_known() -> None:
     waits = PastWaits()
-    state = RunState(waits=waits)
-    state.planned("ab12", "h:1", dict.fromkeys(range(3), "h"), None)
+    state = run_of(3, waits=waits)
     for rank in range(3):
         say(state, rank, Joining("h:1", 3, rank, "train.py:3"), 2.0 + rank)
     waits.by_stacks = PastWait("", "train.py:9", ((2, 9.0),), (0, 1), 60.0)
@@ -110,8 +107,7 @@ def test_stacks_tell_of_a_wait_only_if_no_other_is_known() -> None:
 
 
 def test_a_rank_that_never_joins_is_waited_for_until_the_end() -> None:
-    state = RunState(waits=PastWaits())
-    state.planned("ab12", "h:1", dict.fromkeys(range(3), "h"), None)
+    state = run_of(3, waits=PastWaits())
     for rank in range(2):
         say(state, rank, Joining("h:1", 3, rank, "train.py:3"), 2.0)
     (wait,) = waits_of(state, 60.0)
@@ -119,8 +115,7 @@ def test_a_rank_that_never_joins_is_waited_for_until_the_end() -> None:
 
 
 def test_ranks_without_jax_wait_for_nobody() -> None:
-    state = RunState(waits=PastWaits())
-    state.planned("ab12", "h:1", dict.fromkeys(range(3), "h"), None)
+    state = run_of(3, waits=PastWaits())
     for rank in range(3):
         state.exited(end_of(rank, 0), 10.0 * rank)
     assert waits_of(state, 60.0) == []

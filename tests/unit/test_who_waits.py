@@ -1,9 +1,10 @@
 """Who waits for whom, by stacks and what hooks have reported: tables."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from records import end_of, say
+from records import end_of, run_of, say
 
 from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.diagnosis.waits import last_wait, wait_of
@@ -45,13 +46,7 @@ def stack(rank: int, kind: str, line: str = STEP, blocked: str = "", source: str
     return Stack(rank, "h", 70 + rank, text, blocked=blocked)
 
 
-def joined(count: int = 4, num_processes: int = 0) -> RunState:
-    state = RunState(num_processes=num_processes or count)
-    state.planned("j", "h:1", dict.fromkeys(range(count), "h"), None)
-    for rank in range(count):
-        say(state, rank, hook.Joining("h:1", count, rank, "train.py:3"), 1.0)
-        say(state, rank, hook.Joined(rank), 2.0)
-    return state
+joined = partial(run_of, joins=True)
 
 
 def told(
@@ -81,13 +76,13 @@ WAITED = "ranks 0-1,3 have waited 40 s at train.py:12 for rank 2, which is in f 
     (Stack(2, "h", 72, "", '"python" is stopped'), WAITED.partition(", which")[0] + ', which shows no Python stack: "python" is stopped'),
 ])  # fmt: skip
 def test_who_has_not_come(late: Stack, line: str) -> None:
-    assert told(joined(), *WAITING, late) == line
+    assert told(joined(4), *WAITING, late) == line
 
 
 @pytest.mark.parametrize("kind", ["asyncio", "server", "grpc"])
 def test_nobody_waits_in_a_collective_for_a_server(kind: str) -> None:
     """Those that have finished wait for it only as long as it serves."""
-    state = joined()
+    state = joined(4)
     for rank in (0, 1, 3):
         say(state, rank, hook.Leaving(), 10.0)
     assert told(state, stack(2, kind, "data.py:41")) == ""
@@ -111,7 +106,7 @@ def test_the_threads_for_which_a_main_thread_waits(
 ) -> None:
     """One that is in JAX has come, as far as one can see; any other may be what is late."""
     late = stack(2, kind, "data.py:41", "futex_do_wait", source)
-    assert told(joined(), *WAITING, replace(late, others=others)) == line
+    assert told(joined(4), *WAITING, replace(late, others=others)) == line
 
 
 DIED = hook.ErrorLost(1, "loader", hook.Raised("ValueError", "ValueError: corrupt"), False)
@@ -121,7 +116,7 @@ NOT_IN_JAX = "all 4 ranks have stood still for 40 s, not in JAX: ranks 0-3 in f 
 @pytest.mark.parametrize("died", [True, False])
 def test_main_threads_that_all_wait_for_threads(*, died: bool) -> None:
     """A thread may go on with its steps, unless one has died for which it may wait."""
-    state = joined()
+    state = joined(4)
     if died:
         say(state, 2, DIED, 5.0)
     stacks = [stack(rank, "queue", blocked="futex_do_wait") for rank in range(4)]
@@ -135,7 +130,7 @@ def test_main_threads_that_all_wait_for_threads(*, died: bool) -> None:
 
 
 def at_a_limit(*stacks: Stack, idle_since: float | None = 20.0) -> waits.PastWait | None:
-    state = joined()
+    state = joined(4)
     state.idle_since, state.stop_at = idle_since, 80.0
     return last_wait(state, stacks)
 
@@ -165,7 +160,7 @@ def test_who_waited_when_a_limit_was_reached() -> None:
 def test_a_call_into_c_from_the_users_own_line(blocked: str, waits: bool) -> None:
     """JAX's fast path has no Python; it waits on a lock."""
     stacks = [stack(rank, "own", STEP, blocked) for rank in (0, 1, 3)]
-    line = told(joined(), *stacks, stack(2, "queue", "data.py:41"))
+    line = told(joined(4), *stacks, stack(2, "queue", "data.py:41"))
     assert line == (WAITED if waits else "")
 
 
@@ -176,19 +171,19 @@ def test_a_call_into_c_from_the_users_own_line(blocked: str, waits: bool) -> Non
 def test_a_wait_in_the_users_own_line_is_none_in_jax(line: str) -> None:
     """So a rank that waits there is waited for, and waits for none itself."""
     late = stack(2, "own", "data.py:41", "futex_do_wait", line)
-    assert told(joined(), *WAITING, late) == WAITED
+    assert told(joined(4), *WAITING, late) == WAITED
     own = [stack(rank, "own", STEP, "futex_do_wait", line) for rank in (0, 1, 3)]
-    assert told(joined(), *own, stack(2, "queue", "data.py:41")) == ""
+    assert told(joined(4), *own, stack(2, "queue", "data.py:41")) == ""
 
 
 @pytest.mark.parametrize("line", ["loss = step(x)", "state, loss = step(state, batch)"])
 def test_a_line_that_calls_what_may_be_a_program(line: str) -> None:
     inside = [stack(rank, "own", STEP, "futex_do_wait", line) for rank in (0, 1, 3)]
-    assert told(joined(), *inside, stack(2, "queue", "data.py:41")) == WAITED
+    assert told(joined(4), *inside, stack(2, "queue", "data.py:41")) == WAITED
 
 
 def test_the_line_of_a_known_program_waits_in_jax_whatever_it_calls() -> None:
-    state = joined()
+    state = joined(4)
     for rank in (0, 1, 3):
         say(state, rank, hook.Program("jit_step", "f", None, (), STEP), 3.0)
     inside = [stack(rank, "own", STEP, "futex_do_wait", "step(q.get())") for rank in (0, 1, 3)]
@@ -197,7 +192,7 @@ def test_the_line_of_a_known_program_waits_in_jax_whatever_it_calls() -> None:
 
 
 def test_where_the_kernel_tells_nothing_the_line_of_a_program_does() -> None:
-    state = joined()
+    state = joined(4)
     program = hook.Program("jit_step", "f", None, (), STEP)
     for rank in (0, 1, 3):
         say(state, rank, program, 3.0)
@@ -207,7 +202,7 @@ def test_where_the_kernel_tells_nothing_the_line_of_a_program_does() -> None:
 
 
 def test_only_those_of_the_programs_mesh_are_awaited() -> None:
-    state = joined()
+    state = joined(4)
     for rank in (0, 1):
         say(state, rank, hook.ProcessNumber("", rank), 2.5)
         say(state, rank, hook.Program("jit_step", "f", (0, 1), (), STEP), 3.0)
@@ -218,7 +213,7 @@ def test_only_those_of_the_programs_mesh_are_awaited() -> None:
 
 
 def test_the_name_of_the_call_and_what_was_compiled_last() -> None:
-    state = joined()
+    state = joined(4)
     say(state, 2, hook.Compiling("jit_loss", "src/train.py:7", "cpu"), 3.0)
     say(state, 2, hook.Compiled(), 3.0)
     stacks = [stack(rank, "barrier") for rank in (0, 1, 3)]
@@ -230,7 +225,7 @@ def test_the_name_of_the_call_and_what_was_compiled_last() -> None:
 
 
 def test_a_rank_that_others_outlive() -> None:
-    state = joined()
+    state = joined(4)
     state.survives = True
     state.exited(Exited(2, -9, (), None, 0.0, 0), 4.0)
     where = "ranks 0-1,3 have waited 40 s at train.py:12 for rank 2, which"
@@ -242,14 +237,14 @@ def test_a_rank_that_others_outlive() -> None:
 
 
 def test_a_compilation_is_waited_for() -> None:
-    state = joined()
+    state = joined(4)
     say(state, 2, hook.Compiling("jit_loss", "train.py:7", "cpu"), 3.0)
     assert told(state, *WAITING, stack(2, "own", "data.py:41")) == ""
 
 
 def test_a_rank_that_computes() -> None:
-    assert told(joined(), *WAITING, stack(2, "own", STEP), busy=(2,)) == ""
-    assert told(joined(), *WAITING, stack(2, "queue", "data.py:41"), busy=(0, 1, 3)) == ""
+    assert told(joined(4), *WAITING, stack(2, "own", STEP), busy=(2,)) == ""
+    assert told(joined(4), *WAITING, stack(2, "queue", "data.py:41"), busy=(0, 1, 3)) == ""
 
 
 def test_ranks_in_many_places() -> None:
@@ -262,7 +257,7 @@ def test_ranks_in_many_places() -> None:
 
 
 def test_one_that_has_finished() -> None:
-    state = joined()
+    state = joined(4)
     say(state, 2, hook.Leaving(), 9.0)
     line = told(state, *WAITING, stack(2, "jax"))
     assert line.endswith("for rank 2, which has finished, and waits in JAX's exit barrier")
@@ -283,13 +278,13 @@ def test_in_the_exit_barrier() -> None:
 
 def test_all_in_one_place_is_a_long_step_and_in_two_a_deadlock() -> None:
     all_here = [stack(rank, "jax") for rank in range(4)]
-    assert told(joined(), *all_here) == ""
+    assert told(joined(4), *all_here) == ""
     two_places = [*all_here[:3], stack(3, "barrier", "train.py:30")]
-    assert told(joined(), *two_places) == (
+    assert told(joined(4), *two_places) == (
         "ranks 0-2 at train.py:12 and rank 3 in sync_global_devices() at train.py:30 "
         "have waited 40 s for one another"
     )
-    on_gpu = joined()
+    on_gpu = joined(4)
     say(on_gpu, 0, hook.Compiling("jit_f", "", "gpu"), 3.0)
     say(on_gpu, 0, hook.Compiled(), 3.0)
     assert told(on_gpu, *two_places) == ""  # devices may be busy
@@ -301,7 +296,7 @@ def test_ranks_of_another_launcher() -> None:
 
 
 def test_on_several_hosts() -> None:
-    state = joined()
+    state = joined(4)
     state.hosts = 4
     state.ranks[2].host = "gpu02"
     line = told(state, *WAITING, stack(2, "queue", "data.py:41"))
@@ -348,7 +343,7 @@ IDLE = "compiled jit(step) for {} s without using a processor, at train.py:12"
 def test_a_compilation_that_uses_no_processor_is_a_wait(
     idle: dict[int, float], others: str, line: str
 ) -> None:
-    state = joined()
+    state = joined(4)
     for rank, seconds in idle.items():
         compile_(state, rank, "jit_step", idle_s=seconds)
     stacks = [stack(rank, others) for rank in range(4) if rank not in idle]
@@ -358,7 +353,7 @@ def test_a_compilation_that_uses_no_processor_is_a_wait(
 
 
 def test_a_compilation_that_computes_is_none() -> None:
-    state = joined()
+    state = joined(4)
     compile_(state, 2, "jit_step", idle_s=70)
     for at in (110.0, 150.0):
         state.ranks[2].compilations.used(0.06, at)

@@ -1,6 +1,7 @@
 """Who has the terminal; what is known of its last row; what does not count meanwhile."""
 
 import pytest
+from records import run_of
 
 from mcjax_launch.cli.command import command
 from mcjax_launch.cli.options import with_values
@@ -141,8 +142,7 @@ def test_a_row_has_what_is_to_be_seen() -> None:
 
 
 def running(**limits: float) -> tuple[RunState, Limits]:
-    state = RunState()
-    state.planned("1", "h:1", {0: "h", 1: "h"}, None)
+    state = run_of(2, num_processes=0)
     job = Job(program=("a",), python="py", chdir="/", **limits)  # type: ignore[arg-type]
     return state, Limits(job, state, 0.0)
 

@@ -6,15 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from records import say
+from records import run_of
 
 from mcjax_launch.diagnosis.slow import SlowRank, slow_ranks, spot_of
 from mcjax_launch.features.looks import agent as asking
 from mcjax_launch.features.looks.messages import AskPlaces, PlacesAsked, StandsAt
-from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.runs.looks import RECENT, Doing, Looks, Spot
-from mcjax_launch.runs.state import RunState
 
 SPOTS = {
     "w": Spot(Doing.JAX),
@@ -142,10 +140,7 @@ SITE = "/v/lib/python3.11/site-packages"
 def test_what_a_main_thread_does(
     calls: list[str], blocked: str, beside: bool, doing: Doing
 ) -> None:
-    state = RunState(num_processes=2)
-    state.planned("j", "h:1", {0: "h", 1: "h"}, None)
-    say(state, 0, hook.Joining("h:1", 2, 0, "train.py:3"), 1.0)
-    say(state, 0, hook.Joined(0), 2.0)
+    state = run_of(2, joins=True)
     lines = ('  File "{}", line {} in {}'.format(*frame.rsplit(":", 2)) for frame in calls)
     text = "\n".join(("Stack (most recent call first):", *lines))
     spot = spot_of(state.ranks[0], text, beside, blocked)

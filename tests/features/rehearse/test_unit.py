@@ -1,6 +1,7 @@
 """When a rehearsal is due, and what is said to have come of it."""
 
 import pytest
+from records import run_of
 
 from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.features.rehearse.rehearsals import Rehearsal, came_of, joined_at, parse
@@ -37,8 +38,7 @@ def test_what_is_refused(text: str) -> None:
 
 
 def begun(ranks: int = 2, *, hooks: bool = True) -> RunState:
-    state = RunState(num_processes=ranks, expects_hooks=hooks)
-    state.planned("1", "", {rank: "ab"[rank % 2] for rank in range(ranks)}, None)
+    state = run_of(ranks, "a", "b", expects_hooks=hooks)
     for rank in range(ranks):
         state.started(rank, 7, 1.0 + rank)
     return state

@@ -1,6 +1,7 @@
 """Ranks that are held at a program: who is let go, and when the ranks differ."""
 
 import pytest
+from records import run_of
 
 from mcjax_launch.diagnosis.sightings import sightings
 from mcjax_launch.diagnosis.spmd import divergence_lines
@@ -38,9 +39,7 @@ class Job:
     """Three ranks that have run `metric`; rank 0 is held at `held`, and 1 and 2 have not come."""
 
     def __init__(self) -> None:
-        self.state = RunState()
-        self.state.planned("job", "a:1", dict.fromkeys(ALL, "h"), None)
-        self.state.num_processes = 3
+        self.state = run_of(3)
         self.programs = self.state.programs
         self.watch = SpmdWatch(self.state)
         for rank, run in self.state.ranks.items():
@@ -207,8 +206,7 @@ def ran(state: RunState, rank: int, fingerprint: str) -> None:
 
 
 def test_after_a_divergence_the_others_get_a_moment_to_show_their_side() -> None:
-    state = RunState()
-    state.planned("job", "a:1", dict.fromkeys(ALL, "h"), None)
+    state = run_of(3, num_processes=0)
     watch = SpmdWatch(state)
     ran(state, 0, "a")
     ran(state, 1, "b")
