@@ -63,14 +63,6 @@ def test_lines_go_to_their_streams(console: Make, capfd: Capture) -> None:
     assert both.empty
 
 
-def test_only_some_ranks_are_shown(console: Make, capfd: Capture) -> None:
-    some = console(3, show=(1,))
-    for rank in range(3):
-        some.feed(rank, STDERR, b"x\n")
-    assert capfd.readouterr().err == "[1] x\n"
-    assert some.tails(0) == ("", "x\n")
-
-
 @pytest.mark.parametrize("collapse", ["never", "always"])
 @pytest.mark.parametrize("lines", [1, 200])
 def test_a_long_error_is_in_sight_until_more_is_shown(
@@ -95,25 +87,6 @@ def test_hidden_lines_are_mentioned_in_time_but_not_with_quiet(
         wait(both)
         assert both.deadline is None
         assert ("hid 1 line" in capfd.readouterr().err) is not quiet
-
-
-def test_of_gloos_lines_nothing_is_said(console: Make, capfd: Capture) -> None:
-    both = console()
-    both.feed(0, STDOUT, GLOO)
-    assert both.deadline is None
-    both.finish_ranks()
-    assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("culprit", [0, 1])
-def test_follow_on_errors(console: Make, capfd: Capture, culprit: int) -> None:
-    both = console()
-    both.feed(0, STDERR, POLLED)
-    assert both.deadline is not None
-    both.fold_victims(culprit, own_term=True)
-    both.finish_ranks()
-    note = "mcjax-launch: hid 1 line of follow-on errors; -v shows them\n"
-    assert capfd.readouterr().err == (note if culprit else f"[0] {POLLED.decode()}")
 
 
 def test_equal_lines_are_shown_once(console: Make, capfd: Capture) -> None:

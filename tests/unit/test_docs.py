@@ -5,10 +5,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -16,17 +13,7 @@ import yaml
 
 from mcjax_launch.cli.command import command
 from mcjax_launch.options.options import Options
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-def script(name: str) -> Any:
-    """A program of scripts/, as a module."""
-    loader = SourceFileLoader(f"scripts_{name}", str(ROOT / "scripts" / name))
-    module = module_from_spec(spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    return module
-
+from scripts import ROOT, script
 
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

@@ -290,10 +290,7 @@ def test_options_of_sbatch() -> None:
 DRAINED = {"type": "DisruptionTarget", "status": "True"}
 ENDS: list[tuple[int, list[dict[str, str]], str | None, str | None]] = [
     (1, [], "BackoffLimitExceeded", "RestartJobSet"),
-    (124, [], "BackoffLimitExceeded", "RestartJobSet"),
-    (134, [], "BackoffLimitExceeded", "RestartJobSet"),
     (2, [], "PodFailurePolicy", "FailJobSet"),
-    (126, [], "PodFailurePolicy", "FailJobSet"),
     (127, [], "PodFailurePolicy", "FailJobSet"),
     (143, [DRAINED], "PodFailurePolicy", "RestartJobSetAndIgnoreMaxRestarts"),
     (2, [DRAINED], "PodFailurePolicy", "RestartJobSetAndIgnoreMaxRestarts"),

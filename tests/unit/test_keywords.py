@@ -3,8 +3,6 @@
 import inspect
 import typing
 from collections.abc import Callable
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,11 +15,9 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.command_line import command_line
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
+from scripts import ROOT, script
 
-ROOT = Path(__file__).resolve().parents[2]
-LOADER = SourceFileLoader("scripts_options", str(ROOT / "scripts" / "options"))
-scripts_options = module_from_spec(spec_from_loader(LOADER.name, LOADER))
-LOADER.exec_module(scripts_options)
+scripts_options = script("options")
 FUNCTIONS = (
     mcjax_launch.launch,
     mcjax_launch.start,

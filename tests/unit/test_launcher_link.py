@@ -86,7 +86,6 @@ def test_it_greets(ends: Ends) -> None:
     assert ends.link.uplink.empty
 
 
-@BOTH
 def test_messages_are_handed_on_when_they_are_whole(ends: Ends) -> None:
     data = encoded(Credit(7)) + encoded(Forward(10))
     assert ends.write(data[:5]) == []

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from mcjax_launch.console.pieces import Fragment, Lines, Stream, whole_lines
-from mcjax_launch.console.renderers import AGAIN_S, GOES_ON, GROWS_S, REDRAW_S, Live, Plain
+from mcjax_launch.console.renderers import AGAIN_S, GOES_ON, GROWS_S, Live, Plain
 from mcjax_launch.console.unfinished import LONGEST, MOMENT_S, UnfinishedLines
 from mcjax_launch.kernel.wire.frames import STDOUT
 
@@ -184,13 +184,6 @@ def test_live_rows_are_redrawn_in_place() -> None:
     assert live.deadline is None
 
 
-def test_live_rows_are_in_order_of_rank() -> None:
-    live = Live(lambda: 24)
-    for rank in (2, 0, 1):
-        shown = text(live.fragment(Fragment(stream(rank), b"bar"), 0.0))
-    assert b"0: bar\x1b[0m\n1: bar\x1b[0m\n2: bar" in shown
-
-
 def test_live_rows_leave_the_terminal_to_others() -> None:
     """Nothing is drawn, or erased, while the terminal's foreground is another's."""
     ours = True
@@ -210,14 +203,6 @@ def test_live_rows_are_drawn_anew_after_a_stop() -> None:
     live, source = Live(lambda: 24), stream(0)
     live.fragment(Fragment(source, b"10%"), 0.0)
     assert text(live.resumed()) == b"\x1b[?7l0: 10%\x1b[0m\x1b[?7h"
-
-
-def test_live_rows_show_progress_soon() -> None:
-    live, source = Live(lambda: 24), stream(0)
-    live.fragment(Fragment(source, b"10%"), 0.0)
-    assert live.fragment(Fragment(source, b"\r20%"), 1.0) == []
-    assert live.deadline == 1.0 + REDRAW_S
-    assert b"0: 20%" in text(live.expire(1.0 + REDRAW_S))
 
 
 def test_live_rows_fit_the_terminal() -> None:

@@ -1,14 +1,10 @@
 """What was tested, as docs/security.md has it, is what .ci/run tests."""
 
 import re
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-LOADER = SourceFileLoader("matrix", str(ROOT / "scripts" / "matrix"))
-matrix = module_from_spec(spec_from_loader(LOADER.name, LOADER))
-LOADER.exec_module(matrix)
+from scripts import ROOT, script
+
+matrix = script("matrix")
 
 
 def listed() -> list[tuple[str, str]]:

@@ -55,6 +55,7 @@ GIVEN = {
     "--timeout 90m --grace 0.5 a.py": "--timeout 5400 --grace 0.5 -- a.py",
     "--timeout 1234567s --grace 0 a.py": "--timeout 1234567 --grace 0 -- a.py",
     "--color auto --max-restarts 0 a.py": "--color auto --max-restarts 0 -- a.py",
+    "--timeout 0 --grace 1m a.py": "--timeout 0 --grace 60 -- a.py",
     "a.py -n 4": "-- a.py -n 4",
     "--stdin 2,0,1 a.py": "--stdin 0-2 -- a.py",
     "--stdin none a.py": "--stdin none -- a.py",

@@ -156,16 +156,6 @@ def test_who_fails_otherwise_is_given_up(
     assert agents.pool.links == agents.made[1:]
 
 
-def test_the_exit_status_is_waited_for(agents_of: Make) -> None:
-    agents = agents_of("a")
-    agents.made[0].ends(REFUSED)
-    agents.pool.reap()
-    assert not agents.made[0].closed and agents.failures == []
-    agents.made[0].status = 1
-    agents.pool.reap()
-    assert agents.made[0].closed and len(agents.failures) == 1
-
-
 def test_who_does_not_greet_in_time_is_given_up(agents_of: Make) -> None:
     agents = agents_of(LOCAL, "b", "c")
     agents.made[2].says(HELLO)
@@ -223,13 +213,6 @@ def test_who_sends_nonsense_is_lost_or_never_was_there(agents_of: Make) -> None:
     assert why.startswith("malformed message from its agent (Exited of rank 7, which is not there)")
     assert all(link.closed and link.killed == [signal.SIGTERM] for link in agents.made)
     assert agents.pool.settled
-
-
-def test_a_ping_is_not_handed_on(agents_of: Make) -> None:
-    agents = agents_of("a")
-    for message in (HELLO, Ping(), NothingLeft()):
-        agents.made[0].says(message)
-    assert agents.frames == [HELLO, NothingLeft()]
 
 
 def test_an_end_without_a_goodbye_is_a_loss(agents_of: Make) -> None:

@@ -9,7 +9,6 @@ from screen import Screen
 
 from mcjax_launch.console.bottom import Written
 from mcjax_launch.console.pieces import Fragment, Stream, whole_lines
-from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.console.renderers import Live
 from mcjax_launch.console.status_line import SILENCE_S, StatusLine
 from mcjax_launch.kernel.launcher import progress, rank_table
@@ -157,21 +156,6 @@ def test_whom_ranks_wait_for_in_a_program_that_they_know() -> None:
         words.append([row[4:].partition("  ")[0] for row in rank_table.rows(state, at, 20)])
     waiting = ["waiting for rank 2", "waiting for rank 2", "running"]
     assert words == [["running"] * 3, ["running"] * 3, waiting, ["running"] * 3]
-
-
-def test_a_row_fits_any_terminal() -> None:
-    for colour in (False, True):
-        prefixes = Prefixes(True, colour)
-        for columns in (0, 1, 5, 13, 14, 20, 80):
-            screen = Screen(max(1, columns))
-            live = Live(lambda: 24)
-            row = prefixes.status("3/4 joined, waiting for 2", columns)
-            screen.write(b"".join(live.status(row.encode())).decode())
-            assert screen.rows == (
-                ["mcjax-launch: 3/4 joined, waiting for 2"[: columns - 1]] if columns > 1 else []
-            )
-            screen.write(b"".join(live.status(b"")).decode())
-            assert screen.rows == []
 
 
 @pytest.mark.parametrize("seed", range(20))

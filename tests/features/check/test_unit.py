@@ -28,6 +28,7 @@ OLD = {"jax": "0.4.35", "jaxlib": "0.4.34"}
 H100 = GpuFacts("NVIDIA H100 80GB HBM3", "535.104", 8)
 PLUGIN = {"jax-cuda12-pjrt": "0.10.2", "jax-cuda12-plugin": "0.10.2"}
 CUDA = {**JAX, **PLUGIN, "nvidia-nccl-cu12": "2.27.3"}
+FOUR_CPUS = DevicesCounted((DeviceCount("cpu", "cpu", 4),), "")
 CPUS = DevicesCounted((DeviceCount("cpu", "cpu", 2),), "")
 
 
@@ -161,11 +162,7 @@ WRONG: dict[str, tuple[list[HostFound], str]] = {
         "warning network c: MTU 1500, 25 Gbit/s; elsewhere MTU 9000, 25 Gbit/s",
     ),
     "other devices": (
-        [
-            host("a"),
-            host("b", devices=DevicesCounted((DeviceCount("cpu", "cpu", 4),), "")),
-            host("c"),
-        ],
+        [host("a"), host("b", devices=FOUR_CPUS), host("c")],
         "warning devices b: 4 cpu; elsewhere 2 cpu",
     ),
     "JAX that does not start": (
@@ -225,7 +222,7 @@ def test_what_is_wrong(name: str) -> None:
 
 
 def test_hosts_with_more_ranks_may_have_more_devices() -> None:
-    more = host("b", ranks=2, devices=DevicesCounted((DeviceCount("cpu", "cpu", 4),), ""))
+    more = host("b", ranks=2, devices=FOUR_CPUS)
     assert wrong(found(host("a"), more, host("c"))) == []
 
 
@@ -248,9 +245,7 @@ def test_ways_that_are_closed() -> None:
 
 def test_tpu_chips() -> None:
     four = DevicesCounted((DeviceCount("tpu", "TPU v5 lite", 4),), "")
-    alike = [
-        host(name, tpu=Tpu(4, "v5e", number, 2), devices=four) for number, name in enumerate("ab")
-    ]
+    alike = (host("ab"[n], tpu=Tpu(4, "v5e", n, 2), devices=four) for n in range(2))
     assert wrong(found(*alike)) == []
     assert wrong(found(host("a", tpu=Tpu(4, "v5e", 0, 2)), host("b"))) == [
         "warning tpu b: none; elsewhere 4 chips (v5e)",
@@ -286,8 +281,7 @@ def test_what_ranks_tell() -> None:
         "ok sum 21 over 6 devices, in 0.3 s",
         "ok speed 1 KB in 1.50 ms, 64 MB in 170 ms (0.39 GB/s), from each of 3 devices",
     ]
-    counted = {"a": DevicesCounted((DeviceCount("cpu", "cpu", 4),), "")}
-    assert devices_of([("a", told()), ("a", told())]) == counted
+    assert devices_of([("a", told()), ("a", told())]) == {"a": FOUR_CPUS}
 
 
 @pytest.mark.parametrize(
