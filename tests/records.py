@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.summary import summarize
+from mcjax_launch.diagnosis.summary import Summary, summarize
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.hook_messages import Failed, HookMessage, Joined, Joining
 from mcjax_launch.kernel.wire.messages import Exited, FromHook, RankUsage, Usage
@@ -28,6 +28,12 @@ def run_of(count: int = 2, *hosts: str, joins: bool = False, **known: Any) -> Ru
         say(state, rank, Joining("h:1", state.num_processes, rank, "train.py:3"), 1.0)
         say(state, rank, Joined(rank), 2.0)
     return state
+
+
+def attempt_of(state: RunState, summary: Summary | None = None, **more: Any) -> Attempt:
+    """A job's only attempt, on one host."""
+    values = {"restart": 0, "hosts": ("h",), "seconds": 3.0, **more}
+    return Attempt(state=state, summary=summary or summarize(state), **values)
 
 
 def failure(summary: str = "ValueError: x", joined: bool = True, **more: Any) -> Failed:
@@ -86,13 +92,8 @@ def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, A
         end = end_of(n, status, sent, float(samples), (1 + n) << 10)
         state.exited(end, 101 + n / count)
     summary = summarize(state)
-    attempt = Attempt(
-        restart=0,
-        hosts=tuple(f"h{n}" for n in range(state.hosts)),
-        seconds=102,
-        state=state,
-        summary=summary,
-    )
+    hosts = tuple(f"h{n}" for n in range(state.hosts))
+    attempt = attempt_of(state, summary, hosts=hosts, seconds=102)
     return record.run(
         JOB,
         ["--", "train.py"],

@@ -30,24 +30,12 @@ def emit(kind: str, submission: Submission) -> str:
     return schedulers.emit(submission.replaced(emit=kind))
 
 
-@pytest.mark.parametrize(
-    ("hosts", "whole", "each", "ranks"),
-    [(2, None, None, 1), (2, 8, None, 4), (2, None, 3, 3), (2, 6, 3, 3)],
-)
-def test_ranks_of_each_host(hosts: int, whole: int | None, each: int | None, ranks: int) -> None:
-    assert ranks_per_host(hosts, whole, each) == ranks
-
-
-@pytest.mark.parametrize(
-    ("hosts", "each", "words"),
-    [
-        (2, 3, "--emit: -n 8 does not fit 2 hosts with 3 ranks each; set --num-hosts and "),
-        (1, 1, "--emit: -n 8 does not fit 1 host with 1 rank each; set --num-hosts and "),
-    ],
-)
-def test_a_size_that_does_not_fit(hosts: int, each: int, words: str) -> None:
-    with pytest.raises(LaunchError, match=words):
-        ranks_per_host(hosts, 8, each)
+def test_ranks_of_each_host() -> None:
+    assert (ranks_per_host(2, None, None), ranks_per_host(2, None, 3)) == (1, 3)
+    assert (ranks_per_host(2, 8, None), ranks_per_host(2, 6, 3)) == (4, 3)
+    for hosts, each, words in ((2, 3, "2 hosts with 3 ranks"), (1, 1, "1 host with 1 rank")):
+        with pytest.raises(LaunchError, match=f"--emit: -n 8 does not fit {words} each; set --num"):
+            ranks_per_host(hosts, 8, each)
 
 
 @pytest.mark.parametrize(

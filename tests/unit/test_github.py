@@ -7,7 +7,7 @@ from typing import Any
 import github_log
 import pytest
 from github_log import Command
-from records import end_of, failure, run_of, say
+from records import attempt_of, end_of, failure, run_of, say
 
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.summary import not_started, summarize
@@ -79,10 +79,6 @@ def test_a_long_message_is_cut(tmp_path: Path) -> None:
     assert 1000 < len(found.data) <= 4000
 
 
-def attempt(state: RunState) -> Attempt:
-    return Attempt(restart=0, hosts=("h",), seconds=3, state=state, summary=summarize(state))
-
-
 def over(*attempts: Attempt) -> list[tuple[str, str]]:
     lines: list[str] = []
     annotations = Annotations(lines.append, os.getcwd())
@@ -97,11 +93,14 @@ def test_the_failure_of_an_attempt_is_a_warning_if_there_is_another() -> None:
     stopped, well = RunState(), RunState()
     stopped.stopped(StopReason("stopped by SIGINT", 130), 2.0)
     first = ("warning", "rank 0 failed: ValueError: x")
-    assert over(attempt(failed()), attempt(stopped)) == [first, ("error", "stopped by SIGINT")]
-    assert over(attempt(failed()), attempt(well)) == [first]
-    assert over(attempt(well)) == []
+    assert over(attempt_of(failed()), attempt_of(stopped)) == [
+        first,
+        ("error", "stopped by SIGINT"),
+    ]
+    assert over(attempt_of(failed()), attempt_of(well)) == [first]
+    assert over(attempt_of(well)) == []
 
 
 def test_an_error_of_a_start_says_so_itself() -> None:
-    away = attempt(RunState()).replaced(summary=not_started("host h: away", 255))
-    assert over(attempt(failed()), away) == [("warning", "rank 0 failed: ValueError: x")]
+    away = attempt_of(RunState(), not_started("host h: away", 255))
+    assert over(attempt_of(failed()), away) == [("warning", "rank 0 failed: ValueError: x")]

@@ -15,10 +15,16 @@ from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
 JOB = Job(program=("train.py", "--id={process_id}"), num_processes=3, python="/py", chdir="/w")
 HOST = Host(name="localhost", slots=3)
 NOTHING = HostFacts("", "")
+A, B = Host(name="a", slots=2), Host(name="b", slots=1)
 
 
 def plan_of(job: Job, facts: HostFacts = NOTHING) -> Plan:
     return make_plan(job, [HOST], {HOST: facts}, job_id="0badcafe", coordinator="127.0.0.1:5000")
+
+
+def plan_of_two_hosts(job: Job) -> Plan:
+    facts = dict.fromkeys((A, B), NOTHING)
+    return make_plan(job, [A, B], facts, job_id="0badcafe", coordinator="10.0.0.1:5000")
 
 
 @pytest.mark.parametrize(
@@ -58,9 +64,7 @@ def test_the_users_variables_win_and_hold_placeholders() -> None:
 
 def test_torchs_names() -> None:
     job = JOB.replaced(env_style="torch", env=(("MASTER_PORT", "1"),))
-    hosts = [Host(name="a", slots=2), Host(name="b", slots=1)]
-    facts = dict.fromkeys(hosts, NOTHING)
-    plan = make_plan(job, hosts, facts, job_id="0badcafe", coordinator="10.0.0.1:5000")
+    plan = plan_of_two_hosts(job)
     own = plan_of(JOB).ranks[0].env
     found = [{n: v for n, v in rank.env.items() if n not in own} for rank in plan.ranks]
     common = {"WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1"}
@@ -121,17 +125,14 @@ def test_tpu_chips_are_shared_out() -> None:
     [
         ({}, None),
         ({"slices": "one"}, "0"),
-        ({"slices": "host"}, "0,1"),
+        ({"slices": "host"}, "0,2"),
         ({"slices": 3}, "0,1,2"),
-        ({"slices": "host", "num_hosts": 3, "num_processes": 9}, "0,1,3,4,6,7"),
+        ({"slices": "host", "num_hosts": 3, "num_processes": 9}, "0,2,3,5,6,8"),
         ({"slices": 2, "num_hosts": 2, "num_processes": 6}, "0,3"),
     ],
 )
 def test_slices(changes: dict[str, object], first_ranks: str | None) -> None:
-    hosts = [Host(name="a", slots=1), Host(name="b", slots=2)]
-    facts = dict.fromkeys(hosts, NOTHING)
-    job = JOB.replaced(**changes)
-    plan = make_plan(job, hosts, facts, job_id="0badcafe", coordinator="10.0.0.1:5000")
+    plan = plan_of_two_hosts(JOB.replaced(**changes))
     assert plan.env.get("MCJAX_HOOK_SLICES") == first_ranks
 
 
@@ -267,12 +268,8 @@ def test_words_are_quoted() -> None:
         (JOB.replaced(chdir_given=True), [HOST], ["cd /w"]),
         (JOB.replaced(sync=("a b",)), [HOST], ["cd STAGE/"]),
         (JOB.replaced(sync=("x",), chdir="sub", chdir_given=True), [HOST], ["cd STAGE/sub"]),
-        (JOB, [Host(name="a", slots=2), Host(name="b", slots=1)], ["cd /w"]),
-        (
-            JOB,
-            [Host(name="a", slots=2, chdir="/x"), Host(name="b", slots=1)],
-            ["cd /x &&", "cd /x &&", "cd /w &&"],
-        ),
+        (JOB, [A, B], ["cd /w"]),
+        (JOB, [A.replaced(chdir="/x"), B], ["cd /x &&", "cd /x &&", "cd /w &&"]),
     ],
 )
 def test_the_folder(job: Job, hosts: list[Host], folders: list[str]) -> None:
@@ -290,7 +287,7 @@ def test_the_folder(job: Job, hosts: list[Host], folders: list[str]) -> None:
         ("10.0.0.1:0", [HOST], "10.0.0.1:PORT"),
         ("10.0.0.1:5", [HOST], "10.0.0.1:5"),
         (None, [Host(name="a", slots=3)], "127.0.0.1:PORT"),
-        (None, [Host(name="a", slots=2), Host(name="b", slots=1)], "a:PORT"),
+        (None, [A, B], "a:PORT"),
     ],
 )
 def test_the_coordinator_of_a_dry_run(

@@ -156,6 +156,16 @@ def test_who_fails_otherwise_is_given_up(
     assert agents.pool.links == agents.made[1:]
 
 
+def test_the_exit_status_is_waited_for(agents_of: Make) -> None:
+    agents = agents_of("a")
+    agents.made[0].ends(REFUSED)
+    agents.pool.reap()
+    assert not agents.made[0].closed and agents.failures == []
+    agents.made[0].status = 1
+    agents.pool.reap()
+    assert agents.made[0].closed and len(agents.failures) == 1
+
+
 def test_who_does_not_greet_in_time_is_given_up(agents_of: Make) -> None:
     agents = agents_of(LOCAL, "b", "c")
     agents.made[2].says(HELLO)

@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from records import KILL, TERM, end_of, failure, rank_run, record_of, run_of, say
+from records import KILL, TERM, attempt_of, end_of, failure, rank_run, record_of, run_of, say
 
-from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import Completed
 from mcjax_launch.diagnosis.summary import Summary, summarize
 from mcjax_launch.kernel.wire.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
@@ -62,8 +61,7 @@ ENDS: dict[str, tuple[RankRun, str, str, int | None, str | None]] = {
 @pytest.mark.parametrize("name", ENDS)
 def test_the_end_of_a_rank(name: str) -> None:
     run, outcome, words, status, by = ENDS[name]
-    state, summary = RunState(ranks={0: run}), Summary(Completed(1))
-    attempt = Attempt(restart=0, hosts=("h",), seconds=1, state=state, summary=summary)
+    attempt = attempt_of(RunState(ranks={0: run}), Summary(Completed(1)))
     (rank,) = record.attempt(attempt, 0)["ranks"]
     assert (rank["outcome"], rank["words"]) == (outcome, words)
     assert (rank["exit_status"], rank["signal"]) == (status, by)
@@ -85,8 +83,7 @@ def test_times_and_use_of_a_rank() -> None:
     state.exited(end_of(0, -KILL, (TERM, KILL), 1.75, 1024), 108.0)
     lines = ("rank 0 failed: ValueError: x", "more")
     summary = Summary(summarize(state).ending, lines, final=False)
-    attempt = Attempt(restart=2, hosts=("h",), seconds=3.1, state=state, summary=summary)
-    found = record.attempt(attempt, 100.0)
+    found = record.attempt(attempt_of(state, summary, restart=2, seconds=3.1), 100.0)
     (rank,) = found.pop("ranks")
     assert found == {
         "restart": 2,
@@ -170,9 +167,7 @@ def test_what_main_threads_did() -> None:
         state.looks.asked({0: "", 1: ""} if at else {1: ""})
         if at < 4:
             state.looks.answered(0, partial(_given, spot))
-    summary = Summary(Completed(2))
-    attempt = Attempt(restart=0, hosts=("h",), seconds=9, state=state, summary=summary)
-    asked, silent = record.attempt(attempt, 100.0)["ranks"]
+    asked, silent = record.attempt(attempt_of(state, Summary(Completed(2))), 100.0)["ranks"]
     assert asked["looks"] == [
         [4.0, "elsewhere", "in f at a.py:4"],
         [5.0, "elsewhere", "in g at a.py:9"],
@@ -187,9 +182,7 @@ def test_the_cause_is_what_came_first() -> None:
     state.started(0, 1, 0.1)
     state.stopped(StopReason("stopped by SIGINT", 130), 2.0)
     state.exited(end_of(0, 5, (2,), 0.0, 0), 2.5)
-    summary = summarize(state)
-    attempt = Attempt(restart=0, hosts=("h",), seconds=3, state=state, summary=summary)
-    cause = record.attempt(attempt, 0)["cause"]
+    cause = record.attempt(attempt_of(state), 0)["cause"]
     assert (cause["kind"], cause["rank"], cause["at_s"]) == ("stop", None, 2.0)
 
 

@@ -1,10 +1,9 @@
 """Which failures are worth another attempt, as histories of attempts."""
 
 import pytest
-from records import run_of
+from records import attempt_of, run_of
 
-from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.summary import not_started, summarize
+from mcjax_launch.diagnosis.summary import not_started
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.launcher.restart_policy import AttemptEnd, Crash, RestartPolicy, end_of
 from mcjax_launch.kernel.wire.hook_messages import Failed
@@ -77,7 +76,7 @@ def ended(status: int, *hook: Failed, sent: tuple[int, ...] = ()) -> AttemptEnd:
         hook_events.take(state, FromHook(1, said), 3.0)
     state.exited(Exited(1, status, sent, None, 0.0, 0), 3.0)
     state.exited(Exited(0, -15, (15,), None, 0.0, 0), 4.0)
-    return end_of(Attempt(0, ("a", "b"), 5.0, state, summarize(state)), ())
+    return end_of(attempt_of(state), ())
 
 
 @pytest.mark.parametrize(
@@ -102,10 +101,10 @@ def test_how_a_rank_has_ended_an_attempt(end: object, known: AttemptEnd) -> None
 
 def test_how_else_an_attempt_has_ended() -> None:
     state, lost = RunState(), [Host(name="b", slots=1)]
-    away = Attempt(0, ("a",), 1.0, state, not_started("host b: timed out", 255))
+    away = attempt_of(state, not_started("host b: timed out", 255))
     assert end_of(away, lost) == HOST
     state.stopped(stop_reasons.host_lost("b", "gone"), 1.0)
-    assert end_of(Attempt(0, ("a",), 1.0, state, summarize(state)), lost) == HOST
+    assert end_of(attempt_of(state), lost) == HOST
     state = RunState()
     state.stopped(stop_reasons.out_of_time("--stall-timeout", [], final=False), 1.0)
-    assert end_of(Attempt(0, ("a",), 1.0, state, summarize(state)), ()) == OTHER
+    assert end_of(attempt_of(state), ()) == OTHER
