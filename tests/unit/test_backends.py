@@ -78,12 +78,10 @@ TUNING = (
 )
 
 
-@pytest.mark.parametrize(("text", "key"), [
-    (LOCAL, ("cuda", (1, 3))), (GLOBAL, ("cuda", (0,))), (GLOBAL + LOCAL, ("cuda", (1, 3))),
-    (TUNING, ("", (2,))), ("GetKeyValue() timed out with key: mine/1 and duration: 2m", None),
-])  # fmt: skip
-def test_keys(text: str, key: tuple[str, tuple[int, ...]] | None) -> None:
-    assert missing_key(text) == key
+def test_keys() -> None:
+    keys = {LOCAL: ("cuda", (1, 3)), GLOBAL: ("cuda", (0,)), GLOBAL + LOCAL: ("cuda", (1, 3))}
+    keys |= {TUNING: ("", (2,)), "GetKeyValue() timed out with key: mine/1 and duration: 2m": None}
+    assert {text: missing_key(text) for text in keys} == keys
 
 
 @pytest.mark.parametrize(("text", "backend", "blame"), [

@@ -85,13 +85,11 @@ def test_hosts_of_grid_engine(tmp_path: Path) -> None:
         sge.DRIVER.hosts(environ, None)
 
 
-@pytest.mark.parametrize(
-    ("granted", "devices"),
-    [("0 1", "0,1"), ("gpu2 gpu3", "2,3"), ("cuda0,cuda1", "0,1"), ("a b", None), ("", None)],
-)
-def test_the_gpus_that_grid_engine_grants(granted: str, devices: str | None) -> None:
-    found = schedulers.granted_gpus({"SGE_HGR_gpu": granted})
-    assert found.get("CUDA_VISIBLE_DEVICES") == devices
+def test_the_gpus_that_grid_engine_grants() -> None:
+    devices = {"0 1": "0,1", "gpu2 gpu3": "2,3", "cuda0,cuda1": "0,1", "a b": None, "": None}
+    for granted, chosen in devices.items():
+        found = schedulers.granted_gpus({"SGE_HGR_gpu": granted})
+        assert found.get("CUDA_VISIBLE_DEVICES") == chosen
     assert schedulers.granted_gpus({"SGE_HGR_gpu": "1", "CUDA_VISIBLE_DEVICES": "0"}) == {}
 
 
@@ -134,17 +132,13 @@ def test_the_table_of_flux() -> None:
     assert flux.of_table(shown) == ["a1", "a2", "b"]
 
 
-@pytest.mark.parametrize(
-    ("resource", "slots"),
-    [
-        ({"type": "node", "count": 2, "with": [{"type": "slot", "count": 4}]}, 4),
-        ({"type": "slot", "count": 6, "with": [{"type": "core", "count": 2}]}, 3),
-        ({"type": "slot", "count": 6}, 1),
-        (None, 1),
-    ],
-)
-def test_slots_of_flux(resource: Any, slots: int) -> None:
-    assert flux._slots(flux.Node("a", 0, cores=7), {"resources": [resource]}) == slots
+def test_slots_of_flux() -> None:
+    def slots(resource: Any) -> int:
+        return flux._slots(flux.Node("a", 0, cores=7), {"resources": [resource]})
+
+    assert slots({"type": "node", "count": 2, "with": [{"type": "slot", "count": 4}]}) == 4
+    assert slots({"type": "slot", "count": 6, "with": [{"type": "core", "count": 2}]}) == 3
+    assert slots({"type": "slot", "count": 6}) == slots(None) == 1
 
 
 def test_the_inner_of_several_allocations(tmp_path: Path) -> None:
@@ -172,17 +166,12 @@ def test_the_inner_of_several_allocations(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("environ", "count"),
-    [
-        ({"JOB_ID": "1", "PE_HOSTFILE": "x", "RESTARTED": "1"}, 1),
-        ({"RESTARTED": "1"}, 0),  # somebody's own
-        ({"LSB_JOBID": "1", "LSB_HOSTS": "a", "LSB_RESTART": "Y"}, 1),
-        ({"LSB_JOBID": "1", "LSB_HOSTS": "a", "LSB_RESTART": "N"}, 0),
-    ],
-)
-def test_jobs_that_have_been_started_again(environ: dict[str, str], count: int) -> None:
-    assert schedulers.restarts_before(environ) == count
+def test_jobs_that_have_been_started_again() -> None:
+    of_lsf = {"LSB_JOBID": "1", "LSB_HOSTS": "a"}
+    again = [{"JOB_ID": "1", "PE_HOSTFILE": "x", "RESTARTED": "1"}, {**of_lsf, "LSB_RESTART": "Y"}]
+    assert [schedulers.restarts_before(environ) for environ in again] == [1, 1]
+    others = [{"RESTARTED": "1"}, {**of_lsf, "LSB_RESTART": "N"}]  # somebody's own
+    assert [schedulers.restarts_before(environ) for environ in others] == [0, 0]
 
 
 def test_a_clients_words_need_no_quoting_that_it_respects(tmp_path: Path) -> None:

@@ -63,6 +63,14 @@ def test_lines_go_to_their_streams(console: Make, capfd: Capture) -> None:
     assert both.empty
 
 
+def test_only_some_ranks_are_shown(console: Make, capfd: Capture) -> None:
+    some = console(3, show=(1,))
+    for rank in range(3):
+        some.feed(rank, STDERR, b"x\n")
+    assert capfd.readouterr().err == "[1] x\n"
+    assert some.tails(0) == ("", "x\n")
+
+
 @pytest.mark.parametrize("collapse", ["never", "always"])
 @pytest.mark.parametrize("lines", [1, 200])
 def test_a_long_error_is_in_sight_until_more_is_shown(

@@ -12,19 +12,14 @@ from mcjax_launch.kernel.wire.messages import HostFacts, VisibleGpus
 from mcjax_launch.ranks import ranges
 
 
-@pytest.mark.parametrize(
-    ("physical", "ranks", "shares"),
-    [
-        ([[0], [1], [2], [3]], 2, [[0, 1], [2, 3]]),
-        ([[0, 4], [1, 5], [2, 6], [3, 7]], 2, [[0, 1, 4, 5], [2, 3, 6, 7]]),
-        ([[0, 4], [1, 5], [2, 6], [3, 7]], 4, [[0, 4], [1, 5], [2, 6], [3, 7]]),
-        ([[0, 2], [1, 3]], 4, [[0], [2], [1], [3]]),
-        ([[0], [1], [2]], 2, [[0], [1, 2]]),
-        ([[0], [1]], 4, [[0], [0], [1], [1]]),
-    ],
-)
-def test_split_cores(physical: list[list[int]], ranks: int, shares: list[list[int]]) -> None:
-    assert split(physical, ranks) == shares
+def test_split_cores() -> None:
+    assert split([[0], [1], [2], [3]], 2) == [[0, 1], [2, 3]]
+    threads = [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert split(threads, 2) == [[0, 1, 4, 5], [2, 3, 6, 7]]
+    assert split(threads, 4) == threads
+    assert split([[0, 2], [1, 3]], 4) == [[0], [2], [1], [3]]
+    assert split([[0], [1], [2]], 2) == [[0], [1, 2]]
+    assert split([[0], [1]], 4) == [[0], [0], [1], [1]]
 
 
 # --- next to GPUs ---

@@ -38,17 +38,13 @@ def test_ranks_of_each_host() -> None:
             ranks_per_host(hosts, 8, each)
 
 
-@pytest.mark.parametrize(
-    ("changes", "directive"),
-    [
-        ({"gpus_per_process": 6}, "--gpus-per-node=6"),
-        ({"timeout": 60.0, "grace": 0.0, "max_restarts": 2}, "--time=4"),
-    ],
-)
-def test_directives_of_a_batch_script(changes: dict[str, Any], directive: str) -> None:
-    lone = JOB.replaced(max_restarts=0)
-    assert f"#SBATCH {directive}\n" in emit("slurm", lone.replaced(**changes))
-    assert directive.partition("=")[0] not in emit("slurm", lone)
+def test_directives_of_a_batch_script() -> None:
+    lone = JOB.replaced(max_restarts=0, engine_option=("--partition=gpu", "-A me"))
+    timed = lone.replaced(gpus_per_process=6, timeout=60.0, grace=0.0, max_restarts=2)
+    script = emit("slurm", timed)
+    for directive in ("--gpus-per-node=6", "--time=4", "--partition=gpu", "-A me"):
+        assert f"#SBATCH {directive}\n" in script
+    assert "--gpus" not in emit("slurm", lone) and "--time" not in emit("slurm", lone)
 
 
 def test_what_the_launcher_there_is_given() -> None:
@@ -203,17 +199,14 @@ def test_one_slice_of_tpus() -> None:
     assert "MCJAX_HOST_RANK" not in yaml.dump(workers)
 
 
-@pytest.mark.parametrize(
-    ("text", "hosts", "slices", "chips"),
-    [
-        ("tpu-v5-lite-podslice:2x4", 1, 1, 8),
-        ("tpu-v5-lite-podslice:2x4", 2, 1, 4),
-        ("tpu-v4-podslice:2x2x4", 8, 2, 4),
-        ("tpu7x:1x1", 1, 1, 1),
-    ],
-)
-def test_chips_of_a_host(text: str, hosts: int, slices: int, chips: int) -> None:
-    assert tpu.parse(text, hosts, slices).chips == chips
+def test_chips_of_a_host() -> None:
+    chips = {
+        ("tpu-v5-lite-podslice:2x4", 1, 1): 8,
+        ("tpu-v5-lite-podslice:2x4", 2, 1): 4,
+        ("tpu-v4-podslice:2x2x4", 8, 2): 4,
+        ("tpu7x:1x1", 1, 1): 1,
+    }
+    assert {given: tpu.parse(*given).chips for given in chips} == chips
 
 
 @pytest.mark.parametrize(
@@ -266,11 +259,6 @@ def test_what_no_line_of_a_batch_script_can_hold(changes: dict[str, object], wor
 def test_a_time_that_slurm_cannot_count() -> None:
     assert "--time=UNLIMITED\n" in emit("slurm", JOB.replaced(timeout=1e9, max_restarts=10**9))
     assert "--time=16669\n" in emit("slurm", JOB.replaced(timeout=1e6, max_restarts=0))
-
-
-def test_options_of_sbatch() -> None:
-    script = emit("slurm", JOB.replaced(engine_option=("--partition=gpu", "-A me")))
-    assert "#SBATCH --partition=gpu\n#SBATCH -A me\n" in script
 
 
 # --- what becomes of a pod's end, by the rules of the Job controller and of JobSet's ---

@@ -5,15 +5,10 @@ import pytest
 from mcjax_launch.options import kinds
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        *(("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("0", 0), ("0s", 0)),
-        *(("1h30m", 5400), ("1d", 86400), ("1d2h3m4.5s", 93784.5), ("1m30s", 90), ("2h1s", 7201)),
-    ],
-)
-def test_duration(text: str, seconds: float) -> None:
-    assert kinds.duration(text) == seconds
+def test_duration() -> None:
+    seconds = {"90": 90, "90s": 90, "1.5m": 90, "2h": 7200, "0": 0, "0s": 0, "1h30m": 5400}
+    seconds |= {"1d": 86400, "1d2h3m4.5s": 93784.5, "1m30s": 90, "2h1s": 7201}
+    assert {text: kinds.duration(text) for text in seconds} == seconds
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "5 m", "1w", "30m1h", "1h30", "h", "1e3", "1h1h"])
@@ -34,9 +29,8 @@ def test_not_a_whole_number(text: str) -> None:
         kinds.number(1, 9).read(text)
 
 
-@pytest.mark.parametrize(("text", "number"), [("1", 1), ("9", 9), (" 007 ", 7)])
-def test_whole_number(text: str, number: int) -> None:
-    assert kinds.number(1, 9).read(text) == number
+def test_whole_number() -> None:
+    assert [kinds.number(1, 9).read(text) for text in ("1", "9", " 007 ")] == [1, 9, 7]
 
 
 @pytest.mark.parametrize("text", ["10", "9" * 5000])

@@ -73,12 +73,12 @@ def test_tails_are_bounded() -> None:
     assert tails.of(4) == ("", "")
 
 
-@pytest.mark.parametrize("for_record", [True, False])
-def test_tails_of_stdout_where_they_are_wanted(for_record: bool) -> None:
-    tails = Tails(for_record)
-    tails.feed(0, STDOUT, b"out")
-    tails.feed(0, STDERR, b"err")
-    assert tails.of(0) == ("out" if for_record else "", "err")
+def test_tails_of_stdout_where_they_are_wanted() -> None:
+    for for_record in (True, False):
+        tails = Tails(for_record)
+        tails.feed(0, STDOUT, b"out")
+        tails.feed(0, STDERR, b"err")
+        assert tails.of(0) == ("out" if for_record else "", "err")
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import time
 
-import pytest
-
 from mcjax_launch.console.prefix import Prefixes, RankLabel, time_of_day, wants_colour
 
 PLAIN, COLOURED = Prefixes(shown=True, colour=False), Prefixes(shown=True, colour=True)
@@ -37,23 +35,23 @@ def test_lines_of_the_launchers_own() -> None:
     assert failed == f"{name} \x1b[1;31mfailed\x1b[0m\n"
 
 
+def test_the_status_fits_any_terminal() -> None:
+    for columns in (0, 1, 5, 13, 14, 20, 80):
+        shown = "mcjax-launch: 3/4 joined, waiting for 2"[: max(0, columns - 1)]
+        assert PLAIN.status("3/4 joined, waiting for 2", columns) == shown
+
+
 def test_the_time_of_day() -> None:
     clock = time.strftime("%H:%M:%S", time.localtime(1_000_000))
     assert time_of_day(1_000_000.25) == f"{clock}.250 ".encode()
 
 
-@pytest.mark.parametrize(
-    ("choice", "is_terminal", "environ", "colour"),
-    [
-        ("auto", True, {}, True),
-        ("auto", False, {}, False),
-        ("auto", True, {"TERM": "dumb"}, False),
-        ("auto", True, {"NO_COLOR": "1"}, False),
-        ("auto", True, {"NO_COLOR": ""}, True),
-        ("auto", False, {"FORCE_COLOR": "1"}, True),
-        ("never", True, {"FORCE_COLOR": "1"}, False),
-        ("always", False, {"NO_COLOR": "1"}, True),
-    ],
-)
-def test_colour(choice: str, is_terminal: bool, environ: dict[str, str], colour: bool) -> None:
-    assert wants_colour(choice, is_terminal, environ) is colour
+def test_colour() -> None:
+    """By --color, whether it is a terminal, and the environment."""
+    assert wants_colour("auto", True, {}) and not wants_colour("auto", False, {})
+    for variable in ("TERM=dumb", "NO_COLOR=1"):
+        assert not wants_colour("auto", True, dict([variable.split("=")]))
+    assert wants_colour("auto", True, {"NO_COLOR": ""})
+    assert wants_colour("auto", False, {"FORCE_COLOR": "1"})
+    assert not wants_colour("never", True, {"FORCE_COLOR": "1"})
+    assert wants_colour("always", False, {"NO_COLOR": "1"})

@@ -138,21 +138,10 @@ def test_what_the_rank_has_just_printed_can_be_left_out(stderr: str, said_before
     assert summary.without_quote == (*first, *rest)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0.00087, "less than 0.1 s"),
-        (0.0951, "0.095 s"),
-        (9.44, "9.4 s"),
-        (9.96, "10 s"),
-        (59.6, "60 s"),
-        (61, "1 min 1 s"),
-        (3600, "1 h 0 min"),
-        (90000, "25 h 0 min"),
-    ],
-)
-def test_a_duration_in_words(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+def test_a_duration_in_words() -> None:
+    words = {0.00087: "less than 0.1 s", 0.0951: "0.095 s", 9.44: "9.4 s", 9.96: "10 s"}
+    words |= {59.6: "60 s", 61: "1 min 1 s", 3600: "1 h 0 min", 90000: "25 h 0 min"}
+    assert {seconds: duration(seconds) for seconds in words} == words
 
 
 def test_one_line_is_enough_where_nobody_reads() -> None:
@@ -161,17 +150,11 @@ def test_one_line_is_enough_where_nobody_reads() -> None:
     assert (summary.lines, summary.status) == ((stop.message,), 141)
 
 
-@pytest.mark.parametrize(
-    ("stderr", "lines"),
-    [
-        ("", []),
-        (CAUGHT, [f"  | {CAUGHT}"]),
-        (f"{CAUGHT}\n{CAUGHT}", [f"  | {CAUGHT}", "  (1 JAX log line hidden)"]),
-        (f"mine\n{CAUGHT}", ["  | mine", "  (1 JAX log line hidden)"]),
-    ],
-)
-def test_last_words(stderr: str, lines: list[str]) -> None:
-    assert last_words(rank_run(0, 1, stderr=stderr))[1:] == lines
+def test_last_words() -> None:
+    hidden = "  (1 JAX log line hidden)"
+    lines = {"": [], CAUGHT: [f"  | {CAUGHT}"], f"{CAUGHT}\n{CAUGHT}": [f"  | {CAUGHT}", hidden]}
+    lines[f"mine\n{CAUGHT}"] = ["  | mine", hidden]
+    assert {said: last_words(rank_run(0, 1, stderr=said))[1:] for said in lines} == lines
 
 
 def test_a_python_without_jax_gets_advice() -> None:
@@ -181,12 +164,10 @@ def test_a_python_without_jax_gets_advice() -> None:
     assert "the ranks' Python, /usr/bin/python3, has no jax" in lines[-1]
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [(3, "exit status 3"), (-11, "killed by SIGSEGV (segmentation fault)"), (-40, "killed by signal 40")],
-)  # fmt: skip
-def test_status_text(status: int, words: str) -> None:
-    assert status_text(status) == words
+def test_status_text() -> None:
+    words = {3: "exit status 3", -11: "killed by SIGSEGV (segmentation fault)"}
+    words |= {-40: "killed by signal 40"}
+    assert {status: status_text(status) for status in words} == words
 
 
 def test_a_life_that_is_over_takes_the_others_down() -> None:

@@ -41,18 +41,14 @@ def test_owner(file: str) -> None:
     assert source_lines.is_jax(file) == (OWNERS[file] in ("jax", "jaxlib"))
 
 
-@pytest.mark.parametrize(
-    ("file", "short"),
-    [
-        (f"{SITE}/jax/_src/array.py", "jax/_src/array.py"),
-        ("/usr/lib/python3/dist-packages/numpy/core.py", "numpy/core.py"),
-        ("/usr/lib/python3.11/asyncio/runners.py", "asyncio/runners.py"),
-        ("/home/me/train.py", "/home/me/train.py"),
-        ("<string>", "<string>"),
-    ],
-)
-def test_a_librarys_file_is_shown_without_its_folder(file: str, short: str) -> None:
-    assert shortened(file) == short
+def test_a_librarys_file_is_shown_without_its_folder() -> None:
+    short = {
+        f"{SITE}/jax/_src/array.py": "jax/_src/array.py",
+        "/usr/lib/python3/dist-packages/numpy/core.py": "numpy/core.py",
+        "/usr/lib/python3.11/asyncio/runners.py": "asyncio/runners.py",
+        "/home/me/train.py": "/home/me/train.py",
+    }
+    assert {file: shortened(file) for file in short} == short
 
 
 USERS = "/home/me/train.py"

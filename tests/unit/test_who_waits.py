@@ -182,22 +182,14 @@ def test_a_line_that_calls_what_may_be_a_program(line: str) -> None:
     assert told(joined(4), *inside, stack(2, "queue", "data.py:41")) == WAITED
 
 
-def test_the_line_of_a_known_program_waits_in_jax_whatever_it_calls() -> None:
+@pytest.mark.parametrize(("blocked", "source"), [("futex_do_wait", "step(q.get())"), ("", "")])
+def test_the_line_of_a_known_program_waits_in_jax(blocked: str, source: str) -> None:
+    """Whatever it calls, and where the kernel tells nothing."""
     state = joined(4)
     for rank in (0, 1, 3):
         say(state, rank, hook.Program("jit_step", "f", None, (), STEP), 3.0)
-    inside = [stack(rank, "own", STEP, "futex_do_wait", "step(q.get())") for rank in (0, 1, 3)]
+    inside = [stack(rank, "own", STEP, blocked, source) for rank in (0, 1, 3)]
     line = told(state, *inside, stack(2, "queue", "data.py:41"))
-    assert line == WAITED.replace("at train.py:12", "in jit(step) at train.py:12")
-
-
-def test_where_the_kernel_tells_nothing_the_line_of_a_program_does() -> None:
-    state = joined(4)
-    program = hook.Program("jit_step", "f", None, (), STEP)
-    for rank in (0, 1, 3):
-        say(state, rank, program, 3.0)
-    stacks = [stack(rank, "own") for rank in (0, 1, 3)]
-    line = told(state, *stacks, stack(2, "queue", "data.py:41"))
     assert line == WAITED.replace("at train.py:12", "in jit(step) at train.py:12")
 
 
@@ -310,11 +302,9 @@ def test_a_helper_is_not_the_rank() -> None:
     assert line.startswith("rank 0 has waited 40 s at train.py:12 for rank 1")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(30.4, "30 s"), (119, "119 s"), (120, "2 min"), (3600, "60 min")]
-)
-def test_times(seconds: float, words: str) -> None:
-    assert lasting(seconds) == words
+def test_times() -> None:
+    words = {30.4: "30 s", 119: "119 s", 120: "2 min", 3600: "60 min"}
+    assert {seconds: lasting(seconds) for seconds in words} == words
 
 
 def compile_(state: RunState, rank: int, name: str, *, idle_s: float) -> None:
