@@ -14,6 +14,7 @@ OFFERED = {
     "": FILE,
     "--color ": ["auto", "always", "never"],
     "--color a": ["auto", "always"],
+    "--color=n": ["never"],
     "--emit ": ["slurm", "pbs", "lsf", "sge", "flux", "jobset", "job"],
     "--no-pre": ["--no-prefix"],
     "-n ": [],

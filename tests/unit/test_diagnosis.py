@@ -328,6 +328,13 @@ def test_a_hint_that_fails_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch
     assert said == "a hint failed: ValueError('broken'); please report this"
 
 
+def test_a_hint_on_a_hang_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcjax_launch.diagnosis.hang.hang_hints", None)
+    state = state_of(joined="02")
+    assert hints(state) == []
+    assert len(state.failed_hints) == 1
+
+
 # --- stalls ---
 
 

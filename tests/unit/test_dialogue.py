@@ -3,6 +3,7 @@
 import pytest
 
 from mcjax_launch.features.preload.messages import Preloaded
+from mcjax_launch.features.relay.messages import RelayListens
 from mcjax_launch.kernel.transport.dialogue import Dialogue
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
@@ -60,9 +61,11 @@ def test_an_agent_speaks_of_its_ranks(dialogue: Dialogue, frame: Frame) -> None:
         (messages.Started(0, 1), "Started of rank 0, which"),
         (messages.Usage((USAGE, USAGE.replaced(rank=5))), "Usage of rank 5, which"),
         (messages.Stacks(-1, 1, ""), "Stacks of rank -1, which"),
+        (RelayListens(), "RelayListens of rank 0, which"),
         (Preloaded((1,), 0.0, ""), "Preloaded of rank 1, which"),
         (Data(3, 0, b"x"), "Data, which agents do not send"),
         (Raw("relays", 3, b"x"), "Raw of 'relays', which is no feature"),
+        (Raw("..", 3, b"x"), "which is no feature"),
         (messages.Credit(1), "Credit of '', which is no feature"),
         (Data(3, 77, b"x"), "Data, which agents do not send"),
         (Raw("", 3, b"x"), "Raw of '', which is no feature"),

@@ -13,7 +13,10 @@ FORKED = {
     "-n 2 -d 4 --log-dir logs -m package.train --steps 3": True,
     "": False,
     "--help": False,
+    "-h": False,
+    "--version": False,
     "--hosts hosts.txt train.py": False,
+    "--hosts=a,b train.py": False,
     "--emit slurm train.py": False,
     "-n 2 --dry-run train.py": False,
     "-n 2 train.py --help": False,  # a guess: the agent is started a little later

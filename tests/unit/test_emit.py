@@ -266,7 +266,9 @@ def test_a_time_that_slurm_cannot_count() -> None:
 DRAINED = {"type": "DisruptionTarget", "status": "True"}
 ENDS: list[tuple[int, list[dict[str, str]], str | None, str | None]] = [
     (1, [], "BackoffLimitExceeded", "RestartJobSet"),
+    (134, [], "BackoffLimitExceeded", "RestartJobSet"),
     (2, [], "PodFailurePolicy", "FailJobSet"),
+    (126, [], "PodFailurePolicy", "FailJobSet"),
     (127, [], "PodFailurePolicy", "FailJobSet"),
     (143, [DRAINED], "PodFailurePolicy", "RestartJobSetAndIgnoreMaxRestarts"),
     (2, [DRAINED], "PodFailurePolicy", "RestartJobSetAndIgnoreMaxRestarts"),

@@ -55,14 +55,18 @@ def test_default_slots() -> None:
 
 BAD = {
     "a\nb slots=x\n": "h:2: slots=x is not a whole number of 1 or more",
+    "a slots=0": "h:1: slots=0 is not a whole number of 1 or more",
     "a port=-1": "h:1: port=-1",
     "a gpus=4": "h:1: unknown setting 'gpus': valid ones are slots, port, python and chdir",
     "a two": "h:1: 'two': expected slots=K",
     "\n\n-oProxyCommand=x": "h:3: '-oProxyCommand=x': a name must not start with '-'",
+    "-u@a": "h:1: '-u@a': a name must not start with '-'",
+    "n[1-": "h:1: 'n[1-': expected a range",
     "n[3-1]": "h:1: [3-1]: expected a range",
     "n[1-9999999]": "h:1: [1-9999999]: more than",
     "# nothing\n": "h: no hosts listed",
     "a@b@c": "h:1: 'a@b@c' is not a valid host name: 'a@b' is not a valid user name",
+    "@a": "h:1: '@a' is not a valid host name: '' is not a valid user name",
     "a slots=65537": "h:1: slots=65537 is more than 65536",
     "a port=65536": "h:1: port=65536 is more than 65535",
     "a\nh[1-999][1-999]": "h:2: 'h[1-999][1-999]': more than 65536 hosts",
@@ -74,6 +78,7 @@ BAD = {
     "ok\nh\udce4": "h:2: 'h\\xe4' is not a valid host name",
     "a chdir=/tmp\n\na": "h:3: a has no chdir= here and chdir=/tmp on line 1: a host's lines must "
     "agree",
+    "a\na chdir=/tmp": "h:2: a has chdir=/tmp here and no chdir= on line 1",
     "a python=x\na python=y": "h:2: a has python=y here and python=x on line 1",
     **{
         f"a{char}b": f"h:1: '{visible(f'a{char}b')}' is not a valid host name"

@@ -32,6 +32,7 @@ REFUSED = {
     "-x NOT_SET_HERE echo": "-x NOT_SET_HERE: not set here",
     "--show 4 -n 4 echo": "--show 4: no such rank; the job has ranks 0-3",
     "--coordinator h:port echo": "--coordinator h:port: write HOST or HOST:PORT",
+    "--slices 0 echo": "--slices: '0' is not auto, one, host or a number",
     "--slices x echo": "--slices: 'x' is not auto, one, host or a number",
     "--slices 3 -n 4 echo": "--slices 3: 4 ranks cannot be split into 3 equal slices; choose a divisor of 4",
     "--slices 1 --max-restarts 1 --min-hosts 1 echo": "--slices 1 cannot be combined with --min-hosts",

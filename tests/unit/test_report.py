@@ -188,8 +188,10 @@ def test_the_cause_is_what_came_first() -> None:
 
 LINES: dict[str, tuple[str, list[str]]] = {
     "nothing": ("", []),
+    "no newline at the end": ("a\nb", ["a", "b"]),
     "an empty line": ("a\n\nb\n", ["a", "", "b"]),
     "a progress bar": ("x\n1%\r2%\r3%", ["x", "3%"]),
+    "lines of Windows": ("a\r\nb\r\n", ["a", "b"]),
     "other separators": ("a\x0b\u2028b\n", ["a\x0b\u2028b"]),
     "many": ("".join(f"{n}\n" for n in range(600)), [str(n) for n in range(100, 600)]),
     "a long one": ("x" * 5000, ["... " + "x" * 1000]),
@@ -254,3 +256,11 @@ def test_the_page_runs_its_own_script_alone() -> None:
         digest = b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()
         assert f"{source} 'sha256-{digest}'" in policy[1]
     assert "unsafe" not in policy[1]
+
+
+def test_the_page_loads_nothing() -> None:
+    text = write.page(json.dumps(record_of(2)))
+    assert "default-src 'none'" in text  # so that it could not if it wanted
+    assert not re.findall(r"https?://", text)
+    assert re.findall(r"""(?:src|href)=["']?([^"'>\s]*)""", text) == ["data:,"]
+    assert not re.findall(r"@import|url\(|fetch\(|XMLHttp|WebSocket|innerHTML|eval\(", text)

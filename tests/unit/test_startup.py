@@ -282,6 +282,13 @@ def test_failures_that_come_soon_are_reported_together(start_on: Make) -> None:
     assert len(start.after(10)) == 1
 
 
+def test_where_no_more_can_fail_nothing_is_waited_for(start_on: Make) -> None:
+    start = start_on("a", "b")
+    start.fail("b")
+    start.settled = True
+    assert start.after(0) == ["host b: no route to host"]
+
+
 def test_many_failures_are_not_all_named(start_on: Make) -> None:
     names = [f"n{number}" for number in range(12)]
     start = start_on(*names)
@@ -307,6 +314,15 @@ def test_who_greets_after_a_stop_is_sent_away(start_on: Make) -> None:
     assert start.links[1].sent == [Stop(signal.SIGKILL, 0)]
     start.answer(0, 1)
     assert len(start.links[0].sent) == 1 and start.plans == []
+
+
+def test_after_a_stop_there_is_no_plan(start_on: Make) -> None:
+    start = start_on("a", "b")
+    start.greet()
+    start.answer(0, 1)
+    start.startup.stop()
+    start.reach(1, "10.0.0.1")
+    assert start.plans == [] and start.errors == []
 
 
 def test_very_many_hosts_try_the_coordinator_one_after_the_other(

@@ -35,6 +35,7 @@ TEMPLATES = {
     "kubectl exec -i {host} --": ["exec", "-i", "h", "--", "sh", "-c", "x y"],
     "docker exec -i {host}": ["exec", "-i", "h", "sh", "-c", "x y"],
     "kubectl exec -ti {host} --": ["exec", "-ti", "h", "--", "sh", "-c", "x y"],
+    "podman exec --interactive {host}": ["exec", "--interactive", "h", "sh", "-c", "x y"],
     "docker run --rm img {host}": ["h", "sh", "-c", "x y"],
     "pod-sh {host} sh -c {command}": ["h", "sh", "-c", "exec sh -c 'x y'"],
     "sudo -H {host}": ["-H", "h", "sh", "-c", "x y"],
