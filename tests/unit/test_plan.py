@@ -120,20 +120,14 @@ def test_tpu_chips_are_shared_out() -> None:
         plan_of(job.replaced(tpu_chips_per_process=3), facts.replaced(tpu=Tpu(8, "v5e")))
 
 
-@pytest.mark.parametrize(
-    ("changes", "first_ranks"),
-    [
-        ({}, None),
-        ({"slices": "one"}, "0"),
-        ({"slices": "host"}, "0,2"),
-        ({"slices": 3}, "0,1,2"),
-        ({"slices": "host", "num_hosts": 3, "num_processes": 9}, "0,2,3,5,6,8"),
-        ({"slices": 2, "num_hosts": 2, "num_processes": 6}, "0,3"),
-    ],
-)
-def test_slices(changes: dict[str, object], first_ranks: str | None) -> None:
-    plan = plan_of_two_hosts(JOB.replaced(**changes))
-    assert plan.env.get("MCJAX_HOOK_SLICES") == first_ranks
+def test_slices() -> None:
+    def first_ranks(**changes: object) -> str | None:
+        return plan_of_two_hosts(JOB.replaced(**changes)).env.get("MCJAX_HOOK_SLICES")
+
+    assert first_ranks() is None
+    assert [first_ranks(slices=slices) for slices in ("one", "host", 3)] == ["0", "0,2", "0,1,2"]
+    assert first_ranks(slices="host", num_hosts=3, num_processes=9) == "0,2,3,5,6,8"
+    assert first_ranks(slices=2, num_hosts=2, num_processes=6) == "0,3"
 
 
 def test_an_outer_step_does_not_mislead_jax() -> None:
@@ -276,19 +270,13 @@ def test_the_folder(job: Job, hosts: list[Host], folders: list[str]) -> None:
     assert ("# STAGE is the folder to which --sync copies 'a b'" in lines) == ("a b" in job.sync)
 
 
-@pytest.mark.parametrize(
-    ("given", "hosts", "coordinator"),
-    [
-        (None, [HOST], "127.0.0.1:PORT"),
-        ("10.0.0.1:0", [HOST], "10.0.0.1:PORT"),
-        ("10.0.0.1:5", [HOST], "10.0.0.1:5"),
-        (None, [Host(name="a", slots=3)], "127.0.0.1:PORT"),
-        (None, [A, B], "a:PORT"),
-    ],
-)
-def test_the_coordinator_of_a_dry_run(
-    given: str | None, hosts: list[Host], coordinator: str
-) -> None:
-    job = JOB.replaced(coordinator=given)
-    lines = dry_run(job, hosts, {}, VisibleGpus()).splitlines()
-    assert f"export JAX_COORDINATOR_ADDRESS={coordinator}" in lines
+def test_the_coordinator_of_a_dry_run() -> None:
+    def address(given: str | None, *hosts: Host) -> str:
+        lines = dry_run(JOB.replaced(coordinator=given), hosts, {}, VisibleGpus()).splitlines()
+        [line] = [line for line in lines if line.startswith("export JAX_COORDINATOR_ADDRESS=")]
+        return line.partition("=")[2]
+
+    assert address(None, HOST) == address(None, HOST.replaced(name="a")) == "127.0.0.1:PORT"
+    assert address("10.0.0.1:0", HOST) == "10.0.0.1:PORT"
+    assert address("10.0.0.1:5", HOST) == "10.0.0.1:5"
+    assert address(None, A, B) == "a:PORT"

@@ -103,12 +103,8 @@ def test_times_and_use_of_a_rank() -> None:
             "words": "rank 0 failed: ValueError: x",
             "report": ["rank 0 failed: ValueError: x", "more"],
         },
-        "divergence": [],
-        "divergence_sides": [],
-        "stacks": [],
+        **{key: [] for key in ("divergence", "divergence_sides", "stacks", "waits", "slow")},
         "idle_since_s": None,
-        "waits": [],
-        "slow": [],
         "complete": True,
     }
     assert rank == {

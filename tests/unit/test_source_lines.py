@@ -61,20 +61,17 @@ PYTHONS = "/usr/lib/python3.11/runpy.py"
 HOOKS = f"{SITE}/mcjax_launch/kernel/hook/compilation.py"
 
 
-@pytest.mark.parametrize(
-    ("stack", "chosen"),
-    [
-        ([HOOKS, JAX, LIBRARY, USERS, PYTHONS], USERS),
-        ([HOOKS, JAX, PYTHONS, LIBRARY], LIBRARY),
-        ([HOOKS, "<frozen runpy>", JAX, PYTHONS], JAX),
-        ([PYTHONS, JAX], PYTHONS),
-        ([HOOKS, "<frozen runpy>"], None),
-        ([], None),
-    ],
-)
-def test_the_line_that_a_user_can_act_on(stack: list[str], chosen: str | None) -> None:
+def test_the_line_that_a_user_can_act_on() -> None:
     """Innermost first: the user's own, else a library's, else whatever is not ours."""
-    assert user_lines.users(stack, lambda file: file) == chosen
+
+    def chosen(*stack: str) -> str | None:
+        return user_lines.users(stack, lambda file: file)
+
+    assert chosen(HOOKS, JAX, LIBRARY, USERS, PYTHONS) == USERS
+    assert chosen(HOOKS, JAX, PYTHONS, LIBRARY) == LIBRARY
+    assert chosen(HOOKS, "<frozen runpy>", JAX, PYTHONS) == JAX
+    assert chosen(PYTHONS, JAX) == PYTHONS
+    assert chosen(HOOKS, "<frozen runpy>") is chosen() is None
 
 
 def test_this_line_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:

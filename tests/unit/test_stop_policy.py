@@ -266,19 +266,14 @@ def test_the_deadline_is_that_of_what_waits() -> None:
     assert policy.deadline == 3.0 + READER_S
 
 
-@pytest.mark.parametrize(
-    ("events", "final"),
-    [
-        ([("rank_ended", (OWN,))], False),
-        ([("rank_ended", (OWN,)), ("stopped", (LOST,))], False),
-        ([("rank_ended", (OWN,)), ("stopped", (GONE,))], True),
-        ([("stopped", (LOST,)), ("stopped", (BY_INT,))], True),
-        ([("stopped", (LOST,))], False),
-        ([("limit_reached", (TIMEOUT,))], True),
-    ],
-)
-def test_what_is_not_started_again(events: list[tuple[str, tuple[Any, ...]]], final: bool) -> None:
-    policy = StopPolicy(GRACES.__getitem__)
-    for method, args in events:
-        getattr(policy, method)(*args)
-    assert policy.final == final
+def test_what_is_not_started_again() -> None:
+    def final(*events: tuple[str, Any]) -> bool:
+        policy = StopPolicy(GRACES.__getitem__)
+        for method, argument in events:
+            getattr(policy, method)(argument)
+        return policy.final
+
+    fails, lost = ("rank_ended", OWN), ("stopped", LOST)
+    assert not final(fails) and not final(fails, lost) and not final(lost)
+    assert final(fails, ("stopped", GONE)) and final(lost, ("stopped", BY_INT))
+    assert final(("limit_reached", TIMEOUT))

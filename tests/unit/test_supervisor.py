@@ -109,58 +109,46 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
 
 
 #: The same where the others outlive a rank that fails.
-SURVIVING: dict[str, tuple[str, list[tuple[str, tuple[Any, ...], list[HostEffect] | None]]]] = {
-    "what it has left gets a moment, and so do the stragglers of the last": (
-        "continue",
-        [
-            ("exited", (1, 3, 1.0), []),
-            ("expire", (1.0 + LINGER_S,), [KillRank(1)]),
-            ("exited", (0, 0, 5.0), []),
-            ("expire", (5.0 + LINGER_S,), [SignalRanks(TERM)]),
-            ("childless", (), DONE),
-        ],
-    ),
-    "one that has failed and does not end is killed after the grace": (
-        "continue",
-        [
-            ("failed", (1, 1.0), []),
-            ("expire", (2.9,), []),
-            ("expire", (3.0,), [KillRank(1)]),
-            ("exited", (1, -9, 3.1), []),
-            ("expire", (3.1 + LINGER_S,), [KillRank(1)]),
-        ],
-    ),
-    "the host is kept for a rank that may be started again": (
-        "restart",
-        [
-            ("exited", (0, 0, 1.0), []),
-            ("exited", (1, 3, 1.0), []),
-            ("childless", (), []),
-            ("started", (1,), None),
-            ("expire", (1.0 + LINGER_S,), []),
-            ("exited", (1, 0, 9.0), []),
-            ("childless", (), DONE),
-        ],
-    ),
-    "a failure that was told, and an exit with 0": (
-        "restart",
-        [
-            ("failed", (1, 1.0), []),
-            ("exited", (1, 0, 1.1), []),
-            ("exited", (0, 0, 1.1), []),
-            ("childless", (), []),
-            ("stop", (TERM, 2.0, 2.0), [SignalRanks(TERM)]),
-            ("childless", (), DONE),
-        ],
-    ),
-    "a stop spares who has failed, for it ends by itself": (
-        "restart",
-        [
-            ("failed", (1, 1.0), []),
-            ("stop", (TERM, 2.0, 1.1), [SignalRanks(TERM, frozenset([1]))]),
-            ("expire", (3.1,), [Kill()]),
-        ],
-    ),
+GOING_ON: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
+    "what it has left gets a moment, and so do the stragglers of the last": [
+        ("exited", (1, 3, 1.0), []),
+        ("expire", (1.0 + LINGER_S,), [KillRank(1)]),
+        ("exited", (0, 0, 5.0), []),
+        ("expire", (5.0 + LINGER_S,), [SignalRanks(TERM)]),
+        ("childless", (), DONE),
+    ],
+    "one that has failed and does not end is killed after the grace": [
+        ("failed", (1, 1.0), []),
+        ("expire", (2.9,), []),
+        ("expire", (3.0,), [KillRank(1)]),
+        ("exited", (1, -9, 3.1), []),
+        ("expire", (3.1 + LINGER_S,), [KillRank(1)]),
+    ],
+}
+#: And where it may be started again.
+STARTED_AGAIN: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect] | None]]] = {
+    "the host is kept for it": [
+        ("exited", (0, 0, 1.0), []),
+        ("exited", (1, 3, 1.0), []),
+        ("childless", (), []),
+        ("started", (1,), None),
+        ("expire", (1.0 + LINGER_S,), []),
+        ("exited", (1, 0, 9.0), []),
+        ("childless", (), DONE),
+    ],
+    "a failure that was told, and an exit with 0": [
+        ("failed", (1, 1.0), []),
+        ("exited", (1, 0, 1.1), []),
+        ("exited", (0, 0, 1.1), []),
+        ("childless", (), []),
+        ("stop", (TERM, 2.0, 2.0), [SignalRanks(TERM)]),
+        ("childless", (), DONE),
+    ],
+    "a stop spares who has failed, for it ends by itself": [
+        ("failed", (1, 1.0), []),
+        ("stop", (TERM, 2.0, 1.1), [SignalRanks(TERM, frozenset([1]))]),
+        ("expire", (3.1,), [Kill()]),
+    ],
 }
 
 
@@ -176,10 +164,14 @@ def test_history(name: str) -> None:
     replay(Supervisor(grace_s=2.0), HISTORIES[name])
 
 
-@pytest.mark.parametrize("name", SURVIVING)
+@pytest.mark.parametrize("name", GOING_ON)
 def test_history_of_survivors(name: str) -> None:
-    on_failure, history = SURVIVING[name]
-    replay(Supervisor(2.0, on_failure=on_failure), history)
+    replay(Supervisor(2.0, on_failure="continue"), GOING_ON[name])
+
+
+@pytest.mark.parametrize("name", STARTED_AGAIN)
+def test_history_of_one_that_is_started_again(name: str) -> None:
+    replay(Supervisor(2.0, on_failure="restart"), STARTED_AGAIN[name])
 
 
 def test_signals_that_a_rank_was_sent() -> None:
