@@ -70,7 +70,10 @@ def test_all_workers_of_a_slice_are_no_host() -> None:
         template_argv(template, Host(name="h", slots=1), "x")
 
 
-BAD_TEMPLATES = ("ssh", "ssh 'x", "", "kubectl exec {host} --", "sudo docker exec {host}")
+BAD_TEMPLATES = (
+    *("ssh", "ssh 'x", "", "kubectl exec {host} --", "kubectl exec {host} -- -i"),
+    *("sudo docker exec {host}", "podman exec --tty {host}"),
+)
 
 
 @pytest.mark.parametrize("template", BAD_TEMPLATES)
