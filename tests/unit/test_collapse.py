@@ -34,15 +34,6 @@ def feed(collapse: Collapse, rank: int, text: str, now: float = 0.0) -> list[str
     return lines(collapse.feed(printed(rank, *text.encode().split()), now))
 
 
-def test_a_line_of_all_ranks_is_shown_at_once() -> None:
-    collapse = Collapse(3)
-    assert feed(collapse, 0, "a b") == []
-    assert feed(collapse, 2, "a") == []
-    assert feed(collapse, 1, "a b") == ["[0-2] a"]
-    assert feed(collapse, 2, "b") == ["[0-2] b"]
-    assert collapse.deadline is None
-
-
 def test_what_not_all_have_printed_waits_for_a_moment() -> None:
     collapse = Collapse(3)
     feed(collapse, 0, "a", 1.0)

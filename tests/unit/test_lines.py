@@ -55,9 +55,6 @@ def stream(rank: int, prefix: bytes | None = None) -> Stream:
 @pytest.mark.parametrize(
     ("chunks", "shown"),
     [
-        ([b"a\n"], b"0: a\n"),
-        ([b"a\nb\n"], b"0: a\n0: b\n"),
-        ([b"a", b"b\n"], b"0: ab\n"),
         ([b"a\nb", b"c\nd", b"\n"], b"0: a\n0: bc\n0: d\n"),
         ([b"\n\n"], b"0: \n0: \n"),
         ([b"1%\r2%\r", b"3%\n"], b"0: 1%\r0: 2%\r0: 3%\n"),
@@ -87,15 +84,6 @@ def test_chunk_borders_do_not_matter() -> None:
             out += plain.feed(source, data[at : at + size])
             at += size
         assert out + plain.finish() == expected
-
-
-def test_an_unfinished_line_is_due_after_a_moment_and_continues_in_place() -> None:
-    plain, source = Shown(Plain()), stream(0)
-    assert plain.feed(source, b"Name? ", 5.0) == b""
-    assert plain.deadline == 5.0 + MOMENT_S
-    assert plain.expire(5.0 + MOMENT_S) == b"0: Name? "
-    assert plain.deadline is None
-    assert plain.feed(source, b"Bob\nthanks\n", 6.0) == b"Bob\n0: thanks\n"
 
 
 def test_an_unfinished_line_that_grows_is_continued_after_a_moment() -> None:
