@@ -87,10 +87,7 @@ def test_a_second_process_of_a_rank(jobs: Jobs) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ("num_processes=4", "num_processes=4, but the job has 3"),
-        ("num_processes=2", "process_id=2 and num_processes=2, but the job has 3"),
         ("num_processes=3 + (rank == 1)", "num_processes=4, but the job has 3"),
-        ("process_id=rank % 2", "process_id=0, the same as rank 0; its own is 2"),
         ("process_id=rank + 1", "process_id=3, which is not one of 0 to 2"),
     ],
 )
@@ -161,11 +158,6 @@ def test_a_port_in_use(jobs: Jobs) -> None:
     assert "rank 0 failed: " in found
     assert "SIGSEGV" in found or "Failed to start RPC server" in found  # jax has both ends
     assert "hint: the port is in use" in found
-
-
-def test_a_rank_killed_from_outside(jobs: Jobs) -> None:
-    found = report(jobs, PROGRAMS / "fail.py", "SIGKILL")
-    assert "rank 1 failed: killed by SIGKILL (an external kill -9" in found
 
 
 CGROUP = Path("/sys/fs/cgroup/memory")  # version 1; of version 2 we would need to own one

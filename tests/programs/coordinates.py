@@ -1,6 +1,5 @@
 """Takes its coordinates in the way that argv says."""
 
-import os
 import sys
 
 import jax
@@ -11,12 +10,6 @@ if way == "guide":  # toy.py of the guide: a fixed address, id and number from a
 elif way == "argv":  # gpu_example.py of the guide
     jax.distributed.initialize(
         coordinator_address=sys.argv[2], num_processes=int(sys.argv[4]), process_id=int(sys.argv[3])
-    )
-elif way == "environment":
-    jax.distributed.initialize(
-        os.environ["JAX_COORDINATOR_ADDRESS"],
-        int(os.environ["JAX_NUM_PROCESSES"]),
-        int(os.environ["JAX_PROCESS_ID"]),
     )
 elif way == "from import":
     from jax.distributed import initialize
