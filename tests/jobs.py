@@ -58,6 +58,13 @@ def eventually(check: Callable[[], object], limit: float = LIMIT_S) -> None:
         time.sleep(0.01)
 
 
+def shell_script(path: Path, text: str) -> Path:
+    """Write a script that can be run as a command."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:
@@ -98,9 +105,14 @@ class Running:
         return [int(after) for before, after in words if before == word]
 
     @property
+    def guardian(self) -> psutil.Process:
+        """The parent of this machine's agent."""
+        return psutil.Process(self.process.pid).children()[0]
+
+    @property
     def agent(self) -> psutil.Process:
-        """This machine's agent, a child of its guardian."""
-        return psutil.Process(self.process.pid).children()[0].children()[0]
+        """This machine's agent."""
+        return self.guardian.children()[0]
 
     def signal(self, signum: int) -> None:
         self.process.send_signal(signum)

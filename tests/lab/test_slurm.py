@@ -109,12 +109,6 @@ def test_a_step_of_the_users_own(jobs: Jobs, cluster: Cluster) -> None:
     cluster.idle()
 
 
-def test_one_rank_a_node_by_default(jobs: Jobs, cluster: Cluster) -> None:
-    ended = cluster.salloc(jobs, "-N2", "hostname").finish()
-    assert sorted(ended.stdout.splitlines()) == ["[0 jh1] jh1", "[1 jh2] jh2"]
-    cluster.idle()
-
-
 def test_the_input_of_a_batch_script(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("from a file\n")
     options = ["--num-hosts", 2, "--engine-option", f"--input={tmp_path}/in", "--stdin", 1]

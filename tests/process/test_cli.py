@@ -13,7 +13,6 @@ from jobs import Jobs
 import mcjax_launch
 
 BAD = {
-    "missing file": (["train.py"], 127, "train.py: no such file in "),
     "not executable": (["/etc/passwd"], 126, "/etc/passwd: not executable"),
     "coordinator elsewhere": (
         ["--coordinator", "10.9.8.7:1", "echo"],

@@ -24,12 +24,6 @@ def lines_of(rank: int, text: str) -> list[str]:
     return [line[len(mark) :] for line in text.split("\n") if line.startswith(mark)]
 
 
-def test_streams_are_kept_apart_and_prefixed(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 2, "bash", "-c", "echo out; echo err >&2")
-    assert sorted(ended.stdout.splitlines()) == ["[0] out", "[1] out"]
-    assert sorted(ended.stderr.splitlines()) == ["[0] err", "[1] err"]
-
-
 def test_timestamps(jobs: Jobs) -> None:
     ended = jobs.run("-n", 1, "--timestamps", "echo", "x")
     clock, rest = ended.stdout.split(" ", 1)

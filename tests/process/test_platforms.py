@@ -92,8 +92,7 @@ echo ready; exec sleep 1000
     )
     running.read_until("ready")
     running.read_until("pid ", 4)
-    guardian, *_ = psutil.Process(running.process.pid).children()
-    agent, *_ = guardian.children()
+    agent = running.agent
     ours = [process for process in agent.children(recursive=True) if process.pid != agent.pid]
     pids = {*running.pids(), *(process.pid for process in ours)}
     assert len(pids) >= 5
@@ -138,10 +137,9 @@ def test_the_mark_of_another_job_is_left_alone(jobs: Jobs, launcher: list[str]) 
         one.read_until("ready")
     first.signal(signal.SIGTERM)
     assert first.finish().status == 143
-    (guardian,) = psutil.Process(second.process.pid).children()
 
     def sleeping() -> int:
-        names = [process.name() for process in guardian.children(recursive=True)]
+        names = [process.name() for process in second.guardian.children(recursive=True)]
         return names.count("sleep")
 
     eventually(lambda: sleeping() == 2)
@@ -208,9 +206,7 @@ def test_an_idle_job_costs_nothing(jobs: Jobs, launcher: list[str]) -> None:
         "-n", 2, "sh", "-c", "echo ready; exec sleep 1000", env=PORTABLE, launcher=launcher
     )
     running.read_until("ready", 2)
-    (guardian,) = psutil.Process(running.process.pid).children()
-    (agent,) = guardian.children()
-    watched = (psutil.Process(running.process.pid), guardian, agent)
+    watched = (psutil.Process(running.process.pid), running.guardian, running.agent)
 
     def switches(pause_s: float) -> list[int]:
         time.sleep(pause_s)  # in which nothing is to happen

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 from jobs import Jobs
 
@@ -80,26 +79,14 @@ def test_nothing_is_left_of_an_early_agent(jobs: Jobs, words: list[str], status:
     assert (ended.status, jobs.left()) == (status, [])
 
 
-def test_a_reader_of_the_launchers_output_does_not_wait_for_the_agent(jobs: Jobs) -> None:
+def test_the_agent_holds_no_stream_and_no_name_of_the_launchers(jobs: Jobs) -> None:
+    """Nor does `pkill -f` with the launcher's command mean the agent, which tidies up."""
     running = jobs.start("-n", 1, "sh", "-c", "echo ready; exec sleep 1000")
     running.read_until("ready")
-    (guardian,) = psutil.Process(running.process.pid).children()
-    (agent,) = guardian.children()
     ours = {Path(f"/proc/{running.process.pid}/fd/{fd}").readlink() for fd in (1, 2)}
-    for process in (guardian, agent):
+    for process in (running.guardian, running.agent):
         theirs = {fd.readlink() for fd in Path(f"/proc/{process.pid}/fd").iterdir()}
         assert not ours & theirs
-    running.process.terminate()
-    running.finish()
-
-
-def test_an_agent_is_not_taken_for_its_launcher(jobs: Jobs) -> None:
-    """`pkill -f` with the launcher's command means the launcher; the agent tidies up."""
-    running = jobs.start("-n", 1, "sh", "-c", "echo ready; exec sleep 1000")
-    running.read_until("ready")
-    (guardian,) = psutil.Process(running.process.pid).children()
-    (agent,) = guardian.children()
-    for process in (guardian, agent):
         assert process.cmdline()[0] == "mcjax_launch agent"
         assert Path(f"/proc/{process.pid}/comm").read_text() == "mcjax_launch ag\n"  # it is short
     running.process.terminate()

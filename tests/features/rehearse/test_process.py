@@ -6,25 +6,12 @@ from remote import FAKE_SSH
 
 WAIT = "echo ready; exec sleep 1000"
 LEAVE = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
-DEAF = "trap '' TERM; while :; do sleep 0.05; done"
 
 HOSTS = ("--hosts", "localhost,b", "--via", FAKE_SSH)
 
 RUNS = {
     "kill": (["--rehearse", "kill:1@0.2s"], WAIT, 137, "kill:1 at 0.2 s: the job ended after"),
     "term": (["--rehearse", "term@0.2s"], LEAVE, 143, "term at 0.2 s: both ranks left with 0"),
-    "term, and preempted": (
-        ["--rehearse", "term@0.2s", "--preempted-status", 75],
-        LEAVE,
-        75,
-        "term at 0.2 s: both ranks left with 0 within",
-    ),
-    "term, and the deaf": (
-        ["--rehearse", "term@0.2s", "--grace", "0.3s"],
-        DEAF,
-        143,
-        "term at 0.2 s: ranks 0-1: killed after the grace",
-    ),
     "stop": (
         ["--rehearse", "stop:1@0.2s", "--timeout", "1s"],
         WAIT,
