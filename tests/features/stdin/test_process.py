@@ -2,17 +2,18 @@
 
 import hashlib
 import os
-import pty
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from jobs import LAUNCHER, Jobs, Running, eventually
+from jobs import LAUNCHER, PORTABLE, Jobs, Running, eventually
 from remote import FAKE_SSH
+from terminal import Terminal
 
 pytestmark = pytest.mark.quick
 
@@ -173,99 +174,55 @@ def test_a_job_ends_while_input_comes(jobs: Jobs) -> None:
     writer.join(30)
 
 
-class Terminal:
-    """A terminal, and a launcher in its background."""
-
-    def __init__(self, jobs: Jobs, *args: object) -> None:
-        self.main, self.side = pty.openpty()
-        word = [PYTHON, "-c", _AS_A_SHELL, *LAUNCHER, *map(str, args)]
-        self.shell = subprocess.Popen(
-            word,
-            stdin=self.side,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env=jobs.environment(),
-        )
-        assert self.shell.stdout is not None
-        self.out = b""
-
-    def read_until(self, text: bytes) -> None:
-        assert self.shell.stdout is not None
-        while text not in self.out:
-            piece = os.read(self.shell.stdout.fileno(), 65536)
-            assert piece, self.out
-            self.out += piece
-
-    def launcher(self) -> psutil.Process:
-        self.read_until(b"\n")
-        return psutil.Process(int(self.out.split()[1]))
-
-    def close(self) -> None:
-        assert self.shell.stdout is not None
-        try:
-            self.shell.wait(30)
-        finally:
-            self.shell.kill()
-            self.shell.stdout.close()
-            os.close(self.main)
-            os.close(self.side)
-
-
 # Starts a launcher in the background; on a line from the terminal it brings it to the foreground.
-_AS_A_SHELL = """
-import fcntl, os, signal, subprocess, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-process = subprocess.Popen(sys.argv[1:], process_group=0)
-print("launcher", process.pid, flush=True)
-while os.read(0, 1024) != b"fg\\n":
-    pass
-os.tcsetpgrp(0, process.pid)
-if "MCJAX_PORTABLE" in os.environ:
-    os.killpg(process.pid, signal.SIGCONT)  # without epoll and kqueue only a shell can tell it
-print("foreground", flush=True)
-process.wait()
-"""
+_AS_A_SHELL = 'set -m; "$@" & until read line && [ "$line" = fg ]; do :; done; fg'
 
 
-def test_a_launcher_in_the_background_of_a_terminal(jobs: Jobs) -> None:
+@pytest.fixture
+def shell(at_terminal: Callable[..., Terminal]) -> Terminal:
+    """A shell in a terminal, and a launcher in its background that reads what is typed."""
+    return at_terminal("--stdin", 0, "cat", within=["bash", "-c", _AS_A_SHELL, "-"])
+
+
+def _launcher(shell: Terminal) -> psutil.Process:
+    """The launcher, once its rank runs."""
+    eventually(lambda: len(psutil.Process(shell.pid).children(recursive=True)) == 4)
+    return psutil.Process(shell.pid).children()[0]
+
+
+def _bring_to_foreground(shell: Terminal, launcher: psutil.Process) -> None:
+    shell.type("fg\n")
+    eventually(lambda: os.tcgetpgrp(shell.fd) == launcher.pid)
+    if PORTABLE:
+        launcher.send_signal(signal.SIGCONT)  # without epoll and kqueue only a shell can tell it
+
+
+def test_a_launcher_in_the_background_of_a_terminal(shell: Terminal) -> None:
     """It runs on, leaves what is typed to the shell, and reads when it comes to the foreground."""
-    terminal = Terminal(jobs, "--stdin", 0, "cat")
-    try:
-        launcher = terminal.launcher()
-        eventually(lambda: len(launcher.children(recursive=True)) == 3)
-        os.write(terminal.main, b"for the shell\n")
-        eventually(lambda: launcher.status() == psutil.STATUS_SLEEPING)
-        os.write(terminal.main, b"fg\n")
-        terminal.read_until(b"foreground")
-        os.write(terminal.main, b"for rank 0\n")
-        terminal.read_until(b"[0] for rank 0\n")
-        os.write(terminal.main, b"\x04")
-        terminal.shell.wait(30)
-        assert b"shell" not in terminal.out
-    finally:
-        terminal.close()
+    launcher = _launcher(shell)
+    shell.type("for the shell\n")
+    eventually(lambda: launcher.status() == psutil.STATUS_SLEEPING)
+    _bring_to_foreground(shell, launcher)
+    shell.type("for rank 0\n")
+    shell.until("[0] for rank 0\r\n")
+    shell.type("\x04")
+    assert shell.finish() == 0
+    assert "[0] for the shell" not in shell.shown
 
 
-def test_unread_lines_in_the_background_wake_nobody(jobs: Jobs) -> None:
-    terminal = Terminal(jobs, "--stdin", 0, "cat")
-    try:
-        launcher, shell = terminal.launcher(), terminal.shell.pid
-        eventually(lambda: len(launcher.children(recursive=True)) == 3)
-        os.kill(shell, signal.SIGSTOP)
-        os.write(terminal.main, b"nobody reads this yet\n")
-        eventually(lambda: launcher.status() == psutil.STATUS_SLEEPING)
-        before = _switches(launcher)
-        with pytest.raises(psutil.TimeoutExpired):
-            launcher.wait(0.5)
-        assert _switches(launcher) - before < 5
-        os.kill(shell, signal.SIGCONT)
-        os.write(terminal.main, b"fg\n")
-        terminal.read_until(b"foreground")
-        os.write(terminal.main, b"\x04")
-    finally:
-        terminal.close()
+def test_unread_lines_in_the_background_wake_nobody(shell: Terminal) -> None:
+    launcher = _launcher(shell)
+    os.kill(shell.pid, signal.SIGSTOP)
+    shell.type("nobody reads this yet\n")
+    eventually(lambda: launcher.status() == psutil.STATUS_SLEEPING)
+    before = _switches(launcher)
+    with pytest.raises(psutil.TimeoutExpired):
+        launcher.wait(0.5)
+    assert _switches(launcher) - before < 5
+    os.kill(shell.pid, signal.SIGCONT)
+    _bring_to_foreground(shell, launcher)
+    shell.type("\x04")
+    assert shell.finish() == 0
 
 
 def _switches(process: psutil.Process) -> int:
