@@ -9,11 +9,9 @@ import time
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax._src import compiler
 from jax._src.distributed import global_state
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from spread import spread
 
 DAY_MS = 24 * 3600 * 1000
 name = next(n for n in ("backend_compile_and_load", "backend_compile") if hasattr(compiler, n))
@@ -36,9 +34,7 @@ jax.distributed.initialize()
 way = sys.argv[1]
 me, count = jax.process_index(), jax.process_count()
 odd = me == count - 1
-sharding = NamedSharding(Mesh(np.array(jax.devices()), ("all",)), P("all"))
-shape = (4 * jax.device_count(), 4)
-x = jax.make_array_from_callback(shape, sharding, lambda index: np.ones(shape)[index])
+x = spread(4)
 
 
 @jax.jit

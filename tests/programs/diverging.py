@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from spread import spread
 
 try:
     from jax import set_mesh, shard_map
@@ -18,14 +19,6 @@ except ImportError:  # an older jax
 jax.distributed.initialize()
 me, last = jax.process_index(), jax.process_count() - 1
 odd = me == last
-
-
-def spread(rows: int, devices: list[jax.Device] | None = None) -> jax.Array:
-    """An array of ones, each process's share of it on its own devices."""
-    mesh = Mesh(np.array(devices or jax.devices()), ("all",))
-    sharding = NamedSharding(mesh, P("all"))
-    shape = (rows * mesh.size, 4)
-    return jax.make_array_from_callback(shape, sharding, lambda index: np.ones(shape)[index])
 
 
 @jax.jit

@@ -13,8 +13,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from spread import spread
 
 way = sys.argv[1]
 if way == "cached":
@@ -24,10 +23,7 @@ if way == "cached":
 jax.distributed.initialize()
 me = jax.process_index()
 odd = me == 2
-mesh = Mesh(np.array(jax.devices()), ("all",))
-sharding = NamedSharding(mesh, P("all"))
-shape = (2 * mesh.size, 4)
-x = jax.make_array_from_callback(shape, sharding, lambda index: np.ones(shape)[index])
+x = spread(2)
 function: Callable[..., jax.Array] = (lambda a: (a * 3).sum()) if odd else (lambda a: a.sum())
 
 

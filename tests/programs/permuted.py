@@ -4,10 +4,8 @@ import sys
 import time
 
 import jax
-import numpy as np
 from jax._src import distributed
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from spread import spread
 
 jax.distributed.initialize()
 way, state = sys.argv[1], distributed.global_state
@@ -15,13 +13,6 @@ state.process_id = (state.process_id + 1) % state.num_processes  # libtpu is ask
 me = jax.process_index()
 print("process", me)
 half = [device for device in jax.devices() if device.process_index // 2 == me // 2]
-
-
-def spread(devices: list[jax.Device]) -> jax.Array:
-    """An array of ones, each process's share of it on its own devices."""
-    sharding = NamedSharding(Mesh(np.array(devices), ("all",)), P("all"))
-    shape = (2 * len(devices), 4)
-    return jax.make_array_from_callback(shape, sharding, lambda index: np.ones(shape)[index])
 
 
 @jax.jit
@@ -40,25 +31,25 @@ def show(result: jax.Array) -> None:
 
 if way == "right":  # programs of two ranks of four, and of all
     for program in (total, mean) if me < 2 else (mean, total, mean):
-        show(program(spread(half)))
-    show(total(spread(jax.devices())))
+        show(program(spread(2, half)))
+    show(total(spread(2)))
 elif way == "some":
     if me < 2:
-        show(total(spread(half)))
-    show(mean(spread(jax.devices())))
+        show(total(spread(2, half)))
+    show(mean(spread(2)))
 elif way == "apart":
     if me < 2:
-        show((total if me else mean)(spread(half)))  # at: apart
+        show((total if me else mean)(spread(2, half)))  # at: apart
 elif way == "all apart":
-    show((total if me else mean)(spread(jax.devices())))  # at: all apart
+    show((total if me else mean)(spread(2)))  # at: all apart
 elif way == "late":
     if me == 1:
         print("asleep", flush=True)
         time.sleep(1000)
     if me == 0:
-        show(total(spread(half)))  # at: late
+        show(total(spread(2, half)))  # at: late
 elif way == "passed by":
-    x = spread(half)
+    x = spread(2, half)
     for number in range(8 if me < 2 else 0):
         total(x).block_until_ready()  # at: again
         if me == 0 and number == 4:
