@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jobs import PORTABLE, Jobs, described, eventually
+from jobs import PORTABLE, PROGRAMS, Jobs, described, eventually
+from stand_in_jax import make_stand_in
 
 if TYPE_CHECKING:
     from remote import Lab
@@ -142,6 +143,22 @@ def in_this_process(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in jobs.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(tempfile, "tempdir", None)  # which is that of the test's TMPDIR then
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Path:
+    """The folder of a stand-in for jax."""
+    make_stand_in(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def called(in_this_process: None, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module with functions for `run`; the ranks find it as this process does."""
+    monkeypatch.syspath_prepend(PROGRAMS)
+    import called
+
+    return called
 
 
 @pytest.fixture

@@ -18,7 +18,39 @@ ROWS, COLUMNS = 30, 120
 PROMPT = re.compile(r"\(Pdb \d+\) ")
 
 
-class Terminal:
+class Keyboard:
+    """The user's end of a terminal.
+
+    Args:
+        fd: of that end.
+
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.shown = ""
+        self._seen = 0
+
+    def until(self, text: "str | re.Pattern[str]") -> str:
+        """Read until `text` has come, behind what earlier calls have waited for; all up to there."""
+        deadline = time.monotonic() + LIMIT_S
+        wanted = re.compile(re.escape(text)) if isinstance(text, str) else text
+        while (found := wanted.search(self.shown, self._seen)) is None:
+            assert self._read(deadline - time.monotonic()), f"no {text!r} in {self.shown[-2000:]}"
+        before, self._seen = self.shown[self._seen : found.start()], found.end()
+        return before
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self.fd], [], [], max(0, seconds))[0]:
+            return False
+        self.shown += os.read(self.fd, 65536).decode("utf-8", "replace")
+        return True
+
+
+class Terminal(Keyboard):
     """A terminal in which a launcher runs, as the foreground job of a session.
 
     Args:
@@ -36,7 +68,8 @@ class Terminal:
         env: dict[str, str] | None = None,
         within: Sequence[str] = (),
     ) -> None:
-        self.fd, self._theirs = pty.openpty()
+        fd, self._theirs = pty.openpty()
+        super().__init__(fd)
         self.resize(ROWS, COLUMNS)
         self.settings = termios.tcgetattr(self._theirs)
         words = [*within, *LAUNCHER, "--color", "never", *map(str, args)]
@@ -49,23 +82,9 @@ class Terminal:
             os.close(self.fd)
             os.login_tty(self._theirs)
             os.execvpe(words[0], words, environment)
-        self.shown = ""
-        self._seen = 0
 
     def resize(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def until(self, text: "str | re.Pattern[str]") -> str:
-        """Read until `text` has come, behind what earlier calls have waited for; all up to there."""
-        deadline = time.monotonic() + LIMIT_S
-        wanted = re.compile(re.escape(text)) if isinstance(text, str) else text
-        while (found := wanted.search(self.shown, self._seen)) is None:
-            assert self._read(deadline - time.monotonic()), f"no {text!r} in {self.shown[-2000:]}"
-        before, self._seen = self.shown[self._seen : found.start()], found.end()
-        return before
-
-    def type(self, text: str) -> None:
-        os.write(self.fd, text.encode())
 
     def answer(self, prompt: "str | re.Pattern[str]", text: str) -> None:
         """Type a line at a prompt."""
@@ -76,12 +95,6 @@ class Terminal:
         """Go on to the line below breakpoint(), where Python stops by itself until 3.12."""
         if sys.version_info >= (3, 13):
             self.answer(PROMPT, "n")
-
-    def _read(self, seconds: float) -> bool:
-        if not select.select([self.fd], [], [], max(0, seconds))[0]:
-            return False
-        self.shown += os.read(self.fd, 65536).decode("utf-8", "replace")
-        return True
 
     @property
     def is_as_it_was(self) -> bool:

@@ -14,14 +14,7 @@ from jobs import PROGRAMS, Jobs, eventually
 import mcjax_launch
 from mcjax_launch import JobFailed
 
-
-@pytest.fixture(autouse=True)
-def called(in_this_process: None, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module with the functions; the ranks find it as this process does."""
-    monkeypatch.syspath_prepend(PROGRAMS)
-    import called
-
-    return called
+pytestmark = pytest.mark.usefixtures("called")
 
 
 def test_ranks_have_joined(called: Any) -> None:

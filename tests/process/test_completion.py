@@ -3,7 +3,6 @@
 import os
 import pty
 import re
-import select
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from jobs import LIMIT_S, Jobs
+from terminal import Keyboard
 
 PAGE = Path(__file__).parents[2] / "docs" / "index.md"
 PROMPT = "ready> "
@@ -46,7 +46,7 @@ def environment(jobs: Jobs, tmp_path: Path) -> dict[str, str]:
     )
 
 
-class Shell:
+class Shell(Keyboard):
     """An interactive shell at a terminal.
 
     Args:
@@ -56,49 +56,35 @@ class Shell:
     """
 
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
-        self.pid, self.fd = pty.fork()
+        self.pid, fd = pty.fork()
         if self.pid == 0:
             os.chdir(Path(environment["HOME"]) / "work")
             os.execvpe(words[0], words, environment)
-        self._shown = b""
+        super().__init__(fd)
 
     def run(self, line: str) -> None:
         """Run a command; the next prompt ends with what no echo holds."""
-        os.write(self.fd, f"{line}; echo 'd'one\r".encode())
+        self.type(f"{line}; echo 'd'one\r")
         self.until("done\r\n")
         self.until(PROMPT)
 
-    def until(self, text: str) -> str:
-        """Read until this has come; all that came before it."""
-        deadline = time.monotonic() + LIMIT_S
-        while text.encode() not in self._shown:
-            assert self._read(deadline - time.monotonic()), self._shown
-        before, _, self._shown = self._shown.partition(text.encode())
-        return before.decode()
-
-    def _read(self, seconds: float) -> bool:
-        if not select.select([self.fd], [], [], max(0, seconds))[0]:
-            return False
-        self._shown += os.read(self.fd, 65536)
-        return True
-
     def completed(self, line: str, expected: str) -> None:
         """Type this and Tab; the line becomes as expected, and is then given up."""
-        os.write(self.fd, f"{line}\t".encode())
+        self.type(f"{line}\t")
         self.until(expected)
-        os.write(self.fd, b"\x15\r")
+        self.type("\x15\r")
         self.until(PROMPT)
 
     def listed(self, line: str, *expected: str) -> str:
         """Type this and Tab twice; these are listed; all that is shown."""
-        os.write(self.fd, f"{line}\t\t".encode())
-        deadline = time.monotonic() + LIMIT_S
-        while not all(text.encode() in self._shown for text in expected):
-            assert self._read(deadline - time.monotonic()), self._shown
+        self.type(f"{line}\t\t")
+        deadline, begin = time.monotonic() + LIMIT_S, self._seen
+        while not all(text in self.shown[begin:] for text in expected):
+            assert self._read(deadline - time.monotonic()), self.shown[begin:]
         while self._read(QUIET_S):
             pass
-        shown, self._shown = self._shown.decode(), b""
-        os.write(self.fd, b"\x15\r")
+        shown, self._seen = self.shown[begin:], len(self.shown)
+        self.type("\x15\r")
         self.until(PROMPT)
         return shown
 

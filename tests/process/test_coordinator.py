@@ -15,12 +15,6 @@ from stand_in_jax import BARE, BIND, EXPLICIT, make_stand_in
 REFUSES = "assert not coordinator_address.startswith('unix:'), 'no such address'"
 
 
-@pytest.fixture
-def stand_in(tmp_path: Path) -> Path:
-    make_stand_in(tmp_path)
-    return tmp_path
-
-
 def run(jobs: Jobs, folder: Path, *options: object, program: str = "", **env: str) -> str:
     """What two ranks print that call initialize(), as `program` does, with the stand-in."""
     code = f"import os, jax\nrank = os.environ['JAX_PROCESS_ID']\n{program or BARE}"

@@ -19,14 +19,7 @@ from remote import FAKE_SSH
 import mcjax_launch
 from mcjax_launch import JobFailed, LaunchError
 
-
-@pytest.fixture(autouse=True)
-def called(in_this_process: None, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module with the functions; the ranks find it as this process does."""
-    monkeypatch.syspath_prepend(PROGRAMS)
-    import called
-
-    return called
+pytestmark = pytest.mark.usefixtures("called")
 
 
 def run(function: Any, *args: object, **keywords: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from jobs import Ended, Jobs
 from remote import FAKE_SSH
-from stand_in_jax import BARE, EXPLICIT, make_stand_in
+from stand_in_jax import BARE, EXPLICIT
 
 OPTIONS = ("--via", FAKE_SSH, "--coordinator", "ssh", "--python", sys.executable)
 # Each connects to rank 0 where the hook leads it, and `server` and `client` is what it then has.
@@ -31,12 +31,6 @@ else:
             break
     {CLIENT}
 """
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path) -> Path:
-    make_stand_in(tmp_path)
-    return tmp_path
 
 
 def run(jobs: Jobs, folder: Path, program: str, hosts: str = "a,b:2,c", *more: object) -> Ended:
