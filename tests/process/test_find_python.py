@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from jobs import shell_script
 
 pytestmark = pytest.mark.quick
 
@@ -18,8 +19,7 @@ def found(
     for tool in ("dirname", "sed", "sort"):
         (folder / tool).symlink_to(str(shutil.which(tool)))
     for name, fit in pythons.items():
-        (folder / name).write_text(f"#!/bin/sh\nexit {0 if fit else 127}\n")
-        (folder / name).chmod(0o755)
+        shell_script(folder / name, f"exit {0 if fit else 127}")
     env = {"PATH": str(folder)}
     return subprocess.run([FIND, *versions], env=env, capture_output=True, text=True)
 
@@ -53,9 +53,6 @@ def test_those_that_lie_beside_python3(tmp_path: Path) -> None:
     """As pyenv installs them."""
     python = tmp_path / "versions" / "3.12.1" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text("#!/bin/sh\n")
-    python.chmod(0o755)
-    path = tmp_path / "python3"
-    path.write_text(f"#!/bin/sh\necho {tmp_path / 'versions'}\n")
-    path.chmod(0o755)
+    shell_script(python, "")
+    shell_script(tmp_path / "python3", f"echo {tmp_path / 'versions'}")
     assert found(tmp_path, {}).stdout == f"{python}\n"

@@ -8,7 +8,7 @@ import pytest
 from gpu_check.command import result_of
 from gpu_check.machine import Machine
 from gpu_check.probes import Missing, driver, jax_of, launcher_python
-from jobs import alive, eventually
+from jobs import alive, eventually, shell_script
 
 pytestmark = pytest.mark.quick
 
@@ -17,9 +17,7 @@ HANGS = "trap '' TERM; echo started; sleep 1000 & echo $! > {0}/pid; wait; sleep
 
 
 def stand_in(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text.format(path.parent)}\n")
-    path.chmod(0o755)
-    return str(path)
+    return str(shell_script(path, text.format(path.parent)))
 
 
 def gone(folder: Path) -> bool:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from jobs import Jobs
+from jobs import Jobs, shell_script
 
 pytestmark = pytest.mark.every_jax
 
@@ -66,9 +66,7 @@ def test_each_of_hundreds_has_the_hook(jobs: Jobs) -> None:
 
 
 def test_ranks_without_the_hook_are_reported(jobs: Jobs, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    python = shell_script(tmp_path / "python", f'unset PYTHONPATH\nexec {sys.executable} "$@"')
     ended = jobs.run("-n", 2, python, "-c", "pass")
     assert ended.status == 0
     assert ended.report == (

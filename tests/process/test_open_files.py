@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from jobs import LAUNCHER, Jobs, eventually
+from jobs import LAUNCHER, Jobs, eventually, shell_script
 
 # Another way to this machine: an agent that is streamed, in a shell of its own.
 SHELL = "env H={host} sh -c {command}"
@@ -68,8 +68,7 @@ def test_an_error_after_ranks_have_begun_loses_and_tears_no_line(
         **dict.fromkeys((f"p{rank}" for rank in range(1, 80)), ""),
     }
     for name, script in scripts.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{script}\nexec sleep 100\n")
-        (tmp_path / name).chmod(0o755)
+        shell_script(tmp_path / name, f"{script}\nexec sleep 100")
     running = jobs.start(*("-n", 81, "./p{process_id}"), cwd=tmp_path, stderr=subprocess.STDOUT)
     launcher = psutil.Process(running.process.pid)
     eventually(lambda: launcher.status() == "zombie" or launcher.children())

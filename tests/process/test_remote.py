@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from jobs import Jobs, eventually
+from jobs import Jobs, eventually, shell_script
 from remote import FAKE_SSH, SYSTEM_PATH
 
 from mcjax_launch.kernel.transport import bootstrap
@@ -58,9 +58,8 @@ def test_an_agent_that_is_on_its_way_at_an_interrupt_is_waited_for(
 ) -> None:
     """It hears that nobody wants it any more, tidies up, and then its client ends."""
     there, tidy = tmp_path / "there", tmp_path / "tidy"
-    client = tmp_path / "client"
-    client.write_text(f"#!/bin/sh\ntouch {there}\ncat > /dev/null\nsleep 0.3\ntouch {tidy}\n")
-    client.chmod(0o700)
+    does = f"touch {there}\ncat > /dev/null\nsleep 0.3\ntouch {tidy}"
+    client = shell_script(tmp_path / "client", does)
     running = jobs.start("--hosts", "a", "--via", f"{client} {{host}}", "true")
     eventually(there.exists)
     running.process.send_signal(2)
@@ -69,8 +68,7 @@ def test_an_agent_that_is_on_its_way_at_an_interrupt_is_waited_for(
 
 
 def test_what_a_transport_has_started_ends_with_it(jobs: Jobs, tmp_path: Path) -> None:
-    (tmp_path / "ssh").write_text("#!/bin/bash\nsleep 1000 & sleep 1000\n")
-    (tmp_path / "ssh").chmod(0o755)
+    shell_script(tmp_path / "ssh", "sleep 1000 & sleep 1000")
     env = {**SOON, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     ended = jobs.run("--hosts", "a", "true", env=env, limit=40)
     assert ended.status == 255
@@ -86,9 +84,7 @@ def test_sync_of_something_that_is_not_a_file(jobs: Jobs, tmp_path: Path) -> Non
 def test_nothing_runs_anywhere_when_a_host_lacks_the_program(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    program = tmp_path / "one" / "prog"
-    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
-    program.chmod(0o755)
+    shell_script(tmp_path / "one" / "prog", f"touch {tmp_path}/ran")
     (tmp_path / "hosts").write_text(f"a chdir={tmp_path}/one\nb chdir={tmp_path}/two\n")
     ended = jobs.run("--hosts", tmp_path / "hosts", "--via", FAKE_SSH, "./prog")
     assert ended.status == 127
@@ -165,11 +161,7 @@ def test_login_shells(jobs: Jobs, shell: str) -> None:
 
 
 def test_an_old_python_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
-    old = tmp_path / "oldpython"
-    old.write_text(
-        f"#!/bin/sh\nexec {sys.executable} -c 'import sys; sys.stderr.write(\"3.6.9 (old)\"); sys.exit(93)'\n"
-    )
-    old.chmod(0o755)
+    old = shell_script(tmp_path / "oldpython", "echo '3.6.9 (old)' >&2; exit 93")
     ended = jobs.run("--hosts", "a", "--via", FAKE_SSH, "--python", old, "true")
     assert ended.status == 255
     assert "host a: Python 3.6.9 is too old, 3.9 or newer is needed" in ended.report
@@ -179,8 +171,6 @@ def test_an_old_python_on_the_host(jobs: Jobs, tmp_path: Path) -> None:
     ("args", "status", "words"),
     [
         (["-C", "/no/where", "true"], 2, "host a: /no/where: no such directory"),
-        (["missing.py"], 127, "host a: missing.py: no such file in "),
-        (["no-such-command"], 127, "host a: no-such-command: not found in PATH"),
         (["--python", "/no/python", "-m", "x"], 255, "host a: "),
     ],
 )
@@ -276,8 +266,7 @@ def test_nothing_is_left_of_a_host_that_is_given_up(jobs: Jobs, client: str, how
     env = SOON if how == "all stopped" else {}
     running = jobs.start("--via", via, "--hosts", "there", "bash", "-c", script, env=env)
     running.read_until("ready")
-    (guardian,) = psutil.Process(running.process.pid).children()
-    (agent,) = guardian.children()
+    guardian, agent = running.guardian, running.agent
     for process in (guardian, agent):
         if how == "all stopped":
             process.suspend()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from jobs import Jobs
+from jobs import Jobs, shell_script
 from remote import FAKE_SSH
 from screen import Screen
 from terminal import COLUMNS, ROWS, Terminal
@@ -19,9 +19,8 @@ START = Callable[..., Terminal]
 
 def client(folder: Path, first: str) -> str:
     """A client that does this before it reaches a host, whose name is $1."""
-    ssh = folder / "client"
-    ssh.write_text(f'#!/bin/sh\n{first}\nexec {FAKE_SSH.removesuffix(" {host}")} "$@"\n')
-    ssh.chmod(0o755)
+    reaches = f'exec {FAKE_SSH.removesuffix(" {host}")} "$@"'
+    ssh = shell_script(folder / "client", f"{first}\n{reaches}")
     return f"{ssh} {{host}}"
 
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from jobs import Jobs
+from jobs import Jobs, shell_script
 
 pytestmark = pytest.mark.quick
 
@@ -40,9 +40,7 @@ def test_in_an_error(jobs: Jobs, name: str) -> None:
 
 def client(folder: Path, script: str) -> list[str]:
     """A client of the user's own, which says what it says."""
-    path = folder / "client"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
+    path = shell_script(folder / "client", script)
     return ["--via", f"{path} {{command}} {{host}}", "--hosts", "a"]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from jobs import Ended, Jobs, eventually
+from jobs import Ended, Jobs, eventually, shell_script
 from remote import FAKE_SSH
 
 # A jax that knows its devices, and nothing else.
@@ -22,7 +22,7 @@ def local_devices():
     return [_Device(), _Device()]
 """
 # A Python whose clock, as the agent reads it, is ahead.
-AHEAD = """#!/bin/sh
+AHEAD = """
 if [ "$1" = -I ]; then
     exec {python} -I -S -c "import time; _t = time.time; time.time = lambda: _t() + 100
 $4"
@@ -110,17 +110,13 @@ def test_what_can_be_found_out_is(jobs: Jobs, tmp_path: Path, bare: str) -> None
 
 
 def test_a_clock_that_is_wrong(jobs: Jobs, tmp_path: Path, bare: str) -> None:
-    ahead = tmp_path / "ahead"
-    ahead.write_text(AHEAD.format(python=bare))
-    ahead.chmod(0o700)
+    ahead = shell_script(tmp_path / "ahead", AHEAD.format(python=bare))
     ended = over(jobs, some_hosts(tmp_path, f"a python={bare}", f"b python={ahead}"))
     assert re.search(r"\nwarning  clock        b: (100|99)\.\d s ahead of", ended.stdout)
 
 
 def test_a_python_that_does_not_run(jobs: Jobs, tmp_path: Path) -> None:
-    broken = tmp_path / "python"
-    broken.write_text("#!/bin/sh\necho 'a library is missing' >&2; exit 1\n")
-    broken.chmod(0o700)
+    broken = shell_script(tmp_path / "python", "echo 'a library is missing' >&2; exit 1")
     ended = check(jobs, "--python", broken)
     assert ended.status == 1
     words = f"error python localhost: {broken} does not run: a library is missing"
@@ -131,14 +127,13 @@ def test_gpus(jobs: Jobs, tmp_path: Path, bare: str) -> None:
     """As nvidia-smi lists them, and as far as the environment lets a program see them."""
     listed = tmp_path / "bin" / "nvidia-smi"
     listed.parent.mkdir()
-    listed.write_text(
-        "#!/bin/sh\n"
+    shell_script(
+        listed,
         '[ "$1" = --query-gpu=index,uuid,name,driver_version,memory.free,memory.total ] || exit 1\n'
         "for n in 0 1 2 3; do\n"
         '  echo "$n, GPU-$n, NVIDIA H100 80GB HBM3, 535.104.05, 9000, 81559"\n'
-        "done\n"
+        "done",
     )
-    listed.chmod(0o700)
     new = environment(tmp_path / "new", jax="0.10.2", jaxlib="0.10.2")
     hosts = some_hosts(tmp_path, f"a python={new}", f"b python={bare}")
     for visible, gpus, numbers in (("0,1,2,3", "4 GPUs", "GPUs 0-3"), ("2", "1 GPU", "GPU 2")):

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pytest
-from jobs import Jobs, eventually
+from jobs import Jobs, eventually, shell_script
 from remote import FAKE_SSH
 from terminal import PROMPT, Terminal
 
@@ -583,9 +583,7 @@ def test_pdb_without_a_terminal(jobs: Jobs, tmp_path: Path) -> None:
 
 def test_debugpy_that_is_missing(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "a.py").touch()
-    without = tmp_path / "python"
-    without.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-    without.chmod(0o755)
+    without = shell_script(tmp_path / "python", f'exec {sys.executable} -S "$@"')
     ended = jobs.run("-n", 1, "--debugpy", 5678, "--python", without, "a.py", cwd=tmp_path)
     assert ended.status == 1
     assert "waiting for a debugger to attach: rank 0 at 127.0.0.1:5678" in ended.report
