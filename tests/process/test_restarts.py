@@ -1,5 +1,6 @@
 """Restarts that use their head, and the exit status of a job that was told to end."""
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -48,22 +49,19 @@ LEAVES = "trap 'exit {}' TERM INT HUP; echo ready; while :; do sleep 0.05; done"
 
 
 @pytest.mark.parametrize(
-    ("script", "how", "status"),
+    ("script", "signum", "status"),
     [
-        (LEAVES.format(0), "SIGTERM", 75),
-        (LEAVES.format(0), "SIGINT", 75),
-        (LEAVES.format(0), "SIGHUP", 75),
-        (LEAVES.format(3), "SIGTERM", 143),
-        ("echo ready; exec sleep 1000", "SIGTERM", 143),
+        (LEAVES.format(0), signal.SIGTERM, 75),
+        (LEAVES.format(0), signal.SIGINT, 75),
+        (LEAVES.format(3), signal.SIGTERM, 143),
+        ("echo ready; exec sleep 1000", signal.SIGTERM, 143),
     ],
-    ids=["TERM", "INT", "HUP", "a rank with 3", "by the signal"],
+    ids=["TERM", "INT", "a rank with 3", "by the signal"],
 )
-def test_preempted(jobs: Jobs, script: str, how: str, status: int) -> None:
-    import signal
-
+def test_preempted(jobs: Jobs, script: str, signum: int, status: int) -> None:
     job = jobs.start("-n", 2, "--preempted-status", 75, "bash", "-c", script)
     job.read_until("ready", 2)
-    job.signal(signal.Signals[how])
+    job.signal(signum)
     assert job.finish().status == status
 
 
