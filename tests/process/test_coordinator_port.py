@@ -64,6 +64,21 @@ def test_more_hosts_at_once_than_the_kernel_holds(coordinator: Coordinator) -> N
                 assert connected
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", ""])
+def test_the_port_can_be_had_again_at_once(host: str) -> None:
+    """Of who is dismissed by us, and not leaves himself, the kernel knows for a minute more."""
+    loop = Loop()
+    held = ports.reserve(host, 0)
+    port = held.getsockname()[1]
+    listener = ports.PortProbe(held, loop)
+    with socket.create_connection(("127.0.0.1", port)) as caller:
+        loop.turn(5)
+        assert caller.recv(1) == b""
+    listener.close()
+    held.close()
+    ports.reserve(host, port).close()
+
+
 def test_each_address_is_tried(coordinator: Coordinator) -> None:
     with coordinator.serve():
         reached, refused = network.attempt(["127.0.0.1", "127.0.0.2"], coordinator.port)

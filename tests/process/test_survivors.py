@@ -1,6 +1,5 @@
 """Ranks that outlive others (--on-rank-failure), in programs without JAX; tests/jax has those."""
 
-import os
 import random
 import re
 import signal
@@ -248,11 +247,8 @@ LOST_HOSTS = {
 @pytest.mark.parametrize("name", LOST_HOSTS)
 def test_the_ranks_of_a_lost_host_are_started_again(jobs: Jobs, tmp_path: Path, name: str) -> None:
     hosts, ranks, lost, mode, said = LOST_HOSTS[name]
-    # Below those that the kernel gives outgoing connections: no other test takes it meanwhile.
-    coordinator = f"127.0.0.1:{20000 + os.getpid() % 10000}"
     ended = jobs.run(
         *("--hosts", *hosts, "--via", FAKE_SSH, "-d", 1, "--on-rank-failure", "restart"),
-        *("--coordinator", coordinator),
         *("--rehearse", f"lose:{lost}@0.2s", "bash", "-c", LIVE, "-", ranks[-1]),
         cwd=tmp_path,
         env={**SOON, "FAKE_SSH": mode, "FAKE_SSH_STATE": str(tmp_path)},

@@ -55,6 +55,8 @@ class PortProbe:
         self._loop = loop
         self._socket = _socket(held.family)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        # Those that are dismissed stay known to the kernel for a minute, and would take the port.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(held.getsockname()[:2])
         self._socket.listen(_BACKLOG)
         self._socket.setblocking(False)
