@@ -98,8 +98,8 @@ class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
         kinds.SLICES,
         default="auto",
         excludes=("--no-hook",),
-        help="What JAX takes for slices: one, one per host, or K equal ones; auto: one of CPU "
-        "devices, else as JAX finds them.",
+        help="What JAX takes for slices: one, one per host, or K equal ones; auto: CPU "
+        "devices are one, others as JAX finds them.",
     )
     cpu_transfers: bool = flag(
         "Allow jax.device_put between processes on CPU (experimental in JAX)."
@@ -189,7 +189,7 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
         kinds.one_of("line", "table"),
         metavar="[line|table]",
         only_command=_TERMINAL,
-        help="Show how the job comes along in a row at the bottom of the terminal, or in one for "
+        help="Show how the job comes along, in a row at the bottom of the terminal, or in one for "
         "each rank.",
     )
     github: Literal["auto", "always", "never"] = option(
@@ -234,7 +234,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         kinds.REHEARSAL,
         default=(),
         repeats=True,
-        help="Kill or stop a rank, TERM the job or lose a host D after all ranks have joined, and "
+        help="D after all ranks have joined, kill or stop a rank, TERM the job or lose a host, and "
         "say what came of it. Repeatable.",
     )
     max_restarts: int = option(
@@ -274,7 +274,7 @@ class DiagnosisOptions(OptionGroup, title="Diagnosis", kw_only=True):
     )
     debugpy: int | None = option(
         kinds.PORT,
-        help="Have each rank wait for an IDE's debugger at PORT + process id of its host.",
+        help="Have each rank wait for an IDE's debugger, rank N at PORT + N of its host.",
     )
     verify_spmd: bool = flag(
         "Stop the job before ranks run different compiled programs (exit status 1).",
