@@ -21,6 +21,8 @@ def fail() -> None:
         raise ValueError("bad batch")
     if way == "agent":  # its host is lost, as far as the launcher can see
         os.kill(os.getppid(), signal.SIGKILL)
+    if way == "_exit":
+        os._exit(7)
     os.kill(os.getpid(), getattr(signal, way))
 
 
