@@ -75,7 +75,7 @@ def test_a_cancelled_job_of_ranks_that_wait(called: Any) -> None:
                 joined.set()
 
         job = mcjax_launch.launch_async(
-            PROGRAMS / "fail.py", "hang", processes=2, cpu_devices=1, on_event=on_event
+            PROGRAMS / "waiting.py", "collective", processes=2, cpu_devices=1, on_event=on_event
         )
         task = asyncio.create_task(job)
         await joined.wait()
