@@ -60,11 +60,12 @@ OUTLIVES = """
 import atexit, os, signal, time, jax
 from jax.experimental import multihost_utils
 jax.distributed.initialize()
+if jax.process_index() == 0:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 multihost_utils.sync_global_devices("started")
 if jax.process_index() == 1:
     atexit.register(time.sleep, 60)
     raise ValueError("bad batch")
-signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 time.sleep(60)
 """
 
