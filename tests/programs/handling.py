@@ -15,9 +15,10 @@ def leave(signum: int, frame: object) -> None:
 
 
 jax.distributed.initialize()
+if jax.process_index() != 1:
+    signal.signal(signal.SIGTERM, leave)
 multihost_utils.sync_global_devices("started")
 if jax.process_index() == 1:
     distributed.global_state.client.blocking_key_value_get("nobody sets this", 500)
-signal.signal(signal.SIGTERM, leave)
 while True:
     time.sleep(0.05)
