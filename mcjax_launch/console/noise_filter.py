@@ -292,8 +292,6 @@ class NoiseFilter:
         stream = pieces[0].stream
         if not self._ending:
             return self._as_they_are(pieces, text)
-        if stream.rank == self._culprit and not self._reported and START not in text:
-            return self._as_they_are(pieces, text)
         listener = self._listeners.setdefault(stream, LineClassifier())
         begun = self._begun.of(stream)
         listener.expect(begun + text, lambda traceback: self._kind(traceback, stream))
@@ -420,7 +418,7 @@ class _SameErrors:
 
     def shown(self, traceback: Traceback, stream: Stream) -> None:
         """It is shown."""
-        if traceback.is_over and not traceback.is_victims:
+        if not traceback.is_victims:
             self._shown.setdefault(_place(traceback), stream)
 
     def passed(self, stream: Stream, text: bytes) -> None:

@@ -360,6 +360,17 @@ def test_an_error_of_all_ranks_is_shown_once(culprit: int, late: bool) -> None:
     assert last_notes(noise) == ["hid 12 lines of the same error in ranks 1-3; -v shows them"]
 
 
+def test_the_end_of_an_error_comes_later() -> None:
+    """The last line of its message, also that of the rank that failed first."""
+    noise, streams = NoiseFilter(), [Stream(rank, frames.STDERR) for rank in range(2)]
+    noise.fold_victims(1, own_term=True, now=0.0)
+    passed(noise, streams[0], error(9, 0), 1.0)
+    assert bytes_of(noise.expire(1.0 + CHAIN_S)) == error(9, 0)
+    message, end = error(9, 1)[:-11], error(9, 1)[-11:]
+    assert passed(noise, streams[1], message, 2.0) == b""
+    assert passed(noise, streams[1], end, 2.1) == b""
+
+
 def test_errors_of_one_moment_are_shown_once() -> None:
     """All have come before the first of them is shown, and before the job ends."""
     noise = NoiseFilter()
@@ -394,8 +405,11 @@ def test_what_an_error_leads_to_belongs_to_it() -> None:
 
 
 def test_the_culprits_traceback_is_shown() -> None:
+    """Also where another rank has shown the same before the job ends."""
     noise = NoiseFilter()
-    noise.fold_victims(0, own_term=True, now=0.0)
+    passed(noise, Stream(1, frames.STDERR), VICTIMS, 0.0)
+    assert bytes_of(noise.expire(HOLD_S)) == VICTIMS
+    noise.fold_victims(0, own_term=True, now=1.0)
     assert passed(noise, ERR, VICTIMS, 5.0) == VICTIMS
 
 
