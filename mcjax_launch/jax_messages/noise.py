@@ -198,9 +198,10 @@ class LineClassifier:
         head = re.search(_VICTIM, line)
         if head is not None:
             self._victim = self._victim or _FATAL in line
-        goes_on = head is not None or (self._goes_on and self._more(line))
-        in_list = self._in_list and re.fullmatch(_TASK, line) is not None
-        self._in_list = goes_on and (in_list or line.endswith(_LIST))
+        task = self._in_list and re.fullmatch(_TASK, line) is not None
+        more = self._goes_on and (not line or re.match(_GOES_ON, line) is not None)
+        goes_on = head is not None or task or more
+        self._in_list = task or (goes_on and line.endswith(_LIST))
         self._goes_on = goes_on
         if goes_on:  # in the middle of another thread's line, which is kept
             return Noise.VICTIM if head is None or head.start() == 0 else None
@@ -211,13 +212,6 @@ class LineClassifier:
         if is_stub(line):
             return Noise.STUB
         return Noise.GLOO if is_gloo(line) else None
-
-    def _more(self, line: bytes) -> bool:
-        if not line:
-            return True
-        if self._in_list and re.fullmatch(_TASK, line):
-            return True
-        return re.match(_GOES_ON, line) is not None
 
     def may_be_in(self, data: bytes) -> bool:
         """A quick check: whether the lines of `data` need a look."""
