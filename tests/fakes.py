@@ -83,6 +83,8 @@ class Connection:
     def supply(self, pieces: Iterator[bytes], then: Message) -> None:
         decoder = frames.Decoder()
         for piece in pieces:
+            assert self.is_awaited
+            self.patience_s = 0.0  # the agent takes that long for each
             self.sent += decoder.feed(piece)  # type: ignore[arg-type]
         self.sent.append(then)
 

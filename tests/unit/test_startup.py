@@ -153,10 +153,10 @@ def test_the_ports_that_a_network_of_tpus_passes(start_on: Make, port: int, said
 
 
 def test_a_coordinator_of_the_users_keeps_the_order(start_on: Make) -> None:
-    start = start_on("a", "b", "c", coordinator="10.0.0.1:4000")
+    start = start_on("a", "b", "c", coordinator="head:4000")
     tpu_answers(start, {0: 2, 1: 0, 2: 1})
     assert start.notes == []
-    assert any(isinstance(one, TryCoordinator) for one in start.links[1].sent)
+    assert TryCoordinator(("head",), 8476) in start.links[1].sent
 
 
 def test_a_part_of_a_slice_is_noted(start_on: Make) -> None:
@@ -223,6 +223,7 @@ def test_files_come_before_the_question(
     assert isinstance(file, StageEntry) and (file.path, file.kind) == ("data", "file")
     assert repr(content) == "Raw(, 0, 9 bytes)"
     assert isinstance(question, Prepare)
+    assert start.links[0].is_awaited
 
 
 def test_the_call_of_a_function_comes_before_the_question(start_on: Make) -> None:

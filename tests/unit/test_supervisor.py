@@ -101,10 +101,6 @@ HISTORIES: dict[str, list[tuple[str, tuple[Any, ...], list[HostEffect]]]] = {
         ("abandon", (1.0,), [SignalRanks(TERM)]),
         ("expire", (3.0,), [Kill()]),
     ],
-    "a stop before anything was started": [
-        ("stop", (KILL, 0.0, 1.0), [Kill()]),
-        ("childless", (), DONE),
-    ],
 }
 
 
@@ -181,6 +177,13 @@ def test_signals_that_a_rank_was_sent() -> None:
     group.failed(1, 1.0)
     group.expire(3.0)
     assert group.sent == {0: [TERM, KILL], 1: [KILL], 2: [TERM, KILL]}
+
+
+def test_a_stop_before_anything_was_started() -> None:
+    group = Supervisor(2.0)
+    assert group.childless() == []  # a helper of the agent's own has ended
+    assert group.stop(KILL, 0.0, 1.0) == [Kill()]
+    assert group.childless() == DONE
 
 
 def test_deadline_is_the_next_thing_to_happen() -> None:

@@ -228,7 +228,6 @@ class Supervisor:
         if self._open:
             return []  # the launcher has yet to say what becomes of those
         self._due = None
-        self._sweeps.clear()
         return [Leave(unkillable=False)]
 
     def _settle(self, now: float) -> None:
