@@ -135,8 +135,8 @@ class _Output:
         """The launcher was stopped, and runs again."""
         self.sink.write(self._renderer.resumed())
 
-    def hold(self) -> None:
-        """Leave the screen to a debugger; see `take_aside` and `release`."""
+    def hold(self) -> bytes:
+        """Leave the screen to a debugger; see `Console.hold`."""
         if self._aside is None and self.sink.is_terminal:
             self.finish()
             self.sink.write(self._renderer.make_room())
@@ -145,7 +145,7 @@ class _Output:
             self._aside = Aside()
             for part in self._renderer.take_rows():
                 self._aside.add(part, self._stamp())
-        self.sink.hold()
+        return self.sink.hold()
 
     def take_aside(self, rank: int) -> bytes:
         """A rank's output since `hold`, for the debugger that has the screen."""
@@ -417,14 +417,19 @@ class Console:
         for output in set(self._outputs.values()):
             output.resumed()
 
-    def hold(self) -> None:
-        """Write nothing more to terminals and pipes, while a debugger has the screen."""
-        if not self._holds:
-            self._holds = True
-            if self.status_line is not None:
-                self.status_line.hold()
-            for output in set(self._outputs.values()):
-                output.hold()
+    def hold(self) -> bytes:
+        """Write nothing more to terminals and pipes, while a debugger has the screen.
+
+        Returns:
+            The rest of a line whose beginning is on the screen, to be written there first.
+
+        """
+        if self._holds:
+            return b""
+        self._holds = True
+        if self.status_line is not None:
+            self.status_line.hold()
+        return b"".join(output.hold() for output in set(self._outputs.values()))
 
     def take_aside(self, rank: int, *, cut: bool) -> bytes:
         """The whole lines that a rank has printed since `hold`, for the debugger on the screen.

@@ -38,8 +38,9 @@ class Target:
     def write(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Write these pieces, now or as soon as there is room."""
 
-    def hold(self) -> None:
-        """Write what is queued, and from now on nothing more."""
+    def hold(self) -> bytes:
+        """Write what is queued, and from now on nothing more; see `Sink.hold`."""
+        return b""
 
     def release(self) -> None:
         """Go on writing."""
@@ -136,8 +137,14 @@ class Sink(Target):
         if idle:
             self.flush()
 
-    def hold(self) -> None:
-        """Write what is queued, and from now on nothing more; a file needs no such thing."""
+    def hold(self) -> bytes:
+        """Write what is queued, and from now on nothing more; a file needs no such thing.
+
+        Returns:
+            The rest of a line of which a slow terminal may have the beginning: for whoever writes
+            there next.
+
+        """
         poll = select.poll()
         poll.register(self._fd, WRITE)
         while self._queue and poll.poll(_LAST_WRITE_S * 1000):
@@ -146,6 +153,17 @@ class Sink(Target):
         if self._waiting:
             self._waiting = False
             self._rest()
+        return self._take_line() if self.is_terminal else b""
+
+    def _take_line(self) -> bytes:
+        line = b""
+        while self._queue and not line.endswith(b"\n"):
+            first, newline, rest = bytes(self._queue.popleft()).partition(b"\n")
+            line += first + newline
+            if rest:
+                self._queue.appendleft(memoryview(rest))
+        self.queued -= len(line)
+        return line
 
     def release(self) -> None:
         """Go on writing."""

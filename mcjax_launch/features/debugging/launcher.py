@@ -191,9 +191,10 @@ class Debugging(LauncherPart):
         if in_background():
             self._console.say(f"{self._place(stopped)}: bring this job to the foreground (fg)")
         self._state.pause.begin(now)
-        self._console.hold()
+        begun = self._console.hold()
         self._terminal.lend()
-        self._terminal.say(self._console.take_aside(stopped.rank, cut=self._cut[stopped.rank]))
+        aside = self._console.take_aside(stopped.rank, cut=self._cut[stopped.rank])
+        self._terminal.say(begun + aside)
         if not again:
             self._say(self._place(stopped))
             if others:

@@ -1,0 +1,62 @@
+"""A terminal that somebody else is to write on."""
+
+import os
+import tty
+from collections.abc import Iterator
+
+import pytest
+
+from mcjax_launch.console import sink
+from mcjax_launch.kernel.wire.loop import Loop
+
+LINES = b"".join(b"line %d\n" % n for n in range(10_000))
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int]]:
+    ends = os.openpty()
+    tty.setraw(ends[1])
+    os.set_blocking(ends[0], False)
+    yield ends
+    for fd in ends:
+        os.close(fd)
+
+
+def shown(screen: int, stream: sink.Sink) -> bytes:
+    """What comes out once somebody reads."""
+    seen = b""
+    while True:
+        try:
+            seen += os.read(screen, 1 << 16)
+        except BlockingIOError:
+            if not stream.queued or stream._holds:
+                return seen
+            stream.flush()
+
+
+@pytest.mark.parametrize("piece", [5, len(LINES)])
+def test_a_line_that_a_slow_terminal_has_in_part_goes_to_who_writes_there_next(
+    terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr(sink, "_LAST_WRITE_S", 0)
+    screen, theirs = terminal
+    loop = Loop()
+    stream = sink.Sink(theirs, loop, lambda: None)
+    stream.write([LINES[at : at + piece] for at in range(0, len(LINES), piece)])
+    begun = stream.hold()
+    before = shown(screen, stream)
+    assert 0 < len(before) < len(LINES)
+    whole = before + begun
+    assert begun.count(b"\n") == 1 and begun.endswith(b"\n")
+    stream.release()
+    assert whole + shown(screen, stream) == LINES
+    loop.close()
+
+
+def test_nothing_is_left_to_say_where_a_terminal_has_taken_all(terminal: tuple[int, int]) -> None:
+    loop = Loop()
+    stream = sink.Sink(terminal[1], loop, lambda: None)
+    stream.write([b"one\n", b"begun"])
+    assert stream.hold() == b""
+    assert shown(terminal[0], stream) == b"one\nbegun"
+    loop.close()
