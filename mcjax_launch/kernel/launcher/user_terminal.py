@@ -105,6 +105,7 @@ class UserTerminal:
         self._loop.forget(self._keys)
         if self._row.shown:
             self.write(b"\r\n")
+        self._row.text = b""  # where others write from now on
         self._show(b"".join(self._notes))
         self._notes = []
         with contextlib.suppress(OSError, termios.error):  # it may have been closed
