@@ -52,9 +52,9 @@ def check_terminal() -> None:
         LaunchError: there is none.
 
     """
-    from mcjax_launch.kernel.launcher.user_terminal import why_none
+    from mcjax_launch.kernel.launcher.front import why_no_terminal
 
-    if why := why_none():
+    if why := why_no_terminal():
         raise LaunchError(f"--pdb needs a terminal: {why}")
 
 

@@ -273,7 +273,7 @@ def test_psutil_is_the_users_own(tmp_path: Path) -> None:
 
 KEEPS = """
 import contextlib, os, pty, termios
-from mcjax_launch.kernel.launcher import user_terminal
+from mcjax_launch.features.debugging import user_terminal
 def close_range(low, high):  # as where the system has no call for it
     for fd in range(low, high):
         with contextlib.suppress(OSError):

@@ -5,9 +5,9 @@ import signal
 import pytest
 from records import end_of, failure, say
 
-from mcjax_launch.diagnosis.hang import hints, whereabouts
 from mcjax_launch.diagnosis.hints import failure_hints
 from mcjax_launch.diagnosis.summary import summarize
+from mcjax_launch.diagnosis.whereabouts import hints, whereabouts
 from mcjax_launch.features.verify_spmd.watch import Diverged, SpmdWatch
 from mcjax_launch.jax_messages.known_errors import KnownError
 from mcjax_launch.job.job import Job
@@ -329,7 +329,7 @@ def test_a_hint_that_fails_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_hint_on_a_hang_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcjax_launch.diagnosis.hang.hang_hints", None)
+    monkeypatch.setattr("mcjax_launch.diagnosis.whereabouts.hang_hints", None)
     state = state_of(joined="02")
     assert hints(state) == []
     assert len(state.failed_hints) == 1

@@ -5,7 +5,6 @@ import signal
 import pytest
 from records import end_of, run_of, say
 
-from mcjax_launch.diagnosis.hang import whereabouts
 from mcjax_launch.diagnosis.initialize_calls import (
     elsewhere,
     other_setting,
@@ -13,6 +12,7 @@ from mcjax_launch.diagnosis.initialize_calls import (
     without_partition,
 )
 from mcjax_launch.diagnosis.summary import summarize
+from mcjax_launch.diagnosis.whereabouts import whereabouts
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.joining import SEPARATE_S, JoiningRanks, SeparateRanks

@@ -28,10 +28,10 @@ from mcjax_launch.features.debugging.queue import (
     StoppedDebugger,
     TakeBack,
 )
+from mcjax_launch.features.debugging.user_terminal import UserTerminal, in_background
 from mcjax_launch.job.plan import Plan
 from mcjax_launch.kernel.launcher.launcher import Launcher
 from mcjax_launch.kernel.launcher.part import LauncherPart
-from mcjax_launch.kernel.launcher.user_terminal import UserTerminal, in_background
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
 from mcjax_launch.kernel.wire.frames import Raw

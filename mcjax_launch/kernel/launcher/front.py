@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     OnFrame = Callable[[AgentConnection, Frame], None]
 
 
+def why_no_terminal() -> str:
+    """Why there is none for a debugger; empty if there is one."""
+    return "" if os.isatty(0) else "stdin of mcjax-launch is not one"
+
+
 class Front:
     """A process that is the launcher's own: it has its signals, descriptors 1 and 2, its terminal.
 
@@ -59,9 +64,7 @@ class Front:
 
     def why_no_terminal(self) -> str:
         """Why there is no terminal for a debugger; empty if there is one."""
-        from mcjax_launch.kernel.launcher.user_terminal import why_none
-
-        return why_none()
+        return why_no_terminal()
 
     @property
     def shows_stacks(self) -> str:

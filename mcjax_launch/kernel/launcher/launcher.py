@@ -559,9 +559,9 @@ class Launcher:
         self.stacks.request(self.links, self._show_stacks)
 
     def _show_stacks(self, stacks: list["Stack"]) -> None:
-        from mcjax_launch.diagnosis.hang import hints, whereabouts
         from mcjax_launch.diagnosis.preloading import imports_under_way
         from mcjax_launch.diagnosis.stacks import stack_lines
+        from mcjax_launch.diagnosis.whereabouts import hints, whereabouts
 
         lines = stack_lines(stacks) if stacks else []
         self.state.stacks = tuple(lines)

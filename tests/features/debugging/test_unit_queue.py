@@ -1,6 +1,5 @@
-"""Who has the terminal; what is known of its last row; what does not count meanwhile."""
+"""Who has the terminal; what does not count meanwhile."""
 
-import pytest
 from records import run_of
 
 from mcjax_launch.cli.command import command
@@ -18,7 +17,6 @@ from mcjax_launch.features.debugging.queue import (
     TakeBack,
 )
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.launcher.user_terminal import _Row
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.watchdog.hang import HangWatch
 from mcjax_launch.watchdog.limits import Limits
@@ -107,38 +105,6 @@ def test_the_end_of_the_job() -> None:
     queue.stopped(SECOND)
     assert queue.end() == [Refuse(SECOND, JOB_ENDS), TakeBack()]
     assert queue.stopped(THIRD) == [Refuse(THIRD, JOB_ENDS)]
-
-
-@pytest.mark.parametrize(
-    ("written", "fits"),
-    [
-        (b"", True),
-        (b"line\r\n(Pdb) ", True),
-        (b"(Pdb) " + b"x" * 80, False),
-        (b"\x1b[?2004h(Pdb) p \x1b[Cx", True),
-        (b"ipdb> \x1b[J", False),
-        (b"\x1b[?1049h", False),
-        (b"\x1b[?1049h full \x1b[?1049l\r\n(Pdb) ", True),
-        (b"\x1b[?1049h full \r\n", False),
-    ],
-)
-def test_rows_that_can_be_written_again(written: bytes, fits: bool) -> None:
-    row = _Row()
-    for at in range(len(written)):
-        row.add(written[at : at + 1])
-    whole = _Row()
-    whole.add(written)
-    assert whole.fits(80) == fits
-    if b"1049" not in written:  # a mode's sequence comes in one piece
-        assert row.fits(80) == fits
-
-
-def test_a_row_has_what_is_to_be_seen() -> None:
-    row = _Row()
-    row.add(b"line\r\n\x1b[?2004l\r")
-    assert row.shown == b""
-    row.add(b"(Pdb) ")
-    assert row.shown == b"(Pdb) "
 
 
 def running(**limits: float) -> tuple[RunState, Limits]:

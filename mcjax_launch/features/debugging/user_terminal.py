@@ -26,11 +26,6 @@ _OUTLIVED = (
 )
 
 
-def why_none() -> str:
-    """Why there is no terminal for a debugger; empty if there is one."""
-    return "" if os.isatty(_INPUT) else "stdin of mcjax-launch is not one"
-
-
 def in_background() -> bool:
     """Whether the shell has the terminal: taking it stops the launcher until it is given it."""
     try:

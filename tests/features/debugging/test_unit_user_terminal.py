@@ -5,7 +5,7 @@ import tty
 
 import pytest
 
-from mcjax_launch.kernel.launcher import user_terminal
+from mcjax_launch.features.debugging import user_terminal
 from mcjax_launch.kernel.wire.loop import Loop
 
 
@@ -39,3 +39,35 @@ def test_what_others_have_written_meanwhile_is_not_erased(monkeypatch: pytest.Mo
     for fd in (screen, theirs):
         os.close(fd)
     loop.close()
+
+
+@pytest.mark.parametrize(
+    ("written", "fits"),
+    [
+        (b"", True),
+        (b"line\r\n(Pdb) ", True),
+        (b"(Pdb) " + b"x" * 80, False),
+        (b"\x1b[?2004h(Pdb) p \x1b[Cx", True),
+        (b"ipdb> \x1b[J", False),
+        (b"\x1b[?1049h", False),
+        (b"\x1b[?1049h full \x1b[?1049l\r\n(Pdb) ", True),
+        (b"\x1b[?1049h full \r\n", False),
+    ],
+)
+def test_rows_that_can_be_written_again(written: bytes, fits: bool) -> None:
+    row = user_terminal._Row()
+    for at in range(len(written)):
+        row.add(written[at : at + 1])
+    whole = user_terminal._Row()
+    whole.add(written)
+    assert whole.fits(80) == fits
+    if b"1049" not in written:  # a mode's sequence comes in one piece
+        assert row.fits(80) == fits
+
+
+def test_a_row_has_what_is_to_be_seen() -> None:
+    row = user_terminal._Row()
+    row.add(b"line\r\n\x1b[?2004l\r")
+    assert row.shown == b""
+    row.add(b"(Pdb) ")
+    assert row.shown == b"(Pdb) "
