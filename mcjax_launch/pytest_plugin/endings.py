@@ -1,7 +1,9 @@
 """What is to be told of a test that was ended before all its ranks were through."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from mcjax_launch.api.result import Result
+from mcjax_launch.jax_messages.lost_peer import says_ended_by_jax
 from mcjax_launch.jax_messages.noise import without_noise
 from mcjax_launch.pytest_plugin.groups import RankGroup
 from mcjax_launch.pytest_plugin.merge import EarlyEnd
@@ -54,16 +56,8 @@ def _crashed(
     seconds = progress.seconds
     group.send(None)  # whoever is through may save its coverage
     result = group.result(_MOST_CRASHING_S)
+    rank, why = blamed(result, progress.gone, output)
     ranks = {one.rank: one for one in result.ranks}
-    rank, cause = progress.gone[0], result.root_cause
-    why = ranks[rank].message
-    # One that left with status 0 is no failure to the launcher; JAX has aborted others for it.
-    left = ranks[rank].exit_status == 0
-    if cause is not None and cause.rank is not None and (not left or cause.rank in progress.gone):
-        rank, why = cause.rank, ranks[cause.rank].message
-        why += f" ({these_ranks(cause.ranks)} did)" if len(cause.ranks) > 1 else ""
-    elif left:
-        why = "exit status 0, as by os._exit(0)"
     said = last_words(f"{ranks[rank].stdout}\n{ranks[rank].stderr}")
     told = {*progress.running, rank}
     return EarlyEnd(
@@ -76,6 +70,30 @@ def _crashed(
         sections=[(f"last words of rank {rank}", said)],
         output={one: text for one, text in output.items() if one in told},
     )
+
+
+def blamed(
+    result: Result, gone: Sequence[int], output: Mapping[int, Iterable[str]]
+) -> tuple[int, str]:
+    """The rank to blame for a crash, and what became of it.
+
+    Args:
+        result: of the job.
+        gone: the ranks whose processes ended by themselves.
+        output: what each printed in the test: pytest keeps it from the launcher.
+
+    """
+    ranks = {one.rank: one for one in result.ranks}
+    # One that left with status 0 is no failure to the launcher; JAX aborts the others for it.
+    left = [rank for rank in gone if ranks[rank].exit_status == 0]
+    cause = result.root_cause
+    rank = cause.rank if cause is not None else None
+    if left and (rank is None or rank not in gone or says_ended_by_jax("".join(output[rank]))):
+        return left[0], "exit status 0, as by os._exit(0)"
+    if cause is None or rank is None:
+        return gone[0], ranks[gone[0]].message
+    same = f" ({these_ranks(cause.ranks)} did)" if len(cause.ranks) > 1 else ""
+    return rank, ranks[rank].message + same
 
 
 def last_words(text: str) -> list[str]:

@@ -11,7 +11,15 @@ from mcjax_launch.kernel.agent.launcher_link import LauncherLink
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.frames import MAGIC, PING_S, SILENCE_S, encoded
 from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.kernel.wire.messages import VERSION, Credit, Forward, Greeting, Ping
+from mcjax_launch.kernel.wire.messages import (
+    VERSION,
+    Bye,
+    Credit,
+    Forward,
+    Greeting,
+    Ping,
+    Usage,
+)
 from mcjax_launch.kernel.wire.uplink import Uplink
 
 
@@ -148,3 +156,10 @@ def test_acting_on_a_message_is_no_silence(ends: Ends) -> None:
     ends.write(encoded(Credit(7)))
     assert ends.after(SILENCE_S - 1) == [Ping()]
     assert ends.lost == 0
+
+
+def test_after_its_bye_it_only_says_that_it_is_there(ends: Ends) -> None:
+    """A launcher that waits for a slow reader may still ask; an answer would make no sense."""
+    ends.link.send(Bye((), 0))
+    ends.link.send(Usage(()))
+    assert ends.after(0) == [Bye((), 0), Ping()]

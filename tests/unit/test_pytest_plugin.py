@@ -162,6 +162,34 @@ def test_a_failure_for_the_loss_of_the_crashed_rank_is_no_cause() -> None:
         assert made.longrepr.reprcrash.message == shown
 
 
+ABORTED = (
+    "F client.h:80] Terminating process because the JAX distributed service detected fatal errors"
+)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "gone", "said", "told"),
+    [
+        ([0, 134, 134], [0], "", (0, "exit status 0, as by os._exit(0)")),
+        ([0, 134, 134], [1, 0], ABORTED, (0, "exit status 0, as by os._exit(0)")),
+        ([0, 134, 134], [0, 1], "my own", (1, "ended with 134 (ranks 1-2 did)")),
+        ([0, 134, 134], [1], "my own", (1, "ended with 134 (ranks 1-2 did)")),
+        ([0, 0, 0], [2], "", (2, "exit status 0, as by os._exit(0)")),
+    ],
+)
+def test_who_is_to_blame_for_a_crash(
+    statuses: list[int], gone: list[int], said: str, told: tuple[int, str]
+) -> None:
+    ranks = [
+        SimpleNamespace(rank=rank, exit_status=status, message=f"ended with {status}")
+        for rank, status in enumerate(statuses)
+    ]
+    failed = tuple(one.rank for one in ranks if one.exit_status)
+    cause = SimpleNamespace(rank=failed[0], ranks=failed) if failed else None
+    result: Any = SimpleNamespace(ranks=ranks, root_cause=cause)
+    assert endings.blamed(result, gone, dict.fromkeys(range(3), ("", said))) == told
+
+
 def test_who_came_through_the_setup_is_not_told_of_twice() -> None:
     reports = {0: [report("setup")], 1: [report("setup", "failed", "no")]}
     what = "was still running 1.0 s later, and was ended"

@@ -105,7 +105,6 @@ class Agent:
         self._lives: Lives | None = None  # where ranks survive the failure of another
         self._stragglers = 0
         self._leaving: supervisor.Leave | None = None
-        self._said_bye = False
         self._acts: dict[type, Callable[[Any], object]] = {
             messages.StageEntry: self._stage,
             frames.Raw: self._stage,
@@ -153,13 +152,12 @@ class Agent:
             return False
         if not self.streams.drain() or not all(part.drain() for part in self._parts.values()):
             return False  # until the launcher, or another host, takes the rest
-        if not self._said_bye:
+        if not self.link.said_bye:
             if self.link.uplink.holds_back:
                 return False
             unkillable = _described(system.descendants() if self._leaving.unkillable else [])
             not_removed = private_folder.remove(self.folder, self._keep_in_touch)
             self.link.send(messages.Bye(unkillable, self._stragglers, not_removed))
-            self._said_bye = True
         return self.link.uplink.empty
 
     def _keep_in_touch(self) -> None:

@@ -44,6 +44,7 @@ class LauncherLink:
         self.uplink = uplink
         self._loop = loop
         self.is_remote = remote
+        self.said_bye = False
         self._on_message = on_message
         self._on_lost = on_lost
         self._decoder = frames.Decoder(messages.ToAgent)
@@ -58,8 +59,14 @@ class LauncherLink:
         self.send(messages.Greeting(messages.VERSION, portable=not LINUX))
 
     def send(self, message: Message) -> None:
-        """Send a message, now or as soon as there is room; nowhere if the launcher is gone."""
-        self.uplink.send(frames.encoded(message))
+        """Send a message, now or as soon as there is room; nowhere if the launcher is gone.
+
+        After Bye, which may wait for a launcher that waits for a slow reader, nothing is said: not
+        what it still asks for, and no signal. Heartbeats go on.
+        """
+        if not self.said_bye or isinstance(message, messages.Ping):
+            self.said_bye |= isinstance(message, messages.Bye)
+            self.uplink.send(frames.encoded(message))
 
     def _read(self) -> None:
         try:
