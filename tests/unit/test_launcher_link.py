@@ -161,5 +161,6 @@ def test_acting_on_a_message_is_no_silence(ends: Ends) -> None:
 def test_after_its_bye_it_only_says_that_it_is_there(ends: Ends) -> None:
     """A launcher that waits for a slow reader may still ask; an answer would make no sense."""
     ends.link.send(Bye((), 0))
+    assert ends.write(encoded(Credit(7))) == []
     ends.link.send(Usage(()))
     assert ends.after(0) == [Bye((), 0), Ping()]

@@ -61,8 +61,8 @@ class LauncherLink:
     def send(self, message: Message) -> None:
         """Send a message, now or as soon as there is room; nowhere if the launcher is gone.
 
-        After Bye, which may wait for a launcher that waits for a slow reader, nothing is said: not
-        what it still asks for, and no signal. Heartbeats go on.
+        After Bye, which may wait for a launcher that waits for a slow reader, only heartbeats go on:
+        nothing that it still says is acted on, and nothing that happens here is told.
         """
         if not self.said_bye or isinstance(message, messages.Ping):
             self.said_bye |= isinstance(message, messages.Bye)
@@ -74,7 +74,8 @@ class LauncherLink:
         except OSError:
             return
         for frame in self._decoded(data):
-            self._on_message(frame)
+            if not self.said_bye:
+                self._on_message(frame)
         # Now: a message may take a while to act on, in which nothing is read.
         self._heard_at = time.monotonic()
         if not data:
