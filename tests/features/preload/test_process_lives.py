@@ -85,7 +85,7 @@ def test_what_the_heir_has(jobs: Jobs, folder: Path) -> None:
     """Nothing of a rank's: and a life that begins without it begins afresh."""
     text = "wait_for('go')\nif rank == '1' and life == 0:\n    sys.exit(3)"
     running = start(jobs, folder, text)
-    running.read_until("pid", 3)
+    running.read_until("] pid", 3)
     (heir,) = heirs(running)
     files = Path(f"/proc/{heir}/fd")
     links = [os.readlink(file) for file in sorted(files.iterdir(), key=lambda file: int(file.name))]
@@ -105,7 +105,7 @@ def test_what_the_heir_has(jobs: Jobs, folder: Path) -> None:
 def test_the_heir_ends_with_the_agent(jobs: Jobs, folder: Path) -> None:
     """And those that begin again on a host that was lost begin afresh."""
     running = start(jobs, folder, "time.sleep(1000)")
-    running.read_until("pid", 3)
+    running.read_until("] pid", 3)
     (heir,) = heirs(running)
     running.agent.kill()
     eventually(lambda: not alive(heir))
@@ -117,7 +117,7 @@ def test_the_heir_ends_with_the_agent(jobs: Jobs, folder: Path) -> None:
 def test_a_life_for_which_there_is_no_room(jobs: Jobs, folder: Path, preload: str) -> None:
     text = "wait_for('go')\nif rank == '1': sys.exit(3)\ntime.sleep(1000)"
     running = start(jobs, folder, text, preload=preload, scale="3")
-    running.read_until("pid", 3)
+    running.read_until("] pid", 3)
     (folder / "go").touch()
     running.read_until("starting rank 1 again")
     agent = running.agent
@@ -135,7 +135,7 @@ def test_a_life_for_which_there_is_no_room(jobs: Jobs, folder: Path, preload: st
 
 def test_no_heir_where_no_rank_is_started_again(jobs: Jobs, folder: Path) -> None:
     running = start(jobs, folder, "time.sleep(1000)", "continue")
-    running.read_until("pid", 3)
+    running.read_until("] pid", 3)
     assert heirs(running) == []
     running.kill_now()
 
