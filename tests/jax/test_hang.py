@@ -143,7 +143,7 @@ def test_a_rank_that_is_stuck_while_the_others_spin(jobs: Jobs, thread: str) -> 
     waits = "ranks 0,2 have waited "
     assert any(
         waits in line and "for rank 1, which is at" in line for line in ended.report.splitlines()
-    )
+    ), ended.report
 
 
 @pytest.mark.long

@@ -82,12 +82,14 @@ class _Profile:
             within = f"the program was over within {self._after_s:g} s; see --profile-after"
             self._note(why=within)
         while wanted:
+            why = ""
             try:
                 self._trace()
             except Exception as error:  # the program may have started the profiler itself
-                self._note(why=repr(error))
+                why = repr(error)
             while not self._asked.empty() and wanted:  # they came during that trace
                 wanted = self._asked.get()
+            self._note(why)  # who sees that may ask for another
             wanted = wanted and self._asked.get()
 
     def _trace(self) -> None:
@@ -101,9 +103,8 @@ class _Profile:
         seconds = time.time() - began
         jax.profiler.stop_trace()
         self._traces.append((began, _newest_trace(self._folder), seconds))
-        self._note()
 
-    def _note(self, why: str = "") -> None:
+    def _note(self, why: str) -> None:
         """Write down what there is, and why there is not more."""
         with suppress(OSError):
             os.makedirs(self._folder, exist_ok=True)

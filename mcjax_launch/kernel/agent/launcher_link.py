@@ -61,8 +61,8 @@ class LauncherLink:
     def send(self, message: Message) -> None:
         """Send a message, now or as soon as there is room; nowhere if the launcher is gone.
 
-        After Bye, which may wait for a launcher that waits for a slow reader, only heartbeats go on:
-        nothing that it still says is acted on, and nothing that happens here is told.
+        After Bye, which may wait for a launcher that waits for a slow reader, only heartbeats go
+        on: nothing that it still says is acted on, and nothing that happens here is told.
         """
         if not self.said_bye or isinstance(message, messages.Ping):
             self.said_bye |= isinstance(message, messages.Bye)
