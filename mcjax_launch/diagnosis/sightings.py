@@ -121,6 +121,17 @@ class Sighting:
         return frozenset().union(*(program.ranks for program in programs))
 
     @property
+    def is_in_first_run(self) -> bool:
+        """Whether it is in the first run of the last program that it came to.
+
+        JAX runs that through Python, and so it does a few programs each time.
+        """
+        in_python = bool(self.frames) and self.frames[0].name == "__call__"
+        if not in_python or not self.frames[0].file.endswith("/interpreters/pxla.py"):
+            return False
+        return self.program is next(reversed(self.run.compilations.ran.values()), None)
+
+    @property
     def is_blocked_by_jax(self) -> bool:
         """Whether its main thread, if it stands still, does so in JAX."""
         if self.stack is None or not self.frames:

@@ -56,7 +56,7 @@ def _crashed(
     seconds = progress.seconds
     group.send(None)  # whoever is through may save its coverage
     result = group.result(_MOST_CRASHING_S)
-    rank, why = blamed(result, progress.gone, output)
+    rank, why = blamed(result, progress.gone, {rank: group.output(rank) for rank in output})
     ranks = {one.rank: one for one in result.ranks}
     said = last_words(f"{ranks[rank].stdout}\n{ranks[rank].stderr}")
     told = {*progress.running, rank}
@@ -84,15 +84,18 @@ def blamed(
 
     """
     ranks = {one.rank: one for one in result.ranks}
-    # One that left with status 0 is no failure to the launcher; JAX aborts the others for it.
-    left = [rank for rank in gone if ranks[rank].exit_status == 0]
     cause = result.root_cause
-    rank = cause.rank if cause is not None else None
-    if left and (rank is None or rank not in gone or says_ended_by_jax("".join(output[rank]))):
+    failed = [one.rank for one in result.ranks if one.outcome == "failed"]
+    if cause is not None and cause.rank is not None:
+        failed.insert(0, cause.rank)
+    # The launcher takes those that JAX has aborted for failures, and not one that left with 0.
+    own = [rank for rank in failed if not says_ended_by_jax("".join(output[rank]))]
+    left = [rank for rank in gone if ranks[rank].exit_status == 0]
+    if left and (not own or own[0] not in gone):
         return left[0], "exit status 0, as by os._exit(0)"
-    if cause is None or rank is None:
-        return gone[0], ranks[gone[0]].message
-    same = f" ({these_ranks(cause.ranks)} did)" if len(cause.ranks) > 1 else ""
+    rank = next(iter(own or failed or gone))
+    alike = cause.ranks if cause is not None and cause.rank == rank else ()
+    same = f" ({these_ranks(alike)} did)" if len(alike) > 1 else ""
     return rank, ranks[rank].message + same
 
 

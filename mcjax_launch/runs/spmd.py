@@ -473,6 +473,11 @@ class Comparison:
         self._instead = dict(instead)
         self._diverge(pair)
 
+    def is_behind(self, rank: int, program: RanProgram) -> bool:
+        """Whether a rank has run nothing that those who have reached a program have not."""
+        pairs = [pair for pair in self._pairs_apart_at(program) if rank in pair.ahead]
+        return bool(pairs) and not any(pair.ahead[rank] for pair in pairs)
+
     def _pairs_apart_at(self, program: RanProgram) -> Iterator[_Pair]:
         """The pairs of ranks of which one has reached a program and the other has not."""
         for pair in self._pairs.values():

@@ -167,27 +167,41 @@ ABORTED = (
 )
 
 
+LEFT = "exit status 0, as by os._exit(0)"
+
+
 @pytest.mark.parametrize(
     ("statuses", "gone", "said", "told"),
     [
-        ([0, 134, 134], [0], "", (0, "exit status 0, as by os._exit(0)")),
-        ([0, 134, 134], [1, 0], ABORTED, (0, "exit status 0, as by os._exit(0)")),
-        ([0, 134, 134], [0, 1], "my own", (1, "ended with 134 (ranks 1-2 did)")),
-        ([0, 134, 134], [1], "my own", (1, "ended with 134 (ranks 1-2 did)")),
-        ([0, 0, 0], [2], "", (2, "exit status 0, as by os._exit(0)")),
+        ([0, 134, 134], [0], {}, (0, LEFT)),
+        ([0, 134, 134], [1, 0], {1: ABORTED, 2: ABORTED}, (0, LEFT)),
+        ([0, 134, 134], [0, 1], {}, (1, "ended with 134 (ranks 1-2 did)")),
+        ([0, 134, 134], [1], {}, (1, "ended with 134 (ranks 1-2 did)")),
+        ([0, 134, 134], [1], {1: ABORTED, 2: ABORTED}, (1, "ended with 134 (ranks 1-2 did)")),
+        ([134, 139, 0], [0], {0: ABORTED}, (1, "ended with 139")),
+        ([0, 0, 0], [2], {}, (2, LEFT)),
     ],
 )
 def test_who_is_to_blame_for_a_crash(
-    statuses: list[int], gone: list[int], said: str, told: tuple[int, str]
+    statuses: list[int], gone: list[int], said: dict[int, str], told: tuple[int, str]
 ) -> None:
     ranks = [
-        SimpleNamespace(rank=rank, exit_status=status, message=f"ended with {status}")
+        SimpleNamespace(
+            rank=rank,
+            exit_status=status,
+            message=f"ended with {status}",
+            outcome="failed" if status else "ended",
+        )
         for rank, status in enumerate(statuses)
     ]
-    failed = tuple(one.rank for one in ranks if one.exit_status)
-    cause = SimpleNamespace(rank=failed[0], ranks=failed) if failed else None
+    first = next((one for one in ranks if one.exit_status), None)
+    cause = None
+    if first is not None:
+        alike = tuple(one.rank for one in ranks if one.exit_status == first.exit_status)
+        cause = SimpleNamespace(rank=first.rank, ranks=alike)
     result: Any = SimpleNamespace(ranks=ranks, root_cause=cause)
-    assert endings.blamed(result, gone, dict.fromkeys(range(3), ("", said))) == told
+    output = {rank: ("", said.get(rank, "")) for rank in range(3)}
+    assert endings.blamed(result, gone, output) == told
 
 
 def test_who_came_through_the_setup_is_not_told_of_twice() -> None:

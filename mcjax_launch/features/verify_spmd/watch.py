@@ -188,7 +188,8 @@ class SpmdWatch:
         if stands_still:
             self._wait_in_compilers(places)
         self._update(now)
-        stuck = self._stuck(places)
+        late = {rank for rank, one in seen.items() if one.is_in_first_run}
+        stuck = self._stuck(places, late)
         if stuck is not None and stands_still and programs.divergence is None:
             inside = {rank: place.program for rank in stuck.ranks if (place := places.get(rank))}
             programs.passed_by(stuck, {rank: p for rank, p in inside.items() if p is not None})
@@ -232,10 +233,13 @@ class SpmdWatch:
                 programs.ran(run.process_id, program, held=True)
                 self._in_compilers.append(run.process_id)
 
-    def _stuck(self, places: Mapping[int, InProgram | None]) -> RanProgram | None:
+    def _stuck(
+        self, places: Mapping[int, InProgram | None], late: Collection[int]
+    ) -> RanProgram | None:
         """A program at which ranks are held, and another one is in a program on the same devices.
 
-        Whoever is in one on other devices may come to this in another thread.
+        Whoever is in one on other devices may come to this in another thread. Those who are `late`,
+        in the first run of one that the others have run too, will come, or JAX itself hangs.
         """
         held = self._state.programs.held()
 
@@ -246,7 +250,11 @@ class SpmdWatch:
                 return place.program is None or place.program.meets(program)
             return any(other.meets(program) for other in at)
 
-        return next((p for p, _, missing in held if any(is_in(r, p) for r in missing)), None)
+        for program, _, missing in held:
+            behind = {rank for rank in late if self._state.programs.is_behind(rank, program)}
+            if any(is_in(rank, program) for rank in missing if rank not in behind):
+                return program
+        return None
 
     def _stand_still(self, before: _Snapshot, now: _Snapshot) -> bool:
         """Whether no rank has moved since the last look, nor will: nobody else takes part."""

@@ -187,12 +187,12 @@ def test_who_waits_for_whom_where_processes_are_not_their_ranks(
     assert f"rank 3: waiting in jit(total) at {where}, which rank 0 has not reached" in ended.report
 
 
-@pytest.mark.every_jax
-@pytest.mark.parametrize("program", ["toy.py", "tour.py"])
+# The tour runs programs on the devices of others, which jax 0.6 refuses.
+@pytest.mark.parametrize(
+    "program", [pytest.param("toy.py", marks=pytest.mark.every_jax), "tour.py"]
+)
 def test_the_guides_programs_do_not_diverge(jobs: Jobs, program: str) -> None:
     ended = jobs.run("-n", 4, "-d", 2, "--verify-spmd", PROGRAMS / program)
-    if "does not have any local devices" in ended.stderr:
-        pytest.skip("this jax runs no programs on the devices of others")
     assert ended.status == 0, ended.stderr
 
 

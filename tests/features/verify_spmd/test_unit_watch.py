@@ -28,6 +28,7 @@ HELD = RanProgram("jit_held", "h", ALL, (), "train.py:20")
 SITE = "/v/lib/python3.11/site-packages"
 CALLS = {
     "result": f"{SITE}/jax/_src/array.py:642:_value",
+    "first run": f"{SITE}/jax/_src/interpreters/pxla.py:1298:__call__",
     "barrier": f"{SITE}/jax/_src/distributed.py:9:wait_at_barrier",
     "loading": "/usr/lib/python3.11/queue.py:171:get",
     "another": f"{SITE}/jax/_src/api.py:2:block_until_ready",
@@ -123,6 +124,22 @@ def test_some_are_in_a_program_and_some_at_the_gate_of_another(job: Job) -> None
     )
     job.places[1] = "held"
     assert [type(one) for one in job.wait(12)] == [ShowCode, Diverged]
+
+
+def test_a_first_run_that_does_not_end_is_no_other_program(job: Job) -> None:
+    """Rank 0 has run `metric` too: JAX itself hangs, as some releases do on few cores."""
+    job.places = {0: "held", 1: "first run", 2: "first run"}
+    assert job.wait(60) == []
+    job.places[2] = "result"
+    assert [type(one) for one in job.wait(20)] == [ShowCode, Diverged, Diverged]
+
+
+def test_a_first_run_of_what_others_have_not_run_is_another_program(job: Job) -> None:
+    apart = RanProgram("jit_apart", "a", ALL, (), "train.py:12")
+    job.programs.ran(1, apart)
+    job.state.ranks[1].compilations.ran[apart.where] = apart
+    job.places[1] = "first run"
+    assert Diverged in map(type, job.wait(20))
 
 
 @pytest.mark.parametrize("place", ["barrier", "loading", ""])
