@@ -91,9 +91,10 @@ def blamed(
     # The launcher takes those that JAX has aborted for failures, and not one that left with 0.
     own = [rank for rank in failed if not says_ended_by_jax("".join(output[rank]))]
     left = [rank for rank in gone if ranks[rank].exit_status == 0]
-    if left and (not own or own[0] not in gone):
-        return left[0], "exit status 0, as by os._exit(0)"
-    rank = next(iter(own or failed or gone))
+    some = left if left and (not own or own[0] not in gone) else own or failed or gone
+    rank = some[0]
+    if ranks[rank].exit_status == 0:
+        return rank, "exit status 0, as by os._exit(0)"
     alike = cause.ranks if cause is not None and cause.rank == rank else ()
     same = f" ({these_ranks(alike)} did)" if len(alike) > 1 else ""
     return rank, ranks[rank].message + same

@@ -204,6 +204,15 @@ def test_who_is_to_blame_for_a_crash(
     assert endings.blamed(result, gone, output) == told
 
 
+def test_the_launcher_may_know_that_a_rank_left() -> None:
+    ranks = [
+        SimpleNamespace(rank=0, exit_status=0, message="exited with 0", outcome="ended"),
+        SimpleNamespace(rank=1, exit_status=134, message="aborted", outcome="consequence"),
+    ]
+    result: Any = SimpleNamespace(ranks=ranks, root_cause=SimpleNamespace(rank=0, ranks=(0,)))
+    assert endings.blamed(result, [0, 1], {0: (), 1: ()}) == (0, LEFT)
+
+
 def test_who_came_through_the_setup_is_not_told_of_twice() -> None:
     reports = {0: [report("setup")], 1: [report("setup", "failed", "no")]}
     what = "was still running 1.0 s later, and was ended"
