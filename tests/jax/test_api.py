@@ -18,8 +18,9 @@ pytestmark = pytest.mark.usefixtures("called")
 
 
 def test_ranks_have_joined(called: Any) -> None:
-    found = mcjax_launch.run(called.total, processes=2, cpu_devices=2)
-    assert found == [(2, 4, 1.0), (2, 4, 1.0)]
+    # One device each: JAX's end may wait for ever for another one, whose result nobody reads.
+    found = mcjax_launch.run(called.total, processes=2, cpu_devices=1)
+    assert found == [(2, 2, 1.0), (2, 2, 1.0)]
 
 
 def test_arrays(called: Any) -> None:
