@@ -126,10 +126,11 @@ class Sighting:
 
         JAX runs that through Python, and so it does a few programs each time.
         """
-        in_python = bool(self.frames) and self.frames[0].name == "__call__"
-        if not in_python or not self.frames[0].file.endswith("/interpreters/pxla.py"):
+        ran = self.run.compilations.ran
+        if not self.frames or not ran or self.program is not list(ran.values())[-1]:
             return False
-        return self.program is next(reversed(self.run.compilations.ran.values()), None)
+        innermost = self.frames[0]
+        return innermost.name == "__call__" and innermost.file.endswith("/interpreters/pxla.py")
 
     @property
     def is_blocked_by_jax(self) -> bool:

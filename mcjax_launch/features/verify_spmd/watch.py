@@ -244,17 +244,15 @@ class SpmdWatch:
         held = self._state.programs.held()
 
         def is_in(rank: int, program: RanProgram) -> bool:
+            if rank in late and self._state.programs.is_behind(rank, program):
+                return False
             at = [other for other, there, _ in held if rank in there]
             place = places.get(rank)
             if not at and place is not None:
                 return place.program is None or place.program.meets(program)
             return any(other.meets(program) for other in at)
 
-        for program, _, missing in held:
-            behind = {rank for rank in late if self._state.programs.is_behind(rank, program)}
-            if any(is_in(rank, program) for rank in missing if rank not in behind):
-                return program
-        return None
+        return next((p for p, _, missing in held if any(is_in(r, p) for r in missing)), None)
 
     def _stand_still(self, before: _Snapshot, now: _Snapshot) -> bool:
         """Whether no rank has moved since the last look, nor will: nobody else takes part."""
