@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from mcjax_launch.diagnosis.initialize_calls import Blame, elsewhere, other_version, wrong_call
-from mcjax_launch.diagnosis.victims import told_by
+from mcjax_launch.diagnosis.victims import is_aborted_by_jax, told_by
 from mcjax_launch.jax_messages import lost_peer
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs.rank_run import RankRun
@@ -123,8 +123,7 @@ def _nor(others: Sequence[int]) -> str:
 
 def _missed_collective(state: RunState, text: str) -> Blame | None:
     """A rank for which a collective did not wait any longer."""
-    runs = state.ranks.values()
-    late = [run for run in runs if run.membership.joined_at is not None and not run.failed]
+    late = [run for run in state.ranks.values() if _may_not_have_come(run)]
     if not late or not lost_peer.says_timed_out(text):
         return None
     # Others may have been ended before they could fail in the collective: they have begun it.
@@ -134,7 +133,7 @@ def _missed_collective(state: RunState, text: str) -> Blame | None:
     if not known:  # it has come meanwhile, too late
         named = state.rank_of(lost_peer.late_for_gloo(text))
         known = [run for run in late if run is named]
-    late = known if known or state.has_others else late
+    late = known if known or state.has_others else [run for run in late if not run.failed]
     if not late:
         return None
     also = _nor([run.process_id for run in late[1:]])
@@ -147,6 +146,14 @@ def _missed_collective(state: RunState, text: str) -> Blame | None:
         places.append(f"last compiled at {latest.where}")
     where = f"; it {' and '.join(places)}" if places else ""
     return Blame(first, f"{how} a collective in which others gave up waiting{also}{where}")
+
+
+def _may_not_have_come(run: RankRun) -> bool:
+    """Whether others may have waited for a rank, whose own failure, if any, came of theirs."""
+    if run.membership.joined_at is None:
+        return False
+    ended = run.after_signal or is_aborted_by_jax(run)
+    return not run.failed or (ended and not gave_up_waiting(run))
 
 
 def gave_up_waiting(run: RankRun) -> bool:

@@ -29,10 +29,15 @@ def is_victim(run: RankRun) -> bool:
         joining = run.membership.joined_at is None
         of_lost_peer = _is_of_lost_peer(failure, joining=joining)
         return of_lost_peer or _has_victims_traceback(failure) or _raised_from_loss(failure)
-    if run.status == -signal.SIGABRT and says_ended_by_jax(run.stderr):
+    if is_aborted_by_jax(run):
         return True
     exited = failure is not None or (run.status or 0) > 0
     return exited and (_handled_loss(failure) or _ends_with_loss(run.stderr))
+
+
+def is_aborted_by_jax(run: RankRun) -> bool:
+    """Whether JAX has ended a rank's process because of another."""
+    return run.status == -signal.SIGABRT and says_ended_by_jax(run.stderr)
 
 
 def _has_victims_traceback(failure: Failed) -> bool:

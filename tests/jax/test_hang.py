@@ -122,7 +122,7 @@ def test_a_rank_that_does_not_come_to_the_first_collective(jobs: Jobs) -> None:
         ended = running[way].finish(limit=120)
         assert ended.status == 1
         found = ended.report.splitlines()
-        assert any(line.partition(";")[0] == did for line in found)
+        assert any(line.partition(";")[0] == did for line in found), ended.stderr
         [others] = [line for line in found if line.startswith("the 2 other ranks: ")]
         assert "failed as a consequence at " in others
         assert "Gloo context" not in ended.report

@@ -296,6 +296,25 @@ def test_who_has_not_been_heard_yet_is_asked_too(server: Server) -> None:
     assert asked == [signum]
 
 
+@pytest.mark.only_linux("it tells which thread takes a signal")
+def test_no_other_threads_stack_is_taken_for_the_main_ones(server: Server) -> None:
+    """The kernel chooses another where it cannot, or had better not, give it to the main thread."""
+    signum = signal.SIGRTMIN + 11
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    before = signal.signal(signum, lambda number, frame: None)
+    other.start()
+    try:
+        server.connect(Hello(os.getpid(), "1", signum))
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signum])
+        assert server.hooks.request_stacks(all_threads=False) == []
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signum])
+        over.set()
+        other.join()
+        signal.signal(signum, before)
+
+
 @pytest.mark.parametrize(
     ("process_id", "imported"),
     [

@@ -34,6 +34,10 @@ STUCK = (
     "for rank 0; clique=devices=[0,1]` of 60 seconds exceeded. Exiting to ensure a consistent "
     "program state. Expected 1 threads to join the rendezvous, but only 0 of them arrived on time."
 )
+LOST = (
+    "F1124 04:34:09.914083 7 client.h:86] Terminating process because the JAX distributed service "
+    "detected fatal errors. This most likely indicates that another task died"
+)
 ASYNC = (
     "F0101 00:00:00.000000 7 gpu_cliques.cc:137] Terminating process due to async GPU clique "
     "error: INTERNAL: remote process exited or there was a network error"
@@ -92,6 +96,26 @@ def test_the_one_that_did_not_come_is_to_blame(text: str, status: int) -> None:
     assert summarize(state).lines[0] == (
         f"{first}; it was in load at data.py:4 and last compiled at t.py:9"
     )
+
+
+@pytest.mark.parametrize(("status", "sent"), [
+    (-signal.SIGABRT, ()),  # JAX's, as the coordinator is gone
+    (-signal.SIGABRT, (signal.SIGTERM,)),
+    (1, (signal.SIGTERM,)),  # by its own handler
+])  # fmt: skip
+def test_the_one_that_did_not_come_may_have_failed_since(
+    status: int, sent: tuple[int, ...]
+) -> None:
+    state = run_of(3, joins=True)
+    for rank in (0, 2):
+        say(state, rank, hook.Program("jit_step", "f", None, (), "t.py:9"), 3.0)
+    say(state, 0, failure(f"JaxRuntimeError: {GLOO}"), 33.0)
+    state.exited(end_of(0, 1), 33.0)
+    for rank in (1, 2):
+        state.ranks[rank].stderr = LOST if status < 0 else ""
+        state.exited(end_of(rank, status, sent), 34.0)
+    first, *_ = summarize(state).lines
+    assert first == "rank 1 did not reach a collective in which others gave up waiting"
 
 
 def test_the_one_that_came_too_late_is_named_by_gloo() -> None:

@@ -233,22 +233,24 @@ class HookServer:
             all_threads: of running threads too, which may crash the process.
 
         """
-        asked = []
         self._greet()
-        for hook in self._hooks.values():
-            # It may have become another program since, which the signal would kill.
-            signum, of_all = hook.dump_signals[all_threads], hook.dump_signals[True]
-            if hook.rank >= 0 and system.handles(hook.pid, signum):
-                hook.stacks, hook.has_crashed = Pieces(), False
-                hook.all_stacks = (
-                    not all_threads
-                    and system.handles(hook.pid, of_all)
-                    and system.signal_undisturbed(hook.pid, of_all)
-                )
-                if not hook.all_stacks:
-                    system.signal_process(hook.pid, signum)
-                asked.append(hook)
-        return asked
+        return [hook for hook in self._hooks.values() if self._ask(hook, all_threads)]
+
+    def _ask(self, hook: HookConnection, all_threads: bool) -> bool:
+        """Ask a process for its stacks, if it can be asked; whether it was."""
+        signum, of_all = hook.dump_signals[all_threads], hook.dump_signals[True]
+        # It may have become another program since, which the signal would kill.
+        if hook.rank < 0 or not system.handles(hook.pid, signum):
+            return False
+        hook.stacks, hook.has_crashed = Pieces(), False
+        hook.all_stacks = (
+            not all_threads
+            and system.handles(hook.pid, of_all)
+            and system.signal_undisturbed(hook.pid, of_all)
+        )
+        # One stack is that of the thread which gets the signal; of a thread that is not Python's,
+        # nothing is written.
+        return hook.all_stacks or system.signal_main(hook.pid, signum)
 
     def begin_profile(self) -> None:
         """Have the joined processes write a profile, as far as they expect to be told."""

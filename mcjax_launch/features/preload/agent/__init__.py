@@ -214,9 +214,8 @@ class Preloading(AgentPart):
         """Ask the server for its stack, if it can be asked."""
         signum = self._dump_signals[all_threads]
         for pid, rank in self.stand_ins.items():
-            if system.handles(pid, signum):
+            if system.handles(pid, signum) and system.signal_main(pid, signum):
                 self._importer = Importer(rank, pid)
-                system.signal_process(pid, signum)
                 return [self._importer]
         return ()
 

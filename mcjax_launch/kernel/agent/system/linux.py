@@ -112,6 +112,13 @@ class Linux(Unix):
         caught = _fields(f"/proc/{pid}/status").get("SigCgt", "0")
         return bool(signum) and _holds(caught, signum)
 
+    def signal_main(self, pid: int, signum: int) -> bool:
+        """Signal the main thread; whether it takes it.
+
+        A signal to its process goes to another if one is under way to it that it has not seen yet.
+        """
+        return _signal_one(pid, [pid], signum) if _TGKILL else super().signal_main(pid, signum)
+
     def signal_undisturbed(self, pid: int, signum: int) -> bool:
         """Signal a thread that only waits for a futex, the main one if it does; whether one does.
 

@@ -248,6 +248,11 @@ class Unix:
         except (ProcessLookupError, PermissionError):
             pass
 
+    def signal_main(self, pid: int, signum: int) -> bool:
+        """Signal the main thread, as far as threads can be signalled; whether it takes it."""
+        self.signal_process(pid, signum)
+        return True
+
     def signal_undisturbed(self, pid: int, signum: int) -> bool:  # noqa: ARG002
         """Signal another thread, if the main one is in a call that would end; whether so."""
         return False
