@@ -68,7 +68,7 @@ def busy() -> None:
 
 def compile_for_long() -> None:
     def long(x: jax.Array) -> jax.Array:
-        for number in range(int(60 * seconds)):
+        for number in range(int(120 * seconds)):
             x = jnp.sin(x * number).at[number % 400].set(jnp.cos(x[number % 7]))
         return x
 
