@@ -14,7 +14,7 @@ from mcjax_launch.api.keywords import with_keywords
 from mcjax_launch.api.result import Result
 from mcjax_launch.api.signature import Keywords, Path
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.command_line import command_line
+from mcjax_launch.job.describe import command_line
 from mcjax_launch.request import combinations, ready
 from mcjax_launch.wording import one_line
 

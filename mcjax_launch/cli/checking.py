@@ -14,7 +14,7 @@ from mcjax_launch import __version__
 from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import run
-from mcjax_launch.features.check.finding import Finding, last_line, lines, topics
+from mcjax_launch.features.check.judgement import Finding, last_line, lines, topics
 from mcjax_launch.job.plan import used_hosts
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options

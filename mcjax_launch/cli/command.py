@@ -86,7 +86,7 @@ def set_anywhere(context: click.Context) -> list[str]:
 
 def written_again(options: Options, context: click.Context) -> list[str]:
     """The command line again, with options from the environment written out."""
-    from mcjax_launch.job.command_line import command_line
+    from mcjax_launch.job.describe import command_line
 
     return command_line(options, set_anywhere(context))
 

@@ -1,15 +1,151 @@
-"""What is wrong with a command line, in the launcher's own format."""
+"""What is wrong with a command line, and what does here what other launchers' options do."""
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import click
 from click.core import ParameterSource
 
-from mcjax_launch.cli.familiar import advice
 from mcjax_launch.cli.help import WORDS
 from mcjax_launch.cli.options import divided
+
+_RANKS = "-n N sets the ranks of the whole job, --procs-per-host K those of each of --hosts"
+_PER_HOST = "use --procs-per-host K, with --hosts; on one machine -n N"
+_HOSTS = "use --hosts FILE|LIST"
+_HOST_COUNT = (
+    "name the hosts with --hosts FILE|LIST and start one launcher; --procs-per-host K sets the "
+    "ranks on each"
+)
+_COORDINATOR = (
+    "leave it out: the coordinator's address is found by itself; --coordinator HOST:PORT sets it"
+)
+_LOGS = "use --log-dir DIR"
+_CORES = "use --bind-cores on"
+_GPUS = "use --gpus-per-process K"
+_DIRECTORY = "use -C DIR"
+_NEEDLESS = "leave it out: it is not needed here"
+_SBATCH = (
+    "it is sbatch's: give it to sbatch or salloc; --emit slurm --engine-option {option}=VALUE puts "
+    "it into a batch script"
+)
+
+# By the option's name without its hyphens in front, and with `-` for `_`.
+_ADVICE = {
+    # the size
+    "nproc-per-node": _RANKS,
+    "nprocs": _RANKS,
+    "ntasks": "use -n N",
+    "N": _HOST_COUNT,
+    "nodes": _HOST_COUNT,
+    "nnodes": _HOST_COUNT,
+    "npernode": _PER_HOST,
+    "ppn": _PER_HOST,
+    "perhost": _PER_HOST,
+    "ntasks-per-node": _PER_HOST,
+    "tasks-per-node": _PER_HOST,
+    # the hosts
+    "H": _HOSTS,
+    "host": _HOSTS,
+    "hostfile": _HOSTS,
+    "machinefile": _HOSTS,
+    "f": _HOSTS,
+    "nodefile": _HOSTS,
+    "nodelist": _HOSTS,
+    "w": _HOSTS,
+    "node-rank": "use --host-rank I with --num-hosts N; --hosts needs neither",
+    "oversubscribe": "leave it out: -n may exceed the cores, but not slots=K",
+    # the coordinator
+    "standalone": _COORDINATOR,
+    "master-addr": _COORDINATOR,
+    "master-port": _COORDINATOR,
+    "rdzv-backend": _COORDINATOR,
+    "rdzv-endpoint": _COORDINATOR,
+    "rdzv-id": _COORDINATOR,
+    "rdzv-conf": _COORDINATOR,
+    # the ranks
+    "wdir": _DIRECTORY,
+    "wd": _DIRECTORY,
+    "D": _DIRECTORY,
+    "genv": "use -x NAME=VALUE",
+    "export": "use -x NAME=VALUE",
+    "bind-to": _CORES,
+    "map-by": _CORES,
+    "cpu-bind": _CORES,
+    "cpus-per-task": f"{_SBATCH}; --bind-cores on gives each rank its share of a host's cores",
+    "c": "use --bind-cores on: each rank gets its share of its host's cores",
+    "gpus": _GPUS,
+    "gpus-per-task": _GPUS,
+    "gpus-per-node": _GPUS,
+    "G": _GPUS,
+    "no-python": "leave it out: PROGRAM may be any command",
+    # the output
+    "V": "use --version",
+    "tag-output": "leave it out: each line shows its rank; --no-prefix turns that off",
+    "label": "leave it out: each line shows its rank; --no-prefix turns that off",
+    "l": "leave it out: each line shows its rank; --no-prefix turns that off",
+    "timestamp-output": "use --timestamps",
+    "output-filename": _LOGS,
+    "output": _LOGS,
+    "o": _LOGS,
+    "redirects": _LOGS,
+    "tee": _LOGS,
+    "unbuffered": _NEEDLESS,
+    # the rest
+    "t": "use --timeout D",
+    "timelimit": "use --timeout D",
+    "time-limit": "use --timeout D",
+    "allow-run-as-root": _NEEDLESS,
+    "mca": _NEEDLESS,
+    "kill-on-bad-exit": "leave it out: the first failure ends the job",
+    "help": "use -h, or --help for all options",
+    # sbatch's, which are not srun's alone
+    "time": "use --timeout D",
+    "job-name": "use --name NAME, with --emit slurm",
+    "J": "use --name NAME, with --emit slurm",
+    "error": _LOGS,
+    "requeue": "use --max-restarts N",
+    "input": "use --stdin RANKS < FILE",
+    "i": "use --stdin RANKS < FILE",
+    "A": _SBATCH.format(option="--account"),
+    "p": _SBATCH.format(option="--partition"),
+    "exclusive": _SBATCH.replace("=VALUE", ""),
+    **dict.fromkeys(
+        (
+            *("account", "partition", "qos", "gres", "gpus-per-socket", "constraint"),
+            *("mem", "mem-per-cpu", "mem-per-gpu", "licenses", "reservation", "exclude", "array"),
+            *("dependency", "mail-type", "mail-user", "comment", "begin", "deadline", "nice"),
+            *("switches", "clusters", "hint", "signal", "threads-per-core", "cpus-per-gpu"),
+        ),
+        _SBATCH,
+    ),
+}
+
+
+def advice(name: str, words: Sequence[str], ours: Collection[str]) -> tuple[str, str] | None:
+    """The option of another launcher that the user wrote, and what does the same here.
+
+    Args:
+        name: of the option that does not exist, as click tells it; "" if it tells none.
+        words: those before PROGRAM. `-hostfile` is one option there, but `-h -o ...` to click.
+        ours: the launcher's own options.
+
+    Returns:
+        None where no such option is known.
+
+    """
+    long = [word for word in words if re.match("-[a-z][a-z]", word)]
+    for word in [name] if name.startswith("--") else [*long, name]:
+        option = word.partition("=")[0]
+        key = option.lstrip("-").replace("_", "-")
+        if key in _ADVICE and (len(key) > 1) <= (len(option) > 2):
+            return option, _ADVICE[key].format(option=option)
+        if f"-{option}" in ours and len(option) > 2:
+            return option, f"did you mean -{option}?"
+    return None
+
+
+# --- in the launcher's own format ---
 
 
 def in_one_line(error: click.ClickException) -> str:

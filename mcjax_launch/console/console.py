@@ -20,9 +20,9 @@ from mcjax_launch.wording import visible
 
 if TYPE_CHECKING:
     from mcjax_launch.console.aside import Aside
+    from mcjax_launch.console.bottom import StatusLine
     from mcjax_launch.console.collapse import Collapse, LineGroup
     from mcjax_launch.console.listener import Listener
-    from mcjax_launch.console.status_line import StatusLine
     from mcjax_launch.kernel.wire.loop import Timer
 
 # With more unwritten bytes than this the ranks are slowed down.
@@ -240,7 +240,7 @@ class Console:
         is_alone = out is err or not out.sink.blocks
         if not err.has_rows or not is_alone or (self._style.quiet and not self._style.status):
             return None
-        from mcjax_launch.console.status_line import StatusLine  # as only a terminal needs
+        from mcjax_launch.console.bottom import StatusLine  # as only a terminal needs
 
         if self._style.status is not None:
             err.pin_rows()

@@ -104,11 +104,11 @@ def _failed(runs: Iterable[RankRun]) -> list[RankRun]:
 def _rank_failed(state: RunState, first: RankRun) -> RankFailed:
     runs = list(state.ranks.values())
     if ran_apart(first):
-        from mcjax_launch.diagnosis.collectives import different_collectives
+        from mcjax_launch.diagnosis.culprit import different_collectives
 
         return RankFailed(first, first, (), shared=different_collectives(state, first))
     if is_victim(first) and says_timed_out(told_by(first)):
-        from mcjax_launch.diagnosis.collectives import different_barriers
+        from mcjax_launch.diagnosis.culprit import different_barriers
 
         if apart := different_barriers(state):
             return RankFailed(first, first, (), shared=apart)

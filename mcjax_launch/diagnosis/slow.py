@@ -6,8 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch.diagnosis.sightings import Sighting
-from mcjax_launch.diagnosis.stacks import Stack
+from mcjax_launch.diagnosis.sightings import Sighting, Stack
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import grouped
 from mcjax_launch.runs.looks import Doing, Moment, Spot

@@ -6,7 +6,6 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 
-from mcjax_launch.diagnosis.preloading import imports_under_way
 from mcjax_launch.diagnosis.root_cause import (
     Completed,
     Ending,
@@ -17,14 +16,47 @@ from mcjax_launch.diagnosis.root_cause import (
 )
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.kernel.wire import exit_status, source_lines
-from mcjax_launch.kernel.wire.embedded import embedded, with_words
 from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
 from mcjax_launch.kernel.wire.signals import signal_name
+from mcjax_launch.kernel.wire.source_lines import embedded, with_words
 from mcjax_launch.kernel.wire.value import Value
-from mcjax_launch.ranks import all_ranks, counted, these_ranks
-from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.ranks import all_ranks, counted, grouped, these_ranks
+from mcjax_launch.runs.rank_run import Import, RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import visible
+
+_MOST_HOSTS = 3
+
+
+def imports_under_way(state: RunState, now: float) -> list[str]:
+    """Lines on what hosts import, and for how long.
+
+    Args:
+        state: of the run.
+        now: in time.monotonic's seconds.
+
+    """
+    hosts: dict[str, Import] = {}
+    for run in state.ranks.values():
+        if run.process.awaits is not None:
+            hosts[run.host] = run.process.awaits
+    modules = grouped((found.module, host) for host, found in hosts.items())
+    lines = []
+    for module, names in modules.items():
+        # On a busy machine the word of an import comes after the reason to stop.
+        seconds = max(0.0, now - min(hosts[name].since for name in names))
+        where = f" on {_named(names)}" if state.hosts > 1 else ""
+        lines.append(f"importing {module}{where} for {seconds:.0f} s")
+    return lines
+
+
+def _named(hosts: list[str]) -> str:
+    if len(hosts) > _MOST_HOSTS:
+        return counted(len(hosts), "host")
+    return f"host{'s' if len(hosts) > 1 else ''} {', '.join(hosts)}"
+
+
+# --- the summary ---
 
 #: Of a job that took at least so many seconds it is always said how long it ran.
 LONG_S = 60
@@ -245,8 +277,7 @@ def _failure_lines(ending: RankFailed, state: RunState) -> tuple[list[str], tupl
 
 def _unlike(state: RunState) -> list[str]:
     """What is not the same in all ranks, and was said when they joined."""
-    from mcjax_launch.diagnosis.backends import unlike_others
-    from mcjax_launch.diagnosis.initialize_calls import other_setting
+    from mcjax_launch.diagnosis.initialize_calls import other_setting, unlike_others
 
     setting = other_setting(state)
     found = [str(setting) if setting is not None else "", unlike_others(state)]
@@ -257,7 +288,7 @@ def _lost(state: RunState, ending: RankFailed, told: str) -> list[str]:
     """What had gone wrong in threads before, and may be behind it."""
     if not any(run.lost for run in state.ranks.values()):
         return []
-    from mcjax_launch.diagnosis.lost import lost_errors
+    from mcjax_launch.diagnosis.hints import lost_errors
 
     at = ending.first.failed_at or 0.0
     return lost_errors(state, at, (ending.culprit.process_id,), ago="before", told=told)

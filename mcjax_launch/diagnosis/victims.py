@@ -4,8 +4,8 @@ import signal
 
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax
 from mcjax_launch.jax_messages.tracebacks import Traceback, tracebacks
-from mcjax_launch.kernel.wire.embedded import embedded
 from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
+from mcjax_launch.kernel.wire.source_lines import embedded
 from mcjax_launch.runs.rank_run import RankRun
 
 # A rank that exits may say why in the last lines of its stderr.

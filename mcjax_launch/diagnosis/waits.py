@@ -1,24 +1,62 @@
-"""Who waits for whom in a job whose ranks stand still, by their hooks' reports and stacks; pure.
-
-A rank waits for others in initialize(), in JAX's exit barrier, or where its main thread is blocked
-by JAX: in a collective or a barrier. Those that are anywhere else have not come.
-"""
+"""Who waits for whom in a job whose ranks stand still, by their hooks' reports and stacks; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from mcjax_launch.diagnosis.compiling import IdleCompilation, idle_compilations
 from mcjax_launch.diagnosis.initialize_calls import kept_apart, wrong_call
-from mcjax_launch.diagnosis.sightings import Sighting, sightings
-from mcjax_launch.diagnosis.stacks import Stack
+from mcjax_launch.diagnosis.sightings import Sighting, Stack, sightings
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import all_ranks, grouped, have, these_ranks
 from mcjax_launch.runs import waits
-from mcjax_launch.runs.place import Stage
+from mcjax_launch.runs.rank_run import Stage
 from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import lasting
+
+
+class IdleCompilation(Value):
+    """Ranks have compiled a program for long, and use no processor.
+
+    Args:
+        program: its name, as JAX's users know it.
+        where: the user's line; "" where that is not known.
+        since: when the first of them last used one, in time.monotonic's seconds.
+
+    """
+
+    program: str
+    where: str
+    ranks: tuple[int, ...]
+    since: float
+
+    def line(self, now: float) -> str:
+        """It in one line."""
+        at = f", at {self.where}" if self.where else ""
+        return (
+            f"{these_ranks(self.ranks)} {have(self.ranks)} compiled {self.program} for "
+            f"{lasting(now - self.since)} without using a processor{at}"
+        )
+
+
+def idle_compilations(state: RunState) -> Iterator[IdleCompilation]:
+    """Those of ranks that wait in one, by programs and lines."""
+    since = state.idle_compilations
+    latest = ((rank, state.ranks[rank].compilations.latest) for rank in since)
+    known = (((titled(one.name), one.where), rank) for rank, one in latest if one is not None)
+    for place, ranks in grouped(known).items():
+        yield IdleCompilation(*place, tuple(ranks), min(since[rank] for rank in ranks))
+
+
+def idle_compilation_lines(state: RunState) -> list[str]:
+    """A line for each, as of the moment when it was last known what ranks use."""
+    now = state.activity.usage_at
+    return [idle.line(now) for idle in idle_compilations(state)]
+
+
+# --- who waits for whom ---
+# A rank waits for others in initialize(), in JAX's exit barrier, or where its main thread is
+# blocked by JAX: in a collective or a barrier. Those that are anywhere else have not come.
 
 # So many kinds of places are shown.
 _MOST_GROUPS = 2

@@ -2,15 +2,12 @@
 
 from collections.abc import Iterable
 
-from mcjax_launch.diagnosis.backends import placed
-from mcjax_launch.diagnosis.compiling import idle_compilation_lines
-from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints, waits_for_ever
-from mcjax_launch.diagnosis.initialize_calls import kept_apart, other_setting, wrong_call
-from mcjax_launch.diagnosis.lost import lost_errors
+from mcjax_launch.diagnosis.hints import Hang, guarded, hang_hints, lost_errors, waits_for_ever
+from mcjax_launch.diagnosis.initialize_calls import kept_apart, other_setting, placed, wrong_call
 from mcjax_launch.diagnosis.spmd import divergence_lines
+from mcjax_launch.diagnosis.waits import idle_compilation_lines
 from mcjax_launch.ranks import grouped, have, these_ranks
-from mcjax_launch.runs.place import Stage
-from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.rank_run import RankRun, Stage
 from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState
 

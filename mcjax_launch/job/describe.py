@@ -1,4 +1,4 @@
-"""--dry-run: a plan as a list in a shell's words; all but `on_this_machine` is pure."""
+"""--dry-run: a plan as a list in a shell's words; the command line that was given."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import and_
+from typing import Any
 
-from mcjax_launch.job import gpus
+from mcjax_launch.job import devices
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, make_plan
@@ -16,7 +17,38 @@ from mcjax_launch.kernel.wire import gpus as wire_gpus
 from mcjax_launch.kernel.wire import rank_environ
 from mcjax_launch.kernel.wire.address import LOOPBACK, TPU_PORTS, join_address, split_address
 from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
-from mcjax_launch.ranks import counted, these_ranks
+from mcjax_launch.options.options import Options
+from mcjax_launch.ranks import counted, ranges, these_ranks
+
+
+def command_line(options: Options, given: Iterable[str]) -> list[str]:
+    """All words after `mcjax-launch`: the options of these names, PROGRAM and its arguments."""
+    words = [word for name in given for word in option_words(options, name)]
+    return [*words, "--", *options.program]
+
+
+def option_words(options: Options, name: str) -> tuple[str, ...]:
+    """The option of this name as it would be written on the command line."""
+    option, value = Options.declared[name], getattr(options, name)
+    if isinstance(value, bool):
+        return (option.long,) if value else ()
+    if option.repeats:
+        return tuple(word for item in value for word in (option.long, item))
+    return option.long, _word(value)
+
+
+def _word(value: Any) -> str:
+    if value is None:  # a limit that is none
+        return "0"
+    if isinstance(value, frozenset):
+        return ranges(value) or "none"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    # Never 1e+06, which is not a duration.
+    return f"{value:f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+# --- a plan as a list; all but `on_this_machine` is pure ---
 
 # What only a start would settle.
 _JOB_ID = "00000000"
@@ -81,10 +113,10 @@ def _about_gpus(job: Job, plan: Plan) -> Iterator[str]:
     yield from plan.notes
     if isinstance(job.gpus_per_process, int):
         return
-    yield from gpus.described(plan.gpus)
+    yield from devices.described_gpus(plan.gpus)
     yield from (share.uneven for share in plan.gpus.values() if share.uneven)
     remote = any(not host.is_local for host in plan.hosts)
-    if remote and gpus.may_use_gpus(job) and len(plan.ranks) > len(plan.hosts):
+    if remote and devices.may_use_gpus(job) and len(plan.ranks) > len(plan.hosts):
         yield "GPUs: the ranks of a host share its own equally, by JAX_LOCAL_DEVICE_IDS"
 
 

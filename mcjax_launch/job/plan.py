@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job import cores, placeholders
-from mcjax_launch.job.gpus import GpuShares, share_out
+from mcjax_launch.job import placeholders
+from mcjax_launch.job.devices import GpuShares, cores_of_ranks, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.rank_variables import (
@@ -178,7 +178,7 @@ def make_plan(
     placed = enumerate(place(job.processes_here, hosts), job.host_rank * job.processes_here)
     gpus = {host: _gpus(job, host, on_host[host], facts[host]) for host in on_host}
     bound = {
-        host: cores.of_ranks(job.bind_cores, on_host[host], facts[host], gpus[host])
+        host: cores_of_ranks(job.bind_cores, on_host[host], facts[host], gpus[host])
         for host in on_host
     }
     return Plan(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job import tpu_chips
+from mcjax_launch.job.devices import tpu_settings
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import PROFILE_S, Job
 from mcjax_launch.kernel.wire import hook_environ
@@ -98,7 +98,7 @@ def own_settings(job: Job, host: Host, local: int, ranks: int, facts: HostFacts)
     """
     settings: dict[str, str] = {}
     if job.tpu_chips_per_process is not None:
-        settings |= tpu_chips.settings(job.tpu_chips_per_process, host, local, ranks, facts)
+        settings |= tpu_settings(job.tpu_chips_per_process, host, local, ranks, facts)
     if facts.transfer_ports:
         address = join_address(facts.address or LOOPBACK, facts.transfer_ports[local])
         settings[hook_environ.TRANSFER] = address

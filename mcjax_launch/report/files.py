@@ -1,19 +1,25 @@
-"""The file of --report, and those of diverged programs beside it: checked, named and written."""
+"""The file of --report, and those beside it: checked, named and written."""
 
 import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.program_code import parsed
-from mcjax_launch.diagnosis.spmd import different_programs
+from mcjax_launch.diagnosis.spmd import different_programs, parsed_code
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.address import split_text
+from mcjax_launch.report import record
 from mcjax_launch.runs.spmd import Comparison
+
+if TYPE_CHECKING:
+    from mcjax_launch.report.record import Json
+
 
 _JOB_ID = "job_id"
 # Placeholders that each rank has its own value for.
@@ -108,7 +114,7 @@ def save_programs(programs: Comparison, begin: str) -> list[str]:
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:
-                file.write(parsed(code.text).text)
+                file.write(parsed_code(code.text).text)
         except OSError as error:
             return [f"{path}: cannot be written: {error.strerror}"]
         paths.append(path)
@@ -127,3 +133,122 @@ def _beside(path: str) -> Iterator[tuple[int, str]]:
         os.close(fd)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(beside)
+
+
+# --- writing the record ---
+
+_ENDINGS = (".json", ".html")
+_HERE = os.path.dirname(os.path.abspath(__file__))
+# The places in page.html that are filled in.
+_PLACES = {"page.css": "/* page.css */\n", "page.js": "// page.js\n"}
+_RECORD = '"the record"'
+
+
+def check_report(path: str) -> None:
+    """Whether the report can be written; see `files.check`."""
+    if not path.lower().endswith(_ENDINGS):
+        raise LaunchError(f"--report {path}: the name must end in {' or '.join(_ENDINGS)}")
+    check(path)
+
+
+class ReportWriter:
+    """Keeps what happens, and writes it; a `recording.Recorder`.
+
+    Args:
+        path: checked; may hold placeholders.
+        job: what is run.
+        arguments: of the command line.
+        say: prints a line of the launcher's own.
+        quiet: do not say where the report and the log files are after a good end.
+
+    """
+
+    def __init__(
+        self,
+        path: str,
+        job: Job,
+        arguments: Sequence[str],
+        say: Callable[[str], object],
+        quiet: bool,
+    ) -> None:
+        self._path = os.path.abspath(path)  # the working directory may change
+        self._job = job
+        self._arguments = arguments
+        self._say = say
+        self._quiet = quiet
+        self._began, self._began_at = time.time(), time.monotonic()
+        self._attempts: list[Json] = []
+        self._values = values(job, None)
+
+    def ended(self, attempt: Attempt) -> None:
+        """Keep the record of an attempt."""
+        self._attempts.append(record.attempt(attempt, self._began_at))
+        record.lighten(self._attempts)
+        self._values = values(self._job, attempt)
+        if attempt.state.diverged and not attempt.state.log_dir:  # where the launcher saves them
+            begin = os.path.splitext(filled(self._path, self._values))[0]
+            for line in save_programs(attempt.state.programs, f"{begin}."):
+                self._say(line)
+
+    def over(self, status: int, end: str) -> None:
+        """Write the report."""
+        place = filled(self._path, self._values)
+        whole = record.run(
+            self._job,
+            self._arguments,
+            self._attempts,
+            began=self._began,
+            seconds=time.monotonic() - self._began_at,
+            status=status,
+            end=end,
+            host=os.uname().nodename,
+        )
+        whole["report_path"] = place
+        try:
+            replace(place, _text(place, whole))
+        except OSError as error:
+            self._say(f"--report {place}: cannot be written: {error.strerror}")
+            return
+        # After a failure it has been said.
+        log_dir = None if status else self._attempts[-1]["log_dir"]
+        if status or not self._quiet:
+            self._say(f"logs: {log_dir}, report: {place}" if log_dir else f"report: {place}")
+
+
+def page(text: str) -> str:
+    """The page that shows a record.
+
+    Args:
+        text: the record as JSON of ASCII characters alone.
+
+    """
+    template = _part("page.html")
+    for name, place in _PLACES.items():
+        before, found, after = template.partition(place)
+        assert found
+        part = _part(name)
+        before = before.replace(f"hash of {name}", _hash(f"\n{part}"))
+        template = before + part + after
+    before, found, after = template.partition(_RECORD)
+    assert found and text.isascii()
+    return before + text.replace("<", "\\u003c") + after  # it cannot contain </script>
+
+
+def _hash(inside: str) -> str:
+    """The hash by which the page's Content-Security-Policy allows an element with this text."""
+    from base64 import b64encode
+    from hashlib import sha256
+
+    return f"sha256-{b64encode(sha256(inside.encode()).digest()).decode()}"
+
+
+def _part(name: str) -> str:
+    with open(os.path.join(_HERE, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def _text(path: str, record: "Json") -> str:
+    import json
+
+    text = json.dumps(record, allow_nan=False)
+    return f"{page(text) if path.lower().endswith('.html') else text}\n"

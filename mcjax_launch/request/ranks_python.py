@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job, is_python
 from mcjax_launch.kernel.wire import interpreter
-from mcjax_launch.kernel.wire.program_check import executable, find_command
+from mcjax_launch.kernel.wire.interpreter import executable, find_command
 from mcjax_launch.options.options import Options
 from mcjax_launch.request.program import checked
 

@@ -70,9 +70,9 @@ def _without_needless_preload(job: Job, hosts: Sequence[Host], say: Say | None) 
 def _check_files(options: Options) -> None:
     """Refuse files and folders that cannot be written, as far as can be known now."""
     if options.report is not None:
-        from mcjax_launch.report import write
+        from mcjax_launch.report import files
 
-        write.check(options.report)
+        files.check_report(options.report)
     if options.log_dir is not None:
         from mcjax_launch.console.log_files import check_folder
 
@@ -113,7 +113,7 @@ def run(
         profile.prepare(job.profile)
     start = functools.partial(run_job, job, hosts, front=front)
     if job.report is not None:
-        from mcjax_launch.report.write import ReportWriter
+        from mcjax_launch.report.files import ReportWriter
 
         recorders = (*recorders, ReportWriter(job.report, job, words(), say, job.quiet))
     if not recorders:

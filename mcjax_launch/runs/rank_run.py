@@ -1,10 +1,8 @@
-"""What is known of one rank's run.
-
-Times (`..._at`) are time.monotonic's seconds; None where something has not happened.
-"""
+"""What is known of one rank's run, and where it is in the course of the job."""
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from mcjax_launch.kernel.wire.exit_status import of_wait
@@ -18,10 +16,56 @@ from mcjax_launch.kernel.wire.hook_messages import (
     Program,
 )
 from mcjax_launch.kernel.wire.value import Changing, Value, field
-from mcjax_launch.runs.place import Place, Stage
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.spmd import RanProgram
+
+
+class Stage(Enum):
+    """How far a rank has got."""
+
+    IMPORTING = auto()  # it cannot be forked before another process has imported (--preload)
+    ABSENT = auto()  # it has not called initialize()
+    JOINING = auto()  # in initialize()
+    INSIDE = auto()  # in the middle of its program
+    LEAVING = auto()  # in JAX's exit barrier
+    LEFT = auto()  # it takes no part any more, and still runs
+    ENDED = auto()
+
+
+class Place(Value):
+    """Where a rank is.
+
+    Args:
+        stage: how far it has got.
+        since: when it got there, in time.monotonic's seconds; None where that says nothing.
+        where: the user's line that called initialize(), while the rank is in it.
+
+    """
+
+    stage: Stage
+    since: float | None = None
+    where: str = ""
+
+    @property
+    def is_through(self) -> bool:
+        """Whether nobody waits any longer for it to come through initialize()."""
+        return self.stage not in (Stage.IMPORTING, Stage.ABSENT, Stage.JOINING)
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether it waits for the others whatever its program does."""
+        return self.stage in (Stage.JOINING, Stage.LEAVING)
+
+    def __str__(self) -> str:
+        """Where it waits for the others, in words."""
+        if self.stage is Stage.JOINING:
+            return "in initialize()" + (f" at {self.where}" if self.where else "")
+        return "in JAX's exit barrier"
+
+
+# --- one rank's run ---
+# Times (`..._at`) are time.monotonic's seconds; None where something has not happened.
 
 # Using less of a core than this is no progress: heartbeats and idle threads need some.
 BUSY = 0.05

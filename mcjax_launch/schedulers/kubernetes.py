@@ -1,8 +1,4 @@
-"""Kubernetes: manifests that run the same job in pods, one launcher in each; pure.
-
-The pods need neither a service account nor the API: each knows its index from its Job, and the
-coordinator by name.
-"""
+"""Kubernetes: manifests that run the same job in pods, one launcher in each; pure."""
 
 import math
 import re
@@ -16,9 +12,67 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.kernel.wire.exit_status import NOT_EXECUTABLE, NOT_FOUND, USAGE
 from mcjax_launch.kernel.wire.schedulers import ENGINE_RESTART
 from mcjax_launch.options.options import RELAYED
-from mcjax_launch.schedulers import Driver, tpu
+from mcjax_launch.ranks import counted
+from mcjax_launch.schedulers import Driver
 from mcjax_launch.schedulers.manifest import change, to_yaml
 from mcjax_launch.schedulers.submission import Submission
+
+_WRITTEN = r"([a-z0-9][a-z0-9-]{0,62}):([1-9][0-9]{0,3}(?:x[1-9][0-9]{0,3}){1,2})"
+# What a host of any generation may have.
+_ON_A_HOST = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tpus:
+    """Equal slices.
+
+    Args:
+        accelerator: their type, by the name that their nodes have, such as tpu-v6e-slice.
+        topology: of each slice, such as 4x4.
+        slices: how many.
+        chips: on each host.
+
+    """
+
+    accelerator: str
+    topology: str
+    slices: int
+    chips: int
+
+
+def parse_tpus(text: str, hosts: int, slices: int) -> Tpus:
+    """The slices that `--tpu TYPE:TOPOLOGY` means.
+
+    Args:
+        text: as the user wrote it.
+        hosts: of all slices.
+        slices: how many.
+
+    Raises:
+        LaunchError: it cannot be read, or does not fit the hosts.
+
+    """
+    written = re.fullmatch(_WRITTEN, text)
+    if not written:
+        raise LaunchError(f"--tpu {text}: write TYPE:TOPOLOGY, as in tpu-v6e-slice:4x4")
+    if hosts % slices:
+        raise LaunchError(
+            f"--slices {slices}: {counted(hosts, 'host')} cannot be so many equal slices; "
+            "--num-hosts counts those of all slices"
+        )
+    whole = math.prod(map(int, written[2].split("x")))
+    chips, rest = divmod(whole, hosts // slices)
+    if rest or chips not in _ON_A_HOST:
+        raise LaunchError(
+            f"--tpu {text}: {counted(whole, 'chip')} on {counted(hosts // slices, 'host')} of each "
+            "slice, and a host has 1, 2, 4 or 8; set --num-hosts, of all slices"
+        )
+    return Tpus(accelerator=written[1], topology=written[2], slices=slices, chips=chips)
+
+
+# --- manifests ---
+# The pods need neither a service account nor the API: each knows its index from its Job, and the
+# coordinator by name.
 
 PORT = 8476
 # How long pods may come after one another: a node pool that grows, an image of many gigabytes.
@@ -68,7 +122,7 @@ class Workload:
     submission: Submission
     command: Sequence[str]
     patience: float
-    tpus: tpu.Tpus | None
+    tpus: Tpus | None
 
     @property
     def slices(self) -> int:
@@ -94,7 +148,7 @@ class Kubernetes(Driver):
             if submission.gpus:
                 raise LaunchError("--tpu cannot be combined with --gpus-per-process")
             slices = submission.slices if isinstance(submission.slices, int) else 1
-            tpus = tpu.parse(submission.tpu, submission.num_hosts, slices)
+            tpus = parse_tpus(submission.tpu, submission.num_hosts, slices)
             done_here |= {"slices"}  # as JAX finds them
         given, patience = _patience(submission)
         wanted = Workload(

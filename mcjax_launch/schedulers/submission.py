@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence, Set
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.command_line import command_line
+from mcjax_launch.job.describe import command_line
 from mcjax_launch.job.job import GRACE_S
 from mcjax_launch.options.options import RELAYED, Options
 from mcjax_launch.ranks import counted

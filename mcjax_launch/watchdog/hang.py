@@ -22,7 +22,7 @@ from mcjax_launch.runs.rank_run import BUSY, RankRun
 from mcjax_launch.runs.state import IDLE_S, RunState
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.stacks import Stack
+    from mcjax_launch.diagnosis.sightings import Stack
     from mcjax_launch.diagnosis.waits import BlockedOn, Stalled
 
 #: Seconds that ranks have to wait for others until that is told first.
@@ -233,7 +233,7 @@ class HangWatch:
         return waits_for_ever(self._state)
 
     def _lines(self, wait: "BlockedOn | Stalled", now: float) -> list[str]:
-        from mcjax_launch.diagnosis.lost import lost_errors
+        from mcjax_launch.diagnosis.hints import lost_errors
 
         return [wait.line(now), *lost_errors(self._state, now, wait.late), self._advice()]
 

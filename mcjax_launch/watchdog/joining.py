@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.ranks import these_ranks
 from mcjax_launch.runs import stop_reasons
-from mcjax_launch.runs.place import Stage
-from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.rank_run import RankRun, Stage
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 
@@ -215,7 +214,7 @@ class JoiningRanks:
 
         It is said at once, and once more if it reads differently when all have started theirs.
         """
-        from mcjax_launch.diagnosis.backends import unlike_others
+        from mcjax_launch.diagnosis.initialize_calls import unlike_others
 
         known = sum(run.membership.backend is not None for run in state.ranks.values())
         line = unlike_others(state) if not state.ending else ""

@@ -105,7 +105,7 @@ class Limits:
     def _out_of_time(
         self, message: str, now: float, *, final: bool, jax: bool = False
     ) -> StopReason:
-        from mcjax_launch.diagnosis.preloading import imports_under_way
+        from mcjax_launch.diagnosis.summary import imports_under_way
         from mcjax_launch.diagnosis.whereabouts import hints, whereabouts
 
         details = imports_under_way(self._state, now)

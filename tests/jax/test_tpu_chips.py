@@ -9,7 +9,7 @@ import jax
 import pytest
 from jax._src import hardware_utils
 
-from mcjax_launch.job import tpu_chips
+from mcjax_launch.job import devices
 
 RUNNER = Path(jax.__file__).parent / "_src" / "test_multiprocess.py"
 
@@ -36,4 +36,4 @@ def test_the_grids_are_those_of_jax() -> None:
         except ValueError:
             theirs = None
         model = version.name.removeprefix("tpu")
-        assert tpu_chips.bounds(model, chips, each) == theirs, (version, chips, each)
+        assert devices.tpu_bounds(model, chips, each) == theirs, (version, chips, each)

@@ -17,7 +17,7 @@ import pytest
 from jobs import PROGRAMS, Jobs
 from records import record_of, stalled, succeeded
 
-from mcjax_launch.report import write as write_report
+from mcjax_launch.report import files as write_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from mcjax_launch.kernel.agent import network, ports
+from mcjax_launch.kernel.agent import network
 from mcjax_launch.kernel.hook import coordinator as meeting
 from mcjax_launch.kernel.wire.loop import Loop
 
@@ -42,10 +42,10 @@ class Coordinator:
 
 @pytest.fixture
 def coordinator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
-    monkeypatch.setattr(ports, "_BACKLOG", 1)
+    monkeypatch.setattr(network, "_BACKLOG", 1)
     loop = Loop()
-    held = ports.reserve("127.0.0.1", 0)
-    listener = ports.PortProbe(held, loop)
+    held = network.reserve_port("127.0.0.1", 0)
+    listener = network.PortProbe(held, loop)
     yield Coordinator(held.getsockname()[1], loop)
     listener.close()
     held.close()
@@ -68,15 +68,15 @@ def test_more_hosts_at_once_than_the_kernel_holds(coordinator: Coordinator) -> N
 def test_the_port_can_be_had_again_at_once(host: str) -> None:
     """Of who is dismissed by us, and not leaves himself, the kernel knows for a minute more."""
     loop = Loop()
-    held = ports.reserve(host, 0)
+    held = network.reserve_port(host, 0)
     port = held.getsockname()[1]
-    listener = ports.PortProbe(held, loop)
+    listener = network.PortProbe(held, loop)
     with socket.create_connection(("127.0.0.1", port)) as caller:
         loop.turn(5)
         assert caller.recv(1) == b""
     listener.close()
     held.close()
-    ports.reserve(host, port).close()
+    network.reserve_port(host, port).close()
 
 
 def test_each_address_is_tried(coordinator: Coordinator) -> None:

@@ -14,7 +14,7 @@ from remote import FAKE_SSH
 from mcjax_launch import __version__
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.report import write
+from mcjax_launch.report import files
 from mcjax_launch.report.recording import recorded
 
 BURN = """
@@ -229,7 +229,7 @@ def test_an_internal_error_is_recorded(tmp_path: Path) -> None:
 
     path, said = tmp_path / "run.json", []
     with pytest.raises(ZeroDivisionError):
-        recorded(run, [write.ReportWriter(str(path), JOB, [], said.append, quiet=False)])
+        recorded(run, [files.ReportWriter(str(path), JOB, [], said.append, quiet=False)])
     found = read(path)
     assert found["exit_status"] == 125
     assert "ZeroDivisionError" in found["words"]
@@ -244,6 +244,6 @@ def test_the_temporary_file_is_a_new_one(tmp_path: Path, monkeypatch: pytest.Mon
     for name in (f".run.json.{os.getpid()}.new", ".mcjax-report-000000000000.new"):
         os.link(victim, tmp_path / name)
     with pytest.raises(LaunchError, match=r"run.json: cannot be written: File exists"):
-        write.check(str(tmp_path / "run.json"))
+        files.check_report(str(tmp_path / "run.json"))
     assert victim.read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 3

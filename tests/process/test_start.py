@@ -20,7 +20,7 @@ OF_SOME_RUNS = {
     "mcjax_launch.console.collapse",
     "mcjax_launch.diagnosis.whereabouts",
     "mcjax_launch.job.describe",
-    "mcjax_launch.report.write",
+    "mcjax_launch.report.files",
     "mcjax_launch.runs.spmd",
     "mcjax_launch.schedulers",
     "mcjax_launch.kernel.transport.bootstrap",

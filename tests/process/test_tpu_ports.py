@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from mcjax_launch.kernel.agent import startup, tpu
+from mcjax_launch.kernel.agent import startup
 from mcjax_launch.kernel.agent.startup import Prepared
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import Bind, Prepare, Tpu
@@ -55,7 +55,7 @@ def port(stack: ExitStack, wanted: Prepare) -> int:
 
 def chips(monkeypatch: pytest.MonkeyPatch, worker: int | None) -> None:
     """This host has four chips."""
-    monkeypatch.setattr(tpu, "look", lambda environ: Tpu(4, "v5e", worker, 4))
+    monkeypatch.setattr(startup, "look_at_tpu", lambda environ: Tpu(4, "v5e", worker, 4))
 
 
 def test_the_ports_that_are_open_come_first(

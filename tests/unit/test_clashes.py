@@ -6,7 +6,7 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.options.options import Options
-from mcjax_launch.request.clashes import check
+from mcjax_launch.request.combinations import check_clashes
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ SAME = [
 @pytest.mark.parametrize("given", SAME, ids=str)
 def test_one_path(given: dict[str, object]) -> None:
     with pytest.raises(LaunchError, match=r"^\S+ \S+ and \S+ \S+ name one path: ") as raised:
-        check(Options(**given))  # type: ignore[arg-type]
+        check_clashes(Options(**given))  # type: ignore[arg-type]
     assert raised.value.status == 2
 
 
@@ -67,7 +67,7 @@ IN_THE_WAY = {
 )
 def test_a_path_that_is_another_options(words: str, given: dict[str, object]) -> None:
     with pytest.raises(LaunchError, match=words):
-        check(Options(**given))  # type: ignore[arg-type]
+        check_clashes(Options(**given))  # type: ignore[arg-type]
 
 
 APART = [
@@ -86,7 +86,7 @@ APART = [
 
 @pytest.mark.parametrize("given", APART, ids=str)
 def test_paths_that_go_together(given: dict[str, object]) -> None:
-    check(Options(**given))  # type: ignore[arg-type]
+    check_clashes(Options(**given))  # type: ignore[arg-type]
 
 
 def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,4 +95,4 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    check(Options(report="r.json", log_dir="r.json"))
+    check_clashes(Options(report="r.json", log_dir="r.json"))

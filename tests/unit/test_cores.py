@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.job.cores import of_ranks, split
-from mcjax_launch.job.gpus import share_out
+from mcjax_launch.job.devices import cores_of_ranks, share_out, split
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.gpus import visible
 from mcjax_launch.kernel.wire.messages import HostFacts, VisibleGpus
@@ -89,7 +88,7 @@ def bound(how: str, ranks: int, found: VisibleGpus, threads: int) -> list[str]:
     shares = share_out(job, ranks, found)
     return [
         ranges(own)
-        for own in of_ranks(how, ranks, HostFacts("", "", gpus=found, cores=cores), shares)
+        for own in cores_of_ranks(how, ranks, HostFacts("", "", gpus=found, cores=cores), shares)
     ]
 
 

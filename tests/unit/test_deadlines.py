@@ -2,7 +2,7 @@
 
 from math import inf
 
-from mcjax_launch.kernel.transport.deadlines import Deadlines
+from mcjax_launch.kernel.transport.pace import Deadlines
 
 
 class Times(dict[str, float]):

@@ -4,7 +4,7 @@ import pytest
 
 from mcjax_launch.features.preload.messages import Preloaded
 from mcjax_launch.features.relay.messages import RelayListens
-from mcjax_launch.kernel.transport.dialogue import Dialogue
+from mcjax_launch.kernel.transport.connection import Dialogue
 from mcjax_launch.kernel.wire import frames, messages
 from mcjax_launch.kernel.wire.codec import Malformed, Message
 from mcjax_launch.kernel.wire.frames import Data, Raw

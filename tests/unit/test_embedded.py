@@ -5,8 +5,8 @@ from records import failure
 
 from mcjax_launch.diagnosis.summary import headline
 from mcjax_launch.diagnosis.victims import is_victim
-from mcjax_launch.kernel.wire.embedded import embedded
 from mcjax_launch.kernel.wire.hook_messages import Raised
+from mcjax_launch.kernel.wire.source_lines import embedded
 from mcjax_launch.runs.rank_run import RankRun
 
 CALLBACK = (

@@ -11,7 +11,7 @@ from kubelet import environment
 from mcjax_launch import schedulers
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.options import kinds
-from mcjax_launch.schedulers import tpu
+from mcjax_launch.schedulers import kubernetes
 from mcjax_launch.schedulers.submission import Submission, ranks_per_host
 
 JOB = Submission(
@@ -206,7 +206,7 @@ def test_chips_of_a_host() -> None:
         ("tpu-v4-podslice:2x2x4", 8, 2): 4,
         ("tpu7x:1x1", 1, 1): 1,
     }
-    assert {given: tpu.parse(*given).chips for given in chips} == chips
+    assert {given: kubernetes.parse_tpus(*given).chips for given in chips} == chips
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.kernel.agent import guardian
+from mcjax_launch.kernel.agent import main
 
 pytestmark = pytest.mark.only_linux("the guardian's system is made up, but not its signals")
 
@@ -28,8 +28,8 @@ class _Stuck:
 
 
 def test_its_patience_has_an_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(guardian, "system", _Stuck())
-    monkeypatch.setattr(guardian, "_PATIENCE_S", 1)
+    monkeypatch.setattr(main, "system", _Stuck())
+    monkeypatch.setattr(main, "_PATIENCE_S", 1)
     folder = tmp_path / "private"
     folder.mkdir()
     pid = os.fork()
@@ -37,7 +37,7 @@ def test_its_patience_has_an_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         agent = os.fork()
         if agent == 0:
             os._exit(7)
-        guardian.guard(agent, str(folder))
+        main.guard(agent, str(folder))
     signal.signal(signal.SIGALRM, lambda signum, frame: os.kill(pid, signal.SIGKILL))
     signal.alarm(30)
     try:

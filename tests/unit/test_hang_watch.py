@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from records import run_of, say
 
-from mcjax_launch.diagnosis.stacks import Stack
+from mcjax_launch.diagnosis.sightings import Stack
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
 from mcjax_launch.watchdog import hang

@@ -12,7 +12,7 @@ import mcjax_launch
 from mcjax_launch.api import keywords as kw
 from mcjax_launch.cli.command import command
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.command_line import command_line
+from mcjax_launch.job.describe import command_line
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
 from scripts import ROOT, script

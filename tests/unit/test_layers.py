@@ -197,7 +197,7 @@ PLANTED = {
     "of a feature's other side": ("features/debugging/agent.py", "from . import launcher", True),
     "of the agent, by a feature's launcher": ("features/debugging/launcher.py", "from mcjax_launch.kernel.agent import agent", True),
     "of a feature, by what shows it": ("diagnosis/hints.py", "from mcjax_launch.features.preload import messages", True),
-    "of a feature's messages, by the API": ("api/call.py", "from mcjax_launch.features.function import messages", False),
+    "of a feature's messages, by the API": ("api/function.py", "from mcjax_launch.features.function import messages", False),
     "of a third party": ("report/record.py", "import numpy.linalg", True),
     "of click elsewhere": ("job/plan.py", "import click", True),
     "of click": ("cli/command.py", "import click", False),

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.kernel.wire.program_check import Unusable, check_python_file, find_command
-from mcjax_launch.request.module import check_module
+from mcjax_launch.kernel.wire.interpreter import Unusable, check_python_file, find_command
+from mcjax_launch.request.program import check_module
 
 FILES = ("pkg/__init__.py", "pkg/train.py", "pkg/sub/__init__.py", "pkg/sub/__main__.py")
 FOUND = ["pkg.train", "pkg.sub", "space.tool", "json.tool", "jax.tools.jax_to_ir", "odd.made"]

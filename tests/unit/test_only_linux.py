@@ -8,21 +8,19 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # Where it may be: the two seams, and --preload, which is for Linux.
 PLACES = {
-    "features/black_box/agent/sights.py",
-    "features/check/agent/gpu_survey.py",
-    "features/check/agent/survey.py",
-    "kernel/agent/tpu.py",
+    "features/black_box/agent.py",
+    "features/check/agent.py",
+    "kernel/agent/startup.py",
     "kernel/wire/gpus.py",
     "kernel/wire/system.py",
     "kernel/agent/system/linux.py",
-    "kernel/agent/system/oom.py",
+    "kernel/agent/system/unix.py",
     "features/preload/agent/fork_server.py",
-    "kernel/hook/agents_death.py",
+    "kernel/hook/agent_link.py",
     "features/preload/hook/__init__.py",
     "features/preload/hook/forked_rank.py",
     "features/preload/hook/forking.py",
     "features/preload/hook/fresh_start.py",
-    "features/preload/hook/identity.py",
     "schedulers/kubernetes.py",  # it names a folder of pods, which run Linux wherever this does
 }
 NAMES = re.compile(

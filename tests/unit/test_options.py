@@ -5,7 +5,7 @@ import re
 import click
 import pytest
 
-from mcjax_launch.cli import familiar
+from mcjax_launch.cli import usage_errors
 from mcjax_launch.cli.command import command, main, written_again
 from mcjax_launch.cli.warnings import misplaced, warnings
 from mcjax_launch.options.options import Options
@@ -231,7 +231,7 @@ def test_familiar_words(words: str, capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_the_advice_names_options_that_exist() -> None:
     known = {name for option in command.params for name in option.opts}
-    for advice in familiar._ADVICE.values():
+    for advice in usage_errors._ADVICE.values():
         text = advice.replace("--engine-option {option}", "--engine-option")
         text = re.sub("--engine-option --(account|partition)", "--engine-option", text)
         assert set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", text)) <= known, text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.pytest_plugin import endings, merge, reprs
+from mcjax_launch.pytest_plugin import controller, merge, reprs
 from mcjax_launch.pytest_plugin.groups import folder_for_socket
 from mcjax_launch.pytest_plugin.merge import EarlyEnd
 from mcjax_launch.pytest_plugin.progress import Early, RanksProgress, TimeLimit
@@ -201,7 +201,7 @@ def test_who_is_to_blame_for_a_crash(
         cause = SimpleNamespace(rank=first.rank, ranks=alike)
     result: Any = SimpleNamespace(ranks=ranks, root_cause=cause)
     output = {rank: ("", said.get(rank, "")) for rank in range(3)}
-    assert endings.blamed(result, gone, output) == told
+    assert controller.blamed(result, gone, output) == told
 
 
 def test_the_launcher_may_know_that_a_rank_left() -> None:
@@ -210,7 +210,7 @@ def test_the_launcher_may_know_that_a_rank_left() -> None:
         SimpleNamespace(rank=1, exit_status=134, message="aborted", outcome="consequence"),
     ]
     result: Any = SimpleNamespace(ranks=ranks, root_cause=SimpleNamespace(rank=0, ranks=(0,)))
-    assert endings.blamed(result, [0, 1], {0: (), 1: ()}) == (0, LEFT)
+    assert controller.blamed(result, [0, 1], {0: (), 1: ()}) == (0, LEFT)
 
 
 def test_who_came_through_the_setup_is_not_told_of_twice() -> None:
@@ -284,7 +284,7 @@ Fatal Python error: Aborted
 
 Extension modules: numpy (total: 1)
 """
-    assert endings.last_words(text) == [
+    assert controller.last_words(text) == [
         "Fatal Python error: Aborted",
         "",
         '  File "/work/test_it.py", line 3 in test_it',
@@ -308,9 +308,9 @@ def test_stacks() -> None:
         "hint: -x XLA_FLAGS=1 makes it an error",
     ]
     expected = ["rank 0:", *own[2:4], *own[8:11]]
-    assert endings.stacks(own, hints=False) == expected
-    assert endings.stacks(own, hints=True) == [*expected, "hint: another branch"]
-    assert endings.stacks([], hints=True) == []
+    assert controller.stacks(own, hints=False) == expected
+    assert controller.stacks(own, hints=True) == [*expected, "hint: another branch"]
+    assert controller.stacks([], hints=True) == []
 
 
 @pytest.mark.parametrize(("length", "fits"), [(74, True), (75, False), (200, False)])

@@ -1,6 +1,6 @@
 """Which processes of a compiled program exchange something."""
 
-from mcjax_launch.kernel.hook import replica_groups
+from mcjax_launch.kernel.hook import spmd_program
 
 # What a compiled program says: whether its processes exchange anything, two devices each.
 EXCHANGED = {
@@ -26,5 +26,5 @@ EXCHANGED = {
 
 def test_what_is_exchanged() -> None:
     processes = [0, 0, 1, 1, 2, 2, 3, 3]
-    found = {text: replica_groups.exchanges(text, processes) for text in EXCHANGED}
+    found = {text: spmd_program.exchanges(text, processes) for text in EXCHANGED}
     assert found == EXCHANGED

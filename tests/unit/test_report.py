@@ -15,7 +15,7 @@ from mcjax_launch.diagnosis.root_cause import Completed
 from mcjax_launch.diagnosis.summary import Summary, summarize
 from mcjax_launch.kernel.wire.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
 from mcjax_launch.kernel.wire.messages import RankUsage, Usage
-from mcjax_launch.report import record, write
+from mcjax_launch.report import files, record
 from mcjax_launch.runs.looks import Doing, Looks, Spot
 from mcjax_launch.runs.rank_run import RankRun, Sample
 from mcjax_launch.runs.state import RunState
@@ -234,7 +234,7 @@ def test_a_record_of_many_attempts_stays_small() -> None:
 
 def test_nothing_ends_the_element_that_holds_the_record() -> None:
     text = json.dumps({"a": "</script><!--\u2028é"})
-    page = write.page(text)
+    page = files.page(text)
     held = re.search(r'<script type="application/json" id="record">(.*?)</script>', page)
     assert held is not None
     assert json.loads(held[1]) == json.loads(text)
@@ -243,7 +243,7 @@ def test_nothing_ends_the_element_that_holds_the_record() -> None:
 
 
 def test_the_page_runs_its_own_script_alone() -> None:
-    text = write.page(json.dumps(record_of(2)))
+    text = files.page(json.dumps(record_of(2)))
     policy = re.search(r'Security-Policy"\s+content="([^"]*)"', text)
     assert policy is not None
     for element, source in (("style", "style-src"), ("script", "script-src")):
@@ -255,7 +255,7 @@ def test_the_page_runs_its_own_script_alone() -> None:
 
 
 def test_the_page_loads_nothing() -> None:
-    text = write.page(json.dumps(record_of(2)))
+    text = files.page(json.dumps(record_of(2)))
     assert "default-src 'none'" in text  # so that it could not if it wanted
     assert not re.findall(r"https?://", text)
     assert re.findall(r"""(?:src|href)=["']?([^"'>\s]*)""", text) == ["data:,"]

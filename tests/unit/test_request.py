@@ -13,7 +13,7 @@ from mcjax_launch.job.describe import dry_run
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.wire.messages import VisibleGpus
 from mcjax_launch.options.options import Options
-from mcjax_launch.request import coordinator
+from mcjax_launch.request import this_machine
 from mcjax_launch.request.hosts import default_via, find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.request.ranks_python import RanksPython
@@ -130,16 +130,16 @@ def addresses(*found: str) -> Any:
 def test_a_coordinators_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """IPv4 first; a port only where the user gives one."""
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses("fd00::1", "10.0.0.1"))
-    assert coordinator.resolve("h:1", 0, pytest.fail) == "10.0.0.1:1"
+    assert this_machine.resolve_coordinator("h:1", 0, pytest.fail) == "10.0.0.1:1"
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses("fd00::1"))
-    assert coordinator.resolve("h", 0, pytest.fail) == "[fd00::1]:0"
+    assert this_machine.resolve_coordinator("h", 0, pytest.fail) == "[fd00::1]:0"
 
 
 def test_a_name_that_ranks_look_up() -> None:
     names = {("pod-0.svc:1", "10.0.0.1:1"): "pod-0.svc", ("10.0.0.1:1", "10.0.0.1:1"): ""}
     names |= {("[fd00::1]:1", "[fd00::1]:1"): "", ("localhost:1", "127.0.0.1:1"): ""}
     names["me:1", "127.0.1.1:1"] = ""  # as Debian sets it up
-    assert {given: coordinator.lasting_name(*given) for given in names} == names
+    assert {given: this_machine.lasting_name(*given) for given in names} == names
 
 
 def test_a_name_that_appears_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,12 +153,12 @@ def test_a_name_that_appears_later(monkeypatch: pytest.MonkeyPatch) -> None:
         return answer
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
-    monkeypatch.setattr(coordinator, "_PAUSE_S", 0)
-    assert coordinator.resolve("h:1", 60, said.append) == "10.0.0.1:1"
+    monkeypatch.setattr(this_machine, "_PAUSE_S", 0)
+    assert this_machine.resolve_coordinator("h:1", 60, said.append) == "10.0.0.1:1"
     assert said == ["waiting for the name h"]
 
 
 @pytest.mark.parametrize("text", ["", ":1", "h:port", "h:65536", "h:-1"])
 def test_not_an_address(text: str) -> None:
     with pytest.raises(LaunchError, match="write HOST or HOST:PORT"):
-        coordinator.resolve(text, 0, pytest.fail)
+        this_machine.resolve_coordinator(text, 0, pytest.fail)

@@ -5,7 +5,7 @@ from records import attempt_of, run_of
 
 from mcjax_launch.diagnosis.summary import not_started
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.launcher.restart_policy import AttemptEnd, Crash, RestartPolicy, end_of
+from mcjax_launch.kernel.launcher.restarts import AttemptEnd, Crash, RestartPolicy, end_of
 from mcjax_launch.kernel.wire.hook_messages import Failed
 from mcjax_launch.kernel.wire.messages import Exited, FromHook
 from mcjax_launch.options.kinds import restart_on

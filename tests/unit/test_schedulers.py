@@ -6,8 +6,8 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher import restarts
+from mcjax_launch.kernel.launcher.part import pause_s
 from mcjax_launch.kernel.launcher.restarts import without
-from mcjax_launch.kernel.launcher.timers import pause_s
 from mcjax_launch.kernel.transport.client import client_environ
 from mcjax_launch.kernel.wire import schedulers
 from mcjax_launch.schedulers import Driver, driver, slurm

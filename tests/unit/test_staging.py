@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.kernel.agent.staging import Staging
+from mcjax_launch.kernel.agent.private_folder import Staging
 from mcjax_launch.kernel.wire.messages import StageEntry
 
 

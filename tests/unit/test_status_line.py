@@ -7,11 +7,10 @@ import pytest
 from records import run_of, say
 from screen import Screen
 
-from mcjax_launch.console.bottom import Written
+from mcjax_launch.console.bottom import SILENCE_S, StatusLine, Written
 from mcjax_launch.console.pieces import Fragment, Stream, whole_lines
 from mcjax_launch.console.renderers import Live
-from mcjax_launch.console.status_line import SILENCE_S, StatusLine
-from mcjax_launch.kernel.launcher import progress, rank_table
+from mcjax_launch.kernel.launcher import progress
 from mcjax_launch.kernel.launcher.progress import Progress
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
@@ -125,21 +124,21 @@ def test_a_row_for_each_rank() -> None:
     used(state, 10.0, 1.0, 1.0, 1.0)
     used(state, 12.0, 2.0, 1.0, 1.0)
     state.printed(2, 9.0)
-    assert rank_table.rows(state, 12.0, 20) == [
+    assert progress.rank_rows(state, 12.0, 20) == [
         "[0] waiting for rank 2   0.5 cores   512 MiB",
         "[1] waiting for rank 2   0.0 cores   512 MiB",
         "[2] running              0.0 cores   512 MiB  last line 3 s ago",
     ]
     say(state, 2, hook.Compiling("jit_f", "a.py:1", "cpu"), 13.0)
-    assert rank_table.rows(state, 13.0, 20)[2].startswith("[2] compiling  ")
+    assert progress.rank_rows(state, 13.0, 20)[2].startswith("[2] compiling  ")
     many = joining(100)
     many.printed(7, 1.0)
     many.ranks[9].process.status = 0
-    found = rank_table.rows(many, 2.0, 50)
+    found = progress.rank_rows(many, 2.0, 50)
     assert found[-1] == "the other 98 ranks: importing"
     assert [row[:12] for row in found[:-1]] == ["[ 7] running", "[ 9] exited "]
-    assert rank_table.rows(joining(6), 2.0, 2) == ["all 6 ranks: importing"]
-    assert rank_table.rows(many, 2.0, 2)[1] == "the other 99 ranks: 98 importing, 1 elsewhere"
+    assert progress.rank_rows(joining(6), 2.0, 2) == ["all 6 ranks: importing"]
+    assert progress.rank_rows(many, 2.0, 2)[1] == "the other 99 ranks: 98 importing, 1 elsewhere"
 
 
 def test_whom_ranks_wait_for_in_a_program_that_they_know() -> None:
@@ -153,7 +152,7 @@ def test_whom_ranks_wait_for_in_a_program_that_they_know() -> None:
             state.looks.asked(dict.fromkeys(range(3), ""))
         for rank, doing in enumerate((Doing.JAX, Doing.JAX, Doing.ELSEWHERE)):
             state.looks.answered(rank, lambda _, doing=doing: Spot(doing))
-        words.append([row[4:].partition("  ")[0] for row in rank_table.rows(state, at, 20)])
+        words.append([row[4:].partition("  ")[0] for row in progress.rank_rows(state, at, 20)])
     waiting = ["waiting for rank 2", "waiting for rank 2", "running"]
     assert words == [["running"] * 3, ["running"] * 3, waiting, ["running"] * 3]
 

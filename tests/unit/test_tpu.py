@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mcjax_launch.job.devices import slice_order_note, slice_part_note, workers_in_order
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.agent import tpu
-from mcjax_launch.kernel.launcher.tpu_workers import in_order, order_note, part_note
+from mcjax_launch.kernel.agent import startup
 from mcjax_launch.kernel.wire.messages import HostFacts, Tpu
 
 # What is on the buses of three machines: the place, the vendor and the device.
@@ -58,20 +58,20 @@ def metadata(**attributes: str) -> Iterator[str]:
 
 
 def test_chips_are_counted_as_jax_does(tmp_path: Path) -> None:
-    assert tpu.models(machine(tmp_path / "none")) == []
-    assert tpu.look({}, machine(tmp_path / "other", NOT_A_TPU)) is None
-    assert tpu.models(machine(tmp_path / "v5e", NOT_A_TPU, V5E)) == ["v5e"] * 4
-    assert tpu.models(machine(tmp_path / "v4", V4)) == ["v4"] * 4
+    assert startup.tpu_models(machine(tmp_path / "none")) == []
+    assert startup.look_at_tpu({}, machine(tmp_path / "other", NOT_A_TPU)) is None
+    assert startup.tpu_models(machine(tmp_path / "v5e", NOT_A_TPU, V5E)) == ["v5e"] * 4
+    assert startup.tpu_models(machine(tmp_path / "v4", V4)) == ["v4"] * 4
 
 
 def test_a_worker_in_a_cluster(tmp_path: Path) -> None:
     root = machine(tmp_path, V5E)
     environ = {"TPU_WORKER_ID": "2", "TPU_WORKER_HOSTNAMES": "a.x,b.x,c.x,d.x"}
-    assert tpu.look(environ, root) == Tpu(4, "v5e", 2, 4)
+    assert startup.look_at_tpu(environ, root) == Tpu(4, "v5e", 2, 4)
     environ["MEGASCALE_SLICE_ID"] = "1"
-    assert tpu.look(environ, root) == Tpu(4, "v5e", 2, 4, 1)
+    assert startup.look_at_tpu(environ, root) == Tpu(4, "v5e", 2, 4, 1)
     environ["TPU_WORKER_ID"] = "x" * 9
-    assert tpu.look(environ, root) == Tpu(4, "v5e", None, 4, 1)
+    assert startup.look_at_tpu(environ, root) == Tpu(4, "v5e", None, 4, 1)
 
 
 def test_a_worker_of_its_own(tmp_path: Path) -> None:
@@ -81,12 +81,12 @@ def test_a_worker_of_its_own(tmp_path: Path) -> None:
         worker_network_endpoints="a:0:10.0.0.1,b:1:10.0.0.2,c:2:10.0.0.3,d:3:10.0.0.4",
         tpu_env="ACCELERATOR_TYPE: 'v4-32'\nMEGASCALE_SLICE_ID: '1'\nZONE: 'z'\n",
     ) as server:
-        assert tpu.look({"GCE_METADATA_IP": server}, root) == Tpu(4, "v4", 3, 4, 1)
+        assert startup.look_at_tpu({"GCE_METADATA_IP": server}, root) == Tpu(4, "v4", 3, 4, 1)
         skipped = {"GCE_METADATA_IP": server, "TPU_SKIP_MDS_QUERY": "1"}
-        assert tpu.look(skipped, root) == Tpu(4, "v4")
+        assert startup.look_at_tpu(skipped, root) == Tpu(4, "v4")
     with metadata() as server:
-        assert tpu.look({"GCE_METADATA_IP": server}, root) == Tpu(4, "v4")
-    assert tpu.look({"GCE_METADATA_IP": server}, root) == Tpu(4, "v4")  # which is gone
+        assert startup.look_at_tpu({"GCE_METADATA_IP": server}, root) == Tpu(4, "v4")
+    assert startup.look_at_tpu({"GCE_METADATA_IP": server}, root) == Tpu(4, "v4")  # which is gone
 
 
 # --- the hosts of a job ---
@@ -112,18 +112,18 @@ ORDERS = {
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_ranks_follow_the_numbers_of_workers(order: str) -> None:
-    assert "".join(host.name for host in in_order(*ORDERS[order])) == order
+    assert "".join(host.name for host in workers_in_order(*ORDERS[order])) == order
 
 
 def test_what_is_said_of_the_order() -> None:
     named, _ = ORDERS["cab"]
     said = "the ranks follow the numbers of the TPU workers: hosts a, b, c"
-    assert order_note(named) == said
-    assert order_note([named[0]] * 9).endswith(", a, ...")
+    assert slice_order_note(named) == said
+    assert slice_order_note([named[0]] * 9).endswith(", a, ...")
 
 
 def part_of(named: list[Host], answers: dict[Host, HostFacts]) -> str:
-    return part_note(answers[host].tpu for host in named)
+    return slice_part_note(answers[host].tpu for host in named)
 
 
 def test_a_part_of_a_slice() -> None:

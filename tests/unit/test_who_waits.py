@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from records import end_of, run_of, say
 
-from mcjax_launch.diagnosis.stacks import Stack
+from mcjax_launch.diagnosis.sightings import Stack
 from mcjax_launch.diagnosis.waits import last_wait, wait_of
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited

@@ -24,20 +24,20 @@ from mcjax_launch.console.noise_filter import NoiseFilter
 from mcjax_launch.console.pieces import Lines, Piece, Stream, whole_lines
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.unfinished import UnfinishedLines
-from mcjax_launch.diagnosis import program_code
-from mcjax_launch.diagnosis.stacks import Stack, stack_lines
+from mcjax_launch.diagnosis import spmd
+from mcjax_launch.diagnosis.sightings import Stack, stack_lines
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.preload.agent.fork_server import Importer
 from mcjax_launch.jax_messages import known_errors, lost_peer, noise, tracebacks
 from mcjax_launch.job import hosts, placeholders
 from mcjax_launch.kernel.agent.hook_server import HookConnection
 from mcjax_launch.kernel.agent.stacks import with_source
-from mcjax_launch.kernel.hook import replica_groups
+from mcjax_launch.kernel.hook import spmd_program
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Malformed, Message
 from mcjax_launch.kernel.wire.hook_messages import ProgramText
 from mcjax_launch.kernel.wire.source_lines import owner, shortened
-from mcjax_launch.pytest_plugin import endings
+from mcjax_launch.pytest_plugin import controller
 from mcjax_launch.ranks import parse_ranges
 from mcjax_launch.runs.spmd import Code
 from mcjax_launch.schedulers.slurm import parse_gpus
@@ -205,8 +205,8 @@ def test_patterns_are_found() -> None:
     assert len(USES) > 70
     assert {
         "console/log_files.py",
-        "diagnosis/program_code.py",
-        "kernel/agent/system/oom.py",
+        "diagnosis/spmd.py",
+        "kernel/agent/system/unix.py",
     } <= found
 
 
@@ -307,8 +307,8 @@ def collapse(data: bytes) -> None:
 
 
 def compare_programs(text: str) -> None:
-    first, second = program_code.parsed(text), program_code.parsed(f"{text}x")
-    list(program_code.difference(first, second))
+    first, second = spmd.parsed_code(text), spmd.parsed_code(f"{text}x")
+    list(spmd.code_difference(first, second))
 
 
 def show_code(text: str) -> None:
@@ -340,8 +340,8 @@ def diagnose(text: str) -> None:
 
 
 def report_test(text: str) -> None:
-    endings.last_words(text)
-    endings.stacks(text.splitlines(), hints=True)
+    controller.last_words(text)
+    controller.stacks(text.splitlines(), hints=True)
 
 
 LOOPS: dict[str, Callable[[bytes], object]] = {
@@ -360,7 +360,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "a file's owner": lambda text: (owner(text), shortened(text)),
     "programs": compare_programs,
     "a program's text": show_code,
-    "a compiled program": lambda text: replica_groups.exchanges(text, [0, 1]),
+    "a compiled program": lambda text: spmd_program.exchanges(text, [0, 1]),
     "diagnosis": diagnose,
     "reports": report_test,
     "a hosts file": lambda text: hosts.parse_file(text, "hosts", 1),

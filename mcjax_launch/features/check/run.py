@@ -13,8 +13,14 @@ from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import JobStopped
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import global_sum
-from mcjax_launch.features.check.finding import Finding, merged, topics
-from mcjax_launch.features.check.judgement import judge, judge_devices, judge_gpus
+from mcjax_launch.features.check.judgement import (
+    Finding,
+    judge,
+    judge_devices,
+    judge_gpus,
+    merged,
+    topics,
+)
 from mcjax_launch.features.check.messages import DeviceCount, DevicesCounted
 from mcjax_launch.features.check.survey import OWN_VARIABLES, HostSurvey
 from mcjax_launch.job.hosts import Host

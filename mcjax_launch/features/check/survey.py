@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.check.finding import Found, HostFound
+from mcjax_launch.features.check.judgement import Found, HostFound
 from mcjax_launch.features.check.messages import (
     CountDevices,
     DevicesCounted,
@@ -16,7 +16,7 @@ from mcjax_launch.features.check.messages import (
     TellTime,
     Time,
 )
-from mcjax_launch.job.gpus import GpuShares, share_out
+from mcjax_launch.job.devices import GpuShares, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import ranks_of_hosts

@@ -10,7 +10,7 @@ from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.runs.looks import Looks
-from mcjax_launch.runs.place import Stage
+from mcjax_launch.runs.rank_run import Stage
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.summary import Summary

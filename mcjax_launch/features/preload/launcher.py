@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch.diagnosis.preloading import imports_under_way
+from mcjax_launch.diagnosis.summary import imports_under_way
 from mcjax_launch.features.preload.choice import AUTO, LIBRARIES, MODULES
 from mcjax_launch.features.preload.messages import (
     Importing,

@@ -1,17 +1,131 @@
 """Makes the faults of --rehearse when it is time, and says at the end what came of each."""
 
+from __future__ import annotations
+
 import signal
 import time
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch.diagnosis.summary import Summary
+from mcjax_launch.diagnosis.summary import Summary, duration, fate
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.rehearse.messages import NAME, LoseHost, SignalRank
-from mcjax_launch.features.rehearse.rehearsals import Rehearsal, came_of, joined_at, parse
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.launcher import Launcher
 from mcjax_launch.kernel.launcher.part import LauncherPart
 from mcjax_launch.kernel.wire.messages import ToAgent
+from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.ranks import all_ranks, grouped, these_ranks
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
+
+
+class Rehearsal(Value):
+    """A fault that is made on purpose.
+
+    Args:
+        kind: "kill", "stop", "term" or "lose".
+        target: a rank, a host, or "".
+        after_s: seconds after all ranks have joined.
+
+    """
+
+    kind: str
+    target: str
+    after_s: float
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that it is done to, if it is one."""
+        return int(self.target) if self.kind in ("kill", "stop") else None
+
+    def __str__(self) -> str:
+        target = f":{self.target}" if self.target else ""
+        return f"{self.kind}{target} at {self.after_s:g} s"
+
+
+def parse(text: str) -> Rehearsal:
+    """What `options.kinds.rehearsal` has made of the user's words."""
+    what, _, after = text.rpartition("@")
+    kind, _, target = what.partition(":")
+    return Rehearsal(kind, target, float(after))
+
+
+def joined_at(state: RunState) -> float | None:
+    """When all ranks had joined the job; None before. In a job without JAX: when all had begun."""
+    runs = state.ranks.values()
+    if state.expects_hooks and state.num_processes > 1:
+        times = [run.membership.joined_at for run in runs]
+    else:
+        times = [run.process.started_at for run in runs]
+    known = [at for at in times if at is not None]
+    return max(known) if known and len(known) == len(times) else None
+
+
+def came_of(done: Rehearsal, at: float, state: RunState, summary: Summary, now: float) -> str:
+    """What came of it, in a line.
+
+    Args:
+        done: what was done.
+        at: when.
+        state: of the run, which is over.
+        summary: of it.
+        now: when it was over; times are in time.monotonic's seconds.
+
+    """
+    if done.kind == "term":
+        return f"{done}: {_leaving(state, at)}"
+    end = f"the job ended after {duration(now - at)}, with status {summary.status}"
+    hit = [run for run in state.ranks.values() if _is_hit(run, done)]
+    came = _came_back(hit, at)
+    if not came and summary.status != 0 and summary.lines and not state.survives:
+        return f"{done}: {end}: {summary.lines[0]}"
+    return f"{done}: {came or _went_on(state, hit)}; {end}"
+
+
+def _is_hit(run: RankRun, done: Rehearsal) -> bool:
+    hosts = (life.host for life in run.lives)
+    return done.target in hosts if done.kind == "lose" else run.process_id == done.rank
+
+
+def _came_back(hit: list[RankRun], at: float) -> str:
+    """How soon a rank that was hit has joined again in its next life; "" if it did not."""
+    for run in hit:
+        again = run.membership.joined_at or (run.past and run.process.started_at)
+        if run.past and again and again > at:
+            return f"rank {run.process_id} was back after {duration(again - at)}"
+    return ""
+
+
+def _went_on(state: RunState, hit: list[RankRun]) -> str:
+    others = [run for run in state.ranks.values() if run not in hit]
+    if others and all(run.status == 0 for run in others):
+        return f"the other {'rank' if len(others) == 1 else 'ranks'} ended with 0"
+    return "; ".join(dict.fromkeys(f"rank {run.process_id} {fate(run)}" for run in hit))
+
+
+def _leaving(state: RunState, at: float) -> str:
+    """How the ranks have left that were told to."""
+    runs = list(state.ranks.values())
+    groups = grouped((_left(run), run.process_id) for run in runs)
+    well = groups.pop("", [])
+    ends = [run.process.ended_at for run in runs if run.status == 0 and run.process.ended_at]
+    within = f"left with 0 within {duration(max(0.1, max(ends) - at))}" if ends else ""
+    if not groups:
+        return f"{all_ranks(len(runs)) if len(runs) > 1 else 'the rank'} {within}"
+    parts = [f"{these_ranks(ranks)}: {how}" for how, ranks in groups.items()]
+    return "; ".join([*parts, *([f"{these_ranks(well)} {within}"] if well else [])])
+
+
+def _left(run: RankRun) -> str:
+    """How a rank left that should have done so by itself; "" where it did."""
+    if run.status == 0:
+        return ""
+    if run.status == -signal.SIGKILL and signal.SIGKILL in run.process.signals:
+        return "killed after the grace"
+    return fate(run)
+
+
+# --- at its time ---
 
 
 class Rehearsing(LauncherPart):

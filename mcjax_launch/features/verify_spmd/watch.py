@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 from mcjax_launch.kernel.wire.timers import scaled
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import have, these_ranks
-from mcjax_launch.runs.place import Stage
-from mcjax_launch.runs.rank_run import RankRun, Sample
+from mcjax_launch.runs.rank_run import RankRun, Sample, Stage
 from mcjax_launch.runs.spmd import Code, RanProgram
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason, diverged, incomparable, unequal
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.sightings import InProgram
-    from mcjax_launch.diagnosis.stacks import Stack
+    from mcjax_launch.diagnosis.sightings import InProgram, Stack
 
 #: When a rank has been held for so many seconds, all are asked where they are, and then again.
 LOOK_AFTER_S, LOOK_EVERY_S = scaled(3.0), scaled(7.0)

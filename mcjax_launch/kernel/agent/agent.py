@@ -10,14 +10,14 @@ import os
 import signal
 import time
 
-from ..wire import exit_status, frames, hook_environ, hook_messages, messages, rank_environ, ulimits
+from ..wire import exit_status, frames, hook_environ, hook_messages, messages, rank_environ
 from ..wire.codec import Message
+from ..wire.interpreter import Unusable
 from ..wire.loop import READ, Loop, Signals
-from ..wire.program_check import Unusable
 from ..wire.signals import ENDING, PROFILE
-from ..wire.system import widen
+from ..wire.system import allow_many_files, limit_reason, widen
 from ..wire.uplink import Uplink
-from . import network, private_folder, streams, supervisor
+from . import launcher_link, network, private_folder, supervisor
 from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
 from .stacks import StackDump
@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from .hook_server import HookConnection
     from .lives import Lives
     from .part import AgentPart, Wanted
-    from .staging import Staging
-    from .system.oom import OutOfMemory
-    from .system.unix import EndedChild
+    from .private_folder import Staging
+    from .system.unix import EndedChild, OutOfMemory
 
 _ENDLESS = 1 << 60
 #: What a rank gets as its standard input, unless a feature has another: /dev/null, see `main`.
@@ -79,7 +78,7 @@ class Agent:
         hook_folder: str,
         remote: bool,
     ) -> None:
-        self.files_limit = ulimits.allow_many_files()  # which the ranks get
+        self.files_limit = allow_many_files()  # which the ranks get
         self.folder = folder
         self._hook_folder = hook_folder
         self.loop = loop
@@ -91,7 +90,7 @@ class Agent:
             on_message=self._receive,
             on_lost=self._launcher_lost,
         )
-        self.streams = streams.Streams(loop, uplink)
+        self.streams = launcher_link.Streams(loop, uplink)
         self._parts: dict[str, AgentPart] = {}  # by the names of their features
         self.supervisor = supervisor.Supervisor(0)
         self.pids: dict[int, int] = {}
@@ -292,7 +291,7 @@ class Agent:
     def _stage(self, part: messages.StageEntry | frames.Raw) -> None:
         """Take a file, or a piece of one, for the staging folder."""
         if self._staging is None:
-            from .staging import Staging
+            from .private_folder import Staging
 
             self._staging = Staging(self.folder)
         try:
@@ -430,7 +429,7 @@ class Agent:
             self.link.send(messages.Refused(why, exit_status.of_spawn_error(error.errno)))
             return False
         except OSError as error:  # too many processes, or files
-            why = f"{what}: {ulimits.reason(error)}"
+            why = f"{what}: {limit_reason(error)}"
             self.link.send(messages.Refused(why, exit_status.HOST_LOST))
             return False
         return True

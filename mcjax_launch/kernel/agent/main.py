@@ -1,4 +1,4 @@
-"""The process of an agent, below its guardian; a bug of the agent is reported to the launcher."""
+"""The process of an agent, its guardian above it, and what becomes of a bug of the agent's."""
 
 from __future__ import annotations
 
@@ -6,18 +6,75 @@ import gc
 import os
 import signal
 
-from ..wire import exit_status, frames, messages, ulimits
+from ..wire import exit_status, frames, messages
 from ..wire.loop import READ, Loop
 from ..wire.schedulers import granted_gpus
 from ..wire.signals import ENDING, FORWARDED
+from ..wire.system import limit_reason
 from ..wire.uplink import Uplink
-from . import guardian, private_folder
+from . import private_folder
 from .agent import Agent
 from .system import system
+from .system.unix import Childless
 
-TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from typing import NoReturn
+
+
+_PATIENCE_S = 5
+
+
+def guard(agent: int, folder: str) -> NoReturn:
+    """Wait for the agent; then end whatever is left below this process and take its exit status.
+
+    Signals that end the agent go to it; it holds them back until it can handle them.
+    """
+    system.adopt_orphans(folder)
+    # Orphans come to us only when the agent, the nearer subreaper, is gone.
+    status = _wait_for(agent)
+    signal.signal(signal.SIGALRM, lambda signum, frame: _leave(folder, status))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    # Again and again: one that comes just before a wait is acted on only after that.
+    signal.setitimer(signal.ITIMER_REAL, _PATIENCE_S, 1)
+    try:
+        while True:
+            if (ended := system.ended_child()) is not None:
+                system.reap(ended.pid)
+                continue
+            for left in system.descendants():
+                system.signal_process(left, signal.SIGKILL)
+            system.wait()  # whose orphans there may be next
+    except Childless:
+        _leave(folder, status)
+
+
+def _wait_for(agent: int) -> int:
+    """The exit status of the agent, which must not stay stopped: it could end nothing.
+
+    Signals stay blocked, and are waited for as the agent's end is: a handler of Python's would not
+    be called before the end of a wait that begins just as its signal comes.
+    """
+    awaited = (*ENDING, signal.SIGCHLD)
+    signal.signal(signal.SIGCHLD, lambda signum, frame: None)  # what is ignored never comes
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    while True:
+        pid, status = os.waitpid(agent, os.WUNTRACED | os.WNOHANG)
+        if pid and not os.WIFSTOPPED(status):
+            return os.waitstatus_to_exitcode(status)
+        if pid:
+            system.signal_process(agent, signal.SIGCONT)
+        elif (signum := signal.sigwait(awaited)) in ENDING:
+            system.signal_process(agent, signum)
+
+
+def _leave(folder: str, status: int) -> NoReturn:
+    private_folder.remove(folder)
+    os._exit(exit_status.of_wait(status))
+
+
+# --- the agent, below its guardian ---
 
 _LAST_MESSAGE_S = 5
 
@@ -52,11 +109,11 @@ def main(hook: str | dict[str, str]) -> NoReturn:
         agent = os.fork()
     except OSError as error:
         private_folder.remove(folder)
-        _leave_unfit(f"cannot start a process: {ulimits.reason(error)}")
+        _leave_unfit(f"cannot start a process: {limit_reason(error)}")
     if agent:
         for fd in (control, uplink, guarded):
             os.close(fd)
-        guardian.guard(agent, folder)
+        guard(agent, folder)
     os.close(guarding)
     os.setsid()  # whoever ends the whole group of a client leaves the agent to tidy up
     _be_agent(control, uplink, folder, guarded, hook)

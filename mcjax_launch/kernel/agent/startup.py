@@ -5,18 +5,133 @@ from __future__ import annotations
 import os
 import socket
 
-from ..wire import interpreter, rank_environ, ulimits
+from ..wire import interpreter, rank_environ
 from ..wire.address import TPU_PORTS
 from ..wire.exit_status import HOST_LOST, NOT_EXECUTABLE, NOT_FOUND, USAGE
+from ..wire.interpreter import Unusable, check_python_file, find_command
 from ..wire.loop import Loop
-from ..wire.messages import Bind, HostFacts, Prepare, VisibleGpus
-from ..wire.program_check import Unusable, check_python_file, find_command
-from . import network, ports, tpu
+from ..wire.messages import Bind, HostFacts, Prepare, Tpu, VisibleGpus
+from ..wire.system import LINUX, text_of, too_many_files
+from . import network
 from .system import system
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+
+_VENDOR = "0x1ae0"
+# As in JAX: by the device's number on the bus.
+_MODELS = {
+    "0x0027": "v3",
+    "0x0056": "plc",
+    "0x005e": "v4",
+    "0x0062": "v5p",
+    "0x0063": "v5e",
+    "0x006f": "v6e",
+    "0x0076": "7x",
+    "0x0083": "8i",
+    "0x007c": "8t",
+}
+_DEVICES = "sys/bus/pci/devices"
+_NUMBER, _WORKERS, _ENVIRONMENT = "agent-worker-number", "worker-network-endpoints", "tpu-env"
+# The server is on the host itself.
+_ANSWERS_S = 2.0
+_MOST_ANSWER = 1 << 20
+
+
+def look_at_tpu(environ: Mapping[str, str], root: str = "/") -> Tpu | None:
+    """What is known of the chips of this host; None if it has none.
+
+    Args:
+        environ: of its ranks.
+        root: of the file system.
+
+    """
+    found = tpu_models(root)
+    if not found:
+        return None
+    number, workers, slice_number = environ.get("TPU_WORKER_ID"), _named(environ), "0"
+    if number is not None:
+        slice_number = environ.get("MEGASCALE_SLICE_ID", "0")
+    elif "TPU_SKIP_MDS_QUERY" not in environ:
+        ask = _metadata(environ)
+        number = ask(_NUMBER)
+        if number is not None:  # else there is no such server, or it knows nothing of TPUs
+            workers = workers or _count(ask(_WORKERS) or "")
+            slice_number = _of_slice(ask(_ENVIRONMENT) or "")
+    return Tpu(len(found), found[0], _whole(number), workers, _whole(slice_number) or 0)
+
+
+def tpu_models(root: str = "/") -> list[str]:
+    """The model of each chip."""
+    if not LINUX:
+        return []
+    folder = os.path.join(root, _DEVICES)
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    devices = (os.path.join(folder, name) for name in names if name.endswith(".0"))
+    found = (_model(device) for device in devices)
+    return [model for model in found if model is not None]
+
+
+def _model(device: str) -> str | None:
+    if text_of(os.path.join(device, "vendor")) != _VENDOR:
+        return None
+    return _MODELS.get(text_of(os.path.join(device, "device")))
+
+
+def _named(environ: Mapping[str, str]) -> int:
+    """How many workers the variables name; 0 if they name none."""
+    for name in ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES"):
+        if environ.get(name):
+            return _count(environ[name])
+    return 0
+
+
+def _count(listed: str) -> int:
+    return len([one for one in listed.split(",") if one.strip()])
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() and len(text) < 9 else None
+
+
+def _of_slice(tpu_env: str) -> str:
+    """The number of the slice, in lines such as `MEGASCALE_SLICE_ID: '1'`."""
+    for line in tpu_env.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "MEGASCALE_SLICE_ID":
+            return value.strip().strip("'")
+    return "0"
+
+
+def _metadata(environ: Mapping[str, str]) -> Callable[[str], str | None]:
+    """Asks the metadata server for an attribute of this machine; None where it has no such."""
+    server = environ.get("GCE_METADATA_IP", "metadata.google.internal")
+
+    def ask(attribute: str) -> str | None:
+        import http.client  # as only hosts with chips need
+
+        connection = http.client.HTTPConnection(server, timeout=_ANSWERS_S)
+        try:
+            path = f"/computeMetadata/v1/instance/attributes/{attribute}"
+            connection.request("GET", path, headers={"Metadata-Flavor": "Google"})
+            answer = connection.getresponse()
+            text = answer.read(_MOST_ANSWER).decode("utf-8", "replace").strip()
+            return text if answer.status == 200 else None
+        except (OSError, http.client.HTTPException, ValueError):
+            return None
+        finally:
+            connection.close()
+
+    return ask
+
+
+# --- before any rank is started ---
 
 
 class Prepared:
@@ -36,7 +151,7 @@ class Prepared:
         self.reserved: list[socket.socket] = []
         self._for_libtpu: list[socket.socket] = []
         self._loop = loop
-        self._listening: ports.PortProbe | None = None
+        self._listening: network.PortProbe | None = None
         self._cwd = folder(wanted, stage)
         self._check_limit(wanted)
         python = self._python(wanted)
@@ -49,7 +164,7 @@ class Prepared:
                 "--bind-cores on: this system binds no process to cores; leave it out", USAGE
             )
         environ = {**os.environ, **wanted.env}
-        self._tpu = tpu.look(environ) if wanted.tpus else None
+        self._tpu = look_at_tpu(environ) if wanted.tpus else None
         own_name = tuple(network.own_name()) if wanted.describe or wanted.towards else None
         gpus = _gpus(wanted) if wanted.gpus else VisibleGpus()
         binds = wanted.bind_cores == "on" or (wanted.bind_cores == "auto" and bool(gpus.near))
@@ -83,7 +198,7 @@ class Prepared:
     def _check_limit(self, wanted: Prepare) -> None:
         """Two pipes of each rank, and the hook's connection, are better known to fit before."""
         each = 3 if wanted.pythons else 2
-        if why := ulimits.too_many_files(each * wanted.ranks):
+        if why := too_many_files(each * wanted.ranks):
             raise Unusable(why, HOST_LOST if wanted.remote else USAGE)
 
     def _python(self, wanted: Prepare) -> str:
@@ -126,7 +241,7 @@ class Prepared:
         port = self._reserve_open(bind) if listen else 0
         port = port or self._reserve(bind.host, bind.port)
         if listen:
-            self._listening = ports.PortProbe(self.reserved[0], self._loop)
+            self._listening = network.PortProbe(self.reserved[0], self._loop)
         return port
 
     def _may_be_first(self, wanted: Prepare) -> bool:
@@ -141,21 +256,21 @@ class Prepared:
             return 0
         for port in TPU_PORTS:
             try:
-                self.reserved.append(ports.reserve("", port))
-            except ports.PortTaken:
+                self.reserved.append(network.reserve_port("", port))
+            except network.PortTaken:
                 continue
             return port
         return 0
 
     def _reserve_for_libtpu(self) -> int:
-        held = ports.reserve("", 0)
+        held = network.reserve_port("", 0)
         self._for_libtpu.append(held)
         return int(held.getsockname()[1])
 
     def _reserve(self, host: str, port: int) -> int:
         try:
-            held = ports.reserve(host, port)
-        except ports.PortTaken as error:
+            held = network.reserve_port(host, port)
+        except network.PortTaken as error:
             raise Unusable(
                 f"{error}; choose another with --coordinator, or leave it out", USAGE
             ) from None

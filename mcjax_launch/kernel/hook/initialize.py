@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
+from types import FunctionType
 
 from ..wire.address import EVERYWHERE, is_loopback, join_address
 from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, SURVIVES, TRANSFER
 from ..wire.hook_messages import ImportedJax, Joined, Joining, Leaving, Left, Listening
-from ..wire.jax_version import why_too_old
-from . import barriers, coordinator, gpus, slices, user_lines
-from .settings import settings
+from ..wire.interpreter import why_too_old
+from . import coordinator, devices, user_lines
 from .wrapping import in_place_of
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
@@ -22,6 +24,71 @@ if TYPE_CHECKING:
     from .compilation import Compilation
     from .exits import Exits
     from .part import Parts
+
+
+_MOST_NAME = 80
+
+
+def name_barriers_in_stacks() -> None:
+    """See the barriers of this process's program; call it before JAX makes its client."""
+    distributed: Any = sys.modules.get("jax._src.distributed")
+    library: Any = getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
+    client: Any = getattr(library, "DistributedRuntimeClient", None)
+    real = getattr(client, "wait_at_barrier", None)
+    if real is None or isinstance(real, FunctionType):  # an earlier call has done it
+        return
+    # A file of jaxlib's, as the call itself would be if it were Python.
+    file = os.path.join(os.path.dirname(str(library.__file__)), "coordination_service")
+    body = _at_barrier.__code__.replace(co_filename=file)
+
+    def wait_at_barrier(self: Any, *args: Any, **kwargs: Any) -> Any:
+        name = str(args[0] if args else kwargs.get("barrier_id"))[:_MOST_NAME]
+        code = body.replace(co_name=f"wait_at_barrier({name!r})")
+        return FunctionType(code, {})(real, self, args, kwargs)
+
+    code = wait_at_barrier.__code__.replace(co_filename=file)
+    named = FunctionType(code, globals(), None, None, wait_at_barrier.__closure__)
+    named.__doc__ = real.__doc__
+    try:
+        client.wait_at_barrier = named
+    except (AttributeError, TypeError):  # another jaxlib than we know
+        pass
+
+
+def _at_barrier(real: Any, client: Any, args: Any, kwargs: Any) -> Any:
+    return real(client, *args, **kwargs)
+
+
+# --- settings that have to be the same in all processes ---
+
+# Of JAX's configuration, which a variable or the program sets.
+_OPTIONS = {"JAX_PLATFORMS": "jax_platforms", "JAX_ENABLE_X64": "jax_enable_x64"}
+# In the names of flags that each process may set as it likes: where it writes what.
+_OWN_FLAGS = ("dump", "dir", "path", "file", "log", "cache")
+_MOST = 2_000
+
+
+def settings() -> dict[str, str]:
+    """Those of this process; what is not set is left out."""
+    config = getattr(sys.modules.get("jax"), "config", None)
+    found = {name: _value(config, option) for name, option in _OPTIONS.items()}
+    found["XLA_FLAGS"] = " ".join(
+        sorted(filter(_is_shared, os.environ.get("XLA_FLAGS", "").split()))
+    )
+    return {name: value[:_MOST] for name, value in found.items() if value}
+
+
+def _value(config: Any, option: str) -> str:
+    value = getattr(config, option, None)
+    return str(int(value)) if value is True else str(value or "")
+
+
+def _is_shared(flag: str) -> bool:
+    name = flag.partition("=")[0]
+    return not any(word in name for word in _OWN_FLAGS)
+
+
+# --- initialize() ---
 
 # A rank that is done waits in JAX's shutdown barrier for its peers, and JAX aborts all of them
 # when that takes longer than this. With a launcher watching there is no reason to: a week.
@@ -90,7 +157,7 @@ class Initialization:
         process_id = _whole_number(filled["process_id"])
         address = str(filled["coordinator_address"])
         elsewhere = process_id == 0 and _is_elsewhere(filled, self._environ)
-        partition = slices.partition_of(filled)
+        partition = devices.partition_of(filled)
         place = user_lines.place()
         recoverable = _is_recoverable()
         self._link.send(
@@ -108,15 +175,15 @@ class Initialization:
         )
         _set_transfer_address(self._environ)
         silence_proxy_warning(self._environ)
-        gpus.leave_to_program(self._environ)
+        devices.leave_gpus_to_program(self._environ)
         _adjust_jaxlib(address, self._environ)
-        barriers.name_in_stacks()
+        name_barriers_in_stacks()
         self._exits.watch()
 
     def _after(self, filled: Mapping[str, Any]) -> None:
         """Record that this process is in the job."""
         self._exits.joined = True
-        slices.replace_slice_index(filled)
+        devices.replace_slice_index(filled)
         profiles = [part for part in self._parts.asked() if part.joined()] != []
         process_id = _whole_number(filled["process_id"])
         if process_id is not None:
@@ -198,7 +265,7 @@ def fill_in(
     fill("shutdown_timeout_seconds", _SHUTDOWN_TIMEOUT_S)
     if environ.get(SURVIVES):
         fill("heartbeat_timeout_seconds", _HEARTBEAT_TIMEOUT_S)
-    return {**given, **slices.default_partition(given, known, environ)}
+    return {**given, **devices.default_partition(given, known, environ)}
 
 
 def _is_elsewhere(filled: Mapping[str, Any], environ: Mapping[str, str]) -> bool:

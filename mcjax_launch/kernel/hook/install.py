@@ -11,7 +11,7 @@ import sys
 
 from ... import features
 from ..wire import hook_environ
-from . import uncaught
+from . import exits
 from .agent_link import AgentLink
 from .exits import Exits
 from .part import Parts, module_of
@@ -70,7 +70,7 @@ def _is_main_interpreter() -> bool:
     import _thread
 
     is_main = getattr(_thread, "_is_main_interpreter", None)
-    return bool(is_main()) if is_main is not None else not uncaught.is_watched()
+    return bool(is_main()) if is_main is not None else not exits.is_watched()
 
 
 class Hook:
@@ -120,18 +120,18 @@ class Hook:
         return self._made
 
     def _patch_bridge(self, bridge: Any) -> None:
-        from .backends import Backends
+        from .devices import Backends
 
         Backends(self._link, lambda: self._exits.joined, self._environ).patch(bridge)
 
     def _patch_distributed(self, distributed: Any) -> None:
-        from . import gpus
-        from .agents_death import die_with_agent
+        from . import devices
+        from .agent_link import die_with_agent
         from .initialize import Initialization
 
         if self._link.is_of_this_process:  # a forked rank sees to that itself
             die_with_agent(self._link)
-            gpus.assign(self._environ)
+            devices.assign_gpus(self._environ)
         parts = self._parts
         Initialization(self._link, self._environ, self._exits, self._compilation, parts).patch(
             distributed

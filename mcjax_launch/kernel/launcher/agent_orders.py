@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch.job.gpus import may_use_gpus
+from mcjax_launch.job.devices import may_use_gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job
 from mcjax_launch.job.plan import Plan, Rank

@@ -9,7 +9,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.transport.client import Transport
-from mcjax_launch.kernel.wire import ulimits
+from mcjax_launch.kernel.wire import system
 from mcjax_launch.ranks import counted
 
 if TYPE_CHECKING:
@@ -62,5 +62,5 @@ def _check_limit(job: Job, hosts: int) -> None:
 
     """
     files = 0 if job.log_dir is None else 2 * job.processes_here
-    if why := ulimits.too_many_files(3 * hosts + files):
+    if why := system.too_many_files(3 * hosts + files):
         raise LaunchError(f"{'--log-dir' if files else counted(hosts, 'host')}: {why}")

@@ -24,12 +24,13 @@ from mcjax_launch.diagnosis.summary import (
 )
 from mcjax_launch.diagnosis.victims import is_victim
 from mcjax_launch.errors import LaunchError, save_traceback
-from mcjax_launch.job import cores, gpus
+from mcjax_launch.job import devices
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.kernel.launcher.agent_orders import start_order
 from mcjax_launch.kernel.launcher.front import Front, told
+from mcjax_launch.kernel.launcher.part import Acting, Once
 from mcjax_launch.kernel.launcher.stack_requests import StackRequests, of_ranks
 from mcjax_launch.kernel.launcher.startup import Startup
 from mcjax_launch.kernel.launcher.stop_policy import (
@@ -41,7 +42,6 @@ from mcjax_launch.kernel.launcher.stop_policy import (
     StopPolicy,
     StopRanks,
 )
-from mcjax_launch.kernel.launcher.timers import Acting, Once
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.pool import AgentPool, Failure
@@ -73,8 +73,8 @@ _DEBUG = "MCJAX_DEBUG"
 
 
 if TYPE_CHECKING:
-    from mcjax_launch.console.status_line import StatusLine
-    from mcjax_launch.diagnosis.stacks import Stack
+    from mcjax_launch.console.bottom import StatusLine
+    from mcjax_launch.diagnosis.sightings import Stack
     from mcjax_launch.kernel.launcher.part import LauncherPart
     from mcjax_launch.kernel.launcher.survivors import Survivors
     from mcjax_launch.kernel.wire.loop import Timer
@@ -261,9 +261,9 @@ class Launcher:
             run = self.state.ranks[rank.process_id]
             run.share.gpus, run.share.uneven_gpus = rank.gpus, plan.gpus[rank.host].uneven
             run.share.cores = rank.bound_to
-        for line in gpus.described(plan.gpus):
+        for line in devices.described_gpus(plan.gpus):
             self.console.detail(line)
-        if line := cores.described(plan.ranks, self.job.bind_cores):
+        if line := devices.described_cores(plan.ranks, self.job.bind_cores):
             self.console.detail(line)
         for line in plan.notes:
             self.console.note(line)
@@ -559,8 +559,8 @@ class Launcher:
         self.stacks.request(self.links, self._show_stacks)
 
     def _show_stacks(self, stacks: list["Stack"]) -> None:
-        from mcjax_launch.diagnosis.preloading import imports_under_way
-        from mcjax_launch.diagnosis.stacks import stack_lines
+        from mcjax_launch.diagnosis.sightings import stack_lines
+        from mcjax_launch.diagnosis.summary import imports_under_way
         from mcjax_launch.diagnosis.whereabouts import hints, whereabouts
 
         lines = stack_lines(stacks) if stacks else []

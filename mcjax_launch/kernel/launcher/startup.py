@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.gpus import may_use_gpus
+from mcjax_launch.job.devices import may_use_gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, make_plan, ranks_of_hosts
 from mcjax_launch.kernel.launcher.agent_orders import what_to_prepare
-from mcjax_launch.kernel.launcher.coordinator import candidates, choose, own_address, taken_ports
+from mcjax_launch.kernel.launcher.peers import candidates, choose, own_address, taken_ports
 from mcjax_launch.kernel.transport.connection import AgentConnection
 from mcjax_launch.kernel.transport.pool import Failure
 from mcjax_launch.kernel.wire import messages
@@ -24,7 +24,7 @@ from mcjax_launch.kernel.wire.messages import HostFacts
 
 if TYPE_CHECKING:
     from mcjax_launch.kernel.launcher.peers import Reach
-    from mcjax_launch.kernel.launcher.rejoining import Rejoining
+    from mcjax_launch.kernel.launcher.survivors import Rejoining
     from mcjax_launch.kernel.transport.staging import Staged
 
 # Failures within so many seconds of the first are reported together with it.
@@ -178,15 +178,15 @@ class Startup:
 
     def _look_at_tpus(self) -> None:
         """Put the ranks in the order of the TPU workers, and see whether all of these are there."""
-        from mcjax_launch.kernel.launcher import tpu_workers  # as only TPUs need
+        from mcjax_launch.job import devices  # as only TPUs need
 
         if self._job.num_hosts > 1:  # of which other launchers know
             return
-        hosts = tpu_workers.in_order(self._hosts, self._answers)
+        hosts = devices.workers_in_order(self._hosts, self._answers)
         if hosts != list(self._hosts) and self._may_go_in(hosts):
             self._hosts = hosts
-            self._note(tpu_workers.order_note(hosts))
-        if note := tpu_workers.part_note(self._answers[host].tpu for host in hosts):
+            self._note(devices.slice_order_note(hosts))
+        if note := devices.slice_part_note(self._answers[host].tpu for host in hosts):
             self._note(note)
 
     def _may_go_in(self, hosts: Sequence[Host]) -> bool:

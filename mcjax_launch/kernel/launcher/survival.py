@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mcjax_launch.kernel.launcher.timers import pause_s
+from mcjax_launch.kernel.launcher.part import pause_s
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import counted, these_ranks
 from mcjax_launch.runs.stop_reasons import NO_SERVICE

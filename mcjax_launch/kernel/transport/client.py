@@ -10,7 +10,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.transport import early
 from mcjax_launch.kernel.transport.pipes import NewPipes, Pipes
-from mcjax_launch.kernel.wire import ulimits
+from mcjax_launch.kernel.wire import system
 from mcjax_launch.kernel.wire.exit_status import HOST_LOST
 from mcjax_launch.kernel.wire.schedulers import CLIENTS
 from mcjax_launch.kernel.wire.timers import scaled
@@ -211,7 +211,7 @@ def client_environ(program: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 def start(
     argv: Sequence[str],
-    files_limit: ulimits.Limit | None = None,
+    files_limit: system.Limit | None = None,
     client: str = "",
     extra: Mapping[str, str] = _NOTHING,
 ) -> Pipes:
@@ -234,7 +234,7 @@ def start(
     except OSError as error:
         message = f"{error.strerror}: raise `ulimit -n`, or use fewer hosts"
         raise LaunchError(message, HOST_LOST) from None
-    ours = ulimits.limit_files(files_limit)  # inherited: there is no other way to give it one
+    ours = system.limit_files(files_limit)  # inherited: there is no other way to give it one
     try:
         pid = os.posix_spawnp(
             argv[0],
@@ -247,10 +247,10 @@ def start(
         )
     except OSError as error:
         pipes.close()
-        why = ulimits.reason(error, "is it installed?")
+        why = system.limit_reason(error, "is it installed?")
         raise LaunchError(f"{argv[0]}: {why}", HOST_LOST) from None
     finally:
-        ulimits.limit_files(ours)
+        system.limit_files(ours)
     return pipes.given_to(pid, client)
 
 
@@ -276,11 +276,11 @@ class Transport:
         self.features = frozenset(features)
         self.started: Callable[[Pipes], object] = lambda pipes: None
         self._local: Pipes | None = None
-        self._files_limit: ulimits.Limit | None = None
+        self._files_limit: system.Limit | None = None
 
     def allow_many_files(self) -> None:
         """Raise the launcher's own limit on open files; what is started keeps the user's."""
-        self._files_limit = ulimits.allow_many_files()
+        self._files_limit = system.allow_many_files()
 
     def greeting_s(self, host: Host) -> float:
         """How long it may take until the agent of a host greets."""

@@ -38,7 +38,7 @@ def fork(words: Sequence[str], environ: Mapping[str, str], load: Callable[[], Ma
     """
     if not LINUX or not _is_likely(words, environ) or _is_watched():
         return  # to go on without exec after a fork is not safe everywhere
-    from mcjax_launch.kernel.wire import frames, ulimits  # noqa: F401  once for both processes
+    from mcjax_launch.kernel.wire import frames, system  # noqa: F401  once for both processes
 
     try:
         pipes = NewPipes()

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.kernel.transport.client import Transport
 from mcjax_launch.kernel.transport.connection import AgentConnection
-from mcjax_launch.kernel.transport.deadlines import Deadlines
-from mcjax_launch.kernel.transport.pace import Pace
+from mcjax_launch.kernel.transport.pace import Deadlines, Pace
 from mcjax_launch.kernel.wire import frames
 from mcjax_launch.kernel.wire.codec import Message
 from mcjax_launch.kernel.wire.frames import Data, Raw

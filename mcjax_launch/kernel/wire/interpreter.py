@@ -1,14 +1,169 @@
-"""Pythons for the ranks, and what can be known of one and of a program before it runs."""
+"""What ranks run: PROGRAM, a Python, a jax; what can be known of each before it runs."""
 
 from __future__ import annotations
 
 import os
 
-from .program_check import executable
+from .exit_status import NOT_EXECUTABLE, NOT_FOUND
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+
+OLDEST = (0, 6, 0)
+
+
+def why_too_old(version: str) -> str:
+    """What to say of a version of jax that is too old; "" of others, and of what is none."""
+    import re  # which no start needs
+
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    if match is None or tuple(map(int, match.groups())) >= OLDEST:
+        return ""
+    return f"jax {version} is too old: install {'.'.join(map(str, OLDEST))} or newer"
+
+
+# --- whether PROGRAM can be run ---
+
+
+class Unusable(Exception):
+    """PROGRAM, or the job, cannot be run here.
+
+    Args:
+        message: what, and what to do; without the host's name.
+        status: the launcher's exit status.
+
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def check_python_file(name: str, cwd: str, hint: str = "") -> None:
+    """Whether a Python program is there.
+
+    Args:
+        name: of the file, from `cwd`.
+        hint: what helps where it is not; without one, a mistake is looked for.
+
+    Raises:
+        Unusable: it is not, or cannot be read.
+
+    """
+    path = os.path.join(cwd, name)
+    if not os.path.exists(path):
+        raise Unusable(f"{name}: no such file in {cwd}{hint or cure(name, path)}", NOT_FOUND)
+    if not os.path.isfile(path) or not os.access(path, os.R_OK):
+        is_folder = os.path.isdir(path)
+        what = f"is a directory{_in_folder(name, path)}" if is_folder else "not a readable file"
+        raise Unusable(f"{name}: {what}", NOT_EXECUTABLE)
+
+
+def cure(name: str, path: str) -> str:
+    """What helps where there is no `name`: a mistake in the shell, or a file of a near name.
+
+    Args:
+        name: of the file, as the user wrote it.
+        path: where it would be.
+
+    """
+    near = _near_file(*os.path.split(path))
+    is_line = len(name.split()) > 1
+    if near and (" " in near or not is_line):
+        folder = os.path.dirname(name) or ("" if near.endswith(".py") else ".")
+        return f"; did you mean {os.path.join(folder, near)}?"
+    if is_line:
+        return "; PROGRAM and its arguments are words of their own: leave out the quotes"
+    if name.partition("=")[0].isidentifier() and "=" in name:
+        return f"; set variables with -x {name}"
+    return ""
+
+
+def _near_file(folder: str, name: str) -> str:
+    """A file whose name is nearly this one, if it can be a program."""
+    import difflib
+
+    if os.path.isfile(os.path.join(folder, f"{name}.py")):
+        return f"{name}.py"
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return ""
+    for near in difflib.get_close_matches(name, names, 3, 0.8):
+        path = os.path.join(folder, near)
+        if os.path.isfile(path) and (near.endswith(".py") or os.access(path, os.X_OK)):
+            return near
+    return ""
+
+
+def _in_folder(name: str, path: str) -> str:
+    """What helps where PROGRAM is a folder.
+
+    Args:
+        name: of it, as the user wrote it.
+        path: where it is.
+
+    """
+    try:
+        files = sorted(file for file in os.listdir(path) if file.endswith(".py"))
+    except OSError:
+        return ""
+    module = os.path.normpath(name).replace(os.sep, ".")
+    if "__main__.py" in files and not os.path.isabs(name) and module[0] != ".":
+        return f"; write -m {module}"
+    likely = [file for file in files if file in ("train.py", "main.py")] or files
+    if likely and (len(files) == 1 or likely != files):
+        return f"; did you mean {os.path.join(name, likely[-1])}?"
+    return "; name a program in it"
+
+
+def executable(name: str, cwd: str, path: str) -> str | None:
+    """The path of a command, see `find_command`; None if there is none that can be executed."""
+    return next((file for file in _files(name, cwd, path) if os.access(file, os.X_OK)), None)
+
+
+def _files(name: str, cwd: str, path: str) -> list[str]:
+    """The files that a command's name may stand for, the first choice first."""
+    places = [cwd] if os.sep in name else path.split(os.pathsep)
+    paths = [os.path.join(place, name) for place in places]
+    return [file for file in paths if os.path.isfile(file)]
+
+
+def find_command(name: str, cwd: str, path: str, option: str = "", hint: str = "") -> str:
+    """The path of a command as a rank would find it.
+
+    Args:
+        name: of the command; from `cwd` if there is a slash in it, else searched for in PATH.
+        path: PATH.
+        option: the option that names it, in front of what goes wrong.
+        hint: what helps where there is no such file; without one, a mistake is looked for.
+
+    Raises:
+        Unusable: there is none, or it is not executable.
+
+    """
+    found = executable(name, cwd, path)
+    if found is not None:
+        return found
+    beside = os.path.join(cwd, name)
+    if os.path.isdir(beside) and (os.sep in name or not os.path.exists(f"{beside}.py")):
+        hint = "" if option else _in_folder(name, beside)
+        raise Unusable(f"{option}{name}: is a directory{hint}", NOT_EXECUTABLE)
+    if _files(name, cwd, path):
+        hint = "" if option else f"; chmod +x it, or run it with its interpreter: bash {name}"
+        raise Unusable(f"{option}{name}: not executable{hint}", NOT_EXECUTABLE)
+    where = "no such file" if os.sep in name else "not found in PATH"
+    if os.sep not in name and os.path.isfile(beside):
+        hint = f"; did you mean ./{name}?"
+    elif not option:
+        hint = hint or cure(name, beside)
+    raise Unusable(f"{option}{name}: {where}{hint}", NOT_FOUND)
+
+
+# --- Pythons for the ranks ---
 
 _MOST_S = 8.0
 _FINDS_JAX = (

@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.features.check.finding import Finding, Found, HostFound, last_line, lines, merged
-from mcjax_launch.features.check.judgement import judge, judge_devices, judge_gpus
+from mcjax_launch.features.check.judgement import (
+    Finding,
+    Found,
+    HostFound,
+    judge,
+    judge_devices,
+    judge_gpus,
+    last_line,
+    lines,
+    merged,
+)
 from mcjax_launch.features.check.messages import (
     DeviceCount,
     DevicesCounted,
@@ -18,7 +27,7 @@ from mcjax_launch.features.check.messages import (
     Surveyed,
 )
 from mcjax_launch.features.check.run import devices_of, job_of_check, judge_sum, told_by
-from mcjax_launch.job.gpus import GpuShares
+from mcjax_launch.job.devices import GpuShares
 from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.launcher.peers import Gap
 from mcjax_launch.kernel.wire.messages import HostFacts, Tpu

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.features.check.agent import gpu_survey, survey
+from mcjax_launch.features.check import agent
 from mcjax_launch.features.check.messages import GpuFacts, GpuMemory, NetworkInterface
 
 MODEL = "NVIDIA H100 80GB HBM3"
@@ -53,7 +53,7 @@ def memory(number: int, free_mib: int) -> GpuMemory:
 @pytest.mark.parametrize(("version", "number"), [(CLOSED, "535.104.05"), (OPEN, "570.195.03")])
 def test_the_driver_says_what_is_there(tmp_path: Path, version: str, number: str) -> None:
     root = nvidia(tmp_path, 2, version)
-    assert gpu_survey.look("", {}, root) == ((GpuFacts(MODEL, number, 2),), ())
+    assert agent.look_at_gpus("", {}, root) == ((GpuFacts(MODEL, number, 2),), ())
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_driver_says_what_is_there(tmp_path: Path, version: str, number: str
 def test_the_memory_of_those_that_are_visible(
     tmp_path: Path, chosen: str, which: list[int]
 ) -> None:
-    found = gpu_survey.look(LISTED, {"CUDA_VISIBLE_DEVICES": chosen}, nvidia(tmp_path, 2))
+    found = agent.look_at_gpus(LISTED, {"CUDA_VISIBLE_DEVICES": chosen}, nvidia(tmp_path, 2))
     kinds = (GpuFacts(MODEL, "570.195.03", len(which)),) if which else ()
     assert found == (kinds, tuple(memory(one, (80994, 9731)[one]) for one in which))
 
@@ -70,9 +70,9 @@ def test_the_memory_of_those_that_are_visible(
 def test_where_the_driver_has_no_folder(tmp_path: Path) -> None:
     """As on Windows' Linux, or where only device files are there."""
     both = (GpuFacts(MODEL, "570.195.03", 2),), (memory(0, 80994), memory(1, 9731))
-    assert gpu_survey.look(LISTED, {}, str(tmp_path)) == both
+    assert agent.look_at_gpus(LISTED, {}, str(tmp_path)) == both
     write(tmp_path / "dev/nvidia0", "")
-    assert gpu_survey.look("", {}, str(tmp_path))[0] == (GpuFacts("GPU", "", 1),)
+    assert agent.look_at_gpus("", {}, str(tmp_path))[0] == (GpuFacts("GPU", "", 1),)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_where_the_driver_has_no_folder(tmp_path: Path) -> None:
     ],
 )
 def test_memory_that_is_not_known(tmp_path: Path, listed: str) -> None:
-    kinds, found = gpu_survey.look(listed, {}, nvidia(tmp_path, 2))
+    kinds, found = agent.look_at_gpus(listed, {}, nvidia(tmp_path, 2))
     assert (kinds, found) == ((GpuFacts(MODEL, "570.195.03", 2),), ())
 
 
@@ -96,7 +96,7 @@ def test_a_model_without_end(tmp_path: Path) -> None:
         tmp_path / "proc/driver/nvidia/gpus/0000:00:00.0/information",
         f"Model: {'x' * 9000}\nDevice Minor: 0\n",
     )
-    [kind] = gpu_survey.look("", {}, root)[0]
+    [kind] = agent.look_at_gpus("", {}, root)[0]
     assert kind.name == "x" * 100
 
 
@@ -112,12 +112,12 @@ def test_amd(tmp_path: Path) -> None:
         write(device / "mem_info_vram_used", f"{2 << 30}\n")
     write(tmp_path / "sys/module/amdgpu/version", "6.10.5\n")
     whole = tuple(GpuMemory(number, 192 << 20, 190 << 20) for number in (0, 1))
-    found = gpu_survey.look("", {}, str(tmp_path))
+    found = agent.look_at_gpus("", {}, str(tmp_path))
     assert found == ((GpuFacts("AMD gfx942", "6.10.5", 2),), whole)
     for minor in (128, 129):
         name = "AMD Instinct MI300X OAM\n"
         write(tmp_path / f"sys/class/drm/renderD{minor}/device/product_name", name)
-    found = gpu_survey.look("", {"HIP_VISIBLE_DEVICES": "1"}, str(tmp_path))
+    found = agent.look_at_gpus("", {"HIP_VISIBLE_DEVICES": "1"}, str(tmp_path))
     assert found == ((GpuFacts("AMD Instinct MI300X OAM", "6.10.5", 1),), ())
 
 
@@ -125,29 +125,29 @@ def test_a_tool_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write(tmp_path / "nvidia-smi", "#!/bin/sh\nexec sleep 1000\n")
     (tmp_path / "nvidia-smi").chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(gpu_survey, "_MOST_S", 0.2)
-    listing = gpu_survey.begin()
+    monkeypatch.setattr(agent, "_GPU_LISTING_S", 0.2)
+    listing = agent.begin_gpu_listing()
     assert isinstance(listing, subprocess.Popen)
-    assert gpu_survey.said_by(listing) == ""
+    assert agent.said_by(listing) == ""
     assert listing.returncode == -9
 
 
 def test_nothing_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpu_survey.begin() is None
-    assert gpu_survey.look("", {}, str(tmp_path)) == ((), ())
-    assert gpu_survey.shared_memory_kib(str(tmp_path)) == (0, 0)
+    assert agent.begin_gpu_listing() is None
+    assert agent.look_at_gpus("", {}, str(tmp_path)) == ((), ())
+    assert agent.shared_memory_kib(str(tmp_path)) == (0, 0)
 
 
 def test_packages_that_belong_to_jax_are_asked_for() -> None:
     for name in ("jax-cuda13-plugin", "jax-cuda12-pjrt", "jax-rocm7-plugin", "nvidia-nccl-cu12"):
-        assert name in survey._PACKAGES
+        assert name in agent._PACKAGES
 
 
 def test_interfaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bond has a speed, a container's pair none that means anything."""
     known = [("lo", "127.0.0.1"), ("bond0", "10.0.0.1"), ("veth0", "10.1.0.1")]
-    monkeypatch.setattr(survey, "addresses_of_interfaces", lambda: known)
+    monkeypatch.setattr(agent, "addresses_of_interfaces", lambda: known)
     net = tmp_path / "sys/class/net"
     for name, speed in (("bond0", "50000"), ("veth0", "10000"), ("ib0", "-1")):
         write(net / name / "mtu", "9000\n")
@@ -157,7 +157,7 @@ def test_interfaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     six = "20010db8000000000000000000000001 04 40 00 80      ib0\n"
     write(tmp_path / "proc/net/if_inet6", f"nonsense\n{six}")
     asked = ["10.1.0.1", "10.0.0.1", "2001:db8::1", "203.0.113.1"]
-    assert survey.interfaces_of(asked, str(tmp_path)) == (
+    assert agent.interfaces_of(asked, str(tmp_path)) == (
         NetworkInterface("10.1.0.1", "veth0", 9000, 0),
         NetworkInterface("10.0.0.1", "bond0", 9000, 50_000),
         NetworkInterface("2001:db8::1", "ib0", 9000, 0),

@@ -4,7 +4,7 @@ import pytest
 from records import run_of
 
 from mcjax_launch.diagnosis.summary import summarize
-from mcjax_launch.features.rehearse.rehearsals import Rehearsal, came_of, joined_at, parse
+from mcjax_launch.features.rehearse.launcher import Rehearsal, came_of, joined_at, parse
 from mcjax_launch.kernel.wire.hook_messages import Joined, Joining
 from mcjax_launch.kernel.wire.messages import Exited, FromHook
 from mcjax_launch.options.kinds import rehearsal

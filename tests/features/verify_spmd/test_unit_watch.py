@@ -3,9 +3,8 @@
 import pytest
 from records import run_of
 
-from mcjax_launch.diagnosis.sightings import sightings
+from mcjax_launch.diagnosis.sightings import Stack, sightings
 from mcjax_launch.diagnosis.spmd import divergence_lines
-from mcjax_launch.diagnosis.stacks import Stack
 from mcjax_launch.features.verify_spmd.watch import (
     Decision,
     Diverged,

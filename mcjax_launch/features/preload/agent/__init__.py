@@ -9,7 +9,7 @@ from ....kernel.agent.agent import NO_INPUT
 from ....kernel.agent.part import AgentPart
 from ....kernel.agent.system import system
 from ....kernel.agent.system.unix import SpawnError
-from ....kernel.wire.program_check import executable
+from ....kernel.wire.interpreter import executable
 from ....kernel.wire.rank_environ import LIFE
 from ....kernel.wire.signals import signal_name
 from ..messages import (
@@ -21,8 +21,7 @@ from ..messages import (
     Preload,
     StartedAfresh,
 )
-from .fork_server import ForkServerLink, HiddenOutput, Importer
-from .forking import Forking
+from .fork_server import Forking, ForkServerLink, HiddenOutput, Importer
 from .program import Choice, Unsuited, choose
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for

@@ -14,12 +14,13 @@ from __future__ import annotations
 import os
 import sys
 
-from ....kernel.hook.agents_death import die_with_parent
+from ....kernel.hook.agent_link import die_with_parent
 from ....kernel.wire import hook_environ
 from ....kernel.wire.codec import to_json
 from ....kernel.wire.line import receive
 from .. import messages as fork_messages
 from . import forked_rank
+from .forked_rank import System
 from .forking import (
     OwnModules,
     Unfit,
@@ -30,10 +31,8 @@ from .forking import (
     fork,
 )
 from .fresh_start import FreshStart
-from .identity import System
 from .import_graph import package_of
-from .recording import Recording
-from .unseen_modules import FirstImports, UnseenModules
+from .unseen_modules import FirstImports, Recording, UnseenModules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,13 +6,65 @@ import os
 import sys
 
 from .import_graph import executing_module, package_of
-from .lent_value import LentValue, lent
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable, Collection, Iterator, Mapping
     from typing import Any
+
+
+_NO_USE = {"__new__", "__init__", "__class__", "__getattribute__", "__setattr__", "__delattr__"}
+_NO_USE |= {"__init_subclass__", "__subclasshook__", "__doc__", "__dir__", "__sizeof__"}
+
+
+class LentValue(str):
+    """Calls `used` whenever something is done with it."""
+
+    used: Callable[[], object]
+
+
+def lent(value: str, used: Callable[[], object]) -> LentValue:
+    """That value.
+
+    Args:
+        value: of a variable.
+        used: called at each use.
+
+    """
+    made = LentValue(value)
+    made.used = used
+    return made
+
+
+def _noting(name: str) -> Callable[..., Any]:
+    method = getattr(str, name)
+
+    def use(self: LentValue, *args: Any, **named: Any) -> Any:
+        self.used()
+        return method(self, *args, **named)
+
+    return use
+
+
+def _converting(kind: type) -> Callable[[LentValue], Any]:
+    def convert(self: LentValue) -> Any:
+        self.used()
+        return kind(str.__str__(self))
+
+    return convert
+
+
+for _name in set(dir(str)) - _NO_USE:
+    if callable(getattr(str, _name)):
+        setattr(LentValue, _name, _noting(_name))
+for _kind in (int, float, bool):
+    setattr(LentValue, f"__{_kind.__name__}__", _converting(_kind))
+LentValue.__radd__ = lambda self, other: self.used() or str.__add__(other, self)  # type: ignore[attr-defined]
+
+
+# --- what a process reads ---
 
 # Read when a program starts, by Python or the C library: to set them in a program is too late.
 _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "TZ", "LOCALTIME")

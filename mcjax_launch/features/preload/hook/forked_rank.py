@@ -7,15 +7,89 @@ import os
 import stat
 import sys
 
-from ....kernel.hook.agents_death import die_with_parent
+from ....kernel.hook.agent_link import die_with_parent, unseen
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import ModuleType
     from typing import Any
 
-    from ....kernel.hook.agents_death import Prctl
+    from ....kernel.hook.agent_link import Prctl
+
+
+_PR_SET_MM, _PR_SET_MM_MAP = 35, 14
+_UNCHANGED = 0xFFFFFFFF
+# Of what /proc/PID/stat says after the process's name.
+_CODE, _STACK, _DATA, _HEAP, _ARG, _ENV = (23, 24), (25,), (42, 43), (44,), (45, 46), (47, 48)
+
+
+class System:
+    """What is asked of the C library; no module that this takes is left for the program to find."""
+
+    def __init__(self) -> None:
+        self._ctypes: Any = unseen("ctypes")
+        self._library: Any = self._ctypes.CDLL(None)
+        self.prctl: Prctl = self._library.prctl
+        self._shown: Any = None  # where the kernel reads the command: kept as long as the process
+
+    def environment(self) -> dict[str, str]:
+        """All variables as C sees them, also those that have been set in C."""
+        c = self._ctypes
+        pointer = c.POINTER(c.c_char_p).in_dll(self._library, "environ")
+        found, at = {}, 0
+        while pointer and pointer[at] is not None:
+            name, _, value = pointer[at].partition(b"=")
+            found[os.fsdecode(name)] = os.fsdecode(value)
+            at += 1
+        return found
+
+    def show(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+        """Have /proc/PID/cmdline and environ show these, and so `ps`."""
+        command = b"".join(os.fsencode(word) + b"\0" for word in argv)
+        variables = b"".join(os.fsencode(f"{name}={environ[name]}") + b"\0" for name in environ)
+        with open("/proc/self/stat", "rb") as file:
+            fields = [int(field) for field in file.read().rpartition(b")")[2].split()[1:]]
+        fields.insert(0, 0)  # the state
+        if not self._move(fields, command, variables):
+            _overwrite([fields[at] for at in _ARG], command)
+            _overwrite([fields[at] for at in _ENV], variables)
+
+    def _move(self, fields: Sequence[int], command: bytes, variables: bytes) -> bool:
+        """Have the kernel look for them in other memory; whether it does."""
+        c = self._ctypes
+        self._shown = c.create_string_buffer(command + variables)
+        begin = c.addressof(self._shown)
+        middle, end = begin + len(command), begin + len(command) + len(variables)
+        self._library.sbrk.restype = c.c_void_p
+        heap_end = self._library.sbrk(c.c_ssize_t(0))
+        addresses = [*_at(fields, _CODE), *_at(fields, _DATA), *_at(fields, _HEAP), heap_end]
+        addresses += [*_at(fields, _STACK), begin, middle, middle, end, 0]
+        data = b"".join(address.to_bytes(8, sys.byteorder) for address in addresses)
+        data += (0).to_bytes(4, sys.byteorder) + _UNCHANGED.to_bytes(4, sys.byteorder)
+        size = c.c_ulong(len(data))
+        return not self.prctl(_PR_SET_MM, c.c_ulong(_PR_SET_MM_MAP), data, size, c.c_ulong(0))
+
+
+def _at(fields: Sequence[int], places: Sequence[int]) -> list[int]:
+    return [fields[at] for at in places]
+
+
+def _overwrite(area: Sequence[int], text: bytes) -> None:
+    """Show it where the first rank's was, if there is room for it."""
+    start, end = area
+    if len(text) > end - start:
+        return
+    try:
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(start)
+            memory.write(text.ljust(end - start, b"\0"))
+    except OSError:  # this user may not
+        pass
+
+
+# --- before its program ---
 
 
 def begin(descriptors: Sequence[int], cores: Sequence[int], agent: int, prctl: Prctl) -> None:

@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 
-from ....kernel.wire.program_check import executable
+from ....kernel.wire.interpreter import executable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,23 +1,19 @@
-"""Packages that were imported before the program began are hidden until it imports them.
-
-So a forked rank knows when its program imports JAX, and so does who looks into sys.modules. By then
-the program may have set variables or JAX's flags that the import has not seen. The flags are read
-from the environment again; nothing else can be undone in a process that lives. So the rank starts
-afresh, if nothing of it has been seen yet; otherwise the user is told.
-"""
+"""Packages that were imported before the program began are hidden until it imports them."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from ....kernel.hook import gpus
+from ....kernel.hook import devices
 from ..messages import SetTooLate
-from .environment_reads import are_in_c
-from .import_graph import package_of
-from .jax_flags import USED_BY_JAX
+from .environment_reads import EnvironmentReads, are_in_c
+from .import_effects import ImportEffects
+from .import_graph import ImportGraph, package_of
+from .jax_flags import USED_BY_JAX, JaxFlags
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from importlib.machinery import ModuleSpec
@@ -26,8 +22,47 @@ if TYPE_CHECKING:
 
     from ....kernel.hook.agent_link import AgentLink
     from .fresh_start import FreshStart
-    from .import_graph import ImportGraph
-    from .recording import Recording
+
+
+class Recording:
+    """A `with` around the imports; around those before them, too, in which variables are read.
+
+    Args:
+        guesses: variables that the program is likely to set before its imports, with their values.
+        in_c: gives the environment as C has it.
+
+    """
+
+    def __init__(self, guesses: Mapping[str, str], in_c: Callable[[], Mapping[str, str]]) -> None:
+        self.reads = EnvironmentReads(guesses, in_c)
+        self.flags = JaxFlags()
+        self.effects = ImportEffects()
+        self.graph = ImportGraph(self._ran)
+
+    def __enter__(self) -> Recording:
+        for part in (self.effects, self.graph, self.flags):
+            part.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for part in (self.flags, self.graph, self.effects):
+            part.__exit__(*exception)
+
+    def _ran(self, package: str) -> None:
+        self.effects.ran(package)
+        self.flags.imported(package)
+
+    def packages(self, modules: Collection[str]) -> set[str]:
+        """The packages that are to be hidden, of those that were imported for these modules."""
+        loaded = self.graph.loaded_for([package_of(name) for name in modules])
+        return {name for name in loaded if can_be_hidden(name)}
+
+
+# --- hidden modules ---
+# So a forked rank knows when its program imports JAX, and so does who looks into sys.modules. By
+# then the program may have set variables or JAX's flags that the import has not seen. The flags are
+# read from the environment again; nothing else can be undone in a process that lives. So the rank
+# starts afresh, if nothing of it has been seen yet; otherwise the user is told.
 
 
 class UnseenModules:
@@ -191,7 +226,7 @@ class FirstImports:
         self._effects.redo(packages)
         if "jax" in packages:
             self._link.send_held()
-            gpus.assign(self._environ)
+            devices.assign_gpus(self._environ)
 
     def _tell(self, missed: Mapping[str, tuple[str, ...]]) -> None:
         """Start afresh, or say what the imports have not seen."""

@@ -6,14 +6,13 @@ import ctypes
 import os
 
 from ...wire.system import text_of
-from .oom import OutOfMemory
-from .unix import HostProcess, Unix
+from .unix import HostProcess, OutOfMemory, Unix
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from ...wire.ulimits import Limit
+    from ...wire.system import Limit
 
 _PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
 _PR_SET_NAME = 15

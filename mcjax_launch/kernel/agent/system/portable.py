@@ -32,7 +32,7 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...wire.ulimits import Limit
+    from ...wire.system import Limit
 
 # In the environment of every rank: the private folder of its job on this host. MCJAX_JOB_ID would
 # not do: a job may have several agents on one machine.

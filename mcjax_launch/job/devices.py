@@ -1,0 +1,369 @@
+"""How the ranks of a host share its GPUs, cores and TPU chips; a TPU slice's workers; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.kernel.wire import hook_environ
+from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
+from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.ranks import counted
+
+if TYPE_CHECKING:
+    from mcjax_launch.job.plan import Rank
+
+
+_OF_JAX = "JAX_LOCAL_DEVICE_IDS"
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+class GpuShares(Value):
+    """What the ranks of a host get.
+
+    Args:
+        of_ranks: the GPUs of each, as JAX_LOCAL_DEVICE_IDS; empty where nothing is assigned.
+        mig: the MIG device of each, instead of that; empty where there are none.
+        words: what was decided, and where the GPUs were counted; "" where there are none.
+        uneven: what to say to a user whose ranks do use GPUs, where they cannot be shared out.
+
+    """
+
+    of_ranks: tuple[tuple[int, ...], ...] = ()
+    mig: tuple[str, ...] = ()
+    words: str = ""
+    uneven: str = ""
+
+    def settings(self, local: int, *, hook: bool) -> dict[str, str]:
+        """The variables of the `local`th rank there."""
+        if not self.of_ranks:
+            return {}
+        ids = ",".join(map(str, self.of_ranks[local]))
+        settings = {_OF_JAX: ids}
+        if hook:
+            settings[hook_environ.GPUS] = ids
+        if self.mig:
+            settings["CUDA_VISIBLE_DEVICES"] = self.mig[local]
+        return settings
+
+
+def described_gpus(shares: Mapping[Host, GpuShares]) -> list[str]:
+    """What was decided for all hosts, in lines."""
+    by_words: dict[str, list[str]] = {}
+    for host, share in shares.items():
+        if share.words:
+            by_words.setdefault(share.words, []).append(host.name)
+    everywhere = len(by_words) == 1 and all(share.words for share in shares.values())
+    return [
+        f"GPUs: {words}" + ("" if everywhere else f", on {', '.join(hosts)}")
+        for words, hosts in by_words.items()
+    ]
+
+
+def may_use_gpus(job: Job) -> bool:
+    """Whether the GPUs of a host matter to its ranks."""
+    return not job.uses_cpu and job.gpus_per_process != "all"
+
+
+def share_out(job: Job, ranks: int, found: VisibleGpus) -> GpuShares:
+    """Share the GPUs of a host among its ranks.
+
+    Args:
+        job: says how.
+        ranks: that run there.
+        found: what they would see.
+
+    Raises:
+        LaunchError: there are fewer than the user wants, or he has assigned them himself as well.
+
+    """
+    if not may_use_gpus(job):
+        return GpuShares()
+    each = job.gpus_per_process
+    if own := _assigned_by_user(dict(job.env)):
+        if each is not None:
+            raise LaunchError(f"--gpus-per-process cannot be combined with -x {own}")
+        return GpuShares(words=f"as -x {own} says") if found.count else GpuShares()
+    if each is None:
+        return _equally(ranks, found)
+    assert each != "all"
+    if found.mig and each > 1:
+        raise LaunchError(
+            f"--gpus-per-process {each}: CUDA gives a process one MIG device; "
+            "use --gpus-per-process 1"
+        )
+    if each * ranks > found.count:
+        where = f" ({found.counted})" if found.counted else ""
+        raise LaunchError(
+            f"needs {counted(each * ranks, 'GPU')} for {counted(ranks, 'rank')}, "
+            f"sees {found.count}{where}; lower -n or --gpus-per-process"
+        )
+    return _assigned(ranks, each, found)
+
+
+def _assigned_by_user(env: Mapping[str, str]) -> str:
+    """The variable by which the user gives each rank its own GPUs; "" if there is none."""
+    if _OF_JAX in env:
+        return _OF_JAX
+    return next((name for name in _VISIBLE if "{" in env.get(name, "")), "")
+
+
+def _equally(ranks: int, found: VisibleGpus) -> GpuShares:
+    if not found.count:
+        return GpuShares(words=f"none ({found.counted})" if found.counted else "")
+    if ranks == 1:
+        return GpuShares()
+    if found.mig and ranks <= found.count:
+        return _assigned(ranks, 1, found)
+    if found.count % ranks:
+        words = f"all {found.count} for each rank ({found.counted})"
+        return GpuShares(words=words, uneven=_uneven(ranks, found))
+    return _assigned(ranks, found.count // ranks, found)
+
+
+def _assigned(ranks: int, each: int, found: VisibleGpus) -> GpuShares:
+    words = f"{each} for each rank, of {_counted(found)}"
+    if found.mig:
+        return GpuShares(((0,),) * ranks, found.mig[:ranks], words)
+    shares = (found.ids[local * each : (local + 1) * each] for local in range(ranks))
+    return GpuShares(tuple(map(tuple, shares)), words=words)
+
+
+def _counted(found: VisibleGpus) -> str:
+    kind = "MIG device" if found.mig else "GPU"
+    return f"{counted(found.count, kind)} ({found.counted})"
+
+
+def _uneven(ranks: int, found: VisibleGpus) -> str:
+    count = found.count
+    divisors = [number for number in range(1, count + 1) if count % number == 0]
+    fewer = [str(number) for number in divisors if number < ranks][-1:]
+    more = [str(number) for number in divisors if number > ranks][:1]
+    kind = "MIG device" if found.mig else "GPU"
+    each = f"each uses {'it' if count == 1 else f'all {count}'}"
+    if found.mig:
+        each = "none of them has one of its own"
+    return (
+        f"{ranks} ranks cannot share {counted(count, kind)} equally, and {each}: start "
+        f"{' or '.join(fewer + more)} there, or choose with --gpus-per-process K|all"
+    )
+
+
+# --- cores ---
+
+_HIGHEST = 1 << 14  # more hardware threads than a kernel counts
+
+
+def cores_of_ranks(
+    how: str, ranks: int, facts: HostFacts, gpus: GpuShares
+) -> list[tuple[int, ...]]:
+    """The cores of each rank on a host; empty for a rank that may use all.
+
+    Args:
+        how: as in Job. "on" gives each rank cores of its own, as long as there are enough; "auto"
+            binds only ranks with GPUs of their own, to all cores next to these.
+        ranks: how many run there.
+        facts: of the host.
+        gpus: how the ranks share its own.
+
+    """
+    allowed = {thread for core in facts.cores for thread in core}
+    near = [_near(rank, facts, gpus) & allowed for rank in range(ranks)]
+    known = all(near)
+    if how == "off" or not allowed:
+        return [()] * ranks
+    if how == "auto":
+        matters = known and any(cores != allowed for cores in near)
+        return [tuple(sorted(cores)) if matters else () for cores in near]
+    return _own_shares(facts.cores, near if known and _are_apart(near) else [allowed] * ranks)
+
+
+def described_cores(ranks: Iterable[Rank], how: str) -> str:
+    """What was decided, in words; "" where no rank is bound.
+
+    Args:
+        ranks: of the job.
+        how: as in Job.
+
+    """
+    bound = next((rank for rank in ranks if rank.cores), None)
+    if bound is None:
+        return ""
+    whose = "a share of its own" if how == "on" else "those next to its GPUs"
+    return f"cores: each rank has {whose} (rank {bound.process_id}: {bound.bound_to})"
+
+
+def _near(rank: int, facts: HostFacts, gpus: GpuShares) -> frozenset[int]:
+    """The cores next to the GPUs of a rank; none where they are not known."""
+    if not gpus.of_ranks or not facts.gpus.near:
+        return frozenset()
+    by_id = dict(zip(facts.gpus.ids, facts.gpus.near, strict=True))
+    return frozenset(core for gpu in gpus.of_ranks[rank] for core in _listed(by_id.get(gpu, "")))
+
+
+def _listed(text: str) -> Iterator[int]:
+    """The numbers of a list such as `0-15,128-143`."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            yield from range(int(first), min(int(last or first), _HIGHEST) + 1)
+
+
+def _are_apart(near: Sequence[frozenset[int]]) -> bool:
+    different = set(near)
+    return sum(map(len, different)) == len(frozenset().union(*different))
+
+
+def _own_shares(
+    physical: Sequence[Sequence[int]], near: Sequence[Collection[int]]
+) -> list[tuple[int, ...]]:
+    """A share of the physical cores for each rank, out of those near it."""
+    shares: list[tuple[int, ...]] = [()] * len(near)
+    for cores in dict.fromkeys(map(frozenset, near)):
+        among = [rank for rank, own in enumerate(near) if own == cores]
+        there = [[thread for thread in core if thread in cores] for core in physical]
+        for rank, share in zip(
+            among, split([core for core in there if core], len(among)), strict=True
+        ):
+            shares[rank] = tuple(share)
+    return shares
+
+
+def split(physical: Sequence[Sequence[int]], ranks: int) -> list[list[int]]:
+    """Split `physical` (hardware threads of each physical core) over `ranks`.
+
+    Neighbours stay together, and a physical core's threads go to one rank as long as there are
+    enough physical cores. With more ranks than cores several ranks share one.
+    """
+    units = [list(core) for core in physical]
+    if len(units) < ranks:
+        units = [[thread] for core in physical for thread in core]
+    if len(units) < ranks:
+        return [units[rank * len(units) // ranks] for rank in range(ranks)]
+    shares = []
+    for rank in range(ranks):
+        mine = units[rank * len(units) // ranks : (rank + 1) * len(units) // ranks]
+        shares.append(sorted(thread for core in mine for thread in core))
+    return shares
+
+
+# --- TPU chips, shared out as JAX's own test runner does ---
+# libtpu wants to know how the chips of a process lie beside one another, and the processes of a
+# host.
+
+_Grid = tuple[int, int, int]
+
+# So many chips of a host lie like this, unless the model has a grid of its own.
+_GRIDS: dict[int, _Grid] = {1: (1, 1, 1), 2: (2, 1, 1), 4: (2, 2, 1), 8: (4, 2, 1)}
+_OTHER_GRIDS: dict[tuple[str, int], _Grid] = {
+    ("v5p", 2): (1, 2, 1),
+    ("8t", 2): (1, 2, 1),
+    ("8i", 4): (4, 1, 1),
+    ("v6e", 8): (2, 4, 1),
+    ("v4", 8): (2, 2, 2),
+    ("7x", 8): (2, 2, 2),
+}
+# The share of a rank, by the chips of all and of each.
+_SHARES: dict[tuple[int, int], _Grid] = {
+    **{(chips, 1): (1, 1, 1) for chips in _GRIDS},
+    (4, 2): (1, 2, 1),
+    (8, 4): (2, 2, 1),
+}
+_OTHER_SHARES: dict[tuple[str, int, int], _Grid] = {("8i", 4, 2): (2, 1, 1)}
+
+
+def tpu_bounds(model: str, chips: int, each: int) -> tuple[str, str] | None:
+    """The processes and the chips of each, as grids; None where they cannot be shared out so.
+
+    Args:
+        model: of the chips.
+        chips: of all ranks of the host.
+        each: of each of them.
+
+    """
+    grid = _OTHER_GRIDS.get((model, chips)) or _GRIDS.get(chips)
+    share = _OTHER_SHARES.get((model, chips, each)) or _SHARES.get((chips, each))
+    if grid is None or (share is None and chips != each):
+        return None
+    mine = grid if share is None or chips == each else share
+    processes = (whole // part for whole, part in zip(grid, mine, strict=True))
+    return ",".join(map(str, processes)), ",".join(map(str, mine))
+
+
+def tpu_settings(each: int, host: Host, local: int, ranks: int, facts: HostFacts) -> dict[str, str]:
+    """The variables that give a rank its own chips.
+
+    Raises:
+        LaunchError: the host has too few, or they cannot be shared out so.
+
+    """
+    needed, tpu = each * ranks, facts.tpu
+    if tpu is None or needed > tpu.chips:
+        raise LaunchError(
+            f"host {host.name}: needs {counted(needed, 'TPU chip')} for {counted(ranks, 'rank')}, "
+            f"has {tpu.chips if tpu is not None else 'none'} on its PCI bus; lower -n or "
+            "--tpu-chips-per-process"
+        )
+    found = tpu_bounds(tpu.model, needed, each)
+    if found is None:
+        raise LaunchError(
+            f"--tpu-chips-per-process {each}: {needed} chips of {counted(ranks, 'rank')} "
+            "form no grid that libtpu knows; it takes 1, 2, 4 or 8 in all, and 1, 4 or 8 of 8 each"
+        )
+    processes, chips = found
+    mine = range(local * each, (local + 1) * each)
+    return {
+        "CLOUD_TPU_TASK_ID": str(local),
+        "TPU_VISIBLE_CHIPS": ",".join(map(str, mine)),
+        "TPU_PROCESS_BOUNDS": processes,
+        "TPU_CHIPS_PER_PROCESS_BOUNDS": chips,
+        "TPU_PROCESS_ADDRESSES": ",".join(f"localhost:{port}" for port in facts.tpu_ports),
+        "TPU_PROCESS_PORT": str(facts.tpu_ports[local]),
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    }
+
+
+# --- workers of TPU slices: their order, and whether all are there ---
+
+# So many hosts are named.
+_MOST_NAMED = 8
+
+
+def workers_in_order(hosts: Sequence[Host], answers: Mapping[Host, HostFacts]) -> list[Host]:
+    """The hosts in the order of their numbers as workers, where all of them know these."""
+    places = {host: _place(answers[host].tpu) for host in hosts}
+    numbers = [place for place in places.values() if place is not None]
+    if len(set(numbers)) < len(hosts):
+        return list(hosts)
+    return sorted(hosts, key=lambda host: places[host] or (0, 0))
+
+
+def _place(tpu: Tpu | None) -> tuple[int, int] | None:
+    return None if tpu is None or tpu.worker is None else (tpu.slice_number, tpu.worker)
+
+
+def slice_order_note(hosts: Sequence[Host]) -> str:
+    """What is said where the hosts are in another order than the user gave them."""
+    names = [host.name for host in hosts[:_MOST_NAMED]]
+    more = ", ..." if len(hosts) > _MOST_NAMED else ""
+    return f"the ranks follow the numbers of the TPU workers: hosts {', '.join(names)}{more}"
+
+
+def slice_part_note(of_hosts: Iterable[Tpu | None]) -> str:
+    """What is said of a job on a part of a slice; "" where none is known to be missing."""
+    by_slice: dict[int, list[Tpu]] = {}
+    for tpu in of_hosts:
+        if tpu is not None:
+            by_slice.setdefault(tpu.slice_number, []).append(tpu)
+    for tpus in by_slice.values():
+        workers = max(tpu.workers for tpu in tpus)
+        if len(tpus) < workers:
+            has = "has" if len(tpus) == 1 else "have"
+            return (
+                f"{len(tpus)} of the slice's {counted(workers, 'worker')} {has} ranks: on TPUs JAX "
+                "waits for all of them; add the others to --hosts (or -d K for CPU devices)"
+            )
+    return ""

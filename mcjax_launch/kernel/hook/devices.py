@@ -1,0 +1,290 @@
+"""The devices of a rank: its own GPUs, the backends that JAX starts, and its slices."""
+
+from __future__ import annotations
+
+import os
+import sys
+from bisect import bisect_right
+
+from ..wire.hook_environ import GPUS, SLICES
+from ..wire.hook_messages import Backend, ProcessNumber
+from .wrapping import in_place_of
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from .agent_link import AgentLink
+
+
+_OF_JAX = "JAX_LOCAL_DEVICE_IDS"
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_FLAGS = ("jax_cuda_visible_devices", "jax_rocm_visible_devices")
+_ALL = "all"
+
+
+def assign_gpus(environ: Mapping[str, str]) -> None:
+    """Have jax, which is imported, use them also where nobody calls initialize().
+
+    Args:
+        environ: as this rank was given it.
+
+    """
+    ids = environ.get(GPUS)
+    if ids and not _are_chosen(environ):
+        _set_flags(_ALL, ids)
+
+
+def leave_gpus_to_program(environ: Mapping[str, str]) -> None:
+    """Where the program has chosen devices itself, have JAX use no others.
+
+    To be called before initialize(), and before a backend is made, whichever comes first.
+    """
+    ids = environ.get(GPUS)
+    if not ids or os.environ.get(_OF_JAX) != ids:
+        return
+    if _are_chosen(environ):
+        _set_flags(ids, _ALL)
+        del os.environ[_OF_JAX]
+    elif any(value not in (_ALL, ids) for value in _flags().values()):
+        del os.environ[_OF_JAX]
+
+
+def _are_chosen(environ: Mapping[str, str]) -> bool:
+    """Whether the program has said which devices it sees, since it was started."""
+    names = (*_VISIBLE, _OF_JAX)
+    return any(os.environ.get(name) != environ.get(name) for name in names)
+
+
+def _flags() -> dict[str, str]:
+    """Those that this jax has."""
+    values = _config().values
+    return {name: values[name] for name in _FLAGS if name in values}
+
+
+def _set_flags(old: str, new: str) -> None:
+    for name, value in _flags().items():
+        if value == old:
+            _config().update(name, new)
+
+
+def _config() -> Any:
+    return sys.modules["jax._src.config"].config
+
+
+# --- backends: their platforms, and the number that each gives this process ---
+# Where JAX finds no GPU it uses the CPU without a word, and the others wait for its devices.
+#
+# `jax.process_index()` is the backend's number. On TPUs it is libtpu's, which is not told what
+# initialize() was given, and differs from that even where the hosts are in order.
+
+# JAX tries these everywhere. Any other platform has devices when it is started, or fails.
+_TRIED = ("cpu", "tpu", "interpreter", "proxy")
+_GPUS = ("cuda", "rocm")
+_MOST_REASON = 300
+#: What is given each backend that JAX starts while the process takes part in the job; by name.
+when_backend_starts: dict[str, Callable[[Any], object]] = {}
+
+
+class Backends:
+    """Patches where JAX starts its backends.
+
+    Args:
+        link: to the agent.
+        is_member: whether this process takes part in the job.
+        environ: as this rank was given it.
+
+    """
+
+    def __init__(
+        self, link: AgentLink, is_member: Callable[[], bool], environ: Mapping[str, str]
+    ) -> None:
+        self._link = link
+        self._is_member = is_member
+        self._environ = environ
+        self._told: Any = None
+
+    def patch(self, bridge: Any) -> None:
+        """Tell what is started, and what has been."""
+        start, real = bridge._init_backend, bridge.backends
+
+        def _init_backend(platform: str) -> Any:
+            if platform in _GPUS:
+                leave_gpus_to_program(self._environ)
+            # With other processes it may wait for ever: told before.
+            if platform not in _TRIED and self._is_member():
+                self._link.send(Backend(str(platform), 0))
+            backend = start(platform)
+            if self._is_member():
+                for call in (self._report_number, *when_backend_starts.values()):
+                    _try(call, backend)
+            return backend
+
+        def backends() -> Any:
+            found = real()
+            if self._told is not bridge._default_backend and self._is_member():
+                self._told = bridge._default_backend
+                _try(self._report, bridge)
+            return found
+
+        bridge._init_backend = in_place_of(start, _init_backend)
+        bridge.backends = in_place_of(real, backends)
+
+    def _report(self, bridge: Any) -> None:
+        backend = bridge._default_backend
+        platform, count = str(backend.platform), int(backend.local_device_count())
+        why = _why_no_gpu(bridge) if platform == "cpu" else ""
+        self._link.send(Backend(platform, count, why[:_MOST_REASON]))
+
+    def _report_number(self, backend: Any) -> None:
+        """Report the number that a backend gives this process."""
+        self._link.send(ProcessNumber(str(backend.platform), int(backend.process_index())))
+
+
+def _why_no_gpu(bridge: Any) -> str:
+    """Why JAX uses the CPU although there is a GPU; "" where none is, or the CPU is asked for."""
+    if bridge.config.jax_platforms.value:
+        return ""
+    errors = {name: str(error) for name, error in bridge._backend_errors.items() if name in _GPUS}
+    for name, error in errors.items():
+        return f"{name}: {error.strip().partition(chr(10))[0]}"
+    seen = getattr(bridge.hardware_utils, "has_visible_nvidia_gpu", None)
+    return "its jax has no plugin for the GPU that is there" if seen is not None and seen() else ""
+
+
+def _try(call: Callable[[Any], object], subject: Any) -> None:
+    try:
+        call(subject)
+    except Exception:  # another JAX than we know: the program comes first
+        pass
+
+
+# --- slices: devices that JAX takes to be joined by a fast network ---
+# JAX gives every machine a slice of its own, on CPU too, where XLA goes by the machine's boot id;
+# and `jax.make_mesh` refuses devices of several slices. On CPU that says nothing about the network,
+# so all CPU devices of a job are one slice unless the user has asked for others (`--slices`). XLA
+# has no setting for that on CPU: the attribute of JAX's devices is replaced. GPUs have a setting,
+# the partition index of initialize(). TPUs know their slices themselves.
+
+# The arguments of initialize(), and the variables that it reads: today's names and jax 0.6's.
+_ARGUMENTS = ("partition_index", "slice_index")
+_VARIABLES = ("JAX_PARTITION_INDEX", "JAX_SLICE_INDEX")
+# In the coordinator's key-value store: the partition index of each process, by the number that
+# the CPU backend gives it.
+_KEY = "mcjax_launch/partition_index"
+_MOST_WAITING_MS = 10_000
+
+
+def default_partition(
+    given: Mapping[str, Any], known: Mapping[str, Any], environ: Mapping[str, str]
+) -> dict[str, int]:
+    """The argument of initialize() for the slices that the user has asked for, if any.
+
+    Args:
+        given: the program's own arguments, with the process id.
+        known: the arguments that this jax's initialize() takes.
+        environ: of the hook.
+
+    """
+    name = next((name for name in _ARGUMENTS if name in known), None)
+    if name is None or not environ.get(SLICES) or partition_of(given) is not None:
+        return {}
+    starts = [int(start) for start in environ[SLICES].split(",")]
+    return {name: bisect_right(starts, given["process_id"]) - 1}
+
+
+def partition_of(given: Mapping[str, Any]) -> int | None:
+    """The partition index of this process, as JAX will read it; None if it has none."""
+    values = [given.get(name) for name in _ARGUMENTS]
+    values += [os.environ.get(name) for name in _VARIABLES]
+    for value in values:
+        if value is not None:
+            try:
+                return int(value)
+            except (TypeError, ValueError):  # JAX says that
+                return None
+    return None
+
+
+def replace_slice_index(given: Mapping[str, Any]) -> None:
+    """Give the CPU devices of all processes the slices of this job; call it after initialize().
+
+    Args:
+        given: the arguments of initialize().
+
+    """
+    distributed: Any = sys.modules.get("jax._src.distributed")
+    library = getattr(distributed, "_jax", None) or getattr(distributed, "xla_extension", None)
+    client = getattr(getattr(distributed, "global_state", None), "client", None)
+    device_class = getattr(library, "Device", None)
+    if device_class is None or client is None:
+        return
+    slices = _Slices(client, partition_of(given))
+    when_backend_starts["slices"] = slices.started
+    for name in _ARGUMENTS:  # devices have attributes of the same names
+        setattr(device_class, name, _attribute(device_class, name, slices))
+
+
+class _Slices:
+    """The slice of each process's CPU devices.
+
+    Args:
+        client: of the coordinator's key-value store.
+        own: the partition index of this process; None where all CPU devices are one slice.
+
+    """
+
+    def __init__(self, client: Any, own: int | None) -> None:
+        self._client = client
+        self._own = own
+        self._known: dict[int, int] = {}
+
+    def started(self, backend: Any) -> None:
+        """Tell the others the slice of this process, when the CPU backend has given it a number."""
+        if backend.platform == "cpu" and self._own is not None:
+            process = backend.process_index()
+            self._known[process] = self._own
+            self._client.key_value_set(f"{_KEY}/{process}", str(self._own))
+
+    def of(self, process: int) -> int:
+        """The index of the slice of a process."""
+        if self._own is None:
+            return 0
+        if process not in self._known:
+            try:
+                key = f"{_KEY}/{process}"
+                value = self._client.blocking_key_value_get(key, _MOST_WAITING_MS)
+            except Exception:  # it has none: the launcher has said so when it joined
+                value = "0"
+            self._known[process] = int(value)
+        return self._known[process]
+
+
+def _attribute(device_class: Any, name: str, slices: _Slices) -> property:
+    """An attribute of devices, where JAX's own stays for all but CPU devices."""
+    real = device_class.__getattr__
+
+    def index(device: Any) -> int:
+        if device.platform != "cpu":
+            raise AttributeError(name)  # Python asks `real` then
+        real(device, name)  # which raises where this jax has no such attribute
+        return slices.of(device.process_index)
+
+    return property(index)
+
+
+def slices_of_processes() -> tuple[int, ...]:
+    """The slice of each process's first device, as JAX sees them; empty if it sees none.
+
+    For a program that has failed since there are several: its devices are known already.
+    """
+    jax: Any = sys.modules.get("jax")
+    found: dict[int, int] = {}
+    try:
+        for device in jax.devices():
+            found.setdefault(device.process_index, device.slice_index)
+        return tuple(found[process] for process in range(len(found)))
+    except Exception:  # whatever the plugin of a device raises: the failure itself comes first
+        return ()
