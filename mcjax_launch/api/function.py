@@ -7,10 +7,12 @@ import linecache
 import os
 import pickle
 import sys
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import decode_source
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
+from io import BytesIO
+from types import CodeType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Unpack
 
 from mcjax_launch.api.events import Deliver, InLoop, at_once
 from mcjax_launch.api.job import RunningJob
@@ -106,13 +108,35 @@ def _pickled(function: Callable[..., Any], call: object) -> tuple[list[Buffer], 
             )
     name = name_of(function)
     try:
-        import cloudpickle
+        dumps = _dumps_by_value()
     except ImportError:
         raise LaunchError(f"run: {name} {why}") from None
     try:
-        return in_parts(call, cloudpickle.dumps), None
+        return in_parts(call, dumps), None
     except Exception as error:
         raise LaunchError(f"run: {name} cannot be pickled ({error})") from error
+
+
+def _dumps_by_value() -> Callable[..., bytes]:
+    """`cloudpickle.dumps`, but that code keeps the name of its file, which tracebacks show.
+
+    Source: cloudpickle 3.1.3 puts the same name into each, for pickles that do not vary.
+    """
+    from cloudpickle import CloudPickler
+
+    def with_file(code: CodeType) -> tuple[Any, ...]:
+        make, fields = CloudPickler.dispatch_table[CodeType](code)
+        return make, tuple(code.co_filename if one == "<dynamic-code>" else one for one in fields)
+
+    class ByValue(CloudPickler):  # type: ignore[misc]
+        dispatch_table: ClassVar[Any] = ChainMap({CodeType: with_file}, CloudPickler.dispatch_table)
+
+    def dumps(value: object, **options: Any) -> bytes:
+        file = BytesIO()
+        ByValue(file, **options).dump(value)
+        return file.getvalue()
+
+    return dumps
 
 
 def _has_modules_by_value() -> bool:
