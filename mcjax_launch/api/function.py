@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from mcjax_launch.features.function.messages import Buffer
 
+# --- packing a call ---
 
 _INSTALL = "pip install cloudpickle"
 # The name __main__ as a pickle has it: SHORT_BINUNICODE.

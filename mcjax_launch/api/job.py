@@ -31,6 +31,7 @@ from mcjax_launch.request.ready import run
 if TYPE_CHECKING:
     from mcjax_launch.kernel.transport.pipes import Pipes
 
+# --- what a launcher has of a process that is not its own ---
 
 # Where nothing waits for a child without reaping it: how often the launcher looks.
 _LOOK_S = 0.1

@@ -10,6 +10,8 @@ from click.core import ParameterSource
 from mcjax_launch.cli.help import WORDS
 from mcjax_launch.cli.options import divided
 
+# --- options of other launchers ---
+
 _RANKS = "-n N sets the ranks of the whole job, --procs-per-host K those of each of --hosts"
 _PER_HOST = "use --procs-per-host K, with --hosts; on one machine -n N"
 _HOSTS = "use --hosts FILE|LIST"

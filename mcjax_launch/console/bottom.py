@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 
+# --- when they are shown ---
+
 #: When ranks have printed it comes back after so many seconds without a line.
 SILENCE_S = 1.0
 

@@ -12,6 +12,8 @@ from mcjax_launch.ranks import grouped, these_ranks
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 
+# --- different collectives or barriers at once ---
+
 _MOST_GROUPS = 4
 
 

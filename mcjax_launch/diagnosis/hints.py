@@ -21,6 +21,8 @@ from mcjax_launch.runs.rank_run import LostError, RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import lasting
 
+# --- exceptions of threads, futures and callbacks ---
+
 # So many are told, the latest of each rank.
 _MOST = 4
 

@@ -11,6 +11,8 @@ from mcjax_launch.ranks import grouped, have, these_ranks
 from mcjax_launch.runs.rank_run import RankRun, Stage
 from mcjax_launch.runs.state import RunState
 
+# --- other devices than the rest ---
+
 _MOST_HOSTS = 3
 _CPU = "cpu"
 _GPUS = ("gpu", "cuda", "rocm")

@@ -16,6 +16,8 @@ from mcjax_launch.runs.rank_run import RankRun, Stage
 from mcjax_launch.runs.spmd import RanProgram
 from mcjax_launch.runs.state import RunState
 
+# --- stacks ---
+
 K = TypeVar("K")
 
 _SOURCE = "    "  # the agent puts the user's own lines after their frames

@@ -11,6 +11,8 @@ from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import grouped, have, these_ranks
 from mcjax_launch.runs.spmd import Comparison, RanProgram, Side
 
+# --- the code of two programs ---
+
 _MOST_ARGUMENTS = 3
 _LONGEST = 120
 # So many differing operations after a constant one that it is made for may come.

@@ -25,6 +25,8 @@ from mcjax_launch.runs.rank_run import Import, RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import visible
 
+# --- imports under way ---
+
 _MOST_HOSTS = 3
 
 

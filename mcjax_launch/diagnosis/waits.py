@@ -14,6 +14,8 @@ from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import lasting
 
+# --- ranks that compile together ---
+
 
 class IdleCompilation(Value):
     """Ranks have compiled a program for long, and use no processor.

@@ -20,6 +20,8 @@ from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import counted, ranges, these_ranks
 
+# --- the command line that was given ---
+
 
 def command_line(options: Options, given: Iterable[str]) -> list[str]:
     """All words after `mcjax-launch`: the options of these names, PROGRAM and its arguments."""

@@ -16,6 +16,7 @@ from mcjax_launch.ranks import counted
 if TYPE_CHECKING:
     from mcjax_launch.job.plan import Rank
 
+# --- GPUs ---
 
 _OF_JAX = "JAX_LOCAL_DEVICE_IDS"
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")

@@ -19,6 +19,8 @@ from mcjax_launch.pytest_plugin.merge import EarlyEnd, merged
 from mcjax_launch.pytest_plugin.progress import Early, RanksProgress, TimeLimit
 from mcjax_launch.ranks import these_ranks
 
+# --- tests that were ended before all ranks were through ---
+
 _MOST_CRASHING_S = 3.0
 _MOST_LINES = 100
 _USERS = "  > "

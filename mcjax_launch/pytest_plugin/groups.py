@@ -20,6 +20,8 @@ import pytest
 from mcjax_launch.api import Event, LaunchError, Result, start
 from mcjax_launch.pytest_plugin.marks import Shape
 
+# --- what a rank's pytest takes over from the user's ---
+
 # What would write what the user's pytest writes, measure or show as that does, or end the ranks'
 # collection early; their arguments are paths.
 _NOT_IN_RANKS: dict[str, Any] = {

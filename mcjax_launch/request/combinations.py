@@ -16,6 +16,8 @@ from mcjax_launch.options.kinds import HIGHEST_PORT
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import RELAYED, BatchOptions, Options
 
+# --- paths that clash ---
+
 # What is written into the folders of options.
 _LOG_FILES = r"\d+\.(out|err)"
 _TRACES = r"(\d+|plugins)(/.*)?|trace(-\d+)?\.json\.gz(\.part)?"

@@ -14,6 +14,8 @@ from mcjax_launch.kernel.wire.exit_status import NOT_FOUND
 from mcjax_launch.kernel.wire.interpreter import Unusable, check_python_file, cure, find_command
 from mcjax_launch.options.wrappers import commands
 
+# --- modules ---
+
 _MOST_S = 8.0
 # The package that ranks have of us, which is nowhere until they start.
 _OF_RANKS = "_mcjax_launch"

@@ -19,6 +19,8 @@ from mcjax_launch.request.hosts import default_via
 from mcjax_launch.request.program import hint_where_missing
 from mcjax_launch.request.ranks_python import RanksPython
 
+# --- --coordinator ---
+
 _PAUSE_S = 0.5
 
 

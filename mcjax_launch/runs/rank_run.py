@@ -20,6 +20,8 @@ from mcjax_launch.kernel.wire.value import Changing, Value, field
 if TYPE_CHECKING:
     from mcjax_launch.runs.spmd import RanProgram
 
+# --- places in a job ---
+
 
 class Stage(Enum):
     """How far a rank has got."""

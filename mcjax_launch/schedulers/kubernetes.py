@@ -17,6 +17,8 @@ from mcjax_launch.schedulers import Driver
 from mcjax_launch.schedulers.manifest import change, to_yaml
 from mcjax_launch.schedulers.submission import Submission
 
+# --- TPU slices ---
+
 _WRITTEN = r"([a-z0-9][a-z0-9-]{0,62}):([1-9][0-9]{0,3}(?:x[1-9][0-9]{0,3}){1,2})"
 # What a host of any generation may have.
 _ON_A_HOST = (1, 2, 4, 8)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ...kernel.wire.codec import Message
     from ...kernel.wire.frames import Raw
 
+# --- what can be seen of processes ---
 
 #: In place of stacks, where a tool has not come to them in its time.
 NOTHING_SEEN = "nothing in time: gdb takes 7 s of a core for each JAX process, py-spy less"

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ...kernel.wire.loop import Loop
     from ...kernel.wire.messages import VisibleGpus
 
+# --- GPUs: their models and driver, and what of their memory is free ---
 
 _QUERY = "index,uuid,name,driver_version,memory.free,memory.total"
 _FIELDS = len(_QUERY.split(","))

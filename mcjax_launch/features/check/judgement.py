@@ -22,6 +22,8 @@ from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import counted, grouped, ranges
 from mcjax_launch.wording import some, visible
 
+# --- findings, and their lines ---
+
 Verdict = Literal["ok", "note", "warning", "error"]
 _VERDICT_WIDTH, _TOPIC_WIDTH = 9, 13
 

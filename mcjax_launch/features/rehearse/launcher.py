@@ -18,6 +18,8 @@ from mcjax_launch.ranks import all_ranks, grouped, these_ranks
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 
+# --- what is rehearsed, and what came of it, in words ---
+
 
 class Rehearsal(Value):
     """A fault that is made on purpose.

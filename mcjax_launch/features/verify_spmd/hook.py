@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...kernel.hook.part import ShownText
     from ...kernel.wire.hook_messages import Program
 
+# --- checksums of arguments ---
 
 # At 3 GB/s that is 20 ms for a program, at its first run alone.
 _MOST_BYTES = 1 << 26
@@ -95,7 +96,7 @@ def _pieces(data: Any) -> Iterator[memoryview]:
         yield whole[-_MOST_OF_ONE // 2 :]
 
 
-# --- the gate before the first run of a program that spans processes: the launcher opens it ---
+# --- the gate ---
 # Each thread that comes to it has a connection of its own to the agent, so that it can wait for its
 # answer by itself: no other thread, and no lock, stands between them.
 

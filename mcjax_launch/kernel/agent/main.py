@@ -22,6 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+# --- the guardian: it waits, and finishes what a killed agent could not ---
 
 _PATIENCE_S = 5
 

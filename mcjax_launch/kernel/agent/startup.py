@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+# --- TPU chips, and what a host knows of its slice ---
 
 _VENDOR = "0x1ae0"
 # As in JAX: by the device's number on the bus.

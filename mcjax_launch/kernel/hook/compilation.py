@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+# --- whether a rank still runs programs ---
 
 _CACHES = ("_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
 # What C++ calls while it reads a cache: one that is emptied meanwhile crashes it.

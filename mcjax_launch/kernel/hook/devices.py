@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from .agent_link import AgentLink
 
+# --- a rank's own GPUs ---
 
 _OF_JAX = "JAX_LOCAL_DEVICE_IDS"
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .failure import LostErrors
     from .part import Parts
 
+# --- what ends a program, seen out of its way ---
+
 
 class StandIn:
     """What stands in for a function of `sys`, or the like, whose name and place it takes.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .exits import Exits
     from .part import Parts
 
+# --- barriers, named in stacks ---
 
 _MOST_NAME = 80
 

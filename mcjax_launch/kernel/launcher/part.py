@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mcjax_launch.kernel.wire.frames import Raw
     from mcjax_launch.kernel.wire.messages import ToAgent, ToLauncher
 
+# --- parts that have a timer ---
 
 T = TypeVar("T", covariant=True)
 U = TypeVar("U")

@@ -11,6 +11,8 @@ from mcjax_launch.runs.rank_run import BUSY, RankRun, Stage
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import some
 
+# --- --status=table: a row for each rank ---
+
 #: So many ranks have rows at most.
 MOST_ROWS = 64
 # Ranks wait for one for which they did so in so many looks in a row, not long ago: of ranks that

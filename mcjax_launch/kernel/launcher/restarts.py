@@ -29,6 +29,8 @@ from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason, interrupted
 
+# --- whether another attempt is worth it, and on which hosts ---
+
 # Two attempts have come equally far if the times differ by no more than this, or this share.
 _ALIKE_S, _ALIKE_SHARE = 2.0, 0.25
 # So many attempts that failed by a signal or a loss wear a host out.

@@ -19,6 +19,8 @@ from mcjax_launch.kernel.wire.system import widen
 from mcjax_launch.kernel.wire.uplink import Uplink
 from mcjax_launch.ranks import these_ranks
 
+# --- what an agent may say, and when ---
+
 # At any time: an agent that has a bug says so.
 _ALWAYS = (messages.Ping, messages.InternalError)
 _OUTPUT = (frames.STDOUT, frames.STDERR)

@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 
 from mcjax_launch.job.hosts import Host
 
+# --- a priority queue of movable deadlines ---
+
 T = TypeVar("T")
 
 

@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+# --- jax's version ---
 
 OLDEST = (0, 6, 0)
 

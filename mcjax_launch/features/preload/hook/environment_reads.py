@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from typing import Any
 
+# --- a value that was asked for among all others ---
 
 _NO_USE = {"__new__", "__init__", "__class__", "__getattribute__", "__setattr__", "__delattr__"}
 _NO_USE |= {"__init_subclass__", "__subclasshook__", "__doc__", "__dir__", "__sizeof__"}

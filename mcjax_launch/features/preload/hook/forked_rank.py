@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ....kernel.hook.agent_link import Prctl
 
+# --- what the system shows of it ---
 
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _UNCHANGED = 0xFFFFFFFF

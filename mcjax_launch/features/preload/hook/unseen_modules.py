@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ....kernel.hook.agent_link import AgentLink
     from .fresh_start import FreshStart
 
+# --- what is recorded of imports ---
+
 
 class Recording:
     """A `with` around the imports; around those before them, too, in which variables are read.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ...wire.system import Limit
 
+# --- the out-of-memory killer: its log, and the counters of cgroups ---
 
 _CGROUPS = "/sys/fs/cgroup"
 _KILLED = r"(?P<memcg>Memory cgroup )?[Oo]ut of memory: Killed process (?P<pid>\d+) "
