@@ -45,7 +45,7 @@ class Keywords(TypedDict, total=False):
     host_rank: int | None
     log_dir: Path | None
     show: str | int | Set[int] | Sequence[int] | None
-    collapse: Literal["auto", "always", "never"]
+    collapse: Literal["always", "auto", "never"]
     timestamps: bool
     no_prefix: bool
     color: Literal["auto", "always", "never"]

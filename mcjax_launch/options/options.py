@@ -167,9 +167,10 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
     show: frozenset[int] | None = option(
         kinds.RANKS, shown="all", help="Show the output of these ranks only."
     )
-    collapse: Literal["auto", "always", "never"] = option(
-        kinds.one_of("auto", "always", "never"),
+    collapse: Literal["always", "auto", "never"] = option(
+        kinds.one_of("always", "auto", "never"),
         default="auto",
+        metavar="[always|auto|never]",
         help="Show lines that several ranks print alike once: [0-7] text; auto: on a terminal.",
     )
     timestamps: bool = flag("Prefix each line with the time of day.")

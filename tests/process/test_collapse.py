@@ -41,7 +41,7 @@ PAIRS = ("0-1", "0,2", "1-2")
 
 def test_a_flood_is_whole(jobs: Jobs, tmp_path: Path) -> None:
     written = [str(n) for n in range(1, 20_001)]
-    ended = jobs.run("-n", 3, "--collapse", "always", "--log-dir", tmp_path, "seq", len(written))
+    ended = jobs.run("-n", 3, "--collapse", "--log-dir", tmp_path, "seq", len(written))
     seen = [line.split() for line in ended.stdout.splitlines()]
     for rank in range(3):
         prefixes = [f"[{rank}]", "[0-2]", *(f"[{two}]" for two in PAIRS if str(rank) in two)]

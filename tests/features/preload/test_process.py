@@ -390,6 +390,13 @@ def test_what_can_be_seen_of_a_rank(jobs: Jobs, folder: Path, done: str) -> None
     assert forked.report.startswith("--preload: mine had been") is not DONE[done]
 
 
+def test_a_working_directory_that_is_gone(jobs: Jobs, folder: Path) -> None:
+    (folder / "there").mkdir()
+    (folder / "program.py").write_text("import os; os.rmdir('../there')\n" + PROGRAM)
+    ended = preload(jobs, folder, "-C", "there", "../program.py", env={"PYTHONPATH": str(folder)})
+    assert lines(ended) == ["[0] imported", *ranks(True, 0)]
+
+
 @pytest.mark.parametrize("value", ["os/path", "a b", "1a", "jax,-v"])
 def test_what_is_no_module(jobs: Jobs, value: str) -> None:
     ended = jobs.run("--preload", value, "true")

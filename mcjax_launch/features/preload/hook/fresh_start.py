@@ -20,6 +20,14 @@ _CHILDREN_FAULTS = 8  # of what /proc/PID/stat says after the process's name
 _COARSE_NS = 20_000_000  # by which a file's time may be behind the clock
 
 
+def working_folder() -> str:
+    """The working directory; "" where somebody has removed it."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
 class FreshStart:
     """What a rank was when it began, and whether it can begin again.
 
@@ -39,7 +47,7 @@ class FreshStart:
         self._argv = argv
         self._environ = environ
         self._pid = os.getpid()
-        self._folder = os.getcwd()
+        self._folder = working_folder()
         self._umask = os.umask(0)
         os.umask(self._umask)
         self._cores = os.sched_getaffinity(0)
@@ -48,7 +56,7 @@ class FreshStart:
         self._files = _files()
         self._began_ns = time.time_ns() - _COARSE_NS
         self._written = _written()
-        self._changed_ns = os.stat(self._folder).st_mtime_ns
+        self._changed_ns = os.stat(".").st_mtime_ns
 
     def cores_are_others(self) -> bool:
         """Whether it may not run on as many as at first."""

@@ -8,6 +8,7 @@ import sys
 from ....kernel.hook import devices
 from ..messages import SetTooLate
 from .environment_reads import EnvironmentReads, are_in_c
+from .fresh_start import working_folder
 from .import_effects import ImportEffects
 from .import_graph import ImportGraph, package_of
 from .jax_flags import USED_BY_JAX, JaxFlags
@@ -97,7 +98,7 @@ class UnseenModules:
         for name in self._modules:
             del sys.modules[name]
         self._path = path
-        self._folder = os.getcwd()
+        self._folder = working_folder()
         if packages:
             sys.meta_path.insert(0, self)
 
@@ -125,7 +126,7 @@ class UnseenModules:
 
     def _others(self, packages: Collection[str]) -> set[str]:
         """Those that an import would find in another place, since the program has changed paths."""
-        if sys.path[: len(self._path)] == self._path and os.getcwd() == self._folder:
+        if sys.path[: len(self._path)] == self._path and working_folder() == self._folder:
             return set()
         finders = [finder for finder in sys.meta_path if finder is not self]
         return {one for one in packages if not _is_found(one, self._modules[one], finders)}
