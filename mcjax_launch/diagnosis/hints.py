@@ -1,4 +1,4 @@
-"""What a user can do about a failure, or about a job that hangs; pure."""
+"""Exceptions that only ended threads, and what a user can do about a failure or a hang; pure."""
 
 import signal
 from collections.abc import Callable, Collection, Iterable, Iterator

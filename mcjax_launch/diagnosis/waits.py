@@ -1,4 +1,4 @@
-"""Who waits for whom in a job whose ranks stand still, by their hooks' reports and stacks; pure."""
+"""Who waits for whom where ranks stand still, by stacks, reports, idle compilations; pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mcjax_launch.diagnosis.initialize_calls import kept_apart, wrong_call
 from mcjax_launch.diagnosis.sightings import Sighting, Stack, sightings
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import all_ranks, grouped, have, these_ranks
-from mcjax_launch.runs import waits
+from mcjax_launch.runs.past_waits import PastWait
 from mcjax_launch.runs.rank_run import Stage
 from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState
@@ -340,7 +340,7 @@ def wait_of(
     return _WhoWaits(state, stacks, still, computing, polling).wait()
 
 
-def last_wait(state: RunState, stacks: Iterable[Stack]) -> waits.PastWait | None:
+def last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:
     """Who waited for whom when a limit was reached, for the record; None if that cannot be said.
 
     Args:
@@ -367,7 +367,7 @@ def last_wait(state: RunState, stacks: Iterable[Stack]) -> waits.PastWait | None
         wait.waiting[0][0].rpartition("at ") if len(wait.waiting) == 1 else ("", "", "")
     )
     place = place.removeprefix("in ").rstrip()
-    return waits.PastWait(place, where, tuple(arrived), wait.late, state.stop_at)
+    return PastWait(place, where, tuple(arrived), wait.late, state.stop_at)
 
 
 def waiting_since(state: RunState) -> float | None:

@@ -20,11 +20,11 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.kernel.wire.hook_messages import ImportedJax
 from mcjax_launch.kernel.wire.signals import signal_name
 from mcjax_launch.runs.looks import Doing, Moment, Spot
+from mcjax_launch.runs.past_waits import waits_of
 from mcjax_launch.runs.rank_run import RankRun, Sample
 from mcjax_launch.runs.spmd import titled
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
-from mcjax_launch.runs.waits import waits_of
 
 #: JSON: what `json.dumps` takes.
 Json = dict[str, Any]

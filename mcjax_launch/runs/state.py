@@ -18,8 +18,8 @@ from mcjax_launch.runs.stop_reasons import StopReason
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.looks import Looks
+    from mcjax_launch.runs.past_waits import PastWaits
     from mcjax_launch.runs.spmd import Comparison
-    from mcjax_launch.runs.waits import PastWaits
 
 # A compilation that uses no processor for so long waits for something; the first where others do.
 IDLE_TOGETHER_S, IDLE_S = scaled(30.0), scaled(60.0)

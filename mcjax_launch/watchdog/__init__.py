@@ -1,1 +1,1 @@
-"""What must not go on: time limits, ranks that diverge, ranks that never join."""
+"""What must not go on: time limits, hangs, ranks that never join."""

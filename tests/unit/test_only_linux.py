@@ -14,7 +14,7 @@ PLACES = {
     "kernel/wire/gpus.py",
     "kernel/wire/system.py",
     "kernel/agent/system/linux.py",
-    "kernel/agent/system/unix.py",
+    "kernel/agent/system/out_of_memory.py",
     "features/preload/agent/fork_server.py",
     "kernel/hook/agent_link.py",
     "features/preload/hook/__init__.py",

@@ -10,7 +10,7 @@ from mcjax_launch.diagnosis.sightings import Stack
 from mcjax_launch.diagnosis.waits import last_wait, wait_of
 from mcjax_launch.kernel.wire import hook_messages as hook
 from mcjax_launch.kernel.wire.messages import Exited
-from mcjax_launch.runs import waits
+from mcjax_launch.runs import past_waits
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import lasting
 
@@ -129,7 +129,7 @@ def test_main_threads_that_all_wait_for_threads(*, died: bool) -> None:
     assert told(state, *stacks[:2], served, stacks[3]) == ""
 
 
-def at_a_limit(*stacks: Stack, idle_since: float | None = 20.0) -> waits.PastWait | None:
+def at_a_limit(*stacks: Stack, idle_since: float | None = 20.0) -> past_waits.PastWait | None:
     state = joined(4)
     state.idle_since, state.stop_at = idle_since, 80.0
     return last_wait(state, stacks)

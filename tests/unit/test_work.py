@@ -206,7 +206,7 @@ def test_patterns_are_found() -> None:
     assert {
         "console/log_files.py",
         "diagnosis/spmd.py",
-        "kernel/agent/system/unix.py",
+        "kernel/agent/system/out_of_memory.py",
     } <= found
 
 

@@ -79,7 +79,7 @@ class _Snapshot(Value):
 
 
 class SpmdWatch:
-    """Watches over the programs that ranks are held at; see `launcher.verifying`.
+    """Watches over the programs that ranks are held at; `launcher` does what it says.
 
     Times are in time.monotonic's seconds. Methods return what is to be done.
     """

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from .lives import Lives
     from .part import AgentPart, Wanted
     from .private_folder import Staging
-    from .system.unix import EndedChild, OutOfMemory
+    from .system.out_of_memory import OutOfMemory
+    from .system.unix import EndedChild
 
 _ENDLESS = 1 << 60
 #: What a rank gets as its standard input, unless a feature has another: /dev/null, see `main`.

@@ -1,4 +1,4 @@
-"""What has to be looked up and reserved on a host before any rank is started."""
+"""What is looked up (TPU chips too) and reserved on a host before any rank is started."""
 
 from __future__ import annotations
 

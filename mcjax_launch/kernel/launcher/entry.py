@@ -1,4 +1,4 @@
-"""A job, from its hosts to its exit status: the way in for the command line."""
+"""A job, from its hosts to its exit status: the way in for the command line and the API."""
 
 import gc
 from collections.abc import Callable, Sequence

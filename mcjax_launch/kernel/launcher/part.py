@@ -1,4 +1,4 @@
-"""The launcher's parts: those that have a timer, and what a feature does in the launcher."""
+"""The launcher's parts: those with a timer, with the pause before restarts; a feature's."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def _state(job: Job, hosts: int, began_at: float) -> RunState:
     state = RunState(began_at=began_at, hosts=hosts, num_processes=job.num_processes)
     state.preempted_status = job.preempted_status
     if job.record:
-        from mcjax_launch.runs.waits import PastWaits
+        from mcjax_launch.runs.past_waits import PastWaits
 
         state.waits = PastWaits()
     return state

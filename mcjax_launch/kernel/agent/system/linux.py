@@ -6,7 +6,8 @@ import ctypes
 import os
 
 from ...wire.system import text_of
-from .unix import HostProcess, OutOfMemory, Unix
+from .out_of_memory import OutOfMemory
+from .unix import HostProcess, Unix
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ import sys
 
 from ...wire import system
 from ...wire.signals import RESET_IN_RANKS
-from ...wire.system import text_of
 from ...wire.value import Value
 
 TYPE_CHECKING = False
@@ -18,108 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ...wire.system import Limit
-
-# --- the out-of-memory killer: its log, and the counters of cgroups ---
-
-_CGROUPS = "/sys/fs/cgroup"
-_KILLED = r"(?P<memcg>Memory cgroup )?[Oo]ut of memory: Killed process (?P<pid>\d+) "
-_RESIDENT = r"(?:anon|shmem)-rss:(\d+)kB"
-_NO_LIMIT = 1 << 60
-
-
-class OutOfMemory:
-    """Counts from now on. A missing counter or log (no Linux, no permission) says nothing."""
-
-    def __init__(self) -> None:
-        self._log = _open_log()
-        self._killed: dict[int, str] = {}  # what the log says of each
-        self._folder, self._counter = own_cgroup()
-        self._in_cgroup = self._count_in_cgroup()
-        self._on_machine = _count("/proc/vmstat")
-
-    def evidence(self, pid: int) -> str | None:
-        """What is known of a process that has just died.
-
-        Returns:
-            what it says; empty where the killer has done nothing; None where that cannot be known.
-
-        """
-        if said := self._logged(pid):
-            return said
-        in_cgroup, on_machine = self._count_in_cgroup(), _count("/proc/vmstat")
-        if in_cgroup is not None and self._in_cgroup is not None and in_cgroup > self._in_cgroup:
-            limit = self._limit()
-            return f"the kernel's out-of-memory killer ended a process of its cgroup{limit}"
-        if on_machine is None or self._on_machine is None:
-            return None
-        if on_machine > self._on_machine:
-            return "the kernel's out-of-memory killer ended a process of this machine"
-        return ""
-
-    def _logged(self, pid: int) -> str:
-        """What the kernel's log says of it; a container has other pids, and no such line."""
-        import re  # an agent's start is waited for
-
-        while self._log >= 0:
-            try:
-                record = os.read(self._log, 8192).decode("utf-8", "replace")
-            except BrokenPipeError:  # records were overwritten meanwhile
-                continue
-            except OSError:
-                break
-            found = re.search(_KILLED, record)
-            if found is not None:
-                used = sum(map(int, re.findall(_RESIDENT, record))) // 1024
-                where = f" at its cgroup's limit{self._limit()}" if found["memcg"] else ""
-                message = f"the kernel's out-of-memory killer ended it{where}; it used {used} MiB"
-                self._killed[int(found["pid"])] = message
-        return self._killed.pop(pid, "")
-
-    def _count_in_cgroup(self) -> int | None:
-        return _count(os.path.join(self._folder, self._counter)) if self._counter else None
-
-    def _limit(self) -> str:
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            limit = text_of(os.path.join(self._folder, name))
-            if limit.isdecimal() and int(limit) < _NO_LIMIT:  # else none, or "max"
-                return f" ({int(limit) >> 20} MiB)"
-        return ""
-
-
-def _open_log() -> int:
-    """The kernel's log from now on; -1 where it cannot be read."""
-    try:
-        log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return -1
-    os.lseek(log, 0, os.SEEK_END)
-    return log
-
-
-def own_cgroup() -> tuple[str, str]:
-    """The folder of this process's memory cgroup and the file in it that counts; maybe empty."""
-    lines = text_of("/proc/self/cgroup").splitlines()
-    for _, controllers, path in (line.split(":", 2) for line in lines):
-        if controllers == "memory":
-            tried = [f"{_CGROUPS}/memory{path}", f"{_CGROUPS}/memory"]
-            counter = "memory.oom_control"
-        elif controllers == "":
-            tried = [f"{_CGROUPS}{path}", f"{_CGROUPS}/unified{path}", _CGROUPS]
-            counter = "memory.events"
-        else:
-            continue
-        for folder in tried:  # a container sees its own as the root
-            if os.path.exists(os.path.join(folder, counter)):
-                return folder, counter
-    return "", ""
-
-
-def _count(path: str) -> int | None:
-    counts = (line.split() for line in text_of(path).splitlines())
-    return next((int(fields[1]) for fields in counts if fields[0] == "oom_kill"), None)
-
-
-# --- what every Unix does alike ---
+    from .out_of_memory import OutOfMemory
 
 # There are too many processes or files, or there is too little memory.
 _NO_ROOM = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -242,7 +140,7 @@ class Unix:
             cwd: its working directory; this process's too from now on.
             standard: the descriptors that become its 0, 1 and 2.
             cores: what it may run on; None for all.
-            files_limit: of its open files (see `ulimits.allow_many_files`); None for this
+            files_limit: of its open files (see `wire.system.allow_many_files`); None for this
                 process's.
 
         Raises:

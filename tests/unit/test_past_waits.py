@@ -4,8 +4,8 @@ from records import end_of, run_of, say
 
 from mcjax_launch.kernel.wire.hook_messages import Joined, Joining, Leaving
 from mcjax_launch.kernel.wire.hook_messages import Program as Ran
+from mcjax_launch.runs.past_waits import EXIT, INITIALIZE, PastWait, PastWaits, waits_of
 from mcjax_launch.runs.spmd import RanProgram
-from mcjax_launch.runs.waits import EXIT, INITIALIZE, PastWait, PastWaits, waits_of
 
 ALL = frozenset(range(4))
 
