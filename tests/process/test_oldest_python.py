@@ -82,7 +82,7 @@ def test_every_module_compiles(python: str) -> None:
     """Also those that a test without jax does not come to."""
     every = {path.name for path in (PACKAGE / "features").iterdir() if path.name[0] != "_"}
     files = [str(PACKAGE / path) for path in bootstrap.streamed_files(every)]
-    assert len(files) > 100
+    assert len(files) > 80
     script = "import sys\nfor path in sys.argv[1:]: compile(open(path, 'rb').read(), path, 'exec')"
     done = subprocess.run([python, "-c", script, *files], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
