@@ -104,7 +104,7 @@ def _pickled(function: Callable[..., Any], call: object) -> tuple[list[Buffer], 
                 f"is of {main.path}, which the ranks import, and which would call it again then: "
                 f'put the call under `if __name__ == "__main__":`, or {_INSTALL}'
                 if main is not None
-                else "needs what only __main__ defines, which the ranks cannot import: "
+                else "is, or needs, what only __main__ defines, which the ranks cannot import: "
                 f"{_INSTALL}, or move it to a module"
             )
     name = name_of(function)

@@ -32,6 +32,7 @@ _NOT_PROGRAMS = frozenset(
     | {"hosts", "procs_per_host", "num_hosts", "host_rank", "no_hook", "verify_spmd"}
     | {"start_timeout", "stall_timeout", "no_prefix"}
 )
+_INTERPRETERS = ("python", "sh", "bash", "dash", "zsh", "fish")
 # All of them; of their short names those that most programs use for themselves are no sign.
 _OPTIONS = frozenset(Options.declared)
 
@@ -50,10 +51,21 @@ def warnings(options: Options, context: click.Context, environ: Mapping[str, str
         yield from _options_after_program(options, context)
     values = (text.partition("=")[2] for text in options.env)
     texts = [*options.program, *options.wrap, *values]
+    if options.stdin is None and _reads_stdin(options.program):
+        yield (
+            f"{' '.join(options.program)} reads its standard input, which is empty in ranks; "
+            "--stdin 0 hands this one to rank 0, --stdin all to each"
+        )
     for word, near in placeholders.misspelt(texts):
         yield f"{{{word}}} is not a placeholder; did you mean {{{near}}}?"
     for word in placeholders.calculated(texts):
         yield f"{{{word}}} is not a placeholder and stays as it is: only names are filled in"
+
+
+def _reads_stdin(program: Sequence[str]) -> bool:
+    """Whether it is an interpreter without a script, as far as its name says."""
+    name, *arguments = map(os.path.basename, program or [""])
+    return arguments in ([], ["-"]) and name.rstrip(".0123456789") in _INTERPRETERS
 
 
 def _unknown_variables(environ: Iterable[str], context: click.Context) -> Iterator[str]:

@@ -347,7 +347,7 @@ def _behind(failure: Failed) -> list[str]:
 
 
 def _at(raised: Failed | Raised) -> str:
-    return f"{raised.where}: {raised.line or ''}".rstrip(": ")
+    return f"{raised.where}: {raised.line}" if raised.line else str(raised.where)
 
 
 def _printed_it(run: RankRun) -> bool:
@@ -364,7 +364,7 @@ def last_words(run: RankRun) -> list[str]:
 
     printed = run.stderr.splitlines()
     kept, hidden = without_noise(printed)
-    if printed and not kept:
+    if printed and not kept and run.failure is None:  # there is nothing better
         kept, hidden = printed[:1], hidden - 1
     lines = [f"  | {line.rstrip()}" for line in kept[-_TAIL_LINES:]]
     if hidden and lines:

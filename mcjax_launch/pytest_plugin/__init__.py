@@ -34,8 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register what does the work."""
     config.addinivalue_line(
         "markers",
-        "mcjax(processes, cpu_devices=1, timeout=None): run the test in so many JAX processes "
-        "with so many CPU devices each, initialize() done; a list of processes parametrizes",
+        "mcjax(processes, cpu_devices=1, timeout=None, slices=None): run the test in so many JAX "
+        "processes with so many CPU devices each, initialize() done; a list of processes "
+        "parametrizes",
     )
     in_rank = config.pluginmanager.hasplugin(IN_RANK)
     if not in_rank and "MCJAX_JOB_ID" in os.environ and "JAX_NUM_PROCESSES" in os.environ:

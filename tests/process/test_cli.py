@@ -76,6 +76,13 @@ def test_misspelt_placeholder_is_a_hint(jobs: Jobs) -> None:
     )
 
 
+def test_an_interpreter_that_reads_its_input_is_a_hint(jobs: Jobs) -> None:
+    told = " reads its standard input, which is empty in ranks; --stdin 0 hands this one to rank 0"
+    assert told in jobs.run("-n", 2, "python3", "-").report
+    for words in (["--stdin", "0", "sh"], ["sh", "-c", "true"], ["python3", "-V"], ["true"]):
+        assert jobs.run(*words).report == ""
+
+
 def test_options_end_at_the_program(jobs: Jobs) -> None:
     program = [sys.executable, "-c", "import sys; print(sys.argv[1:])", "-n", "2", "--help", "--"]
     for before in ([], ["--"]):

@@ -155,6 +155,7 @@ def test_last_words() -> None:
     lines = {"": [], CAUGHT: [f"  | {CAUGHT}"], f"{CAUGHT}\n{CAUGHT}": [f"  | {CAUGHT}", hidden]}
     lines[f"mine\n{CAUGHT}"] = ["  | mine", hidden]
     assert {said: last_words(rank_run(0, 1, stderr=said))[1:] for said in lines} == lines
+    assert last_words(end(0, 1, 3, failure=failure(), stderr=CAUGHT)) == []
 
 
 def test_a_python_without_jax_gets_advice() -> None:
