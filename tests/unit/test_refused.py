@@ -21,6 +21,7 @@ REFUSED = {
     "./rnu.sh": ("./rnu.sh: no such file; did you mean ./run.sh?", 127),
     "rnu.sh": ("rnu.sh: not found in PATH; did you mean ./run.sh?", 127),
     "'python train.py'": ("python train.py: no such file in {}; PROGRAM and its arguments are words of their own: leave out the quotes", 127),
+    "pk.train": ("pk.train: not found in PATH; write -m pk.train", 127),
     "'echo hi'": ("echo hi: not found in PATH; PROGRAM and its arguments are words of their own: leave out the quotes", 127),
     "'my trian.py'": ("my trian.py: no such file in {}; did you mean my train.py?", 127),
     "FOO=1 python": ("FOO=1: not found in PATH; set variables with -x FOO=1", 127),
@@ -81,6 +82,8 @@ def test_what_is_refused(
         (tmp_path / name).touch()
     (tmp_path / "run.sh").chmod(0o755)
     (tmp_path / "folder.html").mkdir()
+    (tmp_path / "pk").mkdir()
+    (tmp_path / "pk/train.py").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)  # where an error is an annotation too
     wanted = REFUSED[words]

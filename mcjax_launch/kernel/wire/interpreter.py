@@ -80,6 +80,8 @@ def cure(name: str, path: str) -> str:
         return "; PROGRAM and its arguments are words of their own: leave out the quotes"
     if name.partition("=")[0].isidentifier() and "=" in name:
         return f"; set variables with -x {name}"
+    if os.path.isfile(os.path.join(os.path.dirname(path), *name.split(".")) + ".py"):
+        return f"; write -m {name}"
     return ""
 
 
