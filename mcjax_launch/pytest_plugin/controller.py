@@ -1,9 +1,11 @@
 """The plugin in the user's pytest: sends marked tests to their group, reports what comes."""
 
 import importlib
+import signal
 import time
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from mcjax_launch.ranks import these_ranks
 # --- tests that were ended before all ranks were through ---
 
 _MOST_CRASHING_S = 3.0
+_ABORTED = 128 + signal.SIGABRT
 _MOST_LINES = 100
 _USERS = "  > "
 _IDLE = "multiprocessing/connection.py"
@@ -29,18 +32,21 @@ _IDLE = "multiprocessing/connection.py"
 _BELOW = ("/_pytest/", "/pluggy/", "/mcjax_launch/pytest_plugin/")
 
 
-def ended_early(group: RankGroup, progress: RanksProgress, early: Early) -> EarlyEnd:
+def ended_early(
+    group: RankGroup, progress: RanksProgress, early: Early, take_rest: Callable[[], object]
+) -> EarlyEnd:
     """Find out what is to be told; the group's job ends for that.
 
     Args:
         group: whose ranks run the test.
         progress: of the test.
         early: why it is ended.
+        take_rest: takes what the ranks have said that nobody has read.
 
     """
     output = {rank: group.output(rank) for rank in progress.reports}
     if early is Early.CRASHED:
-        return _crashed(group, progress, output)
+        return _crashed(group, progress, output, take_rest)
     running, hints = progress.running, early is Early.TIMED_OUT
     was = "were" if len(running) > 1 else "was"
     if hints and progress.limit is not None:
@@ -61,16 +67,21 @@ def ended_early(group: RankGroup, progress: RanksProgress, early: Early) -> Earl
 
 
 def _crashed(
-    group: RankGroup, progress: RanksProgress, output: dict[int, tuple[str, ...]]
+    group: RankGroup,
+    progress: RanksProgress,
+    output: dict[int, tuple[str, ...]],
+    take_rest: Callable[[], object],
 ) -> EarlyEnd:
     """The rank that went first, as the launcher sees it; it ends the others."""
-    seconds = progress.seconds
+    seconds, running, gone = progress.seconds, progress.running, tuple(progress.gone)
     group.send(None)  # whoever is through may save its coverage
     result = group.result(_MOST_CRASHING_S)
-    rank, why = blamed(result, progress.gone, {rank: group.output(rank) for rank in output})
+    take_rest()  # another's end may have been seen before what the first to go had said
+    unfinished = progress.reports.keys() - progress.done
+    rank, why = blamed(result, gone, unfinished, {one: group.output(one) for one in output})
     ranks = {one.rank: one for one in result.ranks}
     said = last_words(f"{ranks[rank].stdout}\n{ranks[rank].stderr}")
-    told = {*progress.running, rank}
+    told = {*running, rank}
     return EarlyEnd(
         "Crashed",
         f"rank {rank} crashed: {why}",
@@ -84,13 +95,17 @@ def _crashed(
 
 
 def blamed(
-    result: Result, gone: Sequence[int], output: Mapping[int, Iterable[str]]
+    result: Result,
+    gone: Sequence[int],
+    unfinished: Collection[int],
+    output: Mapping[int, Iterable[str]],
 ) -> tuple[int, str]:
     """The rank to blame for a crash, and what became of it.
 
     Args:
         result: of the job.
-        gone: the ranks whose processes ended by themselves.
+        gone: the ranks whose processes were the first to be gone.
+        unfinished: those that did not come through the test.
         output: what each printed in the test: pytest keeps it from the launcher.
 
     """
@@ -100,8 +115,13 @@ def blamed(
     if cause is not None and cause.rank is not None:
         failed.insert(0, cause.rank)
     # The launcher takes those that JAX has aborted for failures, and not one that left with 0.
-    own = [rank for rank in failed if not says_ended_by_jax("".join(output[rank]))]
-    left = [rank for rank in gone if ranks[rank].exit_status == 0]
+    left = [rank for rank in (*gone, *sorted(unfinished)) if ranks[rank].exit_status == 0]
+    own = [
+        rank
+        for rank in failed
+        if not says_ended_by_jax("".join(output[rank]))
+        and not (left and ranks[rank].exit_status == _ABORTED)
+    ]
     some = left if left and (not own or own[0] not in gone) else own or failed or gone
     rank = some[0]
     if ranks[rank].exit_status == 0:
@@ -219,7 +239,8 @@ class Controller:
             group.send((item.nodeid, item.location, _shared(item, following)))
             early = self._wait(group, progress)
             if early is not None:
-                ended = ended_early(group, progress, early)
+                rest = partial(self._take_rest, group, progress)
+                ended = ended_early(group, progress, early, rest)
         except BaseException:  # Ctrl-C: the ranks may be anywhere
             self._groups.replace(group)
             raise
@@ -242,6 +263,11 @@ class Controller:
             for rank, message in group.receive(None if deadline is None else deadline - now):
                 self._received(rank, message, progress)
         return None
+
+    def _take_rest(self, group: RankGroup, progress: RanksProgress) -> None:
+        while messages := group.receive(0):
+            for rank, message in messages:
+                self._received(rank, message, progress)
 
     def _received(
         self, rank: int, message: tuple[str, Any] | None, progress: RanksProgress

@@ -26,6 +26,8 @@ VARIES = [
     (re.compile(r"\(\d+ more calls? in jax\)"), "(N more calls in jax)"),
     (re.compile(r"; \d+ ranks,"), "; N ranks,"),
     (re.compile(r" \(warnings: load\)$"), ""),  # of --check, on a busy machine
+    # There a rank may notice the end of another before it is killed itself.
+    (re.compile(r"\d+ killed (\([^)]*\)), \d+ failed as a consequence at .*"), r"killed \1"),
 ]
 
 SHOWN = [(page, command, lines) for page in PAGES for command, lines in blocks(page)]

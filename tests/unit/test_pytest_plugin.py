@@ -171,19 +171,26 @@ LEFT = "exit status 0, as by os._exit(0)"
 
 
 @pytest.mark.parametrize(
-    ("statuses", "gone", "said", "told"),
+    ("statuses", "gone", "through", "said", "told"),
     [
-        ([0, 134, 134], [0], {}, (0, LEFT)),
-        ([0, 134, 134], [1, 0], {1: ABORTED, 2: ABORTED}, (0, LEFT)),
-        ([0, 134, 134], [0, 1], {}, (1, "ended with 134 (ranks 1-2 did)")),
-        ([0, 134, 134], [1], {}, (1, "ended with 134 (ranks 1-2 did)")),
-        ([0, 134, 134], [1], {1: ABORTED, 2: ABORTED}, (1, "ended with 134 (ranks 1-2 did)")),
-        ([134, 139, 0], [0], {0: ABORTED}, (1, "ended with 139")),
-        ([0, 0, 0], [2], {}, (2, LEFT)),
+        ([0, 134, 134], [0], [], {}, (0, LEFT)),
+        ([0, 134, 134], [1, 0], [], {1: ABORTED, 2: ABORTED}, (0, LEFT)),
+        ([0, 134, 134], [0, 1], [], {}, (0, LEFT)),
+        # Its end was seen before that of rank 0, for which JAX aborted it.
+        ([0, 134, 134], [1], [], {}, (0, LEFT)),
+        ([0, 134, 134], [1], [0], {}, (1, "ended with 134 (ranks 1-2 did)")),
+        ([0, 134, 134], [1], [0], {1: ABORTED, 2: ABORTED}, (1, "ended with 134 (ranks 1-2 did)")),
+        ([0, 139, 139], [0, 1], [], {}, (1, "ended with 139 (ranks 1-2 did)")),
+        ([134, 139, 0], [0], [2], {0: ABORTED}, (1, "ended with 139")),
+        ([0, 0, 0], [2], [0, 1], {}, (2, LEFT)),
     ],
 )
 def test_who_is_to_blame_for_a_crash(
-    statuses: list[int], gone: list[int], said: dict[int, str], told: tuple[int, str]
+    statuses: list[int],
+    gone: list[int],
+    through: list[int],
+    said: dict[int, str],
+    told: tuple[int, str],
 ) -> None:
     ranks = [
         SimpleNamespace(
@@ -201,7 +208,8 @@ def test_who_is_to_blame_for_a_crash(
         cause = SimpleNamespace(rank=first.rank, ranks=alike)
     result: Any = SimpleNamespace(ranks=ranks, root_cause=cause)
     output = {rank: ("", said.get(rank, "")) for rank in range(3)}
-    assert controller.blamed(result, gone, output) == told
+    unfinished = {0, 1, 2} - set(through)
+    assert controller.blamed(result, gone, unfinished, output) == told
 
 
 def test_the_launcher_may_know_that_a_rank_left() -> None:
@@ -210,7 +218,7 @@ def test_the_launcher_may_know_that_a_rank_left() -> None:
         SimpleNamespace(rank=1, exit_status=134, message="aborted", outcome="consequence"),
     ]
     result: Any = SimpleNamespace(ranks=ranks, root_cause=SimpleNamespace(rank=0, ranks=(0,)))
-    assert controller.blamed(result, [0, 1], {0: (), 1: ()}) == (0, LEFT)
+    assert controller.blamed(result, [0, 1], {0, 1}, {0: (), 1: ()}) == (0, LEFT)
 
 
 def test_who_came_through_the_setup_is_not_told_of_twice() -> None:
