@@ -127,7 +127,10 @@ def _dumps_by_value() -> Callable[..., bytes]:
 
     def with_file(code: CodeType) -> tuple[Any, ...]:
         make, fields = CloudPickler.dispatch_table[CodeType](code)
-        return make, tuple(code.co_filename if one == "<dynamic-code>" else one for one in fields)
+        file = code.co_filename
+        return make, tuple(
+            file if isinstance(one, str) and one == "<dynamic-code>" else one for one in fields
+        )
 
     class ByValue(CloudPickler):  # type: ignore[misc]
         dispatch_table: ClassVar[Any] = ChainMap({CodeType: with_file}, CloudPickler.dispatch_table)

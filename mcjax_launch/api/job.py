@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+# What each job's thread needs: a fork of the program would keep for ever what is half imported.
 import mcjax_launch.kernel.launcher.restarts
 import mcjax_launch.report.recording  # noqa: F401
 from mcjax_launch.api.events import Reporter
@@ -157,8 +158,6 @@ def _identity(fd: int) -> tuple[int, int]:
 
 
 # --- the job ---
-
-# What each job's thread needs: a fork of the program would keep for ever what is half imported.
 
 # Of the time that a program's end takes at most, for each job that still runs then.
 _LAST_S = 15.0

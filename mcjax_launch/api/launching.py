@@ -14,7 +14,6 @@ from mcjax_launch.api.keywords import with_keywords
 from mcjax_launch.api.result import Result
 from mcjax_launch.api.signature import Keywords, Path
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.describe import command_line
 from mcjax_launch.request import combinations, ready
 from mcjax_launch.wording import one_line
 
@@ -115,6 +114,8 @@ def made(
     job, hosts = ready.prepare(options, environ, say)
     if reporter.failed is not None:
         raise reporter.failed
+    from mcjax_launch.job.describe import command_line
+
     words = command_line(options, given)  # for the record
     return RunningJob(job.replaced(call=call), hosts, words, streams, reporter)
 

@@ -63,7 +63,7 @@ def _check_path(path: str) -> None:
     """Refuse a file that the report cannot be written to."""
     if not path.lower().endswith(".json"):
         raise LaunchError(f"--report {path}: the report of --check is JSON; name it *.json")
-    files.check(path)
+    files.check_writable(path)
     if "{" in path:
         raise LaunchError(f"--report {path}: --check fills in no placeholders")
 

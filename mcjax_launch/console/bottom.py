@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 # --- when they are shown ---
+# With --status it is always there, at the end of the screen; see `bottom.Pinned`.
 
 #: When ranks have printed it comes back after so many seconds without a line.
 SILENCE_S = 1.0

@@ -15,7 +15,7 @@ from mcjax_launch.jax_messages.known_errors import (
     wrong_devices,
 )
 from mcjax_launch.kernel.wire.hook_messages import ErrorLost, Raised
-from mcjax_launch.kernel.wire.interpreter import why_too_old
+from mcjax_launch.kernel.wire.interpreter import why_jax_too_old
 from mcjax_launch.ranks import counted, slices_text
 from mcjax_launch.runs.rank_run import LostError, RankRun
 from mcjax_launch.runs.state import RunState
@@ -196,7 +196,7 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -
     shown = run.process.stack or has_fault_traceback(run.stderr)
     if -(run.status or 0) in _FAULTS and run.process.hooked and not shown:
         return "rerun with -x PYTHONFAULTHANDLER=1 to see the line that crashed"
-    return why_too_old(membership.imported.jax) if membership.imported is not None else ""
+    return why_jax_too_old(membership.imported.jax) if membership.imported is not None else ""
 
 
 def _is_of_shared_callback(run: RankRun) -> bool:

@@ -177,7 +177,7 @@ def _without_locations(line: str) -> str:
     return re.sub(r' loc\((?:[^()"]|"(?:[^"\\]|\\.)*"|\((?:[^()"]|"[^"]*")*\))*\)', "", line)
 
 
-# --- for a person ---
+# --- two operations, in words ---
 
 
 def _apart(ours: Operation, theirs: Operation) -> tuple[str, str]:
@@ -230,7 +230,7 @@ def _cut(first: str, second: str) -> tuple[str, str]:
     return cut(first), cut(second)
 
 
-# --- as lines for a person ---
+# --- where ranks ran different programs ---
 
 _MOST_SHAPES = 4
 _MOST_GROUPS = 8

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mcjax_launch.job.plan import Rank
 
 # --- GPUs ---
+# JAX gives each process all GPUs of its host, unless JAX_LOCAL_DEVICE_IDS says which are its own.
+# CUDA_VISIBLE_DEVICES stays as it is, since NCCL wants to see the others' GPUs for NVLink.
 
 _OF_JAX = "JAX_LOCAL_DEVICE_IDS"
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")

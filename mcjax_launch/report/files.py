@@ -26,7 +26,7 @@ _JOB_ID = "job_id"
 _OF_RANKS = ("process_id", "local_process_id")
 
 
-def check(path: str) -> None:
+def check_writable(path: str) -> None:
     """Whether the file of --report can be written.
 
     Args:
@@ -145,10 +145,10 @@ _RECORD = '"the record"'
 
 
 def check_report(path: str) -> None:
-    """Whether the report can be written; see `files.check`."""
+    """Whether the report can be written; see `check_writable`."""
     if not path.lower().endswith(_ENDINGS):
         raise LaunchError(f"--report {path}: the name must end in {' or '.join(_ENDINGS)}")
-    check(path)
+    check_writable(path)
 
 
 class ReportWriter:

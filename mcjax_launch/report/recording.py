@@ -1,4 +1,4 @@
-"""Runs a job and tells its recorders, one of them Kubernetes, of each attempt and of the end."""
+"""Runs a job and tells its recorders of each attempt and of the end; one writes for the kubelet."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol

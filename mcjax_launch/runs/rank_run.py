@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mcjax_launch.runs.spmd import RanProgram
 
 # --- places in a job ---
+# What its stack adds to that is in `diagnosis.sightings`.
 
 
 class Stage(Enum):

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from ...kernel.wire.messages import VisibleGpus
 
 # --- GPUs: their models and driver, and what of their memory is free ---
+# The kernel tells of the first two in files; of NVIDIA's memory only `nvidia-smi` knows, which
+# takes seconds where the driver has no persistence mode, and fails as a whole where a GPU is lost.
 
 _QUERY = "index,uuid,name,driver_version,memory.free,memory.total"
 _FIELDS = len(_QUERY.split(","))
@@ -448,7 +450,7 @@ def _printed(python: str, code: str, cwd: str, env: dict[str, str], most_s: floa
     raise _Failed(said[-1] if said else f"exit status {done.returncode}")
 
 
-# --- answers the questions of --check ---
+# --- the part ---
 
 
 class CheckPart(AgentPart):
@@ -460,8 +462,6 @@ class CheckPart(AgentPart):
         if isinstance(message, TellTime):
             agent.link.send(Time(time.time()))
             return
-        # after the clock's
-
         if isinstance(message, CountDevices):
             agent.link.send(count_devices(message))
         elif isinstance(message, Survey):

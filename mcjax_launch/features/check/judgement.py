@@ -17,7 +17,7 @@ from mcjax_launch.features.check.messages import (
 )
 from mcjax_launch.job.devices import GpuShares, slice_part_note
 from mcjax_launch.kernel.launcher.peers import Gap, remedy
-from mcjax_launch.kernel.wire.interpreter import why_too_old
+from mcjax_launch.kernel.wire.interpreter import why_jax_too_old
 from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import counted, grouped, ranges
 from mcjax_launch.wording import some, visible
@@ -224,7 +224,9 @@ def _jax(hosts: Hosts) -> Findings:
 
     cure = "install the same everywhere: ranks with different ones may wait in vain for 300 s"
     yield from alike("jax", hosts, versions, "error", cure)
-    yield from each("jax", hosts, lambda host: why_too_old(host.python.packages["jax"]), "error")
+    yield from each(
+        "jax", hosts, lambda host: why_jax_too_old(host.python.packages["jax"]), "error"
+    )
 
 
 def _memory(hosts: Hosts) -> Findings:

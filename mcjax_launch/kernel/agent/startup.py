@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 # --- TPU chips, and what a host knows of its slice ---
+# Chips are counted as JAX counts them: by the vendor and the device of what is on the PCI bus,
+# since Google's network cards have the same vendor. Its place in the slice is in variables (GKE),
+# or known to the metadata server (a TPU VM). Nothing is asked of a host without chips.
 
 _VENDOR = "0x1ae0"
 # As in JAX: by the device's number on the bus.

@@ -1,4 +1,4 @@
-"""What a rank compiles, and in which order it first runs the programs that span processes."""
+"""What a rank compiles, its first runs of programs that span processes, whether it runs any."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 # --- whether a rank still runs programs ---
+# JAX runs a known program without Python. A signal empties its caches of how to do that, so that
+# the next call of each goes through Python once more, where we see it. Nothing is compiled again.
+# The launcher asks ranks on accelerators, whose processors are busy while they hang.
 
 _CACHES = ("_cpp_pjit_cache_fun_only", "_cpp_pjit_cache_explicit_attributes")
 # What C++ calls while it reads a cache: one that is emptied meanwhile crashes it.

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .agent_link import AgentLink
 
 # --- a rank's own GPUs ---
+# JAX reads JAX_LOCAL_DEVICE_IDS in initialize() alone (`jax/_src/distributed.py`): a program that
+# never calls that would open all GPUs of the host. What a program says itself wins.
 
 _OF_JAX = "JAX_LOCAL_DEVICE_IDS"
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")

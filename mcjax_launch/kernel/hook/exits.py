@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .part import Parts
 
 # --- what ends a program, seen out of its way ---
+# Python calls sys.excepthook with an exception that nobody has caught. An exit it announces
+# nowhere, but it asks the SystemExit for its `code`.
 
 
 class StandIn:

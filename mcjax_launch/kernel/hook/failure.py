@@ -15,13 +15,14 @@ from . import devices, exits, user_lines
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType, ModuleType, TracebackType
     from typing import Any, Optional
 
-    Place = tuple[Optional[str], Optional[str]]
-    from collections.abc import Callable
-
     from .agent_link import AgentLink
+
+    #: Of a line of code: where it is, as `train.py:8 in step`, and what it says; None if not known.
+    Place = tuple[Optional[str], Optional[str]]
 
 
 _MOST_TEXT = 32_000

@@ -10,7 +10,7 @@ from types import FunctionType
 from ..wire.address import EVERYWHERE, is_loopback, join_address
 from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, SURVIVES, TRANSFER
 from ..wire.hook_messages import ImportedJax, Joined, Joining, Leaving, Left, Listening
-from ..wire.interpreter import why_too_old
+from ..wire.interpreter import why_jax_too_old
 from . import coordinator, devices, user_lines
 from .wrapping import in_place_of
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from .part import Parts
 
 # --- barriers, named in stacks ---
+# A wait at a barrier of the coordination service is in C++, and ranks that wait at different ones
+# wait for ever. The call goes through a function with the name of that barrier, so that a stack
+# tells it: nothing else is sent, and nobody else is asked.
 
 _MOST_NAME = 80
 
@@ -256,7 +259,7 @@ def fill_in(
     fill("coordinator_address", environ.get("JAX_COORDINATOR_ADDRESS"))
     fill("num_processes", int(environ["JAX_NUM_PROCESSES"]))
     fill("process_id", int(environ["JAX_PROCESS_ID"]))
-    if not why_too_old(_version("jax")):  # an older jax fails with a method that it does not know
+    if not why_jax_too_old(_version("jax")):  # older: fails with a method it does not know
         fill("cluster_detection_method", "deactivate")
     bind = coordinator.bind_address(given["coordinator_address"], environ)
     if bind and "JAX_COORDINATOR_BIND_ADDRESS" not in environ:

@@ -1,4 +1,4 @@
-"""The launcher's parts: those with a timer, with the pause before restarts; a feature's."""
+"""Parts of the launcher: those with a timer, a feature's; and the pause before a restart."""
 
 from __future__ import annotations
 

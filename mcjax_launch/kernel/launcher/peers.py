@@ -1,4 +1,8 @@
-"""Which hosts reach one another, and rank 0's host at which address; pure."""
+"""Which hosts reach one another, and rank 0's host at which address; pure.
+
+With `--coordinator ssh` only ssh has to be open for a job to start. But Gloo (CPU) and NCCL (GPU)
+connect the hosts at ports of their own choice: each agent listens at such a port, and others try.
+"""
 
 from __future__ import annotations
 

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 # --- jax's version ---
 
-OLDEST = (0, 6, 0)
+OLDEST_JAX = (0, 6, 0)
 
 
-def why_too_old(version: str) -> str:
+def why_jax_too_old(version: str) -> str:
     """What to say of a version of jax that is too old; "" of others, and of what is none."""
     import re  # which no start needs
 
     match = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
-    if match is None or tuple(map(int, match.groups())) >= OLDEST:
+    if match is None or tuple(map(int, match.groups())) >= OLDEST_JAX:
         return ""
-    return f"jax {version} is too old: install {'.'.join(map(str, OLDEST))} or newer"
+    return f"jax {version} is too old: install {'.'.join(map(str, OLDEST_JAX))} or newer"
 
 
 # --- whether PROGRAM can be run ---
@@ -80,7 +80,8 @@ def cure(name: str, path: str) -> str:
         return "; PROGRAM and its arguments are words of their own: leave out the quotes"
     if name.partition("=")[0].isidentifier() and "=" in name:
         return f"; set variables with -x {name}"
-    if os.path.isfile(os.path.join(os.path.dirname(path), *name.split(".")) + ".py"):
+    module = os.path.join(os.path.dirname(path), *name.split("."))
+    if os.sep not in name and os.path.isfile(f"{module}.py"):
         return f"; write -m {name}"
     return ""
 

@@ -1,4 +1,8 @@
-"""What tracebacks hold: whose code a line is, and an exception quoted in another's text; pure."""
+"""What tracebacks hold: whose code a line is, and an exception quoted in another's text; pure.
+
+A rank's hook, the agent and the launcher ask this of tracebacks, stacks and calls, to name the
+line that a user can act on.
+"""
 
 from __future__ import annotations
 

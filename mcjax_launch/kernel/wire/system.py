@@ -1,4 +1,7 @@
-"""What Linux alone has, in launcher, agents and hook, and what does instead; `ulimit`."""
+"""What Linux alone has, in launcher, agents and hook, and what does instead; `ulimit`.
+
+How an agent supervises is in `agent/system/`.
+"""
 
 from __future__ import annotations
 

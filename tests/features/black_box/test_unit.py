@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.features.black_box import agent
-from mcjax_launch.features.black_box.agent import Collecting
+from mcjax_launch.features.black_box.agent import Collecting, sights
 from mcjax_launch.features.black_box.messages import Collect, Evidence
 
 
@@ -16,12 +15,12 @@ def test_stacks_that_come_too_late_do_not_replace_earlier_ones(
     sent: list[Evidence] = []
     link = SimpleNamespace(is_remote=False, send=sent.append)
     hooks = SimpleNamespace(request_stacks=lambda all_threads: ())
-    host: Any = SimpleNamespace(hooks=hooks, pids={}, link=link)
-    part = Collecting(host)
+    agent: Any = SimpleNamespace(hooks=hooks, pids={}, link=link)
+    part = Collecting(agent)
     looks = iter(
-        [[("native.7.txt", "Thread 1")], [(f"native.{n}.txt", agent.NOTHING_SEEN) for n in (7, 8)]]
+        [[("native.7.txt", "Thread 1")], [(f"native.{n}.txt", sights.NOTHING) for n in (7, 8)]]
     )
-    monkeypatch.setattr(agent, "collected_sights", lambda *_: next(looks))
+    monkeypatch.setattr(sights, "collected", lambda *_: next(looks))
     part.received(Collect(goes_on=True))
     part.received(Collect(goes_on=False))
     assert [one.name for one in sent] == ["native.7.txt", "native.8.txt"]

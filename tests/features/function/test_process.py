@@ -247,8 +247,8 @@ def test_a_function_of_what_has_no_file() -> None:
 def test_without_cloudpickle_a_function_of_what_has_no_file_is_refused() -> None:
     done = python("-c", f"{NO_CLOUDPICKLE}{MAIN}\nmain()")
     assert done.stderr.splitlines()[-1] == (
-        "mcjax_launch.LaunchError: run: mine needs what only __main__ defines, which the "
-        "ranks cannot import: pip install cloudpickle, or move it to a module"
+        "mcjax_launch.LaunchError: run: mine is, or needs, what only __main__ defines, which "
+        "the ranks cannot import: pip install cloudpickle, or move it to a module"
     )
 
 

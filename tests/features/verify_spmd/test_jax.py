@@ -310,8 +310,10 @@ def test_a_rank_that_has_skipped_a_program_that_all_know(jobs: Jobs) -> None:
     at = places(GATED)
     others, odd = (f"gated.py:{at[line]}" for line in ("not skipped", "skipped"))
     assert "result" not in ended.stdout
-    assert f"ranks 0-1,3 ran {others} jit(max) f32[8,4] again instead" in ended.report
-    assert f"rank 2 {odd} jit(mean) f32[8,4]" in ended.report
+    # Out of step, Gloo may let one of the others through to the new program, too.
+    again = rf"ranks? [013,-]+ ran {re.escape(others)} jit\(max\) f32\[8,4\] again instead"
+    assert re.search(again, ended.report), ended.report
+    assert re.search(rf"ranks? [0-3,-]*2 {re.escape(odd)} jit\(mean\) f32\[8,4\]", ended.report)
 
 
 def test_a_handler_that_raises_ends_the_wait(jobs: Jobs, tmp_path: Path) -> None:

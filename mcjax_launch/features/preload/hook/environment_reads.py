@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 # --- a value that was asked for among all others ---
+# `tqdm` looks for `TQDM_...` so, torch and grain copy all to look at a few. That is no use of the
+# others: only what is done with a value is, or to keep it.
 
 _NO_USE = {"__new__", "__init__", "__class__", "__getattribute__", "__setattr__", "__delattr__"}
 _NO_USE |= {"__init_subclass__", "__subclasshook__", "__doc__", "__dir__", "__sizeof__"}

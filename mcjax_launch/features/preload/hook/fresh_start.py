@@ -99,11 +99,12 @@ class FreshStart:
             return False
         if any(_can_be_seen(fd) for fd in files.keys() - self._files.keys()):
             return False
+        changed_ns = os.stat(self._folder).st_mtime_ns  # raises where it is gone
         compiled = _compiled_since(self._began_ns)
         calls, length = (now - then for now, then in zip(_written(), self._written))
         if compiled:
             return (calls, length) in ((0, 0), (len(compiled), sum(compiled)))
-        return calls == 0 and os.stat(self._folder).st_mtime_ns == self._changed_ns
+        return calls == 0 and changed_ns == self._changed_ns
 
 
 def _ignores(signum: int) -> bool:

@@ -1,4 +1,4 @@
-"""Packages that were imported before the program began are hidden until it imports them."""
+"""What is recorded of imports before the program, whose packages are hidden until it needs them."""
 
 from __future__ import annotations
 

@@ -1,37 +1,24 @@
-"""Collects what this host can see of its ranks: when they are ended, or the launcher asks."""
+"""What can be seen of processes on this host: by the kernel, and by tools where they are."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-import select
 import shutil
 import subprocess
 import tempfile
 import time
 
-from ...kernel.agent.part import AgentPart
-from ...kernel.agent.stacks import with_source
-from ...kernel.agent.system import system
-from ...kernel.wire.messages import Ping
-from .messages import Collect, Evidence
+from ....kernel.agent.system import system
 
-TYPE_CHECKING = False
-
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import IO
 
-    from ...kernel.agent.agent import Agent
-    from ...kernel.agent.hook_server import HookConnection
-    from ...kernel.wire.codec import Message
-    from ...kernel.wire.frames import Raw
-
-# --- what can be seen of processes ---
-
 #: In place of stacks, where a tool has not come to them in its time.
-NOTHING_SEEN = "nothing in time: gdb takes 7 s of a core for each JAX process, py-spy less"
+NOTHING = "nothing in time: gdb takes 7 s of a core for each JAX process, py-spy less"
 _MOST_TEXT = 1 << 20
 _TOUCH_S = 2.0
 _MOST_THREADS = 512
@@ -42,7 +29,7 @@ _MOST_LINES = 200
 _SHOWN = ("State", "Threads", "VmPeak", "VmRSS", "VmSwap", "SigPnd", "SigBlk", "SigCgt")
 
 
-def collected_sights(
+def collected(
     ranks: Mapping[int, int], most_s: float, keep_in_touch: Callable[[], None]
 ) -> Iterator[tuple[str, str]]:
     """Files by name, with what they hold: none where there is nothing to be seen.
@@ -69,7 +56,7 @@ def collected_sights(
             if begin >= 0:
                 text = text[begin:]
             elif not in_time:
-                text = NOTHING_SEEN
+                text = NOTHING
         if name == "dmesg.txt":
             lines = [line for line in text.splitlines() if _TELLING.search(line)]
             text = "\n".join(lines[-_MOST_LINES:])
@@ -156,95 +143,3 @@ def _file(path: str) -> str:
             return file.read(1 << 16).decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-# --- collects what this host can see of its ranks: when they are ended, or the launcher asks ---
-
-# What ranks get to write their stacks before they are sent a signal that ends them.
-_STACKS_S = 0.5
-# What debuggers get, for which ranks wait: gdb takes 7 s of a core to know where a JAX process is.
-# This agent would take a launcher for lost that it does not hear for 12 s over a network.
-_MOST_S, _MOST_FAR_S = 12.0, 8.0
-# What comes of them later is read until then.
-_REST_S = 0.5
-
-
-class Collecting(AgentPart):
-    """Collects while nothing else is done on this host: it is the ranks' last moment."""
-
-    def __init__(self, agent: Agent) -> None:
-        super().__init__(agent)
-        self._asked: Sequence[HookConnection] = ()  # for their stacks
-        self._is_told = False  # by the launcher how the job ends
-        self._sent: set[str] = set()  # the files that hold something
-
-    def received(self, message: Message | Raw) -> None:
-        """The launcher wants to know."""
-        if isinstance(message, Collect) and not self._is_told:
-            self._is_told = not message.goes_on
-            self._collect(goes_on=message.goes_on)
-
-    def stops(self) -> None:
-        """Leave it at that: the launcher has asked, unless its user has ended the job."""
-        self._is_told = True
-
-    def launcher_lost(self) -> None:
-        """Nobody is there to want it."""
-        self._is_told = True
-
-    def ranks_end(self) -> None:
-        """Collect if a rank has failed here, which this host is the first to know."""
-        if not self._is_told and self.agent.supervisor.stopping and self.agent.pids:
-            self._is_told = True
-            self._collect(goes_on=False)
-
-    def _collect(self, *, goes_on: bool) -> None:
-
-        # Those of running threads may crash a rank, which matters while it is to go on.
-        self._asked = self.agent.hooks.request_stacks(all_threads=not goes_on)
-        _await_answers([hook.fd for hook in self._asked])  # a debugger would stop them
-        most_s = _MOST_FAR_S if self.agent.link.is_remote else _MOST_S
-        link = self.agent.link
-        seen = collected_sights(self.agent.pids, most_s, lambda: link.send(Ping()))
-        for name, text in seen:
-            is_late = text.endswith(NOTHING_SEEN)
-            if not is_late or name not in self._sent:  # what was seen before is better
-                link.send(Evidence(name, text))
-            if not is_late:
-                self._sent.add(name)
-        self.deadline = time.monotonic() + _REST_S
-
-    def expire(self, now: float) -> None:
-        """The stacks have come."""
-        if self.deadline is not None and now >= self.deadline:
-            self._send_stacks()
-
-    def drain(self) -> bool:
-        """Send what has come, if all has ended before."""
-        self._send_stacks()
-        return True
-
-    def _send_stacks(self) -> None:
-        asked, self._asked, self.deadline = self._asked, (), None
-        parts = [
-            f"rank {hook.rank}, pid {hook.pid}:\n" + "\n".join(with_source(hook.stacks))
-            for hook in sorted(asked, key=lambda hook: (hook.rank, hook.pid))
-            if hook.stacks
-        ]
-        if parts:
-            self.agent.link.send(Evidence("stacks.txt", "\n\n".join(parts) + "\n"))
-
-
-def _await_answers(files: Sequence[int]) -> None:
-    """Wait until all have written something, which the agent's loop reads later."""
-    waiting, until = set(files), time.monotonic() + _STACKS_S
-    poll = select.poll()
-    for fd in waiting:
-        poll.register(fd, select.POLLIN)
-    while waiting and (left := until - time.monotonic()) > 0:
-        for fd, _ in poll.poll(left * 1000):
-            poll.unregister(fd)
-            waiting.discard(fd)
-
-
-PART = Collecting
