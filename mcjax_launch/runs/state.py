@@ -6,6 +6,7 @@ compared.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -197,7 +198,8 @@ class RunState(Changing):
         run.usage.cpu_s, run.usage.peak_kib = exited.cpu_s, exited.peak_kib
         run.compilations.under_way = 0
         if run.hidden_failure is None:
-            run.after_signal = bool(exited.sent)
+            # That signal may have met one that is dead; and no program chooses to end by SIGKILL.
+            run.after_signal = bool(exited.sent) and exited.status != -signal.SIGKILL
         run.order = run.order or self.next_order()
         self.activity.active_at = at
         if run.failed and run.failed_at is None:

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from records import failure, rank_run
+from records import end_of, failure, rank_run
 
 from mcjax_launch.diagnosis.root_cause import first_failure
 from mcjax_launch.diagnosis.summary import duration, last_words, not_started, status_text, summarize
@@ -61,6 +61,15 @@ def test_root_cause(name: str) -> None:
     summary = summarize(RunState(ranks={e.process_id: e for e in ends}))
     assert summary.status == status
     assert bool(summary.lines) == (status != 0)
+
+
+@pytest.mark.parametrize(("status", "cause"), [(-KILL, 1), (3, 0)])
+def test_our_signal_may_meet_a_rank_that_has_been_killed(status: int, cause: int) -> None:
+    """Its victim's exception was read first; no program ends itself by SIGKILL for a SIGTERM."""
+    state = RunState({0: end(0, 1, -KILL, (KILL,), failure=failure(RESET)), 1: rank_run(1, None)})
+    state.exited(end_of(1, status, (TERM,)), 2.0)
+    found = first_failure(state.ranks.values())
+    assert found is not None and found.process_id == cause
 
 
 def test_a_reason_to_stop_counts_and_not_what_follows_from_it() -> None:
