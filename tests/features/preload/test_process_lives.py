@@ -144,8 +144,7 @@ def test_no_heir_where_no_rank_is_started_again(jobs: Jobs, folder: Path) -> Non
 @pytest.mark.parametrize("pause_ms", [0, 20, 40, 80])
 def test_a_death_at_any_moment(jobs: Jobs, folder: Path, victim: str, pause_ms: int) -> None:
     """While a rank's next life is forked."""
-    text = "if rank == '1' and life < 2:\n    sys.exit(3)\nif rank == '1': open('over', 'w')"
-    text += "\nwait_for('over')"
+    text = "if rank == '1' and life < 2:\n    sys.exit(3)\nwait_for('over')"
     running = start(jobs, folder, text)
     running.read_until("rank 1 life 0")
     running.read_until("starting rank 1 again")
@@ -154,6 +153,7 @@ def test_a_death_at_any_moment(jobs: Jobs, folder: Path, victim: str, pause_ms: 
     pid = running.process.pid if victim == "launcher" else heir
     if alive(pid):
         os.kill(pid, signal.SIGKILL)
+    (folder / "over").touch()
     ended = running.finish()
     if victim == "heir":
         assert ended.status in (0, 137), ended.stdout
