@@ -164,8 +164,6 @@ _MAY_SERVE = {
     "/socketserver.py": "a server's loop",
     "/grpc/_server.py": "a server's loop",
 }
-# Where a thread waits for another one.
-_FOR_THREADS = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/selectors.py")
 # Functions that Python makes of expressions.
 _INLINE = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}
 # Other threads that are named.
@@ -180,10 +178,6 @@ BARRIER = "at the barrier "
 # What waits for other processes in JAX without a program.
 _NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
 _WORDS = re.compile(r"\w+")
-# What waits for a thread or a file of the user's own.
-_OWN_WAIT = re.compile(
-    r"\bwith [^=]|\b(?:acquire|get|join|wait|result|select|poll|recv|read|accept|put|sleep)\b"
-)
 _RUN_PROGRAMS = ("jax", "jaxlib", source_lines.USER)
 
 
@@ -275,7 +269,7 @@ class Sighting:
         blocked = self.stack.blocked
         if "futex" in blocked or blocked in _LOCKS:
             # JAX's C++ is called from the user's line without Python; so are locks and queues.
-            return self.program is not None or not _OWN_WAIT.search(self.frames[0].source)
+            return self.program is not None or not source_lines.is_own_wait(self.frames[0].source)
         # On accelerators it may spin, or sleep for a microsecond again and again.
         spins = self.run.compilations.on_accelerator
         return (spins or not blocked) and self.program is not None
@@ -294,9 +288,7 @@ class Sighting:
         if not self.frames:
             return False
         innermost = self.frames[0]
-        if innermost.library == source_lines.USER:
-            return bool(_OWN_WAIT.search(innermost.source))
-        return innermost.file.endswith(_FOR_THREADS)
+        return source_lines.waits_for_a_thread(innermost.file, innermost.source)
 
     @cached_property
     def in_thread(self) -> Sighting | None:

@@ -45,7 +45,12 @@ def take(state: RunState, event: FromHook, at: float) -> bool:
             state.finished_programs(run, at)
         case hook.Left():
             membership.left = True
-        case hook.Compiling() | hook.Compiled() | hook.Program(compiling=True) as said:
+        case (
+            hook.Compiling()
+            | hook.Compiled()
+            | hook.Program(compiling=True)
+            | hook.ProgramCompiled() as said
+        ):
             _compiles(run, said, at)
         case hook.Program() as program:
             _program(state, run, program, at)
@@ -70,14 +75,20 @@ def _of_jax(membership: Membership, said: hook.ImportedJax | hook.Backend) -> No
         membership.imported = said
 
 
-def _compiles(run: RankRun, said: hook.Compiling | hook.Compiled | hook.Program, at: float) -> None:
-    """A compilation begins, of a program that may be said, or is over."""
-    if isinstance(said, hook.Program):
-        run.compilations.program = said
-    elif isinstance(said, hook.Compiling):
+def _compiles(
+    run: RankRun,
+    said: hook.Compiling | hook.Compiled | hook.Program | hook.ProgramCompiled,
+    at: float,
+) -> None:
+    """A compilation begins or is over, and that of a program which spans processes."""
+    if isinstance(said, hook.Compiling):
         run.compilations.begin(said, at)
-    else:
+    elif isinstance(said, hook.Compiled):
         run.compilations.end(at)
+    elif isinstance(said, hook.Program):
+        run.compilations.program = said
+    else:
+        run.compilations.over(said.fingerprint)
 
 
 def _lost(run: RankRun, said: hook.ErrorLost | hook.ErrorRead | hook.Crashed, at: float) -> None:

@@ -163,7 +163,7 @@ class Compilations(Changing):
         platform: of its programs: the first that is not "cpu", if there is one.
         ran: the latest program that spans processes which it first ran at each of the user's lines.
         began_at, ended_at: of the latest time that it spent on them; see `hook_events.take`.
-        program: the one that began last, if it spans processes and programs are compared.
+        program: that is compiled, if it spans processes and programs are compared.
         busy_at: when one last began or ended, or the rank was last seen to use a processor.
         seen_at: when it was last known what the rank uses.
 
@@ -196,9 +196,12 @@ class Compilations(Changing):
     def end(self, at: float) -> None:
         """A compilation ends."""
         self.under_way -= 1
-        if self.under_way == 0:
-            self.program = None
         self.ended_at = self.busy_at = at
+
+    def over(self, fingerprint: str) -> None:
+        """Forget a program that is not compiled any more."""
+        if self.program is not None and self.program.fingerprint == fingerprint:
+            self.program = None
 
     def used(self, share: float, at: float) -> None:
         """The rank has used so much of a core until now."""

@@ -26,6 +26,10 @@ LEFT = "rank 1, which has finished, and waits in JAX's exit barrier"
 SUM = "_psum" if version("jax").startswith("0.6.") else "_identity_fn"
 LATE = f"rank 1, which is in load_batch at {SLEEP} (last compiled jit({SUM}) at {SYNC})"
 SERVED, SERVING = at('("served")'), at("server.serve_forever()")
+FETCHED, JOIN = at('("fetched")'), at("loader.join()")
+FETCHES = LATE.replace(
+    f"load_batch at {SLEEP}", f"fetch at {JOIN}; another thread of it in load_batch at {SLEEP}"
+)
 SERVES = LATE.replace(f"in load_batch at {SLEEP}", f"in a server's loop, in serve at {SERVING}")
 
 
@@ -50,6 +54,7 @@ def first_note(jobs: Jobs, way: str) -> str:
     ("ended", f"in sync_global_devices() at {MORE}", LEFT),
     ("uneven", "in JAX's exit barrier", LATE),
     ("served", f"in sync_global_devices() at {SERVED}", SERVES),
+    ("fetched", f"in sync_global_devices() at {FETCHED}", FETCHES),
 ])  # fmt: skip
 def test_who_waits_for_whom(jobs: Jobs, way: str, where: str, absent: str) -> None:
     waited, _, for_whom = first_note(jobs, way).partition(" s ")

@@ -33,6 +33,7 @@ from mcjax_launch.kernel.wire.hook_messages import (
     Leaving,
     Left,
     Program,
+    ProgramCompiled,
 )
 from mcjax_launch.kernel.wire.loop import Loop
 from mcjax_launch.kernel.wire.messages import FromHook
@@ -40,6 +41,7 @@ from mcjax_launch.kernel.wire.messages import FromHook
 pytestmark = pytest.mark.quick
 
 HELLO = Hello(100, "1", 0)
+ANNOUNCED = Program("jit_step", "x", None, (), "train.py:9", compiling=True)
 COMPILING = Compiling("jit_step", "train.py:9", "cpu")
 
 
@@ -216,6 +218,9 @@ def test_the_compilations_of_a_process_that_dies_are_over(server: Server) -> Non
     process = server.connect(HELLO, COMPILING, COMPILING, Compiled())
     process.socket.close()
     assert server.read() == [COMPILING, COMPILING, Compiled(), Compiled()]
+    beside = server.connect(HELLO, ANNOUNCED)
+    beside.socket.close()
+    assert server.read()[-2:] == [ANNOUNCED, ProgramCompiled("x")]
 
 
 def test_who_joins_beside_whom(server: Server) -> None:

@@ -100,6 +100,14 @@ if way == "apart" and late:
     multihost_utils.sync_global_devices("here")
 elif way == "apart":
     multihost_utils.broadcast_one_to_all(jnp.zeros(3))
+
+
+def fetch() -> None:
+    loader = threading.Thread(target=load_batch)
+    loader.start()
+    loader.join()
+
+
 if way == "loading":
     load_batch()
 if way == "busy":
@@ -110,6 +118,10 @@ if way == "compiling":
     multihost_utils.sync_global_devices("compiled")
 if way in ("serving", "served") and late:
     serve()
+if way == "fetched":
+    if late:
+        fetch()
+    multihost_utils.sync_global_devices("fetched")
 if way == "served":
     multihost_utils.sync_global_devices("served")
 print("done")

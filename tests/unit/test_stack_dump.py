@@ -6,12 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcjax_launch.kernel.agent.stacks import StackDump, main_thread
+from mcjax_launch.kernel.agent.stacks import StackDump, main_thread, waits_for_a_thread
 from mcjax_launch.kernel.agent.system import system
 from mcjax_launch.kernel.wire.messages import Stacks
 
 BEGAN = 100.0
 QUIET_S, SLOWEST_S = 0.15, 2.0
+OWN = "Stack (most recent call first):"
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +40,8 @@ class Dumped:
     def __init__(self, *processes: SimpleNamespace) -> None:
         self.stacks: list[Stacks] | None = None
         self.dump = StackDump(self._complete)
-        self.dump.begin(processes, BEGAN)  # type: ignore[arg-type]
+        self.waiting: list[SimpleNamespace] = []
+        self.dump.begin(processes, BEGAN, lambda: self.waiting)  # type: ignore[arg-type, return-value]
 
     def _complete(self, stacks: Iterable[Stacks]) -> None:
         assert self.stacks is None
@@ -123,6 +125,46 @@ def test_the_other_threads_that_run_code_of_the_users(tmp_path: Path) -> None:
         assert told.others == others
 
 
+def test_some_are_asked_more_when_the_first_answers_are_there() -> None:
+    one, two = process(0, "a", at=BEGAN + 0.1), process(1, "c", at=BEGAN + 0.1)
+    dumped = Dumped(one, two)
+    dumped.waiting = [two]
+    asked_again = BEGAN + 0.1 + QUIET_S
+    assert dumped.at(asked_again) is None
+    two.stacks, two.last_stack_at = ["c", "more"], asked_again + 0.2
+    assert dumped.at(two.last_stack_at + QUIET_S - 0.01) is None
+    assert dumped.at(two.last_stack_at + QUIET_S) == [
+        Stacks(0, 70, "a", blocked="futex_do_wait"),
+        Stacks(1, 71, "c\nmore"),
+    ]
+
+
+def test_one_that_does_not_answer_again_is_not_waited_for_longer_than_for_the_first_answer() -> (
+    None
+):
+    dumped = Dumped(one := process(0, "a", at=BEGAN + 0.1))
+    dumped.waiting = [one]
+    assert dumped.at(BEGAN + 0.1 + QUIET_S) is None
+    assert dumped.dump.deadline == BEGAN + SLOWEST_S
+    assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
+
+
+def test_whose_main_thread_may_wait_for_another_one(tmp_path: Path) -> None:
+    source = tmp_path / "train.py"
+    source.write_text("step(x).block_until_ready()\nwith lock:\n    pass\n")
+    inside, lock = (f'  File "{source}", line {line} in f' for line in (1, 2))
+    join = '  File "/usr/lib/python3.11/threading.py", line 9 in join'
+    jaxs = '  File "/v/site-packages/jax/b.py", line 9 in f'
+    for calls, waits in (
+        ((join, inside), True),
+        ((lock,), True),
+        ((inside, lock), False),
+        ((jaxs, join), False),
+        ((), False),
+    ):
+        assert waits_for_a_thread(process(0, OWN, *calls)) is waits  # type: ignore[arg-type]
+
+
 def test_the_main_threads_part_of_all_stacks() -> None:
     """The oldest thread is the last; the current one is the one that was asked."""
     begin, call = "(most recent call first):", '  File "a.py", line {} in f'
@@ -135,3 +177,5 @@ def test_the_main_threads_part_of_all_stacks() -> None:
     ]
     assert main_thread(dump) == [f"Stack {begin}", call.format(2)]
     assert main_thread([*dump, "..."]) == main_thread([]) == []
+    assert main_thread([OWN, call.format(3), *dump]) == main_thread([OWN, call.format(3)])
+    assert main_thread([OWN, call.format(3)]) == [OWN, call.format(3)]

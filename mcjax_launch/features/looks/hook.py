@@ -1,15 +1,11 @@
-"""Says where the main thread is, when the agent asks by a signal.
-
-Python acts on a signal between two steps of the program, in its main thread: nothing that waits is
-cut short, and no other thread looks at frames that change. faulthandler, which does that, crashes a
-program now and then that runs.
-"""
+"""Says where the main thread is, when the agent asks by a signal."""
 
 from __future__ import annotations
 
 import sys
 
 from ...kernel.hook.part import RankPart
+from ...kernel.hook.questions import heed
 from ...kernel.wire import source_lines, system
 from .messages import StandsAt
 
@@ -26,18 +22,7 @@ class Answering(RankPart):
 
     def joined(self) -> bool:
         """Begin; no profile follows from that."""
-        try:
-            import atexit
-            import signal
-
-            signum = system.place_signal()
-            if signum and signal.getsignal(signum) is signal.SIG_DFL:  # or it is the program's own
-                signal.signal(signum, self._answer)
-                signal.siginterrupt(signum, False)  # C code may not expect to be interrupted
-                # Python's end gives it its default action, which is to kill: one may be on its way.
-                atexit.register(signal.signal, signum, signal.SIG_IGN)
-        except (ValueError, OSError):  # not in the main thread
-            pass
+        heed(system.place_signal(), self._answer)
         return False
 
     def _answer(self, _signum: int, frame: FrameType | None) -> None:

@@ -7,7 +7,7 @@ import zlib
 
 from ...kernel.hook.part import RankPart
 from ...kernel.wire import hook_environ
-from ...kernel.wire.hook_messages import GateOpens, HookReply, ShowProgram
+from ...kernel.wire.hook_messages import GateOpens, HookReply, ProgramCompiled, ShowProgram
 from ...kernel.wire.line import AgentLine
 
 TYPE_CHECKING = False
@@ -220,6 +220,8 @@ class _Listener:
 
     def compiled(self, program: Program) -> None:
         self._texts.pop(program.fingerprint, None)
+        with self._sends:
+            self._line.send(ProgramCompiled(program.fingerprint))
 
     def _answer(self) -> None:
         while (reply := self._line.receive(HookReply)) is not None:

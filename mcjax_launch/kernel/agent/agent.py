@@ -503,7 +503,8 @@ class Agent:
         hooks = self.hooks.request_stacks(request.all_threads)
         parts = self._parts.values()
         more = [one for part in parts for one in part.request_stacks(request.all_threads)]
-        self._stacks.begin([*hooks, *more], time.monotonic())
+        ask_more = None if request.all_threads else lambda: self.hooks.request_others(hooks)
+        self._stacks.begin([*hooks, *more], time.monotonic(), ask_more)
 
     def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
         """Send the stacks that have come, and of the other ranks what the kernel knows."""

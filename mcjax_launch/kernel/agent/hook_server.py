@@ -12,7 +12,8 @@ from ..wire.codec import Malformed, to_json
 from ..wire.loop import READ, Loop
 from ..wire.messages import FromHook
 from ..wire.signals import PROFILE
-from .stacks import Pieces, main_thread, with_source
+from ..wire.system import others_signal
+from .stacks import Pieces, main_thread, waits_for_a_thread, with_source
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -245,12 +246,28 @@ class HookServer:
         hook.stacks, hook.has_crashed = Pieces(), False
         hook.all_stacks = (
             not all_threads
+            and not self._can_say_more(hook)
             and system.handles(hook.pid, of_all)
             and system.signal_undisturbed(hook.pid, of_all)
         )
         # One stack is that of the thread which gets the signal; of a thread that is not Python's,
         # nothing is written.
         return hook.all_stacks or system.signal_main(hook.pid, signum)
+
+    def request_others(self, asked: Collection[HookConnection]) -> list[HookConnection]:
+        """Ask those whose main threads wait for others for the stacks of these; those asked.
+
+        A wait of Python's own, unlike one in C code, lets the main thread answer.
+        """
+        waiting = [hook for hook in asked if self._can_say_more(hook) and waits_for_a_thread(hook)]
+        more = [hook for hook in waiting if system.signal_main(hook.pid, others_signal())]
+        for hook in more:
+            hook.all_stacks = True
+        return more
+
+    def _can_say_more(self, hook: HookConnection) -> bool:
+        """Whether the main thread is undisturbed by what it is asked, and has an answer to it."""
+        return system.handles(hook.pid, others_signal()) and system.waits_for_lock(hook.pid)
 
     def begin_profile(self) -> None:
         """Have the joined processes write a profile, as far as they expect to be told."""
@@ -329,6 +346,8 @@ class HookServer:
             self._on_gone(hook, hook.features)
         for _ in range(hook.compilations):  # it died over them
             self._hand_on(hook, hook_messages.Compiled())
+        if hook.held:
+            self._hand_on(hook, hook_messages.ProgramCompiled(hook.held))
         self._listen()
 
     def _hand_on_crash(self, hook: HookConnection) -> None:
@@ -400,6 +419,8 @@ def _note(hook: HookConnection, message: HookMessage) -> None:
         hook.profiles = message.profiles
     elif isinstance(message, hook_messages.Program):
         hook.held = message.fingerprint if message.held or message.compiling else ""
+    elif isinstance(message, hook_messages.ProgramCompiled):
+        hook.held = ""
     elif isinstance(message, hook_messages.Compiling):
         hook.compilations += 1
     elif isinstance(message, hook_messages.Compiled):

@@ -23,6 +23,8 @@ _LONGEST_SOURCE = 1 << 24
 # How much of a line of the user's is shown.
 _MOST_SOURCE = 100
 _FRAME = '  File "'
+# Begins a dump of one thread.
+_OWN = "Stack (most recent call first):"
 # Digits of a line's number.
 _LONGEST_NUMBER = 9
 
@@ -73,28 +75,43 @@ class StackDump:
     def __init__(self, on_complete: Callable[[Iterable[messages.Stacks]], None]) -> None:
         self._on_complete = on_complete
         self._asked: Sequence[Asked] = ()
+        self._ask_more: Callable[[], Sequence[Asked]] | None = None
+        self._awaited: Sequence[Asked] = ()
         self._since: float | None = None
+        self._latest = 0.0  # when to wait no longer
 
-    def begin(self, asked: Sequence[Asked], now: float) -> None:
-        """These processes have been asked."""
-        self._asked, self._since = asked, now
+    def begin(
+        self,
+        asked: Sequence[Asked],
+        now: float,
+        ask_more: Callable[[], Sequence[Asked]] | None = None,
+    ) -> None:
+        """These processes have been asked; those that `ask_more` returns are once more then."""
+        self._asked = self._awaited = asked
+        self._ask_more = ask_more
+        self._since, self._latest = now, now + _SLOWEST_S
 
     @property
     def deadline(self) -> float | None:
         """When to consider the dump complete; None while none is under way."""
-        if self._since is None or not self._asked:
+        if self._since is None or not self._awaited:
             return self._since
-        last = max(hook.last_stack_at for hook in self._asked)
-        silent = any(hook.last_stack_at < self._since for hook in self._asked)
+        last = max(hook.last_stack_at for hook in self._awaited)
+        silent = any(hook.last_stack_at < self._since for hook in self._awaited)
         quiet = max(last, self._since) + (_SLOWEST_S if silent else _QUIET_S)
-        return min(quiet, self._since + _SLOWEST_S)
+        return min(quiet, self._latest)
 
     def expire(self, now: float) -> None:
         """Hand on what has come, if it is complete."""
         deadline = self.deadline
-        if deadline is not None and now >= deadline:
-            self._since = None
-            self._on_complete(self._collected())
+        if deadline is None or now < deadline:
+            return
+        ask_more, self._ask_more = self._ask_more, None
+        if ask_more is not None and (more := ask_more()):
+            self._awaited, self._since = more, now
+            return
+        self._since = None
+        self._on_complete(self._collected())
 
     def _collected(self) -> Iterator[messages.Stacks]:
         """What has come, by process."""
@@ -141,12 +158,23 @@ def _begins(dump: list[str]) -> list[int]:
 def main_thread(dump: list[str]) -> list[str]:
     """The main thread's part of a dump of all threads: the oldest one comes last.
 
-    Of more than 100 threads the last are left out; then it is empty.
+    Of more than 100 threads the last are left out; then it is empty. Where it has been asked before
+    the others, its own dump comes first.
     """
     begins = _begins(dump)
+    if dump and dump[0] == _OWN:
+        return dump[: begins[0]] if begins else dump
     if not begins or "..." in dump[begins[-1] :]:
         return []
-    return ["Stack (most recent call first):", *dump[begins[-1] + 1 :]]
+    return [_OWN, *dump[begins[-1] + 1 :]]
+
+
+def waits_for_a_thread(hook: Asked) -> bool:
+    """Whether its main thread may wait for another one, as its innermost call shows."""
+    innermost = [line for line in hook.stacks if line.startswith(_FRAME)][:1]
+    frame, *source = with_source(innermost) or [""]
+    file = frame[len(_FRAME) :].partition('", line ')[0]
+    return source_lines.waits_for_a_thread(file, "".join(source))
 
 
 def with_source(dump: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
     from typing import Any
 
     from ..wire.hook_messages import HookMessage
@@ -112,7 +113,7 @@ class AgentLink:
         """Have stacks written there on two signals; their numbers, 0 if that cannot be.
 
         The second is for those of all threads: faulthandler looks at the frames of threads that
-        run meanwhile, which may crash.
+        run meanwhile, which may crash; see `dump_others_when_asked`.
         """
         try:
             import faulthandler
@@ -123,6 +124,23 @@ class AgentLink:
             return signals
         except (ImportError, AttributeError):
             return 0, 0
+
+    def dump_others_when_asked(self) -> None:
+        """Have the stacks of all threads written there while no other thread can run Python."""
+        if getattr(sys, "_is_gil_enabled", lambda: True)():
+            from .questions import heed
+
+            # It comes while Python waits for a lock, which is not to wait on before that.
+            heed(system.others_signal(), self._dump_others, interrupt=True)
+
+    def _dump_others(self, _signum: int, _frame: FrameType | None) -> None:
+        try:
+            import faulthandler
+
+            if self.is_of_this_process and _identity(self._fd) == self._file:
+                faulthandler.dump_traceback(self._fd, all_threads=True)
+        except Exception:
+            pass
 
 
 def _connected(path: str) -> int:

@@ -9,6 +9,7 @@ from functools import partial
 from ..wire import system
 from ..wire.hook_messages import Blind, Compiled, Compiling, ProgramText, Ran
 from . import user_lines
+from .questions import heed
 from .spmd_program import SpanningProgram, fingerprint, name_of
 from .wrapping import in_place_of
 
@@ -66,19 +67,11 @@ class Reruns:
         pjit = sys.modules.get("jax._src.pjit")
         caches = [getattr(pjit, name, None) for name in _CACHES]
         self._caches = [cache for cache in caches if hasattr(cache, "clear")]
-        try:
-            import signal
-
-            signum = system.rerun_signal()
-            # Another handler would be the program's own.
-            if not self._caches or signal.getsignal(signum) is not signal.SIG_DFL:
-                return 0
-            signal.signal(signum, self._clear_caches)
-            signal.siginterrupt(signum, False)  # C code may not expect to be interrupted
-        except (AttributeError, ValueError, OSError):  # not in the main thread
+        signum = system.rerun_signal()
+        if not self._caches or not heed(signum, self._clear_caches):
             return 0
         self._main_thread = _thread.get_ident()
-        return int(signum)
+        return signum
 
     def _clear_caches(self, _signum: int, _frame: FrameType | None) -> None:
         """Have every program that runs from now on go through Python once.

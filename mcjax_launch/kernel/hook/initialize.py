@@ -189,6 +189,7 @@ class Initialization:
         self._exits.joined = True
         devices.replace_slice_index(filled)
         profiles = [part for part in self._parts.asked() if part.joined()] != []
+        self._link.dump_others_when_asked()
         process_id = _whole_number(filled["process_id"])
         if process_id is not None:
             self._link.send(Joined(process_id, self._compilation.watch_reruns(), profiles))

@@ -137,6 +137,15 @@ class Program(HookMessage):
     order: tuple[int, ...] = ()
 
 
+class ProgramCompiled(HookMessage):
+    """What a `Program` has said to be compiled is not any more; on the same connection.
+
+    Compiled comes on another one, and may be read before that.
+    """
+
+    fingerprint: str
+
+
 class ProgramText(HookMessage):
     """Asked by a ShowProgram: a part of the text of the program at which a thread is.
 

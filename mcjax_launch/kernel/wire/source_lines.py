@@ -15,6 +15,11 @@ USER = ""
 PYTHON = "python"
 OURS = "mcjax-launch"
 _JAX = ("jax", "jaxlib")
+# Where a thread waits for another one.
+_FOR_THREADS = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/selectors.py")
+_OWN_WAIT = (
+    r"\bwith [^=]|\b(?:acquire|get|join|wait|result|select|poll|recv|read|accept|put|sleep)\b"
+)
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _PYTHONS = ("/lib/python3", "/lib64/python3")
 # Of this interpreter, whose library may be elsewhere.
@@ -44,6 +49,18 @@ def is_users(file: str) -> bool:
 def is_jax(file: str) -> bool:
     """Whether a file belongs to JAX."""
     return owner(file) in _JAX
+
+
+def waits_for_a_thread(file: str, source: str) -> bool:
+    """Whether a call may wait for another thread of the program's, by the line it stands at."""
+    return is_own_wait(source) if owner(file) == USER else file.endswith(_FOR_THREADS)
+
+
+def is_own_wait(source: str) -> bool:
+    """Whether a line of the user's may wait for a thread, or a file, of the user's own."""
+    import re
+
+    return re.search(_OWN_WAIT, source) is not None
 
 
 def is_frozen(file: str) -> bool:

@@ -77,6 +77,13 @@ def place_signal() -> int:
     return int(_signal.SIGRTMIN + _FIRST_OFFSET + 3) if LINUX else 0
 
 
+def others_signal() -> int:
+    """The signal that asks where the other threads are; 0 where no thread can be sent one."""
+    import _signal
+
+    return int(_signal.SIGRTMIN + _FIRST_OFFSET + 4) if LINUX else 0
+
+
 def peer(fd: int) -> int:
     """The pid of the process at the other end of a unix socket, as it was connected; 0: unknown."""
     if not LINUX:

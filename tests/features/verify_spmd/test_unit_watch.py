@@ -306,6 +306,23 @@ def compile_(job: Job, *ranks: int, program: hook_messages.Program = NEW) -> Non
         job.places[rank] = "result"
 
 
+def test_the_end_of_a_compilation_may_be_read_before_its_announcement(job: Job) -> None:
+    """They come over two connections."""
+    begun = hook_messages.Compiling(NEW.name, NEW.where, "cpu")
+    other = NEW.replaced(fingerprint="o")
+    for said, compiled in (
+        (begun, None),
+        (hook_messages.Compiled(), None),
+        (NEW, NEW),
+        (hook_messages.ProgramCompiled("n"), None),
+        (other, other),
+        (begun, other),
+        (hook_messages.ProgramCompiled("n"), other),
+    ):
+        take(job.state, FromHook(1, said), job.now)
+        assert job.state.ranks[1].compilations.program == compiled
+
+
 @pytest.mark.parametrize(
     ("ranks", "computes", "told"),
     [

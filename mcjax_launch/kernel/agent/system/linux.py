@@ -134,6 +134,10 @@ class Linux(Unix):
             return False
         return _signal_one(pid, _in_futex(calls), signum)
 
+    def waits_for_lock(self, pid: int) -> bool:
+        """Whether the main thread waits for a futex: who does so always looks again."""
+        return bool(_FUTEX) and _call(pid, pid) == _FUTEX
+
     def signal_aside(self, pid: int, signum: int) -> bool:
         """Signal the main thread while it runs, or waits for a futex, or else another that does.
 

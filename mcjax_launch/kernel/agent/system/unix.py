@@ -258,6 +258,10 @@ class Unix:
         """Signal another thread, if the main one is in a call that would end; whether so."""
         return False
 
+    def waits_for_lock(self, pid: int) -> bool:  # noqa: ARG002
+        """Whether the main thread is in a wait that no signal ends."""
+        return False
+
     def signal_aside(self, pid: int, signum: int) -> bool:  # noqa: ARG002
         """Signal a thread of which no call would end; whether there is one."""
         return False
