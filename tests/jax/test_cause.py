@@ -139,7 +139,7 @@ MISTAKES = {
         "RuntimeError: ",
         "hint: call jax.distributed.initialize() before anything that uses",
     ),
-    "memory": ("ranks failed: ", "hint: out of memory: use less per device"),
+    "memory": ("ranks failed", "hint: out of memory: use less per device"),  # maybe one first
 }
 
 

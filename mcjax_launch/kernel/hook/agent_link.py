@@ -130,7 +130,7 @@ class AgentLink:
         if getattr(sys, "_is_gil_enabled", lambda: True)():
             from .questions import heed
 
-            # It comes while Python waits for a lock, which is not to wait on before that.
+            # It comes while Python waits for a lock, and acts on it only when that wait ends.
             heed(system.others_signal(), self._dump_others, interrupt=True)
 
     def _dump_others(self, _signum: int, _frame: FrameType | None) -> None:
