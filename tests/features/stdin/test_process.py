@@ -86,12 +86,12 @@ def test_a_slow_rank_slows_the_writer(jobs: Jobs) -> None:
         nonlocal written
         try:
             written += os.write(pipe, bytes(1 << 16))
-        except BlockingIOError:
-            return _is_idle(running)
+        except BlockingIOError:  # on a busy machine all may be asleep for a moment, too
+            return written > 1 << 18 and _is_idle(running)
         return False
 
     eventually(full)
-    assert 1 << 18 < written < 1 << 20
+    assert written < 1 << 20
     running.signal(signal.SIGUSR1)
     running.read_until("[0] 10\n")
     os.set_blocking(pipe, True)
