@@ -82,6 +82,12 @@ def serve() -> None:
     server.serve_forever()
 
 
+def fetch() -> None:
+    loader = threading.Thread(target=load_batch)
+    loader.start()
+    loader.join()
+
+
 if way == "train":
     train()
 if way == "collective":
@@ -100,14 +106,6 @@ if way == "apart" and late:
     multihost_utils.sync_global_devices("here")
 elif way == "apart":
     multihost_utils.broadcast_one_to_all(jnp.zeros(3))
-
-
-def fetch() -> None:
-    loader = threading.Thread(target=load_batch)
-    loader.start()
-    loader.join()
-
-
 if way == "loading":
     load_batch()
 if way == "busy":

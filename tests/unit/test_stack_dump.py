@@ -139,9 +139,7 @@ def test_some_are_asked_more_when_the_first_answers_are_there() -> None:
     ]
 
 
-def test_one_that_does_not_answer_again_is_not_waited_for_longer_than_for_the_first_answer() -> (
-    None
-):
+def test_one_that_does_not_answer_again_is_waited_for_no_longer() -> None:
     dumped = Dumped(one := process(0, "a", at=BEGAN + 0.1))
     dumped.waiting = [one]
     assert dumped.at(BEGAN + 0.1 + QUIET_S) is None

@@ -146,8 +146,7 @@ def _of_others(hook: Asked) -> list[str]:
 
 
 def _is_users(thread: list[str]) -> bool:
-    files = (line[len(_FRAME) :].partition('", line ')[0] for line in thread)
-    return any(file[:1] == "/" and source_lines.is_users(file) for file in files)
+    return any(file[:1] == "/" and source_lines.is_users(file) for file in map(_file_of, thread))
 
 
 def _begins(dump: list[str]) -> list[int]:
@@ -173,8 +172,11 @@ def waits_for_a_thread(hook: Asked) -> bool:
     """Whether its main thread may wait for another one, as its innermost call shows."""
     innermost = [line for line in hook.stacks if line.startswith(_FRAME)][:1]
     frame, *source = with_source(innermost) or [""]
-    file = frame[len(_FRAME) :].partition('", line ')[0]
-    return source_lines.waits_for_a_thread(file, "".join(source))
+    return source_lines.waits_for_a_thread(_file_of(frame), "".join(source))
+
+
+def _file_of(frame: str) -> str:
+    return frame[len(_FRAME) :].partition('", line ')[0]
 
 
 def with_source(dump: list[str]) -> list[str]:

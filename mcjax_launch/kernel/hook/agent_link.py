@@ -127,9 +127,9 @@ class AgentLink:
 
     def dump_others_when_asked(self) -> None:
         """Have the stacks of all threads written there while no other thread can run Python."""
-        if getattr(sys, "_is_gil_enabled", lambda: True)():
-            from .questions import heed
+        from .questions import heed, one_at_a_time
 
+        if one_at_a_time():
             # It comes while Python waits for a lock, and acts on it only when that wait ends.
             heed(system.others_signal(), self._dump_others, interrupt=True)
 

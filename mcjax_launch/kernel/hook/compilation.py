@@ -9,7 +9,7 @@ from functools import partial
 from ..wire import system
 from ..wire.hook_messages import Blind, Compiled, Compiling, ProgramText, Ran
 from . import user_lines
-from .questions import heed
+from .questions import heed, one_at_a_time
 from .spmd_program import SpanningProgram, fingerprint, name_of
 from .wrapping import in_place_of
 
@@ -62,7 +62,7 @@ class Reruns:
 
     def watch(self) -> int:
         """Act on the launcher's signal from now on; its number, 0 where that cannot be."""
-        if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        if not one_at_a_time():
             return 0  # a cache may not be emptied while other threads read it
         pjit = sys.modules.get("jax._src.pjit")
         caches = [getattr(pjit, name, None) for name in _CACHES]

@@ -1,10 +1,12 @@
 """Signals by which the agent asks something that the main thread answers.
 
-Python acts on them between two steps of the program, in its main thread, while no other thread runs
-Python.
+Python acts on them between two steps of the program, in its main thread, as a rule while no
+other thread runs Python; see `one_at_a_time`.
 """
 
 from __future__ import annotations
+
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,3 +40,8 @@ def heed(
     # Python's end gives it its default action, which is to kill: one may be on its way.
     atexit.register(signal.signal, signum, signal.SIG_IGN)
     return True
+
+
+def one_at_a_time() -> bool:
+    """Whether no other thread runs Python while an answer is given: not without Python's lock."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
