@@ -120,9 +120,10 @@ def test_a_job_that_never_calls_initialize_gets_a_note(jobs: Jobs, program: str)
 
 
 def test_an_exception_of_all_ranks_is_reported_once(jobs: Jobs) -> None:
-    ended = jobs.run("-n", 4, "-d", 1, "--grace", "5", PROGRAMS / "mistaken.py", "shapes")
+    # A rank that comes later than the end of the job begins says that it got a SIGTERM.
+    ended = jobs.run("-n", 4, "-d", 1, "--grace", 10, PROGRAMS / "mistaken.py", "shapes")
     assert ended.status == 1
-    hid, first, place, *_ = ended.report.splitlines()
+    *_, hid, first, place, _ = ended.report.splitlines()
     assert re.fullmatch(r"hid \d+ lines of the same error in ranks [\d,-]+; -v shows them", hid)
     assert first.startswith("4 ranks failed: TypeError: ")
     assert place.endswith("mistaken.py:18 in step: return a @ b")
