@@ -123,7 +123,9 @@ def test_an_exception_of_all_ranks_is_reported_once(jobs: Jobs) -> None:
     # A rank that comes later than the end of the job begins says that it got a SIGTERM.
     ended = jobs.run("-n", 4, "-d", 1, "--grace", 10, PROGRAMS / "mistaken.py", "shapes")
     assert ended.status == 1
-    *_, hid, first, place, _ = ended.report.splitlines()
+    *of_late, hid, first, place, _ = ended.report.splitlines()
+    follow_on = re.compile(r"hid \d+ (more )?lines? of follow-on errors; -v shows them")
+    assert all(map(follow_on.fullmatch, of_late))
     assert re.fullmatch(r"hid \d+ lines of the same error in ranks [\d,-]+; -v shows them", hid)
     assert first.startswith("4 ranks failed: TypeError: ")
     assert place.endswith("mistaken.py:18 in step: return a @ b")
