@@ -107,6 +107,7 @@ def jobs(
     """
     scratch = tmp_path_factory.mktemp("t")
     monkeypatch.setenv("TMPDIR", str(scratch))
+    monkeypatch.setenv("XDG_STATE_HOME", str(scratch / "state"))
     forked = request.node.get_closest_marker("forked")
     modules = forked.args[0] if forked and not PORTABLE else os.environ.get("TEST_PRELOAD", "")
     if request.node.get_closest_marker("afresh"):
@@ -176,6 +177,7 @@ def check_nothing_left(started: Jobs, scratch: Path) -> None:
     except AssertionError:
         pytest.fail(f"left behind:\n{described(started.left())}")
     assert not list(scratch.glob(_FOLDERS)), "private folders left behind"
+    assert not list(scratch.glob("state/*/*")), "keys left behind"
 
 
 @pytest.fixture(autouse=True)

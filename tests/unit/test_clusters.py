@@ -11,7 +11,7 @@ import pytest
 from mcjax_launch import schedulers as drivers
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.transport import calling_back
+from mcjax_launch.kernel.transport import call_back
 from mcjax_launch.kernel.wire import schedulers
 from mcjax_launch.schedulers import allocation, flux, lsf, pbs, sge
 from mcjax_launch.schedulers.submission import Submission
@@ -183,7 +183,7 @@ def test_a_clients_words_need_no_quoting_that_it_respects(tmp_path: Path) -> Non
 
 
 def test_code_that_calls_back_goes_through_every_shell() -> None:
-    code = calling_back.call(["10.0.0.1", "fe80::1"], 5, b"0123456789abcdef")
+    code = call_back.code("/home/jos\u00e9/it's $x/call-1")
     assert not set("'\"\\$`!\n") & set(code)
     compile(code, "call", "exec")
 

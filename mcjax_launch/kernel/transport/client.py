@@ -30,6 +30,12 @@ sys.path[:0] = [{root!r}]
 from mcjax_launch.kernel.agent.main import main
 main({hook!r})
 """
+_CALLED_BACK = """
+import sys
+sys.path[:0] = [{root!r}]
+from mcjax_launch.kernel.transport.call_back import main
+sys.exit(main(sys.argv[1], sys.argv[2:]))
+"""
 _SSH_OPTIONS = {
     "RemoteCommand": "none",  # the user's configuration may set one; the agent's is given instead
     "ClearAllForwardings": "yes",
@@ -196,10 +202,11 @@ def remote_argv(host: Host, job: Job, features: frozenset[str]) -> list[str]:
     if not found.calls_back:
         text = script(python, or_python3, features, devices=host.devices)
         return found.client_argv(host, text, via)
-    from mcjax_launch.kernel.transport import calling_back
+    from mcjax_launch.kernel.transport import call_back
 
-    text = script(python, or_python3, features, first=calling_back.CALL, devices=host.devices)
-    own = [sys.executable, "-I", "-S", calling_back.__file__, host.name]
+    text = script(python, or_python3, features, first=call_back.CALL, devices=host.devices)
+    called_back = _CALLED_BACK.format(root=os.path.dirname(_PACKAGE))
+    own = [sys.executable, "-I", "-S", "-c", called_back, host.name]
     return [*own, *found.client_argv(host, text, via)]
 
 

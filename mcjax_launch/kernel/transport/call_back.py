@@ -1,0 +1,359 @@
+"""A client that hands on no streams: what it starts connects to this process, which relays.
+
+It is a process of its own, whose standard input and output are the launcher's pipes, as those of
+ssh are. The host's side finds the address and a key in a file in the user's home, which the hosts
+share: command lines, and often the environment, can be read by others.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import signal
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+
+from mcjax_launch.kernel.transport import handshake
+from mcjax_launch.kernel.wire.exit_status import HOST_LOST
+from mcjax_launch.kernel.wire.loop import READ, Loop, Signals
+from mcjax_launch.kernel.wire.uplink import Uplink
+
+#: What stands, in the client's words, for the code that connects.
+CALL = "@CALL@"
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_HELLO_S = 5.0
+# More connections at once than this are an attack: the oldest goes.
+_MOST_HELLOS = 256
+_CLIENT_ENDS_S = 5.0
+_MUCH = 1 << 18
+# How long the host's side looks for a file that a network file system may show late.
+_SHOWN_S = 10
+
+
+def main(host: str, client: Sequence[str]) -> int:
+    """Run a client and relay between the launcher and what the client starts on a host.
+
+    Args:
+        host: name of the host.
+        client: words of the client's command line; `CALL` in them stands for Python code.
+
+    Returns:
+        The client's exit status; 255 if it has started nothing.
+
+    """
+    for signum in (signal.SIGUSR1, signal.SIGUSR2):  # a scheduler that sends these means ranks
+        signal.signal(signum, signal.SIG_IGN)
+    key = os.urandom(handshake.KEY_BYTES)
+    listener = _listen()
+    try:
+        path = write_key(_addresses(host), listener.getsockname()[1], key)
+    except OSError as error:
+        where = error.filename or key_folder()
+        os.write(2, f"{where}: {error.strerror}: the job's key is kept there; {_OTHER}\n".encode())
+        return HOST_LOST
+    try:
+        words = [word.replace(CALL, code(path)) for word in client]
+        return _Relay(listener, key, path).run(words)
+    finally:
+        _remove(path)
+
+
+# --- the key, in a file that only the user can read ---
+
+_OTHER = "set XDG_STATE_HOME to a folder of yours that all hosts share"
+
+
+def key_folder() -> str:
+    """Return the path of the folder for keys."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(os.path.abspath(state), "mcjax-launch")
+
+
+def write_key(addresses: Sequence[str], port: int, key: bytes) -> str:
+    """Write Python code that connects to one of these addresses; return the file's path.
+
+    Raises:
+        OSError: the folder cannot be written, or others can read it.
+
+    """
+    folder = key_folder()
+    os.makedirs(folder, 0o700, exist_ok=True)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise OSError(0, "not a folder that is yours alone (chmod 700)", folder)
+    path = os.path.join(folder, f"call-{os.urandom(6).hex()}")
+    with open(handshake.__file__, encoding="utf-8") as source:
+        text = f"{source.read()}\ncall({list(addresses)!r}, {port}, {key!r})\n"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(fd, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def code(path: str) -> str:
+    """Return Python code that runs a file as soon as it is there.
+
+    As it goes through shells of any kind, it has no quote, backslash, dollar or exclamation mark.
+    """
+    missing = f"{path} is not on this host, which needs the job's key: {_OTHER}\n"
+    lines = (
+        "import os,time",
+        f"path=bytes({list(os.fsencode(path))})",
+        f"found=any(os.path.exists(path)or time.sleep(0.1)for n in range({_SHOWN_S * 10}))",
+        f"found or(os.write(2,bytes({list(missing.encode())})),os._exit({HOST_LOST}))",
+        "exec(open(path).read())",
+    )
+    return ";".join(lines).replace(", ", ",")
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+# --- where the host's side can reach this machine ---
+
+
+def _addresses(host: str) -> list[str]:
+    """Return the addresses at which a host can reach this machine, the most likely first.
+
+    A loopback address would be another process's on the host: it is for a host that is here.
+    """
+    found: list[str] = []
+    for name, port in ((host, 9), (socket.gethostname(), 0)):
+        try:
+            answers = socket.getaddrinfo(name, port or None, type=socket.SOCK_DGRAM)
+        except OSError:
+            continue
+        for family, kind, _, _, address in answers:
+            found.append(str(address[0]) if not port else _source(family, kind, address))
+    all_ = [address.partition("%")[0] for address in dict.fromkeys(found) if address]
+    real = [address for address in all_ if not address.startswith("127.") and address != "::1"]
+    return real or ["127.0.0.1"]
+
+
+def _source(family: int, kind: int, address: object) -> str:
+    """Return this machine's address from which packets to `address` would go; send nothing."""
+    with socket.socket(family, kind) as probe:
+        try:
+            probe.connect(address)  # type: ignore[arg-type]
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
+
+
+def _listen() -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError:
+            pass  # the kernel has no IPv6
+    return socket.create_server(("", 0))
+
+
+# --- connections, until one of them has proved to be the host's ---
+
+
+class Hellos:
+    """New connections, each with a few seconds to prove that the other end knows the key.
+
+    Args:
+        listener: stays open to the end, so that no other process can listen at its address.
+        key: the job's, for this host.
+        on_met: called once, with the first connection on which both sides have proved it.
+
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        key: bytes,
+        loop: Loop,
+        on_met: Callable[[socket.socket], object],
+    ) -> None:
+        self._listener = listener
+        self._key = key
+        self._loop = loop
+        self._on_met = on_met
+        self._hellos: dict[socket.socket, _Hello] = {}
+        listener.setblocking(False)
+        loop.watch(listener.fileno(), READ, lambda ready: self._accept())
+
+    @property
+    def deadline(self) -> float | None:
+        """When the next connection has had its time."""
+        return next((hello.due for hello in self._hellos.values()), None)
+
+    def expire(self, now: float) -> None:
+        """Close the connections that have had their time."""
+        for stream in [stream for stream, hello in self._hellos.items() if hello.due <= now]:
+            self._close(stream)
+
+    def end(self) -> None:
+        """Close all connections, and accept no more."""
+        self._loop.forget(self._listener.fileno())
+        for stream in list(self._hellos):
+            self._close(stream)
+
+    def _accept(self) -> None:
+        if len(self._hellos) >= _MOST_HELLOS:
+            self._close(next(iter(self._hellos)))
+        try:
+            stream, _ = self._listener.accept()
+        except OSError:  # it is gone again
+            return
+        stream.setblocking(False)
+        hello = self._hellos[stream] = _Hello()
+        self._loop.watch(stream.fileno(), READ, lambda ready: self._read(stream))
+        self._send(stream, hello.nonce)
+
+    def _read(self, stream: socket.socket) -> None:
+        hello = self._hellos[stream]
+        try:
+            more = stream.recv(handshake.HELLO_BYTES - len(hello.read))
+        except OSError:
+            more = b""
+        hello.read += more
+        if not more:
+            self._close(stream)
+        elif len(hello.read) == handshake.HELLO_BYTES:
+            self._judge(stream, hello)
+
+    def _judge(self, stream: socket.socket, hello: _Hello) -> None:
+        theirs, said = hello.read[: handshake.NONCE_BYTES], hello.read[handshake.NONCE_BYTES :]
+        nonces, address = hello.nonce + theirs, stream.getsockname()
+        if not hmac.compare_digest(said, handshake.proof(b"agent", self._key, nonces, address)):
+            self._close(stream)
+        elif self._send(stream, handshake.proof(b"launcher", self._key, nonces, address)):
+            del self._hellos[stream]
+            self._loop.forget(stream.fileno())
+            self._on_met(stream)
+
+    def _send(self, stream: socket.socket, data: bytes) -> bool:
+        """Send a few bytes, for which a new connection has room; return whether it has."""
+        try:
+            if stream.send(data) == len(data):
+                return True
+        except OSError:
+            pass
+        self._close(stream)
+        return False
+
+    def _close(self, stream: socket.socket) -> None:
+        if self._hellos.pop(stream, None) is not None:
+            self._loop.forget(stream.fileno())
+            stream.close()
+
+
+class _Hello:
+    """The state of a connection that has proved nothing yet."""
+
+    def __init__(self) -> None:
+        self.nonce = os.urandom(handshake.NONCE_BYTES)
+        self.read = b""
+        self.due = time.monotonic() + _HELLO_S
+
+
+# --- the connection, from then on ---
+
+
+class _Relay:
+    """The client, and the copies between the launcher's pipes and the connection."""
+
+    def __init__(self, listener: socket.socket, key: bytes, path: str) -> None:
+        self._path = path
+        self._loop = Loop()
+        self._signals = Signals([signal.SIGCHLD, *_ENDING])
+        self._loop.watch(self._signals.fd, READ, lambda ready: self._on_signal())
+        self._hellos = Hellos(listener, key, self._loop, self._on_met)
+        self._client: subprocess.Popen[bytes] | None = None
+        self._met = self._over = self._copied = False
+
+    def run(self, words: Sequence[str]) -> int:
+        """Relay to the end; see `main`."""
+        try:
+            # Their streams are not the launcher's protocol.
+            self._client = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=2)
+        except OSError as error:
+            os.write(2, f"{words[0]}: {error.strerror}: is it installed?\n".encode())
+            return HOST_LOST
+        while not self._over and not self._copied:
+            self._loop.run_once([self._hellos])
+        if not self._copied:
+            return self._client.poll() or HOST_LOST
+        try:
+            return abs(self._client.wait(_CLIENT_ENDS_S))
+        except subprocess.TimeoutExpired:
+            return 0
+
+    def _on_signal(self) -> None:
+        """End with the client if it has started nothing, and when this process is told to."""
+        ended = self._client is not None and self._client.poll() is not None
+        told = any(signum in _ENDING for signum in self._signals.read())
+        self._over = told or (ended and not self._met)
+
+    def _on_met(self, stream: socket.socket) -> None:
+        self._met = True
+        self._hellos.end()
+        _remove(self._path)
+        reading = stream.detach()
+        writing = os.dup(reading)  # the loop keeps one watch for each descriptor
+        _Copy(self._loop, 0, writing, lambda: _end_writing(writing))
+        _Copy(self._loop, reading, 1, self._end)
+
+    def _end(self) -> None:
+        self._copied = True
+
+
+def _end_writing(fd: int) -> None:
+    """Tell the other end of a connection that nothing more comes."""
+    with socket.socket(fileno=fd) as stream:
+        try:
+            stream.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it is gone, which the other direction sees
+
+
+class _Copy:
+    """Bytes from one descriptor to another, read only as fast as they can be written.
+
+    Args:
+        on_end: called once, when all that has come is written, or can no longer be.
+
+    """
+
+    def __init__(self, loop: Loop, source: int, target: int, on_end: Callable[[], object]) -> None:
+        self._loop = loop
+        self._source = source
+        self._on_end = on_end
+        self._ended = False
+        os.set_blocking(source, False)
+        self._out = Uplink(target, loop, self._go_on)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._ended:
+            self._on_end()
+        else:
+            self._loop.watch(self._source, READ, lambda ready: self._read())
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._source, _MUCH)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._out.send(data)
+        if not data or self._out.broken:
+            self._ended = True
+        if self._ended or not self._out.empty:
+            self._loop.forget(self._source)
+        if self._ended and (self._out.empty or self._out.broken):
+            self._on_end()
