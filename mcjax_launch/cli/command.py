@@ -5,6 +5,7 @@ Every run waits for the imports here; what only some runs need is imported where
 
 import contextlib
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,10 +21,12 @@ from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import combinations, ready, this_machine
+from mcjax_launch.request.program import missing_arguments
 from mcjax_launch.request.this_machine import on_github
 from mcjax_launch.wording import one_line
 
 if TYPE_CHECKING:
+    from mcjax_launch.job.job import Job
     from mcjax_launch.report.recording import Recorder
 
 
@@ -135,10 +138,21 @@ def _run(options: Options, context: click.Context) -> int:
         _say,
         recorders=tuple(_recorders(options)),
     )
-    if outcome.status == exit_status.USAGE and not options.quiet:
-        for line in misplaced(options, context):
+    if outcome.status in (exit_status.FAILED, exit_status.USAGE) and not options.quiet:
+        for line in _about_arguments(outcome.status, job, options, context):
             _say(line)
     return outcome.status
+
+
+def _about_arguments(
+    status: int, job: "Job", options: Options, context: click.Context
+) -> "Iterator[str]":
+    """Yield hints on what may be wrong with the arguments of a program that has failed."""
+    if status == exit_status.USAGE:
+        yield from misplaced(options, context)
+    if (missing := missing_arguments(job)) is not None:
+        own = shlex.join(written_again(options, context)).replace(" -- ", " ")
+        yield f"hint: it needs arguments: {NAME} {own} {' '.join(missing.words)}"
 
 
 def _recorders(options: Options) -> "Iterator[Recorder]":

@@ -7,7 +7,7 @@ from enum import Enum
 from mcjax_launch.diagnosis.summary import headline
 from mcjax_launch.jax_messages.known_errors import (
     KnownError,
-    MeshDevices,
+    WrongDevices,
     has_fault_traceback,
     known_error,
     lacks_coordinates,
@@ -181,8 +181,7 @@ def _failure_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -
     devices = wrong_devices(text, failure.line or "") if failure is not None else None
     if devices is not None and not run.compilations.on_accelerator:
         mine = membership.backend.devices if membership.backend is not None else 0
-        are_alike = not mine or devices.has in (mine, mine * ranks)
-        return _of_devices(devices, ranks) if are_alike else ""
+        return _of_devices(devices, mine, ranks)
     error = known_error(text)
     if error is KnownError.SEVERAL_SLICES and failure is not None and failure.slices:
         return f"JAX sees {slices_text(failure.slices)}: {error.hint}"
@@ -214,15 +213,30 @@ def _is_of_shared_callback(run: RankRun) -> bool:
     return calls and any(is_told(error, said) for error in errors)
 
 
-def _of_devices(devices: MeshDevices, ranks: int) -> str:
-    """What gives a program the number of devices that it wants."""
-    what = f"the program wants {counted(devices.wants, 'device')} and has {devices.has}"
+def _of_devices(devices: WrongDevices, mine: int, ranks: int) -> str:
+    """Return what gives a program the number of devices that it names.
+
+    Args:
+        devices: what its error says.
+        mine: devices of the rank; 0 if that is not known.
+        ranks: ranks in the job.
+
+    """
+    has = devices.has
+    if has is None:
+        has = mine if devices.are_local else mine * ranks
+    if not has or (mine and has not in (mine, mine * ranks)):  # other ranks have another number
+        return ""
+    wants, of_job = devices.wants, f"the job has {counted(has, 'device')}"
     if ranks == 1:
-        return f"{what}: -d {devices.wants} gives the rank {counted(devices.wants, 'CPU device')}"
-    each, rest = divmod(devices.wants, ranks)
-    if rest or not each:
-        return f"{what}: -d K gives each of the {ranks} ranks K CPU devices"
-    return f"{what}: -d {each} gives each of the {ranks} ranks {counted(each, 'CPU device')}"
+        return f"{of_job}; -d {wants} gives {wants}"
+    if devices.are_local or has % ranks or has == mine:
+        return f"each rank has {counted(has, 'device')}; -d {wants} gives {wants}"
+    each, rest = divmod(wants, ranks)
+    gives = f"{ranks} ranks cannot share {wants} equally: use another -n"
+    if each and not rest:
+        gives = f"-d {each} gives {wants}"
+    return f"{of_job}, {has // ranks} in each rank; {gives}"
 
 
 def waits_for_ever(state: RunState) -> bool:

@@ -138,37 +138,58 @@ def known_error(text: str) -> KnownError | None:
     return next(matches, None)
 
 
-class MeshDevices(NamedTuple):
-    """How many devices a program has, and how many it wants."""
+class WrongDevices(NamedTuple):
+    """How many devices a program has and wants.
 
-    has: int
+    Attributes:
+        has: None where the program does not say it.
+        wants: the number that it names.
+        are_local: they are known to be those of one rank.
+
+    """
+
+    has: int | None
     wants: int
+    are_local: bool = False
 
 
-# What a mesh is made of; and what pmap says.
+# What a mesh is made of; what pmap says; what a program asserts.
 _OF_A_MESH = (
     r"Number of devices (\d{1,9}) must .{1,20} the product of mesh_shape \(([\d, ]{1,200})\)"
 )
 _OF_A_RESHAPE = r"cannot reshape array of size (\d{1,9}) into shape \(([\d, ]{1,200})\)"
 _OF_PMAP = r"requires (\d{1,9}) (?:logical devices|replicas), but only (\d{1,9}) XLA devices"
+_COUNT = r"\b(local_)?device(?:_count\(\)|s\(\)\))"
+_ASSERTED = (rf"{_COUNT}\s*[=>]=\s*(\d{{1,9}})\b", rf"\b(\d{{1,9}})\s*[=<]=[^=<>]{{0,40}}?{_COUNT}")
 
 
-def wrong_devices(text: str, line: str) -> MeshDevices | None:
-    """How many devices there are and should be, if a text says that their number is wrong.
+def wrong_devices(text: str, line: str) -> WrongDevices | None:
+    """Return how many devices there are and should be, if that is what an error is about.
 
     Args:
         text: of an exception.
         line: the user's own line that raised it.
 
     """
+    if text.startswith("AssertionError"):
+        return _asserted(line)
     if match := re.search(_OF_PMAP, text):
-        return MeshDevices(int(match[2]), int(match[1]))
+        return WrongDevices(int(match[2]), int(match[1]), are_local=True)
     match = re.search(_OF_A_MESH, text)
     if match is None and "dev" in line:
         match = re.search(_OF_A_RESHAPE, text)
     if match is None:
         return None
-    return MeshDevices(int(match[1]), math.prod(map(int, re.findall(r"\d+", match[2]))))
+    return WrongDevices(int(match[1]), math.prod(map(int, re.findall(r"\d+", match[2]))))
+
+
+def _asserted(line: str) -> WrongDevices | None:
+    """Return the number of devices that a line asserts."""
+    if match := re.search(_ASSERTED[0], line):
+        return WrongDevices(None, int(match[2]), are_local=bool(match[1]))
+    if match := re.search(_ASSERTED[1], line):
+        return WrongDevices(None, int(match[1]), are_local=bool(match[2]))
+    return None
 
 
 def says_other_collective(text: str) -> bool:

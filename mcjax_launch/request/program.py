@@ -2,9 +2,10 @@
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -13,6 +14,9 @@ from mcjax_launch.job.plan import ranks_of_hosts
 from mcjax_launch.kernel.wire.exit_status import NOT_FOUND
 from mcjax_launch.kernel.wire.interpreter import Unusable, check_python_file, cure, find_command
 from mcjax_launch.options.wrappers import commands
+
+if TYPE_CHECKING:
+    from mcjax_launch.request.program_arguments import Arguments
 
 # --- modules ---
 
@@ -174,6 +178,48 @@ def hint_where_missing(program: Sequence[str], module: bool, sync: Sequence[str]
     if os.path.isabs(name):  # a synced file has another place
         return "; copy it there"
     return f"; add --sync {name}" if sync else f"; copy it there, or add --sync {name}"
+
+
+# --- its arguments ---
+
+# Words of a program that hands arguments on to `jax.distributed.initialize()`.
+_HANDS_ON = re.compile(rb"argv|argparse|click|absl")
+_MOST_BYTES = 1 << 22
+
+
+def missing_arguments(job: Job) -> "Arguments | None":
+    """Return the arguments that PROGRAM takes its coordinates from, if it was given none.
+
+    Returns:
+        None if it was given some, needs none, or which ones is unknown.
+
+    """
+    if len(job.program) > 1 or not job.is_python:
+        return None
+    source = _source(job)
+    if b"initialize" not in source or not _HANDS_ON.search(source):
+        return None
+    from mcjax_launch.request.program_arguments import find_arguments
+
+    return find_arguments(source)
+
+
+def _source(job: Job) -> bytes:
+    """Return PROGRAM's text; none if it is not on this machine."""
+    path = os.path.join(job.chdir, job.program[0])
+    if job.module:
+        from mcjax_launch.features.preload.agent.program import Unsuited, source_file
+
+        try:
+            words = (job.python, "-m", *job.program)
+            path = source_file(words, job.chdir, {**os.environ, **dict(job.env)})
+        except Unsuited:
+            return b""
+    try:
+        with open(path, "rb") as file:
+            return file.read(_MOST_BYTES)
+    except OSError:
+        return b""
 
 
 def checked(check: Callable[[], T]) -> T:

@@ -6,6 +6,7 @@ Every run waits for the imports here; what only some runs need is imported where
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from mcjax_launch.kernel.launcher.entry import run as run_job
 from mcjax_launch.request import ranks_python, this_machine
 from mcjax_launch.request.hosts import about_allocation, find_hosts
 from mcjax_launch.request.job import make_job
-from mcjax_launch.request.program import check_program
+from mcjax_launch.request.program import check_program, missing_arguments
 
 if TYPE_CHECKING:
     from mcjax_launch.kernel.launcher.front import Front
@@ -46,6 +47,7 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
         say(line)
     if this_machine.runs_here(hosts) and not job.sync:
         check_program(job, hosts)
+    job = _with_arguments(job, say)
     if options.verbose and job.is_python:
         say(ranks_python.described(job, hosts))
     _check_files(options)
@@ -55,6 +57,18 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
     if job.preload == ("auto",):
         job = _without_needless_preload(job, hosts, say if options.verbose else None)
     return job, hosts
+
+
+def _with_arguments(job: Job, say: Say) -> Job:
+    """Return the job with its program's arguments, if they are coordinates that were left out."""
+    found = missing_arguments(job)
+    if found is None or not found.is_complete:
+        return job
+    program = (*job.program, *found.words)
+    name = os.path.basename(job.program[0])
+    shown = " ".join(("-m", *program) if job.module else program)
+    say(f"{name} takes its coordinates from its arguments: running {shown}")
+    return job.replaced(program=program)
 
 
 def _without_needless_preload(job: Job, hosts: Sequence[Host], say: Say | None) -> Job:

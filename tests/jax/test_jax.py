@@ -28,6 +28,31 @@ def test_toy(jobs: Jobs, n: int, d: int, tmp_path: Path) -> None:
     assert ended.report.splitlines() == [f"logs: {tmp_path}"]
 
 
+GUIDES = {
+    "toy.py": (["-d", 2], "process={rank} got result: -0.1239"),
+    "gpu_example.py": ([], "process id = {rank}"),
+}
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_the_guides_programs_need_no_arguments(jobs: Jobs, name: str) -> None:
+    options, told = GUIDES[name]
+    ended = jobs.run("-n", 4, *options, PROGRAMS / "guide" / name)
+    assert ended.status == 0, ended.stderr
+    assert [f"[{rank}] {told.format(rank=rank)}" in ended.stdout for rank in range(4)] == [True] * 4
+
+
+def test_devices_that_the_user_has_exported(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 4, PROGRAMS / "guide" / "toy.py", env={"JAX_NUM_CPU_DEVICES": "2"})
+    assert ended.status == 0, ended.stderr
+
+
+def test_a_number_of_devices_that_the_program_asserts(jobs: Jobs) -> None:
+    ended = jobs.run("-n", 4, PROGRAMS / "guide" / "toy.py")
+    assert ended.status == 1
+    assert "hint: the job has 4 devices, 1 in each rank; -d 2 gives 8" in ended.report
+
+
 def logs(folder: Path, end: str) -> str:
     """All that the ranks have written to one stream."""
     return "".join(path.read_text() for path in sorted(folder.glob(f"*.{end}")))

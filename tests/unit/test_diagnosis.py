@@ -217,28 +217,44 @@ def test_advice_on_slices() -> None:
 
 RESHAPED = "cannot reshape array of size 1 into shape (2,4)"
 WRONG_DEVICES = {
-    "Number of devices 2 must be >= the product of mesh_shape (4, 2)": ("8 devices and has 2: -d 4", "4 CPU devices"),
-    "Number of devices 8 must equal the product of mesh_shape (2,)": ("2 devices and has 8: -d 1", "1 CPU device"),
-    "Number of devices 2 must equal the product of mesh_shape (3,)": ("3 devices and has 2: -d K", "K CPU devices"),
-    RESHAPED: ("8 devices and has 1: -d 4", "4 CPU devices"),
-    "compiling computation that requires 8 logical devices, but only 1 XLA devices are available": ("8 devices and has 1: -d 4", "4 CPU devices"),
+    "Number of devices 2 must be >= the product of mesh_shape (4, 2)": "the job has 2 devices, 1 in each rank; -d 4 gives 8",
+    "Number of devices 8 must equal the product of mesh_shape (2,)": "the job has 8 devices, 4 in each rank; -d 1 gives 2",
+    "Number of devices 2 must equal the product of mesh_shape (3,)": "the job has 2 devices, 1 in each rank; 2 ranks cannot share 3 equally: use another -n",
+    RESHAPED: "each rank has 1 device; -d 8 gives 8",
+    "compiling computation that requires 8 logical devices, but only 1 XLA devices are available": "each rank has 1 device; -d 8 gives 8",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("said", WRONG_DEVICES)
 def test_advice_on_the_number_of_devices(said: str) -> None:
-    [line] = failure_hints(failed_at("devices.reshape(2, 4)", said), ranks=2)
-    wants, gives = WRONG_DEVICES[said]
-    assert line == f"hint: the program wants {wants} gives each of the 2 ranks {gives}"
+    hints = failure_hints(failed_at("devices.reshape(2, 4)", said), ranks=2)
+    assert hints == [f"hint: {WRONG_DEVICES[said]}"]
+
+
+ASSERTED = {
+    "assert jax.device_count() == 8": "the job has 4 devices, 1 in each rank; -d 2 gives 8",
+    "assert len(jax.devices()) == 8, 'eight'": "the job has 4 devices, 1 in each rank; -d 2 gives 8",
+    "assert 8 <= jax.device_count()": "the job has 4 devices, 1 in each rank; -d 2 gives 8",
+    "assert jax.local_device_count() >= 2": "each rank has 1 device; -d 2 gives 2",
+    "assert jax.device_count() != 4": "",
+    "assert jax.process_count() == 8": "",
+    "assert n == 8 and jax.devices()": "",
+}
+
+
+@pytest.mark.parametrize("line", ASSERTED)
+def test_advice_on_an_asserted_number_of_devices(line: str) -> None:
+    run = failed_at(line, "", exception="AssertionError")
+    run.membership.backend = hook.Backend("cpu", 1)
+    hint = ASSERTED[line]
+    assert failure_hints(run, ranks=4) == ([f"hint: {hint}"] if hint else [])
 
 
 def test_no_advice_on_devices_for_other_arrays_or_on_gpus() -> None:
     said = RESHAPED
     assert not failure_hints(failed_at("batch.reshape(2, 4)", said))
     run = failed_at("devices.reshape(2, 4)", said)
-    assert failure_hints(run) == [
-        "hint: the program wants 8 devices and has 1: -d 8 gives the rank 8 CPU devices"
-    ]
+    assert failure_hints(run) == ["hint: the job has 1 device; -d 8 gives 8"]
     run.membership.backend = hook.Backend("cpu", 2)
     assert not failure_hints(run, ranks=2)  # and the ranks do not have the same number
     run.membership.backend = None
@@ -246,9 +262,11 @@ def test_no_advice_on_devices_for_other_arrays_or_on_gpus() -> None:
     assert not failure_hints(run)
 
 
-def failed_at(line: str, said: str, slices: tuple[int, ...] = ()) -> RankRun:
-    summary = f"ValueError: {said}"
-    told = hook.Failed(1, True, exception="ValueError", summary=summary, line=line, slices=slices)
+def failed_at(
+    line: str, said: str, slices: tuple[int, ...] = (), exception: str = "ValueError"
+) -> RankRun:
+    summary = f"{exception}: {said}" if said else exception
+    told = hook.Failed(1, True, exception=exception, summary=summary, line=line, slices=slices)
     return RankRun(0, "h", failure=told)
 
 

@@ -47,7 +47,7 @@ def choose(
         Unsuited: it does not import one of them, or that cannot be known.
 
     """
-    path = _source(argv, cwd, environ)
+    path = source_file(argv, cwd, environ)
     name = os.path.basename(path)
     try:
         with open(path, "rb") as file:
@@ -66,11 +66,16 @@ def choose(
     return Choice(f"{name} imports {found}", _settings(tree, libraries, environ))
 
 
-def _source(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> str:
-    """The file of a program.
+def source_file(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> str:
+    """Return the path of the file that a command runs.
+
+    Args:
+        argv: Python, its options, a program.
+        cwd: folder of the command.
+        environ: environment of the command.
 
     Raises:
-        Unsuited: it is none.
+        Unsuited: the program is no file, or is not found.
 
     """
     words = iter(argv[1:])

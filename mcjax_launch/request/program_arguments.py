@@ -1,0 +1,620 @@
+"""The arguments that a program hands to `jax.distributed.initialize()`, found in its source; pure.
+
+The program is not run. Its statements are followed in their order, and functions of the file where
+they are called, with values that know only which word of the command line they come from. What
+cannot be followed so far is no such value, and an argument that the program can do without, or
+takes apart in another way, makes the answer "unknown": nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from mcjax_launch.kernel.wire.value import Value
+
+# What initialize() is given, in its order, and what stands for each on a command line.
+_PARAMETERS = {
+    "coordinator_address": "{coordinator}",
+    "num_processes": "{num_processes}",
+    "process_id": "{process_id}",
+}
+_HOST, _PORT = "{coordinator_host}", "{coordinator_port}"
+_CONVERSIONS = frozenset({"int", "str", "float"})
+_HARMLESS = frozenset({"len", "print"})
+_DEEPEST = 20
+_MOST_STATEMENTS = 50_000  # that are followed: a function is followed at each call
+# Exceptions of a command line that is too short.
+_TOO_SHORT = frozenset({"IndexError", "LookupError", "ValueError", "Exception", "BaseException"})
+
+
+class Arguments(Value):
+    """The arguments that a program needs.
+
+    Args:
+        words: in order; each an option, a placeholder, or for what is no coordinate a NAME.
+
+    """
+
+    words: tuple[str, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all of them are known."""
+        return all(word.startswith(("-", "{")) for word in self.words)
+
+
+def find_arguments(source: bytes) -> Arguments | None:
+    """Return the arguments that a program needs, if some of them are coordinates.
+
+    Args:
+        source: the program's text.
+
+    Returns:
+        None if it needs none, or which ones is unknown.
+
+    """
+    try:
+        body = ast.parse(source).body
+        reader = _Reader()
+        reader.run(body)
+        return reader.arguments()
+    except (_Unknown, SyntaxError, ValueError, RecursionError):
+        return None
+
+
+class _Unknown(Exception):
+    """The program uses its command line in a way that is not followed here."""
+
+
+# --- values ---
+
+
+class _Dotted(Value):
+    """Something of a module, by its path, or a builtin."""
+
+    path: str
+
+
+class _Words(Value):
+    """Words of the command line from one on: `sys.argv[start:]`."""
+
+    start: int
+
+
+class _Word(Value):
+    """One word of the command line: its number, or the option or positional that it belongs to."""
+
+    key: int | str
+
+
+class _Join(Value):
+    """Two words with a colon between; each may be a text that the program has."""
+
+    host: object
+    port: object
+
+
+class _Function(Value):
+    """A function of the file, with the names that it sees."""
+
+    node: ast.FunctionDef
+    scope: Any
+
+
+class _Method(Value):
+    """A method of a parser."""
+
+    parser: Any
+    name: str
+
+
+class _Namespace(Value):
+    """What a parser returns."""
+
+    parser: Any
+
+
+class _Parser:
+    """An argparse.ArgumentParser, the parameters of a click command, or absl's flags.
+
+    Attributes:
+        required: option as the user writes it ("" for a positional), by the name of its value.
+        values: names of all the values that are words as they are.
+
+    """
+
+    def __init__(self) -> None:
+        self.required: dict[str, str] = {}
+        self.values: set[str] = set()
+
+    def add(self, option: str, name: str, *, required: bool, is_plain: bool) -> None:
+        """Add an argument; a plain one is one word that only int() or the like has changed."""
+        if required:
+            self.required[name] = option
+        if required and is_plain:
+            self.values.add(name)
+
+    def value(self, name: str) -> _Word | None:
+        """Return the value of this name, if it is a word."""
+        return _Word(name) if name in self.values else None
+
+
+_Scope: TypeAlias = "dict[str, object]"
+
+
+# --- the statements ---
+
+
+class _Reader:
+    """Follows the statements of a program.
+
+    Attributes:
+        uses: for each word of the command line, what initialize() takes it for.
+
+    """
+
+    def __init__(self) -> None:
+        self._globals: _Scope = {}
+        self._calls: list[str] = []
+        self._followed = 0
+        self._optional = 0
+        self._last = 0  # the number of the last word of sys.argv that is needed
+        self._names: dict[int | str, str] = {}
+        self._parser = _Parser()
+        self._parses = False
+        self.uses: dict[int | str, set[str]] = {}
+
+    def arguments(self) -> Arguments | None:
+        """Return what the program needs, after a run."""
+        if self._last and self._parses:
+            return None
+        keys: Iterable[int | str] = range(1, self._last + 1)
+        if self._parses:
+            keys = self._parser.required
+        words: list[str] = []
+        for key in keys:
+            option = self._parser.required.get(str(key), "") if self._parses else ""
+            words += [option] if option else []
+            words.append(self._placeholder(key))
+        has_some = any(word.startswith("{") for word in words)
+        return Arguments(tuple(words)) if has_some else None
+
+    def _placeholder(self, key: int | str) -> str:
+        uses = self.uses.get(key, set())
+        if len(uses) == 1:
+            return next(iter(uses))
+        name = self._names.get(key) or (key if isinstance(key, str) else f"ARG{key}")
+        return name.strip("_-").replace("-", "_").upper()
+
+    def run(self, body: Sequence[ast.stmt], scope: _Scope | None = None) -> list[object]:
+        """Follow statements; return the values that they return."""
+        names = self._globals if scope is None else scope
+        self._followed += len(body)
+        if self._followed > _MOST_STATEMENTS:
+            raise _Unknown("a long program")
+        return [value for statement in body for value in self._follow(statement, names)]
+
+    def _follow(self, node: ast.stmt, scope: _Scope) -> Iterator[object]:
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                _import(node, scope)
+            case ast.FunctionDef():
+                self._define(node, scope)
+            case ast.Assign(targets, value):
+                found = self._eval(value, scope)
+                for target in targets:
+                    self._assign(target, found, scope)
+            case ast.AnnAssign(target, _, ast.expr() as value):
+                self._assign(target, self._eval(value, scope), scope)
+            case ast.Return(ast.expr() as value):
+                yield self._eval(value, scope)
+            case ast.If():
+                yield from self._follow_if(node, scope)
+            case ast.Try():
+                yield from self._follow_try(node, scope)
+            case ast.Global(names):
+                raise _Unknown(f"global {names}")
+            case _:
+                yield from self._follow_others(node, scope)
+
+    def _follow_others(self, node: ast.stmt, scope: _Scope) -> Iterator[object]:
+        """Follow what is evaluated in a statement, and the statements in it, once."""
+        for child in ast.iter_child_nodes(node):
+            match child:
+                case ast.expr():
+                    if isinstance(self._eval(child, scope), _Words):
+                        raise _Unknown("a loop over sys.argv, for example")
+                    _forget(child, scope)
+                case ast.stmt():
+                    yield from self._follow(child, scope)
+                case ast.withitem(context, target):
+                    self._eval(context, scope)
+                    _forget(target, scope)
+                case ast.match_case(_, _, body):
+                    yield from self.run(body, scope)
+
+    def _follow_if(self, node: ast.If, scope: _Scope) -> Iterator[object]:
+        """Follow both branches; a name that differs after them has no known value."""
+        self._eval(node.test, scope)
+        if ast.unparse(node.test).startswith("__name__ =="):
+            yield from self.run(node.body, scope)
+            return
+        with _Optional(self, self._asks_for_words(node.test, scope)):
+            before = dict(scope)
+            yield from self.run(node.body, scope)
+            other = dict(before)
+            yield from self.run(node.orelse, other)
+        for name in {*scope, *other}:
+            if scope.get(name) != other.get(name):
+                scope[name] = None
+
+    def _follow_try(self, node: ast.Try, scope: _Scope) -> Iterator[object]:
+        with _Optional(self, any(map(_catches_short_lines, node.handlers))):
+            yield from self.run(node.body, scope)
+        for handler in node.handlers:
+            yield from self.run(handler.body, dict(scope))
+        yield from self.run([*node.orelse, *node.finalbody], scope)
+
+    def _asks_for_words(self, test: ast.expr, scope: _Scope) -> bool:
+        """Return whether a condition depends on how many words there are, or which."""
+        parts = [part for part in ast.walk(test) if isinstance(part, (ast.Name, ast.Attribute))]
+        return any(isinstance(self._eval(part, scope), _Words) for part in parts)
+
+    def _define(self, node: ast.FunctionDef, scope: _Scope) -> None:
+        """Take note of a function, and of the parameters of a click command."""
+        made = _Function(node, scope)
+        scope[node.name] = made
+        decorators = [self._decorator(call, scope) for call in node.decorator_list]
+        if any(path == "click.group" for path, _ in decorators):
+            raise _Unknown("subcommands")
+        if not any(path == "click.command" for path, _ in decorators):
+            return
+        for path, call in decorators:
+            if path in ("click.option", "click.argument") and call is not None:
+                _add_of_click(self._parser, path, call)
+
+    def _decorator(self, node: ast.expr, scope: _Scope) -> tuple[str, ast.Call | None]:
+        call = node if isinstance(node, ast.Call) else None
+        found = self._eval(call.func if call else node, scope)
+        return (found.path if isinstance(found, _Dotted) else ""), call
+
+    def _assign(self, target: ast.expr, value: object, scope: _Scope) -> None:
+        match target, value:
+            case ast.Name(name), _:
+                scope[name] = value
+                if isinstance(value, _Word):
+                    self._names.setdefault(value.key, name)
+            case ((ast.Tuple(targets) | ast.List(targets)), _Words(start)):
+                if any(isinstance(part, ast.Starred) for part in targets):
+                    raise _Unknown("any number of words")
+                for number, part in enumerate(targets, start):
+                    self._assign(part, self._word(number), scope)
+            case ((ast.Tuple(targets) | ast.List(targets)), tuple()) if len(targets) == len(value):
+                for part, one in zip(targets, value, strict=True):
+                    self._assign(part, one, scope)
+            case _:
+                if isinstance(value, _Words):
+                    raise _Unknown("words in a place of the program's")
+                _forget(target, scope)
+
+    def _word(self, number: int) -> _Word | None:
+        """Take note that a word of sys.argv is needed; return it."""
+        if number == 0:  # the program's own name
+            return None
+        if self._optional:
+            raise _Unknown("a word that may be left out")
+        self._last = max(self._last, number)
+        return _Word(number)
+
+    # --- expressions ---
+
+    def _eval(self, node: ast.expr, scope: _Scope) -> object:
+        """Return the value of an expression, if it comes from the command line; else None."""
+        match node:
+            case ast.Name(name):
+                return scope[name] if name in scope else self._globals.get(name, _Dotted(name))
+            case ast.Constant(str() as text):
+                return text
+            case ast.Attribute(value, name):
+                return self._attribute(self._eval(value, scope), name)
+            case ast.Subscript(value, index):
+                return self._item(self._eval(value, scope), index, scope)
+            case ast.Call():
+                return self._call(node, scope)
+            case ast.Tuple(parts) | ast.List(parts):
+                return tuple(self._eval(part, scope) for part in parts)
+            case ast.JoinedStr() | ast.BinOp():
+                return self._joined(node, scope)
+            case ast.ListComp(element, [loop]) | ast.GeneratorExp(element, [loop]):
+                return self._each(element, loop, scope)
+            case ast.IfExp(test) if self._asks_for_words(test, scope):
+                raise _Unknown("a word that may be left out")
+            case ast.BoolOp(_, [*conditions, _]) if any(
+                self._asks_for_words(one, scope) for one in conditions
+            ):
+                raise _Unknown("a word that may be left out")
+        self._eval_parts(node, scope)
+        return None
+
+    def _eval_parts(self, node: ast.AST, scope: _Scope) -> list[object]:
+        found = []
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                found.append(self._eval(child, scope))
+            elif isinstance(child, (ast.keyword, ast.comprehension)):
+                found += self._eval_parts(child, scope)
+        if any(isinstance(value, _Words) for value in found):
+            raise _Unknown("words in an expression")
+        return found
+
+    def _attribute(self, owner: object, name: str) -> object:
+        match owner:
+            case _Dotted("absl.flags.FLAGS"):
+                return self._parser.value(name)
+            case _Dotted(path):
+                whole = f"{path}.{name}"
+                return _Words(0) if whole == "sys.argv" else _Dotted(whole)
+            case _Parser():
+                return _Method(owner, name)
+            case _Namespace(parser):
+                return parser.value(name)
+            case _Word() if name == "value":  # of a flag's holder
+                return owner
+        return None
+
+    def _item(self, owner: object, index: ast.expr, scope: _Scope) -> object:
+        match owner, index:
+            case _Words(start), ast.Constant(int() as number) if number >= 0:
+                return self._word(start + number)
+            case _Words(start), ast.Slice(ast.Constant(int() as lower), _, None) if lower >= 0:
+                return _Words(start + lower)
+            case _Words(), _:
+                raise _Unknown("a word by another number")
+        self._eval(index, scope)
+        return None
+
+    def _joined(self, node: ast.JoinedStr | ast.BinOp, scope: _Scope) -> object:
+        """Return a host and a port, if that is what the expression joins."""
+        parts: list[object] = []
+        for part in _parts_of_text(node):
+            found = self._eval(part, scope)
+            if isinstance(found, _Words):
+                raise _Unknown("words in an expression")
+            before, colon, after = found.partition(":") if isinstance(found, str) else ("", "", "")
+            parts += [text for text in (before, colon, after) if text] if colon else [found]
+        match parts:
+            case [host, ":", port]:
+                return _Join(host, port)
+        return None
+
+    def _each(self, element: ast.expr, loop: ast.comprehension, scope: _Scope) -> object:
+        """Return words of which each is converted alike."""
+        words = self._eval(loop.iter, scope)
+        if not isinstance(words, _Words):
+            self._eval_parts(element, scope)
+            return None
+        match element, loop.target:
+            case ast.Call(ast.Name(kind), [ast.Name(name)]), ast.Name(target):
+                if kind in _CONVERSIONS and name == target and not loop.ifs:
+                    return words
+        raise _Unknown("words that are changed")
+
+    # --- calls ---
+
+    def _call(self, node: ast.Call, scope: _Scope) -> object:
+        function = self._eval(node.func, scope)
+        if isinstance(function, _Method):
+            return self._call_method(function, node, scope)
+        values = self._arguments(function, node.args, scope)
+        named = {word.arg or "": self._eval(word.value, scope) for word in node.keywords}
+        match function, values:
+            case _Dotted("jax.distributed.initialize"), _:
+                self._initialize(values, named)
+            case _Dotted(name), [value, *_] if name in _CONVERSIONS:
+                return value if isinstance(value, _Word) else None
+            case _Dotted("map"), [_Dotted(name), _Words() as words] if name in _CONVERSIONS:
+                return words
+            case _Dotted("argparse.ArgumentParser"), _:
+                return self._parser
+            case _Dotted("absl.app.run"), [_Function() as function, *_]:
+                self._parses = bool(self._parser.required)
+                has_arguments = bool(function.node.args.args)
+                return self._enter(function, [_Words(0)] if has_arguments else [], {})
+            case _Dotted(path), _ if path.startswith("absl.flags."):
+                return _add_of_absl(self._parser, path.rpartition(".")[2], node)
+            case _Dotted(path), _ if path in _HARMLESS:
+                return None
+            case _Function(), _:
+                return self._enter(function, values, named)
+        if any(isinstance(value, (_Words, _Parser)) for value in (*values, *named.values())):
+            raise _Unknown("words that are handed on")
+        return None
+
+    def _arguments(
+        self, function: object, given: Sequence[ast.expr], scope: _Scope
+    ) -> list[object]:
+        """Return the values of a call's arguments; of `*sys.argv[1:]` one for each parameter."""
+        values: list[object] = []
+        for argument in given:
+            if not isinstance(argument, ast.Starred):
+                values.append(self._eval(argument, scope))
+                continue
+            words = self._eval(argument.value, scope)
+            match words, function:
+                case _Words(start), _Function(node) if not node.args.defaults:
+                    left = len(node.args.args) - len(values)
+                    values += [self._word(number) for number in range(start, start + left)]
+                case _:
+                    values.append(words)
+        return values
+
+    def _call_method(self, method: _Method, node: ast.Call, scope: _Scope) -> object:
+        match method.name:
+            case "add_argument":
+                _add_of_argparse(method.parser, node)
+            case "add_argument_group":
+                return method.parser
+            case "parse_args" | "parse_known_args":
+                if not all(self._eval(word, scope) == _Words(1) for word in node.args):
+                    raise _Unknown("other arguments than its own")
+                self._parses = True
+                found = _Namespace(method.parser)
+                return found if method.name == "parse_args" else (found, None)
+            case "print_help" | "print_usage" | "error" | "exit":
+                self._eval_parts(node, scope)
+            case _:
+                raise _Unknown(method.name)
+        return None
+
+    def _enter(
+        self, function: _Function, values: Sequence[object], named: Mapping[str, object]
+    ) -> object:
+        """Follow a function of the file; return its value."""
+        node = function.node
+        if node.name in self._calls or len(self._calls) >= _DEEPEST:
+            return None
+        names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+        scope = {**function.scope, **dict.fromkeys(names)}
+        scope |= {**dict(zip(names, values, strict=False)), **named}
+        if any(isinstance(one, ast.Call) for one in node.decorator_list):  # a click command
+            self._parses = bool(self._parser.required)
+            scope |= {name: self._parser.value(name) for name in names}
+        self._calls.append(node.name)
+        returned = self.run(node.body, scope)
+        self._calls.pop()
+        return returned[0] if len(returned) == 1 else None
+
+    def _initialize(self, values: Sequence[object], named: Mapping[str, object]) -> None:
+        given = {**dict(zip(_PARAMETERS, values, strict=False)), **named}
+        for parameter, placeholder in _PARAMETERS.items():
+            match given.get(parameter):
+                case _Word(key):
+                    self.uses.setdefault(key, set()).add(placeholder)
+                case _Join(host, port):
+                    for value, half in ((host, _HOST), (port, _PORT)):
+                        if isinstance(value, _Word):
+                            self.uses.setdefault(value.key, set()).add(half)
+
+
+class _Optional:
+    """A part of a program in which no word can be known to be needed."""
+
+    def __init__(self, reader: _Reader, applies: bool) -> None:
+        self._reader = reader
+        self._applies = applies
+
+    def __enter__(self) -> None:
+        self._reader._optional += self._applies
+
+    def __exit__(self, *_: object) -> None:
+        self._reader._optional -= self._applies
+
+
+def _import(node: ast.Import | ast.ImportFrom, scope: _Scope) -> None:
+    for alias in node.names:
+        if isinstance(node, ast.Import):
+            name = alias.asname or alias.name.partition(".")[0]
+            scope[name] = _Dotted(alias.name if alias.asname else name)
+        elif not node.level:
+            path = f"{node.module}.{alias.name}"
+            scope[alias.asname or alias.name] = _Words(0) if path == "sys.argv" else _Dotted(path)
+
+
+def _forget(target: ast.expr | None, scope: _Scope) -> None:
+    """Take note that names have values which are not known."""
+    for part in ast.walk(target) if target is not None else ():
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            scope[part.id] = None
+
+
+def _catches_short_lines(handler: ast.ExceptHandler) -> bool:
+    """Return whether a handler is for what a missing argument raises."""
+    if handler.type is None:
+        return True
+    return any(
+        isinstance(part, ast.Name) and part.id in _TOO_SHORT for part in ast.walk(handler.type)
+    )
+
+
+def _parts_of_text(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield what an f-string or a sum of texts consists of."""
+    match node:
+        case ast.JoinedStr(parts):
+            for part in parts:
+                yield part.value if isinstance(part, ast.FormattedValue) else part
+        case ast.BinOp(left, ast.Add(), right):
+            yield from _parts_of_text(left)
+            yield from _parts_of_text(right)
+        case ast.BinOp(left, _, right):  # no text; the middle keeps it from being one
+            yield from (left, ast.Constant(None), right)
+        case _:
+            yield node
+
+
+# --- what declares arguments ---
+
+
+def _settings(call: ast.Call) -> dict[str, Any]:
+    """Return the keywords of a call; those that are no constants or plain names as None."""
+    found = {}
+    for word in call.keywords:
+        value = word.value
+        found[word.arg or ""] = (
+            value.id if isinstance(value, ast.Name) else getattr(value, "value", None)
+        )
+    return found
+
+
+def _texts(call: ast.Call) -> list[str]:
+    """Return the names that an argument is declared with.
+
+    Raises:
+        _Unknown: they are no constants.
+
+    """
+    texts = [getattr(argument, "value", None) for argument in call.args]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise _Unknown("names that are not written out")
+    return [str(text) for text in texts]
+
+
+def _add_of_argparse(parser: _Parser, call: ast.Call) -> None:
+    names, settings = _texts(call), _settings(call)
+    long = next((name for name in names if name.startswith("--")), names[0])
+    name = str(settings.get("dest") or long.lstrip("-").replace("-", "_"))
+    many = "nargs" in settings or "action" in settings
+    is_plain = settings.get("type", "str") in _CONVERSIONS and not many
+    if long.startswith("-"):
+        parser.add(long, name, required=settings.get("required") is True, is_plain=is_plain)
+    else:
+        may_be_left_out = settings.get("nargs") in ("?", "*") or "action" in settings
+        parser.add("", name, required=not may_be_left_out, is_plain=is_plain)
+
+
+def _add_of_click(parser: _Parser, path: str, call: ast.Call) -> None:
+    names, settings = _texts(call), _settings(call)
+    long = next((name for name in names if name.startswith("--")), names[0])
+    own = next((name for name in names if name.isidentifier()), long.lstrip("-"))
+    is_plain = settings.get("type", "str") in _CONVERSIONS and settings.get("nargs", 1) == 1
+    is_argument = path == "click.argument"
+    required = settings.get("required", is_argument) is True and "default" not in settings
+    option = "" if is_argument else long
+    parser.add(option, own.replace("-", "_").lower(), required=required, is_plain=is_plain)
+
+
+def _add_of_absl(parser: _Parser, function: str, call: ast.Call) -> object:
+    """Add a flag, or the word that one is required; return the flag's holder."""
+    if function == "mark_flag_as_required":
+        (name,) = _texts(call)
+        parser.add(f"--{name}", name, required=True, is_plain=True)
+    elif function == "mark_flags_as_required":
+        for part in getattr(call.args[0], "elts", ()):
+            parser.add(f"--{part.value}", part.value, required=True, is_plain=True)
+    elif function in ("DEFINE_string", "DEFINE_integer"):
+        name = str(getattr(call.args[0], "value", ""))
+        required = _settings(call).get("required") is True
+        parser.add(f"--{name}", name, required=required, is_plain=True)
+        return parser.value(name)
+    return None

@@ -1,0 +1,102 @@
+"""Programs that take their coordinates from their command line, started without arguments."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import Jobs
+from remote import FAKE_SSH
+
+import mcjax_launch
+
+PROGRAM = """
+import sys
+import jax
+rank, ranks = int(sys.argv[2]), int(sys.argv[3])
+jax.distributed.initialize(sys.argv[1], ranks, rank)
+print("argv", *sys.argv[2:])
+"""
+WORDS = "{coordinator} {process_id} {num_processes}"
+TOLD = f"toy.py takes its coordinates from its arguments: running toy.py {WORDS}"
+WAYS = {
+    "here": [],
+    "afresh": ["--preload", "none"],
+    "hosts": ["--hosts", "a,b", "--via", FAKE_SSH, "--python", sys.executable],
+    "sync": ["--hosts", "a,b", "--via", FAKE_SSH, "--python", sys.executable, "--sync", "."],
+}
+
+
+@pytest.fixture
+def folder(stand_in: Path) -> Path:
+    (stand_in / "toy.py").write_text(PROGRAM)
+    return stand_in
+
+
+def argv(text: str) -> list[str]:
+    """What the ranks say of their arguments."""
+    return sorted(line for line in text.splitlines() if "argv" in line)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_coordinates_are_filled_in(jobs: Jobs, folder: Path, way: str) -> None:
+    ended = jobs.run("-n", 2, "--no-prefix", *WAYS[way], "toy.py", cwd=folder)
+    assert ended.status == 0, ended.stderr
+    assert argv(ended.stdout) == ["argv 0 2", "argv 1 2"]
+    assert ended.report == TOLD
+
+
+def test_without_the_hook(jobs: Jobs, folder: Path) -> None:
+    ended = jobs.run("--no-hook", "toy.py", cwd=folder)
+    assert argv(ended.stdout) == ["[0] argv 0 1"], ended.stderr
+
+
+def test_a_module(jobs: Jobs, folder: Path) -> None:
+    ended = jobs.run("-n", 1, "-m", "toy", cwd=folder)
+    assert argv(ended.stdout) == ["[0] argv 0 1"], ended.stderr
+    assert ended.report.endswith(f": running -m toy {WORDS}")
+
+
+def test_arguments_that_are_given_stay_as_they_are(jobs: Jobs, folder: Path) -> None:
+    ended = jobs.run("toy.py", "{coordinator}", "0", "1", "{host}x", cwd=folder)
+    assert (argv(ended.stdout), ended.report) == (["[0] argv 0 1 localhostx"], "")
+
+
+def test_a_dry_run_shows_them(jobs: Jobs, folder: Path) -> None:
+    ended = jobs.run("-n", 2, "--dry-run", "toy.py", cwd=folder)
+    assert "toy.py 127.0.0.1:PORT 0 2\n" in ended.stdout
+    assert "toy.py 127.0.0.1:PORT 1 2\n" in ended.stdout
+    assert ended.report == TOLD
+
+
+def test_quiet(jobs: Jobs, folder: Path) -> None:
+    ended = jobs.run("-q", "toy.py", cwd=folder)
+    assert (argv(ended.stdout), ended.report) == (["[0] argv 0 1"], "")
+
+
+def test_from_python(folder: Path, in_this_process: None) -> None:
+    result = mcjax_launch.launch("toy.py", processes=2, chdir=folder)
+    assert result.exit_status == 0
+    assert [argv(rank.stdout) for rank in result.ranks] == [["argv 0 2"], ["argv 1 2"]]
+
+
+def test_the_command_to_type_where_one_argument_is_unknown(jobs: Jobs, folder: Path) -> None:
+    (folder / "more.py").write_text(f"import sys; data = open(sys.argv[4]).read()\n{PROGRAM}")
+    ended = jobs.run("-n", 2, "--timeout", "1m", "more.py", cwd=folder)
+    assert ended.status == 1
+    command = f"mcjax-launch --num-processes 2 --timeout 60 more.py {WORDS} ARG4"
+    assert ended.report.splitlines()[-1] == f"hint: it needs arguments: {command}"
+
+
+def test_a_parser_that_refuses_its_command_line(jobs: Jobs, folder: Path) -> None:
+    (folder / "more.py").write_text("""
+import argparse, jax
+parser = argparse.ArgumentParser()
+parser.add_argument("data")
+parser.add_argument("--process-id", type=int, required=True)
+args = parser.parse_args()
+jax.distributed.initialize("localhost:1", 2, args.process_id)
+""")
+    ended = jobs.run("-n", 2, "more.py", cwd=folder)
+    assert ended.status == 2
+    command = "mcjax-launch --num-processes 2 more.py DATA --process-id {process_id}"
+    assert ended.report.splitlines()[-1] == f"hint: it needs arguments: {command}"

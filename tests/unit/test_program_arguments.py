@@ -1,0 +1,91 @@
+"""Programs that take their coordinates from their command line, by their source."""
+
+import pytest
+
+from mcjax_launch.request.program_arguments import find_arguments
+
+HEAD = "import jax, os, sys, argparse, click\nfrom absl import app, flags\nimport_done = 1\n"
+INITIALIZE = "jax.distributed.initialize"
+
+# The words that a program needs; those in capitals are no coordinates.
+NEEDS = {
+    # the guide's two
+    "a = int(sys.argv[1])\nb = int(sys.argv[2])\nINIT('localhost:10000', b, a)": "{process_id} {num_processes}",
+    "c = sys.argv[1]\na = int(sys.argv[2])\nb = int(sys.argv[3])\n"
+    "INIT(coordinator_address=c, num_processes=b, process_id=a)": "{coordinator} {process_id} {num_processes}",
+    # sys.argv
+    "INIT(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))": "{coordinator} {num_processes} {process_id}",
+    "_, a, b = sys.argv\nINIT('l:1', int(b), int(a))": "{process_id} {num_processes}",
+    "a, b = int(sys.argv[1]), int(sys.argv[2])\nINIT('l:1', b, a)": "{process_id} {num_processes}",
+    "a, b = map(int, sys.argv[1:])\nINIT('l:1', b, a)": "{process_id} {num_processes}",
+    "a, b = [int(x) for x in sys.argv[1:3]]\nINIT('l:1', b, a)": "{process_id} {num_processes}",
+    "from sys import argv\nfrom jax.distributed import initialize as go\ngo(argv[1], 2, int(argv[2]))": "{coordinator} {process_id}",
+    "import jax.distributed as jd\njd.initialize(sys.argv[1])": "{coordinator}",
+    "INIT(f'{sys.argv[1]}:{sys.argv[2]}', 2, int(sys.argv[3]))": "{coordinator_host} {coordinator_port} {process_id}",
+    "INIT(sys.argv[1] + ':1234', 2, int(sys.argv[2]))": "{coordinator_host} {process_id}",
+    "if len(sys.argv) != 3:\n  print('usage', sys.argv[0])\n  sys.exit(1)\nINIT('l:1', int(sys.argv[1]), int(sys.argv[2]))": "{num_processes} {process_id}",
+    "with open('x'):\n  INIT('l:1', 2, int(sys.argv[1]))": "{process_id}",
+    # functions
+    "def main(argv):\n  a = int(argv[1])\n  INIT('l:1', int(argv[2]), a)\nif __name__ == '__main__':\n  main(sys.argv)": "{process_id} {num_processes}",
+    "def main(argv):\n  a, b = argv\n  INIT('l:1', int(b), int(a))\nmain(sys.argv[1:])": "{process_id} {num_processes}",
+    "def setup(addr, *, i, n=1):\n  INIT(addr, n, i)\nsetup(sys.argv[1], i=int(sys.argv[2]), n=int(sys.argv[3]))": "{coordinator} {process_id} {num_processes}",
+    "def get():\n  return int(sys.argv[1]), int(sys.argv[2])\na, b = get()\nINIT('l:1', b, a)": "{process_id} {num_processes}",
+    "def main():\n  INIT('l:1', 2, int(sys.argv[1]))\ntry:\n  main()\nexcept KeyboardInterrupt:\n  pass": "{process_id}",
+    "def main(addr, n, i):\n  INIT(addr, int(n), int(i))\nprint(*sys.argv)\nmain(*sys.argv[1:])": "{coordinator} {num_processes} {process_id}",
+    # parsers
+    "p = argparse.ArgumentParser()\np.add_argument('rank', type=int)\np.add_argument('--num', '-n', type=int, required=True)\n"
+    "p.add_argument('--lr', type=float, default=0.1)\nargs = p.parse_args()\nINIT('l:1', args.num, args.rank)": "{process_id} --num {num_processes}",
+    "def parse():\n  p = argparse.ArgumentParser()\n  g = p.add_argument_group('x')\n  g.add_argument('--n-procs', type=int, required=True, dest='n')\n"
+    "  return p.parse_args(sys.argv[1:])\ndef main():\n  a = parse()\n  INIT(num_processes=a.n)\nmain()": "--n-procs {num_processes}",
+    "@click.command()\n@click.option('--rank', type=int, required=True)\n@click.option('--world', '-w', 'n', type=int, required=True)\n"
+    "@click.argument('coord')\ndef main(rank, n, coord):\n  INIT(coord, n, rank)\nmain()": "--rank {process_id} --world {num_processes} {coordinator}",
+    "FLAGS = flags.FLAGS\nflags.DEFINE_integer('i', None, 'x', required=True)\nN = flags.DEFINE_integer('n', None, 'x')\nflags.mark_flag_as_required('n')\n"
+    "def main(argv):\n  INIT('l:1', FLAGS.n, FLAGS.i)\napp.run(main)": "--i {process_id} --n {num_processes}",
+    "N = flags.DEFINE_integer('n', None, 'x', required=True)\ndef main(_):\n  INIT('l:1', N.value, 0)\napp.run(main)": "--n {num_processes}",
+    # in part
+    "data = sys.argv[1]\nINIT('l:1', int(sys.argv[3]), int(sys.argv[2]))": "DATA {process_id} {num_processes}",
+    "INIT('l:1', int(sys.argv[1]), int(sys.argv[2]) - 1)": "{num_processes} ARG2",
+    "INIT(sys.argv[1], local_device_ids=[int(sys.argv[2])])": "{coordinator} ARG2",
+    "if os.environ.get('A'):\n  r = int(sys.argv[1])\nelse:\n  r = int(sys.argv[2])\nINIT('l:1', int(sys.argv[3]), r)": "R R {num_processes}",
+    "p = argparse.ArgumentParser()\np.add_argument('data')\np.add_argument('--id', type=int, required=True)\na = p.parse_args()\nINIT('l:1', 2, a.id)": "DATA --id {process_id}",
+    "p = argparse.ArgumentParser()\np.add_argument('--n', type=int, required=True)\np.add_argument('--id', type=one_less, required=True)\n"
+    "a = p.parse_args()\nINIT('l:1', a.n, a.id)": "--n {num_processes} --id ID",
+}  # fmt: skip
+
+# Programs that need none, can do without, or cannot be followed: nothing is guessed.
+UNKNOWN = [
+    "INIT()\nprint(sys.argv)",
+    "if len(sys.argv) > 2:\n  INIT('l:1', int(sys.argv[1]), int(sys.argv[2]))\nelse:\n  INIT()",
+    "a = int(sys.argv[1]) if len(sys.argv) > 1 else 0\nINIT('l:1', 2, a)",
+    "a = len(sys.argv) > 1 and int(sys.argv[1])\nINIT('l:1', 2, a)",
+    "try:\n  a = int(sys.argv[1])\nexcept IndexError:\n  a = 0\nINIT('l:1', 2, a)",
+    "for a in sys.argv:\n  print(a)\nINIT('l:1', 2, int(sys.argv[1]))",
+    "parse(sys.argv[1:])\nINIT('l:1', 2, int(sys.argv[1]))",
+    "INIT('l:1', 2, int(sys.argv[-1]))",
+    "INIT('l:1', 2, int(sys.argv[i]))",
+    "_, *rest = sys.argv\nINIT('l:1', 2, int(rest[0]))",
+    "x = int(sys.argv[1])\nINIT('l:1', x, x)",
+    "def main():\n  INIT('l:1', 2, int(sys.argv[1]))",
+    "rank = 0\ndef read():\n  global rank\n  rank = int(sys.argv[1])\nread()\nINIT('l:1', 2, rank)",
+    "p = argparse.ArgumentParser()\np.add_argument('--id', type=int, default=0)\na = p.parse_args()\nINIT('l:1', 2, a.id)",
+    "p = argparse.ArgumentParser()\np.add_argument('id', type=int, nargs='?')\na = p.parse_args()\nINIT('l:1', 2, a.id)",
+    "p = argparse.ArgumentParser()\np.add_subparsers()\na = p.parse_args()\nINIT('l:1', 2, a.id)",
+    "p = argparse.ArgumentParser()\np.add_argument('id', type=int)\na = p.parse_args(['3'])\nINIT('l:1', 2, a.id)",
+    "p = argparse.ArgumentParser()\np.add_argument(NAME)\na = p.parse_args()\nINIT('l:1', 2, a.id)",
+    "def f(n):\n" + "".join(f"  f{i}(n)\n" for i in range(30)) + "".join(f"def f{i}(n):\n  f{i + 1}(n)\n  f{i + 1}(n)\n" for i in range(30)) + "f(1)\nINIT(sys.argv[1])",
+    "INIT(sys.argv[1]",
+    "\0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", NEEDS)
+def test_arguments_that_a_program_needs(program: str) -> None:
+    found = find_arguments((HEAD + program.replace("INIT", INITIALIZE)).encode())
+    assert found is not None
+    assert " ".join(found.words) == NEEDS[program]
+    assert found.is_complete == (NEEDS[program] == NEEDS[program].lower())
+
+
+@pytest.mark.parametrize("program", UNKNOWN)
+def test_what_is_not_understood_is_left_alone(program: str) -> None:
+    assert find_arguments((HEAD + program.replace("INIT", INITIALIZE)).encode()) is None
