@@ -1,25 +1,51 @@
-"""`--help`: the options in their groups, and examples at the end; `-h`: on one screen."""
+"""`--help`: the options of every day, or those of a group; `-h`: examples on one screen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
-from mcjax_launch.cli.options import with_values
+from mcjax_launch.cli.options import ALL, EVERY_DAY, group_key, with_values
 
-EXAMPLES = (
-    (
+#: For each group of options, what an example does, and its command line.
+EXAMPLES = {
+    "Job": (
+        "A module in four ranks, with a variable and an argument of each rank's own:",
+        "mcjax-launch -n 4 -x SEED=1 -m package.train --shard {process_id}",
+    ),
+    "Devices": (
         "Four ranks on this machine, each with two CPU devices:",
         "mcjax-launch -n 4 -d 2 train.py --steps 100",
     ),
-    (
+    "Hosts": (
         "Eight ranks on each of the hosts in a file, with their output in logs/:",
         "mcjax-launch --hosts hosts.txt --procs-per-host 8 --log-dir logs train.py",
     ),
-    (
+    "Output": (
+        "All output in files, that of rank 0 also here, and a row for each rank:",
+        "mcjax-launch -n 4 --log-dir logs --show 0 --status=table train.py",
+    ),
+    "Limits and restarts": (
+        "End a job after ten minutes without progress; restart it up to three times:",
+        "mcjax-launch -n 4 --stall-timeout 10m --max-restarts 3 train.py",
+    ),
+    "Debugging": (
+        "A debugger where an exception ends a rank:",
+        "mcjax-launch -n 4 --pdb train.py",
+    ),
+    "Batch scripts and manifests": (
         "A batch script for four Slurm nodes with one rank per node:",
         "mcjax-launch --emit slurm --num-hosts 4 --timeout 2h -m package.train",
     ),
+}
+# Those that --help shows.
+_FIRST_EXAMPLES = ("Devices", "Hosts", "Batch scripts and manifests")
+_EVERY_DAY = frozenset(
+    {
+        *("num_processes", "module", "python", "chdir", "env", "cpu_devices", "gpus_per_process"),
+        *("hosts", "procs_per_host", "sync", "log_dir", "status", "quiet", "verbose", "timeout"),
+        *("max_restarts", "pdb", "report", "check", "dry_run"),
+    }
 )
 
 #: What -h shows.
@@ -38,12 +64,13 @@ Run PROGRAM (a *.py file, a module with -m, or any command) as one JAX job.
 
 --log-dir DIR keeps each rank's output, --timeout D ends the job after D,
 --status shows how it comes along, --report run.html writes it down.
---help lists all options."""
+--help lists the options of every day."""
 
 # Columns for an option's names; the text of a longer one begins on a line of its own.
 _NAMES = 30
-#: Where a context keeps the words of its command line.
+#: Where a context keeps the words of its command line, and which options help is wanted on.
 WORDS = "mcjax_launch.words"
+WHICH = "mcjax_launch.which"
 
 
 class GroupedCommand(click.Command):
@@ -77,23 +104,45 @@ class GroupedCommand(click.Command):
         ctx.meta[WORDS] = tuple(args)
         return super().parse_args(ctx, with_values(args, self.params))
 
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what the command does, but not for one group of options."""
+        if _which(ctx) in (ALL, EVERY_DAY):
+            super().format_help_text(ctx, formatter)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        records = {
-            title: [record for option in options if (record := option.get_help_record(ctx))]
-            for title, options in self._groups.items()
-        }
-        for title, rows in records.items():
+        """Write the options that help is wanted on."""
+        for title, options in self._shown(ctx):
+            rows = [record for option in options if (record := option.get_help_record(ctx))]
             with formatter.section(title):
                 # One width for all, so that the columns of the groups are in line.
                 formatter.write_dl([(names.ljust(_NAMES), text) for names, text in rows], _NAMES)
 
-    def format_epilog(
-        self,
-        ctx: click.Context,  # noqa: ARG002  click's signature
-        formatter: click.HelpFormatter,
-    ) -> None:
-        with formatter.section("Examples"):
-            for number, (purpose, command) in enumerate(EXAMPLES):
+    def _shown(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Option]]]:
+        which = _which(ctx)
+        for title, options in self._groups.items():
+            shown = list(options)
+            if which == EVERY_DAY and title in EXAMPLES:
+                shown = [option for option in options if option.name in _EVERY_DAY]
+            if shown and which in (ALL, EVERY_DAY, group_key(title)):
+                yield title, shown
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write examples, and how to see the other options."""
+        which = _which(ctx)
+        titles = [title for title in EXAMPLES if which in (ALL, group_key(title))]
+        titles = titles or [*_FIRST_EXAMPLES]
+        with formatter.section("Examples" if len(titles) > 1 else "Example"):
+            for number, title in enumerate(titles):
+                purpose, command = EXAMPLES[title]
                 if number:
                     formatter.write_paragraph()
                 formatter.write(f"  # {purpose}\n  {command}\n")  # never wrapped: to be copied
+        if which == EVERY_DAY:
+            groups = ", ".join(group_key(title) for title in EXAMPLES)
+            formatter.write_paragraph()
+            formatter.write_text(f"More: --help GROUP ({groups}), or --help all.")
+
+
+def _which(ctx: click.Context) -> str:
+    which: str = ctx.meta.get(WHICH, EVERY_DAY)
+    return which

@@ -63,7 +63,8 @@ class ClickOption(click.Option):
         return record[0], f"{self.help}  [default: {self.shown}]"
 
 
-_ALL = "all"
+#: What --help shows alone, and all of it.
+EVERY_DAY, ALL = "everyday", "all"
 
 
 def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
@@ -101,7 +102,7 @@ def may_be_left_out(option: click.Option) -> bool:
 
 def _left_out(option: click.Option) -> str:
     """The value that stands for none."""
-    return str(option.type.choices[0]) if isinstance(option.type, click.Choice) else _ALL
+    return str(option.type.choices[0]) if isinstance(option.type, click.Choice) else ALL
 
 
 def fits(option: click.Option, word: str) -> bool:
@@ -135,8 +136,11 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
         context.exit()
 
 
-def _show_help(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked and not context.resilient_parsing:
+def _show_help(context: click.Context, _: click.Parameter, which: str | None) -> None:
+    if which and not context.resilient_parsing:
+        from mcjax_launch.cli.help import WHICH
+
+        context.meta[WHICH] = which
         click.echo(context.get_help(), color=context.color)
         context.exit()
 
@@ -149,10 +153,15 @@ def _show_examples(context: click.Context, _: click.Parameter, asked: bool) -> N
         context.exit()
 
 
-def _action(*names: str, callback: Any, help: str) -> ClickOption:  # noqa: A002  click's word
-    """An option that does something instead of a run."""
-    settings: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
-    return ClickOption(*names, help=help, callback=callback, **settings)
+def _action(*names: str, callback: Any, help: str, **settings: Any) -> ClickOption:  # noqa: A002
+    """Return an option that does something instead of a run; no variable sets it."""
+    settings = {"is_flag": True, **settings, "is_eager": True, "expose_value": False}
+    return ClickOption(*names, help=help, callback=callback, allow_from_autoenv=False, **settings)
+
+
+def group_key(title: str) -> str:
+    """Return the word for a group of options in `--help GROUP`."""
+    return title.partition(" ")[0].lower()
 
 
 GROUPS: dict[str, list[ClickOption]] = {}
@@ -162,7 +171,14 @@ GROUPS["Other"] = [
     _action("--version", callback=_show_version, help="Show the version and exit."),
     # click's own would be made with a look at the user's language, at every start.
     _action("-h", callback=_show_examples, help="Show some examples and exit."),
-    _action("--help", callback=_show_help, help="Show this message and exit."),
+    _action(
+        "--help",
+        callback=_show_help,
+        is_flag=False,
+        type=click.Choice([EVERY_DAY, *map(group_key, GROUPS), ALL]),
+        metavar="[GROUP]",
+        help="Show the options of every day, of a group, or all, and exit.",
+    ),
 ]
 
 PROGRAM = click.Argument(["program"], nargs=-1, type=Typed(kinds.FILE), metavar="PROGRAM [ARGS]...")

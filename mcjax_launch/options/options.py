@@ -263,7 +263,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
     )
 
 
-class DiagnosisOptions(OptionGroup, title="Diagnosis", kw_only=True):
+class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
     """What helps to find out what a job does, or why it fails."""
 
     pdb: frozenset[int] | Literal["all"] | None = option(
@@ -361,7 +361,7 @@ class Options(
     HostOptions,
     OutputOptions,
     LimitOptions,
-    DiagnosisOptions,
+    DebuggingOptions,
     BatchOptions,
     kw_only=True,
 ):

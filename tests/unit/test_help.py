@@ -8,8 +8,8 @@ import click
 import pytest
 
 from mcjax_launch.cli.command import command, main
-from mcjax_launch.cli.help import EXAMPLES
-from mcjax_launch.cli.options import GROUPS
+from mcjax_launch.cli.help import EXAMPLES, WHICH
+from mcjax_launch.cli.options import GROUPS, group_key
 
 # The same groups, in the same order, as docs/reference.md.
 TITLES = (
@@ -18,7 +18,7 @@ TITLES = (
     "Hosts",
     "Output",
     "Limits and restarts",
-    "Diagnosis",
+    "Debugging",
     "Batch scripts and manifests",
     "Other",
 )
@@ -26,13 +26,15 @@ TITLES = (
 
 @pytest.fixture(params=[60, 80, 200])
 def shown(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """--help on terminals of several widths."""
+    """--help all, on terminals of several widths."""
     monkeypatch.setenv("COLUMNS", str(request.param))
-    return command.get_help(context())
+    return command.get_help(context("all"))
 
 
-def context() -> click.Context:
-    return click.Context(command, info_name="mcjax-launch", **command.context_settings)
+def context(which: str = "everyday") -> click.Context:
+    made = click.Context(command, info_name="mcjax-launch", **command.context_settings)
+    made.meta[WHICH] = which
+    return made
 
 
 def sections(shown: str) -> dict[str, str]:
@@ -105,14 +107,32 @@ def test_every_placeholder_is_named(shown: str) -> None:
 
 
 def test_examples_are_at_the_end(shown: str) -> None:
-    assert len(EXAMPLES) == 3
     *_, last = shown.rstrip().splitlines()
-    assert last.strip() == EXAMPLES[-1][1]
-    for purpose, line in EXAMPLES:
+    assert last.strip() == [*EXAMPLES.values()][-1][1]
+    for purpose, line in EXAMPLES.values():
         assert f"\n  # {purpose}\n  {line}\n" in f"{shown}\n"
 
 
-@pytest.mark.parametrize("line", [line for _, line in EXAMPLES])
+def test_the_options_of_every_day() -> None:
+    shown = command.get_help(context())
+    listed = [names for section in sections(shown).values() for names in entries(section)]
+    assert len(listed) == 20 + 3  # and those of help
+    assert len(shown.splitlines()) <= 85
+    *_, last = shown.rstrip().split("\n\n")
+    for title in EXAMPLES:
+        assert group_key(title) in last
+
+
+@pytest.mark.parametrize("title", EXAMPLES)
+def test_the_options_of_a_group(title: str) -> None:
+    """All of them, and an example."""
+    shown = command.get_help(context(group_key(title)))
+    assert list(sections(shown)) == [title, "Example"]
+    assert len(entries(sections(shown)[title])) == len(GROUPS[title])
+    assert shown.rstrip().endswith("\n  ".join(["", "# " + EXAMPLES[title][0], EXAMPLES[title][1]]))
+
+
+@pytest.mark.parametrize("line", [line for _, line in EXAMPLES.values()])
 def test_examples_can_be_copied(
     line: str,
     tmp_path: Path,
@@ -122,12 +142,14 @@ def test_examples_can_be_copied(
     (tmp_path / "train.py").touch()
     (tmp_path / "hosts.txt").write_text("a\nb slots=4\n")
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "train.py").touch()
     name, *words = line.split()
     assert name == "mcjax-launch"
     assert main(["--dry-run", *words]) == 0
     out, err = capfd.readouterr()
     assert ("train" in out, err) == (True, "")
-    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "hosts.txt"}
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "hosts.txt", "package"}
 
 
 def test_all_and_some_of_it(
@@ -137,6 +159,10 @@ def test_all_and_some_of_it(
     assert main(["--help"]) == 0
     out, err = capfd.readouterr()
     assert (out.strip(), err) == (command.get_help(context()).strip(), "")
+    assert main(["--help", "train.py"]) == 0
+    assert capfd.readouterr() == (out, "")
+    assert main(["--help", "all"]) == 0
+    assert capfd.readouterr().out.strip() == command.get_help(context("all")).strip()
     assert main(["-h"]) == 0
     out, err = capfd.readouterr()
     assert (len(out.splitlines()), max(map(len, out.splitlines())) <= 80, err) == (15, True, "")
